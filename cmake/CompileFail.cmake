@@ -1,0 +1,17 @@
+# cmake -DFILE= -DREGEX= -DCOMPILERS= -DFLAGS= -DINCLUDES= -P CompileFail.cmake
+# Passes when each compiler refuses the file with a message that matches.
+set(arguments ${FLAGS} -fsyntax-only)
+list(REMOVE_DUPLICATES INCLUDES)
+foreach(folder IN LISTS INCLUDES)
+  if(folder AND NOT folder STREQUAL "/usr/include")
+    list(APPEND arguments "-isystem" "${folder}")
+  endif()
+endforeach()
+foreach(compiler IN LISTS COMPILERS)
+  execute_process(COMMAND "${compiler}" ${arguments} "${FILE}" RESULT_VARIABLE status ERROR_VARIABLE output)
+  if(status EQUAL 0)
+    message(SEND_ERROR "${compiler} accepts ${FILE}, which must not compile")
+  elseif(NOT output MATCHES "${REGEX}")
+    message(SEND_ERROR "${compiler} refuses ${FILE}, but without a message that matches \"${REGEX}\":\n${output}")
+  endif()
+endforeach()

@@ -1,0 +1,41 @@
+# What applies to everything that is built here.
+
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo, MinSizeRel" FORCE)
+endif()
+
+# Precompiled headers are only cached when ccache is told not to mind them.
+find_program(SINEW_CCACHE ccache)
+if(SINEW_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${SINEW_CCACHE}")
+endif()
+
+# Makes <sinew/...> the root of the source tree, as it is where Sinew is installed.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/include/sinew" SYMBOLIC)
+include_directories("${PROJECT_BINARY_DIR}/include")
+
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  add_compile_options(-Wthread-safety)
+endif()
+if(SINEW_WARNINGS_AS_ERRORS)
+  add_compile_options(-Werror)
+endif()
+
+if(SINEW_SANITIZE)
+  add_compile_options(-fsanitize=${SINEW_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${SINEW_SANITIZE})
+endif()
+
+if(SINEW_CLANG_TIDY)
+  find_program(SINEW_CLANG_TIDY_PROGRAM NAMES clang-tidy clang-tidy-14 REQUIRED)
+  set(CMAKE_CXX_CLANG_TIDY "${SINEW_CLANG_TIDY_PROGRAM};--quiet")
+endif()

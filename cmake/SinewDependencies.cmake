@@ -1,0 +1,37 @@
+# Finds what Sinew links, with a text for people when it is not there. Installed: SinewConfig.cmake uses it too.
+
+macro(sinew_find package debian_package)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "Sinew needs ${package} and CMake does not find it. On Debian: apt-get install ${debian_package} "
+                        "(tools/install-packages does it). Elsewhere: set CMAKE_PREFIX_PATH.")
+  endif()
+endmacro()
+
+sinew_find(Threads libc6-dev)
+sinew_find(absl libabsl-dev)
+sinew_find(OpenSSL libssl-dev)
+sinew_find(Protobuf "libprotobuf-dev protobuf-compiler")
+sinew_find(gRPC "libgrpc++-dev protobuf-compiler-grpc" CONFIG)
+# A wheel's LibTorch works too: CMAKE_PREFIX_PATH=$(python3 -c "import torch; print(torch.utils.cmake_prefix_path)")
+sinew_find(Torch libtorch-dev)
+
+if(SINEW_CUDA AND NOT TARGET torch_cuda)
+  message(FATAL_ERROR "SINEW_CUDA is on, but the LibTorch that CMake found has no CUDA: "
+                      "set CMAKE_PREFIX_PATH to one that has.")
+endif()
+
+# The parts of LibTorch that hold tensors and autograd, with the ABI that it was built for. Its own target `torch` adds
+# flags that force every library to be linked into every program.
+if(NOT TARGET Sinew::libtorch)
+  add_library(Sinew::libtorch INTERFACE IMPORTED)
+  target_link_libraries(Sinew::libtorch INTERFACE torch_cpu c10)
+  target_include_directories(Sinew::libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  separate_arguments(sinew_torch_flags NATIVE_COMMAND "${TORCH_CXX_FLAGS}")
+  target_compile_options(Sinew::libtorch INTERFACE ${sinew_torch_flags})
+
+  add_library(Sinew::abseil INTERFACE IMPORTED)
+  target_link_libraries(Sinew::abseil INTERFACE
+      absl::any_invocable absl::cord absl::flat_hash_map absl::flat_hash_set absl::hash absl::span absl::status
+      absl::statusor absl::str_format absl::strings absl::synchronization absl::time)
+endif()

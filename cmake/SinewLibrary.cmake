@@ -1,0 +1,48 @@
+include(GNUInstallDirs)
+
+# sinew_library(<name> [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
+#
+# A library of Sinew, also known as Sinew::<name>, that is installed with the others. Without sources (a layer that is
+# headers only) it is an interface library. LINK: what its public headers need too.
+function(sinew_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK;LINK_PRIVATE")
+  if(arg_SOURCES)
+    add_library(${name} ${arg_SOURCES})
+    target_link_libraries(${name} PUBLIC ${arg_LINK} PRIVATE ${arg_LINK_PRIVATE})
+    set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION})
+    set(scope PUBLIC)
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ${arg_LINK} ${arg_LINK_PRIVATE})
+    set(scope INTERFACE)
+  endif()
+  target_compile_features(${name} ${scope} cxx_std_17)
+  target_include_directories(${name} ${scope}
+      $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  add_library(Sinew::${name} ALIAS ${name})
+  set_property(GLOBAL APPEND PROPERTY SINEW_LIBRARIES ${name})
+endfunction()
+
+# sinew_sources(<variable> <folder> ...): the .cc files of these folders, without their subfolders.
+function(sinew_sources variable)
+  set(sources)
+  foreach(folder IN LISTS ARGN)
+    file(GLOB found CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cc")
+    list(APPEND sources ${found})
+  endforeach()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# sinew_install_headers(<folder>): the folder's own headers are public.
+function(sinew_install_headers folder)
+  file(GLOB headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.h")
+  set_property(GLOBAL APPEND PROPERTY SINEW_PUBLIC_HEADERS ${headers})
+endfunction()
+
+# sinew_add_layer(<folder>): a layer above rpc, once it has something in it. Its CMakeLists.txt defines sinew_<folder>.
+macro(sinew_add_layer folder)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+    add_subdirectory(${folder})
+    list(APPEND SINEW_LAYERS sinew_${folder})
+  endif()
+endmacro()

@@ -1,0 +1,211 @@
+#include "sinew/rpc/base/error.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <system_error>
+#include <typeinfo>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sinew {
+namespace {
+
+const char* words(Execution execution) {
+  return execution == Execution::kDidNotRun ? "did not run" : "may have run";
+}
+
+// The message comes first and unchanged, since it may have many lines; what the program knows
+// besides follows in brackets: "no such worker [NOT_FOUND; peer 'observer1'; method 'app::step';
+// did not run]".
+std::string render(const ErrorInfo& info) {
+  std::string text = absl::StrCat(info.message, info.message.empty() ? "[" : " [",
+                                  absl::StatusCodeToString(info.code));
+  if (!info.peer.empty()) absl::StrAppend(&text, "; peer '", info.peer, "'");
+  if (!info.method.empty()) absl::StrAppend(&text, "; method '", info.method, "'");
+  const bool concerns_call = !info.peer.empty() || !info.method.empty();
+  if (concerns_call || info.execution == Execution::kMayHaveRun) {
+    absl::StrAppend(&text, "; ", words(info.execution));
+  }
+  return absl::StrCat(text, "]");
+}
+
+}  // namespace
+
+RpcError::RpcError(ErrorInfo info)
+    : std::runtime_error(render(info)), info_(std::make_shared<ErrorInfo>(std::move(info))) {}
+
+RpcError::RpcError(ErrorCode code, std::string message)
+    : RpcError(ErrorInfo{code, std::move(message), {}, {}, Execution::kDidNotRun, {}, {}}) {}
+
+std::ostream& operator<<(std::ostream& out, Execution execution) { return out << words(execution); }
+
+namespace internal {
+namespace {
+
+std::string demangled(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
+  return name == nullptr ? type.name() : name.get();
+}
+
+ErrorInfo foreign(ErrorCode code, std::string type_name, std::string text) {
+  ErrorInfo info;
+  info.code = code;
+  info.message = text.empty() ? type_name : absl::StrCat(type_name, ": ", text);
+  info.type_name = std::move(type_name);
+  info.remote_message = std::move(text);
+  return info;
+}
+
+ErrorInfo foreign(ErrorCode code, const std::exception& error) {
+  const char* text = error.what();
+  return foreign(code, demangled(typeid(error)), text == nullptr ? "" : text);
+}
+
+ErrorInfo from_status(const absl::Status& status) {
+  ErrorInfo info;
+  info.code = status.code();
+  info.message = std::string(status.message());
+  if (status.ok()) {
+    info.code = ErrorCode::kInternal;
+    info.message = "an error was made of a status that is OK";
+  }
+  return info;
+}
+
+}  // namespace
+
+std::exception_ptr make_error(const absl::Status& status, std::string_view peer,
+                              std::string_view method, Execution execution) {
+  ErrorInfo info = from_status(status);
+  info.peer = std::string(peer);
+  info.method = std::string(method);
+  info.execution = execution;
+  return make_error(std::move(info));
+}
+
+std::exception_ptr make_error(ErrorInfo info) {
+  return std::make_exception_ptr(RpcError(std::move(info)));
+}
+
+void throw_error(const absl::Status& status) { throw RpcError(from_status(status)); }
+
+ErrorInfo describe(const std::exception_ptr& error) {
+  // The order matters: a derived class comes before its base.
+  try {
+    std::rethrow_exception(error);
+  } catch (const RpcError& e) {
+    return e.info();
+  } catch (const std::bad_alloc& e) {
+    return foreign(ErrorCode::kResourceExhausted, e);
+  } catch (const std::invalid_argument& e) {
+    return foreign(ErrorCode::kInvalidArgument, e);
+  } catch (const std::domain_error& e) {
+    return foreign(ErrorCode::kInvalidArgument, e);
+  } catch (const std::length_error& e) {
+    return foreign(ErrorCode::kInvalidArgument, e);
+  } catch (const std::out_of_range& e) {
+    return foreign(ErrorCode::kOutOfRange, e);
+  } catch (const std::range_error& e) {
+    return foreign(ErrorCode::kOutOfRange, e);
+  } catch (const std::overflow_error& e) {
+    return foreign(ErrorCode::kOutOfRange, e);
+  } catch (const std::underflow_error& e) {
+    return foreign(ErrorCode::kOutOfRange, e);
+  } catch (const std::system_error& e) {
+    const bool is_errno = e.code().category() == std::generic_category() ||
+                          e.code().category() == std::system_category();
+    const absl::StatusCode code =
+        is_errno ? absl::ErrnoToStatusCode(e.code().value()) : absl::StatusCode::kUnknown;
+    return foreign(code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code, e);
+  } catch (const std::exception& e) {
+    return foreign(ErrorCode::kUnknown, e);
+  } catch (...) {
+    return foreign(ErrorCode::kUnknown, demangled(*abi::__cxa_current_exception_type()), "");
+  }
+}
+
+absl::Status to_status(const std::exception_ptr& error) {
+  const ErrorInfo info = describe(error);
+  // A Status of code OK would lose the text and turn the failure into a success.
+  return absl::Status(info.code == ErrorCode::kOk ? ErrorCode::kInternal : info.code, info.message);
+}
+
+namespace {
+
+// The length of the well-formed UTF-8 sequence that `text` begins with, or 0 (RFC 3629: no overlong
+// forms, no surrogates, nothing beyond U+10FFFF).
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const auto continues = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) {
+    const bool second = continues(1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF);
+    return second && continues(2) ? 3 : 0;
+  }
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    const bool second = continues(1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF);
+    return second && continues(2) && continues(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::string hex_escape(std::string_view character) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string escaped;
+  for (const char c : character) {
+    const auto byte = static_cast<unsigned char>(c);
+    escaped.append({'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]});
+  }
+  return escaped;
+}
+
+bool is_control(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) {
+    return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
+  }
+  // U+0080 to U+009F: terminals take some of them for the start of an escape sequence.
+  return character.size() == 2 && first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, std::size_t limit_bytes) {
+  static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+  std::string out;
+  out.reserve(std::min(text.size(), limit_bytes));
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t length = utf8_length(rest);
+    const std::string_view character = rest.substr(0, std::max<std::size_t>(length, 1));
+    rest.remove_prefix(character.size());
+    std::string escaped;
+    std::string_view shown = character;
+    if (length == 0) {
+      shown = kReplacement;
+    } else if (is_control(character)) {
+      escaped = hex_escape(character);
+      shown = escaped;
+    }
+    if (out.size() + shown.size() > limit_bytes) {
+      absl::StrAppend(&out, " ... (cut; ", text.size(), " bytes in all)");
+      break;
+    }
+    out.append(shown);
+  }
+  return out;
+}
+
+}  // namespace internal
+}  // namespace sinew

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+
+namespace sinew::internal {
+
+using Task = absl::AnyInvocable<void() &&>;
+
+/// Where tasks can be handed to. May outlive the threads behind it: from then on it refuses.
+class TaskRunner {
+ public:
+  virtual ~TaskRunner() = default;
+  /// Queues `task`; never runs it inside this call. Returns false, and destroys the task unrun,
+  /// when tasks are no longer taken. Thread-safe.
+  virtual bool post(Task task) = 0;
+};
+
+/// A pool of threads that runs handlers and continuations in the order in which they were posted.
+/// A task that blocks in a Sinew wait does not take a thread from the pool: see `BlockingScope`.
+///
+/// Thread-safe. Tasks must not throw (a task that does ends the process with a message, as a thread
+/// would).
+class Executor {
+ public:
+  struct Options {
+    /// Threads that run tasks when none is blocked; at least 1. They start with the first tasks.
+    std::size_t num_threads = 4;
+    /// How many tasks may be blocked in a wait at once; one more fails with kResourceExhausted.
+    std::size_t max_blocked_threads = 256;
+    /// Shown by the system's tools, cut to 15 characters.
+    std::string name = "sinew";
+    /// Starts a thread that runs the function; throws std::system_error if it cannot. Null:
+    /// std::thread. For programs that pin or count their threads, and for tests.
+    std::function<std::thread(std::function<void()>)> start_thread;
+  };
+
+  struct Stats {
+    std::size_t threads = 0;
+    std::size_t idle_threads = 0;
+    std::size_t blocked_threads = 0;
+    std::size_t queued_tasks = 0;
+  };
+
+  explicit Executor(Options options);
+  /// Same as shutdown().
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Queues `task`. Returns false, and destroys the task unrun, after shutdown() has begun.
+  bool post(Task task);
+  /// Queues all of `tasks` at once, with one lock and no more wake-ups than are useful.
+  bool post_all(std::vector<Task> tasks);
+
+  /// A handle for those who may outlive this object, such as futures. It does not keep the threads.
+  const std::shared_ptr<TaskRunner>& runner() const;
+
+  /// Refuses new tasks, runs those that are queued, and joins the threads. Must not be called from
+  /// one of its own threads (ends the process with a message). Idempotent.
+  void shutdown();
+
+  Stats stats() const;
+  /// True when queued work cannot move on because every thread sits in a wait and no further thread
+  /// can be started: the pool is deadlocked. False while threads merely compute.
+  bool is_stalled() const;
+
+  /// The executor whose task the calling thread runs, or null.
+  static Executor* current();
+
+  /// Marks the calling thread as blocked for its lifetime: while it lives the executor runs another
+  /// thread in this one's place. Does nothing on a thread that runs no task of an executor, nor
+  /// inside another BlockingScope. Throws RpcError kResourceExhausted when `max_blocked_threads`
+  /// are blocked already or the thread that is needed cannot be started; the text shows
+  /// `describe_caller()`, the chain of calls that led here, unless it is null.
+  class BlockingScope {
+   public:
+    explicit BlockingScope(const std::function<std::string()>& describe_caller = nullptr);
+    ~BlockingScope();
+    BlockingScope(const BlockingScope&) = delete;
+    BlockingScope& operator=(const BlockingScope&) = delete;
+  };
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;
+  const std::shared_ptr<TaskRunner> runner_;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,35 @@
+#include "sinew/rpc/call_context.h"
+
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/worker.h"
+
+namespace sinew {
+
+CallContext::CallContext(WorkerInfo caller, std::string method,
+                         internal::Clock::TimePoint deadline, std::vector<std::string> chain)
+    : caller_(std::move(caller)),
+      method_(std::move(method)),
+      deadline_(deadline),
+      chain_(std::move(chain)) {}
+
+const CallContext* CallContext::current_or_null() {
+  return dynamic_cast<const CallContext*>(internal::ThreadContext::current().get());
+}
+
+const CallContext& CallContext::current() {
+  const CallContext* context = current_or_null();
+  if (context == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "there is no current call: this thread does not run a handler of a worker");
+  }
+  return *context;
+}
+
+std::string CallContext::describe_chain() const { return absl::StrJoin(chain_, " -> "); }
+
+Worker current_worker() { return CallContext::current().worker(); }
+
+}  // namespace sinew

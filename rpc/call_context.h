@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/internal/thread_context.h"
+#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/cancellation.h"
+
+namespace sinew {
+
+class Worker;
+
+/// What a handler can ask about the call that it serves. Continuations of futures that were made in the handler
+/// see the same context. Thread-safe.
+class CallContext : public internal::ThreadContext {
+ public:
+  /// The context of the call that this thread serves. Throws RpcError kFailedPrecondition outside of a handler.
+  static const CallContext& current();
+  /// Null outside of a handler.
+  static const CallContext* current_or_null();
+
+  /// Who called. A client that is no worker has an empty name and rank -1.
+  const WorkerInfo& caller() const { return caller_; }
+  /// Wire name of the method being served.
+  const std::string& method() const { return method_; }
+  /// The worker that serves the call.
+  virtual Worker worker() const = 0;
+  /// When the caller stops waiting; Clock::TimePoint::max() for calls without a limit.
+  internal::Clock::TimePoint deadline() const override { return deadline_; }
+  /// Cancelled when the caller cancelled the call, stopped waiting, or was lost.
+  CancellationToken cancellation() const { return cancellation_.token(); }
+  /// Methods that led here, outermost first, this one last.
+  const std::vector<std::string>& chain() const { return chain_; }
+  std::string describe_chain() const override;
+
+ protected:
+  CallContext(WorkerInfo caller, std::string method, internal::Clock::TimePoint deadline,
+              std::vector<std::string> chain);
+
+  const WorkerInfo caller_;
+  const std::string method_;
+  const internal::Clock::TimePoint deadline_;
+  const std::vector<std::string> chain_;
+  const CancellationSource cancellation_;
+};
+
+/// The worker whose handler this thread runs. Throws RpcError kFailedPrecondition outside of a handler.
+Worker current_worker();
+
+}  // namespace sinew

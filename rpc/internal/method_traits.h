@@ -1,0 +1,149 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/wire/codec.h"
+
+namespace sinew {
+
+template <auto Method>
+struct MethodName;
+template <class Signature>
+struct ConstructorName;
+template <class Class>
+struct PrimaryConstructor;
+
+namespace internal {
+
+template <class... T>
+struct TypeList {
+  static constexpr std::size_t size = sizeof...(T);
+};
+
+template <class First, class... Rest>
+struct ConstructorTypes {
+  using class_type = First;
+  using signature = First(Rest...);
+};
+template <class... T>
+using ConstructorOf = typename ConstructorTypes<T...>::signature;
+template <class... T>
+using FirstOf = typename ConstructorTypes<T...>::class_type;
+
+template <class T>
+struct TypeIs {
+  using type = T;
+};
+
+/// What a handler's return type is to its caller: Future<R> and references are peeled off.
+template <class R>
+struct ResultOf {
+  using type = std::decay_t<R>;
+  static constexpr bool is_future = false;
+};
+template <class R>
+struct ResultOf<Future<R>> {
+  using type = R;
+  static constexpr bool is_future = true;
+};
+
+template <class C, class R, class... P>
+struct FunctionTraits {
+  using class_type = C;  // void for free functions
+  using return_type = R;
+  using result_type = typename ResultOf<R>::type;
+  using parameters = TypeList<P...>;
+  using values = std::tuple<std::decay_t<P>...>;
+  static constexpr bool is_member = !std::is_void_v<C>;
+  static constexpr bool returns_future = ResultOf<R>::is_future;
+};
+
+template <class F>
+struct MethodTraits;
+template <class R, class... P>
+struct MethodTraits<R (*)(P...)> : FunctionTraits<void, R, P...> {};
+template <class R, class... P>
+struct MethodTraits<R (*)(P...) noexcept> : FunctionTraits<void, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...)> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...) noexcept> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...) const> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...) const noexcept> : FunctionTraits<C, R, P...> {};
+template <class C, class... P>
+struct MethodTraits<C(P...)> : FunctionTraits<void, C, P...> {};
+
+template <class T, class = void>
+inline constexpr bool has_value_v = false;
+template <class T>
+inline constexpr bool has_value_v<T, std::void_t<decltype(T::value)>> = true;
+template <class T, class = void>
+inline constexpr bool has_type_v = false;
+template <class T>
+inline constexpr bool has_type_v<T, std::void_t<typename T::type>> = true;
+
+/// Checks one parameter type; each mistake is one sentence.
+template <class P>
+constexpr void check_parameter() {
+  using Value = std::decay_t<P>;
+  static_assert(!std::is_pointer_v<Value>,
+                "Sinew: a remote method cannot take a pointer, since memory is not shared between workers: take a value, "
+                "std::string, at::Tensor or RRef<T> instead");
+  static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>,
+                "Sinew: a remote method cannot take a non-const reference, since changes would be lost: return the new "
+                "value instead");
+  static_assert(std::is_pointer_v<Value> || is_wire_type_v<Value>,
+                "Sinew: a parameter of this method has a type that cannot travel: specialise sinew::Codec for it, or "
+                "pass RRef<T>");
+}
+
+template <class P>
+inline constexpr bool parameter_ok_v =
+    is_wire_type_v<std::decay_t<P>> && !std::is_pointer_v<std::decay_t<P>> &&
+    (!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
+
+/// Emits the sentence for each parameter that cannot travel; false if there is one, so that the caller can leave out code
+/// which would only add the compiler's own complaints.
+template <class... P>
+constexpr bool check_parameters(TypeList<P...>) {
+  (check_parameter<P>(), ...);
+  return (parameter_ok_v<P> && ...);
+}
+
+template <class Traits, class... P>
+std::string signature_text(TypeList<P...>) {
+  std::string text = "(";
+  ((text += Codec<std::decay_t<P>>::signature(), text += ","), ...);
+  if (text.back() == ',') text.pop_back();
+  text += ")->";
+  using Result = typename Traits::result_type;
+  if constexpr (std::is_void_v<Result>) {
+    text += "null";
+  } else if constexpr (is_wire_type_v<Result>) {
+    text += Codec<Result>::signature();
+  } else {
+    text += "kept";
+  }
+  return text;
+}
+
+/// What both sides know of a method: its name and its language-neutral signature, made once.
+template <class Name, class Traits>
+struct MethodText {
+  static constexpr std::string_view name = Name::value;
+  static const std::string& signature() {
+    static const std::string text = signature_text<Traits>(typename Traits::parameters());
+    return text;
+  }
+};
+
+}  // namespace internal
+}  // namespace sinew

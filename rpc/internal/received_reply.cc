@@ -1,0 +1,52 @@
+#include "sinew/rpc/internal/received_reply.h"
+
+#include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/internal/error_codec.h"
+#include "sinew/rpc/internal/worker_core.h"
+
+namespace sinew::internal {
+
+ReceivedReply::ReceivedReply(std::unique_ptr<Data> data) : data_(std::move(data)) {}
+ReceivedReply::ReceivedReply(ReceivedReply&&) noexcept = default;
+ReceivedReply& ReceivedReply::operator=(ReceivedReply&&) noexcept = default;
+ReceivedReply::~ReceivedReply() = default;
+
+void ReceivedReply::throw_if_error() const {
+  const proto::Reply& reply = data_->envelope->reply();
+  if (reply.outcome_case() != proto::Reply::kError) return;
+  throw RpcError(read_error(reply.error(), data_->route.peer().name, data_->method));
+}
+
+ValueReader ReceivedReply::value() {
+  return ValueReader(data_->envelope->reply().value(), data_->context, ValuePath{nullptr, "result"});
+}
+
+bool ReceivedReply::must_be_read_now() const {
+  return data_->envelope->reply().carries_references();
+}
+
+void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
+                              absl::AnyInvocable<void(ReceivedReply&) &&> read,
+                              absl::AnyInvocable<void(std::exception_ptr) &&> done) {
+  Executor& executor = *reply->data_->route.core().executor();
+  executor.post([reply = std::move(reply), read = std::move(read), done = std::move(done)]() mutable {
+    try {
+      std::move(read)(*reply);
+    } catch (...) {
+      std::move(done)(std::current_exception());
+      return;
+    }
+    std::vector<Future<void>> waits = reply->data_->route.take_waits();
+    if (waits.empty()) {
+      std::move(done)(nullptr);
+      return;
+    }
+    // shared_ptr: callbacks of futures are copied.
+    auto shared_done = std::make_shared<decltype(done)>(std::move(done));
+    collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
+      std::move (*shared_done)(all.error());
+    });
+  });
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,70 @@
+#include "sinew/rpc/method_table.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew {
+
+struct MethodTable::Impl {
+  absl::flat_hash_map<std::string, Entry> entries;
+};
+
+MethodTable::MethodTable() : impl_(std::make_unique<Impl>()) {}
+MethodTable::MethodTable(const MethodTable& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+MethodTable& MethodTable::operator=(const MethodTable& other) {
+  if (this != &other) *impl_ = *other.impl_;
+  return *this;
+}
+MethodTable::~MethodTable() = default;
+
+void MethodTable::add_entry(Entry entry) {
+  if (entry.name.empty() || entry.name.size() > 512) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrCat("a method's name must have 1 to 512 characters, this one has ",
+                                entry.name.size()));
+  }
+  const auto [found, inserted] = impl_->entries.try_emplace(std::string(entry.name), entry);
+  if (!inserted && found->second.serve != entry.serve) {
+    throw RpcError(ErrorCode::kAlreadyExists,
+                   absl::StrFormat("two methods have the name '%s' (%s and %s): give one of them another name with "
+                                   "SINEW_METHOD_AS",
+                                   entry.name, found->second.signature, entry.signature));
+  }
+}
+
+const MethodTable::Entry* MethodTable::find(std::string_view name) const {
+  // Abseil may have been built with a string_view of its own, which its maps look up without a copy.
+  const auto found = impl_->entries.find(absl::string_view(name.data(), name.size()));
+  return found == impl_->entries.end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> MethodTable::names() const {
+  std::vector<std::string> names;
+  names.reserve(impl_->entries.size());
+  for (const auto& [name, entry] : impl_->entries) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::uint64_t MethodTable::digest() const {
+  // FNV-1a over the sorted names and signatures: the digest is compared between builds of different compilers, so it must
+  // not depend on a hash that a library may change.
+  std::uint64_t digest = 14695981039346656037u;
+  const auto mix = [&digest](std::string_view text) {
+    for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    digest = (digest ^ 0xffu) * 1099511628211u;
+  };
+  for (const std::string& name : names()) {
+    mix(name);
+    mix(impl_->entries.at(name).signature);
+  }
+  return digest;
+}
+
+}  // namespace sinew

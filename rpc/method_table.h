@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sinew/rpc/internal/serve.h"
+#include "sinew/rpc/method.h"
+
+namespace sinew {
+
+/// The methods that a worker serves. Fill one and hand it to the worker, which keeps a copy; adding to it later has no
+/// effect on a worker that runs. Not thread-safe.
+///
+///     sinew::MethodTable methods;
+///     methods.add<&app::scale>().add<&app::Agent::select_action>().add_class<app::Observer>();
+class MethodTable {
+ public:
+  /// Adds a function named by SINEW_METHOD. Throws RpcError kAlreadyExists when another one has its name; adding the same one
+  /// again does nothing.
+  template <auto Method>
+  MethodTable& add() {
+    using Traits = internal::MethodTraits<decltype(Method)>;
+    static_assert(internal::has_value_v<MethodName<Method>>,
+                  "Sinew: this method has no name: write SINEW_METHOD(function); at global scope after its declaration");
+    constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
+    if constexpr (parameters_ok && internal::has_value_v<MethodName<Method>>) {
+      using Text = internal::MethodText<MethodName<Method>, Traits>;
+      add_entry({Text::name, Text::signature(), &internal::serve_method<Method>});
+    }
+    return *this;
+  }
+
+  /// Adds the constructor named by SINEW_CLASS.
+  template <class Class>
+  MethodTable& add_class() {
+    static_assert(internal::has_type_v<PrimaryConstructor<Class>>,
+                  "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
+    if constexpr (internal::has_type_v<PrimaryConstructor<Class>>) {
+      add_constructor<typename PrimaryConstructor<Class>::type>();
+    }
+    return *this;
+  }
+
+  /// Adds a constructor named by SINEW_CONSTRUCTOR; `Signature` is Class(Parameters...).
+  template <class Signature>
+  MethodTable& add_constructor() {
+    using Traits = internal::MethodTraits<Signature>;
+    static_assert(internal::has_value_v<ConstructorName<Signature>>,
+                  "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, Parameters...); at global scope");
+    constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
+    if constexpr (parameters_ok && internal::has_value_v<ConstructorName<Signature>>) {
+      using Text = internal::MethodText<ConstructorName<Signature>, Traits>;
+      add_entry({Text::name, Text::signature(), &internal::serve_constructor<Signature>});
+    }
+    return *this;
+  }
+
+  struct Entry {
+    std::string_view name;
+    std::string signature;
+    internal::ServeFunction serve = nullptr;
+  };
+
+  /// Null when there is none.
+  const Entry* find(std::string_view name) const;
+  /// Sorted.
+  std::vector<std::string> names() const;
+  /// Changes when a name or a signature does.
+  std::uint64_t digest() const;
+
+  MethodTable();
+  MethodTable(const MethodTable&);
+  MethodTable& operator=(const MethodTable&);
+  ~MethodTable();
+
+ private:
+  void add_entry(Entry entry);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sinew

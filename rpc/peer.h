@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/call_options.h"
+
+namespace sinew {
+
+namespace internal {
+class Session;
+class WorkerCore;
+}  // namespace internal
+
+class Worker;
+
+/// A worker that calls go to, as seen from one's own worker, with the options that they are made with. Get one from
+/// Worker::peer(). Names one incarnation: when that worker is lost, calls fail for ever, even if another comes back under
+/// the name. A small value type; thread-safe.
+class Peer {
+ public:
+  /// An invalid peer; calls on it throw kFailedPrecondition.
+  Peer() = default;
+
+  const WorkerInfo& info() const;
+  const std::string& name() const { return info().name; }
+  std::int32_t rank() const { return info().rank; }
+  /// The same peer, with other options for the calls made through the result.
+  Peer with(CallOptions options) const;
+  const CallOptions& options() const { return options_; }
+  /// The worker that calls start from.
+  Worker worker() const;
+  /// False once the peer is lost.
+  bool alive() const;
+
+  friend bool operator==(const Peer& a, const Peer& b) { return a.session_ == b.session_; }
+  friend bool operator!=(const Peer& a, const Peer& b) { return !(a == b); }
+
+ private:
+  friend class Worker;
+  friend class internal::WorkerCore;
+  friend struct PeerAccess;
+  Peer(std::shared_ptr<internal::WorkerCore> core, std::shared_ptr<internal::Session> session)
+      : core_(std::move(core)), session_(std::move(session)) {}
+
+  std::shared_ptr<internal::WorkerCore> core_;
+  std::shared_ptr<internal::Session> session_;
+  CallOptions options_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Peer& peer);
+
+/// For the layers of Sinew.
+struct PeerAccess {
+  static const std::shared_ptr<internal::WorkerCore>& core(const Peer& peer) { return peer.core_; }
+  static const std::shared_ptr<internal::Session>& session(const Peer& peer) {
+    return peer.session_;
+  }
+  static Peer make(std::shared_ptr<internal::WorkerCore> core,
+                   std::shared_ptr<internal::Session> session) {
+    return Peer(std::move(core), std::move(session));
+  }
+};
+
+}  // namespace sinew

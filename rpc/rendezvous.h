@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace sinew {
+
+/// Where the workers of a job find each other, and this worker's place among them.
+///
+///     env://                          MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE say it all
+///     tcp://host:port?rank=1&world_size=4
+///     tcp://[::1]:29500
+///     file:///shared/folder/job-17    a file that all workers can reach and lock
+///     inproc://name                   workers of one process
+struct Rendezvous {
+  enum class Kind { kTcp, kFile, kInproc };
+
+  Kind kind = Kind::kTcp;
+  /// kTcp: "host:port" or "[v6]:port". kInproc: the name. kFile: empty.
+  std::string address;
+  /// kFile: the absolute path. Otherwise empty.
+  std::string path;
+  /// -1: the job gives the worker its rank (open membership only).
+  int rank = -1;
+  /// 0: open membership, workers come and go.
+  int world_size = 0;
+};
+
+/// Reads one environment variable; nullopt when it is not set.
+using EnvironmentReader = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// That of the process.
+EnvironmentReader process_environment();
+
+/// Understands a rendezvous URL. Rank and world size come from the arguments or from the URL's
+/// query, never from both; env:// takes from RANK and WORLD_SIZE what neither says. A world size of
+/// 0, or none, means open membership; a fixed world needs a rank. kInvalidArgument with a text that
+/// names the part that is wrong and what to write instead; kNotFound when an environment variable
+/// is missing, with its name.
+absl::StatusOr<Rendezvous> parse_rendezvous(
+    std::string_view url, std::optional<int> rank, std::optional<int> world_size,
+    const EnvironmentReader& environment = process_environment());
+
+/// A name is 1 to 128 letters, digits and `_ . : -`. kInvalidArgument with one of three texts: it
+/// is empty, it is too long, or it has a character that is not allowed (the text shows which, and
+/// where).
+absl::Status validate_worker_name(std::string_view name);
+
+namespace internal {
+
+/// What ControlPlane::control_call_address() takes; empty for kFile.
+std::string dial_address(const Rendezvous& rendezvous);
+
+}  // namespace internal
+}  // namespace sinew

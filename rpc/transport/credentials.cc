@@ -1,0 +1,179 @@
+#include "sinew/rpc/transport/credentials.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+
+namespace sinew {
+namespace {
+
+using CertificatePtr = std::unique_ptr<X509, void (*)(X509*)>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
+using BioPtr = std::unique_ptr<BIO, int (*)(BIO*)>;
+
+// Far more than any chain of certificates has; keeps a wrong path from being read whole.
+constexpr std::size_t kMaxPemBytes = std::size_t{4} << 20;
+
+absl::StatusOr<std::string> read_file(const std::string& path, const std::string& role) {
+  std::ifstream file(path, std::ios::binary);
+  std::string content;
+  if (file) {
+    content.resize(kMaxPemBytes);
+    file.read(content.data(), static_cast<std::streamsize>(content.size()));
+    content.resize(static_cast<std::size_t>(file.gcount()));
+  }
+  // A folder opens, but cannot be read.
+  if (content.empty()) {
+    const int error = errno;
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", role, ": ", error != 0 ? std::strerror(error) : "it is empty"));
+  }
+  return content;
+}
+
+BioPtr open_text(const std::string& text) {
+  return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
+}
+
+CertificatePtr parse_certificate(const std::string& text) {
+  const BioPtr bio = open_text(text);
+  CertificatePtr certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), X509_free);
+  ERR_clear_error();
+  return certificate;
+}
+
+KeyPtr parse_key(const std::string& text) {
+  const BioPtr bio = open_text(text);
+  // A callback that gives no password, so that an encrypted key fails rather than asks on the terminal.
+  const auto no_password = [](char*, int, int, void*) { return -1; };
+  KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr), EVP_PKEY_free);
+  ERR_clear_error();
+  return key;
+}
+
+std::string time_text(const ASN1_TIME* time) {
+  const BioPtr bio(BIO_new(BIO_s_mem()), BIO_free);
+  ASN1_TIME_print(bio.get(), time);
+  char* text = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &text);
+  return std::string(text, static_cast<std::size_t>(size));
+}
+
+absl::Status check_pem(const TlsPem& pem, const TlsFiles& roles) {
+  if (parse_certificate(pem.ca) == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(roles.ca, " holds no PEM certificate"));
+  }
+  const CertificatePtr certificate = parse_certificate(pem.certificate);
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(roles.certificate, " holds no PEM certificate"));
+  }
+  const KeyPtr key = parse_key(pem.key);
+  if (key == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(roles.key, " holds no PEM private key (it must not be encrypted)"));
+  }
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    ERR_clear_error();
+    return absl::InvalidArgumentError(
+        absl::StrCat(roles.key, " is not the key of ", roles.certificate));
+  }
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate.get())) < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(roles.certificate, " expired on ",
+                     time_text(X509_get0_notAfter(certificate.get())), ": renew it"));
+  }
+  if (X509_cmp_current_time(X509_get0_notBefore(certificate.get())) > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(roles.certificate, " is not valid before ",
+                     time_text(X509_get0_notBefore(certificate.get())), ": is the clock right?"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Credentials Credentials::insecure() { return Credentials(Kind::kInsecure); }
+
+Credentials Credentials::insecure_on_any_network() { return Credentials(Kind::kInsecureAnywhere); }
+
+Credentials Credentials::tls(TlsFiles files) {
+  return Credentials(Kind::kTls, Source::kFiles, std::move(files));
+}
+
+Credentials Credentials::tls(TlsPem pem) {
+  return Credentials(
+      Kind::kTls, Source::kMemory,
+      TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
+}
+
+Credentials Credentials::mutual_tls(TlsFiles files) {
+  return Credentials(Kind::kMutualTls, Source::kFiles, std::move(files));
+}
+
+Credentials Credentials::mutual_tls(TlsPem pem) {
+  return Credentials(
+      Kind::kMutualTls, Source::kMemory,
+      TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
+}
+
+absl::StatusOr<TlsPem> Credentials::load() const {
+  TlsPem pem{texts_.ca, texts_.certificate, texts_.key};
+  TlsFiles roles{"the CA given", "the certificate given", "the private key given"};
+  if (source_ == Source::kFiles) {
+    roles = {absl::StrCat("CA file \"", texts_.ca, "\""),
+             absl::StrCat("certificate file \"", texts_.certificate, "\""),
+             absl::StrCat("key file \"", texts_.key, "\"")};
+    absl::StatusOr<std::string> ca = read_file(texts_.ca, roles.ca);
+    if (!ca.ok()) return ca.status();
+    absl::StatusOr<std::string> certificate = read_file(texts_.certificate, roles.certificate);
+    if (!certificate.ok()) return certificate.status();
+    absl::StatusOr<std::string> key = read_file(texts_.key, roles.key);
+    if (!key.ok()) return key.status();
+    pem = {*std::move(ca), *std::move(certificate), *std::move(key)};
+  }
+  if (absl::Status status = check_pem(pem, roles); !status.ok()) return status;
+  return pem;
+}
+
+absl::Status Credentials::check() const {
+  return uses_tls() ? load().status() : absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials::channel_credentials() const {
+  if (!uses_tls()) return grpc::InsecureChannelCredentials();
+  absl::StatusOr<TlsPem> pem = load();
+  if (!pem.ok()) return pem.status();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = std::move(pem->ca);
+  if (kind_ == Kind::kMutualTls) {
+    options.pem_cert_chain = std::move(pem->certificate);
+    options.pem_private_key = std::move(pem->key);
+  }
+  return grpc::SslCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials::server_credentials() const {
+  if (!uses_tls()) return grpc::InsecureServerCredentials();
+  absl::StatusOr<TlsPem> pem = load();
+  if (!pem.ok()) return pem.status();
+  grpc::SslServerCredentialsOptions options(
+      kind_ == Kind::kMutualTls ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  options.pem_root_certs = std::move(pem->ca);
+  options.pem_key_cert_pairs.push_back({std::move(pem->key), std::move(pem->certificate)});
+  return grpc::SslServerCredentials(options);
+}
+
+}  // namespace sinew

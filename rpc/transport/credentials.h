@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace grpc {
+class ChannelCredentials;
+class ServerCredentials;
+}  // namespace grpc
+
+namespace sinew {
+
+/// Paths of PEM files. Every worker both accepts and opens connections, so it needs all three.
+struct TlsFiles {
+  /// Certificates of the authorities whose signature on a peer's certificate counts.
+  std::string ca;
+  /// This worker's certificate, followed by intermediate ones if there are any.
+  std::string certificate;
+  /// Its private key, not encrypted.
+  std::string key;
+};
+
+/// The same as TlsFiles, as PEM text in memory.
+struct TlsPem {
+  std::string ca;
+  std::string certificate;
+  std::string key;
+};
+
+/// How workers prove to each other who they are, and whether others can read along. All workers of a job use the same
+/// kind. A value type; immutable, so thread-safe.
+///
+///   options.credentials = Credentials::mutual_tls({"ca.pem", "worker.pem", "worker.key"});
+///
+/// Files are read when they are used, for each connection anew: a renewed certificate needs no restart to be shown to
+/// workers that this one connects to.
+class Credentials {
+ public:
+  /// No encryption and no proof of identity; loopback addresses only. Starting on or connecting to any other address
+  /// fails with kPermissionDenied.
+  static Credentials insecure();
+  /// No encryption and no proof of identity, on any address: whoever reaches the port can call every method.
+  static Credentials insecure_on_any_network();
+  /// TLS in which the accepting side shows its certificate. Callers stay anonymous.
+  static Credentials tls(TlsFiles files);
+  static Credentials tls(TlsPem pem);
+  /// TLS in which both sides must show a certificate that the other's authority signed.
+  static Credentials mutual_tls(TlsFiles files);
+  static Credentials mutual_tls(TlsPem pem);
+
+  bool loopback_only() const { return kind_ == Kind::kInsecure; }
+  /// Whether both ends of a connection know who the other one is.
+  bool proves_callers() const { return kind_ == Kind::kMutualTls; }
+
+  /// kInvalidArgument, naming the file, when one is missing or not what it should be, or when key and certificate do
+  /// not belong together; kFailedPrecondition when the certificate has expired or is not valid yet.
+  absl::Status check() const;
+
+  /// For the transport. Errors as in check().
+  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials() const;
+  absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials() const;
+
+ private:
+  enum class Kind { kInsecure, kInsecureAnywhere, kTls, kMutualTls };
+  enum class Source { kFiles, kMemory };
+
+  explicit Credentials(Kind kind) : kind_(kind) {}
+  Credentials(Kind kind, Source source, TlsFiles texts)
+      : kind_(kind), source_(source), texts_(std::move(texts)) {}
+
+  bool uses_tls() const { return kind_ == Kind::kTls || kind_ == Kind::kMutualTls; }
+  /// Reads and checks the files.
+  absl::StatusOr<TlsPem> load() const;
+
+  Kind kind_;
+  Source source_ = Source::kMemory;
+  /// Paths or PEM texts, as source_ says.
+  TlsFiles texts_;
+};
+
+}  // namespace sinew

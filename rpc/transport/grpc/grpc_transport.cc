@@ -1,0 +1,94 @@
+#include "sinew/rpc/transport/grpc/grpc_transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/transport/grpc/internal/host_port.h"
+#include "sinew/rpc/transport/grpc/internal/opened_connection.h"
+#include "sinew/rpc/transport/grpc/internal/server.h"
+#include "sinew/rpc/transport/grpc/internal/transport_core.h"
+#include "sinew/rpc/transport/grpc/local_address.h"
+
+namespace sinew::internal {
+namespace {
+
+class GrpcTransport final : public Transport {
+ public:
+  explicit GrpcTransport(GrpcTransportOptions options)
+      : core_(std::make_shared<TransportCore>(std::move(options))) {}
+  ~GrpcTransport() override { shutdown(); }
+
+  absl::Status start(Acceptor* acceptor, UnaryHandler* unary) override;
+  std::string address() const override;
+  std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
+                                      const std::string& expected_name,
+                                      std::shared_ptr<ConnectionHandler> handler) override {
+    return OpenedConnection::open(core_, address, hello, expected_name, std::move(handler));
+  }
+  void shutdown() override;
+
+ private:
+  /// The host part of address(): known before the port is.
+  absl::StatusOr<std::string> advertised_host(const std::string& listen) const;
+
+  const std::shared_ptr<TransportCore> core_;
+  mutable absl::Mutex mutex_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Server> server_ ABSL_GUARDED_BY(mutex_);
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+absl::StatusOr<std::string> GrpcTransport::advertised_host(const std::string& listen) const {
+  const GrpcTransportOptions& options = core_->options();
+  if (!options.advertised_host.empty()) return options.advertised_host;
+  const absl::StatusOr<HostPort> bound = parse_host_port(listen);
+  if (!bound.ok()) return bound.status();
+  if (!bound->is_wildcard()) return bound->host;
+  if (!options.advertise_towards.empty()) return local_address_towards(options.advertise_towards);
+  return absl::InvalidArgumentError(
+      absl::StrCat(listen,
+                   " stands for all addresses of this machine, so the one that others are to use must "
+                   "be given: set advertised_host or advertise_towards"));
+}
+
+absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
+  absl::MutexLock lock(&mutex_);
+  if (shut_down_ || server_ != nullptr) {
+    return absl::FailedPreconditionError("a transport starts once");
+  }
+  const std::vector<std::string>& listen = core_->options().listen;
+  if (listen.empty()) return absl::InvalidArgumentError("no address to listen on");
+  const absl::StatusOr<std::string> host = advertised_host(listen.front());
+  if (!host.ok()) return host.status();
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::start(core_, acceptor, unary);
+  if (!server.ok()) return server.status();
+  server_ = *std::move(server);
+  address_ = join_host_port(*host, server_->port());
+  return absl::OkStatus();
+}
+
+std::string GrpcTransport::address() const {
+  absl::MutexLock lock(&mutex_);
+  return address_;
+}
+
+void GrpcTransport::shutdown() {
+  // Two callers at once: the second one returns when the first one is done.
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(shut_down_, true)) return;
+  core_->begin_shutdown();
+  if (server_ != nullptr) server_->shutdown();
+  core_->finish_shutdown();
+  server_.reset();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_grpc_transport(GrpcTransportOptions options) {
+  return std::make_unique<GrpcTransport>(std::move(options));
+}
+
+}  // namespace sinew::internal

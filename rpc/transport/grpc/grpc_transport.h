@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sinew/rpc/transport/credentials.h"
+#include "sinew/rpc/transport/transport.h"
+
+namespace sinew::internal {
+
+/// Sizes that trade latency, throughput and memory for each other. The defaults were measured; both ends may differ.
+struct GrpcTuning {
+  /// A payload that is larger travels on the bulk lane, where it delays no call.
+  std::size_t bulk_threshold_bytes = std::size_t{64} << 10;
+  /// Frames share a packet until it has this size.
+  std::size_t packet_bytes = std::size_t{256} << 10;
+  /// Size of the pieces on the bulk lane, at most 4 MiB.
+  std::size_t chunk_bytes = std::size_t{1} << 20;
+  /// Largest request that a foreign client may send.
+  std::size_t max_unary_bytes = std::size_t{64} << 20;
+  /// Foreign calls and streams that one client connection may have open.
+  int max_concurrent_streams = 1024;
+  /// How long shutdown() lets calls of foreign clients end before they are cut off.
+  std::chrono::milliseconds shutdown_grace = std::chrono::seconds(2);
+};
+
+struct GrpcTransportOptions {
+  /// "host:port" or "[ipv6]:port"; port 0 takes any free one. The first one is the address that is advertised; further
+  /// ones (a rendezvous port) accept the same connections.
+  std::vector<std::string> listen = {"127.0.0.1:0"};
+  /// Host that others reach this worker by. Empty: the host of the first listen address, which must not be a wildcard
+  /// then unless `advertise_towards` is set.
+  std::string advertised_host;
+  /// "host:port" of a machine that all workers reach, such as the master. With a wildcard and no `advertised_host`, the
+  /// local address that routes there is advertised.
+  std::string advertise_towards;
+  Credentials credentials = Credentials::insecure();
+  Transport::Limits limits;
+  GrpcTuning tuning;
+};
+
+/// A transport over gRPC: one channel per connection with a stream for each lane and one for bulk payloads. Also serves
+/// foreign clients (sinew.proto.Worker/Call), health checks and reflection.
+std::unique_ptr<Transport> make_grpc_transport(GrpcTransportOptions options);
+
+}  // namespace sinew::internal

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/channel.h"
+#include "sinew/rpc/transport/grpc/grpc_transport.h"
+
+namespace sinew::internal {
+
+/// Settings that both ends of a connection have in common.
+std::vector<std::pair<std::string, int>> common_arguments();
+
+/// A channel that shares no TCP connection with another one. It does not connect yet.
+/// kInvalidArgument for an address that is none; kPermissionDenied when the credentials do not allow it; the
+/// credentials' own errors.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address,
+                                                            const GrpcTransportOptions& options,
+                                                            const std::string& expected_name);
+
+/// kPermissionDenied when insecure credentials are to be used beyond this machine. `what` begins the text.
+absl::Status check_reach(const Credentials& credentials, bool loopback, const std::string& what);
+
+}  // namespace sinew::internal

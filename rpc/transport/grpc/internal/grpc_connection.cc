@@ -1,0 +1,440 @@
+#include "sinew/rpc/transport/grpc/internal/grpc_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/transport/grpc/internal/packet_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+// What the control and bulk lanes may keep of the packet bound for envelope, tickets and inline payloads of one frame.
+constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 10;
+
+std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream); }
+
+}  // namespace
+
+GrpcConnection::GrpcConnection(std::shared_ptr<TransportCore> core)
+    : core_(std::move(core)),
+      send_windows_{SendWindow(core_->limits().control_window_bytes),
+                    SendWindow(core_->limits().send_window_bytes)},
+      bulk_sender_(core_->options().tuning.chunk_bytes) {
+  for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
+    writers_[index_of(lane)] = std::make_unique<LaneWriter>(&send_windows_[index_of(lane)],
+                                                            core_->options().tuning.packet_bytes);
+    deliveries_[index_of(lane)] = std::make_unique<FrameDelivery>(
+        [this, lane](std::vector<Frame> frames) { deliver(lane, std::move(frames)); });
+  }
+}
+
+GrpcConnection::~GrpcConnection() = default;
+
+bool GrpcConnection::enter() {
+  const std::shared_ptr<GrpcConnection> self = shared_from_this();
+  const std::weak_ptr<GrpcConnection> weak_self = self;
+  // Credit may come back long after the connection is gone, on any thread.
+  receive_window_ = std::make_shared<ReceiveWindow>(
+      core_->limits().receive_window_bytes, [weak_self, weak_core = std::weak_ptr(core_)] {
+        const std::shared_ptr<TransportCore> core = weak_core.lock();
+        if (core == nullptr) return;
+        core->post([weak_self] {
+          if (const auto connection = weak_self.lock()) connection->admit_calls();
+        });
+      });
+  TransportCore::Hold hold = core_->add(self);
+  const std::chrono::milliseconds timeout = core_->limits().connect_timeout;
+  absl::MutexLock lock(&mutex_);
+  if (!hold) {
+    phase_ = Phase::kDown;
+    on_down_posted_ = true;
+    down_reason_ = absl::UnavailableError("the transport was shut down");
+    return false;
+  }
+  hold_ = std::move(hold);
+  connect_timer_ = core_->run_after(timeout, [weak_self, timeout] {
+    if (const auto connection = weak_self.lock()) {
+      connection->take_down(absl::UnavailableError(
+          absl::StrCat("no connection within ", timeout.count(), " ms")));
+    }
+  });
+  return true;
+}
+
+void GrpcConnection::set_handler(std::shared_ptr<ConnectionHandler> handler) {
+  absl::MutexLock lock(&mutex_);
+  handler_ = std::move(handler);
+}
+
+bool GrpcConnection::enter_handshake() {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kOpening) return false;
+  ++callbacks_running_;
+  return true;
+}
+
+void GrpcConnection::set_remote(std::string hello, AuthenticatedPeer remote) {
+  remote_hello_ = std::move(hello);
+  remote_ = std::move(remote);
+}
+
+bool GrpcConnection::add_stream(std::shared_ptr<LaneStream> stream) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kDown) {
+      streams_[index_of(stream->kind())] = std::move(stream);
+      return true;
+    }
+  }
+  stream->end(absl::UnavailableError("the connection is down"));
+  return false;
+}
+
+std::shared_ptr<LaneStream> GrpcConnection::stream(StreamKind kind) {
+  absl::MutexLock lock(&mutex_);
+  return streams_[index_of(kind)];
+}
+
+bool GrpcConnection::is_up() const {
+  absl::MutexLock lock(&mutex_);
+  return phase_ == Phase::kUp;
+}
+
+void GrpcConnection::announce_up() {
+  std::shared_ptr<ConnectionHandler> handler;
+  TimerQueue::TimerId timer = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kOpening) return;
+    phase_ = Phase::kUp;
+    ++callbacks_running_;
+    handler = handler_;
+    timer = std::exchange(connect_timer_, 0);
+  }
+  core_->cancel_timer(timer);
+  handler->on_up(shared_from_this());
+  leave_callback();
+  for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls, StreamKind::kBulk}) {
+    if (const auto lane = stream(kind)) lane->start_read();
+  }
+}
+
+// ---- sending
+
+absl::Status GrpcConnection::check_frame(Lane lane, const Frame& frame) const {
+  const Transport::Limits& limits = core_->limits();
+  const std::size_t size_bytes = frame.size_bytes();
+  // What fills the whole window of the control lane would hold up heartbeats.
+  const std::size_t most =
+      lane == Lane::kControl ? std::min(limits.max_frame_bytes, limits.control_window_bytes)
+                             : limits.max_frame_bytes;
+  if (size_bytes > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a frame has ", size_bytes, " bytes; the limit of ", most, " is Transport::Limits::",
+        most == limits.max_frame_bytes ? "max_frame_bytes" : "control_window_bytes"));
+  }
+  if (frame.payloads.size() > limits.max_payloads) {
+    return absl::InvalidArgumentError(absl::StrCat("a frame has ", frame.payloads.size(),
+                                                   " payloads; the limit of ", limits.max_payloads,
+                                                   " is Transport::Limits::max_payloads"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpcConnection::down_status() const {
+  absl::MutexLock lock(&mutex_);
+  return absl::UnavailableError(
+      absl::StrCat("the connection is down: ", down_reason_.message()));
+}
+
+PacketFrame GrpcConnection::split(Frame frame, BulkSender::Transfers& transfers) {
+  PacketFrame packet_frame;
+  packet_frame.envelope = std::move(frame.envelope);
+  packet_frame.payloads = std::move(frame.payloads);
+  std::size_t inlined_bytes = 0;
+  if (packet_frame.envelope.size() > kMaxInlinedBytes) {
+    packet_frame.envelope_ticket.size_bytes = packet_frame.envelope.size();
+    transfers.emplace_back(0, std::move(packet_frame.envelope));
+    packet_frame.envelope.clear();
+  }
+  inlined_bytes += packet_frame.envelope.size();
+  std::vector<std::size_t> elsewhere;
+  for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
+    const std::size_t size_bytes = packet_frame.payloads[i].size();
+    if (size_bytes > core_->options().tuning.bulk_threshold_bytes ||
+        inlined_bytes + size_bytes > kMaxInlinedBytes) {
+      if (size_bytes > 0) elsewhere.push_back(i);
+      continue;
+    }
+    inlined_bytes += size_bytes;
+  }
+  if (transfers.empty() && elsewhere.empty()) return packet_frame;
+
+  std::uint64_t number = bulk_sender_.reserve(transfers.size() + elsewhere.size());
+  if (!transfers.empty()) {
+    packet_frame.envelope_ticket.transfer = number;
+    transfers.front().first = number++;
+  }
+  if (elsewhere.empty()) return packet_frame;
+  packet_frame.tickets.resize(packet_frame.payloads.size());
+  for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
+    packet_frame.tickets[i].size_bytes = packet_frame.payloads[i].size();
+  }
+  for (const std::size_t i : elsewhere) {
+    packet_frame.tickets[i].transfer = number;
+    transfers.emplace_back(number++, std::exchange(packet_frame.payloads[i], absl::Cord()));
+  }
+  return packet_frame;
+}
+
+absl::Status GrpcConnection::send(Lane lane, Frame frame) {
+  // A frame that is passed on may still carry the credit of the connection it came from.
+  frame.credit.reset();
+  if (absl::Status status = check_frame(lane, frame); !status.ok()) return status;
+  SendWindow& window = send_windows_[index_of(lane)];
+  const std::size_t charged_bytes = frame.size_bytes() + kFrameOverheadBytes;
+  if (!window.take(charged_bytes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the send window of ", window.limit_bytes(), " bytes is full: ",
+                     window.queued_bytes(), " bytes are queued and the frame has ", charged_bytes));
+  }
+  BulkSender::Transfers transfers;
+  PacketFrame packet_frame = split(std::move(frame), transfers);
+  if (!writer(lane).queue(std::move(packet_frame))) {
+    window.give_back(charged_bytes);
+    return down_status();
+  }
+  if (!transfers.empty()) bulk_sender_.submit(std::move(transfers), &window);
+  return absl::OkStatus();
+}
+
+std::size_t GrpcConnection::queued_bytes() const {
+  std::size_t total = 0;
+  for (const SendWindow& window : send_windows_) total += window.queued_bytes();
+  return total;
+}
+
+// ---- receiving
+
+void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
+  if (!is_up()) {
+    on_handshake_read(stream_kind, std::move(message));
+    return;
+  }
+  absl::StatusOr<Packet> packet = decode_packet(message, core_->limits());
+  message.Clear();
+  if (packet.ok()) {
+    const bool bulk = stream_kind == StreamKind::kBulk;
+    if (bulk ? !packet->frames.empty() : !(packet->chunks.empty() && packet->granted.empty())) {
+      packet = absl::InvalidArgumentError("malformed message: not for this lane");
+    }
+  }
+  if (!packet.ok()) {
+    take_down(packet.status());
+    return;
+  }
+  switch (stream_kind) {
+    case StreamKind::kControl:
+      on_control_packet(*std::move(packet));
+      return;
+    case StreamKind::kCalls:
+      std::move(packet->frames.begin(), packet->frames.end(), std::back_inserter(parked_));
+      admit_calls();
+      return;
+    case StreamKind::kBulk:
+      on_bulk_packet(*std::move(packet));
+      return;
+  }
+}
+
+bool GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Credit credit,
+                                  std::vector<Frame>& ready) {
+  if (frame.complete()) {
+    Frame whole;
+    whole.envelope = std::move(frame.envelope);
+    whole.payloads = std::move(frame.payloads);
+    whole.credit = std::move(credit);
+    ready.push_back(std::move(whole));
+    return true;
+  }
+  absl::StatusOr<BulkReceiver::Announced> announced =
+      bulk_receiver_.announce(lane, std::move(frame), std::move(credit));
+  if (!announced.ok()) {
+    take_down(announced.status());
+    return false;
+  }
+  if (announced->completed) ready.push_back(std::move(announced->completed->frame));
+  if (!announced->granted.empty()) bulk_sender_.grant(std::move(announced->granted));
+  return true;
+}
+
+void GrpcConnection::on_control_packet(Packet packet) {
+  std::vector<Frame> ready;
+  ready.reserve(packet.frames.size());
+  for (PacketFrame& frame : packet.frames) {
+    if (!accept_frame(Lane::kControl, std::move(frame), Credit(), ready)) return;
+    // This lane is never held up, so the only defence left is to part with a peer that floods it.
+    if (bulk_receiver_.control_bytes() > kMaxControlAnnouncedBytes) {
+      take_down(absl::InvalidArgumentError(
+          absl::StrCat("the peer announced more than ", kMaxControlAnnouncedBytes,
+                       " bytes on the control lane at once")));
+      return;
+    }
+  }
+  deliveries_[index_of(Lane::kControl)]->add(std::move(ready));
+  if (const auto lane = stream(StreamKind::kControl)) lane->start_read();
+}
+
+void GrpcConnection::admit_calls() {
+  while (true) {
+    std::vector<Frame> ready;
+    ready.reserve(parked_.size());
+    while (!parked_.empty() && receive_window_->has_room()) {
+      PacketFrame frame = std::move(parked_.front());
+      parked_.pop_front();
+      Credit credit = receive_window_->take(frame.size_bytes() + kFrameOverheadBytes);
+      if (!accept_frame(Lane::kCalls, std::move(frame), std::move(credit), ready)) return;
+    }
+    deliveries_[index_of(Lane::kCalls)]->add(std::move(ready));
+    if (parked_.empty() && receive_window_->has_room()) {
+      if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
+      return;
+    }
+    // From here on another thread may be in this function; see ReceiveWindow::pause().
+    if (receive_window_->pause()) return;
+  }
+}
+
+void GrpcConnection::on_bulk_packet(Packet packet) {
+  if (absl::Status status = bulk_sender_.on_granted(packet.granted); !status.ok()) {
+    take_down(status);
+    return;
+  }
+  absl::StatusOr<std::vector<BulkReceiver::Completed>> completed =
+      bulk_receiver_.receive(std::move(packet.chunks));
+  if (!completed.ok()) {
+    take_down(completed.status());
+    return;
+  }
+  for (BulkReceiver::Completed& each : *completed) {
+    std::vector<Frame> frames;
+    frames.push_back(std::move(each.frame));
+    deliveries_[index_of(each.lane)]->add(std::move(frames));
+  }
+  if (const auto lane = stream(StreamKind::kBulk)) lane->start_read();
+}
+
+void GrpcConnection::deliver(Lane lane, std::vector<Frame> frames) {
+  const std::shared_ptr<ConnectionHandler> handler = enter_callback();
+  if (handler == nullptr) return;
+  writer(lane).cork();
+  handler->on_frames(shared_from_this(), lane, std::move(frames));
+  writer(lane).uncork();
+  leave_callback();
+}
+
+void GrpcConnection::on_written(StreamKind stream_kind) {
+  switch (stream_kind) {
+    case StreamKind::kControl:
+      writer(Lane::kControl).on_written();
+      return;
+    case StreamKind::kCalls:
+      writer(Lane::kCalls).on_written();
+      return;
+    case StreamKind::kBulk:
+      bulk_sender_.on_written();
+      return;
+  }
+}
+
+// ---- going down
+
+void GrpcConnection::close(absl::Status reason) {
+  take_down(absl::CancelledError(absl::StrCat("closed from here: ", reason.message())),
+            absl::UnavailableError(reason.message()));
+}
+
+void GrpcConnection::take_down(absl::Status reason, const absl::Status& for_peer) {
+  std::array<std::shared_ptr<LaneStream>, kStreamCount> streams;
+  TimerQueue::TimerId timer = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ == Phase::kDown) return;
+    phase_ = Phase::kDown;
+    down_reason_ = std::move(reason);
+    streams = streams_;
+    timer = std::exchange(connect_timer_, 0);
+    // Like a callback: on_down comes when nothing can be sent any more.
+    ++callbacks_running_;
+  }
+  core_->cancel_timer(timer);
+  for (const auto& stream : streams) {
+    if (stream != nullptr) stream->end(for_peer);
+  }
+  for (const auto& writer : writers_) writer->close();
+  bulk_sender_.close();
+  bulk_receiver_.clear();
+  leave_callback();
+}
+
+void GrpcConnection::on_broken(StreamKind stream_kind) {
+  // The reason comes with on_ended(), unless the connection is going down for another one.
+  if (const auto broken = stream(stream_kind)) broken->end(absl::OkStatus());
+}
+
+void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status,
+                              bool said_by_acceptor) {
+  // Declared first, so that it goes after the lock: it may be the last to hold the stream.
+  std::shared_ptr<LaneStream> ended;
+  bool was_up = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = std::exchange(streams_[index_of(stream_kind)], nullptr);
+    if (phase_ == Phase::kDown) return;
+    was_up = phase_ == Phase::kUp;
+  }
+  if (was_up && said_by_acceptor) {
+    take_down(absl::UnavailableError(
+        absl::StrCat("closed by the other end: ", status.message())));
+    return;
+  }
+  take_down(explain_end(status, said_by_acceptor));
+}
+
+std::shared_ptr<ConnectionHandler> GrpcConnection::enter_callback() {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kUp) return nullptr;
+  ++callbacks_running_;
+  return handler_;
+}
+
+void GrpcConnection::leave_callback() {
+  absl::MutexLock lock(&mutex_);
+  if (--callbacks_running_ == 0 && phase_ == Phase::kDown) post_on_down_locked();
+}
+
+void GrpcConnection::post_on_down_locked() {
+  if (std::exchange(on_down_posted_, true)) return;
+  core_->post([self = shared_from_this()] { self->run_on_down(); });
+}
+
+void GrpcConnection::run_on_down() {
+  std::shared_ptr<ConnectionHandler> handler;
+  absl::Status reason;
+  TransportCore::Hold hold;
+  {
+    absl::MutexLock lock(&mutex_);
+    handler.swap(handler_);
+    reason = down_reason_;
+    hold = std::move(hold_);
+  }
+  release();
+  // An acceptor's end that was refused, or that nobody was asked about, has nobody to tell.
+  if (handler != nullptr) handler->on_down(shared_from_this(), reason);
+  // The handler goes before the hold, so that shutdown() outlasts it.
+  handler.reset();
+}
+
+}  // namespace sinew::internal

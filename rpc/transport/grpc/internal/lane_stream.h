@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace sinew::internal {
+
+/// The gRPC streams of a connection.
+enum class StreamKind : std::uint8_t { kControl = 0, kCalls = 1, kBulk = 2 };
+constexpr int kStreamCount = 3;
+
+/// How a writer finds its stream: idle, or busy with a message of the handshake, whose end it will be told.
+enum class WriterStart { kIdle, kBusy };
+
+/// What happens on a stream. Runs on gRPC's threads; reads and writes of one stream may complete at the same time.
+class StreamEvents {
+ public:
+  virtual ~StreamEvents() = default;
+  virtual void on_read(StreamKind stream, grpc::ByteBuffer message) = 0;
+  virtual void on_written(StreamKind stream) = 0;
+  /// A read or a write failed: the stream is of no more use. The opener's end learns the reason in on_ended().
+  virtual void on_broken(StreamKind stream) = 0;
+  /// The last event. `status` is the acceptor's where it gave one (marked as such), otherwise gRPC's.
+  virtual void on_ended(StreamKind stream, const absl::Status& status, bool said_by_acceptor) = 0;
+};
+
+/// One Exchange stream, the same from both ends. gRPC allows no operation on a stream after the one that ends it; this
+/// class keeps that rule between threads that do not know of each other. At most one read and one write at a time.
+class LaneStream {
+ public:
+  LaneStream(StreamKind kind, std::shared_ptr<StreamEvents> events)
+      : kind_(kind), events_(std::move(events)) {}
+  virtual ~LaneStream() = default;
+
+  StreamKind kind() const { return kind_; }
+
+  /// These do nothing once end() has been called.
+  void start_write(grpc::ByteBuffer message);
+  void start_read();
+  /// Ends the stream; on_ended() follows. `status` reaches the other end when this end is the acceptor's and no write is
+  /// stuck; an OK status stands for "as the other end wants it". Idempotent: the first call counts.
+  void end(const absl::Status& status);
+
+ protected:
+  virtual void issue_write(const grpc::ByteBuffer* message) = 0;
+  virtual void issue_read(grpc::ByteBuffer* message) = 0;
+  /// What issue_end() may need to know.
+  struct EndState {
+    absl::Status status;
+    bool write_in_flight = false;
+    /// There may be messages that nobody has asked for.
+    bool unread = false;
+  };
+  virtual void issue_end(const EndState& state) = 0;
+  /// Reads and drops a message after issue_end(), from within it or from within read_done().
+  void drop_message() { issue_read(&incoming_); }
+
+  // For the reactions of the derived classes.
+  void read_done(bool ok);
+  void broken() { events_->on_broken(kind_); }
+  void write_done(bool ok);
+  void done(const absl::Status& status, bool said_by_acceptor);
+
+ private:
+  void end_operation();
+  EndState end_state_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const StreamKind kind_;
+  /// Released in done(): the events' owner holds this stream.
+  std::shared_ptr<StreamEvents> events_;
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+  absl::Mutex mutex_;
+  /// Operations that are being handed to gRPC at this moment.
+  int issuing_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool write_in_flight_ ABSL_GUARDED_BY(mutex_) = false;
+  bool read_in_flight_ ABSL_GUARDED_BY(mutex_) = false;
+  bool read_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

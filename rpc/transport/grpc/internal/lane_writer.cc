@@ -1,0 +1,96 @@
+#include "sinew/rpc/transport/grpc/internal/lane_writer.h"
+
+#include <utility>
+
+#include "sinew/rpc/transport/grpc/internal/packet_codec.h"
+
+namespace sinew::internal {
+
+// The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps others from the stream,
+// and senders do not wait for a system call.
+
+bool LaneWriter::queue(PacketFrame frame) {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return false;
+    queue_.push_back(std::move(frame));
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+  return true;
+}
+
+void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    stream_ = std::move(stream);
+    writing_ = start == WriterStart::kBusy;
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+}
+
+void LaneWriter::cork() {
+  absl::MutexLock lock(&mutex_);
+  corked_ = true;
+}
+
+void LaneWriter::uncork() {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    corked_ = false;
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+}
+
+void LaneWriter::on_written() {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    window_->give_back(std::exchange(in_flight_bytes_, 0));
+    writing_ = false;
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+}
+
+LaneWriter::Batch LaneWriter::take_batch_locked() {
+  Batch batch;
+  if (writing_ || corked_ || queue_.empty()) return batch;
+  batch.stream = stream_;
+  writing_ = true;
+  std::size_t encoded_bytes = 0;
+  do {
+    PacketFrame& frame = queue_.front();
+    encoded_bytes += encoded_size_bytes(frame);
+    in_flight_bytes_ += charge_bytes(frame);
+    batch.packet.frames.push_back(std::move(frame));
+    queue_.pop_front();
+  } while (!queue_.empty() && encoded_bytes < packet_bytes_ &&
+           batch.packet.frames.size() < kMaxFramesPerPacket);
+  return batch;
+}
+
+void LaneWriter::write(Batch batch) {
+  if (batch.stream != nullptr) batch.stream->start_write(encode_packet(batch.packet));
+}
+
+void LaneWriter::close() {
+  std::deque<PacketFrame> dropped;
+  std::shared_ptr<LaneStream> stream;
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  std::size_t bytes = std::exchange(in_flight_bytes_, 0);
+  for (const PacketFrame& frame : queue_) bytes += charge_bytes(frame);
+  window_->give_back(bytes);
+  dropped.swap(queue_);
+  stream.swap(stream_);
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/transport/grpc/internal/lane_stream.h"
+#include "sinew/rpc/transport/grpc/internal/packet.h"
+#include "sinew/rpc/transport/grpc/internal/send_window.h"
+
+namespace sinew::internal {
+
+/// Writes the frames of one lane: at once when the stream is idle, otherwise together with those that became ready
+/// while it was busy. Frames leave in the order in which they were queued. Thread-safe.
+class LaneWriter {
+ public:
+  /// `window` outlives the writer.
+  LaneWriter(SendWindow* window, std::size_t packet_bytes)
+      : window_(window), packet_bytes_(packet_bytes) {}
+
+  /// Queues a frame whose inlined bytes the window has counted; false, dropping it, after close().
+  bool queue(PacketFrame frame);
+  void open(std::shared_ptr<LaneStream> stream, WriterStart start);
+  /// Between the two, frames are queued but do not leave. The handler of received frames runs between them, so that
+  /// what it answers shares a packet rather than the first answer leaving alone; it must not block for that reason too.
+  void cork();
+  void uncork();
+  /// The write that was in flight is done.
+  void on_written();
+  /// Drops what is queued and the stream.
+  void close();
+
+ private:
+  struct Batch {
+    Packet packet;
+    std::shared_ptr<LaneStream> stream;
+  };
+  /// Ready to be written, or without a stream when there is nothing to write or it must not be now.
+  Batch take_batch_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void write(Batch batch);
+
+  SendWindow* const window_;
+  const std::size_t packet_bytes_;
+  absl::Mutex mutex_;
+  std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::deque<PacketFrame> queue_ ABSL_GUARDED_BY(mutex_);
+  /// True as long as there is no stream, so that frames wait for it.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;
+  bool corked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  /// What the write in flight gives back to the window.
+  std::size_t in_flight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+/// What a frame counts in the window of its lane, beside its transfers.
+inline std::size_t charge_bytes(const PacketFrame& frame) {
+  return frame.inlined_bytes() + kFrameOverheadBytes;
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/cord.h"
+
+namespace sinew::internal {
+
+// Bounds that both ends of every connection keep, whatever their settings are: they are part of the wire format.
+
+/// No message of an Exchange stream is larger.
+constexpr std::size_t kMaxPacketBytes = std::size_t{8} << 20;
+/// No packet carries more frames; keeps what a packet of empty frames unpacks to within bounds.
+constexpr std::size_t kMaxFramesPerPacket = 16384;
+/// No packet grants more transfers.
+constexpr std::size_t kMaxGrantsPerPacket = 65536;
+/// Largest hello.
+constexpr std::size_t kMaxHelloBytes = std::size_t{256} << 10;
+/// Bytes of transfers that may be under way before the receiver has read the tickets that announce them.
+constexpr std::size_t kUnannouncedBytes = std::size_t{16} << 20;
+/// What a transfer costs of kUnannouncedBytes beside its bytes, so that empty ones are bounded too.
+constexpr std::size_t kTransferOverheadBytes = 256;
+/// Bytes that a peer may announce on the control lane before it has sent them. More than any window of that lane: what
+/// has left the sender's window may still be on its way.
+constexpr std::size_t kMaxControlAnnouncedBytes = std::size_t{256} << 20;
+/// What a frame costs of a window beside its bytes.
+constexpr std::size_t kFrameOverheadBytes = 128;
+
+/// Where a part of a frame is found.
+struct PayloadTicket {
+  std::uint64_t size_bytes = 0;
+  /// 0: in the frame itself. Otherwise the number of a transfer on the bulk lane.
+  std::uint64_t transfer = 0;
+
+  bool inlined() const { return transfer == 0; }
+};
+
+/// A frame as it stands in a packet. Parts that travel as transfers are empty here.
+struct PacketFrame {
+  std::string envelope;
+  /// Used only when the envelope is too large to ride in a packet.
+  PayloadTicket envelope_ticket;
+  std::vector<absl::Cord> payloads;
+  /// Empty when every payload is here, otherwise one for each.
+  std::vector<PayloadTicket> tickets;
+
+  /// Payloads and envelope, wherever they travel.
+  std::size_t size_bytes() const;
+  /// Those that travel in the packet.
+  std::size_t inlined_bytes() const;
+  bool complete() const { return tickets.empty() && envelope_ticket.inlined(); }
+};
+
+/// One piece of a transfer.
+struct Chunk {
+  std::uint64_t transfer = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t offset = 0;
+  absl::Cord data;
+};
+
+/// One message of an Exchange stream: frames on the control and calls lanes, the other two on the bulk lane.
+struct Packet {
+  std::vector<PacketFrame> frames;
+  std::vector<Chunk> chunks;
+  /// Transfers whose tickets have been read: their sender may send all of them.
+  std::vector<std::uint64_t> granted;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/server.h"
+#include "sinew/rpc/transport/grpc/internal/transport_core.h"
+#include "sinew/rpc/transport/grpc/internal/worker_service.h"
+#include "sinew/rpc/transport/transport.h"
+
+namespace sinew::internal {
+
+/// The listening side: sinew.proto.Worker, health and reflection on all addresses of the options.
+class Server {
+ public:
+  /// Errors as in Transport::start().
+  static absl::StatusOr<std::unique_ptr<Server>> start(std::shared_ptr<TransportCore> core,
+                                                       Acceptor* acceptor, UnaryHandler* unary);
+
+  /// The real port of the first address.
+  int port() const { return ports_.front(); }
+
+  /// Stops accepting and ends every call; returns when no callback of a call runs or will run.
+  void shutdown();
+
+ private:
+  Server(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary);
+  absl::Status listen();
+
+  const std::shared_ptr<TransportCore> core_;
+  // Before the server, which uses it to its end.
+  WorkerService service_;
+  std::vector<int> ports_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace sinew::internal

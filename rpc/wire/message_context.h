@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+
+namespace sinew::internal {
+
+/// Lists within lists, in what is written and, unless DecodeLimits say otherwise, in what is read.
+/// Each one is two messages of the wire format within each other, and parsers of Protocol Buffers
+/// stop at 100.
+constexpr std::size_t kMaxNesting = 40;
+
+// Defined by rpc/: the worker and peer that a message goes between. The wire layer only hands it
+// through to the codecs of layers above (references).
+class MessageRoute;
+
+/// Collects what stands beside the envelope while one message is written. Not thread-safe; lives as
+/// long as the writing of one message.
+class EncodeContext {
+ public:
+  explicit EncodeContext(MessageRoute* route = nullptr) : route_(route) {}
+
+  /// Adds a payload and returns its number. The cord may alias memory that its owner keeps alive.
+  std::uint32_t add_payload(absl::Cord payload) {
+    payloads_.push_back(std::move(payload));
+    return static_cast<std::uint32_t>(payloads_.size() - 1);
+  }
+  std::vector<absl::Cord>& payloads() { return payloads_; }
+  /// Null when a value is written outside of a call.
+  MessageRoute* route() const { return route_; }
+
+ private:
+  MessageRoute* const route_;
+  std::vector<absl::Cord> payloads_;
+};
+
+/// Bounds that are checked before anything is allocated for a received message.
+struct DecodeLimits {
+  /// Values of all kinds in one message, nested ones included.
+  std::size_t max_values = 16 * 1024 * 1024;
+  std::size_t max_nesting = kMaxNesting;
+  std::size_t max_tensors = 65536;
+  /// LibTorch's operators stop at 64.
+  std::size_t max_tensor_dims = 64;
+};
+
+/// What stands beside the envelope while one received message is read, and the counts that its
+/// limits are checked against. Not thread-safe.
+class DecodeContext {
+ public:
+  explicit DecodeContext(std::vector<absl::Cord> payloads, MessageRoute* route = nullptr,
+                         DecodeLimits limits = {})
+      : limits_(limits),
+        route_(route),
+        payloads_(std::move(payloads)),
+        payload_taken_(payloads_.size()) {}
+
+  const DecodeLimits& limits() const { return limits_; }
+  /// Null when there is no such payload, or somebody took it: each belongs to one tensor.
+  const absl::Cord* payload(std::uint32_t number) const {
+    return number < payloads_.size() && !payload_taken_[number] ? &payloads_[number] : nullptr;
+  }
+  std::size_t payload_count() const { return payloads_.size(); }
+  /// `number` is one that payload() finds.
+  absl::Cord take_payload(std::uint32_t number) {
+    payload_taken_[number] = true;
+    return std::move(payloads_[number]);
+  }
+  MessageRoute* route() const { return route_; }
+  std::size_t values_seen = 0;
+  std::size_t tensors_seen = 0;
+
+ private:
+  const DecodeLimits limits_;
+  MessageRoute* const route_;
+  std::vector<absl::Cord> payloads_;
+  std::vector<bool> payload_taken_;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,392 @@
+#include "sinew/rpc/wire/tensor_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/_sparse_coo_tensor_unsafe.h"
+#include "ATen/ops/empty_strided.h"
+#include "ATen/ops/from_blob.h"
+#include "absl/base/config.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/wire/absl_view.h"
+#include "sinew/rpc/wire/message_context.h"
+#include "sinew/rpc/wire/tensor_layout.h"
+#include "sinew/value.pb.h"
+
+#ifndef ABSL_IS_LITTLE_ENDIAN
+#error "the payloads of tensors are little-endian; a big-endian machine would have to swap them"
+#endif
+
+namespace sinew::internal {
+namespace {
+
+struct ElementType {
+  proto::DType wire;
+  at::ScalarType type;
+};
+
+constexpr ElementType kElementTypes[] = {
+    {proto::UINT8, at::kByte},
+    {proto::INT8, at::kChar},
+    {proto::INT16, at::kShort},
+    {proto::INT32, at::kInt},
+    {proto::INT64, at::kLong},
+    {proto::FLOAT16, at::kHalf},
+    {proto::BFLOAT16, at::kBFloat16},
+    {proto::FLOAT32, at::kFloat},
+    {proto::FLOAT64, at::kDouble},
+    {proto::BOOL, at::kBool},
+    {proto::COMPLEX32, at::kComplexHalf},
+    {proto::COMPLEX64, at::kComplexFloat},
+    {proto::COMPLEX128, at::kComplexDouble},
+};
+
+// --- sending
+
+[[noreturn]] void refuse(std::string_view problem) {
+  throw RpcError(ErrorCode::kInvalidArgument, std::string(problem));
+}
+
+proto::DType wire_type(at::ScalarType type) {
+  for (const ElementType& element : kElementTypes) {
+    if (element.type == type) return element.wire;
+  }
+  refuse(absl::StrCat("a tensor of type ", c10::toString(type),
+                      " cannot be sent; convert it with .to(), e.g. to at::kFloat"));
+}
+
+// Where tensors of other devices will be brought to the host, or handed to a plane that reads their
+// memory.
+void check_device(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return;
+  if (tensor.is_meta()) refuse("a tensor on the meta device has no elements to send");
+  refuse(
+      absl::StrCat("a tensor on ", tensor.device().str(),
+                   " cannot be sent; pass tensor.cpu() and move it to its device at the receiver"));
+}
+
+void check_sendable(const at::Tensor& tensor) {
+  check_device(tensor);
+  if (tensor.is_quantized()) {
+    refuse(
+        "a quantized tensor cannot be sent; pass tensor.dequantize(), or tensor.int_repr() with "
+        "its scale");
+  }
+  if (tensor.is_nested()) {
+    refuse("a nested tensor cannot be sent; pass tensor.unbind() as a std::vector<at::Tensor>");
+  }
+  if (tensor.layout() != at::kStrided && tensor.layout() != at::kSparse) {
+    refuse(absl::StrCat("a tensor of layout ", c10::str(tensor.layout()),
+                        " cannot be sent; pass tensor.to_dense() or tensor.to_sparse()"));
+  }
+}
+
+// from_blob() without a deleter leaves no context; a context that nothing is done with owns nothing
+// either. Memory behind a deleter of the user's that does nothing cannot be told from memory that
+// is owned.
+bool owns_memory(const c10::Storage& storage) {
+  const c10::DataPtr& memory = storage.data_ptr();
+  return memory.get_context() != nullptr && memory.get_deleter() != nullptr &&
+         memory.get_deleter() != &c10::detail::deleteNothing &&
+         memory.get_deleter() != &at::detail::noopDelete;
+}
+
+// The elements of a dense tensor, in the order of its memory.
+absl::Cord elements(const at::Tensor& tensor) {
+  const std::size_t size = tensor.nbytes();
+  if (size == 0) return absl::Cord();
+  const c10::Storage& storage = tensor.storage();
+  const std::size_t offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
+  if (offset + size > storage.nbytes()) {
+    refuse(absl::StrCat("a tensor needs bytes ", offset, " to ", offset + size,
+                        " of its storage, which was resized to ", storage.nbytes()));
+  }
+  const absl::string_view bytes(static_cast<const char*>(tensor.data_ptr()), size);
+  if (size < kMinAliasedBytes) return absl::Cord(bytes);
+  return absl::MakeCordFromExternal(bytes, [storage] {});
+}
+
+// `tensor` is strided, on the CPU and takes part in no graph.
+void encode_strided(at::Tensor tensor, proto::Tensor& description, EncodeContext& context) {
+  description.set_dtype(wire_type(tensor.scalar_type()));
+  for (const std::int64_t size : tensor.sizes()) description.add_sizes(size);
+  // A zero tensor has no memory at all.
+  if (tensor._is_zerotensor()) tensor = tensor.clone();
+  tensor = tensor.resolve_conj().resolve_neg();
+  DimensionOrder order = dimension_order({tensor.sizes().data(), tensor.sizes().size()},
+                                         {tensor.strides().data(), tensor.strides().size()});
+  const bool must_copy = order.layout == Layout::kScattered ||
+                         (tensor.nbytes() >= kMinAliasedBytes && !owns_memory(tensor.storage()));
+  if (must_copy) {
+    const bool scattered = order.layout == Layout::kScattered;
+    tensor = tensor.clone(scattered ? at::MemoryFormat::Contiguous : at::MemoryFormat::Preserve);
+    if (scattered) order = {};
+  }
+  description.mutable_order()->Add(order.order.begin(), order.order.end());
+  description.set_payload(context.add_payload(elements(tensor)));
+}
+
+void encode_sparse(const at::Tensor& tensor, proto::Tensor& description, EncodeContext& context) {
+  description.set_dtype(wire_type(tensor.scalar_type()));
+  for (const std::int64_t size : tensor.sizes()) description.add_sizes(size);
+  proto::Sparse& sparse = *description.mutable_sparse();
+  encode_strided(tensor._indices().contiguous(), *sparse.mutable_indices(), context);
+  encode_strided(tensor._values().contiguous(), *sparse.mutable_values(), context);
+  sparse.set_coalesced(tensor.is_coalesced());
+}
+
+// --- receiving
+
+std::string shape_text(Sizes sizes) { return absl::StrCat("[", absl::StrJoin(sizes, ","), "]"); }
+
+class TensorReader {
+ public:
+  TensorReader(DecodeContext& context, const ValuePath& path) : context_(context), path_(path) {}
+
+  at::Tensor read(const proto::Tensor& description) {
+    count();
+    if (description.undefined()) return read_undefined(description);
+    return description.has_sparse() ? read_sparse(description) : read_strided(description);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view problem) const {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrCat(path_.text(), ": ", absl_view(problem)));
+  }
+
+  void count() {
+    if (++context_.tensors_seen > context_.limits().max_tensors) {
+      throw RpcError(ErrorCode::kResourceExhausted,
+                     absl::StrCat(path_.text(), ": the message has more than ",
+                                  context_.limits().max_tensors, " tensors"));
+    }
+  }
+
+  at::ScalarType element_type(const proto::Tensor& description) const {
+    for (const ElementType& element : kElementTypes) {
+      if (element.wire == description.dtype()) return element.type;
+    }
+    fail(absl::StrCat("a tensor has the unknown element type ",
+                      static_cast<int>(description.dtype())));
+  }
+
+  Sizes checked_sizes(const proto::Tensor& description) const {
+    const Sizes sizes(description.sizes());
+    if (sizes.size() > context_.limits().max_tensor_dims) {
+      fail(absl::StrCat("a tensor has ", sizes.size(), " dimensions; the limit is ",
+                        context_.limits().max_tensor_dims));
+    }
+    return sizes;
+  }
+
+  std::int64_t size_bytes(Sizes sizes, at::ScalarType type) const {
+    const auto size = checked_size_bytes(sizes, static_cast<std::int64_t>(c10::elementSize(type)));
+    if (!size.has_value()) {
+      fail(absl::StrCat("a tensor cannot have the shape ", shape_text(sizes)));
+    }
+    return *size;
+  }
+
+  void set_requires_grad(const at::Tensor& tensor, const proto::Tensor& description) const {
+    if (!description.requires_grad()) return;
+    if (!c10::isFloatingType(tensor.scalar_type()) && !c10::isComplexType(tensor.scalar_type())) {
+      fail("a tensor of integers or booleans says that it requires a gradient");
+    }
+    tensor.requires_grad_(true);
+  }
+
+  at::Tensor read_undefined(const proto::Tensor& description) const {
+    if (description.has_payload() || description.has_sparse() || description.sizes_size() != 0 ||
+        description.order_size() != 0) {
+      fail("an undefined tensor has sizes or elements");
+    }
+    return at::Tensor();
+  }
+
+  at::Tensor read_strided(const proto::Tensor& description) {
+    at::Tensor tensor = read_elements(description);
+    set_requires_grad(tensor, description);
+    return tensor;
+  }
+
+  at::Tensor read_elements(const proto::Tensor& description) {
+    const at::ScalarType type = element_type(description);
+    const Sizes sizes = checked_sizes(description);
+    const std::int64_t expected_bytes = size_bytes(sizes, type);
+    const absl::Span<const std::int32_t> order(description.order());
+    if (!order.empty() && !is_permutation(order, sizes.size())) {
+      fail(absl::StrCat("the order of a tensor's dimensions, [", absl::StrJoin(order, ","),
+                        "], is no permutation of its ", sizes.size(), " dimensions"));
+    }
+    const absl::Cord payload = take_payload(description, sizes, expected_bytes);
+    if (type == at::kBool) check_booleans(payload);
+    at::Tensor tensor = allocate(sizes, dense_strides(sizes, order), type);
+    copy(payload, tensor);
+    return tensor;
+  }
+
+  absl::Cord take_payload(const proto::Tensor& description, Sizes sizes,
+                          std::int64_t expected_bytes) const {
+    if (!description.has_payload()) fail("a tensor has no payload");
+    const std::uint32_t number = description.payload();
+    const absl::Cord* payload = context_.payload(number);
+    if (payload == nullptr) {
+      fail(number < context_.payload_count()
+               ? absl::StrCat("payload ", number, " belongs to an earlier tensor")
+               : absl::StrCat("a tensor refers to payload ", number, " of a message with ",
+                              context_.payload_count()));
+    }
+    if (payload->size() != static_cast<std::size_t>(expected_bytes)) {
+      fail(absl::StrCat("a tensor of shape ", shape_text(sizes), " and type ",
+                        proto::DType_Name(description.dtype()), " takes ", expected_bytes,
+                        " bytes; its payload has ", payload->size()));
+    }
+    return context_.take_payload(number);
+  }
+
+  // Any other byte in a bool is undefined behaviour for whoever reads it.
+  void check_booleans(const absl::Cord& payload) const {
+    for (const absl::string_view chunk : payload.Chunks()) {
+      const bool valid = std::all_of(chunk.begin(), chunk.end(), [](char byte) {
+        return static_cast<unsigned char>(byte) <= 1;
+      });
+      if (!valid) fail("a tensor of booleans has bytes other than 0 and 1");
+    }
+  }
+
+  at::Tensor allocate(Sizes sizes, const std::vector<std::int64_t>& strides,
+                      at::ScalarType type) const {
+    try {
+      return allocate_receive_tensor({sizes.data(), sizes.size()}, strides, type);
+    } catch (const std::exception& error) {
+      throw RpcError(ErrorCode::kResourceExhausted,
+                     absl::StrCat(path_.text(), ": no memory for a tensor of shape ",
+                                  shape_text(sizes), ": ", error.what()));
+    }
+  }
+
+  static void copy(const absl::Cord& payload, const at::Tensor& tensor) {
+    char* to = static_cast<char*>(tensor.data_ptr());
+    for (const absl::string_view chunk : payload.Chunks()) {
+      std::memcpy(to, chunk.data(), chunk.size());
+      to += chunk.size();
+    }
+  }
+
+  at::Tensor read_sparse(const proto::Tensor& description) {
+    const proto::Sparse& sparse = description.sparse();
+    if (description.has_payload() || description.order_size() != 0) {
+      fail("a sparse tensor has a payload of its own");
+    }
+    check_part(sparse.indices());
+    check_part(sparse.values());
+    const at::ScalarType type = element_type(description);
+    if (sparse.values().dtype() != description.dtype()) {
+      fail("a sparse tensor and its values differ in their element types");
+    }
+    const Sizes sizes = checked_sizes(description);
+    size_bytes(sizes, type);
+    check_sparse_shapes(sizes, sparse);
+    count();
+    const at::Tensor indices = read_elements(sparse.indices());
+    count();
+    const at::Tensor values = read_elements(sparse.values());
+    check_indices(indices, sizes, sparse.coalesced());
+    at::Tensor tensor =
+        at::_sparse_coo_tensor_unsafe(indices, values, at::IntArrayRef(sizes.data(), sizes.size()),
+                                      values.options().layout(at::kSparse));
+    tensor._coalesced_(sparse.coalesced());
+    set_requires_grad(tensor, description);
+    return tensor;
+  }
+
+  void check_part(const proto::Tensor& part) const {
+    if (part.undefined() || part.has_sparse() || part.order_size() != 0) {
+      fail("the indices and values of a sparse tensor must be row-major tensors");
+    }
+  }
+
+  void check_sparse_shapes(Sizes sizes, const proto::Sparse& sparse) const {
+    const Sizes indices = checked_sizes(sparse.indices());
+    const Sizes values = checked_sizes(sparse.values());
+    if (sparse.indices().dtype() != proto::INT64 || indices.size() != 2) {
+      fail("the indices of a sparse tensor must be a matrix of INT64");
+    }
+    const std::int64_t sparse_dims = indices[0];
+    const bool dims_agree =
+        sparse_dims >= 0 && !values.empty() &&
+        static_cast<std::size_t>(sparse_dims) <= sizes.size() &&
+        sizes.size() - static_cast<std::size_t>(sparse_dims) == values.size() - 1;
+    if (!dims_agree || values[0] != indices[1] ||
+        sizes.subspan(static_cast<std::size_t>(sparse_dims)) != values.subspan(1)) {
+      fail(absl::StrCat("a sparse tensor of shape ", shape_text(sizes),
+                        " cannot have indices of shape ", shape_text(indices),
+                        " and values of shape ", shape_text(values)));
+    }
+  }
+
+  // Kernels read and write at these positions unchecked, and search in the order that `coalesced`
+  // promises.
+  void check_indices(const at::Tensor& indices, Sizes sizes, bool coalesced) const {
+    const std::int64_t dims = indices.size(0);
+    const std::int64_t count = indices.size(1);
+    const auto* data = indices.data_ptr<std::int64_t>();
+    for (std::int64_t d = 0; d < dims; ++d) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t index = data[d * count + i];
+        if (index < 0 || index >= sizes[static_cast<std::size_t>(d)]) {
+          fail(absl::StrCat("index ", index, " lies outside of dimension ", d,
+                            " of a sparse tensor of shape ", shape_text(sizes)));
+        }
+      }
+    }
+    for (std::int64_t i = 1; coalesced && i < count; ++i) {
+      std::int64_t d = 0;
+      while (d < dims && data[d * count + i] == data[d * count + i - 1]) ++d;
+      if (d == dims || data[d * count + i] < data[d * count + i - 1]) {
+        fail("a sparse tensor is marked as coalesced, but its indices are not sorted and unique");
+      }
+    }
+  }
+
+  DecodeContext& context_;
+  const ValuePath& path_;
+};
+
+}  // namespace
+
+void encode_tensor(const at::Tensor& tensor, proto::Tensor& description, EncodeContext& context) {
+  if (!tensor.defined()) {
+    description.set_undefined(true);
+    return;
+  }
+  check_sendable(tensor);
+  const at::NoGradGuard no_grad;
+  if (tensor.is_sparse()) {
+    encode_sparse(tensor.detach(), description, context);
+  } else {
+    encode_strided(tensor.detach(), description, context);
+  }
+  description.set_requires_grad(tensor.requires_grad());
+}
+
+at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,
+                         const ValuePath& path) {
+  return TensorReader(context, path).read(description);
+}
+
+at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef strides,
+                                   at::ScalarType type) {
+  return at::empty_strided(sizes, strides, at::TensorOptions().dtype(type).device(at::kCPU));
+}
+
+}  // namespace sinew::internal

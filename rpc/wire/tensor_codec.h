@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/rpc/wire/value_reader.h"
+
+namespace sinew {
+
+namespace proto {
+class Tensor;
+}
+
+namespace internal {
+
+class DecodeContext;
+class EncodeContext;
+
+/// Tensors of fewer bytes are copied into the message; from here on it refers to their memory.
+constexpr std::size_t kMinAliasedBytes = 4096;
+
+/// Describes `tensor` in `description`, which must be empty, and adds its elements to the context's
+/// payloads: its own bytes only, however large the storage is. A payload of kMinAliasedBytes or
+/// more refers to the tensor's storage and keeps it alive, so the elements must not change until
+/// the payload is gone; it is a copy where the storage does not own its memory (from_blob without a
+/// deleter), or the elements have gaps, overlap or wait to be conjugated or negated. Throws
+/// RpcError kInvalidArgument for what does not travel: other devices than the CPU, quantized
+/// tensors, layouts other than strided and sparse COO, element types that the format has no number
+/// for.
+void encode_tensor(const at::Tensor& tensor, proto::Tensor& description, EncodeContext& context);
+
+/// The tensor of a description, with memory of its own. Takes the payload out of the context, so
+/// memory that the payload refers to is free again when this returns. Throws RpcError
+/// kInvalidArgument for a description that does not hold together, before anything is allocated, or
+/// kResourceExhausted where it passes the context's limits or the machine's memory.
+at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,
+                         const ValuePath& path);
+
+/// Uninitialised memory for a tensor that is being received. `strides` are those of a dense tensor
+/// of these sizes. All receiving goes through here, so that a pool can stand behind it. May throw
+/// c10::Error when there is no memory.
+at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef strides,
+                                   at::ScalarType type);
+
+}  // namespace internal
+}  // namespace sinew

@@ -1,0 +1,77 @@
+#include "sinew/rpc/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/gather.h"
+#include "sinew/rpc/internal/session.h"
+#include "sinew/rpc/internal/worker_core.h"
+
+namespace sinew {
+namespace {
+
+Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
+             absl::StatusOr<std::shared_ptr<internal::Session>> session) {
+  if (!session.ok()) internal::throw_error(session.status());
+  return PeerAccess::make(core, *std::move(session));
+}
+
+}  // namespace
+
+Worker Worker::start(WorkerOptions options) {
+  return Worker(internal::WorkerCore::start(std::move(options)));
+}
+
+internal::WorkerCore& Worker::core() const {
+  if (core_ == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "this Worker is empty: start one with sinew::init_rpc()");
+  }
+  return *core_;
+}
+
+const WorkerInfo& Worker::info() const { return core().self(); }
+std::string Worker::address() const { return core().address(); }
+std::vector<WorkerInfo> Worker::workers() const { return core().live_workers(); }
+
+Peer Worker::peer(std::string_view name) const {
+  return peer_of(core_, core().session_by_name(name));
+}
+Peer Worker::peer(int rank) const { return peer_of(core_, core().session_by_rank(rank)); }
+Peer Worker::peer(const WorkerInfo& worker) const { return peer_of(core_, core().session(worker)); }
+
+void Worker::barrier(std::chrono::nanoseconds timeout) const { barrier({}, timeout); }
+
+void Worker::barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const {
+  all_gather({}, std::move(names), timeout);
+}
+
+std::map<std::string, std::string> Worker::all_gather(std::string bytes,
+                                                      std::vector<std::string> names,
+                                                      std::chrono::nanoseconds timeout) const {
+  if (names.empty()) {
+    for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);
+  }
+  std::sort(names.begin(), names.end());
+  const std::vector<std::string> values =
+      core()
+          .gather()
+          .all_gather_async(names, std::move(bytes), timeout, internal::LossMode::kFail)
+          .wait();
+  std::map<std::string, std::string> by_name;
+  for (std::size_t i = 0; i < names.size(); ++i) by_name.emplace(names[i], values[i]);
+  return by_name;
+}
+
+void Worker::set_default_timeout(std::chrono::nanoseconds timeout) const {
+  core().set_default_timeout(timeout);
+}
+std::chrono::nanoseconds Worker::default_timeout() const { return core().default_timeout(); }
+
+Counters Worker::counters() const { return core().counters(); }
+
+void Worker::shutdown(const ShutdownOptions& options) const { core().shutdown(options); }
+bool Worker::is_running() const { return core_ != nullptr && core_->is_running(); }
+
+}  // namespace sinew

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "sinew/rpc/call.h"
+#include "sinew/rpc/extension.h"
+#include "sinew/rpc/peer.h"
+#include "sinew/rpc/worker_options.h"
+
+namespace sinew {
+
+/// One worker of a job: it serves its methods and calls those of others. A handle: copies name the same worker. Several may
+/// live in one process. Thread-safe.
+///
+///     sinew::Worker worker = sinew::init_rpc(options);
+///     double x = worker.rpc_sync<&app::f>("other", 1.0);
+///     worker.shutdown();
+class Worker {
+ public:
+  /// An invalid handle.
+  Worker() = default;
+  /// Starts a worker and joins the job; returns when all workers of a fixed world are there. Prefer init_rpc(), which adds the
+  /// layers of Sinew (references) first.
+  /// Throws RpcError: kInvalidArgument for options that make no sense (the text names the option), kAlreadyExists for a
+  /// name, rank or address that is taken, kDeadlineExceeded with the missing ranks, kPermissionDenied and
+  /// kUnauthenticated for credentials.
+  static Worker start(WorkerOptions options);
+
+  bool valid() const { return core_ != nullptr; }
+  const WorkerInfo& info() const;
+  const std::string& name() const { return info().name; }
+  std::int32_t rank() const { return info().rank; }
+  /// Where others reach this worker.
+  std::string address() const;
+  /// All live members, by rank.
+  std::vector<WorkerInfo> workers() const;
+
+  /// A peer by name, rank or info. No network. Throws kNotFound with the names that exist.
+  Peer peer(std::string_view name) const;
+  Peer peer(const char* name) const { return peer(std::string_view(name)); }
+  Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
+  Peer peer(int rank) const;
+  Peer peer(const WorkerInfo& worker) const;
+  Peer peer(const Peer& peer) const { return peer; }
+  Peer self() const { return peer(info()); }
+
+  /// rpc_async and rpc_sync with the destination as a name, a rank, a WorkerInfo or a Peer.
+  template <auto Method, class To, class... Args>
+  auto rpc_async(const To& to, Args&&... arguments) const {
+    check_destination<To>();
+    return sinew::rpc_async<Method>(peer(to), std::forward<Args>(arguments)...);
+  }
+  template <auto Method, class To, class... Args>
+  auto rpc_sync(const To& to, Args&&... arguments) const {
+    check_destination<To>();
+    return sinew::rpc_sync<Method>(peer(to), std::forward<Args>(arguments)...);
+  }
+
+  /// Waits until all of `names` (default: all members) have called it. Throws kDeadlineExceeded with the names that are
+  /// missing, kUnavailable when one of them is lost.
+  void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
+  void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
+  /// Gives every worker of `names` the bytes of all of them, by name.
+  std::map<std::string, std::string> all_gather(
+      std::string bytes, std::vector<std::string> names = {},
+      std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
+
+  /// Applies to calls made from now on that set no timeout.
+  void set_default_timeout(std::chrono::nanoseconds timeout) const;
+  std::chrono::nanoseconds default_timeout() const;
+
+  /// rpc.client_active_calls, rpc.server_active_calls, rpc.threads, rpc.idle_threads, rpc.peers, and what extensions add
+  /// (rref.owned, rref.pending_users, rref.forks, ...).
+  Counters counters() const;
+
+  /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to be called in a handler.
+  /// Throws what the graceful part failed with (kDeadlineExceeded names who did not come) after the teardown.
+  void shutdown(const ShutdownOptions& options = {}) const;
+  bool is_running() const;
+
+  friend bool operator==(const Worker& a, const Worker& b) { return a.core_ == b.core_; }
+
+ private:
+  friend struct WorkerAccess;
+  explicit Worker(std::shared_ptr<internal::WorkerCore> core) : core_(std::move(core)) {}
+  internal::WorkerCore& core() const;
+
+  template <class To>
+  static constexpr void check_destination() {
+    static_assert(std::is_convertible_v<const To&, std::string_view> ||
+                      std::is_same_v<To, WorkerInfo> || std::is_same_v<To, Peer> ||
+                      (std::is_integral_v<To> && !std::is_same_v<To, bool>),
+                  "Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer");
+  }
+
+  std::shared_ptr<internal::WorkerCore> core_;
+};
+
+/// For the layers of Sinew.
+struct WorkerAccess {
+  static const std::shared_ptr<internal::WorkerCore>& core(const Worker& worker) {
+    return worker.core_;
+  }
+  static Worker make(std::shared_ptr<internal::WorkerCore> core) { return Worker(std::move(core)); }
+};
+
+}  // namespace sinew

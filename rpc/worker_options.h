@@ -1,0 +1,95 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sinew/rpc/method_table.h"
+#include "sinew/rpc/transport/credentials.h"
+
+namespace sinew {
+
+namespace internal {
+class Extension;
+class InprocNetwork;
+class Transport;
+class WorkerCore;
+}  // namespace internal
+
+/// How a worker starts. Only `name` (and usually `methods`) must be set; what is unset comes from the environment as init_method
+/// says.
+struct WorkerOptions {
+  /// 1 to 128 characters of A-Z a-z 0-9 _ . : -; unique in the job.
+  std::string name;
+  /// What others may call here.
+  MethodTable methods;
+
+  /// Where the workers of the job meet:
+  ///   env://                   MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE of the environment
+  ///   tcp://host:port          rank 0 listens there; ?rank=..&world_size=.. or the fields below
+  ///   file:///absolute/path    a file that all workers can read and write
+  ///   inproc://name            several workers of one process, with `network`
+  std::string init_method = "env://";
+  /// 0 to world_size - 1. Unset in open membership: the smallest free one.
+  std::optional<int> rank;
+  /// Workers in the job. 0 or (with env://) absent: open membership, workers come and go.
+  std::optional<int> world_size;
+  /// Workers of different jobs refuse each other.
+  std::string job = "default";
+  /// Time for all workers to meet.
+  std::chrono::nanoseconds join_timeout = std::chrono::seconds(60);
+
+  /// "host:port" to listen on; port 0 takes any. Unset: loopback when the rendezvous is on loopback, else the interface that
+  /// routes to it.
+  std::string bind_address;
+  /// Host (or "host:port") that others are told to connect to, when it differs from what is bound (containers, NAT).
+  std::string advertise_address;
+  /// Insecure credentials work on loopback only.
+  Credentials credentials = Credentials::insecure();
+
+  /// Time limit of calls that set none. kNoTimeout: none.
+  std::chrono::nanoseconds default_timeout = std::chrono::seconds(60);
+  /// Threads that run handlers and continuations; 0: one per core, at least 4. A handler that waits for a Sinew future gives its
+  /// place to another thread meanwhile.
+  std::size_t num_threads = 0;
+  /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain of calls.
+  std::size_t max_blocked_threads = 256;
+
+  /// How often peers are asked whether they live.
+  std::chrono::nanoseconds heartbeat_interval = std::chrono::seconds(1);
+  /// A peer that has not answered for so long is lost for ever; a worker that returns joins anew.
+  std::chrono::nanoseconds lease = std::chrono::seconds(15);
+
+  /// Bytes that may be queued for one peer before calls to it fail with kResourceExhausted.
+  std::size_t send_window_bytes = std::size_t{256} << 20;
+  /// Bytes of received calls that may wait for a thread before the peer is held back.
+  std::size_t receive_window_bytes = std::size_t{256} << 20;
+  /// Largest message, tensors included.
+  std::size_t max_message_bytes = std::size_t{16} << 30;
+
+  /// Joins workers of one process; needed by inproc://. See InprocNetwork.
+  std::shared_ptr<internal::InprocNetwork> network;
+  /// Wraps the transport; tests inject faults with it.
+  std::function<std::unique_ptr<internal::Transport>(std::unique_ptr<internal::Transport>)>
+      wrap_transport;
+  /// Layers above calls; init_rpc() adds those of Sinew.
+  std::vector<std::function<std::shared_ptr<internal::Extension>(internal::WorkerCore&)>> extensions;
+};
+
+/// How a worker ends.
+struct ShutdownOptions {
+  /// Graceful: waits until every worker of a fixed world has come here too, until no call is under way anywhere, and until
+  /// references are given up. Otherwise only this worker stops, at once; its calls fail.
+  bool graceful = true;
+  /// Bound of the whole graceful shutdown.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  /// Throw when references are left (the text lists them); otherwise they are only logged.
+  bool fail_on_leaks = false;
+};
+
+}  // namespace sinew

@@ -1,0 +1,235 @@
+#include "sinew/rref/internal/reference_handles.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/session.h"
+#include "sinew/rpc/internal/type_text.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rref/internal/ledger_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+[[noreturn]] void throw_shut_down(const WorkerInfo& worker) {
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrFormat("worker '%s' was shut down: its references have been deleted", worker.name));
+}
+
+Peer peer_to(const std::weak_ptr<WorkerCore>& weak, const WorkerInfo& owner) {
+  std::shared_ptr<WorkerCore> core = weak.lock();
+  if (core == nullptr) throw_shut_down(owner);
+  absl::StatusOr<std::shared_ptr<Session>> session = core->session(owner);
+  if (!session.ok()) throw_error(session.status());
+  return PeerAccess::make(std::move(core), *std::move(session));
+}
+
+AnyValue checked(const AnyValue& value, const std::type_info& type) {
+  if (*value.type != type) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("the reference is to a %s, but it is used as one to a %s",
+                                   type_text(*value.type), type_text(type)));
+  }
+  return value;
+}
+
+void check_receiver(const MessageRoute& route) {
+  if (route.peer().rank >= 0) return;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 "a reference can be passed to a worker only, not to a client that is none");
+}
+
+}  // namespace
+
+// ---- UserHandle
+
+UserHandle::UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref, ForkId fork,
+                       std::string type_name, Future<void> created)
+    : manager_(manager.weak_from_this()),
+      core_(manager.core().weak_from_this()),
+      owner_(std::move(owner)),
+      rref_(rref),
+      fork_(fork),
+      type_name_(std::move(type_name)),
+      created_(std::move(created)) {}
+
+UserHandle::~UserHandle() {
+  if (auto manager = manager_.lock()) manager->release_user(fork_);
+}
+
+void UserHandle::throw_if_unusable() const {
+  const std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  if (manager == nullptr) throw_shut_down(owner_);
+  const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
+  if (!view.ok()) {
+    // What the creating call threw says more than the status that the ledger keeps.
+    if (created_.done()) {
+      const std::exception_ptr error = created_.error();
+      if (error != nullptr && to_status(error) == view.status()) std::rethrow_exception(error);
+    }
+    throw_error(view.status());
+  }
+  if (view->state == ledger::UserView::State::kUnconfirmed) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("%s is not confirmed by its owner yet", to_string()));
+  }
+}
+
+bool UserHandle::confirmed() const {
+  const std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  if (manager == nullptr) return false;
+  const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
+  return view.ok() && view->confirmed_by_owner;
+}
+
+void UserHandle::throw_not_owner() const {
+  const std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrFormat("%s has its value at worker '%s', this is worker '%s': fetch a copy with to_here(), "
+                                 "or call a method through the reference",
+                                 to_string(), owner_.name,
+                                 manager == nullptr ? "?" : manager->self().name));
+}
+
+Future<AnyValue> UserHandle::local_async(const std::type_info&, const CallOptions&) const {
+  throw_not_owner();
+}
+
+AnyValue UserHandle::local(const std::type_info&, const CallOptions&) const { throw_not_owner(); }
+
+Peer UserHandle::owner_peer() const { return peer_to(core_, owner_); }
+
+std::string UserHandle::to_string() const {
+  return absl::StrFormat("UserRRef(%s, %s, %s at worker '%s')", ledger::describe(rref_),
+                         ledger::describe(fork_), type_name_, owner_.name);
+}
+
+void UserHandle::write_target(CallBuilder& call) const {
+  throw_if_unusable();
+  proto::Reference& target = call.target();
+  write_id(rref_, *target.mutable_rref());
+  write_id(fork_, *target.mutable_fork());
+  // A Delete must not overtake this use.
+  call.route().keep_alive(shared_from_this());
+}
+
+void UserHandle::write_to(proto::Reference& out, MessageRoute& route) {
+  check_receiver(route);
+  throw_if_unusable();
+  const std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  if (manager == nullptr) throw_shut_down(owner_);
+  absl::StatusOr<ledger::ForkRecord> record = manager->share_user(fork_, route);
+  if (!record.ok()) throw_error(record.status());
+  record->type_name = type_name_;
+  write_record(*record, out);
+  route.carries_reference(manager->on_carrier_end(record->fork, route.deadline()));
+}
+
+// ---- OwnerHandle
+
+OwnerHandle::OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> slot,
+                         std::string type_name)
+    : OwnerHandle(manager, std::move(slot), std::move(type_name), RRefId()) {}
+
+OwnerHandle::OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> slot,
+                         std::string type_name, RRefId rref)
+    : manager_(manager.weak_from_this()),
+      core_(manager.core().weak_from_this()),
+      self_(manager.self()),
+      type_name_(std::move(type_name)),
+      slot_(std::move(slot)),
+      rref_(rref) {}
+
+OwnerHandle::OwnerHandle(ReferenceManager& manager, std::string type_name, RRefId rref,
+                         ForkId waiting, const Future<void>& confirmation)
+    : manager_(manager.weak_from_this()),
+      core_(manager.core().weak_from_this()),
+      self_(manager.self()),
+      type_name_(std::move(type_name)),
+      confirmation_(confirmation),
+      waiting_(waiting),
+      rref_(rref) {}
+
+OwnerHandle::~OwnerHandle() {
+  const std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  if (manager == nullptr) return;
+  const bool never_came = confirmation_.valid() && !confirmation_.done();
+  MutexLock lock(mutex_);
+  if (never_came) {
+    manager->release_user(waiting_);
+  } else if (!rref_.empty() && !(confirmation_.valid() && confirmation_.error() != nullptr)) {
+    manager->release_owned(rref_);
+  }
+}
+
+std::shared_ptr<ReferenceManager> OwnerHandle::manager() const {
+  std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  if (manager == nullptr) throw_shut_down(self_);
+  return manager;
+}
+
+std::shared_ptr<ValueSlot> OwnerHandle::slot() const {
+  MutexLock lock(mutex_);
+  if (slot_ == nullptr) {
+    // A value that came back early is there once it is confirmed.
+    confirmation_.value();
+    slot_ = manager()->slot(rref_);
+    if (slot_ == nullptr) {
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     absl::StrFormat("%s has been deleted", ledger::describe(rref_)));
+    }
+  }
+  return slot_;
+}
+
+Future<void> OwnerHandle::created() const {
+  return slot()->future.then([](const AnyValue&) {});
+}
+
+Future<AnyValue> OwnerHandle::local_async(const std::type_info& type, const CallOptions&) const {
+  return slot()->future.then([&type](const AnyValue& value) { return checked(value, type); });
+}
+
+AnyValue OwnerHandle::local(const std::type_info& type, const CallOptions& options) const {
+  const Future<AnyValue> value = slot()->future;
+  const std::shared_ptr<WorkerCore> core = core_.lock();
+  if (core == nullptr) throw_shut_down(self_);
+  const auto timeout = options.timeout.value_or(core->default_timeout());
+  return checked(timeout == kNoTimeout ? value.wait() : value.wait_for(timeout), type);
+}
+
+Peer OwnerHandle::owner_peer() const { return peer_to(core_, self_); }
+
+std::string OwnerHandle::to_string() const {
+  MutexLock lock(mutex_);
+  return absl::StrFormat("OwnerRRef(%s, %s)",
+                         rref_.empty() ? "not shared" : ledger::describe(rref_), type_name_);
+}
+
+RRefId OwnerHandle::shared_id(ReferenceManager& manager) const {
+  const std::shared_ptr<ValueSlot> value = slot();
+  MutexLock lock(mutex_);
+  if (rref_.empty()) rref_ = manager.own(value, ledger::ValueState::kReady, type_name_);
+  return rref_;
+}
+
+void OwnerHandle::write_target(CallBuilder& call) const {
+  const std::shared_ptr<ReferenceManager> owner = manager();
+  // No fork: the worker uses its own value.
+  write_id(shared_id(*owner), *call.target().mutable_rref());
+  call.route().keep_alive(shared_from_this());
+}
+
+void OwnerHandle::write_to(proto::Reference& out, MessageRoute& route) {
+  check_receiver(route);
+  const std::shared_ptr<ReferenceManager> owner = manager();
+  absl::StatusOr<ledger::ForkRecord> record = owner->share_owned(shared_id(*owner), route);
+  if (!record.ok()) throw_error(record.status());
+  record->type_name = type_name_;
+  write_record(*record, out);
+  route.carries_reference(owner->on_carrier_end(record->fork, route.deadline()));
+}
+
+}  // namespace sinew::internal

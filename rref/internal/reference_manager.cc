@@ -1,0 +1,590 @@
+#include "sinew/rref/internal/reference_manager.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/type_text.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rref.pb.h"
+#include "sinew/rref/internal/ledger_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+// A note stays well below what a control lane may queue.
+constexpr std::size_t kMaxMessagesPerNote = 512;
+
+ledger::LedgerOptions options_of(const WorkerCore& core) {
+  ledger::LedgerOptions options;
+  options.lease = core.options().lease;
+  return options;
+}
+
+std::optional<ledger::Time> deadline_of(const MessageRoute& route) {
+  if (route.deadline() == Clock::TimePoint::max()) return std::nullopt;
+  return route.deadline().time_since_epoch();
+}
+
+}  // namespace
+
+struct ReferenceManager::After {
+  std::vector<std::pair<Promise<void>, absl::Status>> confirmations;
+  // Destructors of values may run anything.
+  std::vector<std::shared_ptr<ValueSlot>> destroyed;
+  std::vector<RRefId> changed;
+  std::vector<absl::Status> refused;
+};
+
+std::shared_ptr<ReferenceManager> ReferenceManager::make(WorkerCore& core) {
+  std::shared_ptr<ReferenceManager> manager(new ReferenceManager(core));
+  core.set_references(manager.get());
+  return manager;
+}
+
+std::shared_ptr<ReferenceManager> ReferenceManager::of(const WorkerCore& core) {
+  auto* manager = dynamic_cast<ReferenceManager*>(core.extension("rref"));
+  if (manager == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("worker '%s' keeps no references: start it with sinew::init_rpc()",
+                                   core.self().name));
+  }
+  return manager->shared_from_this();
+}
+
+ReferenceManager::ReferenceManager(WorkerCore& core)
+    : core_(core), ledger_(core.self(), options_of(core)) {}
+
+ReferenceManager::~ReferenceManager() = default;
+
+const WorkerInfo& ReferenceManager::self() const { return core_.self(); }
+
+ledger::Time ReferenceManager::now() const { return to_time(core_.clock().now()); }
+
+// ---- The ledger's actions.
+
+void ReferenceManager::apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)> step) {
+  After after;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    ledger::Handled handled = step(ledger_);
+    if (!handled.status.ok()) after.refused.push_back(handled.status);
+    perform_locked(std::move(handled.actions), after);
+  }
+  for (const absl::Status& status : after.refused) core_.log(std::string(status.message()));
+  for (auto& [promise, status] : after.confirmations) {
+    if (status.ok()) {
+      promise.try_set_value();
+    } else {
+      promise.try_set_error(make_error(status));
+    }
+  }
+  for (const RRefId& rref : after.changed) check_waiting(rref);
+  after.destroyed.clear();
+  finish_drains();
+}
+
+void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
+  std::deque<ledger::Action> queue(std::make_move_iterator(actions.begin()),
+                                   std::make_move_iterator(actions.end()));
+  const auto settle = [&](const ForkId& fork, absl::Status status) {
+    mutex_.assert_held();
+    const auto found = confirmations_.find(fork);
+    if (found == confirmations_.end()) return;
+    after.confirmations.emplace_back(std::move(found->second), std::move(status));
+    confirmations_.erase(found);
+  };
+  while (!queue.empty()) {
+    ledger::Action action = std::move(queue.front());
+    queue.pop_front();
+    if (auto* send = std::get_if<ledger::Send>(&action)) {
+      if (send->to.incarnation == self().incarnation) {
+        ledger::Handled handled = ledger_.handle(send->message, self(), now());
+        if (!handled.status.ok()) after.refused.push_back(handled.status);
+        for (ledger::Action& more : handled.actions) queue.push_back(std::move(more));
+        continue;
+      }
+      proto::LedgerMessage message;
+      write_message(send->message, message);
+      channel_locked(send->to).outbox.send(message.SerializeAsString(), now());
+      dirty_.insert(send->to.incarnation);
+      flush_soon_locked();
+    } else if (auto* confirmed = std::get_if<ledger::Confirmed>(&action)) {
+      settle(confirmed->fork, absl::OkStatus());
+    } else if (auto* failed = std::get_if<ledger::Failed>(&action)) {
+      settle(failed->fork, failed->status);
+    } else if (auto* destroy = std::get_if<ledger::DestroyValue>(&action)) {
+      const auto found = slots_.find(destroy->rref);
+      if (found == slots_.end()) continue;
+      after.destroyed.push_back(std::move(found->second));
+      slots_.erase(found);
+    } else if (auto* changed = std::get_if<ledger::ReferenceChanged>(&action)) {
+      after.changed.push_back(changed->rref);
+    }
+  }
+  arm_timer_locked();
+}
+
+// ---- Users.
+
+absl::StatusOr<ledger::Created> ReferenceManager::create(const WorkerInfo& owner,
+                                                         const std::string& type_name) {
+  MutexLock lock(mutex_);
+  return ledger_.create(owner, {type_name, ""});
+}
+
+void ReferenceManager::create_succeeded(const ForkId& fork) {
+  apply([&](ledger::Ledger& ledger) { return ledger.create_succeeded(fork, now()); });
+}
+
+void ReferenceManager::create_failed(const ForkId& fork, const absl::Status& error,
+                                     Clock::TimePoint deadline) {
+  std::optional<ledger::Time> until;
+  if (deadline != Clock::TimePoint::max()) until = to_time(deadline);
+  apply([&](ledger::Ledger& ledger) { return ledger.create_failed(fork, error, until, now()); });
+}
+
+absl::StatusOr<ledger::UserView> ReferenceManager::view(const ForkId& fork) const {
+  MutexLock lock(mutex_);
+  if (stopped_) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("worker '%s' was shut down: its references have been deleted", self().name));
+  }
+  return ledger_.view(fork);
+}
+
+void ReferenceManager::release_user(const ForkId& fork) {
+  apply([&](ledger::Ledger& ledger) { return ledger.release_user(fork, now()); });
+}
+
+absl::StatusOr<ledger::ForkRecord> ReferenceManager::share_user(const ForkId& fork,
+                                                                MessageRoute& route) {
+  MutexLock lock(mutex_);
+  absl::StatusOr<ledger::ForkRecord> record =
+      ledger_.share_user(fork, route.peer(), deadline_of(route));
+  arm_timer_locked();
+  return record;
+}
+
+// ---- Owners.
+
+RRefId ReferenceManager::own(std::shared_ptr<ValueSlot> slot, ledger::ValueState state,
+                             const std::string& type_name) {
+  MutexLock lock(mutex_);
+  const RRefId rref = ledger_.own(state, {type_name, ""});
+  slots_.emplace(rref, std::move(slot));
+  return rref;
+}
+
+void ReferenceManager::release_owned(const RRefId& rref) {
+  apply([&](ledger::Ledger& ledger) { return ledger.release_owned(rref); });
+}
+
+absl::StatusOr<ledger::ForkRecord> ReferenceManager::share_owned(const RRefId& rref,
+                                                                 MessageRoute& route) {
+  MutexLock lock(mutex_);
+  if (stopped_) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("worker '%s' was shut down: its references have been deleted", self().name));
+  }
+  absl::StatusOr<ledger::ForkRecord> record =
+      ledger_.share_owned(rref, route.peer(), deadline_of(route));
+  arm_timer_locked();
+  return record;
+}
+
+std::shared_ptr<ValueSlot> ReferenceManager::slot(const RRefId& rref) const {
+  MutexLock lock(mutex_);
+  const auto found = slots_.find(rref);
+  return found == slots_.end() ? nullptr : found->second;
+}
+
+// ---- References in messages.
+
+OnCarrierEnd ReferenceManager::on_carrier_end(const ForkId& fork, Clock::TimePoint deadline) {
+  const bool bounded = deadline != Clock::TimePoint::max();
+  return [weak = weak_from_this(), fork, bounded](CarrierEnd how) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    if (how == CarrierEnd::kNotSent) {
+      self->apply([&](ledger::Ledger& ledger) {
+        return ledger.carrier_not_sent(fork, self->now());
+      });
+    } else if (how == CarrierEnd::kFailed || !bounded) {
+      // A message with a deadline that was answered needs no look: time settles what may be left.
+      self->apply(
+          [&](ledger::Ledger& ledger) { return ledger.carrier_failed(fork, self->now()); });
+    }
+  };
+}
+
+absl::StatusOr<ReferenceManager::Arrived> ReferenceManager::receive(
+    const ledger::ForkRecord& record, const WorkerInfo& sender, const std::string& type_name) {
+  absl::StatusOr<Arrived> arrived = absl::CancelledError("the worker was shut down");
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    ledger::Outcome<ledger::Received> outcome =
+        ledger.receive(record, sender, {type_name, absl::StrCat("received from ", sender.name)}, now());
+    if (!outcome.result.ok()) {
+      arrived = outcome.result.status();
+    } else {
+      arrived = Arrived{*outcome.result, {}};
+      if (arrived->received.state == ledger::Received::State::kWaiting) {
+        Promise<void> promise(core_.executor().get());
+        arrived->confirmation = promise.future();
+        // Before the actions are done: they may settle it already.
+        confirmations_.emplace(arrived->received.fork, std::move(promise));
+      }
+    }
+    return ledger::Handled{absl::OkStatus(), std::move(outcome.actions)};
+  });
+  return arrived;
+}
+
+// ---- Calls that keep results, and uses.
+
+absl::Status ReferenceManager::begin_retain(const proto::Retain& retain, const WorkerInfo& from,
+                                            std::string method) {
+  const auto rref = read_id<RRefId>(retain.rref());
+  const auto fork = read_id<ForkId>(retain.fork());
+  absl::Status result;
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    if (from.incarnation == self().incarnation) {
+      // A call to this worker itself: own() has entered it.
+      if (!slots_.contains(rref)) {
+        result = absl::FailedPreconditionError("the reference was given up before its call arrived");
+      }
+      return ledger::Handled{};
+    }
+    ledger::Handled handled =
+        ledger.on_create(rref, fork, from, {"", absl::StrCat("remote call of ", method)}, now());
+    result = handled.status;
+    if (result.ok()) {
+      // Before the actions are done: they may use it already.
+      slots_.emplace(rref, std::make_shared<ValueSlot>(core_.executor().get()));
+    }
+    return ledger::Handled{absl::OkStatus(), std::move(handled.actions)};
+  });
+  return result;
+}
+
+void ReferenceManager::retain(const proto::Retain& retain, AnyValue value) {
+  const auto rref = read_id<RRefId>(retain.rref());
+  const std::shared_ptr<ValueSlot> found = slot(rref);
+  if (found == nullptr) return;  // Given up meanwhile; the value goes with this call.
+  found->promise.try_set_value(std::move(value));
+  apply([&](ledger::Ledger& ledger) { return ledger.owner_fulfilled(rref); });
+}
+
+void ReferenceManager::fail_retain(const proto::Retain& retain, std::exception_ptr error) {
+  const auto rref = read_id<RRefId>(retain.rref());
+  const std::shared_ptr<ValueSlot> found = slot(rref);
+  if (found == nullptr) return;
+  const absl::Status status = to_status(error);
+  found->promise.try_set_error(std::move(error));
+  apply([&](ledger::Ledger& ledger) { return ledger.owner_failed(rref, status); });
+}
+
+absl::StatusOr<ledger::UseState> ReferenceManager::use_state_locked(const RRefId& rref,
+                                                                    const ForkId& fork,
+                                                                    const WorkerInfo& from) {
+  // This worker's own handles have no fork.
+  if (from.incarnation == self().incarnation && fork.empty()) return ledger_.owned_state(rref);
+  return ledger_.authorise_use(rref, fork, from);
+}
+
+Future<AnyValue> ReferenceManager::resolve(const proto::Reference& target, const WorkerInfo& from,
+                                           Clock::TimePoint deadline) {
+  const auto rref = read_id<RRefId>(target.rref());
+  const auto fork = read_id<ForkId>(target.fork());
+  MutexLock lock(mutex_);
+  const absl::StatusOr<ledger::UseState> state = use_state_locked(rref, fork, from);
+  const auto found = slots_.find(rref);
+  if (!state.ok()) {
+    // The creating call's own exception says more than its status; others get no look at it.
+    const absl::StatusOr<ledger::UseState> owned = ledger_.owned_state(rref);
+    const bool creation_failed = !owned.ok() && owned.status() == state.status();
+    if (creation_failed && found != slots_.end()) return found->second->future;
+    return make_failed_future<AnyValue>(make_error(state.status()));
+  }
+  if (*state != ledger::UseState::kPendingCreation && found != slots_.end()) {
+    return found->second->future;
+  }
+  Promise<AnyValue> promise(core_.executor().get());
+  Future<AnyValue> future = promise.future();
+  waiting_.emplace(rref, Waiting{fork, from, deadline, std::move(promise)});
+  arm_timer_locked();
+  return future;
+}
+
+void ReferenceManager::check_waiting(const RRefId& rref) {
+  std::vector<std::pair<Promise<AnyValue>, std::shared_ptr<ValueSlot>>> ready;
+  std::vector<std::pair<Promise<AnyValue>, absl::Status>> failed;
+  {
+    MutexLock lock(mutex_);
+    const auto slot = slots_.find(rref);
+    for (auto at = waiting_.lower_bound(rref); at != waiting_.end() && at->first == rref;) {
+      const absl::StatusOr<ledger::UseState> state =
+          use_state_locked(rref, at->second.fork, at->second.from);
+      if (state.ok() && (*state == ledger::UseState::kPendingCreation || slot == slots_.end())) {
+        ++at;
+        continue;
+      }
+      if (slot != slots_.end()) {
+        ready.emplace_back(std::move(at->second.promise), slot->second);
+      } else {
+        failed.emplace_back(std::move(at->second.promise), state.status());
+      }
+      at = waiting_.erase(at);
+    }
+  }
+  for (auto& [promise, slot] : ready) {
+    slot->future.on_done([promise = promise](const Future<AnyValue>& value) {
+      if (const std::exception_ptr error = value.error()) {
+        promise.try_set_error(error);
+      } else {
+        promise.try_set_value(value.value());
+      }
+    });
+  }
+  for (auto& [promise, status] : failed) promise.try_set_error(make_error(status));
+}
+
+// ---- Messages between layers.
+
+ReferenceManager::Channel& ReferenceManager::channel_locked(const WorkerInfo& peer) {
+  return channels_.try_emplace(peer.incarnation, peer).first->second;
+}
+
+void ReferenceManager::flush_soon_locked() {
+  // Messages that follow each other closely leave together.
+  if (flushing_) return;
+  flushing_ = true;
+  core_.control_executor().post([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->flush();
+  });
+}
+
+void ReferenceManager::flush() {
+  std::vector<std::pair<WorkerInfo, std::string>> notes;
+  {
+    MutexLock lock(mutex_);
+    flushing_ = false;
+    if (stopped_) return;
+    for (const Incarnation incarnation : dirty_) {
+      const auto found = channels_.find(incarnation);
+      if (found == channels_.end()) continue;
+      Channel& channel = found->second;
+      const auto due = channel.outbox.due(now());
+      const bool acknowledge = channel.inbox.ack_due();
+      std::size_t at = 0;
+      do {
+        proto::LedgerNote note;
+        for (; at < due.size() &&
+               note.messages_size() < static_cast<int>(kMaxMessagesPerNote);
+             ++at) {
+          proto::LedgerMessage& message = *note.add_messages();
+          message.ParseFromString(due[at].payload);
+          message.set_sequence(due[at].sequence);
+        }
+        if (acknowledge) write_ack(channel.inbox.take_ack(), *note.mutable_ack());
+        if (note.messages_size() > 0 || note.has_ack()) {
+          notes.emplace_back(channel.peer, note.SerializeAsString());
+        }
+      } while (at < due.size());
+    }
+    dirty_.clear();
+    arm_timer_locked();
+  }
+  for (auto& [peer, note] : notes) core_.send_note(peer, layer(), std::move(note));
+}
+
+void ReferenceManager::on_note(const WorkerInfo& from, std::string body) {
+  proto::LedgerNote note;
+  if (!note.ParseFromString(body)) {
+    core_.log(absl::StrFormat("worker '%s' sent a message about references that cannot be parsed",
+                              from.name));
+    return;
+  }
+  for (const proto::LedgerMessage& received : note.messages()) {
+    apply([&](ledger::Ledger& ledger) -> ledger::Handled {
+      mutex_.assert_held();
+      if (ledger.is_lost(from)) return {};
+      dirty_.insert(from.incarnation);
+      flush_soon_locked();
+      if (channel_locked(from).inbox.accept(from.incarnation, received.sequence()) !=
+          Inbox::Verdict::kNew) {
+        return {};
+      }
+      absl::StatusOr<ledger::LedgerMessage> message = read_message(received);
+      if (!message.ok()) return {message.status(), {}};
+      return ledger.handle(*message, from, now());
+    });
+  }
+  if (note.has_ack()) {
+    MutexLock lock(mutex_);
+    if (!ledger_.is_lost(from)) channel_locked(from).outbox.on_ack(read_ack(note.ack()));
+  }
+  finish_drains();
+}
+
+// ---- Time.
+
+void ReferenceManager::arm_timer_locked() {
+  if (stopped_) return;
+  Clock::TimePoint next = Clock::TimePoint::max();
+  const auto consider = [&next](std::optional<ledger::Time> when) {
+    if (when.has_value()) next = std::min(next, Clock::TimePoint(*when));
+  };
+  consider(ledger_.next_tick());
+  for (const auto& [incarnation, channel] : channels_) consider(channel.outbox.next_due());
+  for (const auto& [rref, waiting] : waiting_) next = std::min(next, waiting.deadline);
+  for (const Drain& drain : drains_) next = std::min(next, drain.deadline);
+  if (next >= armed_for_) return;
+  if (timer_ != 0) core_.timers().cancel(timer_);
+  // Not more often than once a millisecond, whatever is due.
+  armed_for_ = std::max(next, core_.clock().now() + std::chrono::milliseconds(1));
+  timer_ = core_.timers().run_at(armed_for_, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (self == nullptr) return;
+    self->core_.control_executor().post([self] { self->on_timer(); });
+  });
+}
+
+void ReferenceManager::on_timer() {
+  std::vector<std::pair<Promise<AnyValue>, RRefId>> overdue;
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    armed_for_ = Clock::TimePoint::max();
+    timer_ = 0;
+    const Clock::TimePoint current = core_.clock().now();
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      if (at->second.deadline > current) {
+        ++at;
+        continue;
+      }
+      overdue.emplace_back(std::move(at->second.promise), at->first);
+      at = waiting_.erase(at);
+    }
+    for (const auto& [incarnation, channel] : channels_) {
+      const auto due = channel.outbox.next_due();
+      if (due.has_value() && *due <= to_time(current)) {
+        dirty_.insert(incarnation);
+        flush_soon_locked();
+      }
+    }
+    return ledger.tick(to_time(current));
+  });
+  for (auto& [promise, rref] : overdue) {
+    promise.try_set_error(make_error(absl::DeadlineExceededError(absl::StrFormat(
+        "the call that makes %s did not arrive in time", ledger::describe(rref)))));
+  }
+}
+
+// ---- Loss, shutdown, reports.
+
+void ReferenceManager::on_worker_fenced(const WorkerInfo& worker) {
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    const auto found = channels_.find(worker.incarnation);
+    if (found != channels_.end()) found->second.outbox.peer_lost();
+    return ledger.fence(worker, now());
+  });
+}
+
+void ReferenceManager::on_worker_lost(const WorkerInfo& worker) {
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    channels_.erase(worker.incarnation);
+    dirty_.erase(worker.incarnation);
+    return ledger.worker_lost(worker, now());
+  });
+}
+
+void ReferenceManager::add_counters(Counters& counters) const {
+  MutexLock lock(mutex_);
+  const ledger::LedgerCounters count = ledger_.counters();
+  counters["rref.owned"] = static_cast<std::int64_t>(count.owner_entries);
+  counters["rref.forks"] = static_cast<std::int64_t>(count.forks);
+  counters["rref.users"] = static_cast<std::int64_t>(count.users);
+  counters["rref.pending_users"] = static_cast<std::int64_t>(count.pending_users);
+  counters["rref.pending_children"] = static_cast<std::int64_t>(count.pending_children);
+}
+
+bool ReferenceManager::is_drained_locked(DrainScope scope) const {
+  for (const auto& [incarnation, channel] : channels_) {
+    if (channel.outbox.unacknowledged() != 0) return false;
+  }
+  const ledger::LedgerCounters count = ledger_.counters();
+  if (count.users + count.pending_children != 0) return false;
+  // What only this program holds of its own values is no leak.
+  return scope == DrainScope::kThisWorker || count.forks == 0;
+}
+
+std::vector<std::string> ReferenceManager::report_locked() const {
+  std::vector<std::string> lines;
+  for (const ledger::LiveReference& reference : ledger_.live_references()) {
+    if (reference.role == ledger::Role::kOwner && reference.peers.empty()) continue;
+    lines.push_back(ledger::to_text(reference));
+  }
+  return lines;
+}
+
+Future<std::vector<std::string>> ReferenceManager::drain_async(DrainScope scope,
+                                                               Clock::TimePoint deadline) {
+  Promise<std::vector<std::string>> promise(core_.executor().get());
+  Future<std::vector<std::string>> future = promise.future();
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    drains_.push_back({scope, deadline, promise});
+    return ledger.release_all_users(now());
+  });
+  return future;
+}
+
+void ReferenceManager::finish_drains() {
+  std::vector<std::pair<Promise<std::vector<std::string>>, std::vector<std::string>>> finished;
+  {
+    MutexLock lock(mutex_);
+    for (auto at = drains_.begin(); at != drains_.end();) {
+      const bool drained = is_drained_locked(at->scope);
+      if (!drained && at->deadline > core_.clock().now()) {
+        ++at;
+        continue;
+      }
+      finished.emplace_back(at->promise, drained ? std::vector<std::string>() : report_locked());
+      at = drains_.erase(at);
+    }
+  }
+  for (auto& [promise, report] : finished) promise.try_set_value(std::move(report));
+}
+
+void ReferenceManager::stop() {
+  absl::flat_hash_map<RRefId, std::shared_ptr<ValueSlot>> slots;
+  absl::flat_hash_map<ForkId, Promise<void>> confirmations;
+  absl::btree_multimap<RRefId, Waiting> waiting;
+  std::vector<Drain> drains;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    if (timer_ != 0) core_.timers().cancel(timer_);
+    slots.swap(slots_);
+    confirmations.swap(confirmations_);
+    waiting.swap(waiting_);
+    drains.swap(drains_);
+  }
+  const std::exception_ptr error = make_error(
+      absl::CancelledError(absl::StrFormat("worker '%s' was shut down", self().name)));
+  for (auto& [fork, promise] : confirmations) promise.try_set_error(error);
+  for (auto& [rref, use] : waiting) use.promise.try_set_error(error);
+  for (Drain& drain : drains) drain.promise.try_set_error(error);
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "sinew/rpc/base/outbox.h"
+#include "sinew/rpc/extension.h"
+#include "sinew/rref/internal/ledger.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::internal {
+
+class OwnerHandle;
+
+/// A value of this worker that may be referred to from elsewhere, or is going to be.
+struct ValueSlot {
+  explicit ValueSlot(Executor* executor) : promise(executor), future(promise.future()) {}
+  Promise<AnyValue> promise;
+  Future<AnyValue> future;
+};
+
+/// The reference layer of one worker: runs the ledger, which decides, with real messages, values and time. Thread-safe.
+class ReferenceManager final : public Extension,
+                               public References,
+                               public std::enable_shared_from_this<ReferenceManager> {
+ public:
+  static std::shared_ptr<ReferenceManager> make(WorkerCore& core);
+  /// That of a worker; throws kFailedPrecondition when it was started without the reference layer.
+  static std::shared_ptr<ReferenceManager> of(const WorkerCore& core);
+  ~ReferenceManager() override;
+
+  WorkerCore& core() const { return core_; }
+  const WorkerInfo& self() const;
+
+  // --- For users' handles. Statuses are those of the ledger.
+
+  absl::StatusOr<ledger::Created> create(const WorkerInfo& owner, const std::string& type_name);
+  void create_succeeded(const ForkId& fork);
+  void create_failed(const ForkId& fork, const absl::Status& error, Clock::TimePoint deadline);
+  absl::StatusOr<ledger::UserView> view(const ForkId& fork) const;
+  void release_user(const ForkId& fork);
+  absl::StatusOr<ledger::ForkRecord> share_user(const ForkId& fork, MessageRoute& route);
+
+  // --- For owners' handles.
+
+  /// Enters a value that is about to be shared for the first time, or that a call to this worker itself will make.
+  RRefId own(std::shared_ptr<ValueSlot> slot, ledger::ValueState state, const std::string& type_name);
+  void release_owned(const RRefId& rref);
+  absl::StatusOr<ledger::ForkRecord> share_owned(const RRefId& rref, MessageRoute& route);
+  /// The value's slot; null when there is none.
+  std::shared_ptr<ValueSlot> slot(const RRefId& rref) const;
+
+  // --- Messages.
+
+  /// What is to be done when the message that carries `fork` has ended.
+  OnCarrierEnd on_carrier_end(const ForkId& fork, Clock::TimePoint deadline);
+
+  struct Arrived {
+    ledger::Received received;
+    /// Invalid when the reference is usable at once.
+    Future<void> confirmation;
+  };
+  absl::StatusOr<Arrived> receive(const ledger::ForkRecord& record, const WorkerInfo& sender,
+                                  const std::string& type_name);
+
+  // --- Extension
+  std::string_view layer() const override { return "rref"; }
+  void on_note(const WorkerInfo& from, std::string body) override;
+  void on_worker_fenced(const WorkerInfo& worker) override;
+  void on_worker_lost(const WorkerInfo& worker) override;
+  void add_counters(Counters& counters) const override;
+  Future<std::vector<std::string>> drain_async(DrainScope scope, Clock::TimePoint deadline) override;
+  void stop() override;
+
+  // --- References
+  Future<AnyValue> resolve(const proto::Reference& target, const WorkerInfo& from,
+                           Clock::TimePoint deadline) override;
+  absl::Status begin_retain(const proto::Retain& retain, const WorkerInfo& from,
+                            std::string method) override;
+  void retain(const proto::Retain& retain, AnyValue value) override;
+  void fail_retain(const proto::Retain& retain, std::exception_ptr error) override;
+
+ private:
+  /// What is done after the lock has been released.
+  struct After;
+  /// A use that waits for the call which makes its object.
+  struct Waiting {
+    ForkId fork;
+    WorkerInfo from;
+    Clock::TimePoint deadline;
+    Promise<AnyValue> promise;
+  };
+  struct Channel {
+    explicit Channel(const WorkerInfo& worker) : peer(worker), inbox(worker.incarnation) {}
+    WorkerInfo peer;
+    Outbox<std::string> outbox;
+    Inbox inbox;
+  };
+
+  explicit ReferenceManager(WorkerCore& core);
+
+  ledger::Time now() const;
+  static ledger::Time to_time(Clock::TimePoint when) { return when.time_since_epoch(); }
+  /// Runs `step` on the ledger under the lock, then does what it asks for.
+  void apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)> step);
+  void perform_locked(ledger::Actions actions, After& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void check_waiting(const RRefId& rref);
+  absl::StatusOr<ledger::UseState> use_state_locked(const RRefId& rref, const ForkId& fork,
+                                                    const WorkerInfo& from)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Channel& channel_locked(const WorkerInfo& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void flush_soon_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void flush();
+  void arm_timer_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_timer();
+  bool is_drained_locked(DrainScope scope) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::string> report_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void finish_drains();
+
+  WorkerCore& core_;
+
+  mutable Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  ledger::Ledger ledger_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<RRefId, std::shared_ptr<ValueSlot>> slots_ ABSL_GUARDED_BY(mutex_);
+  // Received references that wait for their owner.
+  absl::flat_hash_map<ForkId, Promise<void>> confirmations_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_multimap<RRefId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Incarnation, Channel> channels_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<Incarnation> dirty_ ABSL_GUARDED_BY(mutex_);
+  bool flushing_ ABSL_GUARDED_BY(mutex_) = false;
+  Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
+  TimerQueue::TimerId timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  struct Drain {
+    DrainScope scope;
+    Clock::TimePoint deadline;
+    Promise<std::vector<std::string>> promise;
+  };
+  std::vector<Drain> drains_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

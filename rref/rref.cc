@@ -1,0 +1,160 @@
+#include "sinew/rref/rref.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/type_text.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/wire/message_context.h"
+#include "sinew/rref/internal/ledger_codec.h"
+#include "sinew/rref/internal/reference_handles.h"
+#include "sinew/rref/internal/reference_manager.h"
+
+namespace sinew::internal {
+namespace {
+
+MessageRoute& route_of(MessageRoute* route) {
+  if (route == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "an RRef can be written and read only as part of a call");
+  }
+  return *route;
+}
+
+/// The outcome of the call that makes a user's value.
+class RemoteOutcome final : public PendingCall {
+ public:
+  RemoteOutcome(const std::shared_ptr<ReferenceManager>& manager, ForkId fork, Promise<void> created)
+      : manager_(manager), fork_(fork), created_(std::move(created)) {}
+
+  void on_reply(ReceivedReply reply) override {
+    try {
+      reply.throw_if_error();
+    } catch (...) {
+      on_error(std::current_exception());
+      return;
+    }
+    if (auto manager = manager_.lock()) manager->create_succeeded(fork_);
+    created_.try_set_value();
+  }
+
+  void on_error(std::exception_ptr error) override {
+    if (auto manager = manager_.lock()) manager->create_failed(fork_, to_status(error), deadline);
+    created_.try_set_error(std::move(error));
+  }
+
+ private:
+  const std::weak_ptr<ReferenceManager> manager_;
+  const ForkId fork_;
+  const Promise<void> created_;
+};
+
+/// The outcome of a call to this worker itself: its value is set by the call, its failure to run here.
+class LocalOutcome final : public PendingCall {
+ public:
+  LocalOutcome(const std::shared_ptr<ReferenceManager>& manager, RRefId rref)
+      : manager_(manager), rref_(rref) {}
+
+  void on_reply(ReceivedReply reply) override {
+    try {
+      reply.throw_if_error();
+    } catch (...) {
+      on_error(std::current_exception());
+    }
+  }
+
+  void on_error(std::exception_ptr error) override {
+    const auto manager = manager_.lock();
+    if (manager == nullptr) return;
+    proto::Retain retain;
+    write_id(rref_, *retain.mutable_rref());
+    manager->fail_retain(retain, std::move(error));
+  }
+
+ private:
+  const std::weak_ptr<ReferenceManager> manager_;
+  const RRefId rref_;
+};
+
+}  // namespace
+
+void throw_empty_reference() {
+  throw RpcError(ErrorCode::kFailedPrecondition, "an empty RRef was used: it refers to nothing");
+}
+
+void write_reference(ValueWriter& writer, const std::shared_ptr<ReferenceHandle>& handle,
+                     const std::type_info&) {
+  if (handle == nullptr) throw_empty_reference();
+  MessageRoute& route = route_of(writer.context().route());
+  handle->write_to(writer.reference(), route);
+}
+
+std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
+                                                const std::type_info& type) {
+  MessageRoute& route = route_of(reader.context().route());
+  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(route.core());
+  absl::StatusOr<ledger::ForkRecord> record = read_record(reader.reference());
+  if (!record.ok()) reader.fail(std::string(record.status().message()));
+  const bool own = record->owner.incarnation == manager->self().incarnation;
+  if (!own && !route.core().directory().find(record->owner).ok()) {
+    reader.fail(absl::StrFormat("the owner of the reference, worker '%s', is not known here",
+                                printable(record->owner.name, 128)));
+  }
+  absl::StatusOr<ReferenceManager::Arrived> arrived =
+      manager->receive(*record, route.peer(), type_text(type));
+  if (!arrived.ok()) throw_error(arrived.status());
+  const ledger::Received& received = arrived->received;
+  if (arrived->confirmation.valid()) route.wait_for(arrived->confirmation);
+  if (received.role == ledger::Role::kUser) {
+    return std::make_shared<UserHandle>(*manager, record->owner, received.rref, received.fork,
+                                        type_text(type), make_ready_future());
+  }
+  if (arrived->confirmation.valid()) {
+    return std::make_shared<OwnerHandle>(*manager, type_text(type), received.rref, received.fork,
+                                         arrived->confirmation);
+  }
+  return std::make_shared<OwnerHandle>(*manager, manager->slot(received.rref), type_text(type),
+                                       received.rref);
+}
+
+std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value) {
+  const auto& core = WorkerAccess::core(worker);
+  if (core == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "a reference was made with an empty Worker: start one with sinew::init_rpc()");
+  }
+  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*core);
+  const std::string type_name = type_text(*value.type);
+  auto slot = std::make_shared<ValueSlot>(core->executor().get());
+  slot->promise.set_value(std::move(value));
+  return std::make_shared<OwnerHandle>(*manager, std::move(slot), type_name);
+}
+
+RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::type_info& type) {
+  const auto& core = PeerAccess::core(owner);
+  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*core);
+  const std::string type_name = type_text(type);
+  RemoteCreation creation;
+  proto::Retain& retain = call.retain();
+  if (owner.info() == core->self()) {
+    auto slot = std::make_shared<ValueSlot>(core->executor().get());
+    const RRefId rref = manager->own(slot, ledger::ValueState::kPending, type_name);
+    write_id(rref, *retain.mutable_rref());
+    creation.handle = std::make_shared<OwnerHandle>(*manager, std::move(slot), type_name, rref);
+    creation.pending = std::make_unique<LocalOutcome>(manager, rref);
+    return creation;
+  }
+  absl::StatusOr<ledger::Created> created = manager->create(owner.info(), type_name);
+  if (!created.ok()) throw_error(created.status());
+  write_id(created->rref, *retain.mutable_rref());
+  write_id(created->fork, *retain.mutable_fork());
+  Promise<void> outcome(core->executor().get());
+  creation.handle = std::make_shared<UserHandle>(*manager, owner.info(), created->rref,
+                                                 created->fork, type_name, outcome.future());
+  creation.pending = std::make_unique<RemoteOutcome>(manager, created->fork, std::move(outcome));
+  return creation;
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
+#include "sinew/rpc/call.h"
+#include "sinew/rpc/worker.h"
+#include "sinew/rref/internal/reference_handle.h"
+
+namespace sinew {
+
+/// A counted reference to a value that stays at the worker which made it, its owner. Copies share one local handle; passing an
+/// RRef in an argument or a result gives the receiver a handle of its own. The value lives as long as any handle, anywhere, does.
+/// T can be any type, also one that cannot travel (a class with a mutex): then it can be held and its methods called, but not
+/// fetched.
+///
+/// When the owner is lost every use fails with kUnavailable, for ever. When a holder is lost its handles are dropped.
+/// Thread-safe, except that one RRef object must not be assigned to while it is used.
+template <class T>
+class RRef {
+ public:
+  using value_type = T;
+
+  /// An empty reference; using it throws kFailedPrecondition.
+  RRef() = default;
+  bool valid() const { return handle_ != nullptr; }
+
+  bool is_owner() const { return handle().is_owner(); }
+  WorkerInfo owner() const { return handle().owner(); }
+  const std::string& owner_name() const { return handle().owner().name; }
+  /// Always true at the owner; at a user, once the owner knows of this handle.
+  bool confirmed_by_owner() const { return handle().confirmed(); }
+  /// Completes when the call that makes the value has ended, with its error if it failed. A handle that came in a message is
+  /// complete at once: what is known of it is that the owner lists it.
+  Future<void> created() const { return handle().created(); }
+
+  /// Fetches a copy of the value, waiting until the owner has made it. At the owner itself a tensor's copy aliases the value.
+  /// Throws RpcError: kUnavailable if the owner is lost, kDeadlineExceeded, or what the creating call failed with. Blocks.
+  T to_here(const CallOptions& options = {}) const { return to_here_async(options).take(); }
+  /// As to_here, without blocking. At the owner the future completes when the value is made.
+  Future<T> to_here_async(const CallOptions& options = {}) const {
+    static_assert(is_wire_type_v<T>,
+                  "Sinew: a value of this type cannot travel: call its methods through the RRef, or specialise "
+                  "sinew::Codec for it");
+    if constexpr (is_wire_type_v<T>) {
+      if (is_owner()) {
+        return handle().local_async(typeid(T), options).then([](const internal::AnyValue& value) {
+          return T(*static_cast<const T*>(value.pointer.get()));
+        });
+      }
+      return internal::fetch<T>(handle(), options);
+    } else {
+      return Future<T>();
+    }
+  }
+
+  /// The value itself, at the owner: changes through it are seen by everyone. Waits until it is made. Throws
+  /// kFailedPrecondition elsewhere; the text names the reference, this worker and the owner.
+  T& local_value(const CallOptions& options = {}) const {
+    return *static_cast<T*>(handle().local(typeid(T), options).pointer.get());
+  }
+  /// As local_value, sharing the value's life.
+  std::shared_ptr<T> local_shared(const CallOptions& options = {}) const {
+    return std::static_pointer_cast<T>(handle().local(typeid(T), options).pointer);
+  }
+
+  /// The peer that owns the value, with the options given.
+  Peer peer(CallOptions options = {}) const { return handle().owner_peer().with(std::move(options)); }
+
+  /// `OwnerRRef(id)` or `UserRRef(id, fork, owner)`.
+  std::string to_string() const { return handle_ ? handle().to_string() : "RRef()"; }
+  friend std::ostream& operator<<(std::ostream& out, const RRef& rref) {
+    return out << rref.to_string();
+  }
+
+ private:
+  friend struct RRefAccess;
+  explicit RRef(std::shared_ptr<internal::ReferenceHandle> handle) : handle_(std::move(handle)) {}
+  const internal::ReferenceHandle& handle() const {
+    if (handle_ == nullptr) internal::throw_empty_reference();
+    return *handle_;
+  }
+
+  std::shared_ptr<internal::ReferenceHandle> handle_;
+};
+
+/// For the layers of Sinew.
+struct RRefAccess {
+  template <class T>
+  static RRef<T> make(std::shared_ptr<internal::ReferenceHandle> handle) {
+    return RRef<T>(std::move(handle));
+  }
+  template <class T>
+  static const std::shared_ptr<internal::ReferenceHandle>& handle(const RRef<T>& rref) {
+    return rref.handle_;
+  }
+};
+
+/// RRef<T> is a wire type wherever it stands, within containers and structs too.
+template <class T>
+struct Codec<RRef<T>> {
+  static void encode(ValueWriter& writer, const RRef<T>& rref) {
+    internal::write_reference(writer, RRefAccess::handle(rref), typeid(T));
+  }
+  static RRef<T> decode(const ValueReader& reader) {
+    return RRefAccess::make<T>(internal::read_reference(reader, typeid(T)));
+  }
+  static std::string signature() { return "reference"; }
+};
+
+/// A reference to a value of this worker. Costs no message until it is shared.
+template <class T>
+RRef<std::decay_t<T>> make_rref(const Worker& worker, T&& value) {
+  using Value = std::decay_t<T>;
+  return RRefAccess::make<Value>(internal::own_value(
+      worker, internal::AnyValue::of(std::make_shared<Value>(std::forward<T>(value)))));
+}
+/// A reference to an object that the program holds too.
+template <class T>
+RRef<T> share_rref(const Worker& worker, std::shared_ptr<T> value) {
+  return RRefAccess::make<T>(
+      internal::own_value(worker, internal::AnyValue::of(std::move(value))));
+}
+
+}  // namespace sinew

@@ -1,0 +1,24 @@
+#include "sinew/sinew.h"
+
+#include <utility>
+
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rref/internal/reference_manager.h"
+
+namespace sinew {
+
+Worker init_rpc(WorkerOptions options) {
+  options.extensions.insert(options.extensions.begin(), [](internal::WorkerCore& core) {
+    return internal::ReferenceManager::make(core);
+  });
+  return Worker::start(std::move(options));
+}
+
+Worker init_rpc(std::string name, MethodTable methods) {
+  WorkerOptions options;
+  options.name = std::move(name);
+  options.methods = std::move(methods);
+  return init_rpc(std::move(options));
+}
+
+}  // namespace sinew

@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+"""Runs the quickstart as two processes, and checks that the README shows its source.
+
+usage: test_quickstart.py QUICKSTART SOURCE_TREE [unittest arguments]
+"""
+
+from __future__ import annotations
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import example_process  # noqa: E402
+
+PROGRAM = Path()
+SOURCE_TREE = Path()
+
+
+class QuickstartTest(unittest.TestCase):
+    def test_two_workers(self) -> None:
+        common = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(example_process.free_port()),
+            "WORLD_SIZE": "2",
+        }
+        bob = example_process.start([PROGRAM, "bob"], {**common, "RANK": "1"})
+        alice = example_process.start([PROGRAM, "alice"], {**common, "RANK": "0"})
+        for name, process in (("alice", alice), ("bob", bob)):
+            ended = example_process.finish(process, 60)
+            self.assertEqual(ended.status, 0, f"{name}: {ended.stderr}")
+            self.assertEqual(ended.stderr, "", name)
+            if name == "alice":
+                self.assertEqual(ended.stdout.split("\n")[:3], [" 0", " 2", " 4"])
+                self.assertEqual(ended.stdout.rstrip().split("\n")[-1], "42")
+            else:
+                self.assertEqual(ended.stdout, "")
+
+    def test_the_readme_shows_this_source(self) -> None:
+        source = (SOURCE_TREE / "examples/quickstart/quickstart.cc").read_text()
+        readme = (SOURCE_TREE / "README.md").read_text()
+        self.assertIn(f"```cpp\n{source}```\n", readme)
+        self.assertLessEqual(len(source.splitlines()), 32, "it is to be read at a glance")
+
+
+def main() -> None:
+    global PROGRAM, SOURCE_TREE
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    PROGRAM = Path(sys.argv.pop(1)).absolute()
+    SOURCE_TREE = Path(sys.argv.pop(1)).absolute()
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()

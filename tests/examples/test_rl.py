@@ -1,0 +1,238 @@
+#!/usr/bin/python3
+"""Runs the agent and its observers as processes, for a few episodes.
+
+usage: test_rl.py RUN [unittest arguments]
+
+RUN is the launcher beside the built programs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from typing import TextIO
+from xml.etree import ElementTree
+
+sys.dont_write_bytecode = True
+import example_process  # noqa: E402
+from example_process import Ended  # noqa: E402
+
+RUN = Path()
+LOG_LINE = re.compile(r"^Episode \d+  Last reward: \d+\.\d\d  Average reward: \d+\.\d\d$")
+
+
+class LauncherTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def train(self, *flags: str, output: str = "out", timeout_s: float = 120) -> Ended:
+        return example_process.run(
+            [RUN, "--output", self.folder / output, *flags], timeout_s, cwd=str(self.folder)
+        )
+
+    def csv(self, output: str = "out") -> list[str]:
+        return (self.folder / output / "reward_curve.csv").read_text().splitlines()
+
+
+class TrainingTest(LauncherTest):
+    def test_unsolved_training_logs_writes_the_curve_and_says_so(self) -> None:
+        ended = self.train("--episodes", "12", "--log-interval", "5")
+        self.assertEqual(ended.status, 1, ended.stderr)
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("Episode")]
+        self.assertEqual([line.split()[1] for line in lines], ["5", "10", "12"])
+        for line in lines:
+            self.assertRegex(line, LOG_LINE)
+        self.assertIn("not solved", ended.stderr)
+        self.assertNotIn("Solved!", ended.stdout)
+        self.assertNotIn("\r", ended.stdout + ended.stderr, "no progress bar into a pipe")
+
+        table = self.csv()
+        self.assertEqual(table[0], "episode,last_reward,average_reward")
+        self.assertEqual([row.split(",")[0] for row in table[1:]], [str(n) for n in range(1, 13)])
+        average = 0.0
+        for row in table[1:]:
+            reward = float(row.split(",")[1])
+            self.assertTrue(1 <= reward <= 500 and reward.is_integer(), row)
+            average = 0.05 * reward + 0.95 * average
+            self.assertAlmostEqual(float(row.split(",")[2]), average, 9)
+        picture = ElementTree.parse(self.folder / "out" / "reward_curve.svg").getroot()
+        self.assertTrue(picture.tag.endswith("svg"))
+
+    def test_one_observer_is_reproducible(self) -> None:
+        for mode in ((), ("--batch",), ("--sync-rewards",)):
+            for output in ("first", "second"):
+                ended = self.train("--episodes", "15", "--seed", "4", *mode, output=output)
+                self.assertEqual(ended.status, 1, ended.stderr)
+            self.assertEqual(self.csv("first"), self.csv("second"), mode)
+            self.assertEqual(len(self.csv("first")), 16)
+
+    def test_another_seed_plays_otherwise(self) -> None:
+        self.train("--episodes", "5", "--seed", "1", output="one")
+        self.train("--episodes", "5", "--seed", "2", output="two")
+        self.assertNotEqual(self.csv("one"), self.csv("two"))
+
+    def test_batches_of_several_observers_are_reproducible(self) -> None:
+        for output in ("first", "second"):
+            ended = self.train(
+                "--world-size", "4", "--batch", "--episodes", "6", "--seed", "3", output=output
+            )
+            self.assertEqual(ended.status, 1, ended.stderr)
+        self.assertEqual(self.csv("first"), self.csv("second"))
+
+    def test_several_observers_share_the_steps(self) -> None:
+        ended = self.train("--world-size", "4", "--max-steps", "30", "--episodes", "5", "--json")
+        self.assertEqual(ended.status, 1, ended.stderr)
+        self.assertEqual(json.loads(ended.stdout)["observers"], 3)
+        for row in self.csv()[1:]:
+            self.assertLessEqual(float(row.split(",")[1]), 10)
+
+    def test_ends_with_solved_at_the_goal(self) -> None:
+        # Nobody drops the pole within 8 steps, so the average reaches 95 % of 4 steps each after 59 episodes.
+        ended = self.train("--world-size", "3", "--max-steps", "8", "--episodes", "100")
+        self.assertEqual(ended.status, 0, ended.stderr)
+        self.assertEqual(ended.stdout.splitlines()[-1], "Solved!")
+        self.assertEqual(len(self.csv()), 1 + 59)
+
+    def test_bench_prints_one_json_line_and_writes_no_curve(self) -> None:
+        for mode in ("--batch", "--sync-rewards"):
+            ended = self.train("--bench", "--episodes", "3", "--json", "--world-size", "3", mode)
+            self.assertEqual(ended.status, 0, ended.stderr)
+            self.assertEqual(len(ended.stdout.splitlines()), 1)
+            figures = json.loads(ended.stdout)
+            self.assertEqual(figures["observers"], 2)
+            self.assertEqual(figures["episodes"], 5, "three, and two that warm up")
+            self.assertGreater(figures["steps"], 0)
+            self.assertGreater(figures["rl_steps_per_s"], 0)
+            self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_bench_ends_after_so_many_steps(self) -> None:
+        ended = self.train("--bench", "--bench-steps", "100", "--json")
+        figures = json.loads(ended.stdout)
+        self.assertTrue(100 <= figures["steps"] < 100 + 500, figures)
+
+
+class MistakeTest(LauncherTest):
+    def test_wrong_flags_end_it_at_once(self) -> None:
+        for flags, told in (
+            (("--gamma", "2"), "--gamma"),
+            (("--world-size", "1"), "--world-size"),
+            (("--nonsense",), "--nonsense"),
+            (("--world-size", "4", "--max-steps", "5"), "--max-steps"),
+        ):
+            ended = self.train(*flags, timeout_s=30)
+            self.assertEqual(ended.status, 2, ended.stderr)
+            self.assertIn(told, ended.stderr)
+
+    def test_help(self) -> None:
+        ended = self.train("--help")
+        self.assertEqual(ended.status, 0)
+        self.assertIn("--log-interval", ended.stdout)
+
+    def test_a_curve_that_cannot_be_written(self) -> None:
+        (self.folder / "file").write_text("")
+        ended = self.train("--episodes", "1", output="file/sub")
+        self.assertEqual(ended.status, 3, ended.stderr)
+        self.assertIn("file/sub", ended.stderr)
+
+    def test_a_folder_without_programs(self) -> None:
+        ended = self.train("--build-dir", str(self.folder))
+        self.assertEqual(ended.status, 2)
+        self.assertIn("rl_agent", ended.stderr)
+
+
+class EndingTest(LauncherTest):
+    """The launcher leaves nothing behind."""
+
+    def start(self, *flags: str):
+        process = example_process.start(
+            [RUN, "--bench", "--episodes", "1000000", "--log-interval", "1", *flags]
+        )
+        self.addCleanup(example_process.kill_group, process)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.assertTrue(process.stdout.readline().startswith("Episode 1 "))
+        return process
+
+    def members(self, process, program: str = "rl_") -> list[int]:
+        """Process ids of the group of `process` that run `program`."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.getpgid(int(entry.name)) == process.pid:
+                    if (entry / "comm").read_text().startswith(program):
+                        found.append(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return found
+
+    def collect(self, lines: TextIO, into: list[str]) -> None:
+        for line in lines:
+            into.append(line)
+
+    def test_signals_end_all_processes(self) -> None:
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = self.start("--world-size", "3")
+            self.assertEqual(len(self.members(process)), 3)
+            process.send_signal(number)
+            process.communicate(timeout=30)
+            self.assertEqual(process.returncode, status)
+            self.assertEqual(self.members(process), [])
+
+    def test_a_killed_agent_ends_the_observers_too(self) -> None:
+        process = self.start("--world-size", "3")
+        (agent,) = self.members(process, "rl_agent")
+        os.kill(agent, signal.SIGKILL)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
+        self.assertEqual(self.members(process), [])
+
+    def test_the_others_play_on_without_a_killed_observer(self) -> None:
+        for mode in ((), ("--batch",)):
+            process = self.start("--world-size", "3", "--max-steps", "4", *mode)
+            episodes: list[str] = []
+            # A full pipe would stop the agent.
+            reader = threading.Thread(target=self.collect, args=(process.stdout, episodes))
+            reader.start()
+            victim = self.members(process, "rl_observer")[0]
+            os.kill(victim, signal.SIGKILL)
+            while "is lost" not in (line := process.stderr.readline()):
+                self.assertTrue(line, "the agent ended")
+            played = len(episodes)
+            end = time.monotonic() + 60
+            while len(episodes) < played + 1000:
+                self.assertLess(time.monotonic(), end, "the agent stands still")
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            reader.join()
+            process.wait(30)
+            self.assertEqual(self.members(process), [])
+
+    def test_all_observers_lost(self) -> None:
+        process = self.start()
+        (victim,) = self.members(process, "rl_observer")
+        os.kill(victim, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3)
+        self.assertIn("all observers are lost", stderr)
+
+
+def main() -> None:
+    global RUN
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    RUN = Path(sys.argv.pop(1)).absolute()
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()

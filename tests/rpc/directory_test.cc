@@ -1,0 +1,84 @@
+#include "sinew/rpc/internal/directory.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace sinew::internal {
+namespace {
+
+Member member(const std::string& name, int rank, std::uint64_t incarnation = 1) {
+  return {{name, rank, {incarnation}}, "host:" + std::to_string(rank), 0};
+}
+
+TEST(DirectoryTest, FindsByNameRankAndIncarnation) {
+  Directory directory;
+  EXPECT_TRUE(directory.replace(1, {member("b", 1), member("a", 0)}).empty());
+  EXPECT_EQ(directory.find("a")->worker.rank, 0);
+  EXPECT_EQ(directory.find(1)->worker.name, "b");
+  EXPECT_EQ(directory.find(member("b", 1).worker)->address, "host:1");
+  ASSERT_EQ(directory.members().size(), 2u);
+  EXPECT_EQ(directory.members()[0].worker.name, "a");
+  EXPECT_EQ(directory.version(), 1u);
+}
+
+TEST(DirectoryTest, ErrorsNameWhatIsKnown) {
+  Directory directory;
+  directory.replace(1, {member("agent", 0), member("observer", 3)});
+  EXPECT_EQ(directory.find("agnet").status(),
+            absl::NotFoundError("no worker is called 'agnet'; known workers: agent, observer"));
+  EXPECT_EQ(directory.find(1).status(),
+            absl::NotFoundError("no worker has rank 1; known ranks: 0, 3"));
+  const absl::Status replaced = directory.find(member("agent", 0, 9).worker).status();
+  EXPECT_EQ(replaced.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(replaced.message().find("has been replaced"), std::string::npos);
+  EXPECT_NE(Directory().find("x").status().message().find("known workers: none"),
+            std::string::npos);
+}
+
+TEST(DirectoryTest, ShowsSixteenNamesAtMost) {
+  Directory directory;
+  for (int i = 0; i < 20; ++i) directory.add(member("w" + std::to_string(100 + i), i));
+  const absl::Status status = directory.find("x").status();
+  const std::string text(status.message().data(), status.message().size());
+  EXPECT_NE(text.find("w115, and 4 more"), std::string::npos) << text;
+  EXPECT_EQ(text.find("w116"), std::string::npos) << text;
+}
+
+TEST(DirectoryTest, ReplaceReportsWhoIsGoneAndIgnoresOldLists) {
+  Directory directory;
+  directory.replace(5, {member("a", 0), member("b", 1), member("c", 2)});
+  EXPECT_TRUE(directory.replace(5, {}).empty());
+  EXPECT_TRUE(directory.replace(4, {}).empty());
+  EXPECT_EQ(directory.members().size(), 3u);
+  const std::vector<WorkerInfo> gone = directory.replace(6, {member("a", 0), member("b", 1, 2)});
+  const std::vector<WorkerInfo> expected = {member("b", 1).worker, member("c", 2).worker};
+  EXPECT_EQ(gone, expected);
+  EXPECT_EQ(directory.find("b")->worker.incarnation.value, 2u);
+}
+
+TEST(DirectoryTest, AddReplacesNameAndRank) {
+  Directory directory;
+  directory.add(member("a", 0));
+  directory.add(member("a", 1, 2));
+  EXPECT_FALSE(directory.find(0).ok());
+  EXPECT_EQ(directory.find(1)->worker.incarnation.value, 2u);
+  directory.add(member("b", 1));
+  EXPECT_FALSE(directory.find("a").ok());
+  directory.add(member("joining", -1));
+  EXPECT_TRUE(directory.find("joining").ok());
+  EXPECT_FALSE(directory.find(-1).ok());
+}
+
+TEST(DirectoryTest, RemoveTakesOnlyThatIncarnation) {
+  Directory directory;
+  directory.add(member("a", 0, 2));
+  directory.remove(member("a", 0, 1).worker);
+  EXPECT_TRUE(directory.find("a").ok());
+  directory.remove(member("a", 0, 2).worker);
+  EXPECT_FALSE(directory.find("a").ok());
+  EXPECT_FALSE(directory.find(0).ok());
+}
+
+}  // namespace
+}  // namespace sinew::internal

@@ -1,0 +1,292 @@
+#include "sinew/rpc/rendezvous.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "sinew/rpc/internal/file_rendezvous.h"
+
+namespace sinew {
+namespace {
+
+EnvironmentReader environment(std::map<std::string, std::string> variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+absl::StatusOr<Rendezvous> parse(const std::string& url, std::optional<int> rank = std::nullopt,
+                                 std::optional<int> size = std::nullopt) {
+  return parse_rendezvous(url, rank, size, environment({}));
+}
+
+std::string text_of(const absl::Status& status) {
+  return {status.message().data(), status.message().size()};
+}
+
+TEST(RendezvousTest, Tcp) {
+  const auto got = parse("tcp://node7.cluster:29500?rank=1&world_size=4");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->kind, Rendezvous::Kind::kTcp);
+  EXPECT_EQ(got->address, "node7.cluster:29500");
+  EXPECT_EQ(got->rank, 1);
+  EXPECT_EQ(got->world_size, 4);
+  EXPECT_EQ(parse("tcp://[::1]:80", 0, 2)->address, "[::1]:80");
+  EXPECT_EQ(parse("tcp://h:0")->rank, -1);
+  EXPECT_EQ(parse("tcp://h:65535")->world_size, 0);
+  EXPECT_EQ(parse("tcp://h:1", 3)->rank, 3) << "open membership may ask for a rank";
+}
+
+TEST(RendezvousTest, FileAndInproc) {
+  const auto file = parse("file:///tmp/a%20b%2525?world_size=2&rank=0");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->kind, Rendezvous::Kind::kFile);
+  EXPECT_EQ(file->path, "/tmp/a b%25");
+  EXPECT_EQ(parse("inproc://job-1", 0, 1)->address, "job-1");
+  EXPECT_EQ(internal::dial_address(*parse("inproc://job-1")), "inproc://job-1");
+  EXPECT_EQ(internal::dial_address(*parse("tcp://h:1")), "h:1");
+}
+
+TEST(RendezvousTest, Environment) {
+  const std::map<std::string, std::string> all = {
+      {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "123"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const auto got = parse_rendezvous("env://", {}, {}, environment(all));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->address, "[::1]:123");
+  EXPECT_EQ(got->rank, 1);
+  EXPECT_EQ(got->world_size, 2);
+  EXPECT_EQ(parse_rendezvous("env://", 0, {}, environment(all))->rank, 0) << "the argument wins";
+  for (const std::string name : {"MASTER_ADDR", "MASTER_PORT", "RANK"}) {
+    auto some = all;
+    some.erase(name);
+    const auto missing = parse_rendezvous("env://", {}, {}, environment(some));
+    EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+    EXPECT_NE(text_of(missing.status()).find(name), std::string::npos) << missing.status();
+  }
+  auto open = all;
+  open.erase("WORLD_SIZE");
+  open.erase("RANK");
+  EXPECT_EQ(parse_rendezvous("env://", {}, {}, environment(open))->world_size, 0);
+  for (const auto& [name, junk] : std::map<std::string, std::string>{
+           {"MASTER_ADDR", ""}, {"MASTER_PORT", "80x"}, {"RANK", "one"}, {"WORLD_SIZE", ""}}) {
+    auto bad = all;
+    bad[name] = junk;
+    const auto refused = parse_rendezvous("env://", {}, {}, environment(bad));
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(text_of(refused.status()).find(name), std::string::npos) << refused.status();
+  }
+}
+
+TEST(RendezvousTest, ErrorsNameTheCulprit) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "is no URL"},
+      {"localhost:1", "is no URL"},
+      {"http://h:1", "'http' is unknown"},
+      {"tcp://h", "has no port"},
+      {"tcp://:1", "is missing"},
+      {"tcp://h:", "port"},
+      {"tcp://h:65536", "'65536'"},
+      {"tcp://h:-1", "'-1'"},
+      {"tcp://::1:80", "in brackets"},
+      {"tcp://[::1]", "]:port"},
+      {"tcp://a b:1", "'a b'"},
+      {"tcp://h:1?rank=x", "rank"},
+      {"tcp://h:1?rank=-1", "-1"},
+      {"tcp://h:1?rank= 1", "' 1'"},
+      {"tcp://h:1?rank=99999999999", "99999999999"},
+      {"tcp://h:1?world_size=-2", "-2"},
+      {"tcp://h:1?world_size=2", "rank is missing"},
+      {"tcp://h:1?world_size=2&rank=2", "from 0 to 1"},
+      {"tcp://h:1?rank=0&rank=1", "twice"},
+      {"tcp://h:1?timeout=3", "'timeout'"},
+      {"file://", "no path"},
+      {"file://host/path", "three slashes"},
+      {"file:///tmp/%zz", "%25"},
+      {"file:///tmp/%0", "%25"},
+      {"file:///tmp/%00", "NUL"},
+      {"file:///tmp/", "folder"},
+      {"inproc://", "no name"},
+      {"inproc://a/b", "'a/b'"},
+      {"env://h:1", "'h:1'"},
+  };
+  for (const auto& [url, part] : cases) {
+    const auto got = parse(url);
+    ASSERT_FALSE(got.ok()) << url;
+    EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument) << url;
+    EXPECT_NE(text_of(got.status()).find(part), std::string::npos) << url << ": " << got.status();
+  }
+  EXPECT_NE(text_of(parse("tcp://h:1?rank=0", 0, 1).status()).find("rank is given in"),
+            std::string::npos);
+  EXPECT_NE(text_of(parse("tcp://h:1?world_size=1", 0, 1).status()).find("world size is given in"),
+            std::string::npos);
+}
+
+TEST(RendezvousTest, SurvivesJunk) {
+  const std::uint32_t seed = 20240607;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const std::string pieces[] = {"tcp://", "file://", "env://", "/", "%",           "[",
+                                "]",      ":",       "?",      "&", "rank=",       "1",
+                                "-",      "\0",      "\xff",   "a", "world_size=", "="};
+  int accepted = 0;
+  for (int i = 0; i < 50000; ++i) {
+    std::string url;
+    for (std::size_t n = random() % 9; n > 0; --n) url += pieces[random() % std::size(pieces)];
+    const auto got = parse(url);
+    if (!got.ok()) {
+      ASSERT_FALSE(got.status().message().empty()) << url;
+      continue;
+    }
+    ++accepted;
+    ASSERT_TRUE(got->world_size == 0 || (got->rank >= 0 && got->rank < got->world_size)) << url;
+    ASSERT_NE(got->address.empty(), got->path.empty()) << url;
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(WorkerNameTest, ThreeTexts) {
+  EXPECT_TRUE(validate_worker_name("agent-0.rack_1:2").ok());
+  EXPECT_TRUE(validate_worker_name(std::string(128, 'x')).ok());
+  const std::string empty = text_of(validate_worker_name(""));
+  const std::string longer = text_of(validate_worker_name(std::string(129, 'x')));
+  const std::string star = text_of(validate_worker_name("a*b"));
+  EXPECT_NE(empty.find("is empty"), std::string::npos);
+  EXPECT_NE(longer.find("129"), std::string::npos);
+  EXPECT_NE(star.find("'*' at position 1"), std::string::npos) << star;
+  for (const char* bad : {" ", "a b", "a\n", "\xc3\xa4", "a/b", "a,b"}) {
+    EXPECT_FALSE(validate_worker_name(bad).ok()) << bad;
+  }
+}
+
+class FileRendezvousTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/sinew-rendezvous-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder), nullptr);
+    folder_ = folder;
+    path_ = folder_ + "/job file";
+  }
+  void TearDown() override {
+    ::unlink(path_.c_str());
+    ::unlink((path_ + ".lock").c_str());
+    EXPECT_EQ(::rmdir(folder_.c_str()), 0) << "something was left in " << folder_;
+  }
+  static internal::Member member(const std::string& name, int rank, std::uint64_t incarnation = 1) {
+    return {{name, rank, {incarnation}}, "host name:" + std::to_string(rank), 0};
+  }
+  static std::vector<std::string> names(const internal::FileRendezvous& file) {
+    std::vector<std::string> all;
+    const auto contents = file.read();
+    EXPECT_TRUE(contents.ok()) << contents.status();
+    if (contents.ok()) {
+      for (const internal::Member& entry : contents->entries) all.push_back(entry.worker.name);
+    }
+    return all;
+  }
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(FileRendezvousTest, PublishesInOrderAndLastLeaverRemovesTheFile) {
+  const internal::FileRendezvous file(path_, "job 1");
+  EXPECT_TRUE(names(file).empty());
+  ASSERT_TRUE(file.publish(member("a", 0)).ok());
+  ASSERT_TRUE(file.publish(member("b", 1)).ok());
+  EXPECT_EQ(names(file), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(file.read()->entries[1], member("b", 1));
+  ASSERT_TRUE(file.publish(member("a", 0, 2)).ok());
+  EXPECT_EQ(names(file), (std::vector<std::string>{"b", "a"})) << "newest last, once a name";
+  ASSERT_TRUE(file.remove(member("a", 0, 1).worker).ok());
+  EXPECT_EQ(names(file).size(), 2u) << "another incarnation";
+  ASSERT_TRUE(file.remove(member("a", 0, 2).worker).ok());
+  ASSERT_TRUE(file.remove(member("b", 1).worker).ok());
+  ASSERT_TRUE(file.remove(member("b", 1).worker).ok());
+  struct stat about;
+  EXPECT_NE(::stat(path_.c_str(), &about), 0);
+  EXPECT_NE(::stat((path_ + ".lock").c_str(), &about), 0);
+}
+
+TEST_F(FileRendezvousTest, JobsShareAFile) {
+  const internal::FileRendezvous one(path_, "one");
+  const internal::FileRendezvous two(path_, "");
+  ASSERT_TRUE(one.publish(member("a", 0)).ok());
+  ASSERT_TRUE(two.publish(member("a", 0, 7)).ok());
+  EXPECT_EQ(one.read()->entries[0].worker.incarnation.value, 1u);
+  EXPECT_EQ(two.read()->entries[0].worker.incarnation.value, 7u);
+  ASSERT_TRUE(one.remove(member("a", 0).worker).ok());
+  EXPECT_EQ(names(two).size(), 1u);
+}
+
+TEST_F(FileRendezvousTest, HostileLinesAreNamedAndIgnored) {
+  const internal::FileRendezvous file(path_, "j");
+  ASSERT_TRUE(file.publish(member("a", 0)).ok());
+  std::ofstream(path_, std::ios::app) << "garbage\n"
+                                      << "sinew1 j b* 1 0000000000000001 h:1\n"
+                                      << "sinew1 j b -1 0000000000000001 h:1\n"
+                                      << "sinew1 j b 1 0 h:1\n"
+                                      << "sinew1 j b 1 xyz h:1\n"
+                                      << "sinew1 j b 1 1 h\\001:1\n"
+                                      << "sinew1 j b 99999999999 1 h:1\n"
+                                      << std::string(100000, 'A') << "\n"
+                                      << std::string("\0\xff\x01", 3) << "\n";
+  const auto contents = file.read();
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  EXPECT_EQ(contents->entries.size(), 1u);
+  ASSERT_EQ(contents->warnings.size(), 9u);
+  EXPECT_NE(contents->warnings[0].find("line 2 of the rendezvous file"), std::string::npos);
+  ASSERT_TRUE(file.remove(member("a", 0).worker).ok());
+}
+
+TEST_F(FileRendezvousTest, OneFounderWins) {
+  const internal::FileRendezvous file(path_, "j");
+  std::atomic<int> founders{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const absl::Status status = file.found(member("w" + std::to_string(i), i), {});
+      if (status.ok()) ++founders;
+      EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(founders, 1);
+  const auto stale = file.read()->entries;
+  ASSERT_TRUE(file.found(member("fresh", 0), stale).ok()) << "over the dead ones";
+  EXPECT_EQ(names(file), (std::vector<std::string>{"fresh"}));
+}
+
+TEST_F(FileRendezvousTest, ConcurrentWritersLoseNothing) {
+  const internal::FileRendezvous file(path_, "j");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_TRUE(file.publish(member("w" + std::to_string(i), i)).ok());
+      if (i % 2 == 0) return;
+      EXPECT_TRUE(file.remove(member("w" + std::to_string(i), i).worker).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(names(file).size(), 4u);
+}
+
+TEST_F(FileRendezvousTest, BadPathsAreNamed) {
+  EXPECT_EQ(internal::FileRendezvous("relative", "j").read().status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const absl::Status missing =
+      internal::FileRendezvous(folder_ + "/no/file", "j").publish(member("a", 0));
+  EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(text_of(missing).find("/no/file"), std::string::npos);
+  EXPECT_EQ(internal::FileRendezvous(folder_, "j").read().status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sinew

@@ -1,0 +1,218 @@
+#include "sinew/tests/rref/support/ledger_inspector.h"
+
+#include <cstring>
+#include <type_traits>
+#include <variant>
+
+namespace sinew::internal::ledger {
+
+void put(std::string& out, std::uint64_t value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put(std::string& out, const std::string& text) {
+  put(out, static_cast<std::uint64_t>(text.size()));
+  out += text;
+}
+
+namespace {
+
+void put_token(std::string& out, const Token& token) {
+  out.append(reinterpret_cast<const char*>(token.data()), token.size());
+}
+
+void put_time(std::string& out, Time time) { put(out, static_cast<std::uint64_t>(time.count())); }
+
+void put_time(std::string& out, const std::optional<Time>& time) {
+  put(out, static_cast<std::uint64_t>(time.has_value()));
+  if (time.has_value()) put_time(out, *time);
+}
+
+template <class Enum>
+void put_enum(std::string& out, Enum value) {
+  out.push_back(static_cast<char>(value));
+}
+
+void put_status(std::string& out, const absl::Status& status) {
+  // The code is what later behaviour depends on; texts may differ by who came first.
+  out.push_back(static_cast<char>(status.code()));
+}
+
+struct PutMessage {
+  std::string& out;
+  void operator()(const Claim& m) const {
+    put(out, m.rref);
+    put(out, m.fork);
+  }
+  void operator()(const AddFork& m) const {
+    put(out, m.rref);
+    put(out, m.parent);
+    put(out, m.child);
+    put_token(out, m.token);
+  }
+  void operator()(const ForkAdded& m) const {
+    put(out, m.rref);
+    put(out, m.child);
+  }
+  void operator()(const ForkRefused& m) const {
+    put(out, m.rref);
+    put(out, m.child);
+    put_status(out, m.reason);
+  }
+  void operator()(const ChildDone& m) const { put(out, m.child); }
+  void operator()(const Delete& m) const {
+    put(out, m.rref);
+    put(out, m.fork);
+    put_time(out, m.may_arrive_for);
+  }
+  void operator()(const AskClaim& m) const {
+    put(out, m.rref);
+    put(out, m.fork);
+    put_time(out, m.may_arrive_for);
+  }
+  void operator()(const AskChild& m) const {
+    put(out, m.child);
+    put_time(out, m.may_arrive_for);
+  }
+};
+
+}  // namespace
+
+void put(std::string& out, const LedgerMessage& message) {
+  out.push_back(static_cast<char>(message.index()));
+  std::visit(PutMessage{out}, message);
+}
+
+void put(std::string& out, const ForkRecord& record) {
+  put(out, record.owner.incarnation.value);
+  put(out, record.rref);
+  put(out, record.parent);
+  put(out, record.fork);
+  put_token(out, record.token);
+}
+
+std::string LedgerInspector::fingerprint(const Ledger& ledger) {
+  std::string out;
+  const auto put_tombstones = [&out](const TombstoneSet& set) {
+    put(out, static_cast<std::uint64_t>(set.entries_.size()));
+    for (const auto& [key, entry] : set.entries_) {
+      put(out, key);
+      put_time(out, entry.until);
+    }
+  };
+  put(out, ledger.core_.last_serial);
+  std::uint64_t lost = 0;  // a set in no order; incarnations of tests are small numbers
+  for (Incarnation incarnation : ledger.core_.lost)
+    lost |= std::uint64_t{1} << (incarnation.value % 64);
+  put(out, lost);
+  put_tombstones(ledger.core_.refused);
+
+  const OwnerTable& owner = ledger.owner_;
+  put(out, static_cast<std::uint64_t>(owner.entries_.size()));
+  for (const auto& [rref, entry] : owner.entries_) {
+    put(out, rref);
+    put_enum(out, entry.state);
+    put(out, static_cast<std::uint64_t>(entry.handles));
+    put(out, static_cast<std::uint64_t>(entry.forks.size()));
+  }
+  put(out, static_cast<std::uint64_t>(owner.forks_.size()));
+  for (const auto& [key, fork] : owner.forks_) {
+    put(out, key);
+    put(out, fork.rref);
+    put(out, fork.secret);
+    put(out, fork.holder.incarnation.value);
+    put_enum(out, fork.state);
+    put_time(out, fork.deadline);
+  }
+  put(out, static_cast<std::uint64_t>(owner.overdue_.size()));
+  put_tombstones(owner.tombstones_);
+  put(out, static_cast<std::uint64_t>(owner.parked_.size()));
+  for (const auto& [key, request] : owner.parked_) {
+    put_enum(out, request.kind);
+    put(out, request.rref);
+    put(out, request.parent);
+    put(out, request.child);
+    put(out, request.from.incarnation.value);
+    put_time(out, request.expires);
+  }
+
+  const UserTable& user = ledger.user_;
+  put(out, static_cast<std::uint64_t>(user.users_.size()));
+  for (const auto& [key, held] : user.users_) {
+    put(out, held.fork);
+    put(out, held.rref);
+    put(out, held.owner.incarnation.value);
+    put(out, held.giver.has_value() ? held.giver->incarnation.value : 0);
+    put_enum(out, held.state);
+    put_status(out, held.error);
+    put(out, static_cast<std::uint64_t>(held.handles));
+    put(out, static_cast<std::uint64_t>(held.children));
+    put_time(out, held.may_arrive_until);
+  }
+  put(out, static_cast<std::uint64_t>(user.children_.size()));
+  for (const auto& [key, child] : user.children_) {
+    put(out, key);
+    put(out, child.parent);
+    put(out, child.target.incarnation.value);
+    put_time(out, child.deadline);
+    put_enum(out, child.asked);
+  }
+  return out;
+}
+
+std::vector<LedgerInspector::HeldFork> LedgerInspector::held_forks(const Ledger& ledger) {
+  std::vector<HeldFork> held;
+  for (const auto& [key, user] : ledger.user_.users_) {
+    held.push_back(HeldFork{user.rref, user.fork, user.owner, user.state, !user.error.ok()});
+  }
+  return held;
+}
+
+bool LedgerInspector::lists(const Ledger& owner, const RRefId& rref, const ForkId& fork,
+                            const WorkerInfo& holder) {
+  auto found = owner.owner_.forks_.find(public_part(fork));
+  return found != owner.owner_.forks_.end() && found->second.rref == rref &&
+         found->second.secret == fork.secret && found->second.holder == holder &&
+         owner.owner_.entries_.contains(rref);
+}
+
+bool LedgerInspector::refuses(const Ledger& ledger, const ForkId& fork) {
+  return ledger.core_.refused.contains(fork);
+}
+
+bool LedgerInspector::awaits_receiver(const Ledger& giver, const ForkId& fork) {
+  auto unclaimed = giver.owner_.forks_.find(public_part(fork));
+  if (unclaimed != giver.owner_.forks_.end()) {
+    return unclaimed->second.state != ForkState::kListed;
+  }
+  return giver.user_.children_.contains(public_part(fork));
+}
+
+bool LedgerInspector::holds(const Ledger& user, const ForkId& fork) {
+  return user.user_.users_.contains(public_part(fork));
+}
+
+bool LedgerInspector::creating(const Ledger& user, const ForkId& fork) {
+  auto found = user.user_.users_.find(public_part(fork));
+  return found != user.user_.users_.end() && found->second.state == UserState::kCreating;
+}
+
+bool LedgerInspector::owns(const Ledger& ledger, const RRefId& rref) {
+  return ledger.owner_.entries_.contains(rref);
+}
+
+Token test_token(const TokenInput& input) {
+  std::uint64_t mixed = 0x9e3779b97f4a7c15u;
+  for (std::uint64_t part :
+       {input.parent_secret, input.rref.creator.value, input.rref.serial, input.rref.secret,
+        input.parent.creator.value, input.parent.serial, input.child.creator.value,
+        input.child.serial, input.receiver.incarnation.value}) {
+    mixed = (mixed ^ part) * 0xff51afd7ed558ccdu;
+    mixed ^= mixed >> 32;
+  }
+  Token token{};
+  std::memcpy(token.data(), &mixed, sizeof mixed);
+  return token;
+}
+
+}  // namespace sinew::internal::ledger
