@@ -41,6 +41,8 @@ class Options {
                        [this](std::string_view figure) { return wants(figure); });
   }
 
+  bool quick() const { return quick_; }
+
   /// Calls per latency figure, beside the tenth that is made first to warm up.
   int latency_calls() const { return quick_ ? 400 : 4000; }
 

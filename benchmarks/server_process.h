@@ -1,7 +1,10 @@
 #pragma once
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +17,23 @@
 #include <system_error>
 
 namespace sinew::bench {
+
+/// A loopback port that was free a moment ago.
+inline std::uint16_t free_loopback_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool found =
+      listener >= 0 &&
+      bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (listener >= 0) close(listener);
+  if (!found) throw std::system_error(error, std::generic_category(), "cannot find a free port");
+  return ntohs(address.sin_port);
+}
 
 /// A second process of a benchmark, forked from this one, that serves on a loopback port of its own
 /// choice. It is killed when this object goes, and by the kernel when this process dies first.

@@ -1,5 +1,5 @@
 # cmake -DFILE= -DREGEX= -DCOMPILERS= -DFLAGS= -DINCLUDES= -P CompileFail.cmake
-# Passes when each compiler refuses the file with a message that matches.
+# Passes when each compiler refuses the file, and the first error that it reports matches.
 set(arguments ${FLAGS} -fsyntax-only)
 list(REMOVE_DUPLICATES INCLUDES)
 foreach(folder IN LISTS INCLUDES)
@@ -11,7 +11,10 @@ foreach(compiler IN LISTS COMPILERS)
   execute_process(COMMAND "${compiler}" ${arguments} "${FILE}" RESULT_VARIABLE status ERROR_VARIABLE output)
   if(status EQUAL 0)
     message(SEND_ERROR "${compiler} accepts ${FILE}, which must not compile")
-  elseif(NOT output MATCHES "${REGEX}")
-    message(SEND_ERROR "${compiler} refuses ${FILE}, but without a message that matches \"${REGEX}\":\n${output}")
+  else()
+    string(REGEX MATCH "error: [^\n]*" first_error "${output}")
+    if(NOT first_error MATCHES "${REGEX}")
+      message(SEND_ERROR "${compiler} refuses ${FILE}, but its first error does not match \"${REGEX}\":\n${output}")
+    endif()
   endif()
 endforeach()

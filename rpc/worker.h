@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,6 +49,11 @@ class Worker {
   Peer peer(const char* name) const { return peer(std::string_view(name)); }
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
   Peer peer(int rank) const;
+  /// A rank in any other integer type.
+  template <class Rank, class = std::enable_if_t<std::is_integral_v<Rank> && !std::is_same_v<Rank, bool>>>
+  Peer peer(Rank rank) const {
+    return peer(checked_rank(rank));
+  }
   Peer peer(const WorkerInfo& worker) const;
   Peer peer(const Peer& peer) const { return peer; }
   Peer self() const { return peer(info()); }
@@ -92,6 +98,16 @@ class Worker {
   friend struct WorkerAccess;
   explicit Worker(std::shared_ptr<internal::WorkerCore> core) : core_(std::move(core)) {}
   internal::WorkerCore& core() const;
+
+  /// No rank is as wide as that, and a narrowed one might exist.
+  template <class Rank>
+  static int checked_rank(Rank rank) {
+    constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
+    if constexpr (std::is_signed_v<Rank>) {
+      if (rank < 0) return -1;
+    }
+    return static_cast<std::uint64_t>(rank) > std::uint64_t{kMost} ? kMost : static_cast<int>(rank);
+  }
 
   template <class To>
   static constexpr void check_destination() {

@@ -278,8 +278,8 @@ void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& bo
     answer.set_error(make_error(view.status()));
     return;
   }
-  const auto inviter = std::find_if(
-      view->members.begin(), view->members.end(), [&](const Member& member) {
+  const auto inviter =
+      std::find_if(view->members.begin(), view->members.end(), [&](const Member& member) {
         return member.worker.name == from.name && member.worker.incarnation == from.incarnation;
       });
   const bool fits = state_ == State::kCollecting && inviter != view->members.end() &&

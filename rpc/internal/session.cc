@@ -369,7 +369,6 @@ void Session::arm_beat_locked(Clock::TimePoint when) {
 void Session::on_beat() {
   std::shared_ptr<Connection> connection;
   Lease::Step step;
-  std::uint64_t completed_below = 0;
   {
     MutexLock lock(mutex_);
     if (state_ == State::kClosed || !lease_.has_value()) return;
@@ -381,13 +380,19 @@ void Session::on_beat() {
       arm_beat_locked(std::max(step.wake, now + std::chrono::milliseconds(1)));
     }
     connection = connection_;
-    completed_below = completed_below_locked();
   }
   report(step);
-  if (step.beat == 0 || connection == nullptr) return;
+  if (connection != nullptr) send_beat(connection, step.beat);
+}
+
+void Session::send_beat(const std::shared_ptr<Connection>& connection, std::uint64_t sequence) {
+  if (sequence == 0) return;  // None is due.
   proto::Envelope envelope;
-  envelope.mutable_beat()->set_sequence(step.beat);
-  envelope.set_completed_below(completed_below);
+  envelope.mutable_beat()->set_sequence(sequence);
+  {
+    MutexLock lock(mutex_);
+    envelope.set_completed_below(completed_below_locked());
+  }
   Frame frame;
   frame.envelope = envelope.SerializeAsString();
   connection->send(Lane::kControl, std::move(frame)).IgnoreError();
@@ -427,9 +432,15 @@ void Session::on_frames(const std::shared_ptr<Connection>& connection, Lane lane
         {
           MutexLock lock(mutex_);
           if (!lease_.has_value()) break;
-          step = lease_->on_beat_reply(envelope->beat_reply().sequence(), core_.clock().now());
+          const Clock::TimePoint now = core_.clock().now();
+          // An answer shows that the peer lives. Its own beats say so too, but they reach its CallerRecord only.
+          const Lease::Step first = lease_->on_beat(now);
+          step = lease_->on_beat_reply(envelope->beat_reply().sequence(), now);
+          step.changed = step.changed || first.changed;
+          step.beat = std::max(step.beat, first.beat);
         }
         report(step);
+        send_beat(connection, step.beat);
         break;
       }
       default:

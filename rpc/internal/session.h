@@ -111,6 +111,7 @@ class Session final : public ConnectionHandler, public std::enable_shared_from_t
   void on_first_attempt_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void arm_beat_locked(Clock::TimePoint when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_beat();
+  void send_beat(const std::shared_ptr<Connection>& connection, std::uint64_t sequence);
   void report(const Lease::Step& step);
   void on_reply(std::unique_ptr<proto::Envelope> envelope, Frame& frame);
   void lost(const absl::Status& reason, Certainty certainty);

@@ -222,7 +222,7 @@ void WorkerCore::worker_lost(const WorkerInfo& worker, const absl::Status& reaso
     const auto found = sessions_.find(worker.incarnation);
     if (found != sessions_.end()) session = found->second;
   }
-  log(std::string(reason.message()));
+  if (!leaving_.load(std::memory_order_acquire)) log(std::string(reason.message()));
   if (session != nullptr) session->close(reason);
   const Clock::TimePoint fenced_at = server_->fence(worker, reason);
   control_executor_->post([weak = weak_from_this(), worker] {
@@ -479,6 +479,7 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
       gather_->barrier_async(names, left(), LossMode::kTolerate).wait();
     });
   }
+  leaving_.store(true, std::memory_order_release);
   attempt("left the job", [&] { membership_->leave_async(left()).wait(); });
   return failed;
 }

@@ -136,6 +136,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::atomic<std::int64_t> default_timeout_ns_;
   std::atomic<bool> running_{false};
   std::atomic<bool> joined_{false};
+  // This worker says goodbye: that others close their side is no news.
+  std::atomic<bool> leaving_{false};
 
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<Executor> control_executor_;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -52,6 +53,8 @@ class Credentials {
   static Credentials mutual_tls(TlsPem pem);
 
   bool loopback_only() const { return kind_ == Kind::kInsecure; }
+  /// Whether connections are encrypted and the accepting side proves who it is.
+  bool uses_tls() const { return kind_ == Kind::kTls || kind_ == Kind::kMutualTls; }
   /// Whether both ends of a connection know who the other one is.
   bool proves_callers() const { return kind_ == Kind::kMutualTls; }
 
@@ -71,7 +74,6 @@ class Credentials {
   Credentials(Kind kind, Source source, TlsFiles texts)
       : kind_(kind), source_(source), texts_(std::move(texts)) {}
 
-  bool uses_tls() const { return kind_ == Kind::kTls || kind_ == Kind::kMutualTls; }
   /// Reads and checks the files.
   absl::StatusOr<TlsPem> load() const;
 

@@ -10,8 +10,9 @@
 
 namespace sinew::internal {
 
-/// Streams of one connection that do not wait for each other. Large payloads take a third one, inside the
-/// transport.
+/// Streams of one connection that do not wait for each other. Frames of one lane arrive in the order in which they were
+/// sent, with one exception: a frame whose payloads are large enough to travel beside the lane (inside the transport, so
+/// that they hold nothing up) arrives when they are complete, and smaller frames that were sent after it may come first.
 enum class Lane : std::uint8_t { kControl = 0, kCalls = 1 };
 constexpr int kLaneCount = 2;
 

@@ -423,8 +423,10 @@ std::optional<Time> UserTable::next_tick(const LedgerCore& core) const {
 // --- Reports -------------------------------------------------------------------------------------
 
 void UserTable::count(LedgerCounters& counters) const {
-  counters.users = users_.size();
   for (const auto& [key, user] : users_) {
+    // Kept only to tell a handle of this program why it is of no use any more: nobody else knows of it.
+    if (user.state == UserState::kGone && user.handles > 0) continue;
+    ++counters.users;
     if (user.state == UserState::kCreating || user.state == UserState::kUnconfirmed) {
       ++counters.pending_users;
     }

@@ -64,10 +64,9 @@ void UserHandle::throw_if_unusable() const {
   if (manager == nullptr) throw_shut_down(owner_);
   const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
   if (!view.ok()) {
-    // What the creating call threw says more than the status that the ledger keeps.
+    // What the creating call threw says more than the status that the ledger keeps of it.
     if (created_.done()) {
-      const std::exception_ptr error = created_.error();
-      if (error != nullptr && to_status(error) == view.status()) std::rethrow_exception(error);
+      if (const std::exception_ptr error = created_.error()) std::rethrow_exception(error);
     }
     throw_error(view.status());
   }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
@@ -287,7 +288,8 @@ void ReferenceManager::fail_retain(const proto::Retain& retain, std::exception_p
   const std::shared_ptr<ValueSlot> found = slot(rref);
   if (found == nullptr) return;
   const absl::Status status = to_status(error);
-  found->promise.try_set_error(std::move(error));
+  // Handles of this worker throw it as it is: of the one type that is thrown at the public edge.
+  found->promise.try_set_error(make_error(describe(error)));
   apply([&](ledger::Ledger& ledger) { return ledger.owner_failed(rref, status); });
 }
 
@@ -531,6 +533,7 @@ std::vector<std::string> ReferenceManager::report_locked() const {
   std::vector<std::string> lines;
   for (const ledger::LiveReference& reference : ledger_.live_references()) {
     if (reference.role == ledger::Role::kOwner && reference.peers.empty()) continue;
+    if (reference.role == ledger::Role::kUser && absl::StartsWith(reference.state, "gone")) continue;
     lines.push_back(ledger::to_text(reference));
   }
   return lines;

@@ -616,9 +616,8 @@ TEST(MembershipTest, TheLivingAgreeInTheEnd) {
 class FileMembershipTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char folder[] = "/tmp/sinew-membership-XXXXXX";
-    ASSERT_NE(::mkdtemp(folder), nullptr);
-    folder_ = folder;
+    folder_ = ::testing::TempDir() + "sinew-membership-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
   }
   void TearDown() override {
     ::unlink(path().c_str());

@@ -46,10 +46,10 @@ TEST(RendezvousTest, Tcp) {
 }
 
 TEST(RendezvousTest, FileAndInproc) {
-  const auto file = parse("file:///tmp/a%20b%2525?world_size=2&rank=0");
+  const auto file = parse("file:///srv/a%20b%2525?world_size=2&rank=0");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->kind, Rendezvous::Kind::kFile);
-  EXPECT_EQ(file->path, "/tmp/a b%25");
+  EXPECT_EQ(file->path, "/srv/a b%25");
   EXPECT_EQ(parse("inproc://job-1", 0, 1)->address, "job-1");
   EXPECT_EQ(internal::dial_address(*parse("inproc://job-1")), "inproc://job-1");
   EXPECT_EQ(internal::dial_address(*parse("tcp://h:1")), "h:1");
@@ -109,10 +109,10 @@ TEST(RendezvousTest, ErrorsNameTheCulprit) {
       {"tcp://h:1?timeout=3", "'timeout'"},
       {"file://", "no path"},
       {"file://host/path", "three slashes"},
-      {"file:///tmp/%zz", "%25"},
-      {"file:///tmp/%0", "%25"},
-      {"file:///tmp/%00", "NUL"},
-      {"file:///tmp/", "folder"},
+      {"file:///srv/%zz", "%25"},
+      {"file:///srv/%0", "%25"},
+      {"file:///srv/%00", "NUL"},
+      {"file:///srv/", "folder"},
       {"inproc://", "no name"},
       {"inproc://a/b", "'a/b'"},
       {"env://h:1", "'h:1'"},
@@ -169,9 +169,8 @@ TEST(WorkerNameTest, ThreeTexts) {
 class FileRendezvousTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char folder[] = "/tmp/sinew-rendezvous-XXXXXX";
-    ASSERT_NE(::mkdtemp(folder), nullptr);
-    folder_ = folder;
+    folder_ = ::testing::TempDir() + "sinew-rendezvous-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     path_ = folder_ + "/job file";
   }
   void TearDown() override {

@@ -12,7 +12,7 @@ namespace sinew::internal {
 ClientStream::ClientStream(StreamKind kind, std::shared_ptr<StreamEvents> events,
                            std::shared_ptr<TransportCore> core,
                            std::shared_ptr<grpc::Channel> channel)
-    : LaneStream(kind, std::move(events)),
+    : LaneStream(kind, AfterEnd::kReadOn, std::move(events)),
       core_(std::move(core)),
       hold_(core_->hold()),
       channel_(std::move(channel)),
@@ -50,18 +50,9 @@ void ClientStream::issue_end(const EndState& state) {
   } else {
     // The call has failed already, and cancelling it could hide what the other end said. But gRPC keeps the status back
     // until every message before it has been read.
-    dropping_ = true;
-    if (state.unread) drop_message();
+    if (state.unread) drop_messages();
   }
   RemoveHold();
-}
-
-void ClientStream::OnReadDone(bool ok) {
-  if (ok && dropping_) {
-    drop_message();
-  } else {
-    read_done(ok);
-  }
 }
 
 void ClientStream::OnDone(const grpc::Status& status) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -35,7 +34,7 @@ class ClientStream final : public LaneStream,
   void issue_read(grpc::ByteBuffer* message) override { StartRead(message); }
   void issue_end(const EndState& state) override;
 
-  void OnReadDone(bool ok) override;
+  void OnReadDone(bool ok) override { read_done(ok); }
   void OnWriteDone(bool ok) override { write_done(ok); }
   void OnDone(const grpc::Status& status) override;
 
@@ -44,8 +43,6 @@ class ClientStream final : public LaneStream,
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<grpc::ClientContext> context_;
   std::shared_ptr<ClientStream> self_;
-  /// The call has failed; what it still delivers is dropped.
-  std::atomic<bool> dropping_{false};
 };
 
 }  // namespace sinew::internal

@@ -31,6 +31,13 @@ bool says_tls(absl::string_view text) {
          absl::StrContains(text, "TSI_");
 }
 
+// In TLS 1.3 a client is done before the server has looked at its certificate: a refusal shows as a connection that is
+// closed before the first byte of HTTP/2. A worker that dies in that very moment looks the same.
+bool says_closed_at_once(absl::string_view text) {
+  return absl::StrContains(text, "failed to connect to all addresses") &&
+         (absl::StrContains(text, "Socket closed") || absl::StrContains(text, "reset by peer"));
+}
+
 }  // namespace
 
 grpc::Status to_grpc(const absl::Status& status) {
@@ -47,7 +54,8 @@ absl::Status from_grpc(const grpc::Status& status) {
                       printable(status.error_message()));
 }
 
-absl::Status explain_failure(const absl::Status& status, const std::string& address) {
+absl::Status explain_failure(const absl::Status& status, const std::string& address,
+                             const Credentials& credentials) {
   const absl::string_view text = status.message();
   const auto because = [&](absl::string_view what) {
     return absl::StrCat(what, " (", text, ")");
@@ -61,6 +69,11 @@ absl::Status explain_failure(const absl::Status& status, const std::string& addr
         "no TLS connection to ", address,
         ": its certificate has expired or is not signed by our authority, it does not accept ours, or it "
         "does not speak TLS")));
+  }
+  if (credentials.uses_tls() && says_closed_at_once(text)) {
+    return absl::UnauthenticatedError(
+        because(absl::StrCat(address, " closed the connection right after the TLS handshake: it seems "
+                                      "not to accept our certificate")));
   }
   if (says_refused(text)) {
     return absl::NotFoundError(because(absl::StrCat("nobody listens at ", address)));

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
+#include "sinew/rpc/transport/credentials.h"
 
 namespace sinew::internal {
 
@@ -14,6 +15,7 @@ absl::Status from_grpc(const grpc::Status& status);
 
 /// Turns a status that gRPC made up for a call to `address` into one that tells whether to try again (see
 /// ConnectionHandler::on_down): nobody there, not let in, or broken.
-absl::Status explain_failure(const absl::Status& status, const std::string& address);
+absl::Status explain_failure(const absl::Status& status, const std::string& address,
+                             const Credentials& credentials);
 
 }  // namespace sinew::internal

@@ -59,11 +59,17 @@ void LaneStream::end(const absl::Status& status) {
 
 void LaneStream::read_done(bool ok) {
   grpc::ByteBuffer message;
+  bool read_on = false;
   {
     absl::MutexLock lock(&mutex_);
-    read_in_flight_ = false;
     read_failed_ = !ok;
     message.Swap(&incoming_);
+    read_in_flight_ = ok && ending_ && after_end_ == AfterEnd::kReadOn;
+    read_on = read_in_flight_;
+  }
+  if (read_on) {
+    drop_messages();
+    return;
   }
   if (ok) {
     events_->on_read(kind_, std::move(message));

@@ -33,8 +33,9 @@ class StreamEvents {
 /// class keeps that rule between threads that do not know of each other. At most one read and one write at a time.
 class LaneStream {
  public:
-  LaneStream(StreamKind kind, std::shared_ptr<StreamEvents> events)
-      : kind_(kind), events_(std::move(events)) {}
+  enum class AfterEnd { kReadOn, kNoReads };
+  LaneStream(StreamKind kind, AfterEnd after_end, std::shared_ptr<StreamEvents> events)
+      : kind_(kind), after_end_(after_end), events_(std::move(events)) {}
   virtual ~LaneStream() = default;
 
   StreamKind kind() const { return kind_; }
@@ -53,12 +54,12 @@ class LaneStream {
   struct EndState {
     absl::Status status;
     bool write_in_flight = false;
-    /// There may be messages that nobody has asked for.
+    /// Nobody is reading, though there may be messages: time for drop_messages(), if at all.
     bool unread = false;
   };
   virtual void issue_end(const EndState& state) = 0;
-  /// Reads and drops a message after issue_end(), from within it or from within read_done().
-  void drop_message() { issue_read(&incoming_); }
+  /// Reads on after end(), so that the end is seen behind messages that nobody asked for; they are dropped.
+  void drop_messages() { issue_read(&incoming_); }
 
   // For the reactions of the derived classes.
   void read_done(bool ok);
@@ -71,6 +72,7 @@ class LaneStream {
   EndState end_state_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const StreamKind kind_;
+  const AfterEnd after_end_;
   /// Released in done(): the events' owner holds this stream.
   std::shared_ptr<StreamEvents> events_;
   grpc::ByteBuffer incoming_;

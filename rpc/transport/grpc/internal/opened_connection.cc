@@ -99,7 +99,9 @@ void OpenedConnection::release() {
 
 absl::Status OpenedConnection::explain_end(const absl::Status& status,
                                            bool said_by_acceptor) const {
-  if (!said_by_acceptor) return explain_failure(status, address_);
+  if (!said_by_acceptor) {
+    return explain_failure(status, address_, core().options().credentials);
+  }
   if (status.ok() || status.code() == absl::StatusCode::kCancelled) {
     return absl::UnavailableError(absl::StrCat(address_, " closed the connection"));
   }

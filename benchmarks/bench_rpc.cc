@@ -1,0 +1,127 @@
+// Sinew's own side of `tools/bench rpc`: calls and remote objects between two processes over gRPC on loopback.
+
+#include <signal.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <exception>
+#include <string>
+
+#include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/rl_rollout.h"
+#include "sinew/benchmarks/server_process.h"
+#include "sinew/sinew.h"
+
+namespace bench {
+
+std::int64_t noop() { return 0; }
+
+class Holder {
+ public:
+  std::int64_t get() const { return value_; }
+
+ private:
+  std::int64_t value_ = 1;
+};
+
+}  // namespace bench
+
+SINEW_METHOD(bench::noop);
+SINEW_METHOD(bench::Holder::get);
+SINEW_CLASS(bench::Holder);
+
+namespace {
+
+using sinew::bench::measure_latency;
+using sinew::bench::measure_rate;
+using sinew::bench::Options;
+
+sinew::Worker start_worker(int rank, std::uint16_t port) {
+  sinew::WorkerOptions options;
+  options.name = rank == 0 ? "server" : "client";
+  options.methods.add<&bench::noop>().add<&bench::Holder::get>().add_class<bench::Holder>();
+  options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
+  options.rank = rank;
+  options.world_size = 2;
+  return sinew::init_rpc(std::move(options));
+}
+
+/// A port that was free a moment ago. The server must know it before it starts, and reports it before it listens: the
+/// client tries until it is there.
+void serve(const sinew::bench::ServerProcess::ReportPort& report) {
+  const std::uint16_t port = sinew::bench::free_loopback_port();
+  report(port);
+  const sinew::Worker worker = start_worker(0, port);
+  worker.barrier(std::chrono::hours(1));  // Ends with the client.
+}
+
+void measure_calls(const Options& options, const sinew::Peer& server) {
+  if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us"})) {
+    const auto latency = measure_latency(options.latency_calls(),
+                                         [&] { sinew::rpc_sync<&bench::noop>(server); });
+    options.report("noop_sync_p50_us", latency.p50_us);
+    options.report("noop_sync_p99_us", latency.p99_us);
+  }
+  if (options.wants("noop_async64_per_s")) {
+    std::deque<sinew::Future<std::int64_t>> in_flight;
+    const double rate = measure_rate(options, [&] {
+      while (in_flight.size() < sinew::bench::kCallsInFlight) {
+        in_flight.push_back(sinew::rpc_async<&bench::noop>(server));
+      }
+      std::int64_t completions = 0;
+      do {
+        in_flight.front().wait();
+        in_flight.pop_front();
+        ++completions;
+      } while (!in_flight.empty() && in_flight.front().done());
+      return completions;
+    });
+    options.report("noop_async64_per_s", rate);
+    for (const auto& call : in_flight) call.wait();
+  }
+}
+
+void measure_references(const Options& options, const sinew::Peer& server) {
+  if (options.wants("remote_first_method_p50_us")) {
+    const auto latency = measure_latency(options.latency_calls(), [&] {
+      sinew::rpc_sync<&bench::Holder::get>(sinew::remote<bench::Holder>(server));
+    });
+    options.report("remote_first_method_p50_us", latency.p50_us);
+  }
+  if (options.wants("rref_method_p50_us")) {
+    const auto holder = sinew::remote<bench::Holder>(server);
+    const auto latency = measure_latency(
+        options.latency_calls(), [&] { sinew::rpc_sync<&bench::Holder::get>(holder); });
+    options.report("rref_method_p50_us", latency.p50_us);
+  }
+}
+
+int run(int argc, char** argv) {
+  const Options options = sinew::bench::parse_options(
+      argc, argv,
+      {"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s", "remote_first_method_p50_us",
+       "rref_method_p50_us", "rl_steps_per_s_1", "rl_steps_per_s_4", "rl_batched_steps_per_s_4"});
+  if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
+                         "remote_first_method_p50_us", "rref_method_p50_us"})) {
+    const sinew::bench::ServerProcess server(&serve);
+    const sinew::Worker worker = start_worker(1, server.port());
+    measure_calls(options, worker.peer("server"));
+    measure_references(options, worker.peer("server"));
+    worker.shutdown({.graceful = false});
+  }
+  sinew::bench::measure_rollouts(options, argv[0]);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_rpc: %s\n", error.what());
+    return 1;
+  }
+}

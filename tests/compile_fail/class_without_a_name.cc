@@ -1,0 +1,10 @@
+#include "sinew/sinew.h"
+
+namespace app {
+class Agent {
+ public:
+  explicit Agent(int seed);
+};
+}  // namespace app
+
+sinew::RRef<app::Agent> call(const sinew::Peer& peer) { return sinew::remote<app::Agent>(peer, 1); }

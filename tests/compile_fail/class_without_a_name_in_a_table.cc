@@ -1,0 +1,10 @@
+#include "sinew/sinew.h"
+
+namespace app {
+class Agent {
+ public:
+  explicit Agent(int seed);
+};
+}  // namespace app
+
+void fill(sinew::MethodTable& methods) { methods.add_class<app::Agent>(); }

@@ -1,0 +1,10 @@
+#include "sinew/sinew.h"
+
+namespace app {
+int read(const sinew::Future<int>& number);
+}
+SINEW_METHOD(app::read);
+
+int call(const sinew::Peer& peer) {
+  return sinew::rpc_sync<&app::read>(peer, sinew::make_ready_future(1));
+}

@@ -1,0 +1,8 @@
+#include "sinew/sinew.h"
+
+namespace app {
+int length(const char* text);
+}
+SINEW_METHOD(app::length);
+
+int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::length>(peer, "text"); }

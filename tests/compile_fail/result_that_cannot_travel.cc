@@ -1,0 +1,12 @@
+#include "sinew/sinew.h"
+
+namespace app {
+class Socket {
+ public:
+  int handle = 0;
+};
+Socket open(int port);
+}  // namespace app
+SINEW_METHOD(app::open);
+
+void call(const sinew::Peer& peer) { sinew::rpc_sync<&app::open>(peer, 80); }

@@ -1,0 +1,8 @@
+#include "sinew/sinew.h"
+
+namespace app {
+int add(int a, int b = 1);
+}
+SINEW_METHOD(app::add);
+
+int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::add>(peer, 1); }

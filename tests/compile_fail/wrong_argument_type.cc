@@ -1,0 +1,10 @@
+#include <string>
+
+#include "sinew/sinew.h"
+
+namespace app {
+int length(const std::string& text);
+}
+SINEW_METHOD(app::length);
+
+int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::length>(peer, 5.0); }

@@ -1,0 +1,309 @@
+// Handlers that answer later.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include "sinew/tests/support/cluster.h"
+
+namespace async_handlers {
+
+sinew::testing::Gate gate;
+
+int add(int a, int b) { return a + b; }
+int quick() { return 1; }
+
+/// Holds requests until somebody releases them.
+class Parking {
+ public:
+  sinew::Future<int> park() {
+    gate.pass();
+    return promise_.future();
+  }
+  sinew::Future<void> park_void() {
+    return park().then([](int) {});
+  }
+  void release(int value) { promise_.set_value(value); }
+  void fail() {
+    promise_.set_error(sinew::RpcError(sinew::ErrorCode::kDataLoss, "the car was stolen"));
+  }
+  void abandon() { promise_ = sinew::Promise<int>(); }
+
+ private:
+  sinew::Promise<int> promise_;
+};
+
+/// Takes a gradient of each trainer, and answers all of them with the updated parameter at once.
+class ParameterServer {
+ public:
+  explicit ParameterServer(int trainers) : trainers_(trainers) {}
+
+  sinew::Future<at::Tensor> update(const at::Tensor& gradient) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    sum_ = sum_.defined() ? sum_ + gradient : gradient;
+    const sinew::Future<at::Tensor> updated = updated_->future();
+    if (++arrived_ < trainers_) return updated;
+    arrived_ = 0;
+    parameter_ = parameter_ - sum_.to_dense() / trainers_;
+    sum_ = at::Tensor();
+    const auto all = std::exchange(updated_, std::make_unique<sinew::Promise<at::Tensor>>());
+    const at::Tensor parameter = parameter_.clone();
+    lock.unlock();
+    all->set_value(parameter);
+    return updated;
+  }
+
+ private:
+  const int trainers_;
+  std::mutex mutex_;
+  int arrived_ = 0;
+  at::Tensor sum_;
+  at::Tensor parameter_ = at::zeros({4, 2});
+  std::unique_ptr<sinew::Promise<at::Tensor>> updated_ = std::make_unique<sinew::Promise<at::Tensor>>();
+};
+
+sinew::Future<int> add_at(int rank, int a, int b);
+sinew::Future<int> sum_of_all();
+sinew::Future<std::string> method_in_continuation();
+sinew::Future<sinew::RRef<int>> make_at(int rank, int a, int b);
+sinew::Future<int> hop(int hops);
+
+struct Forwarder {
+  static sinew::Future<int> by_static(int a, int b);
+  sinew::Future<int> by_member(int a, int b) const;
+};
+
+}  // namespace async_handlers
+
+SINEW_METHOD(async_handlers::add);
+SINEW_METHOD(async_handlers::quick);
+SINEW_CLASS(async_handlers::Parking);
+SINEW_METHOD(async_handlers::Parking::park);
+SINEW_METHOD(async_handlers::Parking::park_void);
+SINEW_METHOD(async_handlers::Parking::release);
+SINEW_METHOD(async_handlers::Parking::fail);
+SINEW_METHOD(async_handlers::Parking::abandon);
+SINEW_CLASS(async_handlers::ParameterServer, int);
+SINEW_METHOD(async_handlers::ParameterServer::update);
+SINEW_METHOD(async_handlers::add_at);
+SINEW_METHOD(async_handlers::sum_of_all);
+SINEW_METHOD(async_handlers::method_in_continuation);
+SINEW_METHOD(async_handlers::make_at);
+SINEW_METHOD(async_handlers::hop);
+SINEW_CLASS(async_handlers::Forwarder);
+SINEW_METHOD(async_handlers::Forwarder::by_static);
+SINEW_METHOD(async_handlers::Forwarder::by_member);
+
+namespace async_handlers {
+
+sinew::Future<int> add_at(int rank, int a, int b) {
+  return sinew::current_worker().rpc_async<&add>(rank, a, b);
+}
+sinew::Future<int> Forwarder::by_static(int a, int b) { return add_at(2, a, b); }
+sinew::Future<int> Forwarder::by_member(int a, int b) const { return add_at(2, a, b); }
+
+sinew::Future<int> sum_of_all() {
+  const sinew::Worker worker = sinew::current_worker();
+  std::vector<sinew::Future<int>> parts;
+  for (const sinew::WorkerInfo& peer : worker.workers()) {
+    parts.push_back(worker.rpc_async<&add>(peer, peer.rank, 1));
+  }
+  return sinew::collect_all(std::move(parts)).then([](const std::vector<int>& values) {
+    int sum = 0;
+    for (const int value : values) sum += value;
+    return sum;
+  });
+}
+
+sinew::Future<std::string> method_in_continuation() {
+  const sinew::Worker worker = sinew::current_worker();
+  return worker.rpc_async<&quick>(0).then([worker](int) {
+    const sinew::CallContext& call = sinew::CallContext::current();
+    return call.method() + " at " + call.worker().name() + " for " + call.caller().name;
+  });
+}
+
+sinew::Future<sinew::RRef<int>> make_at(int rank, int a, int b) {
+  const auto sum = sinew::remote<&add>(sinew::current_worker().peer(rank), a, b);
+  return sum.created().then([sum] { return sum; });
+}
+
+sinew::Future<int> hop(int hops) {
+  if (hops == 0) return sinew::make_ready_future(0);
+  const sinew::Worker worker = sinew::current_worker();
+  const int next = (worker.rank() + 1) % static_cast<int>(worker.workers().size());
+  return worker.rpc_async<&hop>(next, hops - 1).then([](int below) { return below + 1; });
+}
+
+}  // namespace async_handlers
+
+namespace sinew {
+namespace {
+
+using async_handlers::Forwarder;
+using async_handlers::ParameterServer;
+using async_handlers::Parking;
+using testing::error_of;
+using testing::eventually;
+
+MethodTable table() {
+  MethodTable methods;
+  methods.add<&async_handlers::add>()
+      .add<&async_handlers::quick>()
+      .add_class<Parking>()
+      .add<&Parking::park>()
+      .add<&Parking::park_void>()
+      .add<&Parking::release>()
+      .add<&Parking::fail>()
+      .add<&Parking::abandon>()
+      .add_class<ParameterServer>()
+      .add<&ParameterServer::update>()
+      .add<&async_handlers::add_at>()
+      .add<&async_handlers::sum_of_all>()
+      .add<&async_handlers::method_in_continuation>()
+      .add<&async_handlers::make_at>()
+      .add<&async_handlers::hop>()
+      .add_class<Forwarder>()
+      .add<&Forwarder::by_static>()
+      .add<&Forwarder::by_member>();
+  return methods;
+}
+
+class AsyncHandlersTest : public testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    async_handlers::gate.close();
+    async_handlers::gate.open();
+    start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 2; });
+  }
+  Peer callee() const { return worker(0).peer(1); }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(AsyncHandlersTest);
+
+TEST_P(AsyncHandlersTest, AnswerOfAThirdWorker) {
+  EXPECT_EQ(rpc_sync<&async_handlers::add_at>(callee(), 2, 3, 4), 7);
+  EXPECT_EQ(rpc_async<&async_handlers::add_at>(callee(), 2, 3, 4).take(), 7);
+  EXPECT_EQ(remote<&async_handlers::add_at>(callee(), 2, 3, 4).to_here(), 7);
+  EXPECT_EQ(rpc_sync<&async_handlers::add_at>(callee(), 0, 3, 4), 7) << "of the caller";
+  EXPECT_EQ(rpc_sync<&async_handlers::add_at>(callee(), 1, 3, 4), 7) << "of itself";
+  std::vector<RRef<int>> kept;
+  for (int i = 0; i < 20; ++i) kept.push_back(remote<&async_handlers::add_at>(callee(), 2, i, 1));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(kept[static_cast<std::size_t>(i)].to_here(), i + 1);
+}
+
+TEST_P(AsyncHandlersTest, StaticAndOrdinaryMembers) {
+  EXPECT_EQ(rpc_sync<&Forwarder::by_static>(callee(), 1, 2), 3);
+  EXPECT_EQ(remote<&Forwarder::by_static>(callee(), 1, 2).to_here(), 3);
+  const auto forwarder = remote<Forwarder>(callee());
+  EXPECT_EQ(rpc_sync<&Forwarder::by_member>(forwarder, 1, 2), 3);
+  EXPECT_EQ(rpc_async<&Forwarder::by_member>(forwarder, 1, 2).take(), 3);
+  EXPECT_EQ(remote<&Forwarder::by_member>(forwarder, 1, 2).to_here(), 3);
+}
+
+TEST_P(AsyncHandlersTest, PendingAnswersHoldNoThread) {
+  constexpr int kPending = 200;
+  const auto parking = remote<Parking>(callee());
+  std::vector<Future<int>> parked;
+  for (int i = 0; i < kPending; ++i) parked.push_back(rpc_async<&Parking::park>(parking));
+  ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(kPending));
+  EXPECT_EQ(worker(1).counters().at("rpc.server_active_calls"), kPending);
+  EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
+  EXPECT_LT(worker(1).counters().at("rpc.threads"), 20);
+  EXPECT_EQ(rpc_sync<&async_handlers::quick>(callee()), 1);
+  rpc_sync<&Parking::release>(parking, 5);
+  for (const int value : wait_all(std::move(parked))) EXPECT_EQ(value, 5);
+}
+
+TEST_P(AsyncHandlersTest, VoidAnswers) {
+  const auto parking = remote<Parking>(callee());
+  const Future<void> parked = rpc_async<&Parking::park_void>(parking);
+  const auto kept = remote<&Parking::park_void>(parking);
+  ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(2));
+  EXPECT_FALSE(parked.done());
+  rpc_sync<&Parking::release>(parking, 5);
+  parked.wait();
+  EXPECT_EQ(kept.to_here(), std::monostate());
+}
+
+TEST_P(AsyncHandlersTest, AnswersThatFail) {
+  const auto parking = remote<Parking>(callee());
+  const Future<int> parked = rpc_async<&Parking::park>(parking);
+  const auto kept = remote<&Parking::park>(parking);
+  ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(2));
+  rpc_sync<&Parking::fail>(parking);
+  for (const RpcError& error : {error_of([&] { parked.wait(); }), error_of([&] { kept.to_here(); })}) {
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+    EXPECT_EQ(error.message(), "the car was stolen");
+    EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
+  }
+}
+
+TEST_P(AsyncHandlersTest, AnswerThatNobodyGivesIsAnError) {
+  const auto parking = remote<Parking>(callee());
+  const Future<int> parked = rpc_async<&Parking::park>(parking);
+  ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(1));
+  rpc_sync<&Parking::abandon>(parking);
+  EXPECT_EQ(error_of([&] { parked.wait(); }).code(), ErrorCode::kCancelled);
+}
+
+TEST_P(AsyncHandlersTest, AnswerAfterTheTimeIsDropped) {
+  const auto parking = remote<Parking>(callee());
+  CallOptions options;
+  options.timeout = std::chrono::milliseconds(30);
+  EXPECT_EQ(error_of([&] { rpc_sync<&Parking::park>(with(parking, options)); }).code(),
+            ErrorCode::kDeadlineExceeded);
+  rpc_sync<&Parking::release>(parking, 1);
+  EXPECT_EQ(rpc_sync<&Parking::park>(parking), 1);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+}
+
+TEST_P(AsyncHandlersTest, FanOut) {
+  EXPECT_EQ(rpc_sync<&async_handlers::sum_of_all>(callee()), 0 + 1 + 2 + 3);
+}
+
+TEST_P(AsyncHandlersTest, ContinuationsKnowTheCallThatTheyBelongTo) {
+  EXPECT_EQ(rpc_sync<&async_handlers::method_in_continuation>(callee()),
+            "async_handlers::method_in_continuation at worker1 for worker0");
+}
+
+TEST_P(AsyncHandlersTest, ReferenceAsALateAnswer) {
+  const RRef<int> sum = rpc_sync<&async_handlers::make_at>(callee(), 2, 3, 4);
+  EXPECT_EQ(sum.owner_name(), "worker2");
+  EXPECT_EQ(sum.to_here(), 7);
+  EXPECT_EQ(rpc_sync<&async_handlers::make_at>(callee(), 0, 3, 4).to_here(), 7) << "back at its owner";
+}
+
+TEST_P(AsyncHandlersTest, LongChains) {
+  EXPECT_EQ(rpc_sync<&async_handlers::hop>(callee(), 300), 300);
+}
+
+TEST_P(AsyncHandlersTest, BatchUpdatingParameterServer) {
+  constexpr int kTrainers = 3;
+  constexpr int kRounds = 5;
+  for (const bool sparse : {false, true}) {
+    const auto server = share_rref(worker(0), std::make_shared<ParameterServer>(kTrainers));
+    for (int round = 1; round <= kRounds; ++round) {
+      std::vector<Future<at::Tensor>> updates;
+      for (int trainer = 0; trainer < kTrainers; ++trainer) {
+        at::Tensor gradient = at::full({4, 2}, trainer + 1.0);
+        if (sparse) gradient = gradient.to_sparse();
+        for (const Future<at::Tensor>& update : updates) EXPECT_FALSE(update.done());
+        updates.push_back(rpc_async<&ParameterServer::update>(server, gradient));
+      }
+      for (const at::Tensor& parameter : wait_all(std::move(updates))) {
+        EXPECT_TRUE(at::equal(parameter, at::full({4, 2}, -2.0 * round)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinew

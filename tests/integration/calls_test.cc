@@ -1,0 +1,516 @@
+// Who is called, what can be called, and how many calls can be under way.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/tests/support/cluster.h"
+
+namespace calls {
+
+using sinew::RRef;
+
+int add(int a, int b) { return a + b; }
+int rank_of_callee() { return sinew::current_worker().rank(); }
+std::string caller_name() { return sinew::CallContext::current().caller().name; }
+
+std::atomic<int> notes{0};
+void note() { ++notes; }
+
+std::string motto_text = "festina lente";
+const std::string& motto() { return motto_text; }
+std::string consume(std::string&& text) { return std::move(text) + "!"; }
+int never_throws() noexcept { return 7; }
+
+struct Overloads {
+  static int twice(int x) { return 2 * x; }
+  static std::string twice(const std::string& x) { return x + x; }
+};
+
+/// Can be moved only, as a handle on something would be.
+struct Ticket {
+  explicit Ticket(int n) : number(std::make_unique<int>(n)) {}
+  std::unique_ptr<int> number;
+};
+int punch(Ticket ticket) { return *ticket.number + 1; }
+Ticket issue(int number) { return Ticket(number); }
+
+class Account {
+ public:
+  explicit Account(int cents) : cents_(cents) {}
+  Account(const std::string& owner, int cents) : owner_(owner), cents_(cents) {}
+  Account() = default;
+
+  int deposit(int cents) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return cents_ += cents;
+  }
+  int cents() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return cents_;
+  }
+  const std::string& owner() const noexcept { return owner_; }
+  void clear() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    cents_ = 0;
+  }
+  static int currencies() { return 3; }
+
+ private:
+  mutable std::mutex mutex_;  // Such an object can neither travel nor move.
+  std::string owner_ = "nobody";
+  int cents_ = 0;
+};
+
+int ask_back(int x);
+int around(int hops);
+void pass_on(int hops);
+std::atomic<int> hops_done{0};
+sinew::testing::Gate gate;
+int slow() {
+  gate.pass();
+  return 1;
+}
+
+}  // namespace calls
+
+template <>
+struct sinew::Codec<calls::Ticket> {
+  static void encode(ValueWriter& writer, const calls::Ticket& ticket) {
+    writer.integer(*ticket.number);
+  }
+  static calls::Ticket decode(const ValueReader& reader) {
+    return calls::Ticket(static_cast<int>(reader.integer()));
+  }
+  static std::string signature() { return "integer"; }
+};
+
+SINEW_METHOD(calls::add);
+SINEW_METHOD(calls::rank_of_callee);
+SINEW_METHOD(calls::caller_name);
+SINEW_METHOD(calls::note);
+SINEW_METHOD(calls::motto);
+SINEW_METHOD(calls::consume);
+SINEW_METHOD(calls::never_throws);
+SINEW_METHOD_AS("calls::twice(int)", sinew::overload<int(int)>(&calls::Overloads::twice));
+SINEW_METHOD_AS("calls::twice(text)",
+                sinew::overload<std::string(const std::string&)>(&calls::Overloads::twice));
+SINEW_METHOD(calls::punch);
+SINEW_METHOD(calls::issue);
+SINEW_CLASS(calls::Account, int);
+SINEW_CONSTRUCTOR(calls::Account, const std::string&, int);
+SINEW_CONSTRUCTOR(calls::Account);
+SINEW_METHOD(calls::Account::deposit);
+SINEW_METHOD(calls::Account::cents);
+SINEW_METHOD(calls::Account::owner);
+SINEW_METHOD(calls::Account::clear);
+SINEW_METHOD(calls::Account::currencies);
+SINEW_METHOD(calls::ask_back);
+SINEW_METHOD(calls::around);
+SINEW_METHOD(calls::pass_on);
+SINEW_METHOD(calls::slow);
+
+namespace calls {
+
+int ask_back(int x) {
+  const sinew::Worker worker = sinew::current_worker();
+  return worker.rpc_sync<&add>(sinew::CallContext::current().caller(), x, 1);
+}
+
+int next_rank(const sinew::Worker& worker) {
+  return (worker.rank() + 1) % static_cast<int>(worker.workers().size());
+}
+
+int around(int hops) {
+  if (hops == 0) return 0;
+  const sinew::Worker worker = sinew::current_worker();
+  return 1 + worker.rpc_sync<&around>(next_rank(worker), hops - 1);
+}
+
+void pass_on(int hops) {
+  ++hops_done;
+  if (hops == 0) return;
+  const sinew::Worker worker = sinew::current_worker();
+  // Nobody waits for it.
+  worker.rpc_async<&pass_on>(next_rank(worker), hops - 1);
+}
+
+}  // namespace calls
+
+namespace sinew {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+MethodTable table() {
+  MethodTable methods;
+  methods.add<&calls::add>()
+      .add<&calls::rank_of_callee>()
+      .add<&calls::caller_name>()
+      .add<&calls::note>()
+      .add<&calls::motto>()
+      .add<&calls::consume>()
+      .add<&calls::never_throws>()
+      .add<overload<int(int)>(&calls::Overloads::twice)>()
+      .add<overload<std::string(const std::string&)>(&calls::Overloads::twice)>()
+      .add<&calls::punch>()
+      .add<&calls::issue>()
+      .add<&calls::Account::deposit>()
+      .add<&calls::Account::cents>()
+      .add<&calls::Account::owner>()
+      .add<&calls::Account::clear>()
+      .add<&calls::Account::currencies>()
+      .add_class<calls::Account>()
+      .add_constructor<calls::Account(const std::string&, int)>()
+      .add_constructor<calls::Account()>()
+      .add<&calls::ask_back>()
+      .add<&calls::around>()
+      .add<&calls::pass_on>()
+      .add<&calls::slow>();
+  return methods;
+}
+
+class CallsTest : public testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    calls::gate.close();
+    calls::notes = 0;
+    calls::hops_done = 0;
+  }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(CallsTest);
+
+// ---- Destinations.
+
+TEST_P(CallsTest, DestinationIsNameRankInfoOrPeer) {
+  start(2, table());
+  const Worker& caller = worker(0);
+  const std::string name = "worker1";
+  const WorkerInfo info = worker(1).info();
+  const Peer peer = caller.peer(1);
+
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>("worker1"), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(name), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(std::string_view(name)), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(1), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(std::int64_t{1}), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(info), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(peer), 1);
+  EXPECT_EQ(rpc_sync<&calls::rank_of_callee>(peer), 1);
+
+  EXPECT_EQ(caller.rpc_async<&calls::rank_of_callee>("worker1").take(), 1);
+  EXPECT_EQ(caller.rpc_async<&calls::rank_of_callee>(1).take(), 1);
+  EXPECT_EQ(caller.rpc_async<&calls::rank_of_callee>(info).take(), 1);
+  EXPECT_EQ(rpc_async<&calls::rank_of_callee>(peer).take(), 1);
+
+  EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer("worker1")).to_here(), 1);
+  EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer(1)).to_here(), 1);
+  EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer(info)).to_here(), 1);
+}
+
+TEST_P(CallsTest, WorkerCallsItself) {
+  start(2, table());
+  const Worker& caller = worker(1);
+  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(1), 1);
+  EXPECT_EQ(caller.rpc_sync<&calls::caller_name>("worker1"), "worker1");
+  EXPECT_EQ(caller.rpc_async<&calls::add>(caller.self(), 2, 3).take(), 5);
+  const auto sum = remote<&calls::add>(caller.self(), 2, 3);
+  EXPECT_TRUE(sum.is_owner());
+  EXPECT_EQ(sum.local_value(), 5);
+  EXPECT_EQ(sum.to_here(), 5);
+}
+
+TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
+  start(2, table());
+  const Worker& caller = worker(0);
+  const auto to = [&caller](auto destination) {
+    return error_of([&] { caller.rpc_sync<&calls::add>(destination, 1, 2); });
+  };
+  RpcError error = to("nobody");
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.message(), "no worker is called 'nobody'; known workers: worker0, worker1");
+  EXPECT_EQ(error.execution(), Execution::kDidNotRun);
+
+  error = to(2);
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.message(), "no worker has rank 2; known ranks: 0, 1");
+  error = to(-1);
+  EXPECT_EQ(error.message(), "no worker has rank -1; known ranks: 0, 1");
+
+  WorkerInfo stranger{"stranger", 5, random_incarnation()};
+  error = to(stranger);
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.message(),
+            "worker 'stranger' (rank 5) is not in the job; known workers: worker0, worker1");
+
+  WorkerInfo earlier = worker(1).info();
+  earlier.incarnation = random_incarnation();
+  error = to(earlier);
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error.message(),
+            "worker 'worker1' (rank 1) has been replaced by another process of that name (rank 1); look it up again to "
+            "talk to the new one");
+
+  error = error_of([] { rpc_sync<&calls::add>(Peer(), 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(error.message(), "a call was made on an empty Peer: get one from Worker::peer()");
+
+  error = error_of([] { Worker().rpc_sync<&calls::add>(0, 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(error.message(), "this Worker is empty: start one with sinew::init_rpc()");
+}
+
+TEST_P(CallsTest, WideRankIsNotCutToAValidOne) {
+  start(2, table());
+  const std::int64_t wide = (std::int64_t{1} << 32) + 1;
+  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&calls::add>(wide, 1, 2); }).code(),
+            ErrorCode::kNotFound);
+}
+
+TEST_P(CallsTest, EveryCallLandsAtItsNeighbour) {
+  start(4, table());
+  for (int rank = 0; rank < 4; ++rank) {
+    const int neighbour = (rank + 1) % 4;
+    EXPECT_EQ(worker(rank).rpc_sync<&calls::rank_of_callee>(neighbour), neighbour);
+    EXPECT_EQ(worker(rank).rpc_sync<&calls::caller_name>(neighbour), absl::StrCat("worker", rank));
+  }
+}
+
+// ---- What can be called.
+
+TEST_P(CallsTest, FreeFunctions) {
+  start(2, table());
+  const Worker& caller = worker(0);
+  EXPECT_EQ(caller.rpc_sync<&calls::add>(1, 2, 3), 5);
+  EXPECT_EQ(caller.rpc_sync<&calls::add>(1, std::int8_t{2}, 3.0), 5) << "converted at the caller";
+  EXPECT_EQ(caller.rpc_sync<&calls::motto>(1), "festina lente") << "a reference is copied";
+  EXPECT_EQ(caller.rpc_sync<&calls::consume>(1, "text"), "text!");
+  EXPECT_EQ(caller.rpc_sync<&calls::never_throws>(1), 7);
+}
+
+TEST_P(CallsTest, VoidResults) {
+  start(2, table());
+  worker(0).rpc_sync<&calls::note>(1);
+  EXPECT_EQ(calls::notes, 1);
+  worker(0).rpc_async<&calls::note>(1).wait();
+  EXPECT_EQ(calls::notes, 2);
+  const auto done = remote<&calls::note>(worker(0).peer(1));
+  EXPECT_EQ(done.to_here(), std::monostate());
+  EXPECT_EQ(calls::notes, 3);
+}
+
+TEST_P(CallsTest, StaticMembersAndOverloads) {
+  start(2, table());
+  EXPECT_EQ(worker(0).rpc_sync<&calls::Account::currencies>(1), 3);
+  EXPECT_EQ(worker(0).rpc_sync<overload<int(int)>(&calls::Overloads::twice)>(1, 4), 8);
+  EXPECT_EQ(worker(0).rpc_sync<overload<std::string(const std::string&)>(&calls::Overloads::twice)>(1, "ab"),
+            "abab");
+}
+
+TEST_P(CallsTest, MoveOnlyArgumentsAndResults) {
+  start(2, table());
+  EXPECT_EQ(worker(0).rpc_sync<&calls::punch>(1, calls::Ticket(4)), 5);
+  EXPECT_EQ(*worker(0).rpc_sync<&calls::issue>(1, 9).number, 9);
+  const auto kept = remote<&calls::issue>(worker(0).peer(1), 11);
+  EXPECT_EQ(*kept.to_here_async().take().number, 11);
+}
+
+TEST_P(CallsTest, MemberFunctionsThroughAReference) {
+  start(2, table());
+  const auto account = remote<calls::Account>(worker(0).peer(1), 100);
+  EXPECT_EQ(account.owner_name(), "worker1");
+  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(account, 5), 105);
+  EXPECT_EQ(rpc_async<&calls::Account::cents>(account).take(), 105);
+  EXPECT_EQ(rpc_sync<&calls::Account::owner>(account), "nobody");
+  rpc_sync<&calls::Account::clear>(account);
+  EXPECT_EQ(remote<&calls::Account::cents>(account).to_here(), 0);
+  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(with(account, {std::chrono::seconds(30), {}}), 1), 1);
+}
+
+TEST_P(CallsTest, MemberFunctionsOfOnesOwnObject) {
+  start(2, table());
+  const auto account = std::make_shared<calls::Account>(1);
+  const auto shared = share_rref(worker(0), account);
+  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(shared, 2), 3);
+  EXPECT_EQ(account->cents(), 3) << "the reference is to the object itself";
+}
+
+TEST_P(CallsTest, EachConstructor) {
+  start(2, table());
+  const Peer peer = worker(0).peer(1);
+  EXPECT_EQ(rpc_sync<&calls::Account::cents>(remote<calls::Account>(peer, 3)), 3);
+  const auto named = remote<calls::Account(const std::string&, int)>(peer, "ada", 4);
+  EXPECT_EQ(rpc_sync<&calls::Account::owner>(named), "ada");
+  EXPECT_EQ(rpc_sync<&calls::Account::cents>(named), 4);
+  EXPECT_EQ(rpc_sync<&calls::Account::cents>(remote<calls::Account()>(peer)), 0);
+}
+
+TEST(MethodTableTest, TwoMethodsOfOneNameAreRefused) {
+  MethodTable methods = table();
+  methods.add<&calls::add>();  // The same one again.
+  EXPECT_EQ(methods.names(), table().names());
+  EXPECT_EQ(methods.find("calls::subtract"), nullptr);
+  ASSERT_NE(methods.find("calls::add"), nullptr);
+  EXPECT_EQ(methods.find("calls::add")->signature, "(integer,integer)->integer");
+  EXPECT_EQ(methods.digest(), table().digest());
+  EXPECT_NE(methods.digest(), MethodTable().digest());
+}
+
+// ---- Many calls.
+
+TEST_P(CallsTest, ManyCallsInFlightEachGetTheirOwnResult) {
+  start(2, table());
+  for (const int count : {100, 1000}) {
+    std::vector<Future<int>> sums;
+    for (int i = 0; i < count; ++i) sums.push_back(worker(0).rpc_async<&calls::add>(1, i, 1));
+    const std::vector<int> values = wait_all(std::move(sums));
+    for (int i = 0; i < count; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)], i + 1);
+  }
+}
+
+TEST_P(CallsTest, EveryWorkerCallsEveryOtherAtOnce) {
+  constexpr int kWorkers = 4;
+  start(kWorkers, table());
+  std::vector<Future<int>> sums;
+  for (int i = 0; i < 50; ++i) {
+    for (int from = 0; from < kWorkers; ++from) {
+      for (int to = 0; to < kWorkers; ++to) {
+        sums.push_back(worker(from).rpc_async<&calls::add>(to, from * 100 + to, i));
+      }
+    }
+  }
+  const std::vector<int> values = wait_all(std::move(sums));
+  std::size_t position = 0;
+  for (int i = 0; i < 50; ++i) {
+    for (int from = 0; from < kWorkers; ++from) {
+      for (int to = 0; to < kWorkers; ++to) ASSERT_EQ(values[position++], from * 100 + to + i);
+    }
+  }
+}
+
+TEST_P(CallsTest, ManyThreadsCallOnePeer) {
+  start(2, table());
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([this, t, &wrong] {
+      for (int i = 0; i < 50; ++i) {
+        if (worker(0).rpc_sync<&calls::add>(1, t, i) != t + i) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(CallsTest, SlowCallHoldsNobodyUp) {
+  start(3, table());
+  const Future<int> slow = worker(0).rpc_async<&calls::slow>(1);
+  ASSERT_TRUE(calls::gate.wait_for_arrivals(1));
+  EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, 1, 1), 2);
+  EXPECT_EQ(worker(2).rpc_sync<&calls::add>(1, 1, 1), 2);
+  EXPECT_FALSE(slow.done());
+  calls::gate.open();
+  EXPECT_EQ(slow.wait(), 1);
+}
+
+// ---- Calls that make calls.
+
+TEST_P(CallsTest, CalleeCallsItsCallerBack) {
+  start(2, table());
+  EXPECT_EQ(worker(0).rpc_sync<&calls::ask_back>(1, 5), 6);
+  EXPECT_EQ(worker(0).rpc_sync<&calls::ask_back>(0, 5), 6) << "itself";
+}
+
+TEST_P(CallsTest, NestedCallsGoAround) {
+  start(3, table());
+  EXPECT_EQ(worker(0).rpc_sync<&calls::around>(1, 20), 20);
+}
+
+TEST_P(CallsTest, GracefulShutdownDrainsAChainThatNobodyWaitsFor) {
+  start(3, table());
+  worker(0).rpc_async<&calls::pass_on>(1, 20);
+  finish();
+  EXPECT_EQ(calls::hops_done, 21);
+}
+
+TEST_P(CallsTest, GracefulShutdownDrainsChainsOfEveryWorker) {
+  start(4, table());
+  for (int rank = 0; rank < 4; ++rank) {
+    worker(rank).rpc_async<&calls::pass_on>((rank + 1) % 4, 20);
+  }
+  finish();
+  EXPECT_EQ(calls::hops_done, 4 * 21);
+}
+
+// ---- Workers come and go in one process.
+
+TEST_P(CallsTest, StartShutdownStart) {
+  for (int round = 0; round < 3; ++round) {
+    start(2, table());
+    EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, round, 1), round + 1);
+    EXPECT_EQ(worker(1).rpc_sync<&calls::add>(0, round, 2), round + 2);
+    finish();
+  }
+}
+
+TEST_P(CallsTest, TwoJobsInOneProcess) {
+  start(2, table());
+  testing::ClusterOptions options;
+  options.transport = GetParam();
+  options.methods = table();
+  testing::Cluster other(std::move(options));
+  EXPECT_EQ(other.worker(0).rpc_sync<&calls::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, 1, 2), 3);
+  // Names are those of the job.
+  EXPECT_NE(other.worker(0).info(), worker(0).info());
+  const RpcError error = error_of([&] { worker(0).rpc_sync<&calls::add>(other.worker(1).info(), 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_THAT(other.shutdown({}), ::testing::IsEmpty());
+  EXPECT_EQ(worker(1).rpc_sync<&calls::add>(0, 1, 2), 3);
+}
+
+TEST_P(CallsTest, UseAfterShutdownIsAnError) {
+  start(2, table());
+  const Worker first = worker(0);
+  const Peer peer = first.peer(1);
+  const auto account = remote<calls::Account>(peer, 1);
+  EXPECT_EQ(rpc_sync<&calls::Account::cents>(account), 1);
+  ASSERT_TRUE(first.is_running());
+  abandon();
+  EXPECT_FALSE(first.is_running());
+
+  RpcError error = error_of([&] { rpc_sync<&calls::add>(peer, 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(error.message(), "worker 'worker0' was shut down: it makes no calls any more");
+  error = error_of([&] { rpc_async<&calls::add>(peer, 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  error = error_of([&] { remote<&calls::add>(peer, 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  error = error_of([&] { rpc_sync<&calls::Account::cents>(account); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("worker 'worker0' was shut down"));
+  error = error_of([&] { make_rref(first, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  first.shutdown();  // Idempotent.
+  EXPECT_EQ(first.name(), "worker0");
+}
+
+TEST_P(CallsTest, ThereIsNoCurrentWorkerOutsideOfAHandler) {
+  EXPECT_EQ(CallContext::current_or_null(), nullptr);
+  EXPECT_EQ(error_of([] { current_worker(); }).code(), ErrorCode::kFailedPrecondition);
+  start(2, table());
+  EXPECT_EQ(worker(0).rpc_sync<&calls::rank_of_callee>(1), 1);
+  EXPECT_EQ(CallContext::current_or_null(), nullptr);
+}
+
+}  // namespace
+}  // namespace sinew

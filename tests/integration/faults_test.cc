@@ -1,0 +1,333 @@
+// References over a transport that loses, repeats, reorders and delays the messages about them.
+
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rref.pb.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/faulty_transport.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::RRef;
+using sinew::internal::FaultAction;
+using sinew::internal::FaultDirection;
+using sinew::internal::FaultPlan;
+using sinew::internal::FaultRule;
+using sinew::internal::FaultyFrame;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using testapp::Counter;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t kSeed = 20240607;
+
+/// The messages about references in a frame; none if it holds something else.
+sinew::proto::LedgerNote note_in(const FaultyFrame& frame) {
+  sinew::proto::LedgerNote note;
+  sinew::proto::Envelope envelope;
+  if (frame.lane == sinew::internal::Lane::kControl && envelope.ParseFromString(frame.frame.envelope) &&
+      envelope.has_note() && envelope.note().layer() == "rref") {
+    note.ParseFromString(envelope.note().body());
+  }
+  return note;
+}
+
+bool is_note(const FaultyFrame& frame) {
+  const sinew::proto::LedgerNote note = note_in(frame);
+  return frame.direction == FaultDirection::kOutgoing && (note.messages_size() > 0 || note.has_ack());
+}
+
+using MessageKind = sinew::proto::LedgerMessage::BodyCase;
+
+/// Outgoing notes that carry a message of this kind.
+std::function<bool(const FaultyFrame&)> carries(MessageKind kind) {
+  return [kind](const FaultyFrame& frame) {
+    if (frame.direction != FaultDirection::kOutgoing) return false;
+    const sinew::proto::LedgerNote note = note_in(frame);
+    for (const sinew::proto::LedgerMessage& message : note.messages()) {
+      if (message.body_case() == kind) return true;
+    }
+    return false;
+  };
+}
+
+/// Outgoing calls that make a value for a reference.
+bool is_creation(const FaultyFrame& frame) {
+  sinew::proto::Envelope envelope;
+  return frame.direction == FaultDirection::kOutgoing && frame.lane == sinew::internal::Lane::kCalls &&
+         envelope.ParseFromString(frame.frame.envelope) &&
+         envelope.call().disposition() == sinew::proto::RETAIN;
+}
+
+class Faults : public sinew::testing::ClusterTest {
+ protected:
+  void start_with_faults(int size = 3) {
+    for (int rank = 0; rank < size; ++rank) {
+      plans_.push_back(std::make_shared<FaultPlan>(kSeed + static_cast<std::uint64_t>(rank)));
+    }
+    sinew::testing::ClusterOptions options;
+    options.size = size;
+    options.methods = testapp::methods();
+    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+      return sinew::internal::make_faulty_transport(std::move(inner), plan(rank));
+    };
+    RecordProperty("seed", std::to_string(kSeed));
+    start(std::move(options));
+  }
+  const std::shared_ptr<FaultPlan>& plan(int rank) { return plans_.at(static_cast<std::size_t>(rank)); }
+  void add_everywhere(const FaultRule& rule) {
+    for (const auto& plan : plans_) ids_.push_back(plan->add(rule));
+  }
+  std::uint64_t hits() const {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < ids_.size(); ++i) sum += plans_[i % plans_.size()]->hits(ids_[i]);
+    return sum;
+  }
+
+  /// All four ways of sharing, many times.
+  void share_a_lot() {
+    const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(0));
+    int expected = 0;
+    for (int round = 0; round < 5; ++round) {
+      const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, counter, 1), 1);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, counter, 1), 2);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker1", counter, 1), 3);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker0", counter, 1), 4);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(1, "worker2", own, 1), ++expected);
+      worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1), 5);
+      for (auto& [name, made] : worker(0).rpc_sync<&testapp::make_counters>(2, "worker1", 3)) {
+        EXPECT_EQ(sinew::rpc_sync<&Counter::get>(made), std::stoi(name));
+      }
+      worker(0).rpc_sync<&testapp::drop>(2, "it");
+    }
+  }
+
+  std::vector<std::shared_ptr<FaultPlan>> plans_;
+  std::vector<FaultPlan::RuleId> ids_;
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(Faults);
+
+TEST_P(Faults, NoteLost) {
+  start_with_faults();
+  FaultRule rule;
+  rule.action = FaultAction::kDrop;
+  rule.matches = is_note;
+  rule.probability = 0.5;
+  add_everywhere(rule);
+  share_a_lot();
+  EXPECT_GT(hits(), 0u);
+}
+
+TEST_P(Faults, NoteRepeated) {
+  start_with_faults();
+  FaultRule rule;
+  rule.action = FaultAction::kDuplicate;
+  rule.matches = is_note;
+  add_everywhere(rule);
+  rule.delay = 20ms;
+  rule.probability = 0.5;
+  add_everywhere(rule);
+  share_a_lot();
+  EXPECT_GT(hits(), 0u);
+}
+
+TEST_P(Faults, NoteOvertaken) {
+  start_with_faults();
+  FaultRule rule;
+  rule.action = FaultAction::kReorder;
+  rule.matches = is_note;
+  rule.probability = 0.5;
+  rule.behind = 2;
+  rule.delay = 50ms;
+  add_everywhere(rule);
+  share_a_lot();
+  EXPECT_GT(hits(), 0u);
+}
+
+TEST_P(Faults, NoteDelayed) {
+  start_with_faults();
+  FaultRule rule;
+  rule.action = FaultAction::kDelay;
+  rule.matches = is_note;
+  rule.delay = 1ms;
+  rule.jitter = 30ms;
+  add_everywhere(rule);
+  share_a_lot();
+  EXPECT_GT(hits(), 0u);
+}
+
+TEST_P(Faults, EverythingAtOnceAndBrokenConnections) {
+  start_with_faults();
+  for (const FaultAction action : {FaultAction::kDrop, FaultAction::kDuplicate, FaultAction::kDelay, FaultAction::kBreak}) {
+    FaultRule rule;
+    rule.action = action;
+    rule.matches = is_note;
+    rule.probability = action == FaultAction::kBreak ? 0.05 : 0.2;
+    rule.limit = 200;
+    rule.delay = 5ms;
+    add_everywhere(rule);
+  }
+  share_a_lot();
+  EXPECT_GT(hits(), 0u);
+}
+
+TEST_P(Faults, EachKindOfMessageFailsThreeTimes) {
+  for (const MessageKind kind : {MessageKind::kClaim, MessageKind::kAddFork, MessageKind::kForkAdded,
+                                 MessageKind::kChildDone, MessageKind::kDeleteFork}) {
+    SCOPED_TRACE(absl::StrCat("message ", static_cast<int>(kind)));
+    plans_.clear();
+    ids_.clear();
+    start_with_faults();
+    FaultRule rule;
+    rule.action = FaultAction::kDrop;
+    rule.matches = carries(kind);
+    rule.limit = 3;
+    add_everywhere(rule);
+    {
+      const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, counter, 1), 1);
+      const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(0));
+      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, own, 1), 1);
+    }
+    finish();
+    EXPECT_GE(hits(), 3u);
+  }
+}
+
+// ---- Creations.
+
+TEST_P(Faults, LostCreationFailsEveryUse) {
+  start_with_faults();
+  for (const int owner : {1, 0}) {
+    FaultRule rule;
+    rule.action = FaultAction::kDrop;
+    rule.matches = is_creation;
+    const auto id = plan(0)->add(rule);
+    const auto counter = sinew::remote<Counter>(worker(0).peer(owner).with({200ms, {}}), 0);
+    EXPECT_EQ(error_of([&] { counter.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(),
+              ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(plan(0)->hits(id), 1u);
+    plan(0)->remove(id);
+  }
+}
+
+TEST_P(Faults, CreationThatComesAfterItsReferenceWasDeletedCreatesNothing) {
+  start_with_faults();
+  FaultRule rule;
+  rule.action = FaultAction::kHold;
+  rule.matches = is_creation;
+  const auto id = plan(0)->add(rule);
+  {
+    const auto counter = sinew::remote<Counter>(worker(0).peer(1).with({100ms, {}}), 0);
+    ASSERT_TRUE(plan(0)->wait_for_hits(id, 1, 30s));
+    EXPECT_EQ(error_of([&] { counter.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
+  }
+  EXPECT_TRUE(eventually([&] { return worker(0).counters()["rref.users"] == 0; }));
+  EXPECT_EQ(plan(0)->release(id), 1u);
+  plan(0)->remove(id);
+  // A call that was sent later has been served later.
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(1).counters()["rref.owned"], 0);
+  EXPECT_EQ(worker(1).counters()["rref.forks"], 0);
+}
+
+TEST_P(Faults, ReferenceOvertakesItsCreation) {
+  start_with_faults();
+  FaultRule rule;
+  rule.action = FaultAction::kHold;
+  rule.matches = is_creation;
+  const auto id = plan(0)->add(rule);
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 5);
+  ASSERT_TRUE(plan(0)->wait_for_hits(id, 1, 30s));
+  // To its owner, which does not know it yet, and to a third worker.
+  auto at_owner = worker(0).rpc_async<&testapp::add_to>(1, counter, 1);
+  auto at_other = worker(0).rpc_async<&testapp::add_to>(2, counter, 1);
+  auto direct = sinew::rpc_async<&Counter::add>(counter, 1);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters()["rpc.server_active_calls"] > 0; }));
+  EXPECT_FALSE(at_owner.done() || at_other.done() || direct.done());
+  EXPECT_EQ(plan(0)->release(id), 1u);
+  plan(0)->remove(id);
+  at_owner.wait();
+  at_other.wait();
+  direct.wait();
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 8);
+}
+
+TEST_P(Faults, CallMadeTwiceByTheNetworkRunsOnce) {
+  start_with_faults(2);
+  FaultRule rule;
+  rule.action = FaultAction::kDuplicate;
+  rule.matches = [](const FaultyFrame& frame) { return frame.lane == sinew::internal::Lane::kCalls; };
+  add_everywhere(rule);
+  std::vector<sinew::Future<int>> calls;
+  for (int i = 0; i < 200; ++i) calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
+  for (const int runs : sinew::wait_all(std::move(calls))) EXPECT_EQ(runs, 1);
+  for (const auto& [number, runs] : worker(0).rpc_sync<&testapp::executions>(1)) EXPECT_EQ(runs, 1) << number;
+  EXPECT_GE(hits(), 400u);
+}
+
+// ---- R8: what cannot be given up is reported.
+
+TEST_P(Faults, LeakReportNamesTypeAndHolder) {
+  start_with_faults(2);
+  FaultRule rule;
+  rule.action = FaultAction::kDrop;
+  rule.matches = carries(MessageKind::kDeleteFork);
+  const auto id = plan(0)->add(rule);
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  counter.created().wait();
+  std::string at_user;
+  std::string at_owner;
+  std::thread other([&] {
+    at_owner = error_of([&] { worker(1).shutdown({true, 3s, /*fail_on_leaks=*/true}); }).message();
+  });
+  at_user = error_of([&] { worker(0).shutdown({true, 3s, /*fail_on_leaks=*/true}); }).message();
+  other.join();
+  EXPECT_GT(plan(0)->hits(id), 0u);
+  EXPECT_THAT(at_owner, HasSubstr("worker 'worker1' leaks 1 references"));
+  EXPECT_THAT(at_owner, HasSubstr("remote call of testapp::Counter"));
+  EXPECT_THAT(at_owner, HasSubstr("held by worker 'worker0'"));
+  EXPECT_THAT(at_user, HasSubstr("worker 'worker0' leaks"));
+  EXPECT_THAT(at_user, HasSubstr("of type 'testapp::Counter'"));
+  abandon();
+}
+
+TEST_P(Faults, LeaksAreOnlyLoggedUnlessAskedFor) {
+  start_with_faults(2);
+  FaultRule rule;
+  rule.action = FaultAction::kDrop;
+  rule.matches = carries(MessageKind::kDeleteFork);
+  plan(0)->add(rule);
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  counter.created().wait();
+  std::thread other([&] {
+    try {
+      worker(1).shutdown({true, 3s, false});
+    } catch (const RpcError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    }
+  });
+  try {
+    worker(0).shutdown({true, 3s, false});
+  } catch (const RpcError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  }
+  other.join();
+  EXPECT_FALSE(worker(0).is_running());
+  abandon();
+}
+
+}  // namespace

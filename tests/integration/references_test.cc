@@ -1,0 +1,554 @@
+// References between the workers of one process, over each transport. The fixture's end checks after each test that every
+// table is empty again.
+
+#include <ATen/Functions.h>
+
+#include <atomic>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc/internal/call_builder.h"
+#include "sinew/rpc/internal/session.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc.grpc.pb.h"
+#include "sinew/rref.pb.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+
+using sinew::CallOptions;
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::RRef;
+using sinew::Worker;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using testapp::Counter;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+namespace integration {
+
+std::atomic<int> numbers_made{0};
+
+sinew::testing::Gate& creation_gate() {
+  static sinew::testing::Gate gate;
+  return gate;
+}
+
+int slow_number(int number) {
+  creation_gate().pass();
+  ++numbers_made;
+  return number;
+}
+int fetch_number(const RRef<int>& number) { return number.to_here(); }
+int sum_numbers(const std::vector<std::vector<RRef<int>>>& numbers) {
+  int sum = 0;
+  for (const auto& row : numbers) {
+    for (const RRef<int>& number : row) sum += number.to_here();
+  }
+  return sum;
+}
+RRef<at::Tensor> own_tensor() {
+  return sinew::make_rref(sinew::current_worker(), at::ones({4}));
+}
+std::string failing(int) { throw std::out_of_range("nothing there today"); }
+
+}  // namespace integration
+SINEW_METHOD(integration::slow_number);
+SINEW_METHOD(integration::fetch_number);
+SINEW_METHOD(integration::sum_numbers);
+SINEW_METHOD(integration::own_tensor);
+SINEW_METHOD(integration::failing);
+
+namespace {
+
+std::int64_t count_of(const Worker& worker, const std::string& name) { return worker.counters()[name]; }
+
+bool tables_are_empty(const Worker& worker) {
+  for (const auto& [name, count] : worker.counters()) {
+    if (name.rfind("rref.", 0) == 0 && count != 0) return false;
+  }
+  return true;
+}
+
+/// The ids of a reference, as they stand in a message.
+sinew::proto::Reference ids_of(const RRef<Counter>& rref) {
+  sinew::internal::CallBuilder call(rref.peer(), "nothing", "");
+  sinew::RRefAccess::handle(rref)->write_target(call);
+  return call.target();
+}
+
+class References : public sinew::testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    integration::creation_gate().close();
+    integration::numbers_made = 0;
+  }
+  void start_all(int size = 3,
+                 std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
+    sinew::MethodTable table = testapp::methods();
+    table.add<&integration::slow_number>().add<&integration::fetch_number>();
+    table.add<&integration::sum_numbers>().add<&integration::own_tensor>().add<&integration::failing>();
+    start(size, std::move(table), std::move(tweak));
+  }
+  /// Ends the others gracefully. What a worker held that ended without grace stays in its own table, at which nobody looks.
+  void finish_without(int ended) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == ended) continue;
+      threads.emplace_back([this, rank] {
+        EXPECT_NO_THROW(worker(rank).shutdown({/*graceful=*/true, 60s, /*fail_on_leaks=*/true}));
+        EXPECT_TRUE(tables_are_empty(worker(rank))) << worker(rank).name();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    abandon();
+  }
+  void expect_empty_tables() {
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(eventually([&] { return tables_are_empty(worker(rank)); }))
+          << worker(rank).name() << " owns " << count_of(worker(rank), "rref.owned") << ", forks "
+          << count_of(worker(rank), "rref.forks") << ", users " << count_of(worker(rank), "rref.users");
+    }
+  }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(References);
+
+// ---- R6: the four ways of sharing.
+
+TEST_P(References, UserToOwnerGivesTheOwnerItsOwnValue) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 10);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, counter, 1), 11);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_all>(1, std::vector<RRef<Counter>>(3, counter), 1), 12 + 13 + 14);
+  worker(0).rpc_sync<&testapp::keep>(1, "mine", counter);
+  EXPECT_EQ(count_of(worker(1), "rref.users"), 0);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(1, "mine", 1), 15);
+  worker(0).rpc_sync<&testapp::drop>(1, "mine");
+}
+
+TEST_P(References, OwnerToUserInArgumentAndResult) {
+  start_all();
+  const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, own, 2), 3);
+  auto made = worker(0).rpc_sync<&testapp::make_counters>(1, "worker1", 3);
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_FALSE(made["2"].is_owner());
+  EXPECT_EQ(made["2"].owner_name(), "worker1");
+  EXPECT_EQ(sinew::rpc_sync<&Counter::add>(made["2"], 5), 7);
+}
+
+TEST_P(References, UserToUserInArgumentAndResult) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 10);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, counter, 1), 11);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker1", counter, 1), 12);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker0", counter, 1), 13);
+  const auto echoed = worker(0).rpc_sync<&testapp::same>(2, counter);
+  EXPECT_EQ(echoed.owner(), counter.owner());
+  EXPECT_EQ(sinew::rpc_sync<&Counter::add>(echoed, 1), 14);
+  auto made = worker(0).rpc_sync<&testapp::make_counters>(2, "worker1", 20);
+  ASSERT_EQ(made.size(), 20u);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(made[std::to_string(i)].owner_name(), "worker1");
+    EXPECT_EQ(sinew::rpc_sync<&Counter::add>(made[std::to_string(i)], 1), i + 1);
+  }
+}
+
+TEST_P(References, OwnValueComesBackAsItself) {
+  start_all();
+  const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
+  const auto back = worker(0).rpc_sync<&testapp::same>(1, own);
+  EXPECT_TRUE(back.is_owner());
+  EXPECT_EQ(&back.local_value(), &own.local_value());
+  // What a third worker makes here comes back as one's own value, too.
+  auto made = worker(0).rpc_sync<&testapp::make_counters>(1, "worker0", 2);
+  EXPECT_TRUE(made["1"].is_owner());
+  EXPECT_EQ(made["1"].local_value().get(), 1);
+}
+
+TEST_P(References, NestedContainersAndStress) {
+  start_all();
+  std::vector<std::vector<RRef<int>>> rows;
+  for (int row = 0; row < 4; ++row) {
+    std::vector<RRef<int>>& numbers = rows.emplace_back();
+    for (int i = 0; i < 5; ++i) numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(i % 3), row, i));
+  }
+  std::vector<sinew::Future<int>> sums;
+  for (int i = 0; i < 20; ++i) sums.push_back(worker(0).rpc_async<&integration::sum_numbers>(1 + i % 2, rows));
+  for (int sum : sinew::wait_all(std::move(sums))) EXPECT_EQ(sum, 70);
+}
+
+TEST_P(References, TenOutstandingCreations) {
+  start_all();
+  std::vector<RRef<int>> numbers;
+  for (int i = 0; i < 10; ++i) numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(1), i, i));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(numbers[static_cast<std::size_t>(i)].to_here(), 2 * i);
+}
+
+TEST_P(References, HoldersMayGoInAnyOrder) {
+  start_all();
+  auto counter = std::make_optional(sinew::remote<Counter>(worker(0).peer(1), 0));
+  worker(0).rpc_sync<&testapp::keep>(2, "a", *counter);
+  counter.reset();
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(2, "a", 1), 1);
+  {
+    const auto again = worker(0).rpc_sync<&testapp::kept>(2, "a");
+    worker(0).rpc_sync<&testapp::drop>(2, "a");
+    EXPECT_EQ(sinew::rpc_sync<&Counter::add>(again, 1), 2);
+    EXPECT_EQ(count_of(worker(1), "rref.owned"), 1);
+  }
+  expect_empty_tables();
+}
+
+TEST_P(References, ManyThreadsCopyPassAndDrop) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 25; ++i) {
+        const RRef<Counter> copy = counter;
+        EXPECT_GT(worker(0).rpc_sync<&testapp::add_to>((t + i) % 3, copy, 1), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 100);
+}
+
+// ---- Confirmation and counters.
+
+TEST_P(References, AreConfirmedInsideHandlers) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  for (int i = 0; i < 10; ++i) {
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(worker(0).rpc_sync<&testapp::confirmed>(rank, counter)) << "at rank " << rank;
+    }
+  }
+  const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
+  EXPECT_TRUE(worker(0).rpc_sync<&testapp::confirmed>(2, own));
+  EXPECT_TRUE(own.confirmed_by_owner());
+  EXPECT_TRUE(eventually([&] { return counter.confirmed_by_owner(); }));
+}
+
+TEST_P(References, LocalValueEntersTheTableOnlyWhenShared) {
+  start_all();
+  {
+    const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
+    EXPECT_EQ(own.local_value().get(), 1);
+    EXPECT_EQ(count_of(worker(0), "rref.owned"), 0);
+    worker(0).rpc_sync<&testapp::keep>(1, "it", own);
+    EXPECT_EQ(count_of(worker(0), "rref.owned"), 1);
+    EXPECT_EQ(count_of(worker(0), "rref.forks"), 1);
+    EXPECT_EQ(count_of(worker(1), "rref.users"), 1);
+    worker(0).rpc_sync<&testapp::drop>(1, "it");
+    EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.forks") == 0; }));
+  }
+  EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.owned") == 0; }));
+}
+
+TEST_P(References, CountersCountAndReturnToZero) {
+  start_all();
+  {
+    const auto one = sinew::remote<Counter>(worker(0).peer(1), 1);
+    const auto two = sinew::remote<Counter>(worker(0).peer(1), 2);
+    one.created().wait();
+    two.created().wait();
+    EXPECT_EQ(count_of(worker(1), "rref.owned"), 2);
+    EXPECT_EQ(count_of(worker(1), "rref.forks"), 2);
+    EXPECT_EQ(count_of(worker(0), "rref.users"), 2);
+    EXPECT_EQ(count_of(worker(0), "rref.pending_users"), 0);
+    worker(0).rpc_sync<&testapp::keep>(2, "one", one);
+    EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.pending_children") == 0; }));
+    EXPECT_EQ(count_of(worker(1), "rref.forks"), 3);
+    worker(0).rpc_sync<&testapp::drop>(2, "one");
+  }
+  expect_empty_tables();
+}
+
+// ---- R5: creation.
+
+TEST_P(References, CreationAtWorkCanBePassedOn) {
+  start_all();
+  for (const int maker : {0, 1}) {
+    integration::creation_gate().close();
+    const auto number = sinew::remote<&integration::slow_number>(worker(0).peer(maker), 7);
+    std::vector<sinew::Future<int>> fetched;
+    for (int rank = 0; rank < 3; ++rank) fetched.push_back(worker(0).rpc_async<&integration::fetch_number>(rank, number));
+    const auto kept = sinew::remote<&integration::fetch_number>(worker(0).peer(2), number);
+    const auto at_home = sinew::remote<&integration::fetch_number>(worker(0).self(), number);
+    EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
+    EXPECT_FALSE(number.created().done());
+    integration::creation_gate().open();
+    for (int value : sinew::wait_all(std::move(fetched))) EXPECT_EQ(value, 7);
+    EXPECT_EQ(kept.to_here(), 7);
+    EXPECT_EQ(at_home.to_here(), 7);
+  }
+}
+
+TEST_P(References, FailedCreationIsTheErrorOfEveryUse) {
+  start_all();
+  for (const int maker : {0, 1}) {
+    const auto failed = sinew::remote<&integration::failing>(worker(0).peer(maker), 1);
+    EXPECT_THROW(failed.created().wait(), RpcError);
+    for (int i = 0; i < 2; ++i) {
+      const RpcError error = error_of([&] { failed.to_here(); });
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfRange);
+      EXPECT_EQ(error.type_name(), "std::out_of_range");
+      EXPECT_EQ(error.remote_message(), "nothing there today");
+    }
+    const RpcError error = error_of([&] { worker(0).rpc_sync<&testapp::echo>(2, failed.to_here()); });
+    EXPECT_EQ(error.type_name(), "std::out_of_range");
+  }
+  expect_empty_tables();
+}
+
+TEST_P(References, FailedObjectFailsItsMethodsAndCannotBePassedOn) {
+  start_all();
+  const auto broken = sinew::remote<Counter>(
+      worker(0).peer(1).with({std::chrono::nanoseconds(1us), {}}), 1);
+  // Either the creation was too late, or it was in time after all on a quick machine.
+  try {
+    broken.created().wait();
+  } catch (const RpcError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(broken); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::keep>(2, "x", broken); }).code(),
+              ErrorCode::kDeadlineExceeded);
+  }
+}
+
+TEST_P(References, CreationThatTimesOutIsCleanedUpWhenItEnds) {
+  start_all();
+  {
+    const auto number = sinew::remote<&integration::slow_number>(worker(0).peer(1).with({50ms, {}}), 7);
+    EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
+    EXPECT_EQ(error_of([&] { number.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { number.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&integration::fetch_number>(2, number); }).code(),
+              ErrorCode::kDeadlineExceeded);
+  }
+  integration::creation_gate().open();
+  EXPECT_TRUE(eventually([] { return integration::numbers_made == 1; }));
+  expect_empty_tables();
+}
+
+TEST_P(References, HandleDroppedWhileItsValueIsMade) {
+  start_all();
+  sinew::remote<&integration::slow_number>(worker(0).peer(1), 7);
+  EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
+  integration::creation_gate().open();
+  expect_empty_tables();
+}
+
+// ---- At home.
+
+TEST_P(References, CopiesAliasTheValueAtItsOwner) {
+  start_all();
+  const auto own = sinew::make_rref(worker(0), at::zeros({3}));
+  const RRef<at::Tensor> copy = own;
+  at::Tensor fetched = copy.to_here();
+  EXPECT_EQ(fetched.data_ptr(), own.local_value().data_ptr());
+  fetched.add_(1);
+  EXPECT_EQ(own.local_value().sum().item<float>(), 3);
+  // So do those that another worker made here, and those of a call to oneself.
+  const auto sum = sinew::remote<&testapp::add>(worker(0).self(), 1, 2);
+  EXPECT_EQ(sum.to_here(), 3);
+  EXPECT_EQ(&sum.local_value(), &RRef<int>(sum).local_value());
+  // Elsewhere it is a copy.
+  const auto remote_tensor = worker(0).rpc_sync<&integration::own_tensor>(1);
+  remote_tensor.to_here().add_(5);
+  EXPECT_EQ(remote_tensor.to_here().sum().item<float>(), 4);
+}
+
+TEST_P(References, LocalValueElsewhereSaysWhoIsWho) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const RpcError error = error_of([&] { counter.local_value(); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("worker 'worker1', this is worker 'worker0'"));
+  EXPECT_THAT(error.message(), HasSubstr("UserRRef(reference "));
+  EXPECT_THAT(error.message(), HasSubstr("fork "));
+  EXPECT_THAT(error.message(), HasSubstr("testapp::Counter"));
+  EXPECT_THAT(counter.to_string(), HasSubstr("UserRRef("));
+  EXPECT_THAT(sinew::make_rref(worker(0), 1).to_string(), HasSubstr("OwnerRRef("));
+  EXPECT_EQ(counter.owner(), worker(1).info());
+  EXPECT_EQ(RRef<int>().to_string(), "RRef()");
+  EXPECT_EQ(error_of([&] { RRef<int>().to_here(); }).code(), ErrorCode::kFailedPrecondition);
+}
+
+TEST_P(References, AnObjectSharesItsLifeWithTheProgram) {
+  start_all();
+  const auto object = std::make_shared<Counter>(5);
+  {
+    const auto own = sinew::share_rref(worker(0), object);
+    EXPECT_EQ(own.local_shared().get(), object.get());
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, own, 1), 6);
+  }
+  EXPECT_TRUE(eventually([&] { return object.use_count() == 1; }));
+  EXPECT_EQ(object->get(), 6);
+}
+
+// ---- R8, as far as references go.
+
+TEST_P(References, UseAfterShutdownSaysThatTheyWereDeleted) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  counter.created().wait();
+  const Worker first = worker(0);
+  finish();
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).message(), HasSubstr("deleted"));
+  EXPECT_THAT(error_of([&] { first.rpc_sync<&testapp::keep>(first.self(), "x", counter); }).message(),
+              ::testing::AnyOf(HasSubstr("deleted"), HasSubstr("shut down")));
+}
+
+TEST_P(References, HeldByTheProgramAtGracefulShutdownAreGivenUp) {
+  start_all();
+  // Kept by the state of worker 2, which nobody drops: as a cycle would.
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  worker(0).rpc_sync<&testapp::keep>(2, "for ever", counter);
+  finish();
+}
+
+// ---- R7.
+
+TEST_P(References, OwnerThatEndsIsLostForEver) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  counter.created().wait();
+  worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
+  worker(1).shutdown({/*graceful=*/false, 60s, false});
+  EXPECT_TRUE(eventually([&] { return !worker(0).peer(worker(1).info()).alive(); }));
+  for (int i = 0; i < 2; ++i) {
+    const RpcError error = error_of([&] { sinew::rpc_sync<&Counter::get>(counter); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+    EXPECT_EQ(error.execution(), sinew::Execution::kDidNotRun);
+  }
+  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1); }).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(), ErrorCode::kUnavailable);
+  worker(0).rpc_sync<&testapp::drop>(2, "it");
+  finish_without(1);
+}
+
+TEST_P(References, HolderThatEndsIsForgotten) {
+  start_all();
+  const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
+  worker(0).rpc_sync<&testapp::keep>(1, "it", own);
+  worker(0).rpc_sync<&testapp::keep>(2, "it", own);
+  EXPECT_EQ(count_of(worker(0), "rref.forks"), 2);
+  worker(2).shutdown({/*graceful=*/false, 60s, false});
+  EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.forks") == 1; }));
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(1, "it", 1), 2);
+  worker(0).rpc_sync<&testapp::drop>(1, "it");
+  testapp::state_of(worker(2)).kept.clear();
+  finish_without(2);
+}
+
+TEST_P(References, CreateOnADeadPeerFailsAndLeavesNothing) {
+  start_all();
+  const sinew::Peer peer = worker(0).peer(1);
+  worker(1).shutdown({/*graceful=*/false, 60s, false});
+  for (int i = 0; i < 2; ++i) {
+    // Before and after the loss was noticed.
+    try {
+      const auto number = sinew::remote<&testapp::add>(peer, 1, 2);
+      EXPECT_EQ(error_of([&] { number.created().wait(); }).code(), ErrorCode::kUnavailable);
+      EXPECT_EQ(error_of([&] { number.to_here(); }).code(), ErrorCode::kUnavailable);
+      EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&integration::fetch_number>(2, number); }).code(),
+                ErrorCode::kUnavailable);
+    } catch (const RpcError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+    }
+    EXPECT_TRUE(eventually([&] { return !peer.alive(); }));
+  }
+  EXPECT_EQ(count_of(worker(0), "rpc.client_active_calls"), 0);
+  EXPECT_TRUE(eventually([&] { return tables_are_empty(worker(0)); }));
+  finish_without(1);
+}
+
+// ---- R4: whoever does not hold a fork can do nothing with it.
+
+TEST_P(References, StolenIdsAreRefusedAndTheValueIsUnharmed) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  counter.created().wait();
+  const sinew::proto::Reference stolen = ids_of(counter);
+  const auto use_as = [&](int rank, const sinew::proto::Reference& ids) {
+    const sinew::Peer owner = worker(rank).peer(1);
+    sinew::internal::CallBuilder call(owner, "testapp::Counter::add", "");
+    call.target() = ids;
+    sinew::internal::write_arguments(call, sinew::internal::TypeList<int>(), 100);
+    return sinew::internal::send_for<int>(call);
+  };
+  // Even with the secret parts, which no other worker can know.
+  EXPECT_EQ(error_of([&] { use_as(2, stolen).wait(); }).code(), ErrorCode::kPermissionDenied);
+  sinew::proto::Reference guessed = stolen;
+  guessed.mutable_fork()->set_secret(guessed.fork().secret() + 1);
+  EXPECT_NE(error_of([&] { use_as(0, guessed).wait(); }).code(), ErrorCode::kOk);
+  guessed = stolen;
+  guessed.mutable_rref()->set_secret(guessed.rref().secret() + 1);
+  EXPECT_NE(error_of([&] { use_as(0, guessed).wait(); }).code(), ErrorCode::kOk);
+  guessed = stolen;
+  guessed.clear_fork();
+  EXPECT_NE(error_of([&] { use_as(0, guessed).wait(); }).code(), ErrorCode::kOk);
+  EXPECT_EQ(use_as(0, stolen).wait(), 101);
+
+  sinew::proto::LedgerNote note;
+  sinew::proto::LedgerMessage& message = *note.add_messages();
+  message.set_sequence(1);
+  *message.mutable_delete_fork()->mutable_rref() = stolen.rref();
+  *message.mutable_delete_fork()->mutable_fork() = stolen.fork();
+  const std::string body = note.SerializeAsString();
+  sinew::WorkerAccess::core(worker(2))->send_note(worker(1).info(), "rref", body);
+  sinew::WorkerAccess::core(worker(2))->send_note(worker(1).info(), "rref", "not a message at all");
+  // Control work of one sender is done in order, so these come after it.
+  std::thread other([&] { worker(1).barrier({"worker1", "worker2"}, 60s); });
+  worker(2).barrier({"worker1", "worker2"}, 60s);
+  other.join();
+  EXPECT_EQ(count_of(worker(1), "rref.forks"), 1);
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 101);
+}
+
+TEST_P(References, AForeignClientMayNotUseThem) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  counter.created().wait();
+  if (GetParam() == sinew::testing::ClusterTransport::kGrpc) {
+    const auto ask = [&](const std::function<void(sinew::proto::Call&)>& change) {
+      const auto stub = sinew::proto::Worker::NewStub(
+          grpc::CreateChannel(worker(1).address(), grpc::InsecureChannelCredentials()));
+      sinew::proto::CallRequest request;
+      change(*request.mutable_call());
+      sinew::proto::CallResponse response;
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + 60s);
+      const grpc::Status status = stub->Call(&context, request, &response);
+      if (!status.ok()) return status.error_code();
+      return static_cast<grpc::StatusCode>(response.reply().error().code());
+    };
+    EXPECT_EQ(ask([&](sinew::proto::Call& call) {
+                call.set_method("testapp::Counter::get");
+                *call.mutable_target() = ids_of(counter);
+              }),
+              grpc::PERMISSION_DENIED);
+    EXPECT_EQ(ask([&](sinew::proto::Call& call) {
+                call.set_method("testapp::add");
+                call.set_disposition(sinew::proto::RETAIN);
+                *call.mutable_retain()->mutable_rref() = ids_of(counter).rref();
+              }),
+              grpc::PERMISSION_DENIED);
+    EXPECT_NE(ask([&](sinew::proto::Call& call) {
+                call.set_method("testapp::add_to");
+                *call.add_arguments()->mutable_reference() = ids_of(counter);
+                call.add_arguments()->set_integer(1);
+              }),
+              grpc::OK);
+  }
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
+}
+
+}  // namespace

@@ -1,0 +1,262 @@
+// How workers end together, alone, and when one of them does not come.
+
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::ShutdownOptions;
+using sinew::Worker;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+namespace integration {
+
+/// Calls that follow from each other, each made when the one before has been answered already.
+void relay(int hops) {
+  if (hops == 0) {
+    testapp::count(0);
+    return;
+  }
+  const Worker worker = sinew::current_worker();
+  const int next = (worker.rank() + 1) % static_cast<int>(worker.workers().size());
+  // The answer is not waited for.
+  worker.rpc_async<&relay>(next, hops - 1);
+}
+int slow_sum(int n) {
+  int sum = 0;
+  const Worker worker = sinew::current_worker();
+  for (int i = 0; i < n; ++i) sum = worker.rpc_sync<&testapp::add>(worker.self(), sum, i);
+  return sum;
+}
+
+}  // namespace integration
+SINEW_METHOD(integration::relay);
+SINEW_METHOD(integration::slow_sum);
+
+namespace {
+
+class Shutdown : public sinew::testing::ClusterTest {
+ protected:
+  void start_all(int size = 3, std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
+    sinew::MethodTable table = testapp::methods();
+    table.add<&integration::relay>().add<&integration::slow_sum>();
+    start(size, std::move(table), std::move(tweak));
+  }
+  static ShutdownOptions graceful(std::chrono::nanoseconds timeout) { return {true, timeout, false}; }
+  static ShutdownOptions hard() { return {false, 60s, false}; }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(Shutdown);
+
+TEST_P(Shutdown, WithoutAnyTraffic) { start_all(); }
+
+TEST_P(Shutdown, OfOneWorkerAlone) {
+  start_all(1);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(0, 1, 2), 3);
+  EXPECT_EQ(sinew::remote<&testapp::add>(worker(0).self(), 1, 2).to_here(), 3);
+}
+
+TEST_P(Shutdown, AWorkerThatComesEarlyServesTheOthers) {
+  start_all();
+  std::thread early([&] { worker(2).shutdown(graceful(60s)); });
+  for (int phase = 0; phase < 2; ++phase) {
+    std::vector<sinew::Future<int>> calls;
+    for (int i = 0; i < 15; ++i) calls.push_back(worker(i % 2).rpc_async<&integration::slow_sum>(2, 20));
+    for (const int sum : sinew::wait_all(std::move(calls))) EXPECT_EQ(sum, 190);
+  }
+  std::thread other([&] { worker(1).shutdown(graceful(60s)); });
+  worker(0).shutdown(graceful(60s));
+  early.join();
+  other.join();
+}
+
+TEST_P(Shutdown, WaitsForCallsThatFollowFromCalls) {
+  start_all();
+  worker(0).rpc_sync<&integration::relay>(1, 40);
+  const Worker last = worker((1 + 40) % 3);
+  finish();
+  EXPECT_EQ(testapp::state_of(last).executions[0], 1);
+}
+
+TEST_P(Shutdown, IsIdempotent) {
+  start_all();
+  const Worker first = worker(0);
+  finish();
+  EXPECT_FALSE(first.is_running());
+  EXPECT_NO_THROW(first.shutdown());
+  EXPECT_NO_THROW(first.shutdown({false, 1s, false}));
+}
+
+TEST_P(Shutdown, FromSeveralThreadsAtOnce) {
+  start_all(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&, i] { EXPECT_NO_THROW(worker(i % 2).shutdown(graceful(60s))); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(Shutdown, CallsAfterItSaySo) {
+  start_all(2);
+  const sinew::Peer peer = worker(0).peer(1);
+  const Worker first = worker(0);
+  finish();
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); }).message(), HasSubstr("shut down"));
+  EXPECT_THAT(error_of([&] { first.rpc_sync<&testapp::add>("worker1", 1, 2); }).message(), HasSubstr("shut down"));
+  EXPECT_THAT(error_of([&] { sinew::remote<&testapp::add>(peer, 1, 2); }).message(), HasSubstr("shut down"));
+}
+
+TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
+  start_all();
+  std::thread other([&] {
+    const RpcError error = error_of([&] { worker(1).shutdown(graceful(500ms)); });
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_THAT(error.message(), AnyOf(HasSubstr("worker2"), HasSubstr("worker0")));
+    EXPECT_FALSE(worker(1).is_running());
+  });
+  const RpcError error = error_of([&] { worker(0).shutdown(graceful(500ms)); });
+  other.join();
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(error.message(), HasSubstr("'worker2' did not come"));
+  EXPECT_THAT(error.message(), HasSubstr("graceful shutdown of worker 'worker0' failed"));
+  EXPECT_FALSE(worker(0).is_running());
+  EXPECT_TRUE(worker(2).is_running());
+  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(2, 1, 2), 3);
+  worker(2).shutdown(hard());
+  abandon();
+}
+
+TEST_P(Shutdown, TimesOutOnACallThatDoesNotEnd) {
+  start_all(2);
+  const auto stuck = worker(0).peer(1).with({sinew::kNoTimeout, {}});
+  const auto call = sinew::rpc_async<&testapp::stall>(stuck);
+  ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  std::thread other([&] {
+    EXPECT_EQ(error_of([&] { worker(1).shutdown(graceful(1s)); }).code(), ErrorCode::kDeadlineExceeded);
+  });
+  const RpcError error = error_of([&] { worker(0).shutdown(graceful(1s)); });
+  other.join();
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(error.message(), HasSubstr("waited for calls to end"));
+  EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kCancelled);
+  testapp::state_of(worker(1)).stalled.clear();
+  abandon();
+}
+
+TEST_P(Shutdown, GoesOnWithoutADeadMember) {
+  start_all();
+  worker(2).shutdown(hard());
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+TEST_P(Shutdown, GoesOnWhenAMemberDiesMeanwhile) {
+  start_all();
+  std::thread zero([&] { EXPECT_NO_THROW(worker(0).shutdown(graceful(60s))); });
+  std::thread one([&] { EXPECT_NO_THROW(worker(1).shutdown(graceful(60s))); });
+  // Both wait for worker 2 now, or soon.
+  worker(2).shutdown(hard());
+  zero.join();
+  one.join();
+}
+
+TEST_P(Shutdown, HardEndsPendingCallsAtBothEnds) {
+  start_all(2);
+  const auto call = worker(0).rpc_async<&testapp::stall>(1);
+  const auto back = worker(1).rpc_async<&testapp::stall>(0);
+  ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  ASSERT_TRUE(eventually([&] { return worker(1).rpc_sync<&testapp::stalled>(0) == 1; }));
+  worker(1).shutdown(hard());
+  const RpcError error = error_of([&] { call.wait_for(60s); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun);
+  EXPECT_EQ(error_of([&] { back.wait_for(60s); }).code(), ErrorCode::kCancelled);
+  testapp::state_of(worker(0)).stalled.clear();
+  testapp::state_of(worker(1)).stalled.clear();
+  worker(0).shutdown(hard());
+  abandon();
+}
+
+TEST_P(Shutdown, StartsAgainAfterwards) {
+  for (int round = 0; round < 3; ++round) {
+    start_all(2);
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, round, 1), round + 1);
+    finish();
+  }
+}
+
+TEST_P(Shutdown, InAHandlerIsRefused) {
+  start_all(1);
+  const Worker self = worker(0);
+  sinew::Future<int> call = self.rpc_async<&testapp::add>(0, 1, 2);
+  const auto refused = call.then([self](int) {
+    return static_cast<int>(error_of([&] { self.shutdown(); }).code());
+  });
+  EXPECT_EQ(refused.wait(), static_cast<int>(ErrorCode::kFailedPrecondition));
+}
+
+// ---- Barriers and gathers, on which shutdown stands.
+
+TEST_P(Shutdown, BarrierAndGatherOfAllAndOfSubsets) {
+  start_all(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Worker self = worker(rank);
+      self.barrier(60s);
+      // Two subsets at once, and one of a single worker.
+      const std::vector<std::string> half =
+          rank % 2 == 0 ? std::vector<std::string>{"worker2", "worker0"} : std::vector<std::string>{"worker1", "worker3"};
+      self.barrier(half, 60s);
+      self.barrier({self.name()}, 60s);
+      const auto all = self.all_gather("bytes of " + self.name());
+      EXPECT_EQ(all.size(), 4u);
+      for (const auto& [name, bytes] : all) EXPECT_EQ(bytes, "bytes of " + name);
+      const auto some = self.all_gather(std::string("\0x", 2), half, 60s);
+      EXPECT_EQ(some.size(), 2u);
+      EXPECT_TRUE(some.count(self.name()));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(Shutdown, BarriersFromSeveralThreads) {
+  start_all(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) threads.emplace_back([&, i] { worker(i % 2).barrier(60s); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(Shutdown, BarrierTimesOutWithTheNamesThatAreMissing) {
+  start_all(3);
+  std::thread follower([&] {
+    const RpcError error = error_of([&] { worker(1).barrier(300ms); });
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  });
+  const RpcError error = error_of([&] { worker(0).barrier(300ms); });
+  follower.join();
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(error.message(), HasSubstr("'worker2'"));
+  EXPECT_THAT(error.message(), HasSubstr("did not come within 0.3 s"));
+}
+
+TEST_P(Shutdown, BarrierFailsWhenAMemberIsLost) {
+  start_all(3);
+  std::thread follower([&] {
+    EXPECT_EQ(error_of([&] { worker(1).barrier(60s); }).code(), ErrorCode::kUnavailable);
+  });
+  std::thread leader([&] {
+    const RpcError error = error_of([&] { worker(0).barrier({"worker0", "worker1", "worker2"}, 60s); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(error.message(), HasSubstr("worker2"));
+  });
+  worker(2).shutdown(hard());
+  leader.join();
+  follower.join();
+}
+
+}  // namespace

@@ -1,0 +1,209 @@
+// What a worker with few threads still does.
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "sinew/rpc.pb.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/faulty_transport.h"
+
+namespace threads {
+
+sinew::testing::Gate gate;
+
+int quick() { return 1; }
+int blocked() {
+  gate.pass();
+  return 1;
+}
+int around(int hops);
+int blocked_at_next();
+void shut_down() { sinew::current_worker().shutdown(); }
+
+/// Requests that are parked here hold no thread.
+sinew::Promise<int>* parked = nullptr;
+sinew::Future<int> park() {
+  gate.pass();
+  return parked->future();
+}
+
+}  // namespace threads
+
+SINEW_METHOD(threads::quick);
+SINEW_METHOD(threads::blocked);
+SINEW_METHOD(threads::around);
+SINEW_METHOD(threads::blocked_at_next);
+SINEW_METHOD(threads::shut_down);
+SINEW_METHOD(threads::park);
+
+namespace threads {
+
+sinew::Peer next_peer() {
+  const sinew::Worker worker = sinew::current_worker();
+  return worker.peer((worker.rank() + 1) % static_cast<int>(worker.workers().size()));
+}
+
+int around(int hops) {
+  return hops == 0 ? 0 : 1 + sinew::rpc_sync<&around>(next_peer(), hops - 1);
+}
+
+int blocked_at_next() { return sinew::rpc_sync<&park>(next_peer()); }
+
+}  // namespace threads
+
+namespace sinew {
+namespace {
+
+using testing::error_of;
+using testing::eventually;
+using ::testing::HasSubstr;
+
+MethodTable table() {
+  MethodTable methods;
+  methods.add<&threads::quick>()
+      .add<&threads::blocked>()
+      .add<&threads::around>()
+      .add<&threads::blocked_at_next>()
+      .add<&threads::shut_down>()
+      .add<&threads::park>();
+  return methods;
+}
+
+class ThreadsTest : public testing::ClusterTest {
+ protected:
+  void SetUp() override { threads::gate.close(); }
+  void TearDown() override {
+    threads::gate.open();
+    ClusterTest::TearDown();
+  }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(ThreadsTest);
+
+TEST_P(ThreadsTest, RingOfWorkersWithOneThreadEachNestsFiftyDeep) {
+  start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 50), 50);
+  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
+}
+
+TEST_P(ThreadsTest, SeveralRingsAtOnce) {
+  start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  std::vector<Future<int>> rings;
+  for (int rank = 0; rank < 3; ++rank) {
+    rings.push_back(worker(rank).rpc_async<&threads::around>((rank + 1) % 3, 30));
+    rings.push_back(worker(rank).rpc_async<&threads::around>(rank, 20));
+  }
+  EXPECT_THAT(wait_all(std::move(rings)), ::testing::ElementsAre(30, 20, 30, 20, 30, 20));
+}
+
+TEST_P(ThreadsTest, OneWorkerWithOneThreadCallsItself) {
+  start(1, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
+}
+
+TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
+  start(2, table(), [](int, WorkerOptions& options) {
+    options.num_threads = 1;
+    options.max_blocked_threads = 4;
+  });
+  const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::around>(1, 50); });
+  EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
+  EXPECT_THAT(error.message(), HasSubstr("4 tasks are blocked in a wait already (max_blocked_threads)"));
+  EXPECT_THAT(error.message(), HasSubstr("call chain: threads::around -> threads::around"));
+  // Nothing is stuck.
+  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 5), 5);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.blocked_threads") == 0; }));
+}
+
+TEST_P(ThreadsTest, ManyMoreWaitingHandlersThanThreads) {
+  start(2, table(), [](int, WorkerOptions& options) { options.num_threads = 2; });
+  threads::gate.open();
+  Promise<int> promise;
+  threads::parked = &promise;
+  std::vector<Future<int>> waiting;
+  for (int i = 0; i < 60; ++i) waiting.push_back(worker(0).rpc_async<&threads::blocked_at_next>(0));
+  ASSERT_TRUE(threads::gate.wait_for_arrivals(60));
+  EXPECT_EQ(worker(1).rpc_sync<&threads::quick>(0), 1) << "others are served meanwhile";
+  promise.set_value(3);
+  for (const int value : wait_all(std::move(waiting))) EXPECT_EQ(value, 3);
+}
+
+TEST_P(ThreadsTest, ShutdownInAHandlerIsRefused) {
+  start(2, table());
+  const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::shut_down>(1); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("own handler"));
+  EXPECT_EQ(worker(0).rpc_sync<&threads::quick>(1), 1);
+}
+
+TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
+  std::atomic<int> beats{0};
+  testing::ClusterOptions options;
+  options.methods = table();
+  options.tweak = [](int, WorkerOptions& worker) {
+    worker.num_threads = 2;
+    worker.heartbeat_interval = std::chrono::milliseconds(50);
+  };
+  const auto plan = std::make_shared<internal::FaultPlan>(1);
+  internal::FaultRule watch;  // Hits nothing: it only looks.
+  watch.matches = [&beats](const internal::FaultyFrame& frame) {
+    proto::Envelope envelope;
+    if (frame.lane == internal::Lane::kControl && frame.direction == internal::FaultDirection::kIncoming &&
+        envelope.ParseFromString(frame.frame.envelope) && envelope.has_beat_reply()) {
+      ++beats;
+    }
+    return false;
+  };
+  plan->add(std::move(watch));
+  options.wrap_transport = [&plan](int rank, std::unique_ptr<internal::Transport> transport) {
+    return rank == 0 ? internal::make_faulty_transport(std::move(transport), plan) : std::move(transport);
+  };
+  start(std::move(options));
+
+  auto kept = remote<&threads::quick>(worker(0).peer(1));
+  EXPECT_EQ(kept.to_here(), 1);
+  ASSERT_EQ(worker(1).counters().at("rref.owned"), 1);
+
+  std::vector<Future<int>> blocked;
+  for (int i = 0; i < 6; ++i) blocked.push_back(worker(0).rpc_async<&threads::blocked>(1));
+  ASSERT_TRUE(threads::gate.wait_for_arrivals(2)) << "both threads of worker1 sit at the gate";
+
+  // Heartbeats.
+  const int before = beats;
+  EXPECT_TRUE(eventually([&] { return beats >= before + 3; }));
+  EXPECT_TRUE(worker(0).peer(1).alive());
+  // References.
+  kept = {};
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rref.owned") == 0; }));
+  // Barriers and all-gathers.
+  std::thread other([this] { worker(1).barrier(); });
+  worker(0).barrier();
+  other.join();
+
+  EXPECT_EQ(threads::gate.arrivals(), 2);
+  threads::gate.open();
+  wait_all(std::move(blocked));
+}
+
+TEST_P(ThreadsTest, AnswersArriveWhileEveryThreadOfTheCallerIsBlocked) {
+  start(2, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  const Future<int> blocked = worker(1).rpc_async<&threads::blocked>(0);
+  ASSERT_TRUE(threads::gate.wait_for_arrivals(1));
+  EXPECT_EQ(worker(0).rpc_sync<&threads::quick>(1), 1);
+  CallOptions options;
+  options.timeout = std::chrono::milliseconds(30);
+  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&threads::quick>(worker(0).self().with(options)); }).code(),
+            ErrorCode::kDeadlineExceeded)
+      << "timeouts need no thread of the pool";
+  threads::gate.open();
+  EXPECT_EQ(blocked.wait(), 1);
+}
+
+}  // namespace
+}  // namespace sinew

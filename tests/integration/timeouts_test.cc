@@ -1,0 +1,429 @@
+// Time limits and cancellation of calls.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "sinew/tests/support/cluster.h"
+
+namespace timeouts {
+
+using std::chrono::nanoseconds;
+using TimePoint = sinew::internal::Clock::TimePoint;
+
+sinew::testing::Gate gate;
+std::atomic<int> ran{0};
+
+int quick() { return 1; }
+int blocked() {
+  gate.pass();
+  return ++ran;
+}
+
+/// What is left of the time of the call that is being served; the largest number for "no limit".
+std::int64_t time_left() {
+  const TimePoint deadline = sinew::CallContext::current().deadline();
+  if (deadline == TimePoint::max()) return std::numeric_limits<std::int64_t>::max();
+  return nanoseconds(deadline - std::chrono::steady_clock::now()).count();
+}
+std::int64_t time_left_at_next(int hops, bool no_timeout);
+sinew::Future<std::int64_t> time_left_in_continuation();
+
+/// Ends when its caller has given it up, and says whether that came.
+std::atomic<int> cancellations{0};
+void wait_for_cancellation() {
+  auto cancelled = std::make_shared<absl::Notification>();
+  sinew::CallContext::current().cancellation().notify([cancelled] { cancelled->Notify(); });
+  gate.pass();  // Open: only counts.
+  if (cancelled->WaitForNotificationWithTimeout(absl::Seconds(30))) ++cancellations;
+}
+void wait_for_cancellation_at_next(int hops);
+/// A wait of its own that nothing ends.
+void wait_for_ever() {
+  gate.pass();
+  sinew::Promise<void> promise;
+  promise.future().wait();
+}
+
+class Slow {
+ public:
+  explicit Slow(bool wait) {
+    if (wait) gate.pass();
+  }
+  int quick() { return 2; }
+  int blocked() { return timeouts::blocked(); }
+};
+
+}  // namespace timeouts
+
+SINEW_METHOD(timeouts::quick);
+SINEW_METHOD(timeouts::blocked);
+SINEW_METHOD(timeouts::time_left);
+SINEW_METHOD(timeouts::time_left_at_next);
+SINEW_METHOD(timeouts::time_left_in_continuation);
+SINEW_METHOD(timeouts::wait_for_cancellation);
+SINEW_METHOD(timeouts::wait_for_cancellation_at_next);
+SINEW_METHOD(timeouts::wait_for_ever);
+SINEW_CLASS(timeouts::Slow, bool);
+SINEW_METHOD(timeouts::Slow::quick);
+SINEW_METHOD(timeouts::Slow::blocked);
+
+namespace timeouts {
+
+sinew::Peer next_peer() {
+  const sinew::Worker worker = sinew::current_worker();
+  return worker.peer((worker.rank() + 1) % static_cast<int>(worker.workers().size()));
+}
+
+std::int64_t time_left_at_next(int hops, bool no_timeout) {
+  if (hops == 0) return time_left();
+  sinew::CallOptions options;
+  if (no_timeout) options.timeout = sinew::kNoTimeout;
+  return sinew::rpc_sync<&time_left_at_next>(next_peer().with(options), hops - 1, no_timeout);
+}
+
+sinew::Future<std::int64_t> time_left_in_continuation() {
+  const sinew::Peer next = next_peer();
+  return sinew::rpc_async<&quick>(next).then(
+      [next](int) { return sinew::rpc_async<&time_left>(next); });
+}
+
+void wait_for_cancellation_at_next(int hops) {
+  if (hops == 0) return wait_for_cancellation();
+  try {
+    sinew::rpc_sync<&wait_for_cancellation_at_next>(next_peer(), hops - 1);
+  } catch (const sinew::RpcError& error) {
+    if (sinew::CallContext::current().cancellation().is_cancelled()) ++cancellations;
+    throw;
+  }
+}
+
+}  // namespace timeouts
+
+namespace sinew {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::error_of;
+using testing::eventually;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+constexpr std::chrono::nanoseconds kShort = 30ms;
+
+MethodTable table() {
+  MethodTable methods;
+  methods.add<&timeouts::quick>()
+      .add<&timeouts::blocked>()
+      .add<&timeouts::time_left>()
+      .add<&timeouts::time_left_at_next>()
+      .add<&timeouts::time_left_in_continuation>()
+      .add<&timeouts::wait_for_cancellation>()
+      .add<&timeouts::wait_for_cancellation_at_next>()
+      .add<&timeouts::wait_for_ever>()
+      .add_class<timeouts::Slow>()
+      .add<&timeouts::Slow::quick>()
+      .add<&timeouts::Slow::blocked>();
+  return methods;
+}
+
+CallOptions within(std::chrono::nanoseconds timeout) {
+  CallOptions options;
+  options.timeout = timeout;
+  return options;
+}
+
+CallOptions cancelled_by(const CancellationSource& source) {
+  CallOptions options;
+  options.cancellation = source.token();
+  return options;
+}
+
+class TimeoutsTest : public testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    timeouts::gate.close();
+    timeouts::ran = 0;
+    timeouts::cancellations = 0;
+    start(3, table());
+  }
+  void TearDown() override {
+    timeouts::gate.open();
+    ClusterTest::TearDown();
+  }
+  Peer callee() const { return worker(0).peer(1); }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(TimeoutsTest);
+
+// ---- The default.
+
+TEST_P(TimeoutsTest, DefaultIsWhatTheOptionSays) {
+  EXPECT_EQ(worker(0).default_timeout(), 60s);
+  start(2, table(), [](int, WorkerOptions& options) { options.default_timeout = 5500ms; });
+  EXPECT_EQ(worker(0).default_timeout(), 5500ms);
+  EXPECT_LE(rpc_sync<&timeouts::time_left>(callee()), std::chrono::nanoseconds(5500ms).count());
+  worker(0).set_default_timeout(7s);
+  EXPECT_EQ(worker(0).default_timeout(), 7s);
+  EXPECT_EQ(worker(1).default_timeout(), 5500ms);
+  EXPECT_LE(rpc_sync<&timeouts::time_left>(callee()), std::chrono::nanoseconds(7s).count());
+}
+
+TEST_P(TimeoutsTest, DefaultAppliesToCallsThatSetNone) {
+  worker(0).set_default_timeout(kShort);
+  RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  error = error_of([&] { rpc_async<&timeouts::blocked>(callee()).wait(); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_P(TimeoutsTest, ChangingTheDefaultLeavesCallsInFlightAlone) {
+  const Future<int> early = rpc_async<&timeouts::blocked>(callee());
+  worker(0).set_default_timeout(kShort);
+  const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_FALSE(early.done());
+  timeouts::gate.open();
+  EXPECT_GT(early.wait(), 0);
+}
+
+TEST_P(TimeoutsTest, DefaultMustBePositive) {
+  EXPECT_EQ(error_of([&] { worker(0).set_default_timeout(0s); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { worker(0).set_default_timeout(-1s); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(worker(0).default_timeout(), 60s);
+  worker(0).set_default_timeout(kNoTimeout);
+  EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee()), std::numeric_limits<std::int64_t>::max());
+}
+
+// ---- One call.
+
+TEST_P(TimeoutsTest, ErrorSaysWhoWhatAndHowLong) {
+  const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error.peer(), "worker1");
+  EXPECT_EQ(error.method(), "timeouts::blocked");
+  EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
+  EXPECT_THAT(error.message(), MatchesRegex("worker 'worker1' did not answer within [0-9.]+ s"));
+}
+
+TEST_P(TimeoutsTest, NeverMeansNever) {
+  EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee().with(within(kNoTimeout))),
+            std::numeric_limits<std::int64_t>::max());
+  worker(0).set_default_timeout(kShort);
+  const Future<int> patient = rpc_async<&timeouts::blocked>(callee().with(within(kNoTimeout)));
+  error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
+  EXPECT_FALSE(patient.done());
+  timeouts::gate.open();
+  EXPECT_GT(patient.wait(), 0);
+}
+
+TEST_P(TimeoutsTest, ZeroAndNegativeAreRefused) {
+  for (const std::chrono::nanoseconds bad : {0ns, -1ns, std::chrono::nanoseconds(-5s)}) {
+    const RpcError error = error_of([&] { rpc_async<&timeouts::quick>(callee().with(within(bad))); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error.message(), "a call's timeout must be positive, or kNoTimeout; this one is " +
+                                   std::to_string(bad.count()) + " ns");
+    EXPECT_EQ(error.execution(), Execution::kDidNotRun);
+    EXPECT_EQ(error_of([&] { remote<&timeouts::quick>(callee().with(within(bad))); }).code(),
+              ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_P(TimeoutsTest, LessThanAMicrosecondIsAMicrosecondAndNotForEver) {
+  for (const std::chrono::nanoseconds tiny : {1ns, 999ns, 1500ns}) {
+    const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(tiny))); });
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  }
+}
+
+TEST_P(TimeoutsTest, VeryLongTimeoutsDoNotOverflow) {
+  for (const std::chrono::nanoseconds vast :
+       {std::chrono::nanoseconds(24h * 25), std::chrono::nanoseconds(24h * 365 * 100),
+        kNoTimeout - std::chrono::nanoseconds(1)}) {
+    EXPECT_EQ(rpc_sync<&timeouts::quick>(callee().with(within(vast))), 1);
+    EXPECT_GT(rpc_sync<&timeouts::time_left>(callee().with(within(vast))),
+              std::chrono::nanoseconds(24h * 24).count());
+  }
+}
+
+TEST_P(TimeoutsTest, LateReplyIsDropped) {
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); }).code(),
+              ErrorCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(worker(0).counters().at("rpc.client_active_calls"), 0);
+  timeouts::gate.open();
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+  EXPECT_EQ(rpc_sync<&timeouts::quick>(callee()), 1);
+}
+
+TEST_P(TimeoutsTest, CallWhoseTimeHasPassedBeforeItStartedIsNotRun) {
+  start(2, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  const Future<int> first = rpc_async<&timeouts::blocked>(callee());
+  ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); }).code(),
+              ErrorCode::kDeadlineExceeded);
+  }
+  timeouts::gate.open();
+  EXPECT_EQ(first.wait(), 1);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+  EXPECT_EQ(timeouts::ran, 1);
+}
+
+// ---- Nested calls.
+
+TEST_P(TimeoutsTest, DeadlineBindsNestedCalls) {
+  const std::int64_t limit = std::chrono::nanoseconds(20s).count();
+  for (const bool no_timeout : {false, true}) {
+    const std::int64_t left =
+        rpc_sync<&timeouts::time_left_at_next>(callee().with(within(20s)), 4, no_timeout);
+    EXPECT_GT(left, 0);
+    EXPECT_LE(left, limit);
+  }
+  const std::int64_t left = rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 1, false);
+  EXPECT_LE(left, std::chrono::nanoseconds(60s).count()) << "the default of the worker in the middle";
+  EXPECT_EQ(rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 3, true),
+            std::numeric_limits<std::int64_t>::max());
+}
+
+TEST_P(TimeoutsTest, DeadlineBindsCallsOfContinuations) {
+  EXPECT_LE(rpc_sync<&timeouts::time_left_in_continuation>(callee().with(within(20s))),
+            std::chrono::nanoseconds(20s).count());
+}
+
+TEST_P(TimeoutsTest, DeadlineEndsWaitsOfTheHandler) {
+  timeouts::gate.open();
+  const RpcError error =
+      error_of([&] { rpc_sync<&timeouts::wait_for_ever>(callee().with(within(kShort))); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+}
+
+// ---- References.
+
+TEST_P(TimeoutsTest, RemoteThatTimesOutFailsItsReference) {
+  {
+    const auto slow = remote<&timeouts::blocked>(callee().with(within(kShort)));
+    EXPECT_EQ(error_of([&] { slow.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { slow.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
+    timeouts::gate.open();
+    EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+    EXPECT_EQ(error_of([&] { slow.to_here(); }).code(), ErrorCode::kDeadlineExceeded) << "for ever";
+  }
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rref.owned") == 0; }));
+}
+
+TEST_P(TimeoutsTest, ToHereHasATimeoutOfItsOwn) {
+  const auto slow = remote<&timeouts::blocked>(callee());
+  EXPECT_EQ(error_of([&] { slow.to_here(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { slow.to_here(within(0s)); }).code(), ErrorCode::kInvalidArgument);
+  timeouts::gate.open();
+  EXPECT_EQ(slow.to_here(), 1);
+}
+
+TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
+  const auto own = remote<&timeouts::blocked>(worker(0).self());
+  EXPECT_EQ(error_of([&] { own.to_here(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { own.local_value(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
+  timeouts::gate.open();
+  EXPECT_EQ(own.to_here(), 1);
+}
+
+TEST_P(TimeoutsTest, MemberCallsTimeOutOnSlowMethodsAndOnSlowCreation) {
+  const auto made = remote<timeouts::Slow>(callee(), false);
+  EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(made), 2);
+  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::Slow::blocked>(with(made, within(kShort))); }).code(),
+            ErrorCode::kDeadlineExceeded);
+  const auto in_the_making = remote<timeouts::Slow>(callee(), true);
+  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::Slow::quick>(with(in_the_making, within(kShort))); }).code(),
+            ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { rpc_async<&timeouts::Slow::quick>(with(in_the_making, within(kShort))).wait(); }).code(),
+            ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { remote<&timeouts::Slow::quick>(with(in_the_making, within(kShort))).to_here(); }).code(),
+            ErrorCode::kDeadlineExceeded);
+  timeouts::gate.open();
+  EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(in_the_making), 2);
+}
+
+// ---- Cancellation.
+
+TEST_P(TimeoutsTest, CancellationReachesTheCallee) {
+  timeouts::gate.open();
+  const CancellationSource source;
+  const Future<void> future = rpc_async<&timeouts::wait_for_cancellation>(callee().with(cancelled_by(source)));
+  ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
+  EXPECT_FALSE(future.done());
+  source.cancel();
+  source.cancel();
+  const RpcError error = error_of([&] { future.wait(); });
+  EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  EXPECT_EQ(error.peer(), "worker1");
+  EXPECT_EQ(error.method(), "timeouts::wait_for_cancellation");
+  EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
+  EXPECT_TRUE(eventually([] { return timeouts::cancellations == 1; }));
+}
+
+TEST_P(TimeoutsTest, CancellationReachesNestedCallees) {
+  timeouts::gate.open();
+  const CancellationSource source;
+  const Future<void> future =
+      rpc_async<&timeouts::wait_for_cancellation_at_next>(callee().with(cancelled_by(source)), 3);
+  ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
+  source.cancel();
+  EXPECT_EQ(error_of([&] { future.wait(); }).code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(eventually([] { return timeouts::cancellations == 4; }));
+}
+
+TEST_P(TimeoutsTest, TimeoutReachesTheCalleeAsCancellation) {
+  timeouts::gate.open();
+  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::wait_for_cancellation>(callee().with(within(kShort))); }).code(),
+            ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(eventually([] { return timeouts::cancellations == 1; }));
+}
+
+TEST_P(TimeoutsTest, CancelledBeforeTheCall) {
+  const CancellationSource source;
+  source.cancel();
+  const RpcError error =
+      error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(cancelled_by(source))); });
+  EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  EXPECT_EQ(error.execution(), Execution::kDidNotRun);
+  EXPECT_EQ(error_of([&] { remote<&timeouts::blocked>(callee().with(cancelled_by(source))).to_here(); }).code(),
+            ErrorCode::kCancelled);
+  EXPECT_EQ(timeouts::ran, 0);
+}
+
+TEST_P(TimeoutsTest, CancelledAfterTheCall) {
+  const CancellationSource source;
+  const Future<int> future = rpc_async<&timeouts::quick>(callee().with(cancelled_by(source)));
+  EXPECT_EQ(future.wait(), 1);
+  source.cancel();
+  EXPECT_EQ(future.wait(), 1);
+}
+
+TEST_P(TimeoutsTest, OneSourceCancelsManyCallsAndNoOthers) {
+  const CancellationSource source;
+  std::vector<Future<int>> cancelled;
+  for (int i = 0; i < 100; ++i) {
+    cancelled.push_back(rpc_async<&timeouts::blocked>(worker(0).peer(1 + i % 2).with(cancelled_by(source))));
+  }
+  const Future<int> other = rpc_async<&timeouts::blocked>(callee());
+  source.cancel();
+  for (const Future<int>& future : cancelled) {
+    EXPECT_EQ(error_of([&] { future.wait(); }).code(), ErrorCode::kCancelled);
+  }
+  EXPECT_FALSE(other.done());
+  timeouts::gate.open();
+  EXPECT_GT(other.wait(), 0);
+}
+
+}  // namespace
+}  // namespace sinew

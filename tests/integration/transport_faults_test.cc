@@ -1,0 +1,211 @@
+// A broken connection is not a dead worker: calls that are under way when it breaks end once, with their results, and run once.
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/faulty_transport.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::internal::FaultAction;
+using sinew::internal::FaultPlan;
+using sinew::internal::FaultRule;
+using sinew::internal::FaultyFrame;
+using sinew::internal::Lane;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using testapp::Counter;
+using namespace std::chrono_literals;
+
+namespace {
+
+class TransportFaults : public sinew::testing::ClusterTest {
+ protected:
+  void start_with_faults(int size, std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
+    plan_ = std::make_shared<FaultPlan>(7);
+    sinew::testing::ClusterOptions options;
+    options.size = size;
+    options.methods = testapp::methods();
+    options.tweak = [this, tweak](int rank, sinew::WorkerOptions& worker) {
+      if (worker.network != nullptr) network_ = worker.network;
+      if (tweak) tweak(rank, worker);
+    };
+    // Faults of worker 0 only; connections have two ends.
+    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+      return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_) : std::move(inner);
+    };
+    start(std::move(options));
+  }
+
+  std::size_t break_all() {
+    return plan_->break_connections([](const std::string&) { return true; });
+  }
+
+  /// Makes `count` calls while connections break; each must end with its result and have run once.
+  void call_while_breaking(int count, const std::function<void()>& on_each_batch) {
+    std::vector<sinew::Future<int>> calls;
+    for (int i = 0; i < count; ++i) {
+      calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
+      if (i % 50 == 49) on_each_batch();
+    }
+    int failed = 0;
+    for (const sinew::Future<int>& call : calls) {
+      try {
+        if (call.wait() != 1) ++failed;
+      } catch (const RpcError& error) {
+        ++failed;
+        ADD_FAILURE() << error.what();
+      }
+    }
+    EXPECT_EQ(failed, 0);
+    const std::map<int, int> runs = worker(0).rpc_sync<&testapp::executions>(1);
+    EXPECT_EQ(runs.size(), static_cast<std::size_t>(count));
+    for (const auto& [number, times] : runs) EXPECT_EQ(times, 1) << "call " << number;
+  }
+
+  std::shared_ptr<FaultPlan> plan_;
+  std::shared_ptr<sinew::internal::InprocNetwork> network_;
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(TransportFaults);
+
+TEST_P(TransportFaults, EveryCallRunsOnceThoughConnectionsBreak) {
+  start_with_faults(2);
+  std::size_t broken = 0;
+  call_while_breaking(2000, [&] { broken += break_all(); });
+  EXPECT_GT(broken, 0u);
+}
+
+TEST_P(TransportFaults, FromTheOtherEndToo) {
+  start_with_faults(2);
+  if (network_ == nullptr) GTEST_SKIP() << "the network that breaks both ends at once is that of inproc";
+  std::size_t broken = 0;
+  call_while_breaking(2000, [&] {
+    broken += network_->break_connections(worker(0).address(), worker(1).address());
+  });
+  EXPECT_GT(broken, 0u);
+}
+
+TEST_P(TransportFaults, ABreakAtAnyCallOrReplyFrame) {
+  start_with_faults(2);
+  FaultRule rule;
+  rule.action = FaultAction::kBreak;
+  rule.matches = [](const FaultyFrame& frame) { return frame.lane == Lane::kCalls; };
+  rule.probability = 0.05;
+  rule.limit = 40;
+  const auto id = plan_->add(rule);
+  call_while_breaking(1000, [] {});
+  EXPECT_GT(plan_->hits(id), 0u);
+}
+
+TEST_P(TransportFaults, LargeArgumentsSurviveABreak) {
+  start_with_faults(2);
+  const std::string large(3 << 20, 'x');
+  for (int round = 0; round < 5; ++round) {
+    std::vector<sinew::Future<std::string>> calls;
+    for (int i = 0; i < 4; ++i) calls.push_back(worker(0).rpc_async<&testapp::echo>(1, large));
+    break_all();
+    for (const auto& call : calls) EXPECT_EQ(call.wait().size(), large.size());
+  }
+}
+
+TEST_P(TransportFaults, ACallThatRunsWhenItsConnectionBreaksIsAnsweredOnTheNext) {
+  start_with_faults(2);
+  const auto waiting = worker(0).rpc_async<&testapp::stall>(1);
+  ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GT(break_all(), 0u);
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::stalled>(1), 1);
+  }
+  EXPECT_FALSE(waiting.done());
+  worker(0).rpc_sync<&testapp::release>(1);
+  EXPECT_EQ(waiting.wait(), 1);
+}
+
+TEST_P(TransportFaults, ReferencesSurviveBreaks) {
+  start_with_faults(3);
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  for (int i = 1; i <= 30; ++i) {
+    if (i % 3 == 0) break_all();
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1 + i % 2, counter, 1), i);
+  }
+  EXPECT_TRUE(worker(0).peer(1).alive());
+  EXPECT_TRUE(worker(0).peer(2).alive());
+}
+
+TEST_P(TransportFaults, OthersNoticeNothing) {
+  start_with_faults(3);
+  const auto waiting = worker(2).rpc_async<&testapp::stall>(1);
+  for (int i = 0; i < 10; ++i) {
+    break_all();
+    EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(1, i, 1), i + 1);
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, i, 1), i + 1);
+  }
+  EXPECT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  worker(0).rpc_sync<&testapp::release>(1);
+  EXPECT_EQ(waiting.wait(), 1);
+}
+
+TEST_P(TransportFaults, AConnectionThatCannotBeMadeForAWhileOnlyDelaysCalls) {
+  start_with_faults(2);
+  plan_->fail_connects([](const std::string&) { return true; }, absl::UnavailableError("no route for now"), 5);
+  std::vector<sinew::Future<int>> calls;
+  for (int i = 0; i < 20; ++i) calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
+  break_all();
+  for (const int runs : sinew::wait_all(std::move(calls))) EXPECT_EQ(runs, 1);
+}
+
+TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
+  start_with_faults(3, [](int, sinew::WorkerOptions& options) {
+    options.heartbeat_interval = 100ms;
+    options.lease = 1500ms;
+  });
+  const auto held_by_frozen = sinew::remote<Counter>(worker(0).peer(1), 1);
+  held_by_frozen.created().wait();
+  const auto held_by_other = sinew::remote<Counter>(worker(2).peer(1), 1);
+  held_by_other.created().wait();
+  const auto owned_by_frozen = sinew::remote<Counter>(worker(2).peer(0), 1);
+  owned_by_frozen.created().wait();
+  const auto pending = worker(2).rpc_async<&testapp::stall>(0);
+  plan_->freeze();
+  EXPECT_EQ(error_of([&] { pending.wait_for(60s); }).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(owned_by_frozen); }).code(), ErrorCode::kUnavailable);
+  // What it held is dropped once it must have fenced itself.
+  EXPECT_TRUE(eventually([&] { return worker(1).counters()["rref.forks"] == 1; }));
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(held_by_other), 1);
+  plan_->thaw();
+  EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(held_by_frozen); }).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(held_by_other), 1);
+  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(1, 1, 1), 2);
+  abandon();
+}
+
+TEST_P(TransportFaults, AReaderThatStoppedCostsBoundedMemory) {
+  start_with_faults(2, [](int, sinew::WorkerOptions& options) {
+    options.send_window_bytes = 4 << 20;
+    options.lease = 120s;
+  });
+  worker(0).rpc_sync<&testapp::add>(1, 1, 1);
+  plan_->freeze();
+  std::vector<sinew::Future<std::string>> calls;
+  int refused = 0;
+  for (int i = 0; i < 200 && refused == 0; ++i) {
+    calls.push_back(worker(1).rpc_async<&testapp::echo>(0, std::string(1 << 20, 'x')));
+    if (calls.back().done() && calls.back().error() != nullptr) {
+      const RpcError error = error_of([&] { calls.back().wait(); });
+      EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
+      EXPECT_EQ(error.execution(), sinew::Execution::kDidNotRun);
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, 1) << "after " << calls.size() << " calls of 1 MiB";
+  plan_->thaw();
+  for (std::size_t i = 0; i + 1 < calls.size(); ++i) EXPECT_EQ(calls[i].wait().size(), std::size_t{1} << 20);
+}
+
+}  // namespace

@@ -1,0 +1,195 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sinew/sinew.h"
+
+// Methods that workers of tests serve, in one process or in several. Each worker has a state of its own, also when it shares
+// its process with others.
+namespace testapp {
+
+/// Lives behind references only: it has a mutex.
+class Counter {
+ public:
+  explicit Counter(int start) : value_(start) {}
+  int get() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return value_;
+  }
+  int add(int by) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return value_ += by;
+  }
+
+ private:
+  std::mutex mutex_;
+  int value_;
+};
+
+/// What one worker keeps between calls.
+struct State {
+  std::mutex mutex;
+  std::map<std::string, sinew::RRef<Counter>> kept;
+  std::map<int, int> executions;
+  std::vector<sinew::Promise<int>> stalled;
+};
+
+inline State& state_of(const sinew::Worker& worker) {
+  static std::mutex mutex;
+  static auto& states = *new std::map<std::uint64_t, std::unique_ptr<State>>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<State>& state = states[worker.info().incarnation.value];
+  if (state == nullptr) state = std::make_unique<State>();
+  return *state;
+}
+inline State& state() { return state_of(sinew::current_worker()); }
+
+inline int add(int a, int b) { return a + b; }
+inline int fail(const std::string& text) { throw std::out_of_range(text); }
+inline std::string echo(const std::string& text) { return text; }
+
+/// Notes that the call of this number has run.
+inline int count(int number) {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  return ++mine.executions[number];
+}
+/// How often each of the numbers has run.
+inline std::map<int, int> executions() {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  return mine.executions;
+}
+
+/// Answers when somebody calls release(). Holds no thread.
+inline sinew::Future<int> stall() {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  return mine.stalled.emplace_back().future();
+}
+inline int stalled() {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  return static_cast<int>(mine.stalled.size());
+}
+inline void release() {
+  State& mine = state();
+  std::vector<sinew::Promise<int>> stalled;
+  {
+    const std::lock_guard<std::mutex> lock(mine.mutex);
+    stalled.swap(mine.stalled);
+  }
+  for (const sinew::Promise<int>& promise : stalled) promise.try_set_value(1);
+}
+
+/// Keeps a reference; drop() gives it up.
+inline void keep(const std::string& name, const sinew::RRef<Counter>& counter) {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  mine.kept[name] = counter;
+}
+inline sinew::RRef<Counter> kept(const std::string& name) {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  return mine.kept.at(name);
+}
+inline void drop(const std::string& name) {
+  State& mine = state();
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  mine.kept.erase(name);
+}
+inline bool confirmed(const sinew::RRef<Counter>& counter);
+inline int add_to(const sinew::RRef<Counter>& counter, int by);
+inline int add_to_kept(const std::string& name, int by);
+inline int add_to_all(const std::vector<sinew::RRef<Counter>>& counters, int by);
+/// Passes it on to another worker, which does the same as add_to.
+inline int add_through(const std::string& peer, const sinew::RRef<Counter>& counter, int by);
+/// Counters of its own, or of the worker named.
+inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer, int count);
+inline sinew::RRef<Counter> same(const sinew::RRef<Counter>& counter) { return counter; }
+inline std::int64_t counter_value(const std::string& name) {
+  return sinew::current_worker().counters()[name];
+}
+inline std::vector<std::string> worker_names() {
+  std::vector<std::string> names;
+  for (const sinew::WorkerInfo& worker : sinew::current_worker().workers()) {
+    names.push_back(worker.name);
+  }
+  return names;
+}
+
+}  // namespace testapp
+
+SINEW_CLASS(testapp::Counter, int);
+SINEW_METHOD(testapp::Counter::get);
+SINEW_METHOD(testapp::Counter::add);
+SINEW_METHOD(testapp::add);
+SINEW_METHOD(testapp::fail);
+SINEW_METHOD(testapp::echo);
+SINEW_METHOD(testapp::count);
+SINEW_METHOD(testapp::executions);
+SINEW_METHOD(testapp::stall);
+SINEW_METHOD(testapp::stalled);
+SINEW_METHOD(testapp::release);
+SINEW_METHOD(testapp::keep);
+SINEW_METHOD(testapp::kept);
+SINEW_METHOD(testapp::drop);
+SINEW_METHOD(testapp::confirmed);
+SINEW_METHOD(testapp::add_to);
+SINEW_METHOD(testapp::add_to_kept);
+SINEW_METHOD(testapp::add_to_all);
+SINEW_METHOD(testapp::add_through);
+SINEW_METHOD(testapp::make_counters);
+SINEW_METHOD(testapp::same);
+SINEW_METHOD(testapp::counter_value);
+SINEW_METHOD(testapp::worker_names);
+
+namespace testapp {
+
+inline bool confirmed(const sinew::RRef<Counter>& counter) { return counter.confirmed_by_owner(); }
+
+inline int add_to(const sinew::RRef<Counter>& counter, int by) {
+  return sinew::rpc_sync<&Counter::add>(counter, by);
+}
+
+inline int add_to_kept(const std::string& name, int by) { return add_to(kept(name), by); }
+
+inline int add_to_all(const std::vector<sinew::RRef<Counter>>& counters, int by) {
+  int sum = 0;
+  for (const sinew::RRef<Counter>& counter : counters) sum += add_to(counter, by);
+  return sum;
+}
+
+inline int add_through(const std::string& peer, const sinew::RRef<Counter>& counter, int by) {
+  return sinew::current_worker().rpc_sync<&add_to>(peer, counter, by);
+}
+
+inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer, int count) {
+  const sinew::Worker worker = sinew::current_worker();
+  std::map<std::string, sinew::RRef<Counter>> made;
+  for (int i = 0; i < count; ++i) {
+    made[std::to_string(i)] = sinew::remote<Counter>(worker.peer(peer), i);
+  }
+  return made;
+}
+
+inline sinew::MethodTable methods() {
+  sinew::MethodTable table;
+  table.add_class<Counter>().add<&Counter::get>().add<&Counter::add>();
+  table.add<&stall>().add<&stalled>().add<&release>();
+  table.add<&add>().add<&fail>().add<&echo>().add<&count>().add<&executions>();
+  table.add<&keep>().add<&kept>().add<&drop>().add<&confirmed>().add<&add_to>().add<&add_to_kept>();
+  table.add<&add_to_all>().add<&add_through>().add<&make_counters>().add<&same>();
+  table.add<&counter_value>().add<&worker_names>();
+  return table;
+}
+
+}  // namespace testapp

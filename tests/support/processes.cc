@@ -1,0 +1,211 @@
+#include "sinew/tests/support/processes.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+extern char** environ;
+
+namespace sinew::testing {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command,
+                           const std::vector<std::string>& environment) {
+  int in[2];
+  int out[2];
+  // Closed on exec: a sibling that inherited an end would keep the pipe open when this child dies.
+  if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) fail("pipe2");
+  std::vector<std::string> arguments = command;
+  std::vector<std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view variable(*at);
+    const std::string_view name = variable.substr(0, variable.find('=') + 1);
+    bool replaced = false;
+    for (const std::string& added : environment) {
+      replaced = replaced || std::string_view(added).substr(0, name.size()) == name;
+    }
+    if (!replaced) variables.emplace_back(variable);
+  }
+  variables.insert(variables.end(), environment.begin(), environment.end());
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+  // posix_spawn rather than fork: the test has threads, whose locks a forked copy could never get.
+  const int error = ::posix_spawn(&pid_, arguments.at(0).c_str(), &actions, nullptr,
+                                  pointers(arguments).data(), pointers(variables).data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(in[0]);
+  ::close(out[1]);
+  commands_ = in[1];
+  answers_ = out[0];
+  if (error != 0) {
+    ::close(commands_);
+    ::close(answers_);
+    throw std::runtime_error(absl::StrCat("cannot start ", command[0], ": ", std::strerror(error)));
+  }
+}
+
+ChildProcess::~ChildProcess() {
+  ::close(answers_);
+  if (commands_ >= 0) ::close(commands_);
+  if (status_.has_value()) return;
+  ::kill(pid_, SIGKILL);
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+}
+
+void ChildProcess::send(std::string_view line) {
+  const std::string text = absl::StrCat(line, "\n");
+  if (commands_ < 0) throw std::runtime_error("the pipe for commands is closed");
+  // A child that died must be an error of the test, not its end.
+  ::signal(SIGPIPE, SIG_IGN);
+  if (::write(commands_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    fail(absl::StrCat("cannot send '", line, "'"));
+  }
+}
+
+std::string ChildProcess::receive(std::chrono::milliseconds timeout) {
+  const auto deadline = SteadyClock::now() + timeout;
+  while (true) {
+    const std::size_t end = buffer_.find('\n');
+    if (end != std::string::npos) {
+      std::string line = buffer_.substr(0, end);
+      buffer_.erase(0, end + 1);
+      return line;
+    }
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::now());
+    if (left.count() <= 0) {
+      throw std::runtime_error(
+          absl::StrCat("process ", pid_, " did not answer within ", timeout.count(), " ms"));
+    }
+    pollfd waiting{answers_, POLLIN, 0};
+    const int ready = ::poll(&waiting, 1, static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) fail("poll");
+    if (ready <= 0) continue;
+    char bytes[4096];
+    const ssize_t size = ::read(answers_, bytes, sizeof bytes);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) throw std::runtime_error(absl::StrCat("process ", pid_, " ended without an answer"));
+    buffer_.append(bytes, static_cast<std::size_t>(size));
+  }
+}
+
+void ChildProcess::signal(int number) {
+  if (status_.has_value()) throw std::runtime_error(absl::StrCat("process ", pid_, " has ended"));
+  if (::kill(pid_, number) != 0) fail("kill");
+  int status = 0;
+  if (number == SIGSTOP) {
+    if (::waitpid(pid_, &status, WUNTRACED) != pid_) fail("waitpid");
+    if (!WIFSTOPPED(status)) throw std::runtime_error(absl::StrCat("process ", pid_, " did not stop"));
+  } else if (number == SIGKILL) {
+    wait_for_end(std::chrono::seconds(60));
+  }
+}
+
+std::optional<int> ChildProcess::wait_for_end(std::chrono::milliseconds timeout) {
+  const auto deadline = SteadyClock::now() + timeout;
+  while (!status_.has_value()) {
+    int status = 0;
+    const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+    if (ended < 0) fail("waitpid");
+    if (ended == pid_ && WIFEXITED(status)) status_ = WEXITSTATUS(status);
+    if (ended == pid_ && WIFSIGNALED(status)) status_ = 128 + WTERMSIG(status);
+    if (!status_.has_value()) {
+      if (SteadyClock::now() > deadline) return std::nullopt;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  return status_;
+}
+
+std::optional<int> ChildProcess::finish(std::chrono::milliseconds timeout) {
+  if (commands_ >= 0) ::close(std::exchange(commands_, -1));
+  return wait_for_end(timeout);
+}
+
+std::string run_program(const std::vector<std::string>& command) {
+  ChildProcess program(command);
+  std::string output;
+  while (true) {
+    try {
+      absl::StrAppend(&output, program.receive(), "\n");
+    } catch (const std::runtime_error&) {
+      break;
+    }
+  }
+  const std::optional<int> code = program.finish();
+  if (code != 0) {
+    throw std::runtime_error(
+        absl::StrCat(command[0], " ended with ", code.has_value() ? absl::StrCat(*code) : "nothing"));
+  }
+  return output;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "sinew-test-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) fail("mkdtemp");
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TemporaryFolder::file(std::string_view name) const {
+  return absl::StrCat(path_, "/", absl::string_view(name.data(), name.size()));
+}
+
+int free_port(int family) {
+  const int number = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (number < 0) fail("socket");
+  sockaddr_storage address{};
+  address.ss_family = static_cast<sa_family_t>(family);
+  socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = ::bind(number, generic, size) == 0 && ::getsockname(number, generic, &size) == 0;
+  ::close(number);
+  if (!bound) fail("bind");
+  return ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                  : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace sinew::testing

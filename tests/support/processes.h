@@ -1,0 +1,73 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sinew::testing {
+
+/// A process that the test started, with a pipe for commands and one for answers: it reads lines from its standard input and
+/// writes one line for each to its standard output. Its errors go to the test's own. Killed, by its pid, when this goes.
+///
+/// For one thread at a time. Failures throw std::runtime_error.
+class ChildProcess {
+ public:
+  /// `command[0]` is the path of the program. `environment` ("NAME=value") is added to that of the test.
+  explicit ChildProcess(const std::vector<std::string>& command,
+                        const std::vector<std::string>& environment = {});
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  void send(std::string_view line);
+  /// The next line. Throws when the process ends first, or after `timeout`.
+  std::string receive(std::chrono::milliseconds timeout = std::chrono::seconds(60));
+  std::string ask(std::string_view line,
+                  std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    send(line);
+    return receive(timeout);
+  }
+
+  /// SIGKILL, SIGSTOP, SIGCONT, ... Returns once a stopped process has stopped and a killed one is gone.
+  void signal(int number);
+  /// Closes the pipe for commands and waits for the end. The exit code, or 128 and the signal's number; nullopt after `timeout`.
+  std::optional<int> finish(std::chrono::milliseconds timeout = std::chrono::seconds(60));
+
+ private:
+  std::optional<int> wait_for_end(std::chrono::milliseconds timeout);
+
+  pid_t pid_ = -1;
+  int commands_ = -1;
+  int answers_ = -1;
+  std::string buffer_;
+  std::optional<int> status_;
+};
+
+/// Runs a program to its end and returns what it wrote to its standard output. Throws unless it exits with 0.
+std::string run_program(const std::vector<std::string>& command);
+
+/// A folder of its own, removed with what is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string file(std::string_view name) const;
+
+ private:
+  std::string path_;
+};
+
+/// A port of the loopback interface on which nobody listened a moment ago. `family`: AF_INET or AF_INET6. Throws when there
+/// is no such interface.
+int free_port(int family);
+
+}  // namespace sinew::testing

@@ -1,0 +1,219 @@
+// The bulk lane without gRPC: a sender and a receiver joined by hand.
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "sinew/rpc/transport/grpc/internal/bulk_receiver.h"
+#include "sinew/rpc/transport/grpc/internal/bulk_sender.h"
+#include "sinew/rpc/transport/grpc/internal/packet_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+
+class NoEvents : public StreamEvents {
+ public:
+  void on_read(StreamKind, grpc::ByteBuffer) override {}
+  void on_written(StreamKind) override {}
+  void on_broken(StreamKind) override {}
+  void on_ended(StreamKind, const absl::Status&, bool) override {}
+};
+
+/// Keeps what is written.
+class FakeStream : public LaneStream {
+ public:
+  FakeStream()
+      : LaneStream(StreamKind::kBulk, AfterEnd::kNoReads, std::make_shared<NoEvents>()) {}
+  std::deque<Packet> packets;
+
+ private:
+  void issue_write(const grpc::ByteBuffer* message) override {
+    absl::StatusOr<Packet> packet = decode_packet(*message, {});
+    ASSERT_TRUE(packet.ok()) << packet.status();
+    packets.push_back(*std::move(packet));
+  }
+  void issue_read(grpc::ByteBuffer*) override {}
+  void issue_end(const EndState&) override {}
+};
+
+struct Sender {
+  Sender() { bulk.open(stream, WriterStart::kIdle); }
+  ~Sender() { bulk.close(); }
+
+  /// The frame with its tickets, the transfers under way.
+  PacketFrame send(std::vector<std::size_t> sizes) {
+    PacketFrame frame;
+    BulkSender::Transfers transfers;
+    std::uint64_t number = bulk.reserve(sizes.size());
+    for (const std::size_t size : sizes) {
+      EXPECT_TRUE(window.take(size));
+      frame.payloads.emplace_back();
+      frame.tickets.push_back({size, number});
+      transfers.emplace_back(number++, absl::Cord(std::string(size, 'd')));
+    }
+    bulk.submit(std::move(transfers), &window);
+    return frame;
+  }
+  /// What leaves next; an empty packet when the sender waits.
+  Packet next() {
+    if (stream->packets.empty()) return {};
+    Packet packet = std::move(stream->packets.front());
+    stream->packets.pop_front();
+    bulk.on_written();
+    return packet;
+  }
+
+  SendWindow window{std::size_t{1} << 40};
+  std::shared_ptr<FakeStream> stream = std::make_shared<FakeStream>();
+  BulkSender bulk{kChunkBytes};
+};
+
+TEST(GrpcBulk, SmallTransfersDoNotWaitForTheEndOfAHugeOne) {
+  Sender sender;
+  BulkReceiver receiver;
+  auto huge = receiver.announce(Lane::kCalls, sender.send({std::size_t{100} << 20}), {});
+  ASSERT_TRUE(huge.ok());
+  ASSERT_TRUE(sender.bulk.on_granted(huge->granted).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, sender.send({std::size_t{2} << 20}), {}).ok());
+  std::vector<BulkReceiver::Completed> completed;
+  int packets = 0;
+  while (completed.empty() && packets < 20) {
+    auto done = receiver.receive(sender.next().chunks);
+    ASSERT_TRUE(done.ok()) << done.status();
+    completed = *std::move(done);
+    ++packets;
+  }
+  ASSERT_EQ(completed.size(), 1U);
+  EXPECT_EQ(completed[0].frame.payloads[0].size(), std::size_t{2} << 20);
+  EXPECT_LE(packets, 6);
+}
+
+TEST(GrpcBulk, ManySmallTransfersOfAFrameShareAPacket) {
+  Sender sender;
+  sender.send(std::vector<std::size_t>(100, 1000));
+  EXPECT_EQ(sender.next().chunks.size(), 100U);
+}
+
+TEST(GrpcBulk, SendsNoMoreThanAgreedBeforeTheTicketsAreRead) {
+  Sender sender;
+  std::vector<PacketFrame> frames;
+  for (int i = 0; i < 40; ++i) frames.push_back(sender.send({std::size_t{1} << 20}));
+  BulkReceiver receiver;
+  std::size_t received = 0;
+  for (Packet packet = sender.next(); !packet.chunks.empty(); packet = sender.next()) {
+    for (const Chunk& chunk : packet.chunks) received += chunk.data.size();
+    ASSERT_TRUE(receiver.receive(std::move(packet.chunks)).ok());
+  }
+  EXPECT_LE(received, kUnannouncedBytes);
+  EXPECT_GT(received, kUnannouncedBytes / 2);
+}
+
+// A receiver that reads one ticket at a time, and the next one only when the frame before has been delivered: each of
+// its windows is smaller than any frame. All must arrive, or both ends wait for ever.
+TEST(GrpcBulk, EveryFrameArrivesThoughTicketsAreReadOneByOne) {
+  for (const std::size_t size : {std::size_t{3} << 20, std::size_t{100} << 10, std::size_t{40} << 20}) {
+    Sender sender;
+    BulkReceiver receiver;
+    std::deque<PacketFrame> tickets;
+    constexpr int kFrames = 30;
+    for (int i = 0; i < kFrames; ++i) tickets.push_back(sender.send({size, 5000}));
+    int delivered = 0;
+    bool waiting = false;
+    for (int step = 0; step < 100'000 && delivered < kFrames; ++step) {
+      if (!waiting && !tickets.empty()) {
+        auto announced = receiver.announce(Lane::kCalls, std::move(tickets.front()), {});
+        ASSERT_TRUE(announced.ok()) << announced.status();
+        tickets.pop_front();
+        ASSERT_TRUE(sender.bulk.on_granted(announced->granted).ok());
+        waiting = !announced->completed;
+        delivered += waiting ? 0 : 1;
+        continue;
+      }
+      Packet packet = sender.next();
+      ASSERT_FALSE(packet.chunks.empty()) << "stuck after " << delivered << " frames of " << size;
+      auto completed = receiver.receive(std::move(packet.chunks));
+      ASSERT_TRUE(completed.ok()) << completed.status();
+      delivered += static_cast<int>(completed->size());
+      if (!completed->empty()) waiting = false;
+    }
+    EXPECT_EQ(delivered, kFrames);
+  }
+}
+
+TEST(GrpcBulk, WindowBytesComeBackAsTheyLeave) {
+  Sender sender;
+  sender.send({std::size_t{3} << 20});
+  EXPECT_EQ(sender.window.queued_bytes(), std::size_t{3} << 20);
+  (void)sender.next();
+  EXPECT_EQ(sender.window.queued_bytes(), std::size_t{2} << 20);
+  sender.bulk.close();
+  EXPECT_EQ(sender.window.queued_bytes(), 0U);
+}
+
+Chunk chunk(std::uint64_t transfer, std::uint64_t size, std::uint64_t offset, std::size_t bytes) {
+  return {transfer, size, offset, absl::Cord(std::string(bytes, 'c'))};
+}
+
+PacketFrame frame_with(std::uint64_t size, std::uint64_t transfer) {
+  PacketFrame frame;
+  frame.payloads.emplace_back();
+  frame.tickets.push_back({size, transfer});
+  return frame;
+}
+
+TEST(GrpcBulk, RefusesPiecesThatDoNotFit) {
+  const std::vector<std::vector<Chunk>> wrong = {
+      {chunk(1, 100, 10, 5)},                       // a gap at the beginning
+      {chunk(1, 100, 0, 5), chunk(1, 100, 4, 5)},   // an overlap
+      {chunk(1, 100, 0, 5), chunk(1, 101, 5, 5)},   // the size changes
+      {chunk(2, kUnannouncedBytes * 2, 0, kUnannouncedBytes + 1)},
+  };
+  for (const std::vector<Chunk>& chunks : wrong) {
+    BulkReceiver receiver;
+    EXPECT_EQ(receiver.receive(chunks).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_FALSE(receiver.receive({chunk(9, 5, 0, 1)}).ok()) << "it went on after a violation";
+  }
+}
+
+TEST(GrpcBulk, RefusesTicketsThatContradict) {
+  BulkReceiver sizes;
+  ASSERT_TRUE(sizes.receive({chunk(1, 100, 0, 5)}).ok());
+  EXPECT_FALSE(sizes.announce(Lane::kCalls, frame_with(101, 1), {}).ok());
+  BulkReceiver twice;
+  ASSERT_TRUE(twice.announce(Lane::kCalls, frame_with(100, 1), {}).ok());
+  EXPECT_FALSE(twice.announce(Lane::kCalls, frame_with(100, 1), {}).ok());
+  BulkReceiver empty;
+  EXPECT_FALSE(empty.announce(Lane::kCalls, frame_with(0, 1), {}).ok());
+}
+
+TEST(GrpcBulk, RefusesGrantsThatNobodyAskedFor) {
+  Sender sender;
+  sender.send({1000});
+  EXPECT_TRUE(sender.bulk.on_granted({1}).ok());
+  EXPECT_FALSE(sender.bulk.on_granted({1}).ok());
+  EXPECT_FALSE(sender.bulk.on_granted({77}).ok());
+}
+
+TEST(GrpcBulk, LargeEnvelopesTravelAsTransfersToo) {
+  BulkReceiver receiver;
+  PacketFrame frame;
+  frame.envelope_ticket = {5, 3};
+  frame.payloads.emplace_back("inline");
+  auto announced = receiver.announce(Lane::kControl, std::move(frame), {});
+  ASSERT_TRUE(announced.ok());
+  EXPECT_EQ(receiver.control_bytes(), 11U);
+  auto completed = receiver.receive({chunk(3, 5, 0, 5)});
+  ASSERT_TRUE(completed.ok());
+  ASSERT_EQ(completed->size(), 1U);
+  EXPECT_EQ((*completed)[0].lane, Lane::kControl);
+  EXPECT_EQ((*completed)[0].frame.envelope, "ccccc");
+  EXPECT_EQ(receiver.control_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace sinew::internal

@@ -1,0 +1,546 @@
+#include "sinew/rpc/transport/grpc/grpc_transport.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "sinew/rpc/transport/grpc/local_address.h"
+#include "sinew/tests/transport/grpc_fixture.h"
+#include "sinew/tests/transport/recording_handler.h"
+
+namespace sinew::internal {
+namespace {
+
+using testing::HasSubstr;
+
+/// A started transport and what it accepted.
+struct Worker {
+  RecordingAcceptor acceptor;
+  std::unique_ptr<Transport> transport;
+
+  explicit Worker(GrpcTransportOptions options = {}, UnaryHandler* unary = nullptr)
+      : transport(make_grpc_transport(std::move(options))) {
+    const absl::Status started = transport->start(&acceptor, unary);
+    EXPECT_TRUE(started.ok()) << started;
+  }
+  ~Worker() { transport->shutdown(); }
+  std::string address() const { return transport->address(); }
+};
+
+absl::Status start_with(GrpcTransportOptions options) {
+  RecordingAcceptor acceptor;
+  const auto transport = make_grpc_transport(std::move(options));
+  return transport->start(&acceptor, nullptr);
+}
+
+GrpcTransportOptions listening_on(std::vector<std::string> addresses) {
+  GrpcTransportOptions options;
+  options.listen = std::move(addresses);
+  return options;
+}
+
+void expect_reachable(Worker& from, Worker& to, const std::string& address) {
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = from.transport->connect(address, "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up()) << address << ": " << handler->reason();
+  const auto accepted = to.acceptor.handler(to.acceptor.count() - 1);
+  ASSERT_TRUE(connection->send(Lane::kCalls, Frame{"ping", {}, {}}).ok());
+  EXPECT_TRUE(accepted->wait_frames(Lane::kCalls, 1));
+  connection->close(absl::UnavailableError("done"));
+  EXPECT_TRUE(handler->wait_down());
+}
+
+TEST(GrpcTransport, ListensOnSeveralAddresses) {
+  Worker a;
+  Worker b(listening_on({"127.0.0.1:0", "[::1]:0"}));
+  expect_reachable(a, b, b.address());
+  Worker six(listening_on({"[::1]:0"}));
+  EXPECT_THAT(six.address(), testing::StartsWith("[::1]:"));
+  expect_reachable(a, six, six.address());
+}
+
+TEST(GrpcTransport, HostNamesWork) {
+  Worker a;
+  Worker b(listening_on({"localhost:0"}));
+  EXPECT_THAT(b.address(), testing::StartsWith("localhost:"));
+  expect_reachable(a, b, b.address());
+}
+
+TEST(GrpcTransport, TextsThatAreNoAddressAreNamed) {
+  Worker a;
+  for (const std::string text :
+       {"", "nonsense", "127.0.0.1", ":80", "host:", "host:99999", "host:-1", "[::1", "[::1]80",
+        "::1:80", "ho st:80", "[host]:80", "host:8x"}) {
+    const absl::Status started = start_with(listening_on({text}));
+    EXPECT_EQ(started.code(), absl::StatusCode::kInvalidArgument) << text << ": " << started;
+    EXPECT_THAT(std::string(started.message()), HasSubstr("\"" + text + "\""));
+    auto handler = std::make_shared<RecordingHandler>();
+    a.transport->connect(text, "", "", handler);
+    ASSERT_TRUE(handler->wait_down());
+    EXPECT_EQ(handler->reason().code(), absl::StatusCode::kInvalidArgument) << handler->reason();
+  }
+  EXPECT_EQ(start_with(listening_on({"192.0.2.1:0"})).code(), absl::StatusCode::kPermissionDenied);
+  GrpcTransportOptions foreign = listening_on({"192.0.2.1:0"});
+  foreign.credentials = Credentials::insecure_on_any_network();
+  EXPECT_EQ(start_with(foreign).code(), absl::StatusCode::kInvalidArgument) << start_with(foreign);
+}
+
+TEST(GrpcTransport, ATakenPortIsNamed) {
+  Worker a;
+  const absl::Status taken = start_with(listening_on({a.address()}));
+  EXPECT_EQ(taken.code(), absl::StatusCode::kAlreadyExists) << taken;
+  EXPECT_THAT(std::string(taken.message()), HasSubstr(a.address()));
+}
+
+TEST(GrpcTransport, TheSamePortServesAgainAtOnce) {
+  Worker opener;
+  std::string address;
+  {
+    Worker first;
+    address = first.address();
+  }
+  for (int round = 0; round < 10; ++round) {
+    Worker again(listening_on({address}));
+    EXPECT_EQ(again.address(), address);
+    expect_reachable(opener, again, address);
+  }
+}
+
+TEST(GrpcTransport, AWildcardNeedsAnAddressToAdvertise) {
+  GrpcTransportOptions options = listening_on({"0.0.0.0:0"});
+  options.credentials = Credentials::insecure_on_any_network();
+  const absl::Status nameless = start_with(options);
+  EXPECT_EQ(nameless.code(), absl::StatusCode::kInvalidArgument) << nameless;
+  EXPECT_THAT(std::string(nameless.message()), HasSubstr("advertised_host"));
+  options.advertise_towards = "127.0.0.1:1";
+  Worker routed(options);
+  EXPECT_THAT(routed.address(), testing::StartsWith("127.0.0.1:"));
+  options.advertised_host = "localhost";
+  Worker named(options);
+  EXPECT_THAT(named.address(), testing::StartsWith("localhost:"));
+  Worker opener;
+  expect_reachable(opener, named, named.address());
+}
+
+TEST(GrpcTransport, TheLocalAddressFollowsTheRoute) {
+  EXPECT_EQ(*local_address_towards("127.0.0.1:80"), "127.0.0.1");
+  EXPECT_EQ(*local_address_towards("[::1]:80"), "::1");
+  EXPECT_EQ(local_address_towards("nonsense").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GrpcTransport, ConnectingEndsInTime) {
+  // Takes connections, but never says a word.
+  ReservedPort silent;
+  silent.listen();
+  GrpcTransportOptions options;
+  options.limits.connect_timeout = std::chrono::milliseconds(200);
+  Worker a(options);
+  auto handler = std::make_shared<RecordingHandler>();
+  a.transport->connect(silent.address(), "", "", handler);
+  ASSERT_TRUE(handler->wait_down());
+  EXPECT_EQ(handler->reason().code(), absl::StatusCode::kUnavailable) << handler->reason();
+}
+
+std::size_t count_threads() {
+  std::size_t threads = 0;
+  DIR* tasks = ::opendir("/proc/self/task");
+  while (::readdir(tasks) != nullptr) ++threads;
+  ::closedir(tasks);
+  return threads;
+}
+
+std::size_t count_sockets() {
+  std::size_t sockets = 0;
+  DIR* files = ::opendir("/proc/self/fd");
+  while (const dirent* file = ::readdir(files)) {
+    char target[64] = "";
+    const std::string path = std::string("/proc/self/fd/") + file->d_name;
+    if (::readlink(path.c_str(), target, sizeof target - 1) > 0 &&
+        std::string(target).rfind("socket:", 0) == 0) {
+      ++sockets;
+    }
+  }
+  ::closedir(files);
+  return sockets;
+}
+
+TEST(GrpcTransport, LeavesNoThreadAndNoSocketBehind) {
+  const auto round = [] {
+    Worker a;
+    Worker b;
+    expect_reachable(a, b, b.address());
+    expect_reachable(b, a, a.address());
+  };
+  round();
+  const std::size_t sockets = count_sockets();
+  std::size_t most_threads = 0;
+  for (int i = 0; i < 20; ++i) {
+    round();
+    most_threads = std::max(most_threads, count_threads());
+  }
+  // gRPC keeps some threads of its own for a while; none may be added with each round.
+  EXPECT_LE(most_threads, 24U);
+  EXPECT_LE(count_sockets(), sockets + 1);
+}
+
+TEST(GrpcTransport, ConnectionsOutliveTheirTransport) {
+  std::shared_ptr<Connection> kept;
+  auto handler = std::make_shared<RecordingHandler>();
+  Frame frame;
+  {
+    Worker a;
+    Worker b;
+    kept = a.transport->connect(b.address(), "hi", "", handler);
+    ASSERT_TRUE(handler->wait_up());
+    ASSERT_TRUE(kept->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(300'000, 'p'))}, {}}).ok());
+    const auto accepted = b.acceptor.handler();
+    ASSERT_TRUE(accepted->wait_frames(Lane::kCalls, 1));
+    frame = std::move(accepted->take_frames(Lane::kCalls).front());
+  }
+  EXPECT_TRUE(absl::IsUnavailable(kept->send(Lane::kCalls, Frame{"late", {}, {}})));
+  kept->close(absl::UnavailableError("late"));
+  EXPECT_TRUE(frame.payloads.at(0) == std::string(300'000, 'p'));
+}
+
+TEST(GrpcTransport, ConnectsAgainToARestartedWorker) {
+  Worker a;
+  auto first = std::make_unique<Worker>();
+  const std::string address = first->address();
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = a.transport->connect(address, "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up());
+  first.reset();
+  ASSERT_TRUE(handler->wait_down());
+  EXPECT_EQ(handler->reason().code(), absl::StatusCode::kUnavailable) << handler->reason();
+  Worker second(listening_on({address}));
+  expect_reachable(a, second, address);
+}
+
+TEST(GrpcTransport, LargeEnvelopesTravelToo) {
+  Worker a;
+  Worker b;
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = a.transport->connect(b.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up());
+  const std::string large(std::size_t{20} << 20, 'e');
+  for (const Lane lane : {Lane::kCalls, Lane::kControl}) {
+    const std::size_t bytes = lane == Lane::kCalls ? large.size() : large.size() / 2;
+    ASSERT_TRUE(connection->send(lane, Frame{large.substr(0, bytes), {absl::Cord("tail")}, {}}).ok());
+    const auto accepted = b.acceptor.handler();
+    ASSERT_TRUE(accepted->wait_frames(lane, 1));
+    const std::vector<Frame> frames = accepted->take_frames(lane);
+    EXPECT_TRUE(frames[0].envelope == large.substr(0, bytes));
+    EXPECT_EQ(frames[0].payloads.at(0), "tail");
+  }
+}
+
+// Many large frames in both directions with windows that are smaller than any of them.
+TEST(GrpcTransport, LargeFramesPassSmallWindows) {
+  GrpcTransportOptions options;
+  options.limits.receive_window_bytes = 1 << 20;
+  Worker a(options);
+  Worker b(options);
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = a.transport->connect(b.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up());
+  const auto accepted = b.acceptor.handler();
+  ASSERT_TRUE(accepted->wait_up());
+  const absl::Cord payload(std::string(std::size_t{3} << 20, 'p'));
+  constexpr std::size_t kFrames = 40;
+  for (std::size_t i = 0; i < kFrames; ++i) {
+    ASSERT_TRUE(connection->send(Lane::kCalls, Frame{"x", {payload}, {}}).ok());
+    ASSERT_TRUE(accepted->connection()->send(Lane::kCalls, Frame{"y", {payload, payload}, {}}).ok());
+  }
+  EXPECT_TRUE(accepted->wait_frames(Lane::kCalls, kFrames));
+  EXPECT_TRUE(handler->wait_frames(Lane::kCalls, kFrames));
+}
+
+TEST(GrpcTransport, HealthAndReflectionAnswer) {
+  Worker a;
+  const auto channel = grpc::CreateChannel(a.address(), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  const auto ask = [&](const std::string& method, const std::string& request) {
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    const auto next = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      return ok;
+    };
+    call->StartCall(nullptr);
+    next();
+    const grpc::Slice slice(request);
+    call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    next();
+    grpc::ByteBuffer answer;
+    call->Read(&answer, nullptr);
+    next();
+    call->WritesDone(nullptr);
+    next();
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    next();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    grpc::Slice flat;
+    EXPECT_TRUE(answer.DumpToSingleSlice(&flat).ok());
+    return std::string(reinterpret_cast<const char*>(flat.begin()), flat.size());
+  };
+  // HealthCheckResponse{status: SERVING}.
+  EXPECT_EQ(ask("/grpc.health.v1.Health/Check", ""), "\x08\x01");
+  const std::string service = "sinew.proto.Worker";
+  EXPECT_EQ(ask("/grpc.health.v1.Health/Check",
+                "\x0a" + std::string(1, static_cast<char>(service.size())) + service),
+            "\x08\x01");
+  // ServerReflectionRequest{list_services: ""}.
+  EXPECT_THAT(ask("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                  std::string("\x3a\x00", 2)),
+              HasSubstr(service));
+}
+
+/// A client that sends whatever bytes it likes.
+grpc::Status exchange_raw(const std::string& address, const std::string& lane,
+                          const std::string& token, const std::vector<std::string>& messages,
+                          bool compressed = false) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  grpc::GenericStub stub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  if (!lane.empty()) context.AddMetadata("sinew-lane", lane);
+  if (!token.empty()) context.AddMetadata("sinew-connection", token);
+  if (compressed) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, "/sinew.proto.Worker/Exchange", &queue);
+  const auto next = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return ok;
+  };
+  call->StartCall(nullptr);
+  next();
+  for (const std::string& message : messages) {
+    const grpc::Slice slice(message);
+    call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    if (!next()) break;
+  }
+  while (true) {
+    grpc::ByteBuffer answer;
+    call->Read(&answer, nullptr);
+    if (!next()) break;
+  }
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  next();
+  return status;
+}
+
+TEST(GrpcTransport, MalformedHandshakesAreRefused) {
+  Worker a;
+  Worker b;
+  const auto code = [&](const std::string& lane, const std::string& token,
+                        const std::vector<std::string>& messages) {
+    return exchange_raw(b.address(), lane, token, messages).error_code();
+  };
+  EXPECT_EQ(code("", "", {"x"}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("sideways", "", {}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("control", "", {"\xff\xff\xff"}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("control", "", {""}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("control", "", {std::string(std::size_t{9} << 20, 'x')}),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("calls", "", {}), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(code("bulk", "0123456789abcdef0123456789abcdef", {"x"}),
+            grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_FALSE(exchange_raw(b.address(), "control", "", {std::string(1000, '\0')}, true).ok());
+  EXPECT_EQ(b.acceptor.count(), 0U);
+  expect_reachable(a, b, b.address());
+}
+
+/// An opener by hand: a good handshake, then `message` on one lane. Returns what the acceptor's handler was told.
+absl::Status send_after_handshake(Worker& worker, const std::string& on_lane,
+                                  const std::string& message) {
+  const std::size_t index = worker.acceptor.count();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto stub = proto::Worker::NewStub(
+      grpc::CreateCustomChannel(worker.address(), grpc::InsecureChannelCredentials(), arguments));
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(30);
+  grpc::ClientContext control_context;
+  control_context.set_deadline(deadline);
+  control_context.AddMetadata("sinew-lane", "control");
+  const auto control = stub->Exchange(&control_context);
+  proto::Packet packet;
+  packet.add_frames()->set_envelope("hello");
+  EXPECT_TRUE(control->Write(packet));
+  EXPECT_TRUE(control->Read(&packet));
+  EXPECT_EQ(packet.frames_size(), 2);
+  const std::string token = packet.frames(1).envelope();
+  grpc::ClientContext calls_context;
+  grpc::ClientContext bulk_context;
+  for (grpc::ClientContext* context : {&calls_context, &bulk_context}) {
+    context->set_deadline(deadline);
+    context->AddMetadata("sinew-lane", context == &calls_context ? "calls" : "bulk");
+    context->AddMetadata("sinew-connection", token);
+  }
+  const auto calls = stub->Exchange(&calls_context);
+  const auto bulk = stub->Exchange(&bulk_context);
+  EXPECT_TRUE(calls->Read(&packet));
+  EXPECT_TRUE(bulk->Read(&packet));
+  const auto handler = worker.acceptor.handler(index);
+  EXPECT_TRUE(handler->wait_up());
+  // Unknown fields carry any bytes through protobuf.
+  proto::Packet raw;
+  raw.GetReflection()->MutableUnknownFields(&raw);
+  EXPECT_TRUE(raw.ParseFromString(message));
+  auto& stream = on_lane == "control" ? *control : on_lane == "calls" ? *calls : *bulk;
+  EXPECT_TRUE(stream.Write(raw));
+  EXPECT_TRUE(handler->wait_down());
+  control_context.TryCancel();
+  calls_context.TryCancel();
+  bulk_context.TryCancel();
+  for (const auto* each : {&control, &calls, &bulk}) {
+    while ((*each)->Read(&packet)) continue;
+    (void)(*each)->Finish();
+  }
+  return handler->reason();
+}
+
+TEST(GrpcTransport, ViolationsTakeTheConnectionDown) {
+  GrpcTransportOptions options;
+  options.limits.max_payloads = 4;
+  options.limits.max_frame_bytes = 1 << 20;
+  Worker a;
+  Worker b(options);
+  proto::Packet packet;
+  proto::Frame& frame = *packet.add_frames();
+  for (int i = 0; i < 5; ++i) frame.add_payloads("x");
+  const std::string too_many = packet.SerializeAsString();
+  frame.clear_payloads();
+  frame.add_tickets()->set_size_bytes(std::uint64_t{1} << 50);
+  frame.mutable_tickets(0)->set_transfer(1);
+  const std::string too_large = packet.SerializeAsString();
+  frame.mutable_tickets(0)->set_transfer(0);
+  frame.mutable_tickets(0)->set_size_bytes(10);
+  const std::string without_payload = packet.SerializeAsString();
+  // Field 2 of Packet: a chunk, here one with a gap before it; field 3: a grant that nobody waits for.
+  const std::string gap("\x12\x09\x08\x01\x10\x64\x18\x05\x7a\x01" "d", 11);
+  const std::string grant("\x1a\x01\x05", 3);
+  for (const auto& [lane, message] : std::vector<std::pair<std::string, std::string>>{
+           {"calls", too_many},
+           {"control", too_many},
+           {"calls", too_large},
+           {"control", too_large},
+           {"calls", without_payload},
+           {"bulk", gap},
+           {"bulk", grant},
+           {"calls", gap},
+           {"bulk", without_payload}}) {
+    const absl::Status reason = send_after_handshake(b, lane, message);
+    EXPECT_EQ(reason.code(), absl::StatusCode::kInvalidArgument) << lane << ": " << reason;
+  }
+  expect_reachable(a, b, b.address());
+}
+
+TEST(GrpcTransport, AStolenTokenIsOfNoUse) {
+  Worker b;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto stub = proto::Worker::NewStub(
+      grpc::CreateCustomChannel(b.address(), grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  context.AddMetadata("sinew-lane", "control");
+  const auto control = stub->Exchange(&context);
+  proto::Packet packet;
+  packet.add_frames()->set_envelope("hello");
+  ASSERT_TRUE(control->Write(packet));
+  ASSERT_TRUE(control->Read(&packet));
+  const std::string token = packet.frames(1).envelope();
+  const grpc::Status status = exchange_raw(b.address(), "calls", token, {});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(status.error_message(), HasSubstr("somebody else"));
+  context.TryCancel();
+  while (control->Read(&packet)) continue;
+  (void)control->Finish();
+}
+
+class EchoUnary : public UnaryHandler {
+ public:
+  void on_unary_call(std::unique_ptr<UnaryCall> call) override {
+    Frame answer;
+    answer.envelope = call->request().envelope;
+    answer.payloads = std::move(call->request().payloads);
+    call->reply(std::move(answer));
+  }
+};
+
+TEST(GrpcTransport, MalformedAndOversizedUnaryCallsAreRefused) {
+  EchoUnary echo;
+  GrpcTransportOptions options;
+  options.limits.max_payloads = 3;
+  options.tuning.max_unary_bytes = std::size_t{10} << 20;
+  Worker a(options, &echo);
+  const auto channel = grpc::CreateChannel(a.address(), grpc::InsecureChannelCredentials());
+  const auto call = [&](const std::string& bytes) {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    grpc::CompletionQueue queue;
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    const auto reader =
+        stub.PrepareUnaryCall(&context, "/sinew.proto.Worker/Call", request, &queue);
+    reader->StartCall();
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    reader->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status.error_code();
+  };
+  EXPECT_EQ(call("\xff\xff\xff"), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(call(std::string("\x0a\x7f", 2)), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(call(std::string("\x7a\x00\x7a\x00\x7a\x00\x7a\x00", 8)),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(call(std::string((std::size_t{10} << 20) + 100, 'x')),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(call(std::string((std::size_t{64} << 20), 'x')), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(call(""), grpc::StatusCode::OK);
+}
+
+TEST(GrpcTransport, UnaryCallsNeedAHandler) {
+  Worker a;
+  const absl::StatusOr<Frame> answer =
+      call_as_foreign_client(a.address(), Frame{}, std::chrono::seconds(30));
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnimplemented) << answer.status();
+}
+
+TEST(GrpcTransport, WhatIsNoWorkerCountsAsNobody) {
+  Worker a;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  const auto server = builder.BuildAndStart();
+  auto handler = std::make_shared<RecordingHandler>();
+  a.transport->connect("127.0.0.1:" + std::to_string(port), "", "", handler);
+  ASSERT_TRUE(handler->wait_down());
+  EXPECT_EQ(handler->reason().code(), absl::StatusCode::kNotFound) << handler->reason();
+  server->Shutdown();
+}
+
+}  // namespace
+}  // namespace sinew::internal
