@@ -33,6 +33,10 @@ endif()
 if(SINEW_SANITIZE)
   add_compile_options(-fsanitize=${SINEW_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SINEW_SANITIZE})
+  if(SINEW_SANITIZE MATCHES thread)
+    # Keeps the names in reports that tests/tsan.supp goes by.
+    add_compile_options(-fno-inline)
+  endif()
 endif()
 
 if(SINEW_CLANG_TIDY)

@@ -61,13 +61,11 @@ class Worker {
   /// rpc_async and rpc_sync with the destination as a name, a rank, a WorkerInfo or a Peer.
   template <auto Method, class To, class... Args>
   auto rpc_async(const To& to, Args&&... arguments) const {
-    check_destination<To>();
-    return sinew::rpc_async<Method>(peer(to), std::forward<Args>(arguments)...);
+    return sinew::rpc_async<Method>(destination(to), std::forward<Args>(arguments)...);
   }
   template <auto Method, class To, class... Args>
   auto rpc_sync(const To& to, Args&&... arguments) const {
-    check_destination<To>();
-    return sinew::rpc_sync<Method>(peer(to), std::forward<Args>(arguments)...);
+    return sinew::rpc_sync<Method>(destination(to), std::forward<Args>(arguments)...);
   }
 
   /// Waits until all of `names` (default: all members) have called it. Throws kDeadlineExceeded with the names that are
@@ -110,11 +108,16 @@ class Worker {
   }
 
   template <class To>
-  static constexpr void check_destination() {
-    static_assert(std::is_convertible_v<const To&, std::string_view> ||
-                      std::is_same_v<To, WorkerInfo> || std::is_same_v<To, Peer> ||
-                      (std::is_integral_v<To> && !std::is_same_v<To, bool>),
-                  "Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer");
+  Peer destination(const To& to) const {
+    constexpr bool ok = std::is_convertible_v<const To&, std::string_view> ||
+                        std::is_same_v<To, WorkerInfo> || std::is_same_v<To, Peer> ||
+                        (std::is_integral_v<To> && !std::is_same_v<To, bool>);
+    static_assert(ok, "Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer");
+    if constexpr (ok) {
+      return peer(to);
+    } else {
+      return Peer();
+    }
   }
 
   std::shared_ptr<internal::WorkerCore> core_;

@@ -84,6 +84,12 @@ void throw_empty_reference() {
   throw RpcError(ErrorCode::kFailedPrecondition, "an empty RRef was used: it refers to nothing");
 }
 
+void throw_not_copyable(const std::type_info& type) {
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrFormat("a %s cannot be copied: at its owner, use local_value() instead of to_here()",
+                                 type_text(type)));
+}
+
 void write_reference(ValueWriter& writer, const std::shared_ptr<ReferenceHandle>& handle,
                      const std::type_info&) {
   if (handle == nullptr) throw_empty_reference();

@@ -48,8 +48,12 @@ class RRef {
                   "sinew::Codec for it");
     if constexpr (is_wire_type_v<T>) {
       if (is_owner()) {
-        return handle().local_async(typeid(T), options).then([](const internal::AnyValue& value) {
-          return T(*static_cast<const T*>(value.pointer.get()));
+        return handle().local_async(typeid(T), options).then([](const internal::AnyValue& value) -> T {
+          if constexpr (std::is_copy_constructible_v<T>) {
+            return *static_cast<const T*>(value.pointer.get());
+          } else {
+            internal::throw_not_copyable(typeid(T));
+          }
         });
       }
       return internal::fetch<T>(handle(), options);

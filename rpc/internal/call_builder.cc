@@ -72,8 +72,10 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
         const std::uint64_t timeout_us =
             rounded_timeout_us(peer.options().timeout.value_or(core.default_timeout()));
         Clock::TimePoint deadline = Clock::TimePoint::max();
-        if (timeout_us != 0 &&
-            std::chrono::microseconds(timeout_us) < Clock::TimePoint::max() - now) {
+        // Compared in microseconds: in nanoseconds the timeout might not fit.
+        const auto longest = std::chrono::duration_cast<std::chrono::microseconds>(
+            Clock::TimePoint::max() - now);
+        if (timeout_us != 0 && timeout_us < static_cast<std::uint64_t>(longest.count())) {
           deadline = now + std::chrono::microseconds(timeout_us);
         }
         const CallContext* parent = CallContext::current_or_null();

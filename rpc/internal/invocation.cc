@@ -60,14 +60,19 @@ std::uint64_t Invocation::call_id() const { return request_->call().id(); }
 void Invocation::start() {
   guard([this] {
     const proto::Call& call = request_->call();
-    if (deadline() <= core_.clock().now()) {
-      throw did_not_run(ErrorCode::kDeadlineExceeded,
-                        absl::StrFormat("the time of the call had passed before worker '%s' could start it",
-                                        core_.self().name));
+    // First: whatever it is refused for becomes the reference's error, which those who use it already wait for.
+    if (retains()) {
+      if (core_.references() == nullptr) {
+        throw did_not_run(ErrorCode::kUnimplemented,
+                          absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
+                                          core_.self().name));
+      }
+      const absl::Status begun =
+          core_.references()->begin_retain(call.retain(), caller_, call.method());
+      if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
+      retain_begun_ = true;
     }
-    if (cancellation_.token().is_cancelled()) {
-      throw did_not_run(ErrorCode::kCancelled, "the call was cancelled before it started");
-    }
+    throw_if_given_up();
     request_->method = core_.server().find_method(call.method());
     if (request_->method == nullptr) {
       throw did_not_run(
@@ -85,23 +90,23 @@ void Invocation::start() {
                           call.method(), signature, core_.self().name,
                           printable(call.signature(), 1024)));
     }
-    if (retains()) {
-      if (core_.references() == nullptr) {
-        throw did_not_run(ErrorCode::kUnimplemented,
-                          absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                                          core_.self().name));
-      }
-      const absl::Status begun =
-          core_.references()->begin_retain(call.retain(), caller_, call.method());
-      if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
-      retain_begun_ = true;
-    }
     if (call.has_target()) {
       resolve_target_and_run();
     } else {
       run_method();
     }
   });
+}
+
+void Invocation::throw_if_given_up() const {
+  if (deadline() <= core_.clock().now()) {
+    throw did_not_run(ErrorCode::kDeadlineExceeded,
+                      absl::StrFormat("the time of the call had passed before worker '%s' could start it",
+                                      core_.self().name));
+  }
+  if (cancellation_.token().is_cancelled()) {
+    throw did_not_run(ErrorCode::kCancelled, "the call was cancelled before it started");
+  }
 }
 
 void Invocation::resolve_target_and_run() {
@@ -119,6 +124,7 @@ void Invocation::resolve_target_and_run() {
   target.on_done([self = shared_from_this()](const Future<AnyValue>& resolved) {
     self->guard([&] {
       self->request_->target = resolved.value();
+      self->throw_if_given_up();
       self->run_method();
     });
   });
@@ -231,15 +237,13 @@ void Invocation::finish_retained(AnyValue value) {
 
 void Invocation::fail(std::exception_ptr error) {
   if (!claim_reply()) return;
+  ErrorInfo info = describe(error);
+  if (entered_.load(std::memory_order_relaxed)) info.execution = Execution::kMayHaveRun;
   // Not for a call that was refused: its ids may be somebody else's.
-  if (retain_begun_) {
-    core_.references()->fail_retain(request_->call().retain(), error);
-  }
+  if (retain_begun_) core_.references()->fail_retain(request_->call().retain(), make_error(info));
   // A result that could not be written to the end must not travel half.
   request_->reply.Clear();
   request_->results.payloads().clear();
-  ErrorInfo info = describe(error);
-  if (entered_.load(std::memory_order_relaxed)) info.execution = Execution::kMayHaveRun;
   write_error(info, *request_->reply.mutable_reply()->mutable_error());
   send_reply();
 }

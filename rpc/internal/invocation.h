@@ -74,6 +74,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   [[noreturn]] void fail_not_a_wire_type(const std::type_info& type) const;
 
  private:
+  /// Before the method is entered.
+  void throw_if_given_up() const;
   void resolve_target_and_run();
   void run_method();
   void send_reply();

@@ -29,6 +29,8 @@ class ReceivedReply {
   /// Throws the RpcError that the reply holds, if it holds one.
   void throw_if_error() const;
   ValueReader value();
+  /// Throws what reading the value threw, with the call that it belongs to.
+  [[noreturn]] void throw_unreadable(const std::exception_ptr& error) const;
   /// True when references arrived with it, whose owner must hear of them even if nobody reads the value.
   bool must_be_read_now() const;
   /// Reads on the executor, since codecs may be user code: `read` runs there; then, once everything that reading has found
@@ -96,7 +98,11 @@ class TypedPendingCall final : public PendingCall {
     if constexpr (std::is_void_v<R>) {
       return {};
     } else {
-      return Codec<R>::decode(reply.value());
+      try {
+        return Codec<R>::decode(reply.value());
+      } catch (...) {
+        reply.throw_unreadable(std::current_exception());
+      }
     }
   }
 

@@ -21,6 +21,14 @@ ValueReader ReceivedReply::value() {
   return ValueReader(data_->envelope->reply().value(), data_->context, ValuePath{nullptr, "result"});
 }
 
+void ReceivedReply::throw_unreadable(const std::exception_ptr& error) const {
+  ErrorInfo info = describe(error);
+  info.peer = data_->route.peer().name;
+  info.method = data_->method;
+  info.execution = Execution::kMayHaveRun;
+  throw RpcError(std::move(info));
+}
+
 bool ReceivedReply::must_be_read_now() const {
   return data_->envelope->reply().carries_references();
 }

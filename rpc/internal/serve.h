@@ -50,7 +50,14 @@ void deliver_later(const std::shared_ptr<Invocation>& call, Future<R> future) {
       if constexpr (std::is_void_v<R>) {
         deliver_nothing(*call);
       } else if (call->retains()) {
-        if constexpr (std::is_copy_constructible_v<R>) deliver(*call, R(done.value()));
+        if constexpr (std::is_copy_constructible_v<R>) {
+          deliver(*call, R(done.value()));
+        } else {
+          // The future's own value, which it keeps alive.
+          const auto kept = std::make_shared<const Future<R>>(done);
+          call->finish_retained(
+              AnyValue::of(std::shared_ptr<R>(kept, const_cast<R*>(&kept->value()))));
+        }
       } else if constexpr (is_wire_type_v<R>) {
         ValueWriter writer = call->result();
         Codec<R>::encode(writer, done.value());

@@ -148,6 +148,7 @@ void WorkerCore::join() {
     made.set_value();
   });
   made.future().wait();
+  for (const Member& member : directory_.members()) world_names_.push_back(member.worker.name);
   joined_.store(true, std::memory_order_release);
   watch_callers();
   keep_leases();
@@ -353,6 +354,10 @@ std::string WorkerCore::hello(const WorkerInfo& expected) const {
   greeting.worker.incarnation = self_.incarnation;
   // The rank in a greeting says that the worker is a member.
   greeting.worker.rank = joined_.load(std::memory_order_acquire) ? self_.rank : -1;
+  if (greeting.worker.rank < 0 && expected.incarnation.value != 0 && membership_->ready()) {
+    // It talks to other members before start() gets to know of it: one that is coordinator at once, say.
+    greeting.worker.rank = membership_->self().rank;
+  }
   greeting.expected = expected;
   greeting.job = options_.job;
   greeting.address = address_;
@@ -446,7 +451,8 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
   };
   std::vector<std::string> names;
   if (world_size_ > 0) {
-    for (const WorkerInfo& worker : live_workers()) names.push_back(worker.name);
+    // Not only those who live: who is lost, all workers learn at different times, but they must name the same set.
+    names = world_names_;
   } else {
     // Others stay; only what concerns this worker must come to rest.
     names.push_back(self_.name);

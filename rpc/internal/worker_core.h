@@ -161,6 +161,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
+  // Of a fixed world, also those lost since; constant once start() has returned.
+  std::vector<std::string> world_names_;
 };
 
 }  // namespace sinew::internal

@@ -37,8 +37,8 @@ absl::StatusOr<std::string> read_file(const std::string& path, const std::string
   // A folder opens, but cannot be read.
   if (content.empty()) {
     const int error = errno;
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read ", role, ": ", error != 0 ? std::strerror(error) : "it is empty"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read ", role, ": ", error != 0 ? std::strerror(error) : "it is empty"));
   }
   return content;
 }
@@ -56,7 +56,8 @@ CertificatePtr parse_certificate(const std::string& text) {
 
 KeyPtr parse_key(const std::string& text) {
   const BioPtr bio = open_text(text);
-  // A callback that gives no password, so that an encrypted key fails rather than asks on the terminal.
+  // A callback that gives no password, so that an encrypted key fails rather than asks on the
+  // terminal.
   const auto no_password = [](char*, int, int, void*) { return -1; };
   KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr), EVP_PKEY_free);
   ERR_clear_error();
@@ -113,9 +114,8 @@ Credentials Credentials::tls(TlsFiles files) {
 }
 
 Credentials Credentials::tls(TlsPem pem) {
-  return Credentials(
-      Kind::kTls, Source::kMemory,
-      TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
+  return Credentials(Kind::kTls, Source::kMemory,
+                     TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
 }
 
 Credentials Credentials::mutual_tls(TlsFiles files) {
@@ -123,9 +123,8 @@ Credentials Credentials::mutual_tls(TlsFiles files) {
 }
 
 Credentials Credentials::mutual_tls(TlsPem pem) {
-  return Credentials(
-      Kind::kMutualTls, Source::kMemory,
-      TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
+  return Credentials(Kind::kMutualTls, Source::kMemory,
+                     TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
 }
 
 absl::StatusOr<TlsPem> Credentials::load() const {
@@ -147,9 +146,7 @@ absl::StatusOr<TlsPem> Credentials::load() const {
   return pem;
 }
 
-absl::Status Credentials::check() const {
-  return uses_tls() ? load().status() : absl::OkStatus();
-}
+absl::Status Credentials::check() const { return uses_tls() ? load().status() : absl::OkStatus(); }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials::channel_credentials() const {
   if (!uses_tls()) return grpc::InsecureChannelCredentials();

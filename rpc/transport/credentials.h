@@ -31,19 +31,20 @@ struct TlsPem {
   std::string key;
 };
 
-/// How workers prove to each other who they are, and whether others can read along. All workers of a job use the same
-/// kind. A value type; immutable, so thread-safe.
+/// How workers prove to each other who they are, and whether others can read along. All workers of
+/// a job use the same kind. A value type; immutable, so thread-safe.
 ///
 ///   options.credentials = Credentials::mutual_tls({"ca.pem", "worker.pem", "worker.key"});
 ///
-/// Files are read when they are used, for each connection anew: a renewed certificate needs no restart to be shown to
-/// workers that this one connects to.
+/// Files are read when they are used, for each connection anew: a renewed certificate needs no
+/// restart to be shown to workers that this one connects to.
 class Credentials {
  public:
-  /// No encryption and no proof of identity; loopback addresses only. Starting on or connecting to any other address
-  /// fails with kPermissionDenied.
+  /// No encryption and no proof of identity; loopback addresses only. Starting on or connecting to
+  /// any other address fails with kPermissionDenied.
   static Credentials insecure();
-  /// No encryption and no proof of identity, on any address: whoever reaches the port can call every method.
+  /// No encryption and no proof of identity, on any address: whoever reaches the port can call
+  /// every method.
   static Credentials insecure_on_any_network();
   /// TLS in which the accepting side shows its certificate. Callers stay anonymous.
   static Credentials tls(TlsFiles files);
@@ -58,8 +59,9 @@ class Credentials {
   /// Whether both ends of a connection know who the other one is.
   bool proves_callers() const { return kind_ == Kind::kMutualTls; }
 
-  /// kInvalidArgument, naming the file, when one is missing or not what it should be, or when key and certificate do
-  /// not belong together; kFailedPrecondition when the certificate has expired or is not valid yet.
+  /// kInvalidArgument, naming the file, when one is missing or not what it should be, or when key
+  /// and certificate do not belong together; kFailedPrecondition when the certificate has expired
+  /// or is not valid yet.
   absl::Status check() const;
 
   /// For the transport. Errors as in check().

@@ -38,6 +38,8 @@ class ReferenceHandle {
 };
 
 [[noreturn]] void throw_empty_reference();
+/// For to_here() at the owner of what can be moved only.
+[[noreturn]] void throw_not_copyable(const std::type_info& type);
 
 void write_reference(ValueWriter& writer, const std::shared_ptr<ReferenceHandle>& handle,
                      const std::type_info& type);

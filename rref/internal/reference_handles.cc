@@ -1,5 +1,6 @@
 #include "sinew/rref/internal/reference_handles.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -21,6 +22,7 @@ namespace {
 Peer peer_to(const std::weak_ptr<WorkerCore>& weak, const WorkerInfo& owner) {
   std::shared_ptr<WorkerCore> core = weak.lock();
   if (core == nullptr) throw_shut_down(owner);
+  if (!core->is_running()) throw_shut_down(core->self());
   absl::StatusOr<std::shared_ptr<Session>> session = core->session(owner);
   if (!session.ok()) throw_error(session.status());
   return PeerAccess::make(std::move(core), *std::move(session));
@@ -33,6 +35,13 @@ AnyValue checked(const AnyValue& value, const std::type_info& type) {
                                    type_text(*value.type), type_text(type)));
   }
   return value;
+}
+
+std::chrono::nanoseconds checked_timeout(const CallOptions& options, const WorkerCore& core) {
+  const std::chrono::nanoseconds timeout = options.timeout.value_or(core.default_timeout());
+  if (timeout > std::chrono::nanoseconds(0)) return timeout;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrFormat("a timeout must be positive, or kNoTimeout; this one is %d ns", timeout.count()));
 }
 
 void check_receiver(const MessageRoute& route) {
@@ -187,16 +196,36 @@ Future<void> OwnerHandle::created() const {
   return slot()->future.then([](const AnyValue&) {});
 }
 
-Future<AnyValue> OwnerHandle::local_async(const std::type_info& type, const CallOptions&) const {
-  return slot()->future.then([&type](const AnyValue& value) { return checked(value, type); });
+Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,
+                                          const CallOptions& options) const {
+  const Future<AnyValue> value = slot()->future;
+  const auto check = [&type](const AnyValue& made) { return checked(made, type); };
+  if (value.done()) return value.then(check);
+  const std::shared_ptr<WorkerCore> core = core_.lock();
+  if (core == nullptr) throw_shut_down(self_);
+  const auto timeout = checked_timeout(options, *core);
+  const Clock::TimePoint now = core->clock().now();
+  if (timeout >= Clock::TimePoint::max() - now) return value.then(check);
+  const Promise<AnyValue> promise(core->executor().get());
+  const Timers::TimerId timer = core->timers().run_at(now + timeout, [promise, text = to_string()] {
+    promise.try_set_error(RpcError(ErrorCode::kDeadlineExceeded,
+                                   absl::StrFormat("%s has no value yet: the call that makes it has not ended", text)));
+  });
+  value.then(check).on_done([promise, timer, weak = core_](const Future<AnyValue>& done) {
+    if (const auto running = weak.lock()) running->timers().cancel(timer);
+    if (const std::exception_ptr error = done.error()) {
+      promise.try_set_error(error);
+    } else {
+      promise.try_set_value(done.value());
+    }
+  });
+  return promise.future();
 }
 
 AnyValue OwnerHandle::local(const std::type_info& type, const CallOptions& options) const {
   const Future<AnyValue> value = slot()->future;
-  const std::shared_ptr<WorkerCore> core = core_.lock();
-  if (core == nullptr) throw_shut_down(self_);
-  const auto timeout = options.timeout.value_or(core->default_timeout());
-  return checked(timeout == kNoTimeout ? value.wait() : value.wait_for(timeout), type);
+  if (value.done()) return checked(value.wait(), type);
+  return local_async(type, options).take();
 }
 
 Peer OwnerHandle::owner_peer() const { return peer_to(core_, self_); }

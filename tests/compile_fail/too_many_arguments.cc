@@ -8,4 +8,6 @@ class Agent {
 }  // namespace app
 SINEW_METHOD(app::Agent::act);
 
-int call(const sinew::RRef<app::Agent>& agent) { return sinew::rpc_sync<&app::Agent::act>(agent, 1, 2); }
+int call(const sinew::RRef<app::Agent>& agent) {
+  return sinew::rpc_sync<&app::Agent::act>(agent, 1, 2);
+}

@@ -7,4 +7,6 @@ class Agent {
 };
 }  // namespace app
 
-int call(const sinew::RRef<app::Agent>& agent) { return sinew::rpc_sync<&app::Agent::act>(agent, 1); }
+int call(const sinew::RRef<app::Agent>& agent) {
+  return sinew::rpc_sync<&app::Agent::act>(agent, 1);
+}

@@ -10,4 +10,6 @@ class Agent {
 }  // namespace app
 SINEW_CLASS(app::Agent, const std::string&);
 
-sinew::RRef<app::Agent> call(const sinew::Peer& peer) { return sinew::remote<app::Agent>(peer, 5.0); }
+sinew::RRef<app::Agent> call(const sinew::Peer& peer) {
+  return sinew::remote<app::Agent>(peer, 5.0);
+}

@@ -67,7 +67,8 @@ class ParameterServer {
   int arrived_ = 0;
   at::Tensor sum_;
   at::Tensor parameter_ = at::zeros({4, 2});
-  std::unique_ptr<sinew::Promise<at::Tensor>> updated_ = std::make_unique<sinew::Promise<at::Tensor>>();
+  std::unique_ptr<sinew::Promise<at::Tensor>> updated_ =
+      std::make_unique<sinew::Promise<at::Tensor>>();
 };
 
 sinew::Future<int> add_at(int rank, int a, int b);
@@ -239,7 +240,8 @@ TEST_P(AsyncHandlersTest, AnswersThatFail) {
   const auto kept = remote<&Parking::park>(parking);
   ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(2));
   rpc_sync<&Parking::fail>(parking);
-  for (const RpcError& error : {error_of([&] { parked.wait(); }), error_of([&] { kept.to_here(); })}) {
+  for (const RpcError& error :
+       {error_of([&] { parked.wait(); }), error_of([&] { kept.to_here(); })}) {
     EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
     EXPECT_EQ(error.message(), "the car was stolen");
     EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
@@ -278,7 +280,8 @@ TEST_P(AsyncHandlersTest, ReferenceAsALateAnswer) {
   const RRef<int> sum = rpc_sync<&async_handlers::make_at>(callee(), 2, 3, 4);
   EXPECT_EQ(sum.owner_name(), "worker2");
   EXPECT_EQ(sum.to_here(), 7);
-  EXPECT_EQ(rpc_sync<&async_handlers::make_at>(callee(), 0, 3, 4).to_here(), 7) << "back at its owner";
+  EXPECT_EQ(rpc_sync<&async_handlers::make_at>(callee(), 0, 3, 4).to_here(), 7)
+      << "back at its owner";
 }
 
 TEST_P(AsyncHandlersTest, LongChains) {

@@ -23,7 +23,8 @@ struct NoException {
   int number = 0;
 };
 
-constexpr const char* kManyLines = "first line\n\tsecond, 'quoted' \"twice\"\nthird: \xC3\xA9 %s %d\n";
+constexpr const char* kManyLines =
+    "first line\n\tsecond, 'quoted' \"twice\"\nthird: \xC3\xA9 %s %d\n";
 
 int fail(const std::string& how) {
   if (how == "custom") throw OutOfPaper("tray 2 is empty");
@@ -95,16 +96,16 @@ SINEW_METHOD_AS("errors::shape", &errors::shape_int);
 SINEW_METHOD_AS("errors::shape", &errors::shape_text);
 
 int errors::fail_there(const std::string& how) {
-  return sinew::current_worker().rpc_sync<&errors::fail>(
-      sinew::CallContext::current().caller(), how);
+  return sinew::current_worker().rpc_sync<&errors::fail>(sinew::CallContext::current().caller(),
+                                                         how);
 }
 
 namespace sinew {
 namespace {
 
-using testing::error_of;
 using ::testing::AllOf;
 using ::testing::EndsWith;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -180,7 +181,8 @@ TEST_P(ErrorsTest, SaysWhoAndWhat) {
   EXPECT_EQ(error.peer(), "worker1");
   EXPECT_EQ(error.method(), "errors::fail");
   EXPECT_STREQ(error.what(),
-               "errors::OutOfPaper: tray 2 is empty [UNKNOWN; peer 'worker1'; method 'errors::fail'; may have run]");
+               "errors::OutOfPaper: tray 2 is empty [UNKNOWN; peer 'worker1'; method "
+               "'errors::fail'; may have run]");
 }
 
 TEST_P(ErrorsTest, StandardExceptionsHaveACode) {
@@ -271,15 +273,16 @@ TEST_P(ErrorsTest, ErrorOfANestedCallKeepsItsTypeAndText) {
 }
 
 TEST_P(ErrorsTest, MethodThatTheTableLacks) {
-  for (const auto& call : std::vector<std::function<void()>>{
-           [&] { rpc_sync<&errors::missing>(callee()); },
-           [&] { rpc_async<&errors::missing>(callee()).wait(); },
-           [&] { remote<&errors::missing>(callee()).to_here(); }}) {
+  for (const auto& call :
+       std::vector<std::function<void()>>{[&] { rpc_sync<&errors::missing>(callee()); },
+                                          [&] { rpc_async<&errors::missing>(callee()).wait(); },
+                                          [&] { remote<&errors::missing>(callee()).to_here(); }}) {
     const RpcError error = error_of(call);
     EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
     EXPECT_EQ(error.execution(), Execution::kDidNotRun);
     EXPECT_EQ(error.message(),
-              "worker 'worker1' serves no method 'errors::missing': code does not travel, so add it to the MethodTable "
+              "worker 'worker1' serves no method 'errors::missing': code does not travel, so add "
+              "it to the MethodTable "
               "of that worker");
   }
   EXPECT_EQ(errors::ran, 0);
@@ -290,7 +293,8 @@ TEST_P(ErrorsTest, SignatureThatDiffers) {
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   EXPECT_EQ(error.message(),
-            "method 'errors::shape' is (integer)->integer at worker 'worker1', but the caller was built with "
+            "method 'errors::shape' is (integer)->integer at worker 'worker1', but the caller was "
+            "built with "
             "(text)->text: build both from the same declaration");
   EXPECT_EQ(errors::ran, 0);
   EXPECT_EQ(rpc_sync<&errors::shape_int>(callee(), 3), 3);

@@ -34,8 +34,9 @@ constexpr std::uint64_t kSeed = 20240607;
 sinew::proto::LedgerNote note_in(const FaultyFrame& frame) {
   sinew::proto::LedgerNote note;
   sinew::proto::Envelope envelope;
-  if (frame.lane == sinew::internal::Lane::kControl && envelope.ParseFromString(frame.frame.envelope) &&
-      envelope.has_note() && envelope.note().layer() == "rref") {
+  if (frame.lane == sinew::internal::Lane::kControl &&
+      envelope.ParseFromString(frame.frame.envelope) && envelope.has_note() &&
+      envelope.note().layer() == "rref") {
     note.ParseFromString(envelope.note().body());
   }
   return note;
@@ -43,7 +44,8 @@ sinew::proto::LedgerNote note_in(const FaultyFrame& frame) {
 
 bool is_note(const FaultyFrame& frame) {
   const sinew::proto::LedgerNote note = note_in(frame);
-  return frame.direction == FaultDirection::kOutgoing && (note.messages_size() > 0 || note.has_ack());
+  return frame.direction == FaultDirection::kOutgoing &&
+         (note.messages_size() > 0 || note.has_ack());
 }
 
 using MessageKind = sinew::proto::LedgerMessage::BodyCase;
@@ -63,7 +65,8 @@ std::function<bool(const FaultyFrame&)> carries(MessageKind kind) {
 /// Outgoing calls that make a value for a reference.
 bool is_creation(const FaultyFrame& frame) {
   sinew::proto::Envelope envelope;
-  return frame.direction == FaultDirection::kOutgoing && frame.lane == sinew::internal::Lane::kCalls &&
+  return frame.direction == FaultDirection::kOutgoing &&
+         frame.lane == sinew::internal::Lane::kCalls &&
          envelope.ParseFromString(frame.frame.envelope) &&
          envelope.call().disposition() == sinew::proto::RETAIN;
 }
@@ -83,7 +86,9 @@ class Faults : public sinew::testing::ClusterTest {
     RecordProperty("seed", std::to_string(kSeed));
     start(std::move(options));
   }
-  const std::shared_ptr<FaultPlan>& plan(int rank) { return plans_.at(static_cast<std::size_t>(rank)); }
+  const std::shared_ptr<FaultPlan>& plan(int rank) {
+    return plans_.at(static_cast<std::size_t>(rank));
+  }
   void add_everywhere(const FaultRule& rule) {
     for (const auto& plan : plans_) ids_.push_back(plan->add(rule));
   }
@@ -123,7 +128,8 @@ TEST_P(Faults, NoteLost) {
   FaultRule rule;
   rule.action = FaultAction::kDrop;
   rule.matches = is_note;
-  rule.probability = 0.5;
+  rule.probability = 0.25;
+  rule.limit = 40;
   add_everywhere(rule);
   share_a_lot();
   EXPECT_GT(hits(), 0u);
@@ -169,7 +175,8 @@ TEST_P(Faults, NoteDelayed) {
 
 TEST_P(Faults, EverythingAtOnceAndBrokenConnections) {
   start_with_faults();
-  for (const FaultAction action : {FaultAction::kDrop, FaultAction::kDuplicate, FaultAction::kDelay, FaultAction::kBreak}) {
+  for (const FaultAction action :
+       {FaultAction::kDrop, FaultAction::kDuplicate, FaultAction::kDelay, FaultAction::kBreak}) {
     FaultRule rule;
     rule.action = action;
     rule.matches = is_note;
@@ -183,8 +190,9 @@ TEST_P(Faults, EverythingAtOnceAndBrokenConnections) {
 }
 
 TEST_P(Faults, EachKindOfMessageFailsThreeTimes) {
-  for (const MessageKind kind : {MessageKind::kClaim, MessageKind::kAddFork, MessageKind::kForkAdded,
-                                 MessageKind::kChildDone, MessageKind::kDeleteFork}) {
+  for (const MessageKind kind :
+       {MessageKind::kClaim, MessageKind::kAddFork, MessageKind::kForkAdded,
+        MessageKind::kChildDone, MessageKind::kDeleteFork}) {
     SCOPED_TRACE(absl::StrCat("message ", static_cast<int>(kind)));
     plans_.clear();
     ids_.clear();
@@ -216,7 +224,8 @@ TEST_P(Faults, LostCreationFailsEveryUse) {
     const auto id = plan(0)->add(rule);
     const auto counter = sinew::remote<Counter>(worker(0).peer(owner).with({200ms, {}}), 0);
     EXPECT_EQ(error_of([&] { counter.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).code(),
+              ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(),
               ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(plan(0)->hits(id), 1u);
@@ -270,12 +279,15 @@ TEST_P(Faults, CallMadeTwiceByTheNetworkRunsOnce) {
   start_with_faults(2);
   FaultRule rule;
   rule.action = FaultAction::kDuplicate;
-  rule.matches = [](const FaultyFrame& frame) { return frame.lane == sinew::internal::Lane::kCalls; };
+  rule.matches = [](const FaultyFrame& frame) {
+    return frame.lane == sinew::internal::Lane::kCalls;
+  };
   add_everywhere(rule);
   std::vector<sinew::Future<int>> calls;
   for (int i = 0; i < 200; ++i) calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
   for (const int runs : sinew::wait_all(std::move(calls))) EXPECT_EQ(runs, 1);
-  for (const auto& [number, runs] : worker(0).rpc_sync<&testapp::executions>(1)) EXPECT_EQ(runs, 1) << number;
+  for (const auto& [number, runs] : worker(0).rpc_sync<&testapp::executions>(1))
+    EXPECT_EQ(runs, 1) << number;
   EXPECT_GE(hits(), 400u);
 }
 

@@ -64,8 +64,8 @@ int completes_another(int value) {
 namespace sinew {
 namespace {
 
-using testing::error_of;
 using ::testing::ElementsAre;
+using testing::error_of;
 
 MethodTable table() {
   MethodTable methods;
@@ -168,8 +168,10 @@ TEST_P(FuturesTest, ErrorInAContinuation) {
 
 TEST_P(FuturesTest, NullContinuationsAreRefused) {
   const Future<int> future = rpc_async<&futures::add>(callee(), 1, 2);
-  EXPECT_EQ(error_of([&] { future.then(std::function<int(int)>()); }).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error_of([&] { future.on_done(std::function<void()>()); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { future.then(std::function<int(int)>()); }).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { future.on_done(std::function<void()>()); }).code(),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(future.wait(), 3);
 }
 
@@ -237,7 +239,8 @@ TEST_P(FuturesTest, AbandonedFuturesDoNoHarm) {
   EXPECT_EQ(rpc_sync<&futures::add>(callee(), 1, 1), 2);
 }
 
-// A Future is no value: it cannot be an argument; as a result it is the handler's way to answer later.
+// A Future is no value: it cannot be an argument; as a result it is the handler's way to answer
+// later.
 static_assert(!is_wire_type_v<Future<int>>);
 static_assert(!is_wire_type_v<std::vector<Future<int>>>);
 

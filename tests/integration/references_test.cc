@@ -1,5 +1,5 @@
-// References between the workers of one process, over each transport. The fixture's end checks after each test that every
-// table is empty again.
+// References between the workers of one process, over each transport. The fixture's end checks
+// after each test that every table is empty again.
 
 #include <ATen/Functions.h>
 
@@ -9,10 +9,10 @@
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc.grpc.pb.h"
 #include "sinew/rpc/internal/call_builder.h"
 #include "sinew/rpc/internal/session.h"
 #include "sinew/rpc/internal/worker_core.h"
-#include "sinew/rpc.grpc.pb.h"
 #include "sinew/rref.pb.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
@@ -50,9 +50,7 @@ int sum_numbers(const std::vector<std::vector<RRef<int>>>& numbers) {
   }
   return sum;
 }
-RRef<at::Tensor> own_tensor() {
-  return sinew::make_rref(sinew::current_worker(), at::ones({4}));
-}
+RRef<at::Tensor> own_tensor() { return sinew::make_rref(sinew::current_worker(), at::ones({4})); }
 std::string failing(int) { throw std::out_of_range("nothing there today"); }
 
 }  // namespace integration
@@ -64,7 +62,9 @@ SINEW_METHOD(integration::failing);
 
 namespace {
 
-std::int64_t count_of(const Worker& worker, const std::string& name) { return worker.counters()[name]; }
+std::int64_t count_of(const Worker& worker, const std::string& name) {
+  return worker.counters()[name];
+}
 
 bool tables_are_empty(const Worker& worker) {
   for (const auto& [name, count] : worker.counters()) {
@@ -86,14 +86,16 @@ class References : public sinew::testing::ClusterTest {
     integration::creation_gate().close();
     integration::numbers_made = 0;
   }
-  void start_all(int size = 3,
-                 std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
+  void start_all(int size = 3, std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
     sinew::MethodTable table = testapp::methods();
     table.add<&integration::slow_number>().add<&integration::fetch_number>();
-    table.add<&integration::sum_numbers>().add<&integration::own_tensor>().add<&integration::failing>();
+    table.add<&integration::sum_numbers>()
+        .add<&integration::own_tensor>()
+        .add<&integration::failing>();
     start(size, std::move(table), std::move(tweak));
   }
-  /// Ends the others gracefully. What a worker held that ended without grace stays in its own table, at which nobody looks.
+  /// Ends the others gracefully. What a worker held that ended without grace stays in its own
+  /// table, at which nobody looks.
   void finish_without(int ended) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 3; ++rank) {
@@ -110,7 +112,8 @@ class References : public sinew::testing::ClusterTest {
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_TRUE(eventually([&] { return tables_are_empty(worker(rank)); }))
           << worker(rank).name() << " owns " << count_of(worker(rank), "rref.owned") << ", forks "
-          << count_of(worker(rank), "rref.forks") << ", users " << count_of(worker(rank), "rref.users");
+          << count_of(worker(rank), "rref.forks") << ", users "
+          << count_of(worker(rank), "rref.users");
     }
   }
 };
@@ -122,7 +125,8 @@ TEST_P(References, UserToOwnerGivesTheOwnerItsOwnValue) {
   start_all();
   const auto counter = sinew::remote<Counter>(worker(0).peer(1), 10);
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, counter, 1), 11);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_all>(1, std::vector<RRef<Counter>>(3, counter), 1), 12 + 13 + 14);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_all>(1, std::vector<RRef<Counter>>(3, counter), 1),
+            12 + 13 + 14);
   worker(0).rpc_sync<&testapp::keep>(1, "mine", counter);
   EXPECT_EQ(count_of(worker(1), "rref.users"), 0);
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(1, "mine", 1), 15);
@@ -174,17 +178,20 @@ TEST_P(References, NestedContainersAndStress) {
   std::vector<std::vector<RRef<int>>> rows;
   for (int row = 0; row < 4; ++row) {
     std::vector<RRef<int>>& numbers = rows.emplace_back();
-    for (int i = 0; i < 5; ++i) numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(i % 3), row, i));
+    for (int i = 0; i < 5; ++i)
+      numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(i % 3), row, i));
   }
   std::vector<sinew::Future<int>> sums;
-  for (int i = 0; i < 20; ++i) sums.push_back(worker(0).rpc_async<&integration::sum_numbers>(1 + i % 2, rows));
+  for (int i = 0; i < 20; ++i)
+    sums.push_back(worker(0).rpc_async<&integration::sum_numbers>(1 + i % 2, rows));
   for (int sum : sinew::wait_all(std::move(sums))) EXPECT_EQ(sum, 70);
 }
 
 TEST_P(References, TenOutstandingCreations) {
   start_all();
   std::vector<RRef<int>> numbers;
-  for (int i = 0; i < 10; ++i) numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(1), i, i));
+  for (int i = 0; i < 10; ++i)
+    numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(1), i, i));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(numbers[static_cast<std::size_t>(i)].to_here(), 2 * i);
 }
 
@@ -278,7 +285,8 @@ TEST_P(References, CreationAtWorkCanBePassedOn) {
     integration::creation_gate().close();
     const auto number = sinew::remote<&integration::slow_number>(worker(0).peer(maker), 7);
     std::vector<sinew::Future<int>> fetched;
-    for (int rank = 0; rank < 3; ++rank) fetched.push_back(worker(0).rpc_async<&integration::fetch_number>(rank, number));
+    for (int rank = 0; rank < 3; ++rank)
+      fetched.push_back(worker(0).rpc_async<&integration::fetch_number>(rank, number));
     const auto kept = sinew::remote<&integration::fetch_number>(worker(0).peer(2), number);
     const auto at_home = sinew::remote<&integration::fetch_number>(worker(0).self(), number);
     EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
@@ -301,7 +309,8 @@ TEST_P(References, FailedCreationIsTheErrorOfEveryUse) {
       EXPECT_EQ(error.type_name(), "std::out_of_range");
       EXPECT_EQ(error.remote_message(), "nothing there today");
     }
-    const RpcError error = error_of([&] { worker(0).rpc_sync<&testapp::echo>(2, failed.to_here()); });
+    const RpcError error =
+        error_of([&] { worker(0).rpc_sync<&testapp::echo>(2, failed.to_here()); });
     EXPECT_EQ(error.type_name(), "std::out_of_range");
   }
   expect_empty_tables();
@@ -309,14 +318,15 @@ TEST_P(References, FailedCreationIsTheErrorOfEveryUse) {
 
 TEST_P(References, FailedObjectFailsItsMethodsAndCannotBePassedOn) {
   start_all();
-  const auto broken = sinew::remote<Counter>(
-      worker(0).peer(1).with({std::chrono::nanoseconds(1us), {}}), 1);
+  const auto broken =
+      sinew::remote<Counter>(worker(0).peer(1).with({std::chrono::nanoseconds(1us), {}}), 1);
   // Either the creation was too late, or it was in time after all on a quick machine.
   try {
     broken.created().wait();
   } catch (const RpcError& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(broken); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(broken); }).code(),
+              ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::keep>(2, "x", broken); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
@@ -325,7 +335,8 @@ TEST_P(References, FailedObjectFailsItsMethodsAndCannotBePassedOn) {
 TEST_P(References, CreationThatTimesOutIsCleanedUpWhenItEnds) {
   start_all();
   {
-    const auto number = sinew::remote<&integration::slow_number>(worker(0).peer(1).with({50ms, {}}), 7);
+    const auto number =
+        sinew::remote<&integration::slow_number>(worker(0).peer(1).with({50ms, {}}), 7);
     EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
     EXPECT_EQ(error_of([&] { number.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { number.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
@@ -401,9 +412,11 @@ TEST_P(References, UseAfterShutdownSaysThatTheyWereDeleted) {
   counter.created().wait();
   const Worker first = worker(0);
   finish();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).message(), HasSubstr("deleted"));
-  EXPECT_THAT(error_of([&] { first.rpc_sync<&testapp::keep>(first.self(), "x", counter); }).message(),
-              ::testing::AnyOf(HasSubstr("deleted"), HasSubstr("shut down")));
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).message(),
+              HasSubstr("deleted"));
+  EXPECT_THAT(
+      error_of([&] { first.rpc_sync<&testapp::keep>(first.self(), "x", counter); }).message(),
+      ::testing::AnyOf(HasSubstr("deleted"), HasSubstr("shut down")));
 }
 
 TEST_P(References, HeldByTheProgramAtGracefulShutdownAreGivenUp) {
@@ -428,15 +441,17 @@ TEST_P(References, OwnerThatEndsIsLostForEver) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_EQ(error.execution(), sinew::Execution::kDidNotRun);
   }
-  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1); }).code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1); }).code(),
+            ErrorCode::kUnavailable);
+  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(),
+            ErrorCode::kUnavailable);
   worker(0).rpc_sync<&testapp::drop>(2, "it");
   finish_without(1);
 }
 
 TEST_P(References, HolderThatEndsIsForgotten) {
   start_all();
-  const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
+  auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
   worker(0).rpc_sync<&testapp::keep>(1, "it", own);
   worker(0).rpc_sync<&testapp::keep>(2, "it", own);
   EXPECT_EQ(count_of(worker(0), "rref.forks"), 2);
@@ -445,6 +460,7 @@ TEST_P(References, HolderThatEndsIsForgotten) {
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(1, "it", 1), 2);
   worker(0).rpc_sync<&testapp::drop>(1, "it");
   testapp::state_of(worker(2)).kept.clear();
+  own = RRef<Counter>();
   finish_without(2);
 }
 

@@ -18,8 +18,15 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 namespace integration {
+void relay(int hops);
+int slow_sum(int n);
+}  // namespace integration
+SINEW_METHOD(integration::relay);
+SINEW_METHOD(integration::slow_sum);
 
-/// Calls that follow from each other, each made when the one before has been answered already.
+namespace integration {
+
+/// Calls that follow from each other; nobody waits for their answers.
 void relay(int hops) {
   if (hops == 0) {
     testapp::count(0);
@@ -27,7 +34,6 @@ void relay(int hops) {
   }
   const Worker worker = sinew::current_worker();
   const int next = (worker.rank() + 1) % static_cast<int>(worker.workers().size());
-  // The answer is not waited for.
   worker.rpc_async<&relay>(next, hops - 1);
 }
 int slow_sum(int n) {
@@ -38,8 +44,6 @@ int slow_sum(int n) {
 }
 
 }  // namespace integration
-SINEW_METHOD(integration::relay);
-SINEW_METHOD(integration::slow_sum);
 
 namespace {
 
@@ -50,7 +54,9 @@ class Shutdown : public sinew::testing::ClusterTest {
     table.add<&integration::relay>().add<&integration::slow_sum>();
     start(size, std::move(table), std::move(tweak));
   }
-  static ShutdownOptions graceful(std::chrono::nanoseconds timeout) { return {true, timeout, false}; }
+  static ShutdownOptions graceful(std::chrono::nanoseconds timeout) {
+    return {true, timeout, false};
+  }
   static ShutdownOptions hard() { return {false, 60s, false}; }
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(Shutdown);
@@ -68,7 +74,8 @@ TEST_P(Shutdown, AWorkerThatComesEarlyServesTheOthers) {
   std::thread early([&] { worker(2).shutdown(graceful(60s)); });
   for (int phase = 0; phase < 2; ++phase) {
     std::vector<sinew::Future<int>> calls;
-    for (int i = 0; i < 15; ++i) calls.push_back(worker(i % 2).rpc_async<&integration::slow_sum>(2, 20));
+    for (int i = 0; i < 15; ++i)
+      calls.push_back(worker(i % 2).rpc_async<&integration::slow_sum>(2, 20));
     for (const int sum : sinew::wait_all(std::move(calls))) EXPECT_EQ(sum, 190);
   }
   std::thread other([&] { worker(1).shutdown(graceful(60s)); });
@@ -97,7 +104,8 @@ TEST_P(Shutdown, IsIdempotent) {
 TEST_P(Shutdown, FromSeveralThreadsAtOnce) {
   start_all(2);
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back([&, i] { EXPECT_NO_THROW(worker(i % 2).shutdown(graceful(60s))); });
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&, i] { EXPECT_NO_THROW(worker(i % 2).shutdown(graceful(60s))); });
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -106,9 +114,12 @@ TEST_P(Shutdown, CallsAfterItSaySo) {
   const sinew::Peer peer = worker(0).peer(1);
   const Worker first = worker(0);
   finish();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); }).message(), HasSubstr("shut down"));
-  EXPECT_THAT(error_of([&] { first.rpc_sync<&testapp::add>("worker1", 1, 2); }).message(), HasSubstr("shut down"));
-  EXPECT_THAT(error_of([&] { sinew::remote<&testapp::add>(peer, 1, 2); }).message(), HasSubstr("shut down"));
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); }).message(),
+              HasSubstr("shut down"));
+  EXPECT_THAT(error_of([&] { first.rpc_sync<&testapp::add>("worker1", 1, 2); }).message(),
+              HasSubstr("shut down"));
+  EXPECT_THAT(error_of([&] { sinew::remote<&testapp::add>(peer, 1, 2); }).message(),
+              HasSubstr("shut down"));
 }
 
 TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
@@ -137,7 +148,8 @@ TEST_P(Shutdown, TimesOutOnACallThatDoesNotEnd) {
   const auto call = sinew::rpc_async<&testapp::stall>(stuck);
   ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
   std::thread other([&] {
-    EXPECT_EQ(error_of([&] { worker(1).shutdown(graceful(1s)); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { worker(1).shutdown(graceful(1s)); }).code(),
+              ErrorCode::kDeadlineExceeded);
   });
   const RpcError error = error_of([&] { worker(0).shutdown(graceful(1s)); });
   other.join();
@@ -193,9 +205,8 @@ TEST_P(Shutdown, InAHandlerIsRefused) {
   start_all(1);
   const Worker self = worker(0);
   sinew::Future<int> call = self.rpc_async<&testapp::add>(0, 1, 2);
-  const auto refused = call.then([self](int) {
-    return static_cast<int>(error_of([&] { self.shutdown(); }).code());
-  });
+  const auto refused = call.then(
+      [self](int) { return static_cast<int>(error_of([&] { self.shutdown(); }).code()); });
   EXPECT_EQ(refused.wait(), static_cast<int>(ErrorCode::kFailedPrecondition));
 }
 
@@ -209,8 +220,9 @@ TEST_P(Shutdown, BarrierAndGatherOfAllAndOfSubsets) {
       const Worker self = worker(rank);
       self.barrier(60s);
       // Two subsets at once, and one of a single worker.
-      const std::vector<std::string> half =
-          rank % 2 == 0 ? std::vector<std::string>{"worker2", "worker0"} : std::vector<std::string>{"worker1", "worker3"};
+      const std::vector<std::string> half = rank % 2 == 0
+                                                ? std::vector<std::string>{"worker2", "worker0"}
+                                                : std::vector<std::string>{"worker1", "worker3"};
       self.barrier(half, 60s);
       self.barrier({self.name()}, 60s);
       const auto all = self.all_gather("bytes of " + self.name());
@@ -250,7 +262,9 @@ TEST_P(Shutdown, BarrierFailsWhenAMemberIsLost) {
     EXPECT_EQ(error_of([&] { worker(1).barrier(60s); }).code(), ErrorCode::kUnavailable);
   });
   std::thread leader([&] {
-    const RpcError error = error_of([&] { worker(0).barrier({"worker0", "worker1", "worker2"}, 60s); });
+    const RpcError error = error_of([&] {
+      worker(0).barrier({"worker0", "worker1", "worker2"}, 60s);
+    });
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
     EXPECT_THAT(error.message(), HasSubstr("worker2"));
   });

@@ -49,9 +49,7 @@ sinew::Peer next_peer() {
   return worker.peer((worker.rank() + 1) % static_cast<int>(worker.workers().size()));
 }
 
-int around(int hops) {
-  return hops == 0 ? 0 : 1 + sinew::rpc_sync<&around>(next_peer(), hops - 1);
-}
+int around(int hops) { return hops == 0 ? 0 : 1 + sinew::rpc_sync<&around>(next_peer(), hops - 1); }
 
 int blocked_at_next() { return sinew::rpc_sync<&park>(next_peer()); }
 
@@ -114,11 +112,15 @@ TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
   const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::around>(1, 50); });
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
-  EXPECT_THAT(error.message(), HasSubstr("4 tasks are blocked in a wait already (max_blocked_threads)"));
+  EXPECT_THAT(error.message(),
+              HasSubstr("4 tasks are blocked in a wait already (max_blocked_threads)"));
   EXPECT_THAT(error.message(), HasSubstr("call chain: threads::around -> threads::around"));
   // Nothing is stuck.
+  EXPECT_TRUE(eventually([&] {
+    return worker(0).counters().at("rpc.blocked_threads") == 0 &&
+           worker(1).counters().at("rpc.blocked_threads") == 0;
+  }));
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 5), 5);
-  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.blocked_threads") == 0; }));
 }
 
 TEST_P(ThreadsTest, ManyMoreWaitingHandlersThanThreads) {
@@ -154,7 +156,8 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
   internal::FaultRule watch;  // Hits nothing: it only looks.
   watch.matches = [&beats](const internal::FaultyFrame& frame) {
     proto::Envelope envelope;
-    if (frame.lane == internal::Lane::kControl && frame.direction == internal::FaultDirection::kIncoming &&
+    if (frame.lane == internal::Lane::kControl &&
+        frame.direction == internal::FaultDirection::kIncoming &&
         envelope.ParseFromString(frame.frame.envelope) && envelope.has_beat_reply()) {
       ++beats;
     }
@@ -162,7 +165,8 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
   };
   plan->add(std::move(watch));
   options.wrap_transport = [&plan](int rank, std::unique_ptr<internal::Transport> transport) {
-    return rank == 0 ? internal::make_faulty_transport(std::move(transport), plan) : std::move(transport);
+    return rank == 0 ? internal::make_faulty_transport(std::move(transport), plan)
+                     : std::move(transport);
   };
   start(std::move(options));
 
@@ -198,8 +202,9 @@ TEST_P(ThreadsTest, AnswersArriveWhileEveryThreadOfTheCallerIsBlocked) {
   EXPECT_EQ(worker(0).rpc_sync<&threads::quick>(1), 1);
   CallOptions options;
   options.timeout = std::chrono::milliseconds(30);
-  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&threads::quick>(worker(0).self().with(options)); }).code(),
-            ErrorCode::kDeadlineExceeded)
+  EXPECT_EQ(
+      error_of([&] { worker(0).rpc_sync<&threads::quick>(worker(0).self().with(options)); }).code(),
+      ErrorCode::kDeadlineExceeded)
       << "timeouts need no thread of the pool";
   threads::gate.open();
   EXPECT_EQ(blocked.wait(), 1);

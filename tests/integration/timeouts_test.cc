@@ -195,8 +195,10 @@ TEST_P(TimeoutsTest, ChangingTheDefaultLeavesCallsInFlightAlone) {
 }
 
 TEST_P(TimeoutsTest, DefaultMustBePositive) {
-  EXPECT_EQ(error_of([&] { worker(0).set_default_timeout(0s); }).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error_of([&] { worker(0).set_default_timeout(-1s); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { worker(0).set_default_timeout(0s); }).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { worker(0).set_default_timeout(-1s); }).code(),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(worker(0).default_timeout(), 60s);
   worker(0).set_default_timeout(kNoTimeout);
   EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee()), std::numeric_limits<std::int64_t>::max());
@@ -205,7 +207,8 @@ TEST_P(TimeoutsTest, DefaultMustBePositive) {
 // ---- One call.
 
 TEST_P(TimeoutsTest, ErrorSaysWhoWhatAndHowLong) {
-  const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); });
+  const RpcError error =
+      error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error.peer(), "worker1");
   EXPECT_EQ(error.method(), "timeouts::blocked");
@@ -226,7 +229,8 @@ TEST_P(TimeoutsTest, NeverMeansNever) {
 
 TEST_P(TimeoutsTest, ZeroAndNegativeAreRefused) {
   for (const std::chrono::nanoseconds bad : {0ns, -1ns, std::chrono::nanoseconds(-5s)}) {
-    const RpcError error = error_of([&] { rpc_async<&timeouts::quick>(callee().with(within(bad))); });
+    const RpcError error =
+        error_of([&] { rpc_async<&timeouts::quick>(callee().with(within(bad))); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(error.message(), "a call's timeout must be positive, or kNoTimeout; this one is " +
                                    std::to_string(bad.count()) + " ns");
@@ -238,7 +242,8 @@ TEST_P(TimeoutsTest, ZeroAndNegativeAreRefused) {
 
 TEST_P(TimeoutsTest, LessThanAMicrosecondIsAMicrosecondAndNotForEver) {
   for (const std::chrono::nanoseconds tiny : {1ns, 999ns, 1500ns}) {
-    const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(tiny))); });
+    const RpcError error =
+        error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(tiny))); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   }
 }
@@ -288,8 +293,10 @@ TEST_P(TimeoutsTest, DeadlineBindsNestedCalls) {
     EXPECT_GT(left, 0);
     EXPECT_LE(left, limit);
   }
-  const std::int64_t left = rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 1, false);
-  EXPECT_LE(left, std::chrono::nanoseconds(60s).count()) << "the default of the worker in the middle";
+  const std::int64_t left =
+      rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 1, false);
+  EXPECT_LE(left, std::chrono::nanoseconds(60s).count())
+      << "the default of the worker in the middle";
   EXPECT_EQ(rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 3, true),
             std::numeric_limits<std::int64_t>::max());
 }
@@ -315,7 +322,8 @@ TEST_P(TimeoutsTest, RemoteThatTimesOutFailsItsReference) {
     EXPECT_EQ(error_of([&] { slow.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { slow.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
     timeouts::gate.open();
-    EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+    EXPECT_TRUE(
+        eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
     EXPECT_EQ(error_of([&] { slow.to_here(); }).code(), ErrorCode::kDeadlineExceeded) << "for ever";
   }
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rref.owned") == 0; }));
@@ -332,7 +340,8 @@ TEST_P(TimeoutsTest, ToHereHasATimeoutOfItsOwn) {
 TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
   const auto own = remote<&timeouts::blocked>(worker(0).self());
   EXPECT_EQ(error_of([&] { own.to_here(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] { own.local_value(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { own.local_value(within(kShort)); }).code(),
+            ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
   EXPECT_EQ(own.to_here(), 1);
 }
@@ -340,15 +349,21 @@ TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
 TEST_P(TimeoutsTest, MemberCallsTimeOutOnSlowMethodsAndOnSlowCreation) {
   const auto made = remote<timeouts::Slow>(callee(), false);
   EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(made), 2);
-  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::Slow::blocked>(with(made, within(kShort))); }).code(),
-            ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      error_of([&] { rpc_sync<&timeouts::Slow::blocked>(with(made, within(kShort))); }).code(),
+      ErrorCode::kDeadlineExceeded);
   const auto in_the_making = remote<timeouts::Slow>(callee(), true);
-  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::Slow::quick>(with(in_the_making, within(kShort))); }).code(),
+  EXPECT_EQ(error_of([&] {
+              rpc_sync<&timeouts::Slow::quick>(with(in_the_making, within(kShort)));
+            }).code(),
             ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] { rpc_async<&timeouts::Slow::quick>(with(in_the_making, within(kShort))).wait(); }).code(),
+  EXPECT_EQ(error_of([&] {
+              rpc_async<&timeouts::Slow::quick>(with(in_the_making, within(kShort))).wait();
+            }).code(),
             ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] { remote<&timeouts::Slow::quick>(with(in_the_making, within(kShort))).to_here(); }).code(),
-            ErrorCode::kDeadlineExceeded);
+  const auto kept = remote<&timeouts::Slow::quick>(with(in_the_making, within(kShort)));
+  EXPECT_EQ(error_of([&] { kept.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { kept.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
   EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(in_the_making), 2);
 }
@@ -358,7 +373,8 @@ TEST_P(TimeoutsTest, MemberCallsTimeOutOnSlowMethodsAndOnSlowCreation) {
 TEST_P(TimeoutsTest, CancellationReachesTheCallee) {
   timeouts::gate.open();
   const CancellationSource source;
-  const Future<void> future = rpc_async<&timeouts::wait_for_cancellation>(callee().with(cancelled_by(source)));
+  const Future<void> future =
+      rpc_async<&timeouts::wait_for_cancellation>(callee().with(cancelled_by(source)));
   ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
   EXPECT_FALSE(future.done());
   source.cancel();
@@ -384,7 +400,9 @@ TEST_P(TimeoutsTest, CancellationReachesNestedCallees) {
 
 TEST_P(TimeoutsTest, TimeoutReachesTheCalleeAsCancellation) {
   timeouts::gate.open();
-  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::wait_for_cancellation>(callee().with(within(kShort))); }).code(),
+  EXPECT_EQ(error_of([&] {
+              rpc_sync<&timeouts::wait_for_cancellation>(callee().with(within(kShort)));
+            }).code(),
             ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([] { return timeouts::cancellations == 1; }));
 }
@@ -396,7 +414,9 @@ TEST_P(TimeoutsTest, CancelledBeforeTheCall) {
       error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(cancelled_by(source))); });
   EXPECT_EQ(error.code(), ErrorCode::kCancelled);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
-  EXPECT_EQ(error_of([&] { remote<&timeouts::blocked>(callee().with(cancelled_by(source))).to_here(); }).code(),
+  EXPECT_EQ(error_of([&] {
+              remote<&timeouts::blocked>(callee().with(cancelled_by(source))).to_here();
+            }).code(),
             ErrorCode::kCancelled);
   EXPECT_EQ(timeouts::ran, 0);
 }
@@ -413,7 +433,8 @@ TEST_P(TimeoutsTest, OneSourceCancelsManyCallsAndNoOthers) {
   const CancellationSource source;
   std::vector<Future<int>> cancelled;
   for (int i = 0; i < 100; ++i) {
-    cancelled.push_back(rpc_async<&timeouts::blocked>(worker(0).peer(1 + i % 2).with(cancelled_by(source))));
+    cancelled.push_back(
+        rpc_async<&timeouts::blocked>(worker(0).peer(1 + i % 2).with(cancelled_by(source))));
   }
   const Future<int> other = rpc_async<&timeouts::blocked>(callee());
   source.cancel();

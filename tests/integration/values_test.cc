@@ -71,7 +71,8 @@ double value_of(const Fraction& fraction) {
 }
 std::uint8_t as_byte(std::uint8_t value) { return value; }
 int hundred_times(int value) { return 100 * value; }
-// What callers believe who were built from other sources: the signature says "integer" for all widths.
+// What callers believe who were built from other sources: the signature says "integer" for all
+// widths.
 int as_byte_of_a_wide_caller(int value) { return value; }
 std::int8_t hundred_times_of_a_narrow_caller(int value) { return static_cast<std::int8_t>(value); }
 at::Tensor plus_one(const at::Tensor& tensor) { return tensor + 1; }
@@ -116,14 +117,16 @@ std::vector<StringRef> make_refs(int count) {
 }  // namespace values
 
 template <>
-struct sinew::Codec<values::Point>
-    : sinew::StructCodec<values::Point, &values::Point::x, &values::Point::y, &values::Point::label> {};
+struct sinew::Codec<values::Point> : sinew::StructCodec<values::Point, &values::Point::x,
+                                                        &values::Point::y, &values::Point::label> {
+};
 template <>
 struct sinew::Codec<values::Tree>
     : sinew::StructCodec<values::Tree, &values::Tree::value, &values::Tree::children> {};
 template <>
 struct sinew::Codec<values::Batch>
-    : sinew::StructCodec<values::Batch, &values::Batch::images, &values::Batch::labels, &values::Batch::source> {};
+    : sinew::StructCodec<values::Batch, &values::Batch::images, &values::Batch::labels,
+                         &values::Batch::source> {};
 template <>
 struct sinew::Codec<values::Fraction> {
   static void encode(ValueWriter& writer, const values::Fraction& value) {
@@ -141,20 +144,25 @@ struct sinew::Codec<values::Fraction> {
 };
 
 // All types that the tests send there and back.
-#define ECHO_TYPES(X)                                                                            \
-  X(bool) X(std::int8_t) X(std::uint8_t) X(std::int16_t) X(std::uint16_t) X(std::int32_t)        \
-  X(std::uint32_t) X(std::int64_t) X(std::uint64_t) X(float) X(double) X(std::string)            \
-  X(sinew::Bytes) X(std::vector<std::uint8_t>) X(std::vector<int>) X(std::vector<bool>)          \
-  X(std::vector<std::string>) X(std::vector<std::vector<double>>) X(std::array<int, 3>)          \
-  X(std::pair<int, std::string>) X(std::tuple<int, double, std::string>) X(std::tuple<>)         \
-  X(std::optional<int>) X(std::map<std::string, int>) X(std::unordered_map<int, std::string>)    \
-  X(std::map<int, std::vector<std::optional<std::string>>>) X(std::set<int>)                     \
-  X(values::Color) X(values::Plain) X(values::Point) X(std::vector<values::Point>)               \
-  X(values::Tree) X(sinew::WorkerInfo) X(std::monostate) X(at::Tensor)                           \
-  X(std::vector<at::Tensor>) X(std::map<std::string, at::Tensor>)                                \
-  X(std::pair<at::Tensor, std::vector<at::Tensor>>) X(std::optional<at::Tensor>)                 \
-  X(sinew::proto::Value) X(std::vector<sinew::proto::Value>)
-#define NAME_ECHO(...) SINEW_METHOD_AS("values::echo<" #__VA_ARGS__ ">", &values::echo<__VA_ARGS__>);
+#define ECHO_TYPES(X)                                                                              \
+  X(bool)                                                                                          \
+  X(std::int8_t) X(std::uint8_t) X(std::int16_t) X(std::uint16_t) X(std::int32_t) X(std::uint32_t) \
+      X(std::int64_t) X(std::uint64_t) X(float) X(double) X(std::string) X(sinew::Bytes)           \
+          X(std::vector<std::uint8_t>) X(std::vector<int>) X(std::vector<bool>) X(                 \
+              std::vector<std::string>) X(std::vector<std::vector<double>>) X(std::array<int, 3>)  \
+              X(std::pair<int, std::string>) X(std::tuple<int, double, std::string>)               \
+                  X(std::tuple<>) X(std::optional<int>) X(std::map<std::string, int>)              \
+                      X(std::unordered_map<int, std::string>) X(                                   \
+                          std::map<int, std::vector<std::optional<std::string>>>) X(std::set<int>) \
+                          X(values::Color) X(values::Plain) X(values::Point)                       \
+                              X(std::vector<values::Point>) X(values::Tree) X(sinew::WorkerInfo)   \
+                                  X(std::monostate) X(at::Tensor) X(std::vector<at::Tensor>)       \
+                                      X(std::map<std::string, at::Tensor>)                         \
+                                          X(std::pair<at::Tensor, std::vector<at::Tensor>>)        \
+                                              X(std::optional<at::Tensor>) X(sinew::proto::Value)  \
+                                                  X(std::vector<sinew::proto::Value>)
+#define NAME_ECHO(...) \
+  SINEW_METHOD_AS("values::echo<" #__VA_ARGS__ ">", &values::echo<__VA_ARGS__>);
 ECHO_TYPES(NAME_ECHO)
 #undef NAME_ECHO
 
@@ -254,7 +262,8 @@ TEST_P(ValuesTest, Numbers) {
   expect_same(limits<std::uint32_t>());
   expect_same(limits<std::int64_t>());
   expect_same(limits<std::uint64_t>());
-  expect_same<float>({0.0F, -1.5F, std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(),
+  expect_same<float>({0.0F, -1.5F, std::numeric_limits<float>::max(),
+                      std::numeric_limits<float>::denorm_min(),
                       std::numeric_limits<float>::infinity()});
   expect_same<double>({0.0, 1e-300, -std::numeric_limits<double>::infinity(), 0.1});
   EXPECT_TRUE(std::isnan(there_and_back(std::numeric_limits<double>::quiet_NaN())));
@@ -280,7 +289,8 @@ TEST_P(ValuesTest, Containers) {
   expect_same<std::optional<int>>({std::nullopt, 0, 5});
   expect_same<std::map<std::string, int>>({{}, {{"a", 1}, {"", 2}}});
   expect_same<std::unordered_map<int, std::string>>({{}, {{1, "a"}, {-2, "b"}}});
-  expect_same<std::map<int, std::vector<std::optional<std::string>>>>({{{1, {"x", std::nullopt}}, {2, {}}}});
+  expect_same<std::map<int, std::vector<std::optional<std::string>>>>(
+      {{{1, {"x", std::nullopt}}, {2, {}}}});
   expect_same<std::set<int>>({{}, {3, 1, 2}});
   expect_same<std::monostate>({{}});
 }
@@ -305,9 +315,8 @@ TEST_P(ValuesTest, ProtobufMessages) {
 }
 
 TEST_P(ValuesTest, WhatTheReceiverRefusesIsNamed) {
-  const RpcError error = error_of([&] {
-    rpc_sync<&values::value_of>(callee(), values::Fraction(1, 0));
-  });
+  const RpcError error =
+      error_of([&] { rpc_sync<&values::value_of>(callee(), values::Fraction(1, 0)); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.message(), "argument 1: a fraction's denominator must not be 0");
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
@@ -316,9 +325,11 @@ TEST_P(ValuesTest, WhatTheReceiverRefusesIsNamed) {
 TEST_P(ValuesTest, NumbersOutOfTheReceiversRangeAreRefused) {
   EXPECT_EQ(rpc_sync<&values::as_byte_of_a_wide_caller>(callee(), 255), 255);
   for (const int value : {256, -1}) {
-    const RpcError error = error_of([&] { rpc_sync<&values::as_byte_of_a_wide_caller>(callee(), value); });
+    const RpcError error =
+        error_of([&] { rpc_sync<&values::as_byte_of_a_wide_caller>(callee(), value); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(error.message(), absl::StrCat("argument 1: ", value, " is outside of the range 0 to 255"));
+    EXPECT_EQ(error.message(),
+              absl::StrCat("argument 1: ", value, " is outside of the range 0 to 255"));
     EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   }
   EXPECT_EQ(rpc_sync<&values::hundred_times_of_a_narrow_caller>(callee(), 1), 100);
@@ -326,7 +337,8 @@ TEST_P(ValuesTest, NumbersOutOfTheReceiversRangeAreRefused) {
       error_of([&] { rpc_sync<&values::hundred_times_of_a_narrow_caller>(callee(), 2); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.message(), "result: 200 is outside of the range -128 to 127");
-  EXPECT_EQ(error.execution(), Execution::kMayHaveRun) << "the method has run, only its result is unusable";
+  EXPECT_EQ(error.execution(), Execution::kMayHaveRun)
+      << "the method has run, only its result is unusable";
   EXPECT_EQ(error.peer(), "worker1");
   EXPECT_EQ(error.method(), "values::hundred_times");
 }
@@ -344,8 +356,8 @@ TEST_P(ValuesTest, TreesThatAreTooDeepAreRefusedByTheSender) {
 
 TEST_P(ValuesTest, TensorsOfEveryType) {
   for (const at::ScalarType type :
-       {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
-        at::kBool, at::kComplexFloat, at::kComplexDouble}) {
+       {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat,
+        at::kDouble, at::kBool, at::kComplexFloat, at::kComplexDouble}) {
     SCOPED_TRACE(at::toString(type));
     at::Tensor tensor = at::arange(12).view({3, 4}).to(type);
     expect_same_tensor(tensor);
@@ -387,7 +399,8 @@ TEST_P(ValuesTest, StridesOfDenseTensorsAreKept) {
   }
   const at::Tensor gaps = matrix.slice(1, 0, 50, 3);
   const at::Tensor expanded = at::rand({1, 4}).expand({3, 4});
-  for (const at::Tensor& sparse : {gaps, expanded, matrix.select(1, 3), matrix.slice(0, 0, 40, 2)}) {
+  for (const at::Tensor& sparse :
+       {gaps, expanded, matrix.select(1, 3), matrix.slice(0, 0, 40, 2)}) {
     expect_same_tensor(sparse);
     EXPECT_TRUE(there_and_back(sparse).is_contiguous());
   }
@@ -410,7 +423,8 @@ TEST_P(ValuesTest, SparseTensors) {
   expect_same_tensor(at::sparse_coo_tensor(indices, at::rand({3, 5}), {3, 4, 5}));
   const at::Tensor none = at::empty({2, 0}, at::kLong);
   expect_same_tensor(at::sparse_coo_tensor(none, at::empty({0}), {3, 4}));
-  const auto list = there_and_back(std::vector<at::Tensor>{sparse, at::ones({2}), sparse.coalesce()});
+  const auto list =
+      there_and_back(std::vector<at::Tensor>{sparse, at::ones({2}), sparse.coalesce()});
   EXPECT_TRUE(same_tensor(list[0], sparse));
   EXPECT_TRUE(same_tensor(list[2], sparse.coalesce()));
 }
@@ -442,9 +456,11 @@ TEST_P(ValuesTest, LargeTensorsAndManyAtOnce) {
     results.push_back(rpc_async<&values::plus_one>(callee(), at::full({500, 500}, i)));
   }
   for (int i = 0; i < 20; ++i) {
-    EXPECT_TRUE(at::equal(results[static_cast<std::size_t>(i)].take(), at::full({500, 500}, i + 1)));
+    EXPECT_TRUE(
+        at::equal(results[static_cast<std::size_t>(i)].take(), at::full({500, 500}, i + 1)));
   }
-  EXPECT_EQ(rpc_sync<&values::sum>(callee(), std::vector<at::Tensor>(300, at::ones({100}))), 30000.0);
+  EXPECT_EQ(rpc_sync<&values::sum>(callee(), std::vector<at::Tensor>(300, at::ones({100}))),
+            30000.0);
 }
 
 TEST_P(ValuesTest, BorrowedMemoryIsCopiedBeforeTheCallReturns) {
@@ -487,14 +503,17 @@ TEST_P(ValuesTest, ReferencesInsideOfValues) {
   const auto there = remote<&values::echo<std::string>>(callee(), std::string("there"));
   EXPECT_EQ(rpc_sync<&values::read>(callee(), hello), "hello");
   EXPECT_EQ(rpc_sync<&values::read>(callee(), there), "there") << "back at its owner";
-  EXPECT_EQ(rpc_sync<&values::read_all>(callee(), std::vector<values::StringRef>{hello, there, hello}),
-            "hellotherehello");
+  EXPECT_EQ(
+      rpc_sync<&values::read_all>(callee(), std::vector<values::StringRef>{hello, there, hello}),
+      "hellotherehello");
   EXPECT_EQ(rpc_sync<&values::read_map>(
                 callee(), std::map<std::string, values::StringRef>{{"a", hello}, {"b", there}}),
             "a=hello;b=there;");
-  EXPECT_EQ(rpc_sync<&values::read_optional>(callee(), std::optional<values::StringRef>(hello)), "hello");
+  EXPECT_EQ(rpc_sync<&values::read_optional>(callee(), std::optional<values::StringRef>(hello)),
+            "hello");
   EXPECT_EQ(rpc_sync<&values::read_optional>(callee(), std::nullopt), "none");
-  EXPECT_EQ(rpc_sync<&values::read_batch>(callee(), values::Batch{at::ones({6}), {1, 2}, hello}), "hello62");
+  EXPECT_EQ(rpc_sync<&values::read_batch>(callee(), values::Batch{at::ones({6}), {1, 2}, hello}),
+            "hello62");
 }
 
 TEST_P(ValuesTest, ReferencesAsResults) {

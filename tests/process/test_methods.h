@@ -12,8 +12,8 @@
 
 #include "sinew/sinew.h"
 
-// Methods that workers of tests serve, in one process or in several. Each worker has a state of its own, also when it shares
-// its process with others.
+// Methods that workers of tests serve, in one process or in several. Each worker has a state of its
+// own, also when it shares its process with others.
 namespace testapp {
 
 /// Lives behind references only: it has a mutex.
@@ -113,7 +113,8 @@ inline int add_to_all(const std::vector<sinew::RRef<Counter>>& counters, int by)
 /// Passes it on to another worker, which does the same as add_to.
 inline int add_through(const std::string& peer, const sinew::RRef<Counter>& counter, int by);
 /// Counters of its own, or of the worker named.
-inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer, int count);
+inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer,
+                                                                 int count);
 inline sinew::RRef<Counter> same(const sinew::RRef<Counter>& counter) { return counter; }
 inline std::int64_t counter_value(const std::string& name) {
   return sinew::current_worker().counters()[name];
@@ -172,7 +173,8 @@ inline int add_through(const std::string& peer, const sinew::RRef<Counter>& coun
   return sinew::current_worker().rpc_sync<&add_to>(peer, counter, by);
 }
 
-inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer, int count) {
+inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer,
+                                                                 int count) {
   const sinew::Worker worker = sinew::current_worker();
   std::map<std::string, sinew::RRef<Counter>> made;
   for (int i = 0; i < count; ++i) {

@@ -160,9 +160,8 @@ void Gate::pass() {
 
 bool Gate::wait_for_arrivals(int count) {
   absl::MutexLock lock(&mutex_);
-  const auto arrived = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return arrivals_ >= count;
-  };
+  const auto arrived = [this, count]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return arrivals_ >= count; };
   return mutex_.AwaitWithTimeout(absl::Condition(&arrived), absl::FromChrono(kPatience));
 }
 

@@ -27,11 +27,13 @@ struct ClusterOptions {
   /// Changes the options of the worker of this rank before it starts. May be empty.
   std::function<void(int rank, WorkerOptions& options)> tweak;
   /// Wraps the transport of the worker of this rank, for faults. May be empty.
-  std::function<std::unique_ptr<internal::Transport>(int rank, std::unique_ptr<internal::Transport>)>
+  std::function<std::unique_ptr<internal::Transport>(int rank,
+                                                     std::unique_ptr<internal::Transport>)>
       wrap_transport;
 };
 
-/// Workers worker0, worker1, ... of a job of their own, all in this process. Not thread-safe, but its workers are.
+/// Workers worker0, worker1, ... of a job of their own, all in this process. Not thread-safe, but
+/// its workers are.
 class Cluster {
  public:
   /// Starts all workers at once; throws what the first of them failed with.
@@ -44,8 +46,8 @@ class Cluster {
   int size() const { return static_cast<int>(workers_.size()); }
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
 
-  /// Shuts all workers down at once. Returns one line for each failure, leaked reference and counter that is not zero
-  /// afterwards: none means that nothing is left anywhere.
+  /// Shuts all workers down at once. Returns one line for each failure, leaked reference and
+  /// counter that is not zero afterwards: none means that nothing is left anywhere.
   std::vector<std::string> shutdown(const ShutdownOptions& options);
 
  private:
@@ -53,8 +55,8 @@ class Cluster {
   std::string meeting_file_;
 };
 
-/// A test with a cluster, over each transport. It ends with a graceful shutdown which fails the test when a reference is
-/// leaked or a counter is not back at zero.
+/// A test with a cluster, over each transport. It ends with a graceful shutdown which fails the
+/// test when a reference is leaked or a counter is not back at zero.
 class ClusterTest : public ::testing::TestWithParam<ClusterTransport> {
  protected:
   void TearDown() override { finish(); }
@@ -73,16 +75,19 @@ class ClusterTest : public ::testing::TestWithParam<ClusterTransport> {
   std::unique_ptr<Cluster> cluster_;
 };
 
-/// gRPC is left out under ThreadSanitizer, which knows nothing of the packaged library's synchronisation.
+/// gRPC is left out under ThreadSanitizer, which knows nothing of the packaged library's
+/// synchronisation.
 std::vector<ClusterTransport> cluster_transports();
 std::string cluster_transport_name(const ::testing::TestParamInfo<ClusterTransport>& info);
 
 /// Runs the suite's tests over each transport.
-#define SINEW_INSTANTIATE_CLUSTER_TEST(Suite)                                                  \
-  INSTANTIATE_TEST_SUITE_P(Over, Suite, ::testing::ValuesIn(::sinew::testing::cluster_transports()), \
+#define SINEW_INSTANTIATE_CLUSTER_TEST(Suite)                                           \
+  INSTANTIATE_TEST_SUITE_P(Over, Suite,                                                 \
+                           ::testing::ValuesIn(::sinew::testing::cluster_transports()), \
                            ::sinew::testing::cluster_transport_name)
 
-/// Waits until `condition` is true, up to half a minute: for what becomes true by itself but tells nobody.
+/// Waits until `condition` is true, up to half a minute: for what becomes true by itself but tells
+/// nobody.
 bool eventually(const std::function<bool()>& condition);
 
 /// A door that handlers of a test block at. Thread-safe.
@@ -90,7 +95,8 @@ class Gate {
  public:
   /// Blocks its thread (Sinew knows nothing of it) until open(), for a minute at most.
   void pass();
-  /// Waits until so many threads have come to pass(), for half a minute at most. False if they have not.
+  /// Waits until so many threads have come to pass(), for half a minute at most. False if they have
+  /// not.
   bool wait_for_arrivals(int count);
   void open();
   void close();
@@ -102,7 +108,8 @@ class Gate {
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-/// The RpcError that `call` throws. Fails the test, and returns an error without a text, if it throws none.
+/// The RpcError that `call` throws. Fails the test, and returns an error without a text, if it
+/// throws none.
 RpcError error_of(const std::function<void()>& call);
 
 }  // namespace sinew::testing

@@ -86,7 +86,7 @@ ChildProcess::~ChildProcess() {
   ::waitpid(pid_, &status, 0);
 }
 
-void ChildProcess::send(std::string_view line) {
+void ChildProcess::send(const std::string& line) {
   const std::string text = absl::StrCat(line, "\n");
   if (commands_ < 0) throw std::runtime_error("the pipe for commands is closed");
   // A child that died must be an error of the test, not its end.
@@ -118,7 +118,8 @@ std::string ChildProcess::receive(std::chrono::milliseconds timeout) {
     char bytes[4096];
     const ssize_t size = ::read(answers_, bytes, sizeof bytes);
     if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) throw std::runtime_error(absl::StrCat("process ", pid_, " ended without an answer"));
+    if (size <= 0)
+      throw std::runtime_error(absl::StrCat("process ", pid_, " ended without an answer"));
     buffer_.append(bytes, static_cast<std::size_t>(size));
   }
 }
@@ -129,7 +130,8 @@ void ChildProcess::signal(int number) {
   int status = 0;
   if (number == SIGSTOP) {
     if (::waitpid(pid_, &status, WUNTRACED) != pid_) fail("waitpid");
-    if (!WIFSTOPPED(status)) throw std::runtime_error(absl::StrCat("process ", pid_, " did not stop"));
+    if (!WIFSTOPPED(status))
+      throw std::runtime_error(absl::StrCat("process ", pid_, " did not stop"));
   } else if (number == SIGKILL) {
     wait_for_end(std::chrono::seconds(60));
   }
@@ -168,8 +170,8 @@ std::string run_program(const std::vector<std::string>& command) {
   }
   const std::optional<int> code = program.finish();
   if (code != 0) {
-    throw std::runtime_error(
-        absl::StrCat(command[0], " ended with ", code.has_value() ? absl::StrCat(*code) : "nothing"));
+    throw std::runtime_error(absl::StrCat(command[0], " ended with ",
+                                          code.has_value() ? absl::StrCat(*code) : "nothing"));
   }
   return output;
 }
@@ -201,7 +203,8 @@ int free_port(int family) {
     reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   }
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = ::bind(number, generic, size) == 0 && ::getsockname(number, generic, &size) == 0;
+  const bool bound =
+      ::bind(number, generic, size) == 0 && ::getsockname(number, generic, &size) == 0;
   ::close(number);
   if (!bound) fail("bind");
   return ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port

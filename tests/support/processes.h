@@ -10,13 +10,15 @@
 
 namespace sinew::testing {
 
-/// A process that the test started, with a pipe for commands and one for answers: it reads lines from its standard input and
-/// writes one line for each to its standard output. Its errors go to the test's own. Killed, by its pid, when this goes.
+/// A process that the test started, with a pipe for commands and one for answers: it reads lines
+/// from its standard input and writes one line for each to its standard output. Its errors go to
+/// the test's own. Killed, by its pid, when this goes.
 ///
 /// For one thread at a time. Failures throw std::runtime_error.
 class ChildProcess {
  public:
-  /// `command[0]` is the path of the program. `environment` ("NAME=value") is added to that of the test.
+  /// `command[0]` is the path of the program. `environment` ("NAME=value") is added to that of the
+  /// test.
   explicit ChildProcess(const std::vector<std::string>& command,
                         const std::vector<std::string>& environment = {});
   ~ChildProcess();
@@ -25,18 +27,20 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
 
-  void send(std::string_view line);
+  void send(const std::string& line);
   /// The next line. Throws when the process ends first, or after `timeout`.
   std::string receive(std::chrono::milliseconds timeout = std::chrono::seconds(60));
-  std::string ask(std::string_view line,
+  std::string ask(const std::string& line,
                   std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
     send(line);
     return receive(timeout);
   }
 
-  /// SIGKILL, SIGSTOP, SIGCONT, ... Returns once a stopped process has stopped and a killed one is gone.
+  /// SIGKILL, SIGSTOP, SIGCONT, ... Returns once a stopped process has stopped and a killed one is
+  /// gone.
   void signal(int number);
-  /// Closes the pipe for commands and waits for the end. The exit code, or 128 and the signal's number; nullopt after `timeout`.
+  /// Closes the pipe for commands and waits for the end. The exit code, or 128 and the signal's
+  /// number; nullopt after `timeout`.
   std::optional<int> finish(std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
  private:
@@ -49,7 +53,8 @@ class ChildProcess {
   std::optional<int> status_;
 };
 
-/// Runs a program to its end and returns what it wrote to its standard output. Throws unless it exits with 0.
+/// Runs a program to its end and returns what it wrote to its standard output. Throws unless it
+/// exits with 0.
 std::string run_program(const std::vector<std::string>& command);
 
 /// A folder of its own, removed with what is in it.
@@ -66,8 +71,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A port of the loopback interface on which nobody listened a moment ago. `family`: AF_INET or AF_INET6. Throws when there
-/// is no such interface.
+/// A port of the loopback interface on which nobody listened a moment ago. `family`: AF_INET or
+/// AF_INET6. Throws when there is no such interface.
 int free_port(int family);
 
 }  // namespace sinew::testing

@@ -27,8 +27,7 @@ class NoEvents : public StreamEvents {
 /// Keeps what is written.
 class FakeStream : public LaneStream {
  public:
-  FakeStream()
-      : LaneStream(StreamKind::kBulk, AfterEnd::kNoReads, std::make_shared<NoEvents>()) {}
+  FakeStream() : LaneStream(StreamKind::kBulk, AfterEnd::kNoReads, std::make_shared<NoEvents>()) {}
   std::deque<Packet> packets;
 
  private:
@@ -113,10 +112,12 @@ TEST(GrpcBulk, SendsNoMoreThanAgreedBeforeTheTicketsAreRead) {
   EXPECT_GT(received, kUnannouncedBytes / 2);
 }
 
-// A receiver that reads one ticket at a time, and the next one only when the frame before has been delivered: each of
-// its windows is smaller than any frame. All must arrive, or both ends wait for ever.
+// A receiver that reads one ticket at a time, and the next one only when the frame before has been
+// delivered: each of its windows is smaller than any frame. All must arrive, or both ends wait for
+// ever.
 TEST(GrpcBulk, EveryFrameArrivesThoughTicketsAreReadOneByOne) {
-  for (const std::size_t size : {std::size_t{3} << 20, std::size_t{100} << 10, std::size_t{40} << 20}) {
+  for (const std::size_t size :
+       {std::size_t{3} << 20, std::size_t{100} << 10, std::size_t{40} << 20}) {
     Sender sender;
     BulkReceiver receiver;
     std::deque<PacketFrame> tickets;
@@ -168,9 +169,9 @@ PacketFrame frame_with(std::uint64_t size, std::uint64_t transfer) {
 
 TEST(GrpcBulk, RefusesPiecesThatDoNotFit) {
   const std::vector<std::vector<Chunk>> wrong = {
-      {chunk(1, 100, 10, 5)},                       // a gap at the beginning
-      {chunk(1, 100, 0, 5), chunk(1, 100, 4, 5)},   // an overlap
-      {chunk(1, 100, 0, 5), chunk(1, 101, 5, 5)},   // the size changes
+      {chunk(1, 100, 10, 5)},                      // a gap at the beginning
+      {chunk(1, 100, 0, 5), chunk(1, 100, 4, 5)},  // an overlap
+      {chunk(1, 100, 0, 5), chunk(1, 101, 5, 5)},  // the size changes
       {chunk(2, kUnannouncedBytes * 2, 0, kUnannouncedBytes + 1)},
   };
   for (const std::vector<Chunk>& chunks : wrong) {

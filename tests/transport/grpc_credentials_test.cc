@@ -52,8 +52,8 @@ class Certificates {
     std::ofstream(path("index.txt"));
     std::ofstream(path("serial")) << "01\n";
     std::ofstream(path("ca.cnf")) << "[ca]\ndefault_ca=d\n[d]\ndatabase=" << path("index.txt")
-                                  << "\nserial=" << path("serial") << "\nnew_certs_dir="
-                                  << folder_.string()
+                                  << "\nserial=" << path("serial")
+                                  << "\nnew_certs_dir=" << folder_.string()
                                   << "\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n";
     run("openssl ca -batch -config " + path("ca.cnf") + " -in " + path(name + ".csr") + " -cert " +
         path("ca.pem") + " -keyfile " + path("ca.key") +
@@ -146,8 +146,8 @@ TEST_F(GrpcCredentials, TlsFromMemoryProvesTheAcceptorOnly) {
   ASSERT_TRUE(handler->wait_up()) << handler->reason();
   EXPECT_TRUE(connection->remote().authenticated);
   EXPECT_FALSE(b.acceptor.remotes().at(0).authenticated);
-  ASSERT_TRUE(connection->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(300'000, 'p'))}, {}})
-                  .ok());
+  ASSERT_TRUE(
+      connection->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(300'000, 'p'))}, {}}).ok());
   ASSERT_TRUE(b.acceptor.handler()->wait_frames(Lane::kCalls, 1));
 }
 

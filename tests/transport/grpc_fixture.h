@@ -18,7 +18,8 @@
 
 namespace sinew::internal {
 
-/// A loopback port that is bound but does not listen: connections to it are refused, and nobody else gets it.
+/// A loopback port that is bound but does not listen: connections to it are refused, and nobody
+/// else gets it.
 class ReservedPort {
  public:
   ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -44,7 +45,8 @@ class ReservedPort {
 };
 
 /// Calls as a client in any language would: with protobuf's own encoding.
-inline absl::StatusOr<Frame> call_as_foreign_client(const std::string& address, const Frame& request,
+inline absl::StatusOr<Frame> call_as_foreign_client(const std::string& address,
+                                                    const Frame& request,
                                                     std::chrono::nanoseconds timeout) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

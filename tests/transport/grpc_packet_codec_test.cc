@@ -34,7 +34,8 @@ Packet sample() {
   packet.frames.resize(3);
   packet.frames[0].envelope = "first";
   packet.frames[1].envelope = std::string(300, 'e');
-  packet.frames[1].payloads = {absl::Cord("a"), absl::Cord(), absl::Cord(std::string(100'000, 'p'))};
+  packet.frames[1].payloads = {absl::Cord("a"), absl::Cord(),
+                               absl::Cord(std::string(100'000, 'p'))};
   packet.frames[2].envelope_ticket = {5000, 7};
   packet.frames[2].payloads = {absl::Cord(), absl::Cord("here")};
   packet.frames[2].tickets = {{1 << 20, 8}, {4, 0}};
@@ -164,7 +165,15 @@ TEST(GrpcPacketCodec, TicketsMustMatchThePayloads) {
 
 TEST(GrpcPacketCodec, SkipsFieldsThatItDoesNotKnow) {
   // Field 9 as a varint, a fixed64, bytes and a fixed32, then an empty frame.
-  const std::string unknown("\x48\x05\x49" "12345678" "\x4a\x02" "ab" "\x4d" "1234" "\x0a\x00", 22);
+  const std::string unknown(
+      "\x48\x05\x49"
+      "12345678"
+      "\x4a\x02"
+      "ab"
+      "\x4d"
+      "1234"
+      "\x0a\x00",
+      22);
   const absl::StatusOr<Packet> decoded = decode_packet(buffer_of(unknown), {});
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->frames.size(), 1U);
@@ -177,8 +186,8 @@ TEST(GrpcPacketCodec, RefusesTooManyFramesAndTooLargePackets) {
   EXPECT_FALSE(decode_packet(buffer_of(std::string(kMaxPacketBytes + 1, '\0')), {}).ok());
 }
 
-// Whatever the bytes are, decoding ends in a packet or a status, and every prefix of a packet that ends inside a field is
-// refused. Run under the address sanitizer to see more.
+// Whatever the bytes are, decoding ends in a packet or a status, and every prefix of a packet that
+// ends inside a field is refused. Run under the address sanitizer to see more.
 TEST(GrpcPacketCodec, SurvivesHostileBytes) {
   constexpr std::uint64_t kSeed = 42;
   std::mt19937_64 random(kSeed);

@@ -133,8 +133,7 @@ TEST(GrpcTransport, AWildcardNeedsAnAddressToAdvertise) {
 TEST(GrpcTransport, TheLocalAddressFollowsTheRoute) {
   EXPECT_EQ(*local_address_towards("127.0.0.1:80"), "127.0.0.1");
   EXPECT_EQ(*local_address_towards("[::1]:80"), "::1");
-  EXPECT_EQ(local_address_towards("nonsense").status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(local_address_towards("nonsense").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(GrpcTransport, ConnectingEndsInTime) {
@@ -201,7 +200,8 @@ TEST(GrpcTransport, ConnectionsOutliveTheirTransport) {
     Worker b;
     kept = a.transport->connect(b.address(), "hi", "", handler);
     ASSERT_TRUE(handler->wait_up());
-    ASSERT_TRUE(kept->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(300'000, 'p'))}, {}}).ok());
+    ASSERT_TRUE(
+        kept->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(300'000, 'p'))}, {}}).ok());
     const auto accepted = b.acceptor.handler();
     ASSERT_TRUE(accepted->wait_frames(Lane::kCalls, 1));
     frame = std::move(accepted->take_frames(Lane::kCalls).front());
@@ -234,7 +234,8 @@ TEST(GrpcTransport, LargeEnvelopesTravelToo) {
   const std::string large(std::size_t{20} << 20, 'e');
   for (const Lane lane : {Lane::kCalls, Lane::kControl}) {
     const std::size_t bytes = lane == Lane::kCalls ? large.size() : large.size() / 2;
-    ASSERT_TRUE(connection->send(lane, Frame{large.substr(0, bytes), {absl::Cord("tail")}, {}}).ok());
+    ASSERT_TRUE(
+        connection->send(lane, Frame{large.substr(0, bytes), {absl::Cord("tail")}, {}}).ok());
     const auto accepted = b.acceptor.handler();
     ASSERT_TRUE(accepted->wait_frames(lane, 1));
     const std::vector<Frame> frames = accepted->take_frames(lane);
@@ -258,7 +259,8 @@ TEST(GrpcTransport, LargeFramesPassSmallWindows) {
   constexpr std::size_t kFrames = 40;
   for (std::size_t i = 0; i < kFrames; ++i) {
     ASSERT_TRUE(connection->send(Lane::kCalls, Frame{"x", {payload}, {}}).ok());
-    ASSERT_TRUE(accepted->connection()->send(Lane::kCalls, Frame{"y", {payload, payload}, {}}).ok());
+    ASSERT_TRUE(
+        accepted->connection()->send(Lane::kCalls, Frame{"y", {payload, payload}, {}}).ok());
   }
   EXPECT_TRUE(accepted->wait_frames(Lane::kCalls, kFrames));
   EXPECT_TRUE(handler->wait_frames(Lane::kCalls, kFrames));
@@ -369,7 +371,8 @@ TEST(GrpcTransport, MalformedHandshakesAreRefused) {
   expect_reachable(a, b, b.address());
 }
 
-/// An opener by hand: a good handshake, then `message` on one lane. Returns what the acceptor's handler was told.
+/// An opener by hand: a good handshake, then `message` on one lane. Returns what the acceptor's
+/// handler was told.
 absl::Status send_after_handshake(Worker& worker, const std::string& on_lane,
                                   const std::string& message) {
   const std::size_t index = worker.acceptor.count();
@@ -435,19 +438,23 @@ TEST(GrpcTransport, ViolationsTakeTheConnectionDown) {
   frame.mutable_tickets(0)->set_transfer(0);
   frame.mutable_tickets(0)->set_size_bytes(10);
   const std::string without_payload = packet.SerializeAsString();
-  // Field 2 of Packet: a chunk, here one with a gap before it; field 3: a grant that nobody waits for.
-  const std::string gap("\x12\x09\x08\x01\x10\x64\x18\x05\x7a\x01" "d", 11);
+  // Field 2 of Packet: a chunk, here one with a gap before it; field 3: a grant that nobody waits
+  // for.
+  const std::string gap(
+      "\x12\x09\x08\x01\x10\x64\x18\x05\x7a\x01"
+      "d",
+      11);
   const std::string grant("\x1a\x01\x05", 3);
-  for (const auto& [lane, message] : std::vector<std::pair<std::string, std::string>>{
-           {"calls", too_many},
-           {"control", too_many},
-           {"calls", too_large},
-           {"control", too_large},
-           {"calls", without_payload},
-           {"bulk", gap},
-           {"bulk", grant},
-           {"calls", gap},
-           {"bulk", without_payload}}) {
+  for (const auto& [lane, message] :
+       std::vector<std::pair<std::string, std::string>>{{"calls", too_many},
+                                                        {"control", too_many},
+                                                        {"calls", too_large},
+                                                        {"control", too_large},
+                                                        {"calls", without_payload},
+                                                        {"bulk", gap},
+                                                        {"bulk", grant},
+                                                        {"calls", gap},
+                                                        {"bulk", without_payload}}) {
     const absl::Status reason = send_after_handshake(b, lane, message);
     EXPECT_EQ(reason.code(), absl::StatusCode::kInvalidArgument) << lane << ": " << reason;
   }

@@ -35,10 +35,12 @@ class GrpcTransport final : public Transport {
   absl::StatusOr<std::string> advertised_host(const std::string& listen) const;
 
   const std::shared_ptr<TransportCore> core_;
-  mutable absl::Mutex mutex_;
-  std::string address_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Server> server_ ABSL_GUARDED_BY(mutex_);
-  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  /// Held throughout start() and shutdown(), so callbacks must not need it.
+  absl::Mutex lifecycle_mutex_;
+  std::unique_ptr<Server> server_ ABSL_GUARDED_BY(lifecycle_mutex_);
+  bool shut_down_ ABSL_GUARDED_BY(lifecycle_mutex_) = false;
+  mutable absl::Mutex address_mutex_;
+  std::string address_ ABSL_GUARDED_BY(address_mutex_);
 };
 
 absl::StatusOr<std::string> GrpcTransport::advertised_host(const std::string& listen) const {
@@ -48,14 +50,14 @@ absl::StatusOr<std::string> GrpcTransport::advertised_host(const std::string& li
   if (!bound.ok()) return bound.status();
   if (!bound->is_wildcard()) return bound->host;
   if (!options.advertise_towards.empty()) return local_address_towards(options.advertise_towards);
-  return absl::InvalidArgumentError(
-      absl::StrCat(listen,
-                   " stands for all addresses of this machine, so the one that others are to use must "
-                   "be given: set advertised_host or advertise_towards"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      listen,
+      " stands for all addresses of this machine, so the one that others are to use must "
+      "be given: set advertised_host or advertise_towards"));
 }
 
 absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
-  absl::MutexLock lock(&mutex_);
+  absl::MutexLock lock(&lifecycle_mutex_);
   if (shut_down_ || server_ != nullptr) {
     return absl::FailedPreconditionError("a transport starts once");
   }
@@ -66,18 +68,19 @@ absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::start(core_, acceptor, unary);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
+  absl::MutexLock address_lock(&address_mutex_);
   address_ = join_host_port(*host, server_->port());
   return absl::OkStatus();
 }
 
 std::string GrpcTransport::address() const {
-  absl::MutexLock lock(&mutex_);
+  absl::MutexLock lock(&address_mutex_);
   return address_;
 }
 
 void GrpcTransport::shutdown() {
   // Two callers at once: the second one returns when the first one is done.
-  absl::MutexLock lock(&mutex_);
+  absl::MutexLock lock(&lifecycle_mutex_);
   if (std::exchange(shut_down_, true)) return;
   core_->begin_shutdown();
   if (server_ != nullptr) server_->shutdown();

@@ -11,7 +11,8 @@
 
 namespace sinew::internal {
 
-/// Sizes that trade latency, throughput and memory for each other. The defaults were measured; both ends may differ.
+/// Sizes that trade latency, throughput and memory for each other. The defaults were measured; both
+/// ends may differ.
 struct GrpcTuning {
   /// A payload that is larger travels on the bulk lane, where it delays no call.
   std::size_t bulk_threshold_bytes = std::size_t{64} << 10;
@@ -28,22 +29,22 @@ struct GrpcTuning {
 };
 
 struct GrpcTransportOptions {
-  /// "host:port" or "[ipv6]:port"; port 0 takes any free one. The first one is the address that is advertised; further
-  /// ones (a rendezvous port) accept the same connections.
+  /// "host:port" or "[ipv6]:port"; port 0 takes any free one. The first one is the address that is
+  /// advertised; further ones (a rendezvous port) accept the same connections.
   std::vector<std::string> listen = {"127.0.0.1:0"};
-  /// Host that others reach this worker by. Empty: the host of the first listen address, which must not be a wildcard
-  /// then unless `advertise_towards` is set.
+  /// Host that others reach this worker by. Empty: the host of the first listen address, which must
+  /// not be a wildcard then unless `advertise_towards` is set.
   std::string advertised_host;
-  /// "host:port" of a machine that all workers reach, such as the master. With a wildcard and no `advertised_host`, the
-  /// local address that routes there is advertised.
+  /// "host:port" of a machine that all workers reach, such as the master. With a wildcard and no
+  /// `advertised_host`, the local address that routes there is advertised.
   std::string advertise_towards;
   Credentials credentials = Credentials::insecure();
   Transport::Limits limits;
   GrpcTuning tuning;
 };
 
-/// A transport over gRPC: one channel per connection with a stream for each lane and one for bulk payloads. Also serves
-/// foreign clients (sinew.proto.Worker/Call), health checks and reflection.
+/// A transport over gRPC: one channel per connection with a stream for each lane and one for bulk
+/// payloads. Also serves foreign clients (sinew.proto.Worker/Call), health checks and reflection.
 std::unique_ptr<Transport> make_grpc_transport(GrpcTransportOptions options);
 
 }  // namespace sinew::internal

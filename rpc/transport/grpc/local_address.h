@@ -6,9 +6,10 @@
 
 namespace sinew::internal {
 
-/// The address of this machine that packets to `host_port` carry as their source: what to advertise to those who share
-/// a network with it. No packet is sent, but a host name is looked up, which blocks.
-/// kInvalidArgument for a text that is no address; kUnavailable when the host is unknown or no route leads there.
+/// The address of this machine that packets to `host_port` carry as their source: what to advertise
+/// to those who share a network with it. No packet is sent, but a host name is looked up, which
+/// blocks. kInvalidArgument for a text that is no address; kUnavailable when the host is unknown or
+/// no route leads there.
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port);
 
 }  // namespace sinew::internal

@@ -49,8 +49,8 @@ ExchangeReactor* AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
   if (!hold || !connection->enter()) {
     return refuse_exchange(context, absl::UnavailableError("the worker shuts down"));
   }
-  std::shared_ptr<ServerStream> stream = ServerStream::accept(
-      StreamKind::kControl, connection->as_events(), std::move(hold), context);
+  std::shared_ptr<ServerStream> stream =
+      ServerStream::accept(StreamKind::kControl, connection->as_events(), std::move(hold), context);
   if (connection->add_stream(stream)) stream->start_read();
   return stream.get();
 }
@@ -60,8 +60,8 @@ ExchangeReactor* AcceptedConnection::attach(StreamKind kind, grpc::CallbackServe
   constexpr unsigned kAll = 1u << static_cast<unsigned>(StreamKind::kCalls) |
                             1u << static_cast<unsigned>(StreamKind::kBulk);
   if (stream_origin(context->auth_context().get(), context->peer()) != origin_) {
-    return refuse_exchange(context, absl::PermissionDeniedError(
-                                        "this connection belongs to somebody else"));
+    return refuse_exchange(context,
+                           absl::PermissionDeniedError("this connection belongs to somebody else"));
   }
   if (stream(kind) != nullptr || is_up()) {
     return refuse_exchange(context, absl::InvalidArgumentError("this lane is open already"));
@@ -76,7 +76,8 @@ ExchangeReactor* AcceptedConnection::attach(StreamKind kind, grpc::CallbackServe
   } else {
     bulk_sender().open(stream, WriterStart::kBusy);
   }
-  // on_up comes before the answer that lets the other end be up: what it sends then finds this end ready.
+  // on_up comes before the answer that lets the other end be up: what it sends then finds this end
+  // ready.
   if ((attached_.fetch_or(bit) | bit) == kAll) announce_up();
   stream->start_write(encode_packet(Packet()));
   return stream.get();
@@ -118,8 +119,8 @@ absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
 }
 
 absl::Status AcceptedConnection::explain_end(const absl::Status&, bool) const {
-  return absl::UnavailableError(absl::StrCat("the other end at ", remote().address,
-                                             " closed the connection or it broke"));
+  return absl::UnavailableError(
+      absl::StrCat("the other end at ", remote().address, " closed the connection or it broke"));
 }
 
 void AcceptedConnection::release() { tokens_->revoke(token_); }

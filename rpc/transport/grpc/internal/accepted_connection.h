@@ -14,7 +14,8 @@ namespace sinew::internal {
 
 class AcceptedConnection;
 
-/// Finds the connection that a stream belongs to, by a token that only its opener was told. Thread-safe.
+/// Finds the connection that a stream belongs to, by a token that only its opener was told.
+/// Thread-safe.
 class TokenRegistry {
  public:
   std::string issue(const std::shared_ptr<AcceptedConnection>& connection);

@@ -7,9 +7,10 @@
 namespace sinew::internal {
 namespace {
 
-// Grants of transfers that are here already wait until they are worth this much: all they do is to give the sender its
-// allowance back, the larger part of which it still has. A transfer of which something is missing must be granted at
-// once, because its sender may have used up the allowance for others whose tickets are not read before this one ends.
+// Grants of transfers that are here already wait until they are worth this much: all they do is to
+// give the sender its allowance back, the larger part of which it still has. A transfer of which
+// something is missing must be granted at once, because its sender may have used up the allowance
+// for others whose tickets are not read before this one ends.
 constexpr std::size_t kGrantBatchBytes = kUnannouncedBytes / 4;
 
 absl::Status violation(std::uint64_t transfer, absl::string_view what) {
@@ -106,7 +107,8 @@ absl::StatusOr<BulkReceiver::Assembly*> BulkReceiver::find_assembly_locked(const
 
 absl::StatusOr<std::vector<BulkReceiver::Completed>> BulkReceiver::receive(
     std::vector<Chunk> chunks) {
-  // Outlives the lock: when a later chunk is wrong, frames that are complete already are dropped with their credits.
+  // Outlives the lock: when a later chunk is wrong, frames that are complete already are dropped
+  // with their credits.
   std::vector<Completed> completed;
   absl::MutexLock lock(&mutex_);
   if (closed_) return absl::CancelledError("the connection is down");

@@ -15,8 +15,9 @@
 
 namespace sinew::internal {
 
-/// Puts chunks together, and frames with their tickets. BulkSender says why its memory is bounded: chunks of transfers
-/// without a ticket may hold kUnannouncedBytes, and the caller announces frames only as its window allows. Thread-safe.
+/// Puts chunks together, and frames with their tickets. BulkSender says why its memory is bounded:
+/// chunks of transfers without a ticket may hold kUnannouncedBytes, and the caller announces frames
+/// only as its window allows. Thread-safe.
 class BulkReceiver {
  public:
   struct Completed {
@@ -34,11 +35,12 @@ class BulkReceiver {
   /// `credit` goes with the frame. kInvalidArgument when the tickets contradict what came before.
   absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame, Credit credit);
 
-  /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave gaps, contradict
-  /// their ticket or come in too large a number before it.
+  /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave
+  /// gaps, contradict their ticket or come in too large a number before it.
   absl::StatusOr<std::vector<Completed>> receive(std::vector<Chunk> chunks);
 
-  /// Bytes announced on the control lane that have not been delivered: that lane has no window of its own.
+  /// Bytes announced on the control lane that have not been delivered: that lane has no window of
+  /// its own.
   std::size_t control_bytes() const;
 
   /// Drops all there is.
@@ -60,8 +62,8 @@ class BulkReceiver {
     std::ptrdiff_t place = 0;
   };
 
-  absl::Status add_ticket_locked(const PayloadTicket& ticket, std::uint64_t number, Waiting& waiting,
-                                 std::ptrdiff_t place, Announced& announced)
+  absl::Status add_ticket_locked(const PayloadTicket& ticket, std::uint64_t number,
+                                 Waiting& waiting, std::ptrdiff_t place, Announced& announced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Assembly*> find_assembly_locked(const Chunk& chunk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

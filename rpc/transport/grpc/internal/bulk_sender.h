@@ -18,25 +18,26 @@
 
 namespace sinew::internal {
 
-/// Writes the bulk lane: transfers cut into chunks, frame by frame in turn so that a small one does not wait for the end
-/// of a huge one, and the grants for what comes the other way.
+/// Writes the bulk lane: transfers cut into chunks, frame by frame in turn so that a small one does
+/// not wait for the end of a huge one, and the grants for what comes the other way.
 ///
-/// Why grants. A ticket and its chunks travel on different streams. A receiver whose window is full stops reading
-/// tickets; chunks that nobody announced then pile up. If it stopped reading chunks as well, the announced transfers
-/// behind them could not end, their frames would never be delivered, no credit would come back, and both lanes would
-/// stand still for ever. So the bulk lane is always read, and it is the sender that holds back: it sends at most
-/// kUnannouncedBytes of transfers that the receiver has not granted yet, and the receiver grants a transfer when it has
-/// read the ticket, which it does only while its window has room. What is granted always moves, so frames complete,
-/// credit returns and tickets are read again. The receiver's memory is bounded by its window, one frame beyond it, and
-/// kUnannouncedBytes.
+/// Why grants. A ticket and its chunks travel on different streams. A receiver whose window is full
+/// stops reading tickets; chunks that nobody announced then pile up. If it stopped reading chunks
+/// as well, the announced transfers behind them could not end, their frames would never be
+/// delivered, no credit would come back, and both lanes would stand still for ever. So the bulk
+/// lane is always read, and it is the sender that holds back: it sends at most kUnannouncedBytes of
+/// transfers that the receiver has not granted yet, and the receiver grants a transfer when it has
+/// read the ticket, which it does only while its window has room. What is granted always moves, so
+/// frames complete, credit returns and tickets are read again. The receiver's memory is bounded by
+/// its window, one frame beyond it, and kUnannouncedBytes.
 ///
 /// Thread-safe.
 class BulkSender {
  public:
   explicit BulkSender(std::size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
-  /// One number and its bytes (not empty) for each transfer of one frame. `window` has counted them and gets them back
-  /// as they leave; it outlives this object.
+  /// One number and its bytes (not empty) for each transfer of one frame. `window` has counted them
+  /// and gets them back as they leave; it outlives this object.
   using Transfers = std::vector<std::pair<std::uint64_t, absl::Cord>>;
   /// Numbers for `count` transfers, never 0. Tickets may be sent before or after submit().
   std::uint64_t reserve(std::size_t count);

@@ -12,8 +12,9 @@
 namespace sinew::internal {
 namespace {
 
-// Between both ends of a connection, beats of the layer above find out about a dead peer first; this ends sockets that
-// nobody asks about any more, and unacknowledged data (gRPC sets TCP_USER_TIMEOUT to the second one).
+// Between both ends of a connection, beats of the layer above find out about a dead peer first;
+// this ends sockets that nobody asks about any more, and unacknowledged data (gRPC sets
+// TCP_USER_TIMEOUT to the second one).
 constexpr int kKeepaliveTimeMs = 60 * 1000;
 constexpr int kKeepaliveTimeoutMs = 30 * 1000;
 
@@ -41,11 +42,11 @@ std::vector<std::pair<std::string, int>> common_arguments() {
 
 absl::Status check_reach(const Credentials& credentials, bool loopback, const std::string& what) {
   if (loopback || !credentials.loopback_only()) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(what,
-                   " is not a loopback address, and Credentials::insecure() stays on this machine: use "
-                   "Credentials::mutual_tls() or Credentials::tls(), or, on a network where everybody is "
-                   "trusted, Credentials::insecure_on_any_network()"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      what,
+      " is not a loopback address, and Credentials::insecure() stays on this machine: use "
+      "Credentials::mutual_tls() or Credentials::tls(), or, on a network where everybody is "
+      "trusted, Credentials::insecure_on_any_network()"));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address,
@@ -73,8 +74,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
   const absl::string_view scheme = target->is_ipv4()   ? "ipv4:"
                                    : target->is_ipv6() ? "ipv6:"
                                                        : "dns:///";
-  return grpc::CreateCustomChannel(
-      absl::StrCat(scheme, join_host_port(target->host, target->port)), *credentials, arguments);
+  return grpc::CreateCustomChannel(absl::StrCat(scheme, join_host_port(target->host, target->port)),
+                                   *credentials, arguments);
 }
 
 }  // namespace sinew::internal

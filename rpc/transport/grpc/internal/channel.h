@@ -15,13 +15,14 @@ namespace sinew::internal {
 std::vector<std::pair<std::string, int>> common_arguments();
 
 /// A channel that shares no TCP connection with another one. It does not connect yet.
-/// kInvalidArgument for an address that is none; kPermissionDenied when the credentials do not allow it; the
-/// credentials' own errors.
+/// kInvalidArgument for an address that is none; kPermissionDenied when the credentials do not
+/// allow it; the credentials' own errors.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address,
                                                             const GrpcTransportOptions& options,
                                                             const std::string& expected_name);
 
-/// kPermissionDenied when insecure credentials are to be used beyond this machine. `what` begins the text.
+/// kPermissionDenied when insecure credentials are to be used beyond this machine. `what` begins
+/// the text.
 absl::Status check_reach(const Credentials& credentials, bool loopback, const std::string& what);
 
 }  // namespace sinew::internal

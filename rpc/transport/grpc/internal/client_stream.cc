@@ -34,7 +34,8 @@ std::shared_ptr<ClientStream> ClientStream::open(StreamKind kind,
   grpc::GenericStub(stream->channel_)
       .PrepareBidiStreamingCall(stream->context_.get(), kExchangeMethod, grpc::StubOptions(),
                                 stream.get());
-  // Operations come from any thread, so the call must not end by itself in between; issue_end() removes the hold.
+  // Operations come from any thread, so the call must not end by itself in between; issue_end()
+  // removes the hold.
   stream->AddHold();
   stream->StartCall();
   return stream;
@@ -48,8 +49,8 @@ void ClientStream::issue_end(const EndState& state) {
   if (!state.status.ok()) {
     context_->TryCancel();
   } else {
-    // The call has failed already, and cancelling it could hide what the other end said. But gRPC keeps the status back
-    // until every message before it has been read.
+    // The call has failed already, and cancelling it could hide what the other end said. But gRPC
+    // keeps the status back until every message before it has been read.
     if (state.unread) drop_messages();
   }
   RemoveHold();
@@ -57,14 +58,13 @@ void ClientStream::issue_end(const EndState& state) {
 
 void ClientStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<ClientStream> self = std::move(self_);
-  const bool said_by_acceptor =
-      context_->GetServerTrailingMetadata().count(kRefusalMetadata) > 0;
+  const bool said_by_acceptor = context_->GetServerTrailingMetadata().count(kRefusalMetadata) > 0;
   const absl::Status reason = from_grpc(status);
   // Others may hold this object for long; nothing of gRPC must outlive shutdown().
   context_.reset();
   done(reason, said_by_acceptor);
-  // gRPC ends its callback threads with the last channel that used them, and waits for them: a channel must not go away
-  // on one of them, as this one is.
+  // gRPC ends its callback threads with the last channel that used them, and waits for them: a
+  // channel must not go away on one of them, as this one is.
   core_->post([channel = std::move(channel_), hold = std::move(hold_)]() mutable {
     channel.reset();
     hold.reset();

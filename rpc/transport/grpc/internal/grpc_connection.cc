@@ -9,7 +9,8 @@
 namespace sinew::internal {
 namespace {
 
-// What the control and bulk lanes may keep of the packet bound for envelope, tickets and inline payloads of one frame.
+// What the control and bulk lanes may keep of the packet bound for envelope, tickets and inline
+// payloads of one frame.
 constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 10;
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
@@ -56,8 +57,8 @@ bool GrpcConnection::enter() {
   hold_ = std::move(hold);
   connect_timer_ = core_->run_after(timeout, [weak_self, timeout] {
     if (const auto connection = weak_self.lock()) {
-      connection->take_down(absl::UnavailableError(
-          absl::StrCat("no connection within ", timeout.count(), " ms")));
+      connection->take_down(
+          absl::UnavailableError(absl::StrCat("no connection within ", timeout.count(), " ms")));
     }
   });
   return true;
@@ -127,9 +128,9 @@ absl::Status GrpcConnection::check_frame(Lane lane, const Frame& frame) const {
   const Transport::Limits& limits = core_->limits();
   const std::size_t size_bytes = frame.size_bytes();
   // What fills the whole window of the control lane would hold up heartbeats.
-  const std::size_t most =
-      lane == Lane::kControl ? std::min(limits.max_frame_bytes, limits.control_window_bytes)
-                             : limits.max_frame_bytes;
+  const std::size_t most = lane == Lane::kControl
+                               ? std::min(limits.max_frame_bytes, limits.control_window_bytes)
+                               : limits.max_frame_bytes;
   if (size_bytes > most) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a frame has ", size_bytes, " bytes; the limit of ", most, " is Transport::Limits::",
@@ -145,8 +146,7 @@ absl::Status GrpcConnection::check_frame(Lane lane, const Frame& frame) const {
 
 absl::Status GrpcConnection::down_status() const {
   absl::MutexLock lock(&mutex_);
-  return absl::UnavailableError(
-      absl::StrCat("the connection is down: ", down_reason_.message()));
+  return absl::UnavailableError(absl::StrCat("the connection is down: ", down_reason_.message()));
 }
 
 PacketFrame GrpcConnection::split(Frame frame, BulkSender::Transfers& transfers) {
@@ -196,9 +196,9 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   SendWindow& window = send_windows_[index_of(lane)];
   const std::size_t charged_bytes = frame.size_bytes() + kFrameOverheadBytes;
   if (!window.take(charged_bytes)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the send window of ", window.limit_bytes(), " bytes is full: ",
-                     window.queued_bytes(), " bytes are queued and the frame has ", charged_bytes));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the send window of ", window.limit_bytes(), " bytes is full: ", window.queued_bytes(),
+        " bytes are queued and the frame has ", charged_bytes));
   }
   BulkSender::Transfers transfers;
   PacketFrame packet_frame = split(std::move(frame), transfers);
@@ -277,9 +277,9 @@ void GrpcConnection::on_control_packet(Packet packet) {
     if (!accept_frame(Lane::kControl, std::move(frame), Credit(), ready)) return;
     // This lane is never held up, so the only defence left is to part with a peer that floods it.
     if (bulk_receiver_.control_bytes() > kMaxControlAnnouncedBytes) {
-      take_down(absl::InvalidArgumentError(
-          absl::StrCat("the peer announced more than ", kMaxControlAnnouncedBytes,
-                       " bytes on the control lane at once")));
+      take_down(absl::InvalidArgumentError(absl::StrCat("the peer announced more than ",
+                                                        kMaxControlAnnouncedBytes,
+                                                        " bytes on the control lane at once")));
       return;
     }
   }
@@ -396,8 +396,7 @@ void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status
     was_up = phase_ == Phase::kUp;
   }
   if (was_up && said_by_acceptor) {
-    take_down(absl::UnavailableError(
-        absl::StrCat("closed by the other end: ", status.message())));
+    take_down(absl::UnavailableError(absl::StrCat("closed by the other end: ", status.message())));
     return;
   }
   take_down(explain_end(status, said_by_acceptor));

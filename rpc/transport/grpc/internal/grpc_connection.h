@@ -22,13 +22,15 @@
 
 namespace sinew::internal {
 
-/// What both ends of a connection share: everything but how it comes up (OpenedConnection, AcceptedConnection).
+/// What both ends of a connection share: everything but how it comes up (OpenedConnection,
+/// AcceptedConnection).
 ///
 ///   opening --(the handshake is done: announce_up)--> up --(take_down)--> down
 ///      \------------------------(take_down)-----------------------------/
 ///
-/// on_up, on_frames and on_down keep their order because entering a callback and going down exclude each other under
-/// `mutex_`, and on_down is posted by whoever leaves last: the callback that was running or take_down().
+/// on_up, on_frames and on_down keep their order because entering a callback and going down exclude
+/// each other under `mutex_`, and on_down is posted by whoever leaves last: the callback that was
+/// running or take_down().
 class GrpcConnection : public Connection,
                        protected StreamEvents,
                        public std::enable_shared_from_this<GrpcConnection> {
@@ -47,14 +49,15 @@ class GrpcConnection : public Connection,
   TransportCore& core() const { return *core_; }
   const std::shared_ptr<TransportCore>& shared_core() const { return core_; }
   std::shared_ptr<StreamEvents> as_events() { return {shared_from_this(), this}; }
-  /// Enters the connection into the core and arms the connect timeout. False: the transport is shut down; the
-  /// connection is down then and has no callbacks.
+  /// Enters the connection into the core and arms the connect timeout. False: the transport is shut
+  /// down; the connection is down then and has no callbacks.
   bool enter();
   /// Puts on_down off until leave_callback(). False when the connection is down.
   bool enter_handshake();
   void leave_callback();
-  /// Who hears about this connection. Called by the constructing thread, or between enter_handshake() and
-  /// leave_callback(), so that the handler hears of a connection that goes down meanwhile.
+  /// Who hears about this connection. Called by the constructing thread, or between
+  /// enter_handshake() and leave_callback(), so that the handler hears of a connection that goes
+  /// down meanwhile.
   void set_handler(std::shared_ptr<ConnectionHandler> handler);
   void set_remote(std::string hello, AuthenticatedPeer remote);
 
@@ -68,7 +71,8 @@ class GrpcConnection : public Connection,
   virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;
   /// What a broken stream means before the connection was up.
   virtual absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const = 0;
-  /// The connection is down and no callback runs any more: lets go of what belongs to the handshake.
+  /// The connection is down and no callback runs any more: lets go of what belongs to the
+  /// handshake.
   virtual void release() {}
 
   /// `reason` is what on_down says, `for_peer` what the other end is told where that is possible.
@@ -87,7 +91,8 @@ class GrpcConnection : public Connection,
   void on_read(StreamKind stream, grpc::ByteBuffer message) final;
   void on_control_packet(Packet packet);
   void on_bulk_packet(Packet packet);
-  /// Takes frames of the calls lane as far as the window has room, then reads on or waits for credit.
+  /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
+  /// credit.
   void admit_calls();
   /// The frames go with `credit`s to where they are complete. False when the connection went down.
   bool accept_frame(Lane lane, PacketFrame frame, Credit credit, std::vector<Frame>& ready);
@@ -110,8 +115,8 @@ class GrpcConnection : public Connection,
   BulkReceiver bulk_receiver_;
   std::array<std::unique_ptr<FrameDelivery>, kLaneCount> deliveries_;
   std::shared_ptr<ReceiveWindow> receive_window_;
-  /// Frames of the calls lane that were received while the window was full. Touched only by the one thread that reads
-  /// the lane at a time.
+  /// Frames of the calls lane that were received while the window was full. Touched only by the one
+  /// thread that reads the lane at a time.
   std::deque<PacketFrame> parked_;
 
   // Written before on_up, constant after.

@@ -65,8 +65,7 @@ void UnaryCalls::fail_all(const absl::Status& status) {
 
 GrpcUnaryReactor::GrpcUnaryReactor(std::shared_ptr<TransportCore> core,
                                    std::shared_ptr<UnaryCalls> calls, TransportCore::Hold hold,
-                                   grpc::CallbackServerContext* context,
-                                   grpc::ByteBuffer* response)
+                                   grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
     : core_(std::move(core)),
       calls_(std::move(calls)),
       deadline_(context->deadline()),

@@ -69,10 +69,10 @@ absl::StatusOr<HostPort> parse_host_port(absl::string_view text) {
     port = text.substr(colon + 1);
     if (!is_host_name(parsed.host)) return no_address(text);
   }
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      std::all_of(port.begin(), port.end(), [](char c) {
-                        return absl::ascii_isdigit(static_cast<unsigned char>(c));
-                      });
+  const bool digits =
+      !port.empty() && port.size() <= 5 && std::all_of(port.begin(), port.end(), [](char c) {
+        return absl::ascii_isdigit(static_cast<unsigned char>(c));
+      });
   if (!digits || !absl::SimpleAtoi(port, &parsed.port) || parsed.port > 65535) {
     return no_address(text);
   }

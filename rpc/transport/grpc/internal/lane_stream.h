@@ -14,23 +14,28 @@ namespace sinew::internal {
 enum class StreamKind : std::uint8_t { kControl = 0, kCalls = 1, kBulk = 2 };
 constexpr int kStreamCount = 3;
 
-/// How a writer finds its stream: idle, or busy with a message of the handshake, whose end it will be told.
+/// How a writer finds its stream: idle, or busy with a message of the handshake, whose end it will
+/// be told.
 enum class WriterStart { kIdle, kBusy };
 
-/// What happens on a stream. Runs on gRPC's threads; reads and writes of one stream may complete at the same time.
+/// What happens on a stream. Runs on gRPC's threads; reads and writes of one stream may complete at
+/// the same time.
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
   virtual void on_read(StreamKind stream, grpc::ByteBuffer message) = 0;
   virtual void on_written(StreamKind stream) = 0;
-  /// A read or a write failed: the stream is of no more use. The opener's end learns the reason in on_ended().
+  /// A read or a write failed: the stream is of no more use. The opener's end learns the reason in
+  /// on_ended().
   virtual void on_broken(StreamKind stream) = 0;
-  /// The last event. `status` is the acceptor's where it gave one (marked as such), otherwise gRPC's.
+  /// The last event. `status` is the acceptor's where it gave one (marked as such), otherwise
+  /// gRPC's.
   virtual void on_ended(StreamKind stream, const absl::Status& status, bool said_by_acceptor) = 0;
 };
 
-/// One Exchange stream, the same from both ends. gRPC allows no operation on a stream after the one that ends it; this
-/// class keeps that rule between threads that do not know of each other. At most one read and one write at a time.
+/// One Exchange stream, the same from both ends. gRPC allows no operation on a stream after the one
+/// that ends it; this class keeps that rule between threads that do not know of each other. At most
+/// one read and one write at a time.
 class LaneStream {
  public:
   enum class AfterEnd { kReadOn, kNoReads };
@@ -43,8 +48,9 @@ class LaneStream {
   /// These do nothing once end() has been called.
   void start_write(grpc::ByteBuffer message);
   void start_read();
-  /// Ends the stream; on_ended() follows. `status` reaches the other end when this end is the acceptor's and no write is
-  /// stuck; an OK status stands for "as the other end wants it". Idempotent: the first call counts.
+  /// Ends the stream; on_ended() follows. `status` reaches the other end when this end is the
+  /// acceptor's and no write is stuck; an OK status stands for "as the other end wants it".
+  /// Idempotent: the first call counts.
   void end(const absl::Status& status);
 
  protected:
@@ -58,7 +64,8 @@ class LaneStream {
     bool unread = false;
   };
   virtual void issue_end(const EndState& state) = 0;
-  /// Reads on after end(), so that the end is seen behind messages that nobody asked for; they are dropped.
+  /// Reads on after end(), so that the end is seen behind messages that nobody asked for; they are
+  /// dropped.
   void drop_messages() { issue_read(&incoming_); }
 
   // For the reactions of the derived classes.

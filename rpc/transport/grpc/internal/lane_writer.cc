@@ -6,8 +6,8 @@
 
 namespace sinew::internal {
 
-// The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps others from the stream,
-// and senders do not wait for a system call.
+// The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps
+// others from the stream, and senders do not wait for a system call.
 
 bool LaneWriter::queue(PacketFrame frame) {
   Batch batch;

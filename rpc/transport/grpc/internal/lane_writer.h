@@ -12,8 +12,9 @@
 
 namespace sinew::internal {
 
-/// Writes the frames of one lane: at once when the stream is idle, otherwise together with those that became ready
-/// while it was busy. Frames leave in the order in which they were queued. Thread-safe.
+/// Writes the frames of one lane: at once when the stream is idle, otherwise together with those
+/// that became ready while it was busy. Frames leave in the order in which they were queued.
+/// Thread-safe.
 class LaneWriter {
  public:
   /// `window` outlives the writer.
@@ -23,8 +24,9 @@ class LaneWriter {
   /// Queues a frame whose inlined bytes the window has counted; false, dropping it, after close().
   bool queue(PacketFrame frame);
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
-  /// Between the two, frames are queued but do not leave. The handler of received frames runs between them, so that
-  /// what it answers shares a packet rather than the first answer leaving alone; it must not block for that reason too.
+  /// Between the two, frames are queued but do not leave. The handler of received frames runs
+  /// between them, so that what it answers shares a packet rather than the first answer leaving
+  /// alone; it must not block for that reason too.
   void cork();
   void uncork();
   /// The write that was in flight is done.

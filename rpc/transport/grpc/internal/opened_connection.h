@@ -10,8 +10,9 @@
 
 namespace sinew::internal {
 
-/// The opener's end of a connection. The handshake: the control stream carries the hello there, the acceptor's hello and
-/// a token come back; the two other streams show that token and are answered with an empty packet each.
+/// The opener's end of a connection. The handshake: the control stream carries the hello there, the
+/// acceptor's hello and a token come back; the two other streams show that token and are answered
+/// with an empty packet each.
 class OpenedConnection final : public GrpcConnection {
  public:
   static std::shared_ptr<Connection> open(std::shared_ptr<TransportCore> core, std::string address,
@@ -31,7 +32,8 @@ class OpenedConnection final : public GrpcConnection {
   void release() override;
 
   const std::string address_;
-  // For the handshake; touched only between enter_handshake() and leave_callback(), and by release() after those.
+  // For the handshake; touched only between enter_handshake() and leave_callback(), and by
+  // release() after those.
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<ClientStream> control_;
   std::atomic<int> lanes_ready_{0};

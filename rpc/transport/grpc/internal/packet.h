@@ -9,7 +9,8 @@
 
 namespace sinew::internal {
 
-// Bounds that both ends of every connection keep, whatever their settings are: they are part of the wire format.
+// Bounds that both ends of every connection keep, whatever their settings are: they are part of the
+// wire format.
 
 /// No message of an Exchange stream is larger.
 constexpr std::size_t kMaxPacketBytes = std::size_t{8} << 20;
@@ -19,12 +20,13 @@ constexpr std::size_t kMaxFramesPerPacket = 16384;
 constexpr std::size_t kMaxGrantsPerPacket = 65536;
 /// Largest hello.
 constexpr std::size_t kMaxHelloBytes = std::size_t{256} << 10;
-/// Bytes of transfers that may be under way before the receiver has read the tickets that announce them.
+/// Bytes of transfers that may be under way before the receiver has read the tickets that announce
+/// them.
 constexpr std::size_t kUnannouncedBytes = std::size_t{16} << 20;
 /// What a transfer costs of kUnannouncedBytes beside its bytes, so that empty ones are bounded too.
 constexpr std::size_t kTransferOverheadBytes = 256;
-/// Bytes that a peer may announce on the control lane before it has sent them. More than any window of that lane: what
-/// has left the sender's window may still be on its way.
+/// Bytes that a peer may announce on the control lane before it has sent them. More than any window
+/// of that lane: what has left the sender's window may still be on its way.
 constexpr std::size_t kMaxControlAnnouncedBytes = std::size_t{256} << 20;
 /// What a frame costs of a window beside its bytes.
 constexpr std::size_t kFrameOverheadBytes = 128;
@@ -62,7 +64,8 @@ struct Chunk {
   absl::Cord data;
 };
 
-/// One message of an Exchange stream: frames on the control and calls lanes, the other two on the bulk lane.
+/// One message of an Exchange stream: frames on the control and calls lanes, the other two on the
+/// bulk lane.
 struct Packet {
   std::vector<PacketFrame> frames;
   std::vector<Chunk> chunks;

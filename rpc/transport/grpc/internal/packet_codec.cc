@@ -341,7 +341,8 @@ absl::StatusOr<Frame> decode_unary(const grpc::ByteBuffer& message,
     absl::StatusOr<Field> field = read_field(reader);
     if (!field.ok()) return field.status();
     if (field->is(kUnaryEnvelope, kLengthDelimited)) {
-      // Protobuf would merge the two, which an opaque envelope does not allow; no encoder writes it twice.
+      // Protobuf would merge the two, which an opaque envelope does not allow; no encoder writes it
+      // twice.
       if (has_envelope) return malformed("two calls in one request");
       has_envelope = true;
       frame.envelope = reader.read_string(field->length);

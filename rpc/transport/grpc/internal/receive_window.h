@@ -10,7 +10,8 @@
 
 namespace sinew::internal {
 
-/// Counts received bytes that the reader has not given back yet, and tells when it is time to read on. Thread-safe.
+/// Counts received bytes that the reader has not given back yet, and tells when it is time to read
+/// on. Thread-safe.
 class ReceiveWindow : public std::enable_shared_from_this<ReceiveWindow> {
  public:
   /// `resume` runs on whatever thread gives credit back: it must only post work.

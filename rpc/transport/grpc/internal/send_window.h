@@ -5,7 +5,8 @@
 
 namespace sinew::internal {
 
-/// Counts what is queued on a lane. A frame that is larger than the whole window still passes, alone. Thread-safe.
+/// Counts what is queued on a lane. A frame that is larger than the whole window still passes,
+/// alone. Thread-safe.
 class SendWindow {
  public:
   explicit SendWindow(std::size_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -15,7 +16,8 @@ class SendWindow {
     std::size_t queued = queued_bytes_.load(std::memory_order_relaxed);
     do {
       if (queued > 0 && (queued >= limit_bytes_ || bytes > limit_bytes_ - queued)) return false;
-    } while (!queued_bytes_.compare_exchange_weak(queued, queued + bytes, std::memory_order_relaxed));
+    } while (
+        !queued_bytes_.compare_exchange_weak(queued, queued + bytes, std::memory_order_relaxed));
     return true;
   }
   void give_back(std::size_t bytes) { queued_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }

@@ -30,7 +30,8 @@ absl::Status cannot_listen(const std::string& address, int error) {
   return error == EACCES ? absl::PermissionDeniedError(text) : absl::InvalidArgumentError(text);
 }
 
-/// Binds and lets go again, because gRPC keeps to itself why it cannot bind. Also tells whether the host is loopback.
+/// Binds and lets go again, because gRPC keeps to itself why it cannot bind. Also tells whether the
+/// host is loopback.
 absl::Status try_bind(const std::string& address, const HostPort& host_port,
                       const Credentials& credentials) {
   addrinfo hints{};
@@ -84,8 +85,9 @@ absl::Status Server::listen() {
   auto credentials = options.credentials.server_credentials();
   if (!credentials.ok()) return credentials.status();
 
-  // These two concern every gRPC server of the process. Reflection adds itself to all of them wherever its library is
-  // linked, and a second one of our own would clash with it; the call makes sure that it is linked.
+  // These two concern every gRPC server of the process. Reflection adds itself to all of them
+  // wherever its library is linked, and a second one of our own would clash with it; the call makes
+  // sure that it is linked.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -29,7 +29,8 @@ std::shared_ptr<ServerStream> ServerStream::accept(StreamKind kind,
 void ServerStream::issue_end(const EndState& state) {
   if (!state.status.ok()) {
     context_->AddTrailingMetadata(kRefusalMetadata, "1");
-    // A status waits behind the message before it, and a peer that has stopped reading would hold up both.
+    // A status waits behind the message before it, and a peer that has stopped reading would hold
+    // up both.
     if (state.write_in_flight) context_->TryCancel();
   }
   Finish(to_grpc(state.status));

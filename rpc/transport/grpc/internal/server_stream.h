@@ -22,7 +22,9 @@ class ServerStream final : public LaneStream, public ExchangeReactor {
  private:
   ServerStream(StreamKind kind, std::shared_ptr<StreamEvents> events, TransportCore::Hold hold,
                grpc::CallbackServerContext* context)
-      : LaneStream(kind, AfterEnd::kNoReads, std::move(events)), hold_(std::move(hold)), context_(context) {}
+      : LaneStream(kind, AfterEnd::kNoReads, std::move(events)),
+        hold_(std::move(hold)),
+        context_(context) {}
 
   void issue_write(const grpc::ByteBuffer* message) override { StartWrite(message); }
   void issue_read(grpc::ByteBuffer* message) override { StartRead(message); }

@@ -12,8 +12,9 @@
 
 namespace sinew::internal {
 
-/// Reads protobuf's wire format out of the slices of a received message. Every read is checked against the end of the
-/// innermost open field, so hostile bytes make it return nullopt or false, never read astray.
+/// Reads protobuf's wire format out of the slices of a received message. Every read is checked
+/// against the end of the innermost open field, so hostile bytes make it return nullopt or false,
+/// never read astray.
 class SliceReader {
  public:
   explicit SliceReader(const grpc::ByteBuffer& message);
@@ -27,13 +28,15 @@ class SliceReader {
   std::optional<std::size_t> read_length();
   /// `size_bytes` must not exceed left(), here and below.
   std::string read_string(std::size_t size_bytes);
-  /// Long pieces alias the message's memory, short ones are copied: a few bytes must not hold on to a large buffer.
+  /// Long pieces alias the message's memory, short ones are copied: a few bytes must not hold on to
+  /// a large buffer.
   absl::Cord read_cord(std::size_t size_bytes);
   void skip(std::size_t size_bytes);
   /// Skips the value of a field of the given wire type; false for bytes that are no such value.
   bool skip_value(std::uint32_t wire_type);
 
-  /// Narrows the reader to the next `size_bytes`; give the result to close_field() once they are read.
+  /// Narrows the reader to the next `size_bytes`; give the result to close_field() once they are
+  /// read.
   std::size_t open_field(std::size_t size_bytes);
   void close_field(std::size_t outer_limit) { limit_ = outer_limit; }
 

@@ -54,7 +54,8 @@ void SliceWriter::write_cord(const absl::Cord& cord) {
       continue;
     }
     flush();
-    // Chunks of this size live outside the Cord object, so they stay where they are as long as any copy of it lives.
+    // Chunks of this size live outside the Cord object, so they stay where they are as long as any
+    // copy of it lives.
     slices_.emplace_back(const_cast<char*>(chunk.data()), chunk.size(), drop_cord,
                          new absl::Cord(cord));
   }

@@ -12,7 +12,8 @@
 
 namespace sinew::internal {
 
-/// Writes protobuf's wire format into the slices of a message. Long cords are referred to, not copied.
+/// Writes protobuf's wire format into the slices of a message. Long cords are referred to, not
+/// copied.
 class SliceWriter {
  public:
   static std::size_t varint_size(std::uint64_t value);

@@ -10,8 +10,8 @@ namespace sinew::internal {
 
 constexpr char kExchangeMethod[] = "/sinew.proto.Worker/Exchange";
 
-/// Request metadata of an Exchange stream: which lane it is, and which connection it belongs to (not on the control
-/// stream, whose first answer carries the token).
+/// Request metadata of an Exchange stream: which lane it is, and which connection it belongs to
+/// (not on the control stream, whose first answer carries the token).
 constexpr char kLaneMetadata[] = "sinew-lane";
 constexpr char kTokenMetadata[] = "sinew-connection";
 /// In the trailers of a status that the acceptor chose itself, as opposed to one that gRPC made up.

@@ -15,11 +15,13 @@ namespace sinew::internal {
 
 class GrpcConnection;
 
-/// What the connections of one transport share: its settings, one thread for timers and for callbacks that must not run
-/// where their cause arose, and the account of what shutdown() has to wait for. Thread-safe.
+/// What the connections of one transport share: its settings, one thread for timers and for
+/// callbacks that must not run where their cause arose, and the account of what shutdown() has to
+/// wait for. Thread-safe.
 class TransportCore : public std::enable_shared_from_this<TransportCore> {
  public:
-  /// Keeps shutdown() waiting for as long as it lives. Empty when the transport was closing already.
+  /// Keeps shutdown() waiting for as long as it lives. Empty when the transport was closing
+  /// already.
   class Hold {
    public:
     Hold() = default;

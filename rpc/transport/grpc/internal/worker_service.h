@@ -10,11 +10,10 @@
 
 namespace sinew::internal {
 
-/// sinew.proto.Worker as gRPC sees it: both methods with raw bytes, under their registered names so that reflection
-/// lists them.
-class WorkerService final
-    : public proto::Worker::WithRawCallbackMethod_Exchange<
-          proto::Worker::WithRawCallbackMethod_Call<proto::Worker::Service>> {
+/// sinew.proto.Worker as gRPC sees it: both methods with raw bytes, under their registered names so
+/// that reflection lists them.
+class WorkerService final : public proto::Worker::WithRawCallbackMethod_Exchange<
+                                proto::Worker::WithRawCallbackMethod_Call<proto::Worker::Service>> {
  public:
   /// `acceptor` and `unary` (may be null) outlive the server.
   WorkerService(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary)

@@ -1,0 +1,365 @@
+// Joining and leaving over gRPC: each kind of rendezvous, and what is refused. Workers of one
+// process.
+
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/processes.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::Worker;
+using sinew::WorkerOptions;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using sinew::testing::free_port;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+using namespace std::chrono_literals;
+
+namespace {
+
+WorkerOptions options_of(const std::string& name, const std::string& init_method) {
+  WorkerOptions options;
+  options.name = name;
+  options.methods = testapp::methods();
+  options.init_method = init_method;
+  options.num_threads = 2;
+  return options;
+}
+
+WorkerOptions options_of(const std::string& name, const std::string& init_method, int rank,
+                         int world_size) {
+  WorkerOptions options = options_of(name, init_method);
+  options.rank = rank;
+  options.world_size = world_size;
+  return options;
+}
+
+struct Outcome {
+  Worker worker;
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+};
+
+/// Starts all at once; none may throw anything but an RpcError.
+std::vector<Outcome> start_all(const std::vector<WorkerOptions>& options) {
+  std::vector<Outcome> outcomes(options.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        outcomes[i].worker = sinew::init_rpc(options[i]);
+      } catch (const RpcError& error) {
+        outcomes[i].code = error.code();
+        outcomes[i].message = error.message();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+void expect_all_joined(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.worker.valid()) << outcome.message;
+    if (!outcome.worker.valid()) continue;
+    ASSERT_EQ(outcome.worker.workers().size(), outcomes.size());
+    for (const sinew::WorkerInfo& other : outcome.worker.workers()) {
+      EXPECT_EQ(outcome.worker.rpc_sync<&testapp::add>(other, 1, 2), 3);
+    }
+  }
+}
+
+void shut_down(const std::vector<Outcome>& outcomes) {
+  std::vector<std::thread> threads;
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.worker.valid())
+      threads.emplace_back([&] { EXPECT_NO_THROW(outcome.worker.shutdown({true, 60s, true})); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::string tcp(int family = AF_INET) {
+  return absl::StrCat("tcp://", family == AF_INET6 ? "[::1]" : "127.0.0.1", ":", free_port(family));
+}
+
+std::vector<std::string> names_at(const Worker& worker) {
+  std::vector<std::string> names;
+  for (const sinew::WorkerInfo& member : worker.workers()) names.push_back(member.name);
+  return names;
+}
+
+class Membership : public ::testing::Test {
+ protected:
+  std::string file() const { return "file://" + folder_.file("meet"); }
+  const sinew::testing::TemporaryFolder folder_;
+};
+
+// ---- Fixed worlds.
+
+TEST_F(Membership, FixedWorldOverTcp) {
+  const std::string meet = tcp();
+  const auto workers = start_all({options_of("a", meet, 0, 3), options_of("b", meet, 1, 3),
+                                  options_of("c-d:e.f", meet, 2, 3)});
+  expect_all_joined(workers);
+  EXPECT_EQ("tcp://" + workers[0].worker.address(), meet);
+  EXPECT_THAT(names_at(workers[2].worker), ElementsAre("a", "b", "c-d:e.f"));
+  shut_down(workers);
+}
+
+TEST_F(Membership, FixedWorldOverTcpWithItsPlaceInTheUrl) {
+  const std::string meet = tcp();
+  const auto workers = start_all({options_of("a", meet + "?rank=0&world_size=2"),
+                                  options_of("b", meet + "?rank=1&world_size=2")});
+  expect_all_joined(workers);
+  shut_down(workers);
+}
+
+TEST_F(Membership, FixedWorldOverAFile) {
+  const auto workers = start_all({options_of("a", file(), 0, 3), options_of("b", file(), 1, 3),
+                                  options_of("c", file(), 2, 3)});
+  expect_all_joined(workers);
+  shut_down(workers);
+}
+
+TEST_F(Membership, FixedWorldOverTheEnvironment) {
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", absl::StrCat(free_port(AF_INET)).c_str(), 1);
+  const auto workers =
+      start_all({options_of("a", "env://", 0, 2), options_of("b", "env://", 1, 2)});
+  expect_all_joined(workers);
+  shut_down(workers);
+  ::unsetenv("MASTER_ADDR");
+  ::unsetenv("MASTER_PORT");
+  EXPECT_THAT(error_of([] { sinew::init_rpc(options_of("a", "env://", 0, 2)); }).message(),
+              HasSubstr("MASTER_ADDR"));
+}
+
+TEST_F(Membership, OverIpv6) {
+  try {
+    free_port(AF_INET6);
+  } catch (const std::exception& error) {
+    GTEST_SKIP() << "this machine has no IPv6 loopback address: " << error.what();
+  }
+  const std::string meet = tcp(AF_INET6);
+  const auto workers = start_all({options_of("a", meet, 0, 2), options_of("b", meet, 1, 2)});
+  expect_all_joined(workers);
+  EXPECT_THAT(workers[1].worker.address(), HasSubstr("[::1]:"));
+  shut_down(workers);
+}
+
+TEST_F(Membership, FixedPortsAndAdvertisedAddresses) {
+  const std::string meet = tcp();
+  WorkerOptions a = options_of("a", meet, 0, 2);
+  WorkerOptions b = options_of("b", meet, 1, 2);
+  b.bind_address = absl::StrCat("127.0.0.1:", free_port(AF_INET));
+  b.advertise_address = "localhost";
+  const auto workers = start_all({a, b});
+  expect_all_joined(workers);
+  EXPECT_EQ(workers[1].worker.address(), "localhost" + b.bind_address.substr(9));
+  shut_down(workers);
+}
+
+TEST_F(Membership, RankZeroWithAnAddressOfItsOwnStillMeetsTheOthers) {
+  const std::string meet = tcp();
+  WorkerOptions a = options_of("a", meet, 0, 2);
+  a.bind_address = absl::StrCat("127.0.0.1:", free_port(AF_INET));
+  const auto workers = start_all({a, options_of("b", meet, 1, 2)});
+  expect_all_joined(workers);
+  EXPECT_EQ(workers[0].worker.address(), a.bind_address);
+  shut_down(workers);
+}
+
+// ---- What is refused, and how.
+
+TEST_F(Membership, MissingRanksAreNamed) {
+  for (const std::string& meet : {tcp(), file()}) {
+    WorkerOptions a = options_of("a", meet, 0, 4);
+    WorkerOptions c = options_of("c", meet, 2, 4);
+    a.join_timeout = c.join_timeout = 2s;
+    const auto outcomes = start_all({a, c});
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, ErrorCode::kDeadlineExceeded);
+    EXPECT_THAT(outcomes[0].message, HasSubstr("missing ranks: 1, 3"));
+    EXPECT_THAT(outcomes[0].message, HasSubstr("2 of 4 workers joined"));
+    // Rank 0 ends as soon as it has answered, so its answer may be lost on the way.
+    EXPECT_THAT(outcomes[1].message, AnyOf(HasSubstr("missing ranks: 1, 3"),
+                                           HasSubstr("could not join job 'default' within 2 s")));
+  }
+}
+
+TEST_F(Membership, RankZeroThatNeverComesIsNamed) {
+  const std::string meet = tcp();
+  WorkerOptions b = options_of("b", meet, 1, 2);
+  b.join_timeout = 500ms;
+  const RpcError error = error_of([&] { sinew::init_rpc(b); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 at '" + meet.substr(6) + "' never answered"));
+}
+
+TEST_F(Membership, NameOrRankThatIsTakenIsRefused) {
+  const std::string meet = tcp();
+  const auto founder = start_all({options_of("a", meet, 0, 0), options_of("b", meet, 1, 0)});
+  expect_all_joined(founder);
+  RpcError error = error_of([&] { sinew::init_rpc(options_of("a", meet, 5, 0)); });
+  EXPECT_EQ(error.code(), ErrorCode::kAlreadyExists);
+  EXPECT_THAT(error.message(), HasSubstr("name 'a' is already used"));
+  error = error_of([&] { sinew::init_rpc(options_of("other", meet, 1, 0)); });
+  EXPECT_EQ(error.code(), ErrorCode::kAlreadyExists);
+  EXPECT_THAT(error.message(), HasSubstr("rank 1 is already used by worker 'b'"));
+  EXPECT_EQ(founder[0].worker.rpc_sync<&testapp::add>("b", 1, 2), 3);
+  shut_down(founder);
+}
+
+TEST_F(Membership, TwoOfOneNameInAFixedWorldFail) {
+  const std::string meet = tcp();
+  std::vector<WorkerOptions> options = {options_of("a", meet, 0, 3), options_of("b", meet, 1, 3),
+                                        options_of("b", meet, 2, 3)};
+  for (WorkerOptions& each : options) each.join_timeout = 3s;
+  int refused = 0;
+  for (const Outcome& outcome : start_all(options)) {
+    EXPECT_NE(outcome.code, ErrorCode::kOk);
+    if (outcome.code != ErrorCode::kAlreadyExists) continue;
+    ++refused;
+    EXPECT_THAT(outcome.message, HasSubstr("name 'b' is already used"));
+  }
+  EXPECT_GE(refused, 1);
+}
+
+TEST_F(Membership, AnotherJobAnotherWorldAndABadNameAreRefused) {
+  const std::string meet = tcp();
+  const auto founder = start_all({options_of("a", meet, 0, 0)});
+  expect_all_joined(founder);
+  WorkerOptions other_job = options_of("b", meet, 1, 0);
+  other_job.job = "another";
+  other_job.join_timeout = 5s;
+  RpcError error = error_of([&] { sinew::init_rpc(other_job); });
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("job 'another'"), HasSubstr("job 'default'")))
+      << error.what();
+  WorkerOptions fixed = options_of("b", meet, 1, 2);
+  fixed.join_timeout = 5s;
+  error = error_of([&] { sinew::init_rpc(fixed); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("they do not mix"));
+  for (const char* bad : {"", "a*b", "a b"}) {
+    EXPECT_EQ(error_of([&] { sinew::init_rpc(options_of(bad, meet, 1, 0)); }).code(),
+              ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(
+      error_of([&] { sinew::init_rpc(options_of(std::string(129, 'x'), meet, 1, 0)); }).code(),
+      ErrorCode::kInvalidArgument);
+  shut_down(founder);
+}
+
+TEST_F(Membership, AnAddressThatIsTakenIsRefused) {
+  const std::string meet = tcp();
+  const auto founder = start_all({options_of("a", meet, 0, 1)});
+  const RpcError error = error_of([&] { sinew::init_rpc(options_of("b", meet, 0, 1)); });
+  EXPECT_EQ(error.code(), ErrorCode::kAlreadyExists) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr(meet.substr(6)));
+  EXPECT_EQ(founder[0].worker.rpc_sync<&testapp::add>("a", 1, 2), 3);
+  shut_down(founder);
+}
+
+TEST_F(Membership, InsecureCredentialsStayOnLoopback) {
+  WorkerOptions a = options_of("a", tcp(), 0, 1);
+  a.bind_address = "0.0.0.0:0";
+  const RpcError error = error_of([&] { sinew::init_rpc(a); });
+  EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("insecure"));
+}
+
+// ---- Open membership.
+
+void come_and_go(const std::string& meet) {
+  const Worker a = sinew::init_rpc(options_of("a", meet));
+  EXPECT_EQ(a.rank(), 0);
+  const Worker b = sinew::init_rpc(options_of("b", meet));
+  const Worker c = sinew::init_rpc(options_of("c", meet));
+  EXPECT_EQ(b.rank() + c.rank(), 3);
+  for (const Worker& worker : {a, b, c}) {
+    EXPECT_TRUE(eventually([&] { return worker.workers().size() == 3; })) << worker.name();
+    for (const char* other : {"a", "b", "c"})
+      EXPECT_EQ(worker.rpc_sync<&testapp::add>(other, 1, 2), 3);
+  }
+  // Holds something of those who stay.
+  auto held = sinew::remote<testapp::Counter>(c.peer("b"), 1);
+  held.created().wait();
+  EXPECT_EQ(b.counters()["rref.forks"], 1);
+  c.shutdown({true, 60s, true});
+  for (const Worker& worker : {a, b}) {
+    EXPECT_TRUE(eventually([&] { return worker.workers().size() == 2; })) << worker.name();
+  }
+  EXPECT_TRUE(eventually([&] { return b.counters()["rref.forks"] == 0; }));
+  EXPECT_EQ(error_of([&] { a.peer("c"); }).code(), ErrorCode::kNotFound);
+  // It comes back, as somebody new.
+  const Worker again = sinew::init_rpc(options_of("c", meet));
+  EXPECT_TRUE(eventually([&] { return a.workers().size() == 3 && b.workers().size() == 3; }));
+  for (const Worker& worker : {a, b, again})
+    EXPECT_EQ(worker.rpc_sync<&testapp::add>("c", 1, 2), 3);
+  again.shutdown({true, 60s, true});
+  b.shutdown({true, 60s, true});
+  a.shutdown({true, 60s, true});
+}
+
+TEST_F(Membership, OpenOverTcp) { come_and_go(tcp()); }
+TEST_F(Membership, OpenOverAFile) { come_and_go(file()); }
+
+TEST_F(Membership, RankZeroMayLeaveLikeAnyOther) {
+  const Worker a = sinew::init_rpc(options_of("a", file()));
+  const Worker b = sinew::init_rpc(options_of("b", file()));
+  const Worker c = sinew::init_rpc(options_of("c", file()));
+  a.shutdown({true, 60s, true});
+  for (const Worker& worker : {b, c}) {
+    EXPECT_TRUE(eventually([&] { return worker.workers().size() == 2; })) << worker.name();
+  }
+  EXPECT_EQ(b.rpc_sync<&testapp::add>("c", 1, 2), 3);
+  // Those who stay let others in.
+  const Worker late = sinew::init_rpc(options_of("late", file()));
+  for (const Worker& worker : {b, c, late}) {
+    EXPECT_TRUE(eventually([&] { return worker.workers().size() == 3; })) << worker.name();
+    for (const char* other : {"b", "c", "late"})
+      EXPECT_EQ(worker.rpc_sync<&testapp::add>(other, 1, 2), 3);
+  }
+  EXPECT_EQ(late.rank(), 0);
+  for (const Worker& worker : {late, b, c}) worker.shutdown({true, 60s, true});
+}
+
+TEST_F(Membership, WithoutARankInAFixedWorldIsRefused) {
+  WorkerOptions a = options_of("a", tcp());
+  a.world_size = 2;
+  const RpcError error = error_of([&] { sinew::init_rpc(a); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("rank"));
+}
+
+TEST_F(Membership, IdleWorkersOutliveManyLeases) {
+  const std::string meet = tcp();
+  std::vector<WorkerOptions> options = {options_of("a", meet, 0, 2), options_of("b", meet, 1, 2)};
+  for (WorkerOptions& each : options) {
+    each.heartbeat_interval = 100ms;
+    each.lease = 3s;
+  }
+  const auto workers = start_all(options);
+  expect_all_joined(workers);
+  // Only time can show that nothing ends by itself: more than two leases of it.
+  const auto end = std::chrono::steady_clock::now() + 7s;
+  const sinew::Peer peer = workers[0].worker.peer("b");
+  EXPECT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > end || !peer.alive(); }));
+  EXPECT_TRUE(peer.alive());
+  EXPECT_EQ(workers[0].worker.rpc_sync<&testapp::add>("b", 1, 2), 3);
+  EXPECT_EQ(workers[1].worker.rpc_sync<&testapp::add>("a", 1, 2), 3);
+  shut_down(workers);
+}
+
+}  // namespace
