@@ -8,11 +8,12 @@
 
 namespace sinew {
 
-/// Starts a worker with all layers of Sinew and joins the job; see Worker::start for what it throws and when it returns.
+/// Starts a worker with all layers of Sinew and joins the job; see Worker::start for what it throws
+/// and when it returns.
 Worker init_rpc(WorkerOptions options);
 
-/// The common case: the meeting place, rank and world size come from the environment (MASTER_ADDR, MASTER_PORT, RANK,
-/// WORLD_SIZE).
+/// The common case: the meeting place, rank and world size come from the environment (MASTER_ADDR,
+/// MASTER_PORT, RANK, WORLD_SIZE).
 Worker init_rpc(std::string name, MethodTable methods);
 
 }  // namespace sinew

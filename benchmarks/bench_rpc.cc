@@ -1,4 +1,5 @@
-// Sinew's own side of `tools/bench rpc`: calls and remote objects between two processes over gRPC on loopback.
+// Sinew's own side of `tools/bench rpc`: calls and remote objects between two processes over gRPC
+// on loopback.
 
 #include <signal.h>
 
@@ -48,8 +49,8 @@ sinew::Worker start_worker(int rank, std::uint16_t port) {
   return sinew::init_rpc(std::move(options));
 }
 
-/// A port that was free a moment ago. The server must know it before it starts, and reports it before it listens: the
-/// client tries until it is there.
+/// A port that was free a moment ago. The server must know it before it starts, and reports it
+/// before it listens: the client tries until it is there.
 void serve(const sinew::bench::ServerProcess::ReportPort& report) {
   const std::uint16_t port = sinew::bench::free_loopback_port();
   report(port);
@@ -59,8 +60,8 @@ void serve(const sinew::bench::ServerProcess::ReportPort& report) {
 
 void measure_calls(const Options& options, const sinew::Peer& server) {
   if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us"})) {
-    const auto latency = measure_latency(options.latency_calls(),
-                                         [&] { sinew::rpc_sync<&bench::noop>(server); });
+    const auto latency =
+        measure_latency(options.latency_calls(), [&] { sinew::rpc_sync<&bench::noop>(server); });
     options.report("noop_sync_p50_us", latency.p50_us);
     options.report("noop_sync_p99_us", latency.p99_us);
   }
@@ -92,8 +93,8 @@ void measure_references(const Options& options, const sinew::Peer& server) {
   }
   if (options.wants("rref_method_p50_us")) {
     const auto holder = sinew::remote<bench::Holder>(server);
-    const auto latency = measure_latency(
-        options.latency_calls(), [&] { sinew::rpc_sync<&bench::Holder::get>(holder); });
+    const auto latency = measure_latency(options.latency_calls(),
+                                         [&] { sinew::rpc_sync<&bench::Holder::get>(holder); });
     options.report("rref_method_p50_us", latency.p50_us);
   }
 }

@@ -11,20 +11,23 @@
 
 namespace sinew::bench {
 
-/// Runs the RL example of the build that `program` (argv[0]) belongs to, and returns its environment steps per second while
-/// episodes are played. The same work as peers/torch_rl.py: the same discount, the same number of steps after two episodes
-/// that do not count, and both calls of a step waited for.
+/// Runs the RL example of the build that `program` (argv[0]) belongs to, and returns its
+/// environment steps per second while episodes are played. The same work as peers/torch_rl.py: the
+/// same discount, the same number of steps after two episodes that do not count, and both calls of
+/// a step waited for.
 inline double rollout_steps_per_s(const Options& options, const std::string& program, int observers,
                                   const std::string& flags) {
   const std::filesystem::path run =
       std::filesystem::canonical(program).parent_path().parent_path() / "examples/rl/run";
   if (!std::filesystem::exists(run)) {
-    throw std::runtime_error(run.string() + " is missing: build the targets rl_agent and rl_observer too");
+    throw std::runtime_error(run.string() +
+                             " is missing: build the targets rl_agent and rl_observer too");
   }
   const std::string command =
-      "'" + run.string() + "' --bench --json --sync-rewards --gamma 0.1 --episodes 100000 --bench-steps " +
-      (options.quick() ? "300" : "6000") + " --world-size " + std::to_string(observers + 1) + " " + flags +
-      " 2>/dev/null";
+      "'" + run.string() +
+      "' --bench --json --sync-rewards --gamma 0.1 --episodes 100000 --bench-steps " +
+      (options.quick() ? "300" : "6000") + " --world-size " + std::to_string(observers + 1) + " " +
+      flags + " 2>/dev/null";
   std::string output;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
   if (pipe == nullptr) throw std::runtime_error("cannot run " + command);

@@ -25,10 +25,9 @@ inline std::uint16_t free_loopback_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  const bool found =
-      listener >= 0 &&
-      bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool found = listener >= 0 &&
+                     bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   const int error = errno;
   if (listener >= 0) close(listener);
   if (!found) throw std::system_error(error, std::generic_category(), "cannot find a free port");

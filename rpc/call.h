@@ -15,7 +15,8 @@ namespace internal {
 template <class P, class A>
 constexpr void check_argument() {
   static_assert(std::is_convertible_v<A, std::decay_t<P>>,
-                "Sinew: an argument of this call cannot be converted to the parameter's type: compare the call with the "
+                "Sinew: an argument of this call cannot be converted to the parameter's type: "
+                "compare the call with the "
                 "method's declaration");
 }
 
@@ -23,7 +24,8 @@ constexpr void check_argument() {
 template <class... P, class... A>
 constexpr bool check_arguments(TypeList<P...> parameters, TypeList<A...>) {
   static_assert(sizeof...(P) == sizeof...(A),
-                "Sinew: wrong number of arguments for this method (default arguments are not supported: pass them all)");
+                "Sinew: wrong number of arguments for this method (default arguments are not "
+                "supported: pass them all)");
   if constexpr (sizeof...(P) == sizeof...(A)) {
     (check_argument<P, A>(), ...);
     return check_parameters(parameters) && (std::is_convertible_v<A, std::decay_t<P>> && ...);
@@ -59,14 +61,16 @@ Future<R> send_for(CallBuilder& call) {
 template <auto Method>
 constexpr bool check_method_name() {
   static_assert(has_value_v<MethodName<Method>>,
-                "Sinew: this method has no name: write SINEW_METHOD(function); at global scope after its declaration");
+                "Sinew: this method has no name: write SINEW_METHOD(function); at global scope "
+                "after its declaration");
   return has_value_v<MethodName<Method>>;
 }
 
 template <class Result>
 constexpr bool check_result() {
   static_assert(std::is_void_v<Result> || is_wire_type_v<Result>,
-                "Sinew: the result of this method has a type that cannot travel: call it with remote() to keep the result "
+                "Sinew: the result of this method has a type that cannot travel: call it with "
+                "remote() to keep the result "
                 "where it is made, or specialise sinew::Codec for the type");
   return std::is_void_v<Result> || is_wire_type_v<Result>;
 }
@@ -74,19 +78,21 @@ constexpr bool check_result() {
 }  // namespace internal
 
 /// Calls a free (or static member) function on `peer` and returns at once.
-/// The arguments are converted to the parameter types and written before this returns; tensors of 4 KiB and more are not
-/// copied, so they must not be changed in place until the future is complete (docs/values.md).
-/// Throws RpcError for what is wrong with the call itself (invalid peer, bad timeout, a value that cannot travel); everything
-/// later is the future's error: kUnavailable when the peer is lost, kDeadlineExceeded, kCancelled, kResourceExhausted when
-/// too much is queued for the peer, kUnimplemented for a method that the peer does not serve, and whatever the handler threw.
-/// Thread-safe; may be called in handlers, also back to the caller.
+/// The arguments are converted to the parameter types and written before this returns; tensors of 4
+/// KiB and more are not copied, so they must not be changed in place until the future is complete
+/// (docs/values.md). Throws RpcError for what is wrong with the call itself (invalid peer, bad
+/// timeout, a value that cannot travel); everything later is the future's error: kUnavailable when
+/// the peer is lost, kDeadlineExceeded, kCancelled, kResourceExhausted when too much is queued for
+/// the peer, kUnimplemented for a method that the peer does not serve, and whatever the handler
+/// threw. Thread-safe; may be called in handlers, also back to the caller.
 template <auto Method, class... Args>
 auto rpc_async(const Peer& peer, Args&&... arguments) {
   using Traits = internal::MethodTraits<decltype(Method)>;
   using Result = typename Traits::result_type;
   using Parameters = typename Traits::parameters;
   static_assert(!Traits::is_member,
-                "Sinew: a member function is called on an RRef<Class>, not on a peer: make the object with remote<Class>() "
+                "Sinew: a member function is called on an RRef<Class>, not on a peer: make the "
+                "object with remote<Class>() "
                 "first");
   constexpr bool ok = internal::check_method_name<Method>() && !Traits::is_member &&
                       internal::check_result<Result>() &&
@@ -101,8 +107,8 @@ auto rpc_async(const Peer& peer, Args&&... arguments) {
   }
 }
 
-/// Calls a function on `peer` and waits for its result. As rpc_async, but every error is thrown. Blocks; within a handler the
-/// thread's place in the pool is taken by another one meanwhile.
+/// Calls a function on `peer` and waits for its result. As rpc_async, but every error is thrown.
+/// Blocks; within a handler the thread's place in the pool is taken by another one meanwhile.
 template <auto Method, class... Args>
 auto rpc_sync(const Peer& peer, Args&&... arguments) {
   return rpc_async<Method>(peer, std::forward<Args>(arguments)...).take();

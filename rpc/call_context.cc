@@ -8,8 +8,8 @@
 
 namespace sinew {
 
-CallContext::CallContext(WorkerInfo caller, std::string method,
-                         internal::Clock::TimePoint deadline, std::vector<std::string> chain)
+CallContext::CallContext(WorkerInfo caller, std::string method, internal::Clock::TimePoint deadline,
+                         std::vector<std::string> chain)
     : caller_(std::move(caller)),
       method_(std::move(method)),
       deadline_(deadline),

@@ -13,11 +13,12 @@ namespace sinew {
 
 class Worker;
 
-/// What a handler can ask about the call that it serves. Continuations of futures that were made in the handler
-/// see the same context. Thread-safe.
+/// What a handler can ask about the call that it serves. Continuations of futures that were made in
+/// the handler see the same context. Thread-safe.
 class CallContext : public internal::ThreadContext {
  public:
-  /// The context of the call that this thread serves. Throws RpcError kFailedPrecondition outside of a handler.
+  /// The context of the call that this thread serves. Throws RpcError kFailedPrecondition outside
+  /// of a handler.
   static const CallContext& current();
   /// Null outside of a handler.
   static const CallContext* current_or_null();
@@ -47,7 +48,8 @@ class CallContext : public internal::ThreadContext {
   const CancellationSource cancellation_;
 };
 
-/// The worker whose handler this thread runs. Throws RpcError kFailedPrecondition outside of a handler.
+/// The worker whose handler this thread runs. Throws RpcError kFailedPrecondition outside of a
+/// handler.
 Worker current_worker();
 
 }  // namespace sinew

@@ -12,9 +12,10 @@ inline constexpr std::chrono::nanoseconds kNoTimeout = std::chrono::nanoseconds:
 
 /// How one call is made. Everything is optional.
 struct CallOptions {
-  /// Time that the call may take, from its start to its result. Unset: the worker's default (60 s). kNoTimeout: no
-  /// limit. Rounded up to whole microseconds; zero and negative values are refused with kInvalidArgument. Within a handler
-  /// the call is also bound by what is left of the time of the call that is being served.
+  /// Time that the call may take, from its start to its result. Unset: the worker's default (60 s).
+  /// kNoTimeout: no limit. Rounded up to whole microseconds; zero and negative values are refused
+  /// with kInvalidArgument. Within a handler the call is also bound by what is left of the time of
+  /// the call that is being served.
   std::optional<std::chrono::nanoseconds> timeout;
   /// Cancels the call when its source is cancelled; see CancellationSource.
   CancellationToken cancellation;

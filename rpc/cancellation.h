@@ -11,16 +11,16 @@ namespace internal {
 class CancellationState;
 }
 
-/// Tells whether work is still wanted. Copies share one state. A default-constructed token is never cancelled.
-/// Thread-safe.
+/// Tells whether work is still wanted. Copies share one state. A default-constructed token is never
+/// cancelled. Thread-safe.
 class CancellationToken {
  public:
   CancellationToken() = default;
   bool is_cancelled() const;
   bool can_be_cancelled() const { return state_ != nullptr; }
 
-  /// Runs `callback` once when the source is cancelled, on the cancelling thread; at once when it has been already. Returns
-  /// a number for `forget`. The callback must be short.
+  /// Runs `callback` once when the source is cancelled, on the cancelling thread; at once when it
+  /// has been already. Returns a number for `forget`. The callback must be short.
   std::uint64_t notify(absl::AnyInvocable<void() &&> callback) const;
   /// Drops a callback that has not begun. Callbacks may be dropped late; it is no error.
   void forget(std::uint64_t number) const;
@@ -32,7 +32,8 @@ class CancellationToken {
   std::shared_ptr<internal::CancellationState> state_;
 };
 
-/// Cancels calls: those made with its token fail with kCancelled, and their callees are told. Thread-safe.
+/// Cancels calls: those made with its token fail with kCancelled, and their callees are told.
+/// Thread-safe.
 ///
 ///     sinew::CancellationSource source;
 ///     auto answer = rpc_async<&app::search>(peer.with({.cancellation = source.token()}), query);

@@ -26,7 +26,8 @@ class Reference;
 class Retain;
 }  // namespace proto
 
-/// Numbers about a worker that tests and people read, by name ("rpc.client_active_calls", "rref.owned", ...).
+/// Numbers about a worker that tests and people read, by name ("rpc.client_active_calls",
+/// "rref.owned", ...).
 using Counters = std::map<std::string, std::int64_t>;
 
 namespace internal {
@@ -64,15 +65,16 @@ enum class CarrierEnd {
 };
 using OnCarrierEnd = absl::AnyInvocable<void(CarrierEnd) &&>;
 
-/// The worker and peer that one message goes between, for codecs of layers above. Lives while the message is written or
-/// read; not thread-safe.
+/// The worker and peer that one message goes between, for codecs of layers above. Lives while the
+/// message is written or read; not thread-safe.
 class MessageRoute {
  public:
   MessageRoute(WorkerCore& core, WorkerInfo peer, Clock::TimePoint deadline)
       : core_(core), peer_(std::move(peer)), deadline_(deadline) {}
 
   WorkerCore& core() const { return core_; }
-  /// The receiver of a message that is written, the sender of one that is read. Rank -1: not a worker.
+  /// The receiver of a message that is written, the sender of one that is read. Rank -1: not a
+  /// worker.
   const WorkerInfo& peer() const { return peer_; }
   /// After this the message has no effect any more; Clock::TimePoint::max() when it has no limit.
   Clock::TimePoint deadline() const { return deadline_; }
@@ -83,7 +85,8 @@ class MessageRoute {
     for (OnCarrierEnd& end : on_end_) std::move(end)(CarrierEnd::kNotSent);
   }
 
-  /// Writing: tells that the message carries a reference. `on_end` runs once, when the message has been dealt with.
+  /// Writing: tells that the message carries a reference. `on_end` runs once, when the message has
+  /// been dealt with.
   void carries_reference(OnCarrierEnd on_end) {
     has_references_ = true;
     on_end_.push_back(std::move(on_end));
@@ -96,7 +99,8 @@ class MessageRoute {
   std::vector<OnCarrierEnd> take_on_end() { return std::exchange(on_end_, {}); }
   bool has_references() const { return has_references_; }
 
-  /// Reading: the handler must not start (the result must not be handed out) before `ready` is complete.
+  /// Reading: the handler must not start (the result must not be handed out) before `ready` is
+  /// complete.
   void wait_for(Future<void> ready) { waits_.push_back(std::move(ready)); }
   std::vector<Future<void>> take_waits() { return std::move(waits_); }
 
@@ -109,8 +113,9 @@ class MessageRoute {
   std::vector<Future<void>> waits_;
 };
 
-/// A layer that plugs into the calls of a worker: remote references now, distributed autograd later. Layers do not know
-/// each other. Functions run on executor threads of the worker unless they say otherwise, and must not block.
+/// A layer that plugs into the calls of a worker: remote references now, distributed autograd
+/// later. Layers do not know each other. Functions run on executor threads of the worker unless
+/// they say otherwise, and must not block.
 class Extension {
  public:
   virtual ~Extension() = default;
@@ -118,20 +123,23 @@ class Extension {
   /// The layer's name in Note.layer and in attachments.
   virtual std::string_view layer() const = 0;
 
-  /// A one-way message of the same layer of a peer. `from` is who the connection proved to be. Notes may be lost,
-  /// repeated or reordered: the layer sees to delivery. Runs on the control executor.
+  /// A one-way message of the same layer of a peer. `from` is who the connection proved to be.
+  /// Notes may be lost, repeated or reordered: the layer sees to delivery. Runs on the control
+  /// executor.
   virtual void on_note(const WorkerInfo& from, std::string body) = 0;
 
-  /// A peer is out of use for ever: its lease ended, its address refuses, or it left. It may not have noticed yet, so what it
-  /// holds here is kept. Control executor.
+  /// A peer is out of use for ever: its lease ended, its address refuses, or it left. It may not
+  /// have noticed yet, so what it holds here is kept. Control executor.
   virtual void on_worker_fenced(const WorkerInfo& worker) = 0;
-  /// That peer has ended, or has given up all that it holds here. Comes after on_worker_fenced. Control executor.
+  /// That peer has ended, or has given up all that it holds here. Comes after on_worker_fenced.
+  /// Control executor.
   virtual void on_worker_lost(const WorkerInfo& worker) = 0;
 
   /// Adds the layer's numbers.
   virtual void add_counters(Counters& counters) const = 0;
 
-  /// Attachments of a call that is about to be sent, or of a reply: appended to `attachments` under layer(). Calling thread.
+  /// Attachments of a call that is about to be sent, or of a reply: appended to `attachments` under
+  /// layer(). Calling thread.
   virtual void on_send(MessageRoute& route, std::map<std::string, std::string>& attachments) {
     (void)route;
     (void)attachments;
@@ -143,13 +151,15 @@ class Extension {
     (void)attachments;
   }
 
-  /// First step of a graceful shutdown: give up what is held at other workers and, when the whole job ends, wait until others
-  /// have given up what they hold here. Completes with a report of what is left when `deadline` has passed: empty if nothing is.
+  /// First step of a graceful shutdown: give up what is held at other workers and, when the whole
+  /// job ends, wait until others have given up what they hold here. Completes with a report of what
+  /// is left when `deadline` has passed: empty if nothing is.
   enum class DrainScope { kThisWorker, kWholeJob };
   virtual Future<std::vector<std::string>> drain_async(DrainScope scope,
                                                        Clock::TimePoint deadline) = 0;
 
-  /// Last step, both kinds of shutdown: no message is sent afterwards. Idempotent. May block briefly.
+  /// Last step, both kinds of shutdown: no message is sent afterwards. Idempotent. May block
+  /// briefly.
   virtual void stop() = 0;
 };
 
@@ -158,12 +168,14 @@ class References {
  public:
   virtual ~References() = default;
 
-  /// The object that `target` names, once it exists; checks that `from` holds it. Fails with the error of the creating call.
-  /// Fails at `deadline` if the call that makes the object has not arrived by then.
+  /// The object that `target` names, once it exists; checks that `from` holds it. Fails with the
+  /// error of the creating call. Fails at `deadline` if the call that makes the object has not
+  /// arrived by then.
   virtual Future<AnyValue> resolve(const proto::Reference& target, const WorkerInfo& from,
                                    Clock::TimePoint deadline) = 0;
 
-  /// A call with RETAIN has arrived. An error (the reference was deleted already, an id was forged) means: do not run it.
+  /// A call with RETAIN has arrived. An error (the reference was deleted already, an id was forged)
+  /// means: do not run it.
   virtual absl::Status begin_retain(const proto::Retain& retain, const WorkerInfo& from,
                                     std::string method) = 0;
   virtual void retain(const proto::Retain& retain, AnyValue value) = 0;

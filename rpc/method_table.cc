@@ -31,15 +31,18 @@ void MethodTable::add_entry(Entry entry) {
   }
   const auto [found, inserted] = impl_->entries.try_emplace(std::string(entry.name), entry);
   if (!inserted && found->second.serve != entry.serve) {
-    throw RpcError(ErrorCode::kAlreadyExists,
-                   absl::StrFormat("two methods have the name '%s' (%s and %s): give one of them another name with "
-                                   "SINEW_METHOD_AS",
-                                   entry.name, found->second.signature, entry.signature));
+    throw RpcError(
+        ErrorCode::kAlreadyExists,
+        absl::StrFormat(
+            "two methods have the name '%s' (%s and %s): give one of them another name with "
+            "SINEW_METHOD_AS",
+            entry.name, found->second.signature, entry.signature));
   }
 }
 
 const MethodTable::Entry* MethodTable::find(std::string_view name) const {
-  // Abseil may have been built with a string_view of its own, which its maps look up without a copy.
+  // Abseil may have been built with a string_view of its own, which its maps look up without a
+  // copy.
   const auto found = impl_->entries.find(absl::string_view(name.data(), name.size()));
   return found == impl_->entries.end() ? nullptr : &found->second;
 }
@@ -53,8 +56,8 @@ std::vector<std::string> MethodTable::names() const {
 }
 
 std::uint64_t MethodTable::digest() const {
-  // FNV-1a over the sorted names and signatures: the digest is compared between builds of different compilers, so it must
-  // not depend on a hash that a library may change.
+  // FNV-1a over the sorted names and signatures: the digest is compared between builds of different
+  // compilers, so it must not depend on a hash that a library may change.
   std::uint64_t digest = 14695981039346656037u;
   const auto mix = [&digest](std::string_view text) {
     for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211u;

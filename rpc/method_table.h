@@ -11,20 +11,21 @@
 
 namespace sinew {
 
-/// The methods that a worker serves. Fill one and hand it to the worker, which keeps a copy; adding to it later has no
-/// effect on a worker that runs. Not thread-safe.
+/// The methods that a worker serves. Fill one and hand it to the worker, which keeps a copy; adding
+/// to it later has no effect on a worker that runs. Not thread-safe.
 ///
 ///     sinew::MethodTable methods;
 ///     methods.add<&app::scale>().add<&app::Agent::select_action>().add_class<app::Observer>();
 class MethodTable {
  public:
-  /// Adds a function named by SINEW_METHOD. Throws RpcError kAlreadyExists when another one has its name; adding the same one
-  /// again does nothing.
+  /// Adds a function named by SINEW_METHOD. Throws RpcError kAlreadyExists when another one has its
+  /// name; adding the same one again does nothing.
   template <auto Method>
   MethodTable& add() {
     using Traits = internal::MethodTraits<decltype(Method)>;
     static_assert(internal::has_value_v<MethodName<Method>>,
-                  "Sinew: this method has no name: write SINEW_METHOD(function); at global scope after its declaration");
+                  "Sinew: this method has no name: write SINEW_METHOD(function); at global scope "
+                  "after its declaration");
     constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
     if constexpr (parameters_ok && internal::has_value_v<MethodName<Method>>) {
       using Text = internal::MethodText<MethodName<Method>, Traits>;
@@ -36,8 +37,9 @@ class MethodTable {
   /// Adds the constructor named by SINEW_CLASS.
   template <class Class>
   MethodTable& add_class() {
-    static_assert(internal::has_type_v<PrimaryConstructor<Class>>,
-                  "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
+    static_assert(
+        internal::has_type_v<PrimaryConstructor<Class>>,
+        "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
     if constexpr (internal::has_type_v<PrimaryConstructor<Class>>) {
       add_constructor<typename PrimaryConstructor<Class>::type>();
     }
@@ -49,7 +51,8 @@ class MethodTable {
   MethodTable& add_constructor() {
     using Traits = internal::MethodTraits<Signature>;
     static_assert(internal::has_value_v<ConstructorName<Signature>>,
-                  "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, Parameters...); at global scope");
+                  "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, "
+                  "Parameters...); at global scope");
     constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
     if constexpr (parameters_ok && internal::has_value_v<ConstructorName<Signature>>) {
       using Text = internal::MethodText<ConstructorName<Signature>, Traits>;

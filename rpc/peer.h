@@ -16,9 +16,9 @@ class WorkerCore;
 
 class Worker;
 
-/// A worker that calls go to, as seen from one's own worker, with the options that they are made with. Get one from
-/// Worker::peer(). Names one incarnation: when that worker is lost, calls fail for ever, even if another comes back under
-/// the name. A small value type; thread-safe.
+/// A worker that calls go to, as seen from one's own worker, with the options that they are made
+/// with. Get one from Worker::peer(). Names one incarnation: when that worker is lost, calls fail
+/// for ever, even if another comes back under the name. A small value type; thread-safe.
 class Peer {
  public:
   /// An invalid peer; calls on it throw kFailedPrecondition.

@@ -18,8 +18,8 @@
 
 namespace sinew {
 
-/// One worker of a job: it serves its methods and calls those of others. A handle: copies name the same worker. Several may
-/// live in one process. Thread-safe.
+/// One worker of a job: it serves its methods and calls those of others. A handle: copies name the
+/// same worker. Several may live in one process. Thread-safe.
 ///
 ///     sinew::Worker worker = sinew::init_rpc(options);
 ///     double x = worker.rpc_sync<&app::f>("other", 1.0);
@@ -28,11 +28,11 @@ class Worker {
  public:
   /// An invalid handle.
   Worker() = default;
-  /// Starts a worker and joins the job; returns when all workers of a fixed world are there. Prefer init_rpc(), which adds the
-  /// layers of Sinew (references) first.
-  /// Throws RpcError: kInvalidArgument for options that make no sense (the text names the option), kAlreadyExists for a
-  /// name, rank or address that is taken, kDeadlineExceeded with the missing ranks, kPermissionDenied and
-  /// kUnauthenticated for credentials.
+  /// Starts a worker and joins the job; returns when all workers of a fixed world are there. Prefer
+  /// init_rpc(), which adds the layers of Sinew (references) first. Throws RpcError:
+  /// kInvalidArgument for options that make no sense (the text names the option), kAlreadyExists
+  /// for a name, rank or address that is taken, kDeadlineExceeded with the missing ranks,
+  /// kPermissionDenied and kUnauthenticated for credentials.
   static Worker start(WorkerOptions options);
 
   bool valid() const { return core_ != nullptr; }
@@ -50,7 +50,8 @@ class Worker {
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
   Peer peer(int rank) const;
   /// A rank in any other integer type.
-  template <class Rank, class = std::enable_if_t<std::is_integral_v<Rank> && !std::is_same_v<Rank, bool>>>
+  template <class Rank,
+            class = std::enable_if_t<std::is_integral_v<Rank> && !std::is_same_v<Rank, bool>>>
   Peer peer(Rank rank) const {
     return peer(checked_rank(rank));
   }
@@ -68,8 +69,8 @@ class Worker {
     return sinew::rpc_sync<Method>(destination(to), std::forward<Args>(arguments)...);
   }
 
-  /// Waits until all of `names` (default: all members) have called it. Throws kDeadlineExceeded with the names that are
-  /// missing, kUnavailable when one of them is lost.
+  /// Waits until all of `names` (default: all members) have called it. Throws kDeadlineExceeded
+  /// with the names that are missing, kUnavailable when one of them is lost.
   void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
   void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
   /// Gives every worker of `names` the bytes of all of them, by name.
@@ -81,12 +82,13 @@ class Worker {
   void set_default_timeout(std::chrono::nanoseconds timeout) const;
   std::chrono::nanoseconds default_timeout() const;
 
-  /// rpc.client_active_calls, rpc.server_active_calls, rpc.threads, rpc.idle_threads, rpc.peers, and what extensions add
-  /// (rref.owned, rref.pending_users, rref.forks, ...).
+  /// rpc.client_active_calls, rpc.server_active_calls, rpc.threads, rpc.idle_threads, rpc.peers,
+  /// and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
   Counters counters() const;
 
-  /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to be called in a handler.
-  /// Throws what the graceful part failed with (kDeadlineExceeded names who did not come) after the teardown.
+  /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to
+  /// be called in a handler. Throws what the graceful part failed with (kDeadlineExceeded names who
+  /// did not come) after the teardown.
   void shutdown(const ShutdownOptions& options = {}) const;
   bool is_running() const;
 
@@ -112,7 +114,8 @@ class Worker {
     constexpr bool ok = std::is_convertible_v<const To&, std::string_view> ||
                         std::is_same_v<To, WorkerInfo> || std::is_same_v<To, Peer> ||
                         (std::is_integral_v<To> && !std::is_same_v<To, bool>);
-    static_assert(ok, "Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer");
+    static_assert(ok,
+                  "Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer");
     if constexpr (ok) {
       return peer(to);
     } else {

@@ -21,8 +21,8 @@ class Transport;
 class WorkerCore;
 }  // namespace internal
 
-/// How a worker starts. Only `name` (and usually `methods`) must be set; what is unset comes from the environment as init_method
-/// says.
+/// How a worker starts. Only `name` (and usually `methods`) must be set; what is unset comes from
+/// the environment as init_method says.
 struct WorkerOptions {
   /// 1 to 128 characters of A-Z a-z 0-9 _ . : -; unique in the job.
   std::string name;
@@ -44,20 +44,22 @@ struct WorkerOptions {
   /// Time for all workers to meet.
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(60);
 
-  /// "host:port" to listen on; port 0 takes any. Unset: loopback when the rendezvous is on loopback, else the interface that
-  /// routes to it.
+  /// "host:port" to listen on; port 0 takes any. Unset: loopback when the rendezvous is on
+  /// loopback, else the interface that routes to it.
   std::string bind_address;
-  /// Host (or "host:port") that others are told to connect to, when it differs from what is bound (containers, NAT).
+  /// Host (or "host:port") that others are told to connect to, when it differs from what is bound
+  /// (containers, NAT).
   std::string advertise_address;
   /// Insecure credentials work on loopback only.
   Credentials credentials = Credentials::insecure();
 
   /// Time limit of calls that set none. kNoTimeout: none.
   std::chrono::nanoseconds default_timeout = std::chrono::seconds(60);
-  /// Threads that run handlers and continuations; 0: one per core, at least 4. A handler that waits for a Sinew future gives its
-  /// place to another thread meanwhile.
+  /// Threads that run handlers and continuations; 0: one per core, at least 4. A handler that waits
+  /// for a Sinew future gives its place to another thread meanwhile.
   std::size_t num_threads = 0;
-  /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain of calls.
+  /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain
+  /// of calls.
   std::size_t max_blocked_threads = 256;
 
   /// How often peers are asked whether they live.
@@ -78,13 +80,15 @@ struct WorkerOptions {
   std::function<std::unique_ptr<internal::Transport>(std::unique_ptr<internal::Transport>)>
       wrap_transport;
   /// Layers above calls; init_rpc() adds those of Sinew.
-  std::vector<std::function<std::shared_ptr<internal::Extension>(internal::WorkerCore&)>> extensions;
+  std::vector<std::function<std::shared_ptr<internal::Extension>(internal::WorkerCore&)>>
+      extensions;
 };
 
 /// How a worker ends.
 struct ShutdownOptions {
-  /// Graceful: waits until every worker of a fixed world has come here too, until no call is under way anywhere, and until
-  /// references are given up. Otherwise only this worker stops, at once; its calls fail.
+  /// Graceful: waits until every worker of a fixed world has come here too, until no call is under
+  /// way anywhere, and until references are given up. Otherwise only this worker stops, at once;
+  /// its calls fail.
   bool graceful = true;
   /// Bound of the whole graceful shutdown.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);

@@ -26,9 +26,11 @@ template <auto Method, class Class>
 constexpr bool check_member() {
   using Traits = MethodTraits<decltype(Method)>;
   static_assert(Traits::is_member,
-                "Sinew: a free function is called on a peer, not on an RRef: pass rref.peer(), or pass the RRef as an argument");
-  static_assert(!Traits::is_member || std::is_same_v<typename Traits::class_type, Class>,
-                "Sinew: this member function belongs to another class than the one that the RRef refers to");
+                "Sinew: a free function is called on a peer, not on an RRef: pass rref.peer(), or "
+                "pass the RRef as an argument");
+  static_assert(
+      !Traits::is_member || std::is_same_v<typename Traits::class_type, Class>,
+      "Sinew: this member function belongs to another class than the one that the RRef refers to");
   return Traits::is_member && std::is_same_v<typename Traits::class_type, Class>;
 }
 
@@ -54,8 +56,8 @@ constexpr bool check_member_call() {
 
 }  // namespace internal
 
-/// A reference with options for the calls made through it: `rpc_sync<&Agent::act>(agent.with(...))` is written
-/// `rpc_sync<&Agent::act>(with(agent, {.timeout = 1s}), ...)`.
+/// A reference with options for the calls made through it: `rpc_sync<&Agent::act>(agent.with(...))`
+/// is written `rpc_sync<&Agent::act>(with(agent, {.timeout = 1s}), ...)`.
 template <class T>
 struct RRefWithOptions {
   const RRef<T>& rref;
@@ -66,8 +68,8 @@ RRefWithOptions<T> with(const RRef<T>& rref, CallOptions options) {
   return {rref, std::move(options)};
 }
 
-/// Calls a member function on the object that `object` refers to, at its owner; waits there until the object exists.
-/// Otherwise as rpc_async on a peer.
+/// Calls a member function on the object that `object` refers to, at its owner; waits there until
+/// the object exists. Otherwise as rpc_async on a peer.
 template <auto Method, class Class, class... Args>
 auto rpc_async(const RRefWithOptions<Class>& object, Args&&... arguments) {
   using Result = typename internal::MethodTraits<decltype(Method)>::result_type;
@@ -94,15 +96,16 @@ auto rpc_sync(const RRef<Class>& object, Args&&... arguments) {
   return rpc_async<Method>(with(object, {}), std::forward<Args>(arguments)...).take();
 }
 
-/// Calls a function on `peer` and keeps its result there. Returns a usable reference at once; using it waits, at the owner, for
-/// the call. If the call fails every later use fails with its error.
+/// Calls a function on `peer` and keeps its result there. Returns a usable reference at once; using
+/// it waits, at the owner, for the call. If the call fails every later use fails with its error.
 template <auto Method, class... Args>
 auto remote(const Peer& peer, Args&&... arguments) {
   using Traits = internal::MethodTraits<decltype(Method)>;
   using Kept = internal::KeptType<typename Traits::result_type>;
   using Parameters = typename Traits::parameters;
   static_assert(!Traits::is_member,
-                "Sinew: a member function is called on an RRef<Class>, not on a peer: make the object with remote<Class>() "
+                "Sinew: a member function is called on an RRef<Class>, not on a peer: make the "
+                "object with remote<Class>() "
                 "first");
   if constexpr (internal::check_method_name<Method>() && !Traits::is_member &&
                 internal::check_arguments(Parameters(), internal::TypeList<Args&&...>())) {
@@ -135,13 +138,15 @@ auto remote(const RRef<Class>& object, Args&&... arguments) {
   return remote<Method>(with(object, {}), std::forward<Args>(arguments)...);
 }
 
-/// Makes an object on `peer`: `remote<app::Observer>(peer, seed)` with the constructor named by SINEW_CLASS, or
-/// `remote<app::Observer(int, int)>(peer, 1, 2)` with one named by SINEW_CONSTRUCTOR.
+/// Makes an object on `peer`: `remote<app::Observer>(peer, seed)` with the constructor named by
+/// SINEW_CLASS, or `remote<app::Observer(int, int)>(peer, 1, 2)` with one named by
+/// SINEW_CONSTRUCTOR.
 template <class ClassOrSignature, class... Args>
 auto remote(const Peer& peer, Args&&... arguments) {
   constexpr bool is_signature = std::is_function_v<ClassOrSignature>;
-  static_assert(is_signature || internal::has_type_v<PrimaryConstructor<ClassOrSignature>>,
-                "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
+  static_assert(
+      is_signature || internal::has_type_v<PrimaryConstructor<ClassOrSignature>>,
+      "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
   if constexpr (is_signature || internal::has_type_v<PrimaryConstructor<ClassOrSignature>>) {
     using Signature = typename std::conditional_t<is_signature, internal::TypeIs<ClassOrSignature>,
                                                   PrimaryConstructor<ClassOrSignature>>::type;
@@ -149,7 +154,8 @@ auto remote(const Peer& peer, Args&&... arguments) {
     using Class = typename Traits::return_type;
     using Parameters = typename Traits::parameters;
     static_assert(internal::has_value_v<ConstructorName<Signature>>,
-                  "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, Parameters...); at global scope");
+                  "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, "
+                  "Parameters...); at global scope");
     if constexpr (internal::has_value_v<ConstructorName<Signature>> &&
                   internal::check_arguments(Parameters(), internal::TypeList<Args&&...>())) {
       using Text = internal::MethodText<ConstructorName<Signature>, Traits>;

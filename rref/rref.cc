@@ -26,7 +26,8 @@ MessageRoute& route_of(MessageRoute* route) {
 /// The outcome of the call that makes a user's value.
 class RemoteOutcome final : public PendingCall {
  public:
-  RemoteOutcome(const std::shared_ptr<ReferenceManager>& manager, ForkId fork, Promise<void> created)
+  RemoteOutcome(const std::shared_ptr<ReferenceManager>& manager, ForkId fork,
+                Promise<void> created)
       : manager_(manager), fork_(fork), created_(std::move(created)) {}
 
   void on_reply(ReceivedReply reply) override {
@@ -51,7 +52,8 @@ class RemoteOutcome final : public PendingCall {
   const Promise<void> created_;
 };
 
-/// The outcome of a call to this worker itself: its value is set by the call, its failure to run here.
+/// The outcome of a call to this worker itself: its value is set by the call, its failure to run
+/// here.
 class LocalOutcome final : public PendingCall {
  public:
   LocalOutcome(const std::shared_ptr<ReferenceManager>& manager, RRefId rref)
@@ -85,9 +87,10 @@ void throw_empty_reference() {
 }
 
 void throw_not_copyable(const std::type_info& type) {
-  throw RpcError(ErrorCode::kFailedPrecondition,
-                 absl::StrFormat("a %s cannot be copied: at its owner, use local_value() instead of to_here()",
-                                 type_text(type)));
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat("a %s cannot be copied: at its owner, use local_value() instead of to_here()",
+                      type_text(type)));
 }
 
 void write_reference(ValueWriter& writer, const std::shared_ptr<ReferenceHandle>& handle,
@@ -146,13 +149,14 @@ RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::typ
   proto::Retain& retain = call.retain();
   if (owner.info() == core->self()) {
     auto slot = std::make_shared<ValueSlot>(core->executor().get());
-    const RRefId rref = manager->own(slot, ledger::ValueState::kPending, type_name);
+    const RRefId rref = manager->own(slot, ledger::ValueState::kPending, type_name,
+                                     "remote call of " + call.method());
     write_id(rref, *retain.mutable_rref());
     creation.handle = std::make_shared<OwnerHandle>(*manager, std::move(slot), type_name, rref);
     creation.pending = std::make_unique<LocalOutcome>(manager, rref);
     return creation;
   }
-  absl::StatusOr<ledger::Created> created = manager->create(owner.info(), type_name);
+  absl::StatusOr<ledger::Created> created = manager->create(owner.info(), type_name, call.method());
   if (!created.ok()) throw_error(created.status());
   write_id(created->rref, *retain.mutable_rref());
   write_id(created->fork, *retain.mutable_fork());

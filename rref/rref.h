@@ -13,13 +13,15 @@
 
 namespace sinew {
 
-/// A counted reference to a value that stays at the worker which made it, its owner. Copies share one local handle; passing an
-/// RRef in an argument or a result gives the receiver a handle of its own. The value lives as long as any handle, anywhere, does.
-/// T can be any type, also one that cannot travel (a class with a mutex): then it can be held and its methods called, but not
+/// A counted reference to a value that stays at the worker which made it, its owner. Copies share
+/// one local handle; passing an RRef in an argument or a result gives the receiver a handle of its
+/// own. The value lives as long as any handle, anywhere, does. T can be any type, also one that
+/// cannot travel (a class with a mutex): then it can be held and its methods called, but not
 /// fetched.
 ///
-/// When the owner is lost every use fails with kUnavailable, for ever. When a holder is lost its handles are dropped.
-/// Thread-safe, except that one RRef object must not be assigned to while it is used.
+/// When the owner is lost every use fails with kUnavailable, for ever. When a holder is lost its
+/// handles are dropped. Thread-safe, except that one RRef object must not be assigned to while it
+/// is used.
 template <class T>
 class RRef {
  public:
@@ -34,27 +36,31 @@ class RRef {
   const std::string& owner_name() const { return handle().owner().name; }
   /// Always true at the owner; at a user, once the owner knows of this handle.
   bool confirmed_by_owner() const { return handle().confirmed(); }
-  /// Completes when the call that makes the value has ended, with its error if it failed. A handle that came in a message is
-  /// complete at once: what is known of it is that the owner lists it.
+  /// Completes when the call that makes the value has ended, with its error if it failed. A handle
+  /// that came in a message is complete at once: what is known of it is that the owner lists it.
   Future<void> created() const { return handle().created(); }
 
-  /// Fetches a copy of the value, waiting until the owner has made it. At the owner itself a tensor's copy aliases the value.
-  /// Throws RpcError: kUnavailable if the owner is lost, kDeadlineExceeded, or what the creating call failed with. Blocks.
+  /// Fetches a copy of the value, waiting until the owner has made it. At the owner itself a
+  /// tensor's copy aliases the value. Throws RpcError: kUnavailable if the owner is lost,
+  /// kDeadlineExceeded, or what the creating call failed with. Blocks.
   T to_here(const CallOptions& options = {}) const { return to_here_async(options).take(); }
   /// As to_here, without blocking. At the owner the future completes when the value is made.
   Future<T> to_here_async(const CallOptions& options = {}) const {
     static_assert(is_wire_type_v<T>,
-                  "Sinew: a value of this type cannot travel: call its methods through the RRef, or specialise "
+                  "Sinew: a value of this type cannot travel: call its methods through the RRef, "
+                  "or specialise "
                   "sinew::Codec for it");
     if constexpr (is_wire_type_v<T>) {
       if (is_owner()) {
-        return handle().local_async(typeid(T), options).then([](const internal::AnyValue& value) -> T {
-          if constexpr (std::is_copy_constructible_v<T>) {
-            return *static_cast<const T*>(value.pointer.get());
-          } else {
-            internal::throw_not_copyable(typeid(T));
-          }
-        });
+        return handle()
+            .local_async(typeid(T), options)
+            .then([](const internal::AnyValue& value) -> T {
+              if constexpr (std::is_copy_constructible_v<T>) {
+                return *static_cast<const T*>(value.pointer.get());
+              } else {
+                internal::throw_not_copyable(typeid(T));
+              }
+            });
       }
       return internal::fetch<T>(handle(), options);
     } else {
@@ -62,8 +68,9 @@ class RRef {
     }
   }
 
-  /// The value itself, at the owner: changes through it are seen by everyone. Waits until it is made. Throws
-  /// kFailedPrecondition elsewhere; the text names the reference, this worker and the owner.
+  /// The value itself, at the owner: changes through it are seen by everyone. Waits until it is
+  /// made. Throws kFailedPrecondition elsewhere; the text names the reference, this worker and the
+  /// owner.
   T& local_value(const CallOptions& options = {}) const {
     return *static_cast<T*>(handle().local(typeid(T), options).pointer.get());
   }
@@ -73,7 +80,9 @@ class RRef {
   }
 
   /// The peer that owns the value, with the options given.
-  Peer peer(CallOptions options = {}) const { return handle().owner_peer().with(std::move(options)); }
+  Peer peer(CallOptions options = {}) const {
+    return handle().owner_peer().with(std::move(options));
+  }
 
   /// `OwnerRRef(id)` or `UserRRef(id, fork, owner)`.
   std::string to_string() const { return handle_ ? handle().to_string() : "RRef()"; }
@@ -126,8 +135,7 @@ RRef<std::decay_t<T>> make_rref(const Worker& worker, T&& value) {
 /// A reference to an object that the program holds too.
 template <class T>
 RRef<T> share_rref(const Worker& worker, std::shared_ptr<T> value) {
-  return RRefAccess::make<T>(
-      internal::own_value(worker, internal::AnyValue::of(std::move(value))));
+  return RRefAccess::make<T>(internal::own_value(worker, internal::AnyValue::of(std::move(value))));
 }
 
 }  // namespace sinew

@@ -74,13 +74,12 @@ Rollout Agent::run_episode(const sinew::RRef<Agent>& self) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<sinew::Future<std::int64_t>> episodes;
   for (const auto& [id, observer] : players) {
-    // The future that then() returns, and not the call's own: the next episode must not begin before this one is over in
-    // the books as well.
-    episodes.push_back(
-        sinew::rpc_async<&Observer::run_episode>(observer, self, steps_per_observer_)
-            .then([this, id = id](sinew::Future<std::int64_t> steps) {
-              return end_of_play(id, steps);
-            }));
+    // The future that then() returns, and not the call's own: the next episode must not begin
+    // before this one is over in the books as well.
+    episodes.push_back(sinew::rpc_async<&Observer::run_episode>(observer, self, steps_per_observer_)
+                           .then([this, id = id](sinew::Future<std::int64_t> steps) {
+                             return end_of_play(id, steps);
+                           }));
   }
   Rollout rollout;
   std::exception_ptr failure;
@@ -129,8 +128,8 @@ EpisodeResult Agent::finish_episode() {
 
 std::size_t Agent::observers() const {
   const absl::MutexLock lock(&mutex_);
-  return static_cast<std::size_t>(std::count_if(
-      members_.begin(), members_.end(), [](const Member& member) { return !member.lost; }));
+  return static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(),
+                                                [](const Member& member) { return !member.lost; }));
 }
 
 Agent::Member& Agent::member_locked(std::int64_t observer) {
@@ -180,8 +179,7 @@ void Agent::send(const Answers& answers) {
   }
 }
 
-std::int64_t Agent::end_of_play(std::int64_t observer,
-                                const sinew::Future<std::int64_t>& steps) {
+std::int64_t Agent::end_of_play(std::int64_t observer, const sinew::Future<std::int64_t>& steps) {
   Answers answers;
   bool lost = false;
   {

@@ -30,22 +30,25 @@ struct Rollout {
   std::chrono::nanoseconds duration{0};
 };
 
-/// Owns the policy. Observers on other workers ask it for actions and report rewards; between episodes it learns from them.
-/// Can be neither copied nor sent: observers hold an RRef to it. Thread-safe: handlers of several observers run at once.
+/// Owns the policy. Observers on other workers ask it for actions and report rewards; between
+/// episodes it learns from them. Can be neither copied nor sent: observers hold an RRef to it.
+/// Thread-safe: handlers of several observers run at once.
 class Agent {
  public:
   /// Makes an Observer at every other worker. Throws RpcError when a worker cannot be reached.
   Agent(const sinew::Worker& worker, const AgentSettings& settings);
 
-  /// What the policy does in `state`. Called by the observer with that id. Throws std::invalid_argument for an unknown id.
+  /// What the policy does in `state`. Called by the observer with that id. Throws
+  /// std::invalid_argument for an unknown id.
   Push select_action(std::int64_t observer, const State& state);
-  /// The same, but requests wait until every observer that plays has made one; then one forward pass answers them all.
-  /// No thread is held meanwhile.
+  /// The same, but requests wait until every observer that plays has made one; then one forward
+  /// pass answers them all. No thread is held meanwhile.
   sinew::Future<Push> select_action_batched(std::int64_t observer, const State& state);
   void report_reward(std::int64_t observer, double reward);
 
-  /// Lets all observers play one episode and waits for them. `self` is a reference to this agent. An observer whose worker
-  /// is lost leaves the team for good. Throws RpcError when none is left, or when playing fails otherwise.
+  /// Lets all observers play one episode and waits for them. `self` is a reference to this agent.
+  /// An observer whose worker is lost leaves the team for good. Throws RpcError when none is left,
+  /// or when playing fails otherwise.
   Rollout run_episode(const sinew::RRef<Agent>& self);
   /// One step of REINFORCE on what was collected since the last one, which is then forgotten.
   EpisodeResult finish_episode();

@@ -1,4 +1,5 @@
-// The agent: a process that owns the policy, has observers on other workers play with it, and learns from what they report.
+// The agent: a process that owns the policy, has observers on other workers play with it, and
+// learns from what they report.
 
 #include <exception>
 #include <iostream>
@@ -27,7 +28,8 @@ sinew::Worker start_worker(const rl::Options& options) {
   worker.methods.add<&rl::Agent::select_action>()
       .add<&rl::Agent::select_action_batched>()
       .add<&rl::Agent::report_reward>();
-  return sinew::init_rpc(std::move(worker));  // the meeting place comes from MASTER_ADDR and MASTER_PORT
+  return sinew::init_rpc(
+      std::move(worker));  // the meeting place comes from MASTER_ADDR and MASTER_PORT
 }
 
 rl::TrainingResult play_and_learn(const sinew::Worker& worker, const rl::Options& options,
@@ -36,12 +38,12 @@ rl::TrainingResult play_and_learn(const sinew::Worker& worker, const rl::Options
   settings.gamma = options.gamma;
   settings.seed = options.seed;
   settings.max_steps = options.max_steps;
-  settings.action_calls =
-      options.batch ? rl::ActionCalls::kBatched : rl::ActionCalls::kSingle;
+  settings.action_calls = options.batch ? rl::ActionCalls::kBatched : rl::ActionCalls::kSingle;
   settings.reward_calls =
       options.sync_rewards ? rl::RewardCalls::kOneByOne : rl::RewardCalls::kOverlapped;
   const auto agent = std::make_shared<rl::Agent>(worker, settings);
-  // Observers reach the agent through this. It is not a member of the agent, which would then keep itself alive.
+  // Observers reach the agent through this. It is not a member of the agent, which would then keep
+  // itself alive.
   const sinew::RRef<rl::Agent> self = sinew::share_rref(worker, agent);
   return rl::train(*agent, self, options, log);
 }
@@ -52,8 +54,8 @@ int report(const rl::TrainingResult& result, const rl::Options& options, std::os
   if (!options.output.empty() && !options.bench) {
     for (const char* name : {"reward_curve.csv", "reward_curve.svg"}) {
       const auto file = options.output / name;
-      rl::write_file(file, file.extension() == ".csv" ? rl::to_csv(result.curve)
-                                                      : rl::to_svg(result.curve));
+      rl::write_file(
+          file, file.extension() == ".csv" ? rl::to_csv(result.curve) : rl::to_svg(result.curve));
       log << "Reward curve: " << file.string() << "\n";
     }
   }

@@ -12,7 +12,8 @@ constexpr double kTotalMass = kCartMass + kPoleMass;
 constexpr double kHalfPoleLength = 0.5;
 constexpr double kForce = 10.0;
 
-// In [-0.05, 0.05). By hand, since std::uniform_real_distribution gives other numbers with each standard library.
+// In [-0.05, 0.05). By hand, since std::uniform_real_distribution gives other numbers with each
+// standard library.
 double draw_start(std::mt19937_64& random) {
   const double unit = static_cast<double>(random() >> 11) * 0x1p-53;
   return 0.1 * unit - 0.05;
@@ -49,8 +50,8 @@ CartPole::StepResult CartPole::step(Push push) {
   state_ = {position + kStepSeconds * velocity, velocity + kStepSeconds * acceleration,
             angle + kStepSeconds * spin, spin + kStepSeconds * angular_acceleration};
   ++steps_;
-  done_ = std::abs(state_[0]) > kMaxPosition || std::abs(state_[2]) > kMaxAngle ||
-          steps_ >= kMaxSteps;
+  done_ =
+      std::abs(state_[0]) > kMaxPosition || std::abs(state_[2]) > kMaxAngle || steps_ >= kMaxSteps;
   return {state_, 1.0, done_};
 }
 

@@ -6,15 +6,17 @@
 
 namespace rl {
 
-/// Position (m), velocity (m/s), angle (rad, 0 is upright) and angular velocity (rad/s) of cart and pole.
+/// Position (m), velocity (m/s), angle (rad, 0 is upright) and angular velocity (rad/s) of cart and
+/// pole.
 using State = std::array<double, 4>;
 
 /// The two things that one can do to the cart.
 enum class Push : std::int64_t { kLeft = 0, kRight = 1 };
 
-/// A pole on a cart that is pushed left or right: the task "CartPole-v1" of the reinforcement learning literature
-/// (Barto, Sutton and Anderson, 1983), with its usual constants. Every step earns a reward of 1. An episode ends when the pole
-/// leans more than 12 degrees, the cart is more than 2.4 m away, or 500 steps are done. Not thread-safe.
+/// A pole on a cart that is pushed left or right: the task "CartPole-v1" of the reinforcement
+/// learning literature (Barto, Sutton and Anderson, 1983), with its usual constants. Every step
+/// earns a reward of 1. An episode ends when the pole leans more than 12 degrees, the cart is more
+/// than 2.4 m away, or 500 steps are done. Not thread-safe.
 class CartPole {
  public:
   static constexpr int kMaxSteps = 500;
@@ -34,7 +36,8 @@ class CartPole {
   const State& reset();
   /// Begins an episode in a given state.
   const State& reset(const State& state);
-  /// Moves on by 20 ms (explicit Euler). After an episode's end the reward is 0 and the state stays.
+  /// Moves on by 20 ms (explicit Euler). After an episode's end the reward is 0 and the state
+  /// stays.
   StepResult step(Push push);
 
  private:

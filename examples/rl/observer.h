@@ -34,13 +34,14 @@ struct ObserverSettings {
   RewardCalls reward_calls = RewardCalls::kOverlapped;
 };
 
-/// Plays CartPole by the agent's orders. Lives at an observer's process; made and called by the agent through an RRef.
+/// Plays CartPole by the agent's orders. Lives at an observer's process; made and called by the
+/// agent through an RRef.
 class Observer {
  public:
   explicit Observer(const ObserverSettings& settings);
 
-  /// Plays one episode, of `max_steps` steps at most: asks `agent` for each action and reports each reward to it.
-  /// Returns the number of steps.
+  /// Plays one episode, of `max_steps` steps at most: asks `agent` for each action and reports each
+  /// reward to it. Returns the number of steps.
   std::int64_t run_episode(const sinew::RRef<Agent>& agent, std::int64_t max_steps);
 
  private:

@@ -1,4 +1,5 @@
-// An observer: a process with an environment. It serves the agent's calls until the agent shuts down.
+// An observer: a process with an environment. It serves the agent's calls until the agent shuts
+// down.
 
 #include <chrono>
 #include <cstdlib>

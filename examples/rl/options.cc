@@ -40,7 +40,8 @@ void add_worker_flags(CLI::App& app, Options& options) {
       ->envname("WORLD_SIZE")
       ->check(whole(2, 1024))
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads that run handlers; 0: one per core, at least 4")
+  app.add_option("--threads", options.threads,
+                 "Threads that run handlers; 0: one per core, at least 4")
       ->check(whole(0, 1024))
       ->capture_default_str();
 }
@@ -65,12 +66,14 @@ void add_agent_flags(CLI::App& app, Options& options) {
   app.add_option("--output", options.output,
                  "Folder for the reward curve (reward_curve.csv, reward_curve.svg)")
       ->capture_default_str();
-  app.add_flag("--batch", options.batch, "Answer the requests of all observers with one forward pass");
+  app.add_flag("--batch", options.batch,
+               "Answer the requests of all observers with one forward pass");
   app.add_flag("--sync-rewards", options.sync_rewards,
                "Wait for each reward to arrive before the next action is asked for");
   auto* bench = app.add_flag("--bench", options.bench,
                              "Measure steps per second: play all episodes, write no curve");
-  app.add_option("--bench-steps", options.bench_steps, "With --bench: end after so many timed steps")
+  app.add_option("--bench-steps", options.bench_steps,
+                 "With --bench: end after so many timed steps")
       ->check(whole(1, 1'000'000'000))
       ->needs(bench);
   app.add_flag("--json", options.json, "Print one JSON object on stdout, the rest on stderr");
@@ -92,14 +95,16 @@ std::variant<Options, int> parse(CLI::App& app, Options& options, int argc, char
 
 std::variant<Options, int> parse_agent_options(int argc, char** argv) {
   Options options;
-  CLI::App app("Learns to balance a pole (CartPole-v1) with observers on other workers.", "rl_agent");
+  CLI::App app("Learns to balance a pole (CartPole-v1) with observers on other workers.",
+               "rl_agent");
   add_worker_flags(app, options);
   add_agent_flags(app, options);
   const auto parsed = parse(app, options, argc, argv);
   if (std::holds_alternative<int>(parsed)) return parsed;
   if (const int observers = options.world_size - 1; options.max_steps < 2 * observers) {
-    std::cerr << "rl_agent: --max-steps " << options.max_steps << " leaves fewer than 2 steps for each of "
-              << observers << " observers: raise it, or lower --world-size\n";
+    std::cerr << "rl_agent: --max-steps " << options.max_steps
+              << " leaves fewer than 2 steps for each of " << observers
+              << " observers: raise it, or lower --world-size\n";
     return kUsageError;
   }
   return options;

@@ -11,7 +11,8 @@ namespace rl {
 struct Options {
   /// The agent and its observers.
   int world_size = 2;
-  /// As in the tutorial. Solves the task with every seed that was tried, with one observer in 200 to 1,500 episodes.
+  /// As in the tutorial. Solves the task with every seed that was tried, with one observer in 200
+  /// to 1,500 episodes.
   double gamma = 1.0;
   /// One of the quick ones.
   std::uint64_t seed = 13;
@@ -29,7 +30,8 @@ struct Options {
   std::filesystem::path output = "rl-output";
   /// Threads that run handlers; 0: the worker's default.
   int threads = 0;
-  /// Measure: don't stop when the task is solved, write no curve, and don't count the first two episodes.
+  /// Measure: don't stop when the task is solved, write no curve, and don't count the first two
+  /// episodes.
   bool bench = false;
   /// With `bench`: end once so many steps have been timed; 0: play `episodes`.
   std::int64_t bench_steps = 0;
@@ -37,8 +39,9 @@ struct Options {
   bool json = false;
 };
 
-/// Reads the command line of the agent, or of an observer, which knows `world_size` and `threads` only. A mistake (or --help)
-/// is answered on the terminal; the result is then the exit status of the program: 2 (or 0).
+/// Reads the command line of the agent, or of an observer, which knows `world_size` and `threads`
+/// only. A mistake (or --help) is answered on the terminal; the result is then the exit status of
+/// the program: 2 (or 0).
 std::variant<Options, int> parse_agent_options(int argc, char** argv);
 std::variant<Options, int> parse_observer_options(int argc, char** argv);
 

@@ -36,7 +36,8 @@ struct Policy::Network {
     return {hidden->weight, hidden->bias, scores->weight, scores->bias};
   }
 
-  // torch::dropout does the same with four operations more, and as much time as the rest of the layer.
+  // torch::dropout does the same with four operations more, and as much time as the rest of the
+  // layer.
   at::Tensor dropout_mask(std::int64_t rows) {
     constexpr float kScale = static_cast<float>(1 / (1 - kDropout));
     constexpr auto kThreshold =
@@ -65,13 +66,14 @@ struct Policy::Network {
 };
 
 Policy::Policy(std::uint64_t seed) {
-  torch::manual_seed(seed);  // for the layers, which draw their parameters from torch's own generator
+  torch::manual_seed(
+      seed);  // for the layers, which draw their parameters from torch's own generator
   network_ = std::make_unique<Network>(seed);
 }
 Policy::~Policy() = default;
 
-// No graph is kept: learn() repeats the forward passes of an episode in one, with gradients. These are the same, and that
-// takes a fraction of the time.
+// No graph is kept: learn() repeats the forward passes of an episode in one, with gradients. These
+// are the same, and that takes a fraction of the time.
 Decision Policy::decide(const std::vector<State>& states) {
   const torch::NoGradGuard no_grad;
   const auto rows = static_cast<std::int64_t>(states.size());

@@ -9,13 +9,15 @@
 
 namespace rl {
 
-/// What the policy chose in one or several states, and what it must remember of that in order to learn from it.
+/// What the policy chose in one or several states, and what it must remember of that in order to
+/// learn from it.
 struct Decision {
   /// One for each state.
   std::vector<Push> actions;
   /// The states, shape {states, 4}, float.
   at::Tensor inputs;
-  /// What dropout did to the hidden units, shape {states, 128}, float: 0, or the factor that it scales the rest by.
+  /// What dropout did to the hidden units, shape {states, 128}, float: 0, or the factor that it
+  /// scales the rest by.
   at::Tensor masks;
 };
 
@@ -27,8 +29,9 @@ struct Experience {
   double advantage = 0;
 };
 
-/// A small network that maps a state to the probabilities of the two pushes: 4 inputs, 128 hidden units with dropout 0.6 and
-/// ReLU, softmax over 2 outputs. Learns by REINFORCE with Adam. Not thread-safe.
+/// A small network that maps a state to the probabilities of the two pushes: 4 inputs, 128 hidden
+/// units with dropout 0.6 and ReLU, softmax over 2 outputs. Learns by REINFORCE with Adam. Not
+/// thread-safe.
 class Policy {
  public:
   static constexpr double kLearningRate = 1e-2;
@@ -36,11 +39,13 @@ class Policy {
   explicit Policy(std::uint64_t seed);
   ~Policy();
 
-  /// Draws an action for each state, with one forward pass. Dropout is on: it is part of how the policy explores.
+  /// Draws an action for each state, with one forward pass. Dropout is on: it is part of how the
+  /// policy explores.
   Decision decide(const std::vector<State>& states);
 
-  /// One step of Adam down the gradient of -sum(advantage * log(probability of the action)). `decisions` are those that
-  /// `experiences` speak of; there must have been no other call of learn() since they were made.
+  /// One step of Adam down the gradient of -sum(advantage * log(probability of the action)).
+  /// `decisions` are those that `experiences` speak of; there must have been no other call of
+  /// learn() since they were made.
   void learn(const std::vector<Decision>& decisions, const std::vector<Experience>& experiences);
 
  private:

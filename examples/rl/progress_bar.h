@@ -5,8 +5,8 @@
 
 namespace rl {
 
-/// One line at the bottom of a terminal that shows how far something has come. Does nothing where stderr is no terminal.
-/// Not thread-safe.
+/// One line at the bottom of a terminal that shows how far something has come. Does nothing where
+/// stderr is no terminal. Not thread-safe.
 class ProgressBar {
  public:
   ProgressBar();

@@ -41,10 +41,17 @@ std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      default: result += c;
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;
@@ -93,9 +100,9 @@ class Picture {
   double y(double reward) const { return kTop + kPlotHeight * (1 - reward / top_reward_); }
 
   void begin() {
-    svg_ += "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(kWidth) +
-            "\" height=\"" + number(kHeight) + "\" viewBox=\"0 0 " + number(kWidth) + " " +
-            number(kHeight) + "\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"13\">\n";
+    svg_ += "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(kWidth) + "\" height=\"" +
+            number(kHeight) + "\" viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) +
+            "\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"13\">\n";
     svg_ += "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
     text(kLeft, 32, curve_.title, "start", "font-size=\"17\" font-weight=\"bold\"");
   }
@@ -120,7 +127,8 @@ class Picture {
     svg_ += "<polyline fill=\"none\" stroke-linejoin=\"round\" stroke=\"" + std::string(color) +
             "\" stroke-width=\"" + number(width) + "\" points=\"";
     for (std::size_t i = 0; i < curve_.episodes.size(); ++i) {
-      svg_ += pixel(x(static_cast<double>(i) + 1)) + "," + pixel(y(curve_.episodes[i].*value)) + " ";
+      svg_ +=
+          pixel(x(static_cast<double>(i) + 1)) + "," + pixel(y(curve_.episodes[i].*value)) + " ";
     }
     svg_ += "\"/>\n";
   }

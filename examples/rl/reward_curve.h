@@ -22,15 +22,16 @@ struct RewardCurve {
   std::vector<EpisodeResult> episodes;
 };
 
-/// `episode,last_reward,average_reward` and a line for each episode. Numbers are written such that reading them gives the same
-/// double. Independent of the locale.
+/// `episode,last_reward,average_reward` and a line for each episode. Numbers are written such that
+/// reading them gives the same double. Independent of the locale.
 std::string to_csv(const RewardCurve& curve);
 
-/// A picture of the curve: each episode's reward, the running average, the goal, axes with labels, and a legend.
+/// A picture of the curve: each episode's reward, the running average, the goal, axes with labels,
+/// and a legend.
 std::string to_svg(const RewardCurve& curve);
 
-/// Writes `content` into `file`, and makes its folder if need be. Throws std::runtime_error with the name of the file and the
-/// system's reason.
+/// Writes `content` into `file`, and makes its folder if need be. Throws std::runtime_error with
+/// the name of the file and the system's reason.
 void write_file(const std::filesystem::path& file, const std::string& content);
 
 }  // namespace rl

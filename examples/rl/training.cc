@@ -26,8 +26,8 @@ double reward_goal(std::int64_t steps_per_observer) {
 }
 
 std::string log_line(std::size_t episode, const EpisodeResult& result) {
-  return "Episode " + std::to_string(episode) + "  Last reward: " +
-         two_decimals(result.last_reward) +
+  return "Episode " + std::to_string(episode) +
+         "  Last reward: " + two_decimals(result.last_reward) +
          "  Average reward: " + two_decimals(result.average_reward);
 }
 

@@ -28,12 +28,13 @@ struct Incarnation {
 /// Draws an incarnation from the operating system's random source. Thread-safe.
 Incarnation random_incarnation();
 
-/// 64 bits from the operating system's random source, for ids that must not be guessable. Thread-safe.
+/// 64 bits from the operating system's random source, for ids that must not be guessable.
+/// Thread-safe.
 std::uint64_t random_secret();
 
 /// Who a worker is: its name and rank, both unique within the job while the worker lives, and its
-/// incarnation. Two infos are equal when all three agree. A value type; can be an argument or result of
-/// a call, and a key of a hash map.
+/// incarnation. Two infos are equal when all three agree. A value type; can be an argument or
+/// result of a call, and a key of a hash map.
 struct WorkerInfo {
   std::string name;
   std::int32_t rank = -1;
@@ -54,8 +55,8 @@ std::ostream& operator<<(std::ostream& out, const WorkerInfo& worker);
 
 namespace internal {
 
-/// Names a thing made by one incarnation of one worker. `secret` cannot be guessed, so that knowing the
-/// counter of a worker is not enough to forge an id.
+/// Names a thing made by one incarnation of one worker. `secret` cannot be guessed, so that knowing
+/// the counter of a worker is not enough to forge an id.
 template <class Tag>
 struct GlobalId {
   Incarnation creator;

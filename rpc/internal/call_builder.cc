@@ -37,9 +37,10 @@ WorkerCore& core_of(const Peer& peer) {
 std::uint64_t rounded_timeout_us(std::chrono::nanoseconds timeout) {
   if (timeout == kNoTimeout) return 0;
   if (timeout <= std::chrono::nanoseconds(0)) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("a call's timeout must be positive, or kNoTimeout; this one is %d ns",
-                                   timeout.count()));
+    throw RpcError(
+        ErrorCode::kInvalidArgument,
+        absl::StrFormat("a call's timeout must be positive, or kNoTimeout; this one is %d ns",
+                        timeout.count()));
   }
   return static_cast<std::uint64_t>((timeout.count() - 1) / 1000 + 1);
 }
@@ -73,8 +74,8 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
             rounded_timeout_us(peer.options().timeout.value_or(core.default_timeout()));
         Clock::TimePoint deadline = Clock::TimePoint::max();
         // Compared in microseconds: in nanoseconds the timeout might not fit.
-        const auto longest = std::chrono::duration_cast<std::chrono::microseconds>(
-            Clock::TimePoint::max() - now);
+        const auto longest =
+            std::chrono::duration_cast<std::chrono::microseconds>(Clock::TimePoint::max() - now);
         if (timeout_us != 0 && timeout_us < static_cast<std::uint64_t>(longest.count())) {
           deadline = now + std::chrono::microseconds(timeout_us);
         }
@@ -109,6 +110,8 @@ proto::Retain& CallBuilder::retain() {
 }
 
 MessageRoute& CallBuilder::route() { return state_->route; }
+
+const std::string& CallBuilder::method() const { return state_->envelope.call().method(); }
 
 std::shared_ptr<TaskRunner> CallBuilder::runner() const {
   return state_->core.executor()->runner();

@@ -15,10 +15,12 @@ class Retain;
 
 namespace sinew::internal {
 
-/// Writes one call and sends it: the untyped half of rpc_sync, rpc_async and remote. Not thread-safe.
+/// Writes one call and sends it: the untyped half of rpc_sync, rpc_async and remote. Not
+/// thread-safe.
 class CallBuilder {
  public:
-  /// Throws kFailedPrecondition for an invalid peer or a worker that was shut down, kInvalidArgument for a bad timeout.
+  /// Throws kFailedPrecondition for an invalid peer or a worker that was shut down,
+  /// kInvalidArgument for a bad timeout.
   CallBuilder(const Peer& peer, std::string_view method, const std::string& signature);
   ~CallBuilder();
   CallBuilder(const CallBuilder&) = delete;
@@ -31,6 +33,7 @@ class CallBuilder {
   /// Asks the callee to keep the result.
   proto::Retain& retain();
   MessageRoute& route();
+  const std::string& method() const;
   /// Runs the result's callbacks.
   std::shared_ptr<TaskRunner> runner() const;
 

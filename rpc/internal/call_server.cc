@@ -32,8 +32,7 @@ Clock::TimePoint deadline_of(Clock::TimePoint now, std::uint64_t timeout_us) {
 class RecordSink final : public ReplySink {
  public:
   explicit RecordSink(std::shared_ptr<CallerRecord> record) : record_(std::move(record)) {}
-  void on_reply(std::uint64_t call_id, Frame reply,
-                std::vector<OnCarrierEnd> on_end) override {
+  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override {
     record_->on_reply(call_id, std::move(reply), std::move(on_end));
   }
   bool wants_envelope() const override { return true; }
@@ -46,8 +45,7 @@ class RecordSink final : public ReplySink {
 class UnarySink final : public ReplySink {
  public:
   explicit UnarySink(std::unique_ptr<UnaryCall> call) : call_(std::move(call)) {}
-  void on_reply(std::uint64_t, Frame reply,
-                std::vector<OnCarrierEnd> on_end) override {
+  void on_reply(std::uint64_t, Frame reply, std::vector<OnCarrierEnd> on_end) override {
     call_->reply(std::move(reply));
     for (OnCarrierEnd& end : on_end) std::move(end)(CarrierEnd::kAnswered);
   }
@@ -95,8 +93,7 @@ class InboundConnection final : public ConnectionHandler {
   const std::shared_ptr<CallerRecord> record_;
 };
 
-CallServer::CallServer(WorkerCore& core)
-    : core_(core), fetch_{kFetchMethod, "", &serve_fetch} {}
+CallServer::CallServer(WorkerCore& core) : core_(core), fetch_{kFetchMethod, "", &serve_fetch} {}
 
 CallServer::~CallServer() = default;
 
@@ -113,8 +110,8 @@ absl::StatusOr<Acceptor::Accepted> CallServer::on_connection(const std::string& 
   if (!greeting.ok()) return greeting.status();
   if (greeting->expected.incarnation.value != 0 &&
       greeting->expected.incarnation != core_.self().incarnation) {
-    return absl::NotFoundError(absl::StrFormat("another incarnation of worker '%s' answers here",
-                                               core_.self().name));
+    return absl::NotFoundError(
+        absl::StrFormat("another incarnation of worker '%s' answers here", core_.self().name));
   }
   Accepted accepted;
   accepted.hello = core_.hello(WorkerInfo());
@@ -125,16 +122,16 @@ absl::StatusOr<Acceptor::Accepted> CallServer::on_connection(const std::string& 
     return accepted;
   }
   if (core_.is_lost(greeting->worker)) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "worker '%s' holds this incarnation of worker '%s' for lost: it must join again with a new one",
-        core_.self().name, greeting->worker.name));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("worker '%s' holds this incarnation of worker '%s' for lost: it must join "
+                        "again with a new one",
+                        core_.self().name, greeting->worker.name));
   }
   if (absl::Status known = core_.met(greeting->worker, greeting->address, greeting->method_digest);
       !known.ok()) {
     return known;
   }
-  accepted.handler =
-      std::make_shared<InboundConnection>(core_, *this, record_of(greeting->worker));
+  accepted.handler = std::make_shared<InboundConnection>(core_, *this, record_of(greeting->worker));
   return accepted;
 }
 
@@ -203,12 +200,11 @@ void CallServer::on_call(const std::shared_ptr<CallerRecord>& record, Lane lane,
     on_control_call(record, std::move(envelope));
     return;
   }
-  const Clock::TimePoint deadline =
-      deadline_of(core_.clock().now(), envelope->call().timeout_us());
+  const Clock::TimePoint deadline = deadline_of(core_.clock().now(), envelope->call().timeout_us());
   auto request = std::make_unique<Invocation::Request>(core_, record->caller(), deadline,
                                                        std::move(envelope), std::move(frame));
-  auto invocation = std::make_shared<Invocation>(core_, std::move(request),
-                                                 std::make_shared<RecordSink>(record));
+  auto invocation =
+      std::make_shared<Invocation>(core_, std::move(request), std::make_shared<RecordSink>(record));
   record->begin(id, invocation);
   tasks.push_back([invocation = std::move(invocation)] { invocation->start(); });
 }
@@ -243,7 +239,7 @@ void CallServer::on_control_call(const std::shared_ptr<CallerRecord>& record,
   core_.control_executor().post([this, record, envelope = std::move(envelope)]() mutable {
     const proto::Call& call = envelope->call();
     Future<std::string> answer;
-    const ControlHandler* handler = core_.find_control_method(call.method());
+    const ControlHandler handler = core_.find_control_method(call.method());
     const bool guest = record->caller().rank < 0;
     if (handler == nullptr) {
       answer = make_failed_future<std::string>(make_error(absl::UnimplementedError(
@@ -257,7 +253,7 @@ void CallServer::on_control_call(const std::shared_ptr<CallerRecord>& record,
           make_error(absl::InvalidArgumentError("a control call has one argument")));
     } else {
       try {
-        answer = (*handler)(record->caller(), call.arguments(0).binary());
+        answer = handler(record->caller(), call.arguments(0).binary());
       } catch (...) {
         answer = make_failed_future<std::string>(std::current_exception());
       }

@@ -12,10 +12,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/internal/caller_record.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/transport.h"
-#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::proto {
 class Envelope;
@@ -26,8 +26,9 @@ namespace sinew::internal {
 class InboundConnection;
 class WorkerCore;
 
-/// The serving side of a worker: decides about connections that come in, admits calls and hands them to the executor,
-/// answers heartbeats, and passes control calls and notes to the layers that they are for. Thread-safe.
+/// The serving side of a worker: decides about connections that come in, admits calls and hands
+/// them to the executor, answers heartbeats, and passes control calls and notes to the layers that
+/// they are for. Thread-safe.
 class CallServer final : public Acceptor, public UnaryHandler {
  public:
   explicit CallServer(WorkerCore& core);
@@ -38,7 +39,8 @@ class CallServer final : public Acceptor, public UnaryHandler {
 
   /// Until then calls are held back: the worker does not know its own job yet.
   void open();
-  /// Ends what runs for one caller; no call of it is accepted any more. Returns when its lease as a holder ends.
+  /// Ends what runs for one caller; no call of it is accepted any more. Returns when its lease as a
+  /// holder ends.
   Clock::TimePoint fence(const WorkerInfo& caller, const absl::Status& reason);
   /// Ends what runs for everyone.
   void close(const absl::Status& reason);

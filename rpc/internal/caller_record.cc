@@ -7,7 +7,8 @@
 namespace sinew::internal {
 namespace {
 
-// A caller that reads slowly gets its replies in time, one that has stopped costs a look now and then.
+// A caller that reads slowly gets its replies in time, one that has stopped costs a look now and
+// then.
 constexpr auto kRetryUnsent = std::chrono::milliseconds(20);
 
 Frame copy_of(const Frame& frame) {
@@ -78,8 +79,7 @@ void CallerRecord::begin(std::uint64_t call_id, const std::shared_ptr<Invocation
   if (found != served_.end() && !found->second.answered) found->second.running = invocation;
 }
 
-void CallerRecord::on_reply(std::uint64_t call_id, Frame reply,
-                            std::vector<OnCarrierEnd> on_end) {
+void CallerRecord::on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) {
   std::shared_ptr<Invocation> finished;  // Its destructor may run anything: not under the lock.
   Lane lane = Lane::kCalls;
   bool wanted = false;

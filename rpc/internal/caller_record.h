@@ -8,18 +8,18 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/internal/invocation.h"
 #include "sinew/rpc/transport/transport.h"
-#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 
 class WorkerCore;
 
-/// What this worker knows of one incarnation that calls it: which of its calls run, and the replies that it has not
-/// acknowledged. So a call that arrives twice runs once, and a reply that a broken connection swallowed is sent again.
-/// Thread-safe.
+/// What this worker knows of one incarnation that calls it: which of its calls run, and the replies
+/// that it has not acknowledged. So a call that arrives twice runs once, and a reply that a broken
+/// connection swallowed is sent again. Thread-safe.
 class CallerRecord final : public std::enable_shared_from_this<CallerRecord> {
  public:
   CallerRecord(WorkerCore& core, WorkerInfo caller);
@@ -46,13 +46,13 @@ class CallerRecord final : public std::enable_shared_from_this<CallerRecord> {
   };
   Admission admit(std::uint64_t call_id, Lane lane);
   void begin(std::uint64_t call_id, const std::shared_ptr<Invocation>& invocation);
-  void on_reply(std::uint64_t call_id, Frame reply,
-                std::vector<OnCarrierEnd> on_end);
+  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end);
   void cancel(std::uint64_t call_id);
   /// The caller needs no replies to calls with smaller ids.
   void forget_below(std::uint64_t call_id);
 
-  /// The caller is lost, or this worker shuts down: running calls are told, nothing more is accepted.
+  /// The caller is lost, or this worker shuts down: running calls are told, nothing more is
+  /// accepted.
   void close(const absl::Status& reason);
 
  private:

@@ -10,17 +10,18 @@
 
 namespace sinew::internal {
 
-/// Serves one control call. `from` is who the connection says it comes from (rank -1 for a worker that has not joined
-/// yet). Runs on the control executor: it must not block, and may answer later. Its errors reach the caller with their
-/// code and text.
+/// Serves one control call. `from` is who the connection says it comes from (rank -1 for a worker
+/// that has not joined yet). Runs on the control executor: it must not block, and may answer later.
+/// Its errors reach the caller with their code and text.
 using ControlHandler = std::function<Future<std::string>(const WorkerInfo& from, std::string body)>;
 
 /// The control methods that a worker may call before it is a member.
 inline constexpr std::string_view kJoinMethod = "sinew.member.join";
 inline constexpr std::string_view kListMethod = "sinew.member.list";
 
-/// Calls by which workers run the job itself (joining, leaving, gathering). They travel on the control lane, so no
-/// user call can hold them up, and run at most once like every call. Thread-safe.
+/// Calls by which workers run the job itself (joining, leaving, gathering). They travel on the
+/// control lane, so no user call can hold them up, and run at most once like every call.
+/// Thread-safe.
 class ControlPlane {
  public:
   virtual ~ControlPlane() = default;
@@ -28,11 +29,13 @@ class ControlPlane {
   /// Before the worker starts to accept. `name` starts with "sinew.".
   virtual void add_control_method(std::string name, ControlHandler handler) = 0;
 
-  /// Calls a known worker. Fails with kUnavailable when it is lost, kDeadlineExceeded after `timeout`.
+  /// Calls a known worker. Fails with kUnavailable when it is lost, kDeadlineExceeded after
+  /// `timeout`.
   virtual Future<std::string> control_call(const WorkerInfo& to, std::string_view method,
                                            std::string body, std::chrono::nanoseconds timeout) = 0;
 
-  /// Calls whoever answers at `address`, known or not. One try: kUnavailable or kNotFound when nobody answers there.
+  /// Calls whoever answers at `address`, known or not. One try: kUnavailable or kNotFound when
+  /// nobody answers there.
   virtual Future<std::string> control_call_address(const std::string& address,
                                                    std::string_view method, std::string body,
                                                    std::chrono::nanoseconds timeout) = 0;

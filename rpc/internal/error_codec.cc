@@ -30,8 +30,8 @@ ErrorInfo read_error(const proto::Error& error, std::string_view peer, std::stri
   info.message = printable(error.message(), kMaxReceivedTextBytes);
   info.peer = std::string(peer);
   info.method = std::string(method);
-  info.execution = error.execution() == proto::DID_NOT_RUN ? Execution::kDidNotRun
-                                                           : Execution::kMayHaveRun;
+  info.execution =
+      error.execution() == proto::DID_NOT_RUN ? Execution::kDidNotRun : Execution::kMayHaveRun;
   info.type_name = printable(error.type_name(), 512);
   info.remote_message = printable(error.remote_message(), kMaxReceivedTextBytes);
   return info;

@@ -9,7 +9,8 @@ namespace sinew::internal {
 
 /// What travels of an error: texts are made printable and cut.
 void write_error(const ErrorInfo& info, proto::Error& error);
-/// What a peer said of a failed call. Its texts are hostile: they are made printable, and an unknown code becomes kUnknown.
+/// What a peer said of a failed call. Its texts are hostile: they are made printable, and an
+/// unknown code becomes kUnknown.
 ErrorInfo read_error(const proto::Error& error, std::string_view peer, std::string_view method);
 
 }  // namespace sinew::internal

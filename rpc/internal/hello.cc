@@ -30,14 +30,14 @@ absl::StatusOr<Greeting> read_hello(const std::string& bytes, const std::string&
         absl::StrFormat("%s sent a greeting that is not one of a worker", remote.address));
   }
   if (hello.protocol() != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("protocol version %d is spoken here, %s speaks %d: build both from the same release",
-                        kProtocolVersion, remote.address, hello.protocol()));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "protocol version %d is spoken here, %s speaks %d: build both from the same release",
+        kProtocolVersion, remote.address, hello.protocol()));
   }
   if (hello.job() != job) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("this worker belongs to job '%s', the other one to job '%s': their addresses are mixed up",
-                        job, printable(hello.job(), 128)));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "this worker belongs to job '%s', the other one to job '%s': their addresses are mixed up",
+        job, printable(hello.job(), 128)));
   }
   Greeting greeting;
   greeting.worker = read_identity(hello.worker());
@@ -52,10 +52,11 @@ absl::StatusOr<Greeting> read_hello(const std::string& bytes, const std::string&
   }
   if (remote.authenticated && std::find(remote.names.begin(), remote.names.end(),
                                         greeting.worker.name) == remote.names.end()) {
-    return absl::PermissionDeniedError(absl::StrFormat(
-        "a worker says that its name is '%s', but its certificate is for %s: put the name among the certificate's "
-        "subject alternative names",
-        greeting.worker.name, absl::StrJoin(remote.names, ", ")));
+    return absl::PermissionDeniedError(
+        absl::StrFormat("a worker says that its name is '%s', but its certificate is for %s: put "
+                        "the name among the certificate's "
+                        "subject alternative names",
+                        greeting.worker.name, absl::StrJoin(remote.names, ", ")));
   }
   return greeting;
 }

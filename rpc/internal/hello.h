@@ -23,9 +23,9 @@ struct Greeting {
 
 std::string write_hello(const Greeting& greeting);
 
-/// Checks what the other end said: the protocol's version, the job, the name's form, and that its proof of identity, where
-/// there is one, covers the name. Errors are kInvalidArgument, kFailedPrecondition and kPermissionDenied, each with a sentence
-/// for people.
+/// Checks what the other end said: the protocol's version, the job, the name's form, and that its
+/// proof of identity, where there is one, covers the name. Errors are kInvalidArgument,
+/// kFailedPrecondition and kPermissionDenied, each with a sentence for people.
 absl::StatusOr<Greeting> read_hello(const std::string& bytes, const std::string& job,
                                     const AuthenticatedPeer& remote);
 

@@ -60,12 +60,14 @@ std::uint64_t Invocation::call_id() const { return request_->call().id(); }
 void Invocation::start() {
   guard([this] {
     const proto::Call& call = request_->call();
-    // First: whatever it is refused for becomes the reference's error, which those who use it already wait for.
+    // First: whatever it is refused for becomes the reference's error, which those who use it
+    // already wait for.
     if (retains()) {
       if (core_.references() == nullptr) {
-        throw did_not_run(ErrorCode::kUnimplemented,
-                          absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                                          core_.self().name));
+        throw did_not_run(
+            ErrorCode::kUnimplemented,
+            absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
+                            core_.self().name));
       }
       const absl::Status begun =
           core_.references()->begin_retain(call.retain(), caller_, call.method());
@@ -75,20 +77,20 @@ void Invocation::start() {
     throw_if_given_up();
     request_->method = core_.server().find_method(call.method());
     if (request_->method == nullptr) {
-      throw did_not_run(
-          ErrorCode::kUnimplemented,
-          absl::StrFormat("worker '%s' serves no method '%s': code does not travel, so add it to the MethodTable of "
-                          "that worker",
-                          core_.self().name, printable(call.method(), 512)));
+      throw did_not_run(ErrorCode::kUnimplemented,
+                        absl::StrFormat("worker '%s' serves no method '%s': code does not travel, "
+                                        "so add it to the MethodTable of "
+                                        "that worker",
+                                        core_.self().name, printable(call.method(), 512)));
     }
     const std::string& signature = request_->method->signature;
     if (!call.signature().empty() && !signature.empty() && call.signature() != signature) {
-      throw did_not_run(
-          ErrorCode::kInvalidArgument,
-          absl::StrFormat("method '%s' is %s at worker '%s', but the caller was built with %s: build both from the same "
-                          "declaration",
-                          call.method(), signature, core_.self().name,
-                          printable(call.signature(), 1024)));
+      throw did_not_run(ErrorCode::kInvalidArgument,
+                        absl::StrFormat("method '%s' is %s at worker '%s', but the caller was "
+                                        "built with %s: build both from the same "
+                                        "declaration",
+                                        call.method(), signature, core_.self().name,
+                                        printable(call.signature(), 1024)));
     }
     if (call.has_target()) {
       resolve_target_and_run();
@@ -100,9 +102,10 @@ void Invocation::start() {
 
 void Invocation::throw_if_given_up() const {
   if (deadline() <= core_.clock().now()) {
-    throw did_not_run(ErrorCode::kDeadlineExceeded,
-                      absl::StrFormat("the time of the call had passed before worker '%s' could start it",
-                                      core_.self().name));
+    throw did_not_run(
+        ErrorCode::kDeadlineExceeded,
+        absl::StrFormat("the time of the call had passed before worker '%s' could start it",
+                        core_.self().name));
   }
   if (cancellation_.token().is_cancelled()) {
     throw did_not_run(ErrorCode::kCancelled, "the call was cancelled before it started");
@@ -115,7 +118,8 @@ void Invocation::resolve_target_and_run() {
                       absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
                                       core_.self().name));
   }
-  Future<AnyValue> target = core_.references()->resolve(request_->call().target(), caller_, deadline());
+  Future<AnyValue> target =
+      core_.references()->resolve(request_->call().target(), caller_, deadline());
   if (target.done()) {
     request_->target = target.wait();
     run_method();
@@ -170,9 +174,10 @@ void Invocation::abort(const absl::Status& status) {
 void Invocation::check_argument_count(std::size_t count) {
   const auto given = static_cast<std::size_t>(request_->call().arguments_size());
   if (given == count) return;
-  throw did_not_run(ErrorCode::kInvalidArgument,
-                    absl::StrFormat("method '%s' takes %d arguments, the call has %d: its signature is %s", method_,
-                                    count, given, request_->method->signature));
+  throw did_not_run(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat("method '%s' takes %d arguments, the call has %d: its signature is %s",
+                      method_, count, given, request_->method->signature));
 }
 
 ValueReader Invocation::argument(std::size_t index) {
@@ -183,14 +188,16 @@ ValueReader Invocation::argument(std::size_t index) {
 void* Invocation::target(const std::type_info& type) const {
   const AnyValue& target = request_->target;
   if (target.empty()) {
-    throw did_not_run(ErrorCode::kInvalidArgument,
-                      absl::StrFormat("method '%s' is a member function: the call must name its object as a reference",
-                                      method_));
+    throw did_not_run(
+        ErrorCode::kInvalidArgument,
+        absl::StrFormat(
+            "method '%s' is a member function: the call must name its object as a reference",
+            method_));
   }
   if (*target.type != type) {
     throw did_not_run(ErrorCode::kInvalidArgument,
-                      absl::StrFormat("method '%s' belongs to %s, but the reference is to %s", method_,
-                                      type_text(type), type_text(*target.type)));
+                      absl::StrFormat("method '%s' belongs to %s, but the reference is to %s",
+                                      method_, type_text(type), type_text(*target.type)));
   }
   return target.pointer.get();
 }
@@ -260,10 +267,12 @@ void Invocation::send_reply() {
 }
 
 void Invocation::fail_not_a_wire_type(const std::type_info& type) const {
-  throw RpcError(ErrorCode::kInvalidArgument,
-                 absl::StrFormat("the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
-                                 "specialise sinew::Codec for the type",
-                                 method_, type_text(type)));
+  throw RpcError(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat(
+          "the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
+          "specialise sinew::Codec for the type",
+          method_, type_text(type)));
 }
 
 void deliver_nothing(Invocation& call) {

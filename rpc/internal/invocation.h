@@ -23,18 +23,20 @@ class Call;
 
 namespace sinew::internal {
 
-/// Takes the one reply of a served call: a stream's record of its caller, or a foreign client's unary call.
+/// Takes the one reply of a served call: a stream's record of its caller, or a foreign client's
+/// unary call.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
-  /// `reply` is a serialised Envelope with a Reply (for workers) or a serialised Reply (for others), as wants_envelope() says.
-  virtual void on_reply(std::uint64_t call_id, Frame reply,
-                        std::vector<OnCarrierEnd> on_end) = 0;
+  /// `reply` is a serialised Envelope with a Reply (for workers) or a serialised Reply (for
+  /// others), as wants_envelope() says.
+  virtual void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) = 0;
   virtual bool wants_envelope() const = 0;
 };
 
-/// One call that is being served: reads its arguments, runs its method and replies once. It is the context which the handler
-/// sees. Held by shared_ptr; start() and everything after it run on executor threads.
+/// One call that is being served: reads its arguments, runs its method and replies once. It is the
+/// context which the handler sees. Held by shared_ptr; start() and everything after it run on
+/// executor threads.
 class Invocation final : public CallContext, public std::enable_shared_from_this<Invocation> {
  public:
   struct Request;
@@ -56,11 +58,13 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   /// Throws kInvalidArgument unless the call has `count` arguments.
   void check_argument_count(std::size_t count);
   ValueReader argument(std::size_t index);
-  /// The object of a member function, made ready before the method is entered. Throws when it is of another type.
+  /// The object of a member function, made ready before the method is entered. Throws when it is of
+  /// another type.
   void* target(const std::type_info& type) const;
   /// Replies with a copy of the target itself.
   void finish_with_target();
-  /// Runs `run` in this context now, or when everything that the arguments wait for is complete. What it throws becomes the reply.
+  /// Runs `run` in this context now, or when everything that the arguments wait for is complete.
+  /// What it throws becomes the reply.
   void when_ready(Task run);
   /// Runs `run` in this context; what it throws becomes the reply.
   void guard(absl::FunctionRef<void()> run);

@@ -32,7 +32,8 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
                                               UnaryHandler* unary) {
   if (options.network == nullptr) {
     return absl::InvalidArgumentError(
-        "inproc:// joins workers of one process: set WorkerOptions::network to the network that they share");
+        "inproc:// joins workers of one process: set WorkerOptions::network to the network that "
+        "they share");
   }
   InprocOptions inproc;
   inproc.limits = limits_of(options);
@@ -58,8 +59,8 @@ std::string host_of(const std::string& host_port) {
   return host_port.substr(0, colon);
 }
 
-/// The address that a worker binds by itself: the one from which the rendezvous is reached, which is loopback when the
-/// rendezvous is.
+/// The address that a worker binds by itself: the one from which the rendezvous is reached, which
+/// is loopback when the rendezvous is.
 absl::StatusOr<std::string> default_bind_address(const Rendezvous& rendezvous) {
   if (rendezvous.kind != Rendezvous::Kind::kTcp) return std::string("127.0.0.1:0");
   absl::StatusOr<std::string> local = local_address_towards(rendezvous.address);

@@ -15,8 +15,9 @@ struct StartedTransport {
   bool serves_rendezvous = false;
 };
 
-/// Makes and starts the transport that a worker's options ask for: where it binds and what it advertises (design: loopback when
-/// the rendezvous is on loopback, otherwise the interface that routes there).
+/// Makes and starts the transport that a worker's options ask for: where it binds and what it
+/// advertises (design: loopback when the rendezvous is on loopback, otherwise the interface that
+/// routes there).
 absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
                                                  const Rendezvous& rendezvous, Acceptor* acceptor,
                                                  UnaryHandler* unary);

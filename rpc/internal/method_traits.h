@@ -95,13 +95,16 @@ template <class P>
 constexpr void check_parameter() {
   using Value = std::decay_t<P>;
   static_assert(!std::is_pointer_v<Value>,
-                "Sinew: a remote method cannot take a pointer, since memory is not shared between workers: take a value, "
+                "Sinew: a remote method cannot take a pointer, since memory is not shared between "
+                "workers: take a value, "
                 "std::string, at::Tensor or RRef<T> instead");
   static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>,
-                "Sinew: a remote method cannot take a non-const reference, since changes would be lost: return the new "
+                "Sinew: a remote method cannot take a non-const reference, since changes would be "
+                "lost: return the new "
                 "value instead");
   static_assert(std::is_pointer_v<Value> || is_wire_type_v<Value>,
-                "Sinew: a parameter of this method has a type that cannot travel: specialise sinew::Codec for it, or "
+                "Sinew: a parameter of this method has a type that cannot travel: specialise "
+                "sinew::Codec for it, or "
                 "pass RRef<T>");
 }
 
@@ -110,8 +113,8 @@ inline constexpr bool parameter_ok_v =
     is_wire_type_v<std::decay_t<P>> && !std::is_pointer_v<std::decay_t<P>> &&
     (!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>);
 
-/// Emits the sentence for each parameter that cannot travel; false if there is one, so that the caller can leave out code
-/// which would only add the compiler's own complaints.
+/// Emits the sentence for each parameter that cannot travel; false if there is one, so that the
+/// caller can leave out code which would only add the compiler's own complaints.
 template <class... P>
 constexpr bool check_parameters(TypeList<P...>) {
   (check_parameter<P>(), ...);

@@ -31,10 +31,11 @@ class ReceivedReply {
   ValueReader value();
   /// Throws what reading the value threw, with the call that it belongs to.
   [[noreturn]] void throw_unreadable(const std::exception_ptr& error) const;
-  /// True when references arrived with it, whose owner must hear of them even if nobody reads the value.
+  /// True when references arrived with it, whose owner must hear of them even if nobody reads the
+  /// value.
   bool must_be_read_now() const;
-  /// Reads on the executor, since codecs may be user code: `read` runs there; then, once everything that reading has found
-  /// to wait for is complete, `done` with null or with the error of either.
+  /// Reads on the executor, since codecs may be user code: `read` runs there; then, once everything
+  /// that reading has found to wait for is complete, `done` with null or with the error of either.
   static void read_soon(std::shared_ptr<ReceivedReply> reply,
                         absl::AnyInvocable<void(ReceivedReply&) &&> read,
                         absl::AnyInvocable<void(std::exception_ptr) &&> done);
@@ -43,8 +44,8 @@ class ReceivedReply {
   std::unique_ptr<Data> data_;
 };
 
-/// The caller's half of one call: what happens when it ends. A session owns it while the call is under way. Exactly one of
-/// on_reply and on_error runs, once, on any thread, with no lock held.
+/// The caller's half of one call: what happens when it ends. A session owns it while the call is
+/// under way. Exactly one of on_reply and on_error runs, once, on any thread, with no lock held.
 class PendingCall {
  public:
   virtual ~PendingCall() = default;

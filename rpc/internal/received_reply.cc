@@ -18,7 +18,8 @@ void ReceivedReply::throw_if_error() const {
 }
 
 ValueReader ReceivedReply::value() {
-  return ValueReader(data_->envelope->reply().value(), data_->context, ValuePath{nullptr, "result"});
+  return ValueReader(data_->envelope->reply().value(), data_->context,
+                     ValuePath{nullptr, "result"});
 }
 
 void ReceivedReply::throw_unreadable(const std::exception_ptr& error) const {
@@ -37,24 +38,25 @@ void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
                               absl::AnyInvocable<void(ReceivedReply&) &&> read,
                               absl::AnyInvocable<void(std::exception_ptr) &&> done) {
   Executor& executor = *reply->data_->route.core().executor();
-  executor.post([reply = std::move(reply), read = std::move(read), done = std::move(done)]() mutable {
-    try {
-      std::move(read)(*reply);
-    } catch (...) {
-      std::move(done)(std::current_exception());
-      return;
-    }
-    std::vector<Future<void>> waits = reply->data_->route.take_waits();
-    if (waits.empty()) {
-      std::move(done)(nullptr);
-      return;
-    }
-    // shared_ptr: callbacks of futures are copied.
-    auto shared_done = std::make_shared<decltype(done)>(std::move(done));
-    collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
-      std::move (*shared_done)(all.error());
-    });
-  });
+  executor.post(
+      [reply = std::move(reply), read = std::move(read), done = std::move(done)]() mutable {
+        try {
+          std::move(read)(*reply);
+        } catch (...) {
+          std::move(done)(std::current_exception());
+          return;
+        }
+        std::vector<Future<void>> waits = reply->data_->route.take_waits();
+        if (waits.empty()) {
+          std::move(done)(nullptr);
+          return;
+        }
+        // shared_ptr: callbacks of futures are copied.
+        auto shared_done = std::make_shared<decltype(done)>(std::move(done));
+        collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
+          std::move (*shared_done)(all.error());
+        });
+      });
 }
 
 }  // namespace sinew::internal

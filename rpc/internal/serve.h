@@ -9,10 +9,12 @@
 #include "sinew/rpc/internal/invocation.h"
 #include "sinew/rpc/internal/method_traits.h"
 
-// The typed half of serving a call: everything before and after it works on encoded frames and is compiled once.
+// The typed half of serving a call: everything before and after it works on encoded frames and is
+// compiled once.
 namespace sinew::internal {
 
-/// The method by which a reference's value is fetched; every worker serves it for all types that can travel.
+/// The method by which a reference's value is fetched; every worker serves it for all types that
+/// can travel.
 inline constexpr std::string_view kFetchMethod = "sinew.fetch";
 
 using ServeFunction = void (*)(const std::shared_ptr<Invocation>& call);
@@ -24,7 +26,8 @@ Tuple read_arguments(Invocation& call, std::index_sequence<I...>) {
   return Tuple{Codec<std::tuple_element_t<I, Tuple>>::decode(call.argument(I))...};
 }
 
-/// The end of a method that returns nothing. Keeping its "result" keeps a placeholder, so that remote() of it can be waited for.
+/// The end of a method that returns nothing. Keeping its "result" keeps a placeholder, so that
+/// remote() of it can be waited for.
 void deliver_nothing(Invocation& call);
 
 /// Sends a result, or keeps it when the caller asked for a reference.
@@ -86,7 +89,8 @@ template <auto Method>
 void serve_method(const std::shared_ptr<Invocation>& call) {
   using Traits = MethodTraits<decltype(Method)>;
   using Values = typename Traits::values;
-  auto values = read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
+  auto values =
+      read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
   call->when_ready([call, values = std::move(values)]() mutable {
     run_and_deliver<Traits>(call, [&]() -> typename Traits::return_type {
       if constexpr (Traits::is_member) {
@@ -109,7 +113,8 @@ void serve_constructor(const std::shared_ptr<Invocation>& call) {
   using Traits = MethodTraits<Signature>;
   using Class = typename Traits::return_type;
   using Values = typename Traits::values;
-  auto values = read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
+  auto values =
+      read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
   call->when_ready([call, values = std::move(values)]() mutable {
     std::apply(
         [&call](auto&&... a) {

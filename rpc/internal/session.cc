@@ -15,7 +15,8 @@
 namespace sinew::internal {
 namespace {
 
-// Growing pauses between attempts to connect, with jitter so that workers which lost the same peer do not return in step.
+// Growing pauses between attempts to connect, with jitter so that workers which lost the same peer
+// do not return in step.
 Clock::TimePoint::duration back_off(int failed_attempts) {
   if (failed_attempts <= 1) return std::chrono::nanoseconds(0);
   const double base_ms = std::min(2000.0, 20.0 * std::pow(2.0, std::min(failed_attempts - 2, 10)));
@@ -142,7 +143,8 @@ void Session::send_registered(std::uint64_t id, Frame frame) {
   }
   if (connection == nullptr) return;
   const absl::Status sent = connection->send(lane, std::move(frame));
-  if (!absl::IsResourceExhausted(sent)) return;  // When the connection is down the next one sends it again.
+  if (!absl::IsResourceExhausted(sent))
+    return;  // When the connection is down the next one sends it again.
   Entry entry;
   {
     MutexLock lock(mutex_);
@@ -193,7 +195,8 @@ void Session::send_cancel(std::uint64_t id, Lane lane) {
     connection = connection_;
     envelope.set_completed_below(completed_below_locked());
   }
-  if (connection == nullptr) return;  // The next call or beat tells the callee that this one is completed.
+  if (connection == nullptr)
+    return;  // The next call or beat tells the callee that this one is completed.
   envelope.mutable_cancel()->set_id(id);
   Frame frame;
   frame.envelope = envelope.SerializeAsString();
@@ -316,7 +319,8 @@ void Session::on_up(const std::shared_ptr<Connection>& connection) {
     return;
   }
   for (const Promise<bool>& probe : probes) probe.try_set_value(false);
-  // A full window drops some of them here; they are sent again with the next connection, or time out.
+  // A full window drops some of them here; they are sent again with the next connection, or time
+  // out.
   for (auto& [lane, frame] : frames) connection->send(lane, std::move(frame)).IgnoreError();
   on_beat();
 }
@@ -341,8 +345,8 @@ void Session::on_down(const std::shared_ptr<Connection>& connection, const absl:
     close(reason);
     return;
   }
-  lost(gone ? absl::UnavailableError(absl::StrFormat("worker '%s' is gone: %s", peer_.worker.name,
-                                                     reason.message()))
+  lost(gone ? absl::UnavailableError(
+                  absl::StrFormat("worker '%s' is gone: %s", peer_.worker.name, reason.message()))
             : reason,
        gone ? Certainty::kGone : Certainty::kSuspected);
 }
@@ -433,7 +437,8 @@ void Session::on_frames(const std::shared_ptr<Connection>& connection, Lane lane
           MutexLock lock(mutex_);
           if (!lease_.has_value()) break;
           const Clock::TimePoint now = core_.clock().now();
-          // An answer shows that the peer lives. Its own beats say so too, but they reach its CallerRecord only.
+          // An answer shows that the peer lives. Its own beats say so too, but they reach its
+          // CallerRecord only.
           const Lease::Step first = lease_->on_beat(now);
           step = lease_->on_beat_reply(envelope->beat_reply().sequence(), now);
           step.changed = step.changed || first.changed;
@@ -460,8 +465,8 @@ void Session::on_reply(std::unique_ptr<proto::Envelope> envelope, Frame& frame) 
   }
   PendingCall& call = *entry.call;
   forget_cancellations(entry);
-  auto data = std::make_unique<ReceivedReply::Data>(
-      core_, peer_.worker, call.method, call.deadline, std::move(envelope), std::move(frame));
+  auto data = std::make_unique<ReceivedReply::Data>(core_, peer_.worker, call.method, call.deadline,
+                                                    std::move(envelope), std::move(frame));
   call.on_reply(ReceivedReply(std::move(data)));
   end(entry, CarrierEnd::kAnswered);
 }

@@ -14,12 +14,12 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/internal/directory.h"
 #include "sinew/rpc/internal/lease.h"
 #include "sinew/rpc/internal/pending_call.h"
 #include "sinew/rpc/transport/transport.h"
-#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::proto {
 class Envelope;
@@ -37,11 +37,13 @@ enum class Certainty {
   kGone,
 };
 
-/// Calls from this worker to one incarnation of another: keeps them until they are answered, connects when there is
-/// something to say, and connects again when a connection breaks. A broken connection is no lost worker: calls that were not
-/// answered are sent again, and the callee, which knows their ids, starts each at most once.
+/// Calls from this worker to one incarnation of another: keeps them until they are answered,
+/// connects when there is something to say, and connects again when a connection breaks. A broken
+/// connection is no lost worker: calls that were not answered are sent again, and the callee, which
+/// knows their ids, starts each at most once.
 ///
-/// The peer is lost when its lease ends, when its address refuses, or when another incarnation answers there. Thread-safe.
+/// The peer is lost when its lease ends, when its address refuses, or when another incarnation
+/// answers there. Thread-safe.
 class Session final : public ConnectionHandler, public std::enable_shared_from_this<Session> {
  public:
   enum class Mode {
@@ -94,7 +96,8 @@ class Session final : public ConnectionHandler, public std::enable_shared_from_t
   };
   using Entries = std::vector<std::pair<std::uint64_t, Entry>>;
 
-  std::uint64_t register_call(std::unique_ptr<PendingCall> call, Lane lane, proto::Envelope& envelope);
+  std::uint64_t register_call(std::unique_ptr<PendingCall> call, Lane lane,
+                              proto::Envelope& envelope);
   void send_registered(std::uint64_t id, Frame frame);
   bool take_entry_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens);

@@ -15,8 +15,8 @@
 #include "sinew/rpc/internal/call_server.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/hello.h"
-#include "sinew/rpc/internal/membership.h"
 #include "sinew/rpc/internal/make_transport.h"
+#include "sinew/rpc/internal/membership.h"
 #include "sinew/rpc/internal/session.h"
 #include "sinew/rpc/rendezvous.h"
 
@@ -29,9 +29,9 @@ std::size_t default_threads() {
 
 void check_positive(std::chrono::nanoseconds value, const char* option) {
   if (value > std::chrono::nanoseconds(0)) return;
-  throw RpcError(ErrorCode::kInvalidArgument,
-                 absl::StrFormat("WorkerOptions::%s must be positive, it is %d ns", option,
-                                 value.count()));
+  throw RpcError(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat("WorkerOptions::%s must be positive, it is %d ns", option, value.count()));
 }
 
 void check_options(const WorkerOptions& options) {
@@ -42,12 +42,14 @@ void check_options(const WorkerOptions& options) {
   check_positive(options.lease, "lease");
   if (options.lease < 3 * options.heartbeat_interval) {
     throw RpcError(ErrorCode::kInvalidArgument,
-                   "WorkerOptions::lease must be at least three times heartbeat_interval, or one lost beat would end it");
+                   "WorkerOptions::lease must be at least three times heartbeat_interval, or one "
+                   "lost beat would end it");
   }
   if (options.max_message_bytes == 0 || options.send_window_bytes == 0 ||
       options.receive_window_bytes == 0) {
     throw RpcError(ErrorCode::kInvalidArgument,
-                   "WorkerOptions::max_message_bytes, send_window_bytes and receive_window_bytes must be positive");
+                   "WorkerOptions::max_message_bytes, send_window_bytes and receive_window_bytes "
+                   "must be positive");
   }
 }
 
@@ -120,9 +122,10 @@ void WorkerCore::build() {
   membership.probe_lost = [this](const WorkerInfo& worker) { return probe_lost(worker); };
   membership.on_change = [this](const std::vector<Member>&, const std::vector<WorkerInfo>& gone) {
     for (const WorkerInfo& worker : gone) {
-      worker_lost(worker,
-                  absl::UnavailableError(absl::StrFormat("worker '%s' has left the job", worker.name)),
-                  Certainty::kGone);
+      worker_lost(
+          worker,
+          absl::UnavailableError(absl::StrFormat("worker '%s' has left the job", worker.name)),
+          Certainty::kGone);
     }
     keep_leases();
   };
@@ -131,8 +134,7 @@ void WorkerCore::build() {
     fence_everyone(reason);
   };
   membership.on_warning = [this](const std::string& warning) { log(warning); };
-  membership_ =
-      std::make_unique<Membership>(*this, directory_, std::move(membership), *scheduler_);
+  membership_ = std::make_unique<Membership>(*this, directory_, std::move(membership), *scheduler_);
 }
 
 void WorkerCore::join() {
@@ -141,7 +143,8 @@ void WorkerCore::join() {
   // The membership ends by itself at join_timeout; the margin only guards against a lost answer.
   joined.wait_for(options_.join_timeout + std::chrono::seconds(10));
   self_.rank = membership_->self().rank;
-  // Now that the rank is known. On the thread that hands notes and losses to them; calls are held back until open().
+  // Now that the rank is known. On the thread that hands notes and losses to them; calls are held
+  // back until open().
   Promise<void> made;
   control_executor_->post([this, made] {
     for (const auto& make : options_.extensions) extensions_.push_back(make(*this));
@@ -205,9 +208,8 @@ absl::Status WorkerCore::met(const WorkerInfo& worker, const std::string& addres
   const absl::StatusOr<Member> same_name = directory_.find(worker.name);
   if (same_name.ok() && !is_lost(same_name->worker)) {
     // The list with the new incarnation may still be on its way: worth another try.
-    return absl::UnavailableError(
-        absl::StrFormat("worker '%s' knows another live incarnation of worker '%s'", self_.name,
-                        worker.name));
+    return absl::UnavailableError(absl::StrFormat(
+        "worker '%s' knows another live incarnation of worker '%s'", self_.name, worker.name));
   }
   directory_.add({worker, address, method_digest});
   return absl::OkStatus();
@@ -238,7 +240,8 @@ void WorkerCore::worker_lost(const WorkerInfo& worker, const absl::Status& reaso
       for (const auto& extension : self->extensions_) extension->on_worker_lost(worker);
     });
   };
-  // A peer that may live counts on its beats which were answered here: what it holds is kept until it has fenced itself.
+  // A peer that may live counts on its beats which were answered here: what it holds is kept until
+  // it has fenced itself.
   if (certainty == Certainty::kGone || fenced_at <= clock().now()) {
     tell_layers();
   } else {
@@ -266,7 +269,8 @@ Future<bool> WorkerCore::probe_lost(const WorkerInfo& worker) {
 }
 
 void WorkerCore::keep_leases() {
-  // The coordinator keeps a lease with everyone, everyone with the coordinator: so the loss of any member is noticed.
+  // The coordinator keeps a lease with everyone, everyone with the coordinator: so the loss of any
+  // member is noticed.
   if (!joined_.load(std::memory_order_acquire)) return;
   const WorkerInfo coordinator = membership_->coordinator();
   for (const Member& member : directory_.members()) {
@@ -282,10 +286,11 @@ void WorkerCore::watch_callers() {
     if (self == nullptr || !self->is_running()) return;
     self->control_executor_->post([self] {
       for (const WorkerInfo& caller : self->server_->expired_callers()) {
-        self->worker_lost(caller,
-                          absl::UnavailableError(absl::StrFormat(
-                              "worker '%s' is lost: it has sent no heartbeat for a lease", caller.name)),
-                          Certainty::kSuspected);
+        self->worker_lost(
+            caller,
+            absl::UnavailableError(absl::StrFormat(
+                "worker '%s' is lost: it has sent no heartbeat for a lease", caller.name)),
+            Certainty::kSuspected);
       }
     });
     self->watch_callers();
@@ -304,12 +309,15 @@ void WorkerCore::send_note(const WorkerInfo& to, std::string_view layer, std::st
 // ---- Control calls.
 
 void WorkerCore::add_control_method(std::string name, ControlHandler handler) {
+  MutexLock lock(mutex_);
   control_methods_.insert_or_assign(std::move(name), std::move(handler));
 }
 
-const ControlHandler* WorkerCore::find_control_method(std::string_view name) const {
+ControlHandler WorkerCore::find_control_method(std::string_view name) const {
+  // A copy: the membership adds its methods when connections may already come in.
+  MutexLock lock(mutex_);
   const auto found = control_methods_.find(absl::string_view(name.data(), name.size()));
-  return found == control_methods_.end() ? nullptr : &found->second;
+  return found == control_methods_.end() ? nullptr : found->second;
 }
 
 Future<std::string> WorkerCore::start_control_call(const std::shared_ptr<Session>& session,
@@ -330,7 +338,8 @@ Future<std::string> WorkerCore::start_control_call(const std::shared_ptr<Session
 Future<std::string> WorkerCore::control_call(const WorkerInfo& to, std::string_view method,
                                              std::string body, std::chrono::nanoseconds timeout) {
   absl::StatusOr<std::shared_ptr<Session>> found = session(to);
-  if (!found.ok()) return make_failed_future<std::string>(make_error(found.status(), to.name, method));
+  if (!found.ok())
+    return make_failed_future<std::string>(make_error(found.status(), to.name, method));
   return start_control_call(*found, method, std::move(body), timeout);
 }
 
@@ -355,7 +364,8 @@ std::string WorkerCore::hello(const WorkerInfo& expected) const {
   // The rank in a greeting says that the worker is a member.
   greeting.worker.rank = joined_.load(std::memory_order_acquire) ? self_.rank : -1;
   if (greeting.worker.rank < 0 && expected.incarnation.value != 0 && membership_->ready()) {
-    // It talks to other members before start() gets to know of it: one that is coordinator at once, say.
+    // It talks to other members before start() gets to know of it: one that is coordinator at once,
+    // say.
     greeting.worker.rank = membership_->self().rank;
   }
   greeting.expected = expected;
@@ -423,8 +433,8 @@ void WorkerCore::log(const std::string& text) const {
 CallCounts WorkerCore::call_counts() const {
   CallCounts counts;
   const CallTotals totals = call_totals();
-  // Continuations on their way count too: they may start calls. Asked last, since a call's continuation is queued before the
-  // call stops to be counted.
+  // Continuations on their way count too: they may start calls. Asked last, since a call's
+  // continuation is queued before the call stops to be counted.
   const Executor::Stats stats = executor_->stats();
   counts.active = static_cast<std::uint64_t>(totals.active + totals.served) + stats.queued_tasks +
                   (stats.threads - stats.idle_threads);
@@ -435,7 +445,8 @@ CallCounts WorkerCore::call_counts() const {
 absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions& options) {
   const auto left = [&]() -> std::chrono::nanoseconds {
     if (deadline == Clock::TimePoint::max()) return kNoTimeout;
-    return std::max<std::chrono::nanoseconds>(deadline - clock().now(), std::chrono::milliseconds(1));
+    return std::max<std::chrono::nanoseconds>(deadline - clock().now(),
+                                              std::chrono::milliseconds(1));
   };
   absl::Status failed;
   const auto attempt = [&](const char* step, const std::function<void()>& run) {
@@ -444,46 +455,48 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
       run();
     } catch (...) {
       const absl::Status status = to_status(std::current_exception());
-      failed = absl::Status(status.code(),
-                            absl::StrFormat("graceful shutdown of worker '%s' failed while it %s: %s", self_.name,
-                                            step, status.message()));
+      failed = absl::Status(
+          status.code(), absl::StrFormat("graceful shutdown of worker '%s' failed while it %s: %s",
+                                         self_.name, step, status.message()));
     }
   };
   std::vector<std::string> names;
   if (world_size_ > 0) {
-    // Not only those who live: who is lost, all workers learn at different times, but they must name the same set.
+    // Not only those who live: who is lost, all workers learn at different times, but they must
+    // name the same set.
     names = world_names_;
   } else {
     // Others stay; only what concerns this worker must come to rest.
     names.push_back(self_.name);
   }
-  attempt("waited for the others to shut down too", [&] {
-    gather_->barrier_async(names, left(), LossMode::kTolerate).wait();
-  });
+  attempt("waited for the others to shut down too",
+          [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
   attempt("waited for calls to end", [&] {
-    wait_for_quiescence_async(*gather_, names, [this] { return call_counts(); }, left(), *scheduler_)
+    wait_for_quiescence_async(
+        *gather_, names, [this] { return call_counts(); }, left(), *scheduler_)
         .wait();
   });
   std::vector<std::string> leaks;
   attempt("gave up references", [&] {
     std::vector<Future<std::vector<std::string>>> drains;
-    for (const auto& extension : extensions_) drains.push_back(extension->drain_async(world_size_ > 0 ? Extension::DrainScope::kWholeJob
-                                                                  : Extension::DrainScope::kThisWorker,
-                                                    deadline));
+    for (const auto& extension : extensions_)
+      drains.push_back(extension->drain_async(
+          world_size_ > 0 ? Extension::DrainScope::kWholeJob : Extension::DrainScope::kThisWorker,
+          deadline));
     for (auto& drain : drains) {
       for (const std::string& leak : drain.wait()) leaks.push_back(leak);
     }
   });
   for (const std::string& leak : leaks) log(leak);
   if (!leaks.empty() && options.fail_on_leaks && failed.ok()) {
-    failed = absl::FailedPreconditionError(absl::StrFormat(
-        "worker '%s' leaks %d references:\n%s", self_.name, leaks.size(), absl::StrJoin(leaks, "\n")));
+    failed = absl::FailedPreconditionError(absl::StrFormat("worker '%s' leaks %d references:\n%s",
+                                                           self_.name, leaks.size(),
+                                                           absl::StrJoin(leaks, "\n")));
   }
   if (world_size_ > 0) {
     // Nobody leaves before all have got what they waited for.
-    attempt("left together with the others", [&] {
-      gather_->barrier_async(names, left(), LossMode::kTolerate).wait();
-    });
+    attempt("left together with the others",
+            [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
   }
   leaving_.store(true, std::memory_order_release);
   attempt("left the job", [&] { membership_->leave_async(left()).wait(); });
@@ -493,7 +506,8 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
 void WorkerCore::shutdown(const ShutdownOptions& options) {
   if (Executor::current() == executor_.get() || Executor::current() == control_executor_.get()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
-                   "a worker cannot be shut down by its own handler or continuation: it would wait for itself");
+                   "a worker cannot be shut down by its own handler or continuation: it would wait "
+                   "for itself");
   }
   MutexLock lock(shutdown_mutex_);
   if (shut_down_) return;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/extension.h"
 #include "sinew/rpc/internal/control_plane.h"
@@ -20,7 +21,6 @@
 #include "sinew/rpc/internal/scheduler.h"
 #include "sinew/rpc/transport/transport.h"
 #include "sinew/rpc/worker_options.h"
-#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 
@@ -32,8 +32,8 @@ class PendingCall;
 class Session;
 enum class Certainty;
 
-/// What a Worker handle stands for: owns the parts of one worker and ties them together. Layers of Sinew reach their worker
-/// through it. Thread-safe.
+/// What a Worker handle stands for: owns the parts of one worker and ties them together. Layers of
+/// Sinew reach their worker through it. Thread-safe.
 class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public ControlPlane {
  public:
   /// See Worker::start.
@@ -60,7 +60,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// An extension registers itself as the reference layer in its constructor.
   void set_references(References* references) { references_ = references; }
 
-  /// The session to a member; makes it if there is none. A lost incarnation keeps its (failed) session.
+  /// The session to a member; makes it if there is none. A lost incarnation keeps its (failed)
+  /// session.
   absl::StatusOr<std::shared_ptr<Session>> session(const WorkerInfo& worker);
   absl::StatusOr<std::shared_ptr<Session>> session_by_name(std::string_view name);
   absl::StatusOr<std::shared_ptr<Session>> session_by_rank(std::int32_t rank);
@@ -84,7 +85,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Future<std::string> control_call_address(const std::string& address, std::string_view method,
                                            std::string body,
                                            std::chrono::nanoseconds timeout) override;
-  const ControlHandler* find_control_method(std::string_view name) const;
+  /// Empty when there is none.
+  ControlHandler find_control_method(std::string_view name) const;
 
   Gather& gather() { return *gather_; }
   const Scheduler& scheduler() const { return *scheduler_; }
@@ -151,10 +153,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<Membership> membership_;
   std::vector<std::shared_ptr<Extension>> extensions_;
   References* references_ = nullptr;
-  // Fixed before the transport starts.
-  absl::flat_hash_map<std::string, ControlHandler> control_methods_;
 
   mutable Mutex mutex_;
+  absl::flat_hash_map<std::string, ControlHandler> control_methods_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<Incarnation, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Incarnation, absl::Status> lost_ ABSL_GUARDED_BY(mutex_);

@@ -10,14 +10,15 @@
 
 namespace sinew::internal {
 
-/// Streams of one connection that do not wait for each other. Frames of one lane arrive in the order in which they were
-/// sent, with one exception: a frame whose payloads are large enough to travel beside the lane (inside the transport, so
-/// that they hold nothing up) arrives when they are complete, and smaller frames that were sent after it may come first.
+/// Streams of one connection that do not wait for each other. Frames of one lane arrive in the
+/// order in which they were sent, with one exception: a frame whose payloads are large enough to
+/// travel beside the lane (inside the transport, so that they hold nothing up) arrives when they
+/// are complete, and smaller frames that were sent after it may come first.
 enum class Lane : std::uint8_t { kControl = 0, kCalls = 1 };
 constexpr int kLaneCount = 2;
 
-/// Runs an action once, when it is destroyed: how the reader of a frame tells the transport that the frame's
-/// memory is free and the sender's window may move on.
+/// Runs an action once, when it is destroyed: how the reader of a frame tells the transport that
+/// the frame's memory is free and the sender's window may move on.
 class Credit {
  public:
   Credit() = default;
@@ -37,7 +38,8 @@ class Credit {
   absl::AnyInvocable<void() &&> give_back_;
 };
 
-/// What a transport moves: the bytes of an envelope, which it does not read, and payloads beside it.
+/// What a transport moves: the bytes of an envelope, which it does not read, and payloads beside
+/// it.
 struct Frame {
   std::string envelope;
   std::vector<absl::Cord> payloads;

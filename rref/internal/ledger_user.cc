@@ -424,7 +424,8 @@ std::optional<Time> UserTable::next_tick(const LedgerCore& core) const {
 
 void UserTable::count(LedgerCounters& counters) const {
   for (const auto& [key, user] : users_) {
-    // Kept only to tell a handle of this program why it is of no use any more: nobody else knows of it.
+    // Kept only to tell a handle of this program why it is of no use any more: nobody else knows of
+    // it.
     if (user.state == UserState::kGone && user.handles > 0) continue;
     ++counters.users;
     if (user.state == UserState::kCreating || user.state == UserState::kUnconfirmed) {

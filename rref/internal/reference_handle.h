@@ -15,7 +15,8 @@
 // What RRef<T> is made of, without T.
 namespace sinew::internal {
 
-/// One local handle, shared by all copies of an RRef. Its destructor gives the handle up. Thread-safe.
+/// One local handle, shared by all copies of an RRef. Its destructor gives the handle up.
+/// Thread-safe.
 class ReferenceHandle {
  public:
   virtual ~ReferenceHandle() = default;
@@ -24,14 +25,16 @@ class ReferenceHandle {
   virtual const WorkerInfo& owner() const = 0;
   virtual bool confirmed() const = 0;
   virtual Future<void> created() const = 0;
-  /// The owner's value, once it is made; kFailedPrecondition elsewhere, or when it is of another type.
+  /// The owner's value, once it is made; kFailedPrecondition elsewhere, or when it is of another
+  /// type.
   virtual Future<AnyValue> local_async(const std::type_info& type,
                                        const CallOptions& options) const = 0;
   virtual AnyValue local(const std::type_info& type, const CallOptions& options) const = 0;
   virtual Peer owner_peer() const = 0;
   virtual std::string to_string() const = 0;
-  /// Names the object in a call to its owner, for member functions and to_here. Throws when the reference has failed, was
-  /// deleted, or its owner is lost. The handle stays alive until the call ends.
+  /// Names the object in a call to its owner, for member functions and to_here. Throws when the
+  /// reference has failed, was deleted, or its owner is lost. The handle stays alive until the call
+  /// ends.
   virtual void write_target(CallBuilder& call) const = 0;
   /// Gives the receiver of a message a handle of its own. Throws like write_target.
   virtual void write_to(proto::Reference& out, MessageRoute& route) = 0;
@@ -47,8 +50,8 @@ std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
                                                 const std::type_info& type);
 std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value);
 
-/// Starts a reference whose value a RETAIN call will make: fills call.retain() and returns the handle. `pending` is completed by
-/// the call's outcome.
+/// Starts a reference whose value a RETAIN call will make: fills call.retain() and returns the
+/// handle. `pending` is completed by the call's outcome.
 struct RemoteCreation {
   std::shared_ptr<ReferenceHandle> handle;
   std::unique_ptr<PendingCall> pending;

@@ -15,8 +15,9 @@ namespace sinew::internal {
 namespace {
 
 [[noreturn]] void throw_shut_down(const WorkerInfo& worker) {
-  throw RpcError(ErrorCode::kFailedPrecondition,
-                 absl::StrFormat("worker '%s' was shut down: its references have been deleted", worker.name));
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat("worker '%s' was shut down: its references have been deleted", worker.name));
 }
 
 Peer peer_to(const std::weak_ptr<WorkerCore>& weak, const WorkerInfo& owner) {
@@ -41,7 +42,8 @@ std::chrono::nanoseconds checked_timeout(const CallOptions& options, const Worke
   const std::chrono::nanoseconds timeout = options.timeout.value_or(core.default_timeout());
   if (timeout > std::chrono::nanoseconds(0)) return timeout;
   throw RpcError(ErrorCode::kInvalidArgument,
-                 absl::StrFormat("a timeout must be positive, or kNoTimeout; this one is %d ns", timeout.count()));
+                 absl::StrFormat("a timeout must be positive, or kNoTimeout; this one is %d ns",
+                                 timeout.count()));
 }
 
 void check_receiver(const MessageRoute& route) {
@@ -94,11 +96,12 @@ bool UserHandle::confirmed() const {
 
 void UserHandle::throw_not_owner() const {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
-  throw RpcError(ErrorCode::kFailedPrecondition,
-                 absl::StrFormat("%s has its value at worker '%s', this is worker '%s': fetch a copy with to_here(), "
-                                 "or call a method through the reference",
-                                 to_string(), owner_.name,
-                                 manager == nullptr ? "?" : manager->self().name));
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat(
+          "%s has its value at worker '%s', this is worker '%s': fetch a copy with to_here(), "
+          "or call a method through the reference",
+          to_string(), owner_.name, manager == nullptr ? "?" : manager->self().name));
 }
 
 Future<AnyValue> UserHandle::local_async(const std::type_info&, const CallOptions&) const {
@@ -208,8 +211,9 @@ Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,
   if (timeout >= Clock::TimePoint::max() - now) return value.then(check);
   const Promise<AnyValue> promise(core->executor().get());
   const Timers::TimerId timer = core->timers().run_at(now + timeout, [promise, text = to_string()] {
-    promise.try_set_error(RpcError(ErrorCode::kDeadlineExceeded,
-                                   absl::StrFormat("%s has no value yet: the call that makes it has not ended", text)));
+    promise.try_set_error(RpcError(
+        ErrorCode::kDeadlineExceeded,
+        absl::StrFormat("%s has no value yet: the call that makes it has not ended", text)));
   });
   value.then(check).on_done([promise, timer, weak = core_](const Future<AnyValue>& done) {
     if (const auto running = weak.lock()) running->timers().cancel(timer);
@@ -239,7 +243,8 @@ std::string OwnerHandle::to_string() const {
 RRefId OwnerHandle::shared_id(ReferenceManager& manager) const {
   const std::shared_ptr<ValueSlot> value = slot();
   MutexLock lock(mutex_);
-  if (rref_.empty()) rref_ = manager.own(value, ledger::ValueState::kReady, type_name_);
+  if (rref_.empty())
+    rref_ = manager.own(value, ledger::ValueState::kReady, type_name_, "a value of this program");
   return rref_;
 }
 

@@ -4,13 +4,14 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rref/internal/reference_handle.h"
 #include "sinew/rref/internal/reference_manager.h"
-#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 
-/// A handle at a user. Holds its worker weakly: references may lie in values that the worker itself keeps.
+/// A handle at a user. Holds its worker weakly: references may lie in values that the worker itself
+/// keeps.
 class UserHandle final : public ReferenceHandle, public std::enable_shared_from_this<UserHandle> {
  public:
   UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref, ForkId fork,
@@ -50,7 +51,8 @@ class OwnerHandle final : public ReferenceHandle, public std::enable_shared_from
   /// One that is in the table, with a handle counted for this one.
   OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> slot, std::string type_name,
               RRefId rref);
-  /// One that came back to its owner before the call that makes it: `confirmation` tells when it is there.
+  /// One that came back to its owner before the call that makes it: `confirmation` tells when it is
+  /// there.
   OwnerHandle(ReferenceManager& manager, std::string type_name, RRefId rref, ForkId waiting,
               const Future<void>& confirmation);
   ~OwnerHandle() override;

@@ -50,9 +50,10 @@ std::shared_ptr<ReferenceManager> ReferenceManager::make(WorkerCore& core) {
 std::shared_ptr<ReferenceManager> ReferenceManager::of(const WorkerCore& core) {
   auto* manager = dynamic_cast<ReferenceManager*>(core.extension("rref"));
   if (manager == nullptr) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrFormat("worker '%s' keeps no references: start it with sinew::init_rpc()",
-                                   core.self().name));
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        absl::StrFormat("worker '%s' keeps no references: start it with sinew::init_rpc()",
+                        core.self().name));
   }
   return manager->shared_from_this();
 }
@@ -134,9 +135,10 @@ void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
 // ---- Users.
 
 absl::StatusOr<ledger::Created> ReferenceManager::create(const WorkerInfo& owner,
-                                                         const std::string& type_name) {
+                                                         const std::string& type_name,
+                                                         const std::string& method) {
   MutexLock lock(mutex_);
-  return ledger_.create(owner, {type_name, ""});
+  return ledger_.create(owner, {type_name, "remote call of " + method});
 }
 
 void ReferenceManager::create_succeeded(const ForkId& fork) {
@@ -153,8 +155,8 @@ void ReferenceManager::create_failed(const ForkId& fork, const absl::Status& err
 absl::StatusOr<ledger::UserView> ReferenceManager::view(const ForkId& fork) const {
   MutexLock lock(mutex_);
   if (stopped_) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("worker '%s' was shut down: its references have been deleted", self().name));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "worker '%s' was shut down: its references have been deleted", self().name));
   }
   return ledger_.view(fork);
 }
@@ -175,9 +177,9 @@ absl::StatusOr<ledger::ForkRecord> ReferenceManager::share_user(const ForkId& fo
 // ---- Owners.
 
 RRefId ReferenceManager::own(std::shared_ptr<ValueSlot> slot, ledger::ValueState state,
-                             const std::string& type_name) {
+                             const std::string& type_name, std::string creation_site) {
   MutexLock lock(mutex_);
-  const RRefId rref = ledger_.own(state, {type_name, ""});
+  const RRefId rref = ledger_.own(state, {type_name, std::move(creation_site)});
   slots_.emplace(rref, std::move(slot));
   return rref;
 }
@@ -190,8 +192,8 @@ absl::StatusOr<ledger::ForkRecord> ReferenceManager::share_owned(const RRefId& r
                                                                  MessageRoute& route) {
   MutexLock lock(mutex_);
   if (stopped_) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("worker '%s' was shut down: its references have been deleted", self().name));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "worker '%s' was shut down: its references have been deleted", self().name));
   }
   absl::StatusOr<ledger::ForkRecord> record =
       ledger_.share_owned(rref, route.peer(), deadline_of(route));
@@ -213,13 +215,11 @@ OnCarrierEnd ReferenceManager::on_carrier_end(const ForkId& fork, Clock::TimePoi
     const auto self = weak.lock();
     if (self == nullptr) return;
     if (how == CarrierEnd::kNotSent) {
-      self->apply([&](ledger::Ledger& ledger) {
-        return ledger.carrier_not_sent(fork, self->now());
-      });
+      self->apply(
+          [&](ledger::Ledger& ledger) { return ledger.carrier_not_sent(fork, self->now()); });
     } else if (how == CarrierEnd::kFailed || !bounded) {
       // A message with a deadline that was answered needs no look: time settles what may be left.
-      self->apply(
-          [&](ledger::Ledger& ledger) { return ledger.carrier_failed(fork, self->now()); });
+      self->apply([&](ledger::Ledger& ledger) { return ledger.carrier_failed(fork, self->now()); });
     }
   };
 }
@@ -229,8 +229,8 @@ absl::StatusOr<ReferenceManager::Arrived> ReferenceManager::receive(
   absl::StatusOr<Arrived> arrived = absl::CancelledError("the worker was shut down");
   apply([&](ledger::Ledger& ledger) {
     mutex_.assert_held();
-    ledger::Outcome<ledger::Received> outcome =
-        ledger.receive(record, sender, {type_name, absl::StrCat("received from ", sender.name)}, now());
+    ledger::Outcome<ledger::Received> outcome = ledger.receive(
+        record, sender, {type_name, absl::StrCat("received from ", sender.name)}, now());
     if (!outcome.result.ok()) {
       arrived = outcome.result.status();
     } else {
@@ -259,7 +259,8 @@ absl::Status ReferenceManager::begin_retain(const proto::Retain& retain, const W
     if (from.incarnation == self().incarnation) {
       // A call to this worker itself: own() has entered it.
       if (!slots_.contains(rref)) {
-        result = absl::FailedPreconditionError("the reference was given up before its call arrived");
+        result =
+            absl::FailedPreconditionError("the reference was given up before its call arrived");
       }
       return ledger::Handled{};
     }
@@ -279,7 +280,7 @@ void ReferenceManager::retain(const proto::Retain& retain, AnyValue value) {
   const auto rref = read_id<RRefId>(retain.rref());
   const std::shared_ptr<ValueSlot> found = slot(rref);
   if (found == nullptr) return;  // Given up meanwhile; the value goes with this call.
-  found->promise.try_set_value(std::move(value));
+  if (!found->promise.try_set_value(std::move(value))) return;
   apply([&](ledger::Ledger& ledger) { return ledger.owner_fulfilled(rref); });
 }
 
@@ -289,7 +290,8 @@ void ReferenceManager::fail_retain(const proto::Retain& retain, std::exception_p
   if (found == nullptr) return;
   const absl::Status status = to_status(error);
   // Handles of this worker throw it as it is: of the one type that is thrown at the public edge.
-  found->promise.try_set_error(make_error(describe(error)));
+  // The caller and the callee of a call to oneself both report its failure.
+  if (!found->promise.try_set_error(make_error(describe(error)))) return;
   apply([&](ledger::Ledger& ledger) { return ledger.owner_failed(rref, status); });
 }
 
@@ -388,8 +390,7 @@ void ReferenceManager::flush() {
       std::size_t at = 0;
       do {
         proto::LedgerNote note;
-        for (; at < due.size() &&
-               note.messages_size() < static_cast<int>(kMaxMessagesPerNote);
+        for (; at < due.size() && note.messages_size() < static_cast<int>(kMaxMessagesPerNote);
              ++at) {
           proto::LedgerMessage& message = *note.add_messages();
           message.ParseFromString(due[at].payload);
@@ -484,8 +485,8 @@ void ReferenceManager::on_timer() {
     return ledger.tick(to_time(current));
   });
   for (auto& [promise, rref] : overdue) {
-    promise.try_set_error(make_error(absl::DeadlineExceededError(absl::StrFormat(
-        "the call that makes %s did not arrive in time", ledger::describe(rref)))));
+    promise.try_set_error(make_error(absl::DeadlineExceededError(
+        absl::StrFormat("the call that makes %s did not arrive in time", ledger::describe(rref)))));
   }
 }
 
@@ -533,7 +534,8 @@ std::vector<std::string> ReferenceManager::report_locked() const {
   std::vector<std::string> lines;
   for (const ledger::LiveReference& reference : ledger_.live_references()) {
     if (reference.role == ledger::Role::kOwner && reference.peers.empty()) continue;
-    if (reference.role == ledger::Role::kUser && absl::StartsWith(reference.state, "gone")) continue;
+    if (reference.role == ledger::Role::kUser && absl::StartsWith(reference.state, "gone"))
+      continue;
     lines.push_back(ledger::to_text(reference));
   }
   return lines;
@@ -583,8 +585,8 @@ void ReferenceManager::stop() {
     waiting.swap(waiting_);
     drains.swap(drains_);
   }
-  const std::exception_ptr error = make_error(
-      absl::CancelledError(absl::StrFormat("worker '%s' was shut down", self().name)));
+  const std::exception_ptr error =
+      make_error(absl::CancelledError(absl::StrFormat("worker '%s' was shut down", self().name)));
   for (auto& [fork, promise] : confirmations) promise.try_set_error(error);
   for (auto& [rref, use] : waiting) use.promise.try_set_error(error);
   for (Drain& drain : drains) drain.promise.try_set_error(error);

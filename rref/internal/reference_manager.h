@@ -12,10 +12,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/outbox.h"
 #include "sinew/rpc/extension.h"
 #include "sinew/rref/internal/ledger.h"
-#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 
@@ -28,7 +28,8 @@ struct ValueSlot {
   Future<AnyValue> future;
 };
 
-/// The reference layer of one worker: runs the ledger, which decides, with real messages, values and time. Thread-safe.
+/// The reference layer of one worker: runs the ledger, which decides, with real messages, values
+/// and time. Thread-safe.
 class ReferenceManager final : public Extension,
                                public References,
                                public std::enable_shared_from_this<ReferenceManager> {
@@ -43,7 +44,8 @@ class ReferenceManager final : public Extension,
 
   // --- For users' handles. Statuses are those of the ledger.
 
-  absl::StatusOr<ledger::Created> create(const WorkerInfo& owner, const std::string& type_name);
+  absl::StatusOr<ledger::Created> create(const WorkerInfo& owner, const std::string& type_name,
+                                         const std::string& method);
   void create_succeeded(const ForkId& fork);
   void create_failed(const ForkId& fork, const absl::Status& error, Clock::TimePoint deadline);
   absl::StatusOr<ledger::UserView> view(const ForkId& fork) const;
@@ -52,8 +54,10 @@ class ReferenceManager final : public Extension,
 
   // --- For owners' handles.
 
-  /// Enters a value that is about to be shared for the first time, or that a call to this worker itself will make.
-  RRefId own(std::shared_ptr<ValueSlot> slot, ledger::ValueState state, const std::string& type_name);
+  /// Enters a value that is about to be shared for the first time, or that a call to this worker
+  /// itself will make.
+  RRefId own(std::shared_ptr<ValueSlot> slot, ledger::ValueState state,
+             const std::string& type_name, std::string creation_site);
   void release_owned(const RRefId& rref);
   absl::StatusOr<ledger::ForkRecord> share_owned(const RRefId& rref, MessageRoute& route);
   /// The value's slot; null when there is none.
@@ -78,7 +82,8 @@ class ReferenceManager final : public Extension,
   void on_worker_fenced(const WorkerInfo& worker) override;
   void on_worker_lost(const WorkerInfo& worker) override;
   void add_counters(Counters& counters) const override;
-  Future<std::vector<std::string>> drain_async(DrainScope scope, Clock::TimePoint deadline) override;
+  Future<std::vector<std::string>> drain_async(DrainScope scope,
+                                               Clock::TimePoint deadline) override;
   void stop() override;
 
   // --- References

@@ -8,8 +8,9 @@
 namespace rl {
 namespace {
 
-// The expected numbers come from Lagrange's equations of a cart with a uniform pole, a linear system for the two
-// accelerations that was solved with 50 digits for each step; not from the formulas of CartPole.
+// The expected numbers come from Lagrange's equations of a cart with a uniform pole, a linear
+// system for the two accelerations that was solved with 50 digits for each step; not from the
+// formulas of CartPole.
 struct Trajectory {
   const char* name;
   State start;
@@ -48,26 +49,52 @@ TEST_P(CartPoleTrajectory, IsAsTheEquationsOfMotionSay) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, CartPoleTrajectory,
-    testing::Values(
-        Trajectory{"OneRightFromRest", {0, 0, 0, 0}, {1}, 1, false,
-                   {0.0, 0.1951219512195122, 0.0, -0.2926829268292683}},
-        Trajectory{"OneLeft", {0.01, -0.02, 0.03, -0.04}, {0}, 1, false,
-                   {0.0096, -0.2155390171027894, 0.0292, 0.2619952237760392}},
-        Trajectory{"TwentyInTurn", {0.01, -0.02, 0.03, -0.04}, repeat({0, 1}, 10), 20, false,
-                   {-0.03957518147707682, -0.03797569109418714, 0.12910626835660835,
-                    0.35938257125596745}},
-        Trajectory{"RightUntilThePoleFalls", {0, 0, 0, 0}, repeat({1}, 50), 9, true,
-                   {0.14065097203306187, 1.76038112576831, -0.21518604988500964,
-                    -2.7778864940128134}},
-        Trajectory{"LeftUntilThePoleFalls", {0.02, 0.03, -0.04, 0.01}, repeat({0}, 50), 10, true,
-                   {-0.14938652474902064, -1.9222368519504844, 0.2213773894538997,
-                    3.0149466968341474}},
-        Trajectory{"APatternUntilThePoleFalls", {0.03, 0.01, -0.02, 0.04},
-                   repeat({1, 1, 0, 0, 1, 0}, 5), 24, true,
-                   {0.11737775359925341, 0.040408982519796875, -0.2192398610252119,
-                    -0.6453483708721324}},
-        Trajectory{"OffTheTrack", {2.3, 3, 0, 0}, repeat({1, 0}, 10), 2, true,
-                   {2.42390243902439, 3.0, -0.005853658536585366, 0.0}}),
+    testing::Values(Trajectory{"OneRightFromRest",
+                               {0, 0, 0, 0},
+                               {1},
+                               1,
+                               false,
+                               {0.0, 0.1951219512195122, 0.0, -0.2926829268292683}},
+                    Trajectory{"OneLeft",
+                               {0.01, -0.02, 0.03, -0.04},
+                               {0},
+                               1,
+                               false,
+                               {0.0096, -0.2155390171027894, 0.0292, 0.2619952237760392}},
+                    Trajectory{"TwentyInTurn",
+                               {0.01, -0.02, 0.03, -0.04},
+                               repeat({0, 1}, 10),
+                               20,
+                               false,
+                               {-0.03957518147707682, -0.03797569109418714, 0.12910626835660835,
+                                0.35938257125596745}},
+                    Trajectory{"RightUntilThePoleFalls",
+                               {0, 0, 0, 0},
+                               repeat({1}, 50),
+                               9,
+                               true,
+                               {0.14065097203306187, 1.76038112576831, -0.21518604988500964,
+                                -2.7778864940128134}},
+                    Trajectory{"LeftUntilThePoleFalls",
+                               {0.02, 0.03, -0.04, 0.01},
+                               repeat({0}, 50),
+                               10,
+                               true,
+                               {-0.14938652474902064, -1.9222368519504844, 0.2213773894538997,
+                                3.0149466968341474}},
+                    Trajectory{"APatternUntilThePoleFalls",
+                               {0.03, 0.01, -0.02, 0.04},
+                               repeat({1, 1, 0, 0, 1, 0}, 5),
+                               24,
+                               true,
+                               {0.11737775359925341, 0.040408982519796875, -0.2192398610252119,
+                                -0.6453483708721324}},
+                    Trajectory{"OffTheTrack",
+                               {2.3, 3, 0, 0},
+                               repeat({1, 0}, 10),
+                               2,
+                               true,
+                               {2.42390243902439, 3.0, -0.005853658536585366, 0.0}}),
     [](const auto& test) { return test.param.name; });
 
 TEST(CartPole, StartsNearRestAndReproducibly) {

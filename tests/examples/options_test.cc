@@ -37,11 +37,13 @@ TEST_F(OptionsTest, HasDefaults) {
 }
 
 TEST_F(OptionsTest, ReadsEveryFlag) {
-  const auto parsed = parse(
-      &parse_agent_options,
-      {"--world-size", "5", "--gamma", "0.9", "--seed", "17", "--log-interval", "3", "--max-steps",
-       "400", "--batch", "--sync-rewards", "--episodes", "12", "--output", "somewhere", "--threads",
-       "2", "--bench", "--bench-steps", "6000", "--json"});
+  const auto parsed =
+      parse(&parse_agent_options, {"--world-size", "5",     "--gamma",        "0.9",
+                                   "--seed",       "17",    "--log-interval", "3",
+                                   "--max-steps",  "400",   "--batch",        "--sync-rewards",
+                                   "--episodes",   "12",    "--output",       "somewhere",
+                                   "--threads",    "2",     "--bench",        "--bench-steps",
+                                   "6000",         "--json"});
   const auto* options = std::get_if<Options>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->world_size, 5);

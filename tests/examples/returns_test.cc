@@ -7,8 +7,8 @@ namespace rl {
 namespace {
 
 using testing::DoubleEq;
-using testing::ElementsAre;
 using testing::Each;
+using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(DiscountedReturns, WeighLaterRewardsLess) {

@@ -146,7 +146,8 @@ struct sinew::Codec<values::Fraction> {
 // All types that the tests send there and back.
 #define ECHO_TYPES(X)                                                                              \
   X(bool)                                                                                          \
-  X(std::int8_t) X(std::uint8_t) X(std::int16_t) X(std::uint16_t) X(std::int32_t) X(std::uint32_t) \
+  X(std::int8_t)                                                                                   \
+  X(std::uint8_t) X(std::int16_t) X(std::uint16_t) X(std::int32_t) X(std::uint32_t)                \
       X(std::int64_t) X(std::uint64_t) X(float) X(double) X(std::string) X(sinew::Bytes)           \
           X(std::vector<std::uint8_t>) X(std::vector<int>) X(std::vector<bool>) X(                 \
               std::vector<std::string>) X(std::vector<std::vector<double>>) X(std::array<int, 3>)  \

@@ -1,5 +1,5 @@
-// A worker of its own that serves a few methods to clients which are no workers. Usage: interop_server PORT
-// Prints its address when it is ready, and ends when its standard input does.
+// A worker of its own that serves a few methods to clients which are no workers. Usage:
+// interop_server PORT Prints its address when it is ready, and ends when its standard input does.
 
 #include <atomic>
 #include <cstdint>
