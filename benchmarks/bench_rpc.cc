@@ -110,7 +110,9 @@ int run(int argc, char** argv) {
     const sinew::Worker worker = start_worker(1, server.port());
     measure_calls(options, worker.peer("server"));
     measure_references(options, worker.peer("server"));
-    worker.shutdown({.graceful = false});
+    sinew::ShutdownOptions at_once;
+    at_once.graceful = false;
+    worker.shutdown(at_once);
   }
   sinew::bench::measure_rollouts(options, argv[0]);
   return 0;

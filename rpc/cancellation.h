@@ -36,7 +36,9 @@ class CancellationToken {
 /// Thread-safe.
 ///
 ///     sinew::CancellationSource source;
-///     auto answer = rpc_async<&app::search>(peer.with({.cancellation = source.token()}), query);
+///     sinew::CallOptions options;
+///     options.cancellation = source.token();
+///     auto answer = rpc_async<&app::search>(peer.with(options), query);
 ///     source.cancel();
 class CancellationSource {
  public:

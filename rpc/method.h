@@ -10,13 +10,17 @@
 ///
 ///     namespace app {
 ///     at::Tensor scale(const at::Tensor& input, double factor);
-///     class Agent { public: std::int64_t select_action(std::int64_t observer, const at::Tensor&
-///     state); }; class Observer { public: Observer(std::int64_t seed); };
-///     }
-///     SINEW_METHOD(app::scale);                   // at global scope, next to the declaration
+///     struct Agent {
+///       std::int64_t select_action(std::int64_t observer, const at::Tensor& state);
+///     };
+///     struct Observer {
+///       explicit Observer(std::int64_t seed);
+///     };
+///     }  // namespace app
+///
+///     SINEW_METHOD(app::scale);  // at global scope, next to the declaration
 ///     SINEW_METHOD(app::Agent::select_action);
-///     SINEW_CLASS(app::Observer, std::int64_t);   // its constructor, for
-///     remote<app::Observer>(...)
+///     SINEW_CLASS(app::Observer, std::int64_t);  // its constructor, for remote<app::Observer>()
 ///
 /// These only attach a name; nothing runs before main. A worker serves what its MethodTable holds.
 ///

@@ -28,8 +28,9 @@ struct Options {
   int episodes = 3000;
   /// Where the reward curve goes; empty: nowhere.
   std::filesystem::path output = "rl-output";
-  /// Threads that run handlers; 0: the worker's default.
-  int threads = 0;
+  /// Threads that run handlers; 0: the worker's default. The agent's handlers take turns at one
+  /// policy, and an observer plays one episode at a time, so more would only be woken in vain.
+  int threads = 1;
   /// Measure: don't stop when the task is solved, write no curve, and don't count the first two
   /// episodes.
   bool bench = false;

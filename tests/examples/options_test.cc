@@ -33,6 +33,7 @@ TEST_F(OptionsTest, HasDefaults) {
   EXPECT_EQ(options->world_size, 2);
   EXPECT_EQ(options->max_steps, 500);
   EXPECT_EQ(options->log_interval, 10);
+  EXPECT_EQ(options->threads, 1);
   EXPECT_FALSE(options->batch);
 }
 

@@ -144,10 +144,10 @@ struct sinew::Codec<values::Fraction> {
 };
 
 // All types that the tests send there and back.
+// clang-format off
 #define ECHO_TYPES(X)                                                                              \
   X(bool)                                                                                          \
-  X(std::int8_t)                                                                                   \
-  X(std::uint8_t) X(std::int16_t) X(std::uint16_t) X(std::int32_t) X(std::uint32_t)                \
+  X(std::int8_t) X(std::uint8_t) X(std::int16_t) X(std::uint16_t) X(std::int32_t) X(std::uint32_t) \
       X(std::int64_t) X(std::uint64_t) X(float) X(double) X(std::string) X(sinew::Bytes)           \
           X(std::vector<std::uint8_t>) X(std::vector<int>) X(std::vector<bool>) X(                 \
               std::vector<std::string>) X(std::vector<std::vector<double>>) X(std::array<int, 3>)  \
@@ -162,6 +162,7 @@ struct sinew::Codec<values::Fraction> {
                                           X(std::pair<at::Tensor, std::vector<at::Tensor>>)        \
                                               X(std::optional<at::Tensor>) X(sinew::proto::Value)  \
                                                   X(std::vector<sinew::proto::Value>)
+// clang-format on
 #define NAME_ECHO(...) \
   SINEW_METHOD_AS("values::echo<" #__VA_ARGS__ ">", &values::echo<__VA_ARGS__>);
 ECHO_TYPES(NAME_ECHO)
