@@ -42,8 +42,9 @@ class RemoteOutcome final : public PendingCall {
   }
 
   void on_error(std::exception_ptr error) override {
+    // First, so that whoever sees the ledger's failure finds the exception too.
+    created_.try_set_error(error);
     if (auto manager = manager_.lock()) manager->create_failed(fork_, to_status(error), deadline);
-    created_.try_set_error(std::move(error));
   }
 
  private:
