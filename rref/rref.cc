@@ -27,8 +27,8 @@ MessageRoute& route_of(MessageRoute* route) {
 class RemoteOutcome final : public PendingCall {
  public:
   RemoteOutcome(const std::shared_ptr<ReferenceManager>& manager, ForkId fork,
-                Promise<void> created)
-      : manager_(manager), fork_(fork), created_(std::move(created)) {}
+                std::shared_ptr<Creation> creation)
+      : manager_(manager), fork_(fork), creation_(std::move(creation)) {}
 
   void on_reply(ReceivedReply reply) override {
     try {
@@ -38,19 +38,21 @@ class RemoteOutcome final : public PendingCall {
       return;
     }
     if (auto manager = manager_.lock()) manager->create_succeeded(fork_);
-    created_.try_set_value();
+    creation_->succeed();
   }
 
   void on_error(std::exception_ptr error) override {
-    // First, so that whoever sees the ledger's failure finds the exception too.
-    created_.try_set_error(error);
+    // In this order: whoever sees the ledger's failure finds the exception, and whoever sees the
+    // call's end finds a reference that has failed.
+    creation_->keep_failure(error);
     if (auto manager = manager_.lock()) manager->create_failed(fork_, to_status(error), deadline);
+    creation_->fail(std::move(error));
   }
 
  private:
   const std::weak_ptr<ReferenceManager> manager_;
   const ForkId fork_;
-  const Promise<void> created_;
+  const std::shared_ptr<Creation> creation_;
 };
 
 /// The outcome of a call to this worker itself: its value is set by the call, its failure to run
@@ -119,7 +121,7 @@ std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
   if (arrived->confirmation.valid()) route.wait_for(arrived->confirmation);
   if (received.role == ledger::Role::kUser) {
     return std::make_shared<UserHandle>(*manager, record->owner, received.rref, received.fork,
-                                        type_text(type), make_ready_future());
+                                        type_text(type), nullptr);
   }
   if (arrived->confirmation.valid()) {
     return std::make_shared<OwnerHandle>(*manager, type_text(type), received.rref, received.fork,
@@ -161,9 +163,9 @@ RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::typ
   if (!created.ok()) throw_error(created.status());
   write_id(created->rref, *retain.mutable_rref());
   write_id(created->fork, *retain.mutable_fork());
-  Promise<void> outcome(core->executor().get());
+  auto outcome = std::make_shared<Creation>(core->executor().get());
   creation.handle = std::make_shared<UserHandle>(*manager, owner.info(), created->rref,
-                                                 created->fork, type_name, outcome.future());
+                                                 created->fork, type_name, outcome);
   creation.pending = std::make_unique<RemoteOutcome>(manager, created->fork, std::move(outcome));
   return creation;
 }

@@ -54,17 +54,29 @@ void check_receiver(const MessageRoute& route) {
 
 }  // namespace
 
+// ---- Creation
+
+void Creation::keep_failure(std::exception_ptr error) {
+  MutexLock lock(mutex_);
+  failure_ = std::move(error);
+}
+
+std::exception_ptr Creation::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
 // ---- UserHandle
 
 UserHandle::UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref, ForkId fork,
-                       std::string type_name, Future<void> created)
+                       std::string type_name, std::shared_ptr<Creation> creation)
     : manager_(manager.weak_from_this()),
       core_(manager.core().weak_from_this()),
       owner_(std::move(owner)),
       rref_(rref),
       fork_(fork),
       type_name_(std::move(type_name)),
-      created_(std::move(created)) {}
+      creation_(std::move(creation)) {}
 
 UserHandle::~UserHandle() {
   if (auto manager = manager_.lock()) manager->release_user(fork_);
@@ -76,8 +88,8 @@ void UserHandle::throw_if_unusable() const {
   const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
   if (!view.ok()) {
     // What the creating call threw says more than the status that the ledger keeps of it.
-    if (created_.done()) {
-      if (const std::exception_ptr error = created_.error()) std::rethrow_exception(error);
+    if (creation_ != nullptr) {
+      if (const std::exception_ptr error = creation_->failure()) std::rethrow_exception(error);
     }
     throw_error(view.status());
   }
@@ -85,6 +97,10 @@ void UserHandle::throw_if_unusable() const {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("%s is not confirmed by its owner yet", to_string()));
   }
+}
+
+Future<void> UserHandle::created() const {
+  return creation_ == nullptr ? make_ready_future() : creation_->ended();
 }
 
 bool UserHandle::confirmed() const {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -10,18 +12,38 @@
 
 namespace sinew::internal {
 
+/// What became of the call that makes a user's value, shared by that call and the handle.
+class Creation {
+ public:
+  explicit Creation(Executor* executor) : ended_(executor) {}
+
+  /// The call's outcome, published once the ledger knows it too.
+  Future<void> ended() const { return ended_.future(); }
+  void succeed() { ended_.try_set_value(); }
+  /// Keeps what was thrown: the ledger, which is told next, keeps only a status.
+  void keep_failure(std::exception_ptr error);
+  void fail(std::exception_ptr error) { ended_.try_set_error(std::move(error)); }
+  /// Null unless the call has failed.
+  std::exception_ptr failure() const;
+
+ private:
+  const Promise<void> ended_;
+  mutable Mutex mutex_;
+  std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
+};
+
 /// A handle at a user. Holds its worker weakly: references may lie in values that the worker itself
 /// keeps.
 class UserHandle final : public ReferenceHandle, public std::enable_shared_from_this<UserHandle> {
  public:
   UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref, ForkId fork,
-             std::string type_name, Future<void> created);
+             std::string type_name, std::shared_ptr<Creation> creation);
   ~UserHandle() override;
 
   bool is_owner() const override { return false; }
   const WorkerInfo& owner() const override { return owner_; }
   bool confirmed() const override;
-  Future<void> created() const override { return created_; }
+  Future<void> created() const override;
   Future<AnyValue> local_async(const std::type_info& type,
                                const CallOptions& options) const override;
   AnyValue local(const std::type_info& type, const CallOptions& options) const override;
@@ -40,7 +62,8 @@ class UserHandle final : public ReferenceHandle, public std::enable_shared_from_
   const RRefId rref_;
   const ForkId fork_;
   const std::string type_name_;
-  const Future<void> created_;
+  // Null at a worker that the reference was passed to.
+  const std::shared_ptr<Creation> creation_;
 };
 
 /// A handle at the owner. A value that was never shared is in no table.
