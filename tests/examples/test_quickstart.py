@@ -11,7 +11,9 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import example_process  # noqa: E402
+import ports  # noqa: E402
 
 PROGRAM = Path()
 SOURCE_TREE = Path()
@@ -21,7 +23,7 @@ class QuickstartTest(unittest.TestCase):
     def test_two_workers(self) -> None:
         common = {
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(example_process.free_port()),
+            "MASTER_PORT": str(ports.free_port()),
             "WORLD_SIZE": "2",
         }
         bob = example_process.start([PROGRAM, "bob"], {**common, "RANK": "1"})

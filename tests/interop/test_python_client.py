@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -22,6 +21,10 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any, Sequence
+
+sys.dont_write_bytecode = True
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+import ports  # noqa: E402
 
 SKIPPED = 77
 TIMEOUT_S = 20.0
@@ -54,18 +57,12 @@ def generate_stubs(protos: Path, folder: str) -> None:
     value_pb2 = importlib.import_module("sinew.value_pb2")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Server:
     """The C++ worker as a process."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [SERVER, str(free_port())],
+            [SERVER, str(ports.free_port())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

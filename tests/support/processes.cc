@@ -7,13 +7,17 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -191,24 +195,64 @@ std::string TemporaryFolder::file(std::string_view name) const {
   return absl::StrCat(path_, "/", absl::string_view(name.data(), name.size()));
 }
 
-int free_port(int family) {
+namespace {
+
+/// Ports below those that the system gives to whoever asks for any (Linux: 32768 and up).
+constexpr int kFirstPort = 20000;
+constexpr int kPortCount = 12000;
+
+/// Takes the port among the processes that choose theirs here, until this one ends: the abstract
+/// name goes with its socket, and is, as ports are, one of the network namespace.
+bool reserve(int port) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = absl::StrCat("sinew-test-port-", port);
+  std::memcpy(name.sun_path + 1, text.data(), text.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  // Stays open on purpose.
+  const int number = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (number < 0) fail("socket");
+  if (::bind(number, reinterpret_cast<sockaddr*>(&name), size) == 0) return true;
+  ::close(number);
+  return false;
+}
+
+bool can_bind(int family, int port) {
   const int number = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (number < 0) fail("socket");
   sockaddr_storage address{};
   address.ss_family = static_cast<sa_family_t>(family);
-  socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  socklen_t size = sizeof(sockaddr_in);
   if (family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    six.sin6_addr = in6addr_loopback;
+    six.sin6_port = htons(static_cast<std::uint16_t>(port));
+    size = sizeof(sockaddr_in6);
   } else {
-    reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto& four = reinterpret_cast<sockaddr_in&>(address);
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    four.sin_port = htons(static_cast<std::uint16_t>(port));
   }
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound =
-      ::bind(number, generic, size) == 0 && ::getsockname(number, generic, &size) == 0;
+  const bool bound = ::bind(number, reinterpret_cast<sockaddr*>(&address), size) == 0;
+  const int error = errno;
   ::close(number);
-  if (!bound) fail("bind");
-  return ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                  : reinterpret_cast<sockaddr_in&>(address).sin_port);
+  if (!bound && error != EADDRINUSE) {
+    errno = error;
+    fail("bind");
+  }
+  return bound;
+}
+
+}  // namespace
+
+int free_port(int family) {
+  std::random_device random;
+  for (int attempt = 0; attempt < kPortCount; ++attempt) {
+    const int port = kFirstPort + static_cast<int>(random() % kPortCount);
+    if (reserve(port) && can_bind(family, port)) return port;
+  }
+  errno = EADDRINUSE;
+  fail("free_port");
 }
 
 }  // namespace sinew::testing

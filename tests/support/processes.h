@@ -71,8 +71,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A port of the loopback interface on which nobody listened a moment ago. `family`: AF_INET or
-/// AF_INET6. Throws when there is no such interface.
+/// A port of the loopback interface on which nobody listens, and which no other test gets while
+/// this process runs. `family`: AF_INET or AF_INET6. Throws when there is no such interface.
 int free_port(int family);
 
 }  // namespace sinew::testing
