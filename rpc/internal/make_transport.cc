@@ -98,7 +98,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
     started.serves_rendezvous = status.ok();
     if (status.ok()) return started;
     // In open membership somebody else may have founded the job, here or on another host.
-    if (rendezvous.world_size != 0 || rendezvous.rank == 0) return status;
+    if (rendezvous.world_size != 0) return status;
   }
   started.transport = make_grpc_transport(std::move(grpc));
   const absl::Status status = start_one(options, started.transport, acceptor, unary);
