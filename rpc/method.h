@@ -47,15 +47,15 @@
 
 /// Names a class and the constructor that `remote<Class>(peer, arguments...)` calls:
 /// SINEW_CLASS(Class, Parameters...).
-#define SINEW_CLASS(...)                                                       \
-  template <>                                                                  \
-  struct sinew::ConstructorName<sinew::internal::ConstructorOf<__VA_ARGS__>> { \
-    static constexpr std::string_view value = #__VA_ARGS__;                    \
-  };                                                                           \
-  template <>                                                                  \
-  struct sinew::PrimaryConstructor<sinew::internal::FirstOf<__VA_ARGS__>> {    \
-    using type = sinew::internal::ConstructorOf<__VA_ARGS__>;                  \
-  }
+#define SINEW_CLASS(...)                                                                \
+  template <>                                                                           \
+  struct sinew::ConstructorName<sinew::internal::ConstructorOf<__VA_ARGS__>> {          \
+    static constexpr std::string_view value = #__VA_ARGS__;                             \
+  };                                                                                    \
+  /* No class: in its body names would be looked for in sinew first. */                 \
+  template <>                                                                           \
+  inline constexpr sinew::internal::TypeIs<sinew::internal::ConstructorOf<__VA_ARGS__>> \
+      sinew::kPrimaryConstructor<sinew::internal::FirstOf<__VA_ARGS__>> {}
 
 /// Names a further constructor, called as `remote<Class(Parameters...)>(peer, arguments...)`.
 #define SINEW_CONSTRUCTOR(...)                                                 \
@@ -74,9 +74,16 @@ struct MethodName {};
 template <class Signature>
 struct ConstructorName {};
 
+namespace internal {
+struct NoType {};
+}  // namespace internal
+
 /// Specialised by SINEW_CLASS.
 template <class Class>
-struct PrimaryConstructor {};
+inline constexpr internal::NoType kPrimaryConstructor{};
+/// Its member `type` is the constructor's signature; there is none for a class without a name.
+template <class Class>
+using PrimaryConstructor = std::remove_const_t<decltype(kPrimaryConstructor<Class>)>;
 
 namespace internal {
 template <class R, class... P>

@@ -16,8 +16,6 @@ template <auto Method>
 struct MethodName;
 template <class Signature>
 struct ConstructorName;
-template <class Class>
-struct PrimaryConstructor;
 
 namespace internal {
 

@@ -92,6 +92,20 @@ struct sinew::Codec<calls::Ticket> {
   static std::string signature() { return "integer"; }
 };
 
+// A program's namespaces may be called what some of Sinew's are.
+namespace internal {
+class Gauge {
+ public:
+  explicit Gauge(int level) : level_(level) {}
+  int level() const { return level_; }
+
+ private:
+  const int level_;
+};
+}  // namespace internal
+SINEW_CLASS(internal::Gauge, int);
+SINEW_METHOD(internal::Gauge::level);
+
 SINEW_METHOD(calls::add);
 SINEW_METHOD(calls::rank_of_callee);
 SINEW_METHOD(calls::caller_name);
@@ -174,7 +188,9 @@ MethodTable table() {
       .add<&calls::ask_back>()
       .add<&calls::around>()
       .add<&calls::pass_on>()
-      .add<&calls::slow>();
+      .add<&calls::slow>()
+      .add_class<::internal::Gauge>()
+      .add<&::internal::Gauge::level>();
   return methods;
 }
 
@@ -354,6 +370,7 @@ TEST_P(CallsTest, EachConstructor) {
   EXPECT_EQ(rpc_sync<&calls::Account::owner>(named), "ada");
   EXPECT_EQ(rpc_sync<&calls::Account::cents>(named), 4);
   EXPECT_EQ(rpc_sync<&calls::Account::cents>(remote<calls::Account()>(peer)), 0);
+  EXPECT_EQ(rpc_sync<&::internal::Gauge::level>(remote<::internal::Gauge>(peer, 5)), 5);
 }
 
 TEST(MethodTableTest, TwoMethodsOfOneNameAreRefused) {
