@@ -3,6 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -11,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -20,6 +24,13 @@ namespace {
 
 // Threads beyond num_threads that stay for the next blocking wait; starting one costs some 20 us.
 constexpr std::size_t kSpareThreads = 4;
+
+// What it takes, in the order of magnitude, until a parked thread runs.
+constexpr std::chrono::nanoseconds kWakeUp = std::chrono::microseconds(30);
+// How often the watching thread looks.
+constexpr auto kWatchInterval = std::chrono::milliseconds(1);
+// Flushes are put off for so many tasks at most.
+constexpr int kMaxTasksPerFlush = 64;
 
 // A thread that lets an exception escape ends the process and names the exception; so does a task.
 void run_task(Task task) noexcept { std::move(task)(); }
@@ -31,11 +42,37 @@ class Executor::Impl final : public TaskRunner {
   struct Worker {
     Impl* pool = nullptr;
     std::thread thread;
+    // Shared with those who wake: this worker may be gone when they get to it.
+    const std::shared_ptr<CondVar> wake = std::make_shared<CondVar>();
     // Guarded by the pool's mutex_.
-    CondVar wake;
     bool woken = false;
     // Touched by the worker's own thread only.
     std::size_t blocking_scopes = 0;
+    // Tasks follow the one that it runs.
+    bool more_follow = false;
+    std::chrono::steady_clock::time_point task_begun;
+    int tasks_since_flush = 0;
+
+    Mutex flush_mutex;
+    std::vector<std::shared_ptr<Flushable>> flushes ABSL_GUARDED_BY(flush_mutex);
+  };
+
+  // Wakes workers when it goes, which is to be after the mutex: a thread that is woken under it
+  // may run at once, in the place of the one that holds it, and would only wait for it.
+  class Wakeups {
+   public:
+    Wakeups() = default;
+    ~Wakeups() { notify(); }
+    Wakeups(const Wakeups&) = delete;
+    Wakeups& operator=(const Wakeups&) = delete;
+    void add(const Worker& worker) { workers_.push_back(worker.wake); }
+    void notify() {
+      for (const auto& worker : workers_) worker->notify_one();
+      workers_.clear();
+    }
+
+   private:
+    absl::InlinedVector<std::shared_ptr<CondVar>, 2> workers_;
   };
 
   Impl(Executor* owner, Options options) : owner_(owner), options_(std::move(options)) {
@@ -45,19 +82,21 @@ class Executor::Impl final : public TaskRunner {
   Executor* owner() const { return owner_; }
 
   bool post(Task task) override {
+    Wakeups wakeups;
     MutexLock lock(mutex_);
     if (stopping_) return false;
     queue_.push_back(std::move(task));
-    add_runner_locked();
+    add_runner_locked(wakeups);
     return true;
   }
 
   bool post_all(std::vector<Task> tasks) {
+    Wakeups wakeups;
     MutexLock lock(mutex_);
     if (stopping_) return false;
     queue_.insert(queue_.end(), std::make_move_iterator(tasks.begin()),
                   std::make_move_iterator(tasks.end()));
-    if (!queue_.empty()) add_runner_locked();
+    if (!queue_.empty()) add_runner_locked(wakeups);
     return true;
   }
 
@@ -75,15 +114,27 @@ class Executor::Impl final : public TaskRunner {
     ++running_;
   }
 
+  bool flush_later(Worker& worker, const std::shared_ptr<Flushable>& what);
+  static void flush(Worker& worker);
+
   // Which worker the calling thread is. A thread cannot tell its pool otherwise: the functions that
   // wait are called by user code, which passes no executor along.
   static thread_local Worker* this_worker;
 
  private:
   void run_worker(Worker& worker);
-  bool add_runner_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void run_tasks(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void park(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool watch(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool have_watched_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void flush_all() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the threads that run are through with the queue sooner than another would be awake.
+  bool is_brisk_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return queue_.size() * average_task_ < kWakeUp * running_;
+  }
+  bool add_runner_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool start_worker_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void wake_one_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void wake_one_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool surplus_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return workers_.size() - blocked_ > options_.num_threads + kSpareThreads;
   }
@@ -106,6 +157,15 @@ class Executor::Impl final : public TaskRunner {
   // Of those, the ones that were woken and have not got here yet.
   std::size_t waking_ ABSL_GUARDED_BY(mutex_) = 0;
   std::size_t blocked_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The parked worker that wakes now and then, while tasks are left to those that run.
+  Worker* watcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // The same, for flush_later(), which must not take mutex_.
+  std::atomic<bool> watched_{false};
+  // Tasks were left to those that run since the watcher looked.
+  bool left_to_running_ ABSL_GUARDED_BY(mutex_) = false;
+  std::uint64_t tasks_started_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of what the last tasks took, weighted towards the latest.
+  std::chrono::nanoseconds average_task_ ABSL_GUARDED_BY(mutex_) = kWakeUp;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool joined_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stopped_;  // workers_ became empty, or joined_ was set
@@ -114,24 +174,42 @@ class Executor::Impl final : public TaskRunner {
 thread_local Executor::Impl::Worker* Executor::Impl::this_worker = nullptr;
 
 // Sees to it that one more worker looks at the queue, unless enough do. One that is on its way
-// suffices: it wakes the next when it finds more than one task, so a burst of tiny tasks wakes no
-// more threads than it can feed. Returns false if no worker will ever come.
-bool Executor::Impl::add_runner_locked() {
+// suffices: it wakes the next when it finds more than it can feed on. Returns false if no worker
+// will ever come.
+bool Executor::Impl::add_runner_locked(Wakeups& wakeups) {
   if (waking_ > 0 || running_ >= options_.num_threads) return true;
-  if (!idle_.empty()) {
-    wake_one_locked();
+  if (running_ > 0 && is_brisk_locked() && have_watched_locked(wakeups)) return true;
+  if (!idle_.empty() || watcher_ != nullptr) {
+    wake_one_locked(wakeups);
     return true;
   }
   return start_worker_locked() || running_ > 0;
 }
 
-void Executor::Impl::wake_one_locked() {
-  Worker* worker = idle_.back();
-  idle_.pop_back();
+void Executor::Impl::wake_one_locked(Wakeups& wakeups) {
+  Worker* worker = watcher_;
+  if (idle_.empty()) {
+    watcher_ = nullptr;
+  } else {
+    worker = idle_.back();
+    idle_.pop_back();
+  }
   worker->woken = true;
-  worker->wake.notify_one();
+  wakeups.add(*worker);
   ++running_;
   ++waking_;
+}
+
+// Sees to it that a parked worker watches; false if there is none.
+bool Executor::Impl::have_watched_locked(Wakeups& wakeups) {
+  left_to_running_ = true;
+  if (watcher_ != nullptr) return true;
+  if (idle_.empty()) return false;
+  watcher_ = idle_.back();
+  idle_.pop_back();
+  wakeups.add(*watcher_);
+  watched_.store(true, std::memory_order_release);
+  return true;
 }
 
 bool Executor::Impl::start_worker_locked() {
@@ -156,26 +234,125 @@ void Executor::Impl::run_worker(Worker& worker) {
   MutexLock lock(mutex_);
   --waking_;
   while (true) {
-    while (!queue_.empty() && running_ <= options_.num_threads) {
-      Task task = std::move(queue_.front());
-      queue_.pop_front();
-      if (!queue_.empty()) add_runner_locked();
-      lock.unlock();
-      run_task(std::move(task));
-      lock.lock();
-    }
+    run_tasks(worker);
     --running_;
     if (stopping_ || surplus_locked()) break;
-    worker.woken = false;
-    idle_.push_back(&worker);
-    while (!worker.woken) worker.wake.wait(mutex_);
-    --waking_;
+    park(worker);
   }
   std::list<Worker> finished;
   if (!stopping_) finished.swap(retired_);
   retire_locked(worker);
   lock.unlock();
   for (Worker& other : finished) other.thread.join();
+}
+
+void Executor::Impl::run_tasks(Worker& worker) {
+  using SteadyClock = std::chrono::steady_clock;
+  SteadyClock::time_point begun = SteadyClock::now();
+  while (!queue_.empty() && running_ <= options_.num_threads) {
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    ++tasks_started_;
+    Wakeups wakeups;
+    if (!queue_.empty()) add_runner_locked(wakeups);
+    worker.more_follow = !queue_.empty() && have_watched_locked(wakeups);
+    worker.task_begun = begun;
+    mutex_.unlock();
+    wakeups.notify();
+    run_task(std::move(task));
+    if (!worker.more_follow || ++worker.tasks_since_flush >= kMaxTasksPerFlush) flush(worker);
+    const SteadyClock::time_point ended = SteadyClock::now();
+    mutex_.lock();
+    average_task_ += (ended - begun - average_task_) / 8;
+    begun = ended;
+    if (worker.tasks_since_flush > 0 && (queue_.empty() || running_ > options_.num_threads)) {
+      // Others have taken what was to follow.
+      mutex_.unlock();
+      flush(worker);
+      mutex_.lock();
+    }
+  }
+}
+
+// Returns when the worker counts as running again.
+void Executor::Impl::park(Worker& worker) {
+  worker.woken = false;
+  idle_.push_back(&worker);
+  while (true) {
+    while (!worker.woken && watcher_ != &worker) worker.wake->wait(mutex_);
+    if (worker.woken) break;
+    if (watch(worker)) return;
+    idle_.push_back(&worker);
+  }
+  --waking_;
+}
+
+// Looks now and then whether the tasks that were left to the running workers move on. Returns true
+// when this worker runs now, either because they do not or because it was woken, and false when
+// there is nothing to watch any more.
+bool Executor::Impl::watch(Worker& worker) {
+  bool runs = false;
+  while (!runs) {
+    const std::uint64_t started_before = tasks_started_;
+    left_to_running_ = false;
+    const auto until = std::chrono::steady_clock::now() + kWatchInterval;
+    while (!worker.woken && std::chrono::steady_clock::now() < until) {
+      worker.wake->wait_until(mutex_, until);
+    }
+    if (worker.woken) {
+      --waking_;
+      runs = true;
+    } else if (!queue_.empty() && tasks_started_ == started_before &&
+               running_ < options_.num_threads) {
+      ++running_;
+      runs = true;
+    } else if (queue_.empty() && !left_to_running_) {
+      break;
+    } else {
+      flush_all();
+    }
+  }
+  if (!worker.woken) watcher_ = nullptr;
+  // In this order: what flush_later() accepts is flushed here or by its own thread's loop.
+  watched_.store(watcher_ != nullptr, std::memory_order_release);
+  flush_all();
+  return runs;
+}
+
+bool Executor::Impl::flush_later(Worker& worker, const std::shared_ptr<Flushable>& what) {
+  if (!worker.more_follow) return false;
+  // After a long task those that follow are likely to be long too.
+  if (std::chrono::steady_clock::now() - worker.task_begun > kWakeUp) return false;
+  MutexLock lock(worker.flush_mutex);
+  if (!watched_.load(std::memory_order_acquire)) return false;
+  if (std::find(worker.flushes.begin(), worker.flushes.end(), what) == worker.flushes.end()) {
+    worker.flushes.push_back(what);
+  }
+  return true;
+}
+
+void Executor::Impl::flush(Worker& worker) {
+  worker.tasks_since_flush = 0;
+  std::vector<std::shared_ptr<Flushable>> flushes;
+  {
+    MutexLock lock(worker.flush_mutex);
+    flushes.swap(worker.flushes);
+  }
+  for (const auto& each : flushes) each->flush();
+}
+
+// What the running workers have put off, from another thread: they may be busy for long.
+void Executor::Impl::flush_all() {
+  std::vector<std::shared_ptr<Flushable>> flushes;
+  for (Worker& each : workers_) {
+    MutexLock flush_lock(each.flush_mutex);
+    std::move(each.flushes.begin(), each.flushes.end(), std::back_inserter(flushes));
+    each.flushes.clear();
+  }
+  if (flushes.empty()) return;
+  mutex_.unlock();
+  for (const auto& each : flushes) each->flush();
+  mutex_.lock();
 }
 
 void Executor::Impl::retire_locked(Worker& worker) {
@@ -195,10 +372,12 @@ void Executor::Impl::shutdown() {
     std::abort();
   }
   std::list<Worker> finished;
+  Wakeups wakeups;
   MutexLock lock(mutex_);
   const bool first = !stopping_;
   stopping_ = true;
-  while (!idle_.empty()) wake_one_locked();
+  while (!idle_.empty() || watcher_ != nullptr) wake_one_locked(wakeups);
+  wakeups.notify();
   while (!workers_.empty() || (!first && !joined_)) stopped_.wait(mutex_);
   finished.swap(retired_);
   // What is left if no thread could be started for it.
@@ -225,13 +404,14 @@ Executor::Stats Executor::Impl::stats() const {
 void Executor::Impl::enter_blocking(const std::function<std::string()>& describe_caller) {
   std::string cause;
   {
+    Wakeups wakeups;
     MutexLock lock(mutex_);
     if (blocked_ >= options_.max_blocked_threads) {
       cause = absl::StrCat(blocked_, " tasks are blocked in a wait already (max_blocked_threads)");
     } else {
       ++blocked_;
       --running_;
-      if (queue_.empty() || add_runner_locked()) return;
+      if (queue_.empty() || add_runner_locked(wakeups)) return;
       --blocked_;
       ++running_;
       cause = "the system starts no further thread";
@@ -267,10 +447,20 @@ Executor* Executor::current() {
   return worker == nullptr ? nullptr : worker->pool->owner();
 }
 
+bool Executor::flush_later(const std::shared_ptr<Flushable>& what) {
+  Impl::Worker* worker = Impl::this_worker;
+  return worker != nullptr && worker->pool->flush_later(*worker, what);
+}
+
 Executor::BlockingScope::BlockingScope(const std::function<std::string()>& describe_caller) {
   Impl::Worker* worker = Impl::this_worker;
   if (worker == nullptr) return;
-  if (worker->blocking_scopes == 0) worker->pool->enter_blocking(describe_caller);
+  if (worker->blocking_scopes == 0) {
+    // What it waits for may depend on what it has put off.
+    worker->more_follow = false;
+    Impl::flush(*worker);
+    worker->pool->enter_blocking(describe_caller);
+  }
   ++worker->blocking_scopes;
 }
 

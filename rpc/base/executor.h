@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "sinew/rpc/base/flushable.h"
 
 namespace sinew::internal {
 
@@ -24,6 +25,10 @@ class TaskRunner {
 
 /// A pool of threads that runs handlers and continuations in the order in which they were posted.
 /// A task that blocks in a Sinew wait does not take a thread from the pool: see `BlockingScope`.
+///
+/// Tasks that have been short lately are left to the threads that run already as long as these are
+/// through with them sooner than another thread would be awake. A task that turns out to be long
+/// after all holds up those behind it for two milliseconds at most: a parked thread watches.
 ///
 /// Thread-safe. Tasks must not throw (a task that does ends the process with a message, as a thread
 /// would).
@@ -73,6 +78,12 @@ class Executor {
 
   /// The executor whose task the calling thread runs, or null.
   static Executor* current();
+
+  /// Asks the calling thread to flush `what` after some of the tasks that follow the one that it
+  /// runs; if those take long, another thread does within two milliseconds. Returns false, and
+  /// forgets `what`, when no tasks follow, the running one has been long, or the caller runs none:
+  /// then the caller flushes.
+  static bool flush_later(const std::shared_ptr<Flushable>& what);
 
   /// Marks the calling thread as blocked for its lifetime: while it lives the executor runs another
   /// thread in this one's place. Does nothing on a thread that runs no task of an executor, nor

@@ -75,13 +75,17 @@ TimerQueue::~TimerQueue() {
 }
 
 TimerQueue::TimerId TimerQueue::run_at(Clock::TimePoint when, Task task) {
-  MutexLock lock(impl_->mutex);
-  const TimerId id = impl_->heap.add(when, std::move(task));
-  if (when < impl_->asleep_until) {
+  TimerId id = 0;
+  bool wake = false;
+  {
+    MutexLock lock(impl_->mutex);
+    id = impl_->heap.add(when, std::move(task));
+    wake = when < impl_->asleep_until;
     // The next ones need not wake the thread again unless they are earlier still.
-    impl_->asleep_until = when;
-    impl_->changed.notify_one();
+    if (wake) impl_->asleep_until = when;
   }
+  // Without the lock: the woken thread may run at once, in the place of this one.
+  if (wake) impl_->changed.notify_one();
   return id;
 }
 

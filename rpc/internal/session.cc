@@ -15,6 +15,9 @@
 namespace sinew::internal {
 namespace {
 
+// With so many calls on their way another one is in no hurry: answers keep coming.
+constexpr std::size_t kManyCalls = 8;
+
 // Growing pauses between attempts to connect, with jitter so that workers which lost the same peer
 // do not return in step.
 Clock::TimePoint::duration back_off(int failed_attempts) {
@@ -134,6 +137,7 @@ void Session::send_registered(std::uint64_t id, Frame frame) {
     lane = entry.lane;
     entry.frame.envelope = frame.envelope;
     entry.frame.payloads = frame.payloads;
+    frame.may_linger = pending_.size() >= kManyCalls;
     if (state_ == State::kUp) {
       connection = connection_;
       entry.sent = true;
@@ -421,6 +425,7 @@ void Session::report(const Lease::Step& step) {
 void Session::on_frames(const std::shared_ptr<Connection>& connection, Lane lane,
                         std::vector<Frame> frames) {
   (void)lane;
+  const WakeBatch wakes;
   for (Frame& frame : frames) {
     auto envelope = std::make_unique<proto::Envelope>();
     if (!envelope->ParseFromString(frame.envelope)) {

@@ -45,6 +45,9 @@ struct Frame {
   std::vector<absl::Cord> payloads;
   /// Set on received frames of the calls lane: hold it until the frame has been decoded or dropped.
   Credit credit;
+  /// A hint of the sender: others are on their way, so this one need not leave before its thread
+  /// waits for something, or a millisecond has passed.
+  bool may_linger = false;
 
   std::size_t size_bytes() const {
     std::size_t total = envelope.size();

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/base/flushable.h"
 #include "sinew/rpc/base/internal/thread_context.h"
 
 namespace sinew::internal {
@@ -37,13 +38,27 @@ struct FutureCore::LinkQueue {
 struct FutureCore::ThreadState {
   Drain* drain = nullptr;
   LinkQueue* links = nullptr;
+  WakeBatch* wakes = nullptr;
 };
 
 // A thread-local because a callback's wait must find the drain that it is part of, with user code
-// between the two; and because links must find the loop that runs links further down the stack.
+// between the two; because links must find the loop that runs links further down the stack; and
+// because whoever makes a WakeBatch does not see the futures that are completed in it.
 FutureCore::ThreadState& FutureCore::thread_state() {
   thread_local ThreadState state;
   return state;
+}
+
+WakeBatch::WakeBatch() {
+  FutureCore::ThreadState& state = FutureCore::thread_state();
+  if (state.wakes == nullptr) state.wakes = this;
+}
+
+WakeBatch::~WakeBatch() {
+  FutureCore::ThreadState& state = FutureCore::thread_state();
+  if (state.wakes != this) return;
+  state.wakes = nullptr;
+  for (const auto& future : completed_) future->changed_.notify_all();
 }
 
 FutureCore::~FutureCore() = default;
@@ -86,7 +101,13 @@ void FutureCore::finish(Phase phase, std::exception_ptr error) {
   }
   // Without the lock, so that a woken thread does not run into it. The caller's reference keeps us
   // alive.
-  if (has_waiters) changed_.notify_all();
+  if (has_waiters) {
+    if (WakeBatch* batch = thread_state().wakes) {
+      batch->completed_.push_back(shared_from_this());
+    } else {
+      changed_.notify_all();
+    }
+  }
   if (!links.empty()) run_links(std::move(links));
   if (has_callbacks) start_drain();
 }
@@ -190,6 +211,7 @@ void FutureCore::block(TimePoint deadline, Phase until) {
   if (context != nullptr) deadline = std::min(deadline, context->deadline());
   const TimePoint start = std::chrono::steady_clock::now();
   hand_over_work();
+  flush_now();
   const Executor::BlockingScope blocking(describe);
   {
     MutexLock lock(mutex_);

@@ -132,6 +132,7 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   struct Drain;
   struct LinkQueue;
   struct ThreadState;
+  friend class WakeBatch;
   static ThreadState& thread_state();
 
   void finish(Phase phase, std::exception_ptr error);
@@ -163,6 +164,21 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   std::vector<Callback> links_ ABSL_GUARDED_BY(mutex_);
   // Written before phase_ says kError, constant from then on.
   std::exception_ptr error_;
+};
+
+/// While one lives, futures that the calling thread completes wake those who wait for them only
+/// when it ends: a thread that waits for the first of many is not woken once for each. Scopes nest;
+/// the outermost counts.
+class WakeBatch {
+ public:
+  WakeBatch();
+  ~WakeBatch();
+  WakeBatch(const WakeBatch&) = delete;
+  WakeBatch& operator=(const WakeBatch&) = delete;
+
+ private:
+  friend class FutureCore;
+  std::vector<std::shared_ptr<FutureCore>> completed_;
 };
 
 /// Stands in for void where a value is stored.

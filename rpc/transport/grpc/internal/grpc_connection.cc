@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/transport/grpc/internal/packet_codec.h"
 
 namespace sinew::internal {
@@ -12,6 +13,12 @@ namespace {
 // What the control and bulk lanes may keep of the packet bound for envelope, tickets and inline
 // payloads of one frame.
 constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 10;
+
+// How long a read may wait for a write that it can go along with, and a frame for others.
+constexpr auto kLongestLinger = std::chrono::milliseconds(1);
+// Frames up to this size may wait for others, up to so many.
+constexpr std::size_t kMaxLingeringBytes = std::size_t{4} << 10;
+constexpr std::size_t kMaxLingeringFrames = 64;
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream); }
@@ -200,14 +207,30 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
         "the send window of ", window.limit_bytes(), " bytes is full: ", window.queued_bytes(),
         " bytes are queued and the frame has ", charged_bytes));
   }
+  const bool sender_has_time = frame.may_linger;
   BulkSender::Transfers transfers;
   PacketFrame packet_frame = split(std::move(frame), transfers);
-  if (!writer(lane).queue(std::move(packet_frame))) {
+  const std::optional<std::size_t> queued = writer(lane).queue(std::move(packet_frame));
+  if (!queued.has_value()) {
     window.give_back(charged_bytes);
     return down_status();
   }
+  const bool may_linger =
+      lane == Lane::kCalls && charged_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
+  if (!may_linger || !linger(sender_has_time)) writer(lane).flush();
   if (!transfers.empty()) bulk_sender_.submit(std::move(transfers), &window);
   return absl::OkStatus();
+}
+
+// Whether somebody sees to what was queued on the calls lane last: the executor's thread, after the
+// short tasks that follow; or, when the sender says that there is time, whoever waits next.
+bool GrpcConnection::linger(bool sender_has_time) {
+  const std::shared_ptr<Flushable> calls(shared_from_this(), &writer(Lane::kCalls));
+  if (Executor::flush_later(calls)) return true;
+  if (!sender_has_time) return false;
+  flush_before_wait(calls);
+  arm_linger_timer();
+  return true;
 }
 
 std::size_t GrpcConnection::queued_bytes() const {
@@ -299,12 +322,32 @@ void GrpcConnection::admit_calls() {
     }
     deliveries_[index_of(Lane::kCalls)]->add(std::move(ready));
     if (parked_.empty() && receive_window_->has_room()) {
-      if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
+      put_off_read();
       return;
     }
     // From here on another thread may be in this function; see ReceiveWindow::pause().
     if (receive_window_->pause()) return;
   }
+}
+
+// Mostly the answers to what has been read are written soon, and the next read goes along.
+void GrpcConnection::put_off_read() {
+  const std::shared_ptr<LaneStream> lane = stream(StreamKind::kCalls);
+  if (lane == nullptr) return;
+  lane->put_off_read();
+  arm_linger_timer();
+}
+
+void GrpcConnection::arm_linger_timer() {
+  if (linger_timer_armed_.exchange(true, std::memory_order_acq_rel)) return;
+  core_->run_after(kLongestLinger, [weak = weak_from_this()] {
+    const std::shared_ptr<GrpcConnection> self = weak.lock();
+    if (self == nullptr) return;
+    // First: what lingers from here on arms the timer again.
+    self->linger_timer_armed_.store(false, std::memory_order_release);
+    self->writer(Lane::kCalls).flush();
+    if (const auto calls = self->stream(StreamKind::kCalls)) calls->start_put_off_read();
+  });
 }
 
 void GrpcConnection::on_bulk_packet(Packet packet) {

@@ -94,6 +94,9 @@ class GrpcConnection : public Connection,
   /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
   /// credit.
   void admit_calls();
+  void put_off_read();
+  void arm_linger_timer();
+  bool linger(bool sender_has_time);
   /// The frames go with `credit`s to where they are complete. False when the connection went down.
   bool accept_frame(Lane lane, PacketFrame frame, Credit credit, std::vector<Frame>& ready);
   void deliver(Lane lane, std::vector<Frame> frames);
@@ -118,6 +121,7 @@ class GrpcConnection : public Connection,
   /// Frames of the calls lane that were received while the window was full. Touched only by the one
   /// thread that reads the lane at a time.
   std::deque<PacketFrame> parked_;
+  std::atomic<bool> linger_timer_armed_{false};
 
   // Written before on_up, constant after.
   std::string remote_hello_;

@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace sinew::internal {
+namespace {
+
+// A read that takes no longer has found a message that was there before.
+constexpr auto kAtOnce = std::chrono::microseconds(20);
+// From so many alternations on they are expected to go on.
+constexpr int kMinAlternations = 8;
+
+}  // namespace
 
 LaneStream::EndState LaneStream::end_state_locked() {
   EndState state;
@@ -28,10 +36,12 @@ void LaneStream::start_write(grpc::ByteBuffer message) {
     if (ending_) return;
     ++issuing_;
     write_in_flight_ = true;
+    ++writes_since_read_;
   }
   outgoing_.Swap(&message);
   issue_write(&outgoing_);
   end_operation();
+  start_put_off_read();
 }
 
 void LaneStream::start_read() {
@@ -43,6 +53,26 @@ void LaneStream::start_read() {
   }
   issue_read(&incoming_);
   end_operation();
+}
+
+void LaneStream::put_off_read() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (alternations_ >= kMinAlternations && writes_since_read_ == 0) {
+      read_put_off_ = true;
+      return;
+    }
+  }
+  start_read();
+}
+
+void LaneStream::start_put_off_read() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!std::exchange(read_put_off_, false)) return;
+    put_off_until_ = std::chrono::steady_clock::now();
+  }
+  start_read();
 }
 
 void LaneStream::end(const absl::Status& status) {
@@ -63,6 +93,13 @@ void LaneStream::read_done(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     read_failed_ = !ok;
+    alternations_ = writes_since_read_ == 1 ? alternations_ + 1 : 0;
+    writes_since_read_ = 0;
+    if (put_off_until_.has_value()) {
+      // It had come while nobody read: putting off costs time here.
+      if (std::chrono::steady_clock::now() - *put_off_until_ < kAtOnce) alternations_ = 0;
+      put_off_until_.reset();
+    }
     message.Swap(&incoming_);
     read_in_flight_ = ok && ending_ && after_end_ == AfterEnd::kReadOn;
     read_on = read_in_flight_;

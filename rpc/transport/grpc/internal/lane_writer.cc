@@ -9,16 +9,20 @@ namespace sinew::internal {
 // The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps
 // others from the stream, and senders do not wait for a system call.
 
-bool LaneWriter::queue(PacketFrame frame) {
+std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return std::nullopt;
+  queue_.push_back(std::move(frame));
+  return queue_.size();
+}
+
+void LaneWriter::flush() {
   Batch batch;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) return false;
-    queue_.push_back(std::move(frame));
     batch = take_batch_locked();
   }
   write(std::move(batch));
-  return true;
 }
 
 void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {

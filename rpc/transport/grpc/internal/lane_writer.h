@@ -3,26 +3,30 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/flushable.h"
 #include "sinew/rpc/transport/grpc/internal/lane_stream.h"
 #include "sinew/rpc/transport/grpc/internal/packet.h"
 #include "sinew/rpc/transport/grpc/internal/send_window.h"
 
 namespace sinew::internal {
 
-/// Writes the frames of one lane: at once when the stream is idle, otherwise together with those
-/// that became ready while it was busy. Frames leave in the order in which they were queued.
-/// Thread-safe.
-class LaneWriter {
+/// Writes the frames of one lane: as soon as the stream is idle, together with those that became
+/// ready while it was busy. Frames leave in the order in which they were queued. Thread-safe.
+class LaneWriter final : public Flushable {
  public:
   /// `window` outlives the writer.
   LaneWriter(SendWindow* window, std::size_t packet_bytes)
       : window_(window), packet_bytes_(packet_bytes) {}
 
-  /// Queues a frame whose inlined bytes the window has counted; false, dropping it, after close().
-  bool queue(PacketFrame frame);
+  /// Queues a frame whose inlined bytes the window has counted. It leaves with the next flush(), or
+  /// when a write that is in flight is done. Returns the number of queued frames; none, dropping
+  /// it, after close().
+  std::optional<std::size_t> queue(PacketFrame frame);
+  void flush() override;
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
   /// Between the two, frames are queued but do not leave. The handler of received frames runs
   /// between them, so that what it answers shares a packet rather than the first answer leaving
