@@ -125,6 +125,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
                                          std::chrono::nanoseconds timeout);
   void keep_leases();
   void watch_callers();
+  // Accepts nothing more from that incarnation. Returns when it will have fenced itself.
+  Clock::TimePoint fence(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty);
   void fence_everyone(const absl::Status& reason);
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
   void teardown(const absl::Status& reason);
