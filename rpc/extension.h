@@ -45,8 +45,8 @@ struct AnyValue {
   static AnyValue of(std::shared_ptr<T> value) {
     AnyValue any{std::move(value), &typeid(T), nullptr};
     if constexpr (is_wire_type_v<T>) {
-      any.encode = [](ValueWriter& writer, const void* pointer) {
-        Codec<T>::encode(writer, *static_cast<const T*>(pointer));
+      any.encode = [](ValueWriter& writer, const void* object) {
+        Codec<T>::encode(writer, *static_cast<const T*>(object));
       };
     }
     return any;
