@@ -69,8 +69,7 @@ void Invocation::start() {
             absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
                             core_.self().name));
       }
-      const absl::Status begun =
-          core_.references()->begin_retain(call.retain(), caller_, call.method());
+      const absl::Status begun = core_.references()->begin_retain(call, caller_);
       if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
       retain_begun_ = true;
     }
