@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -250,6 +251,10 @@ void Invocation::fail(std::exception_ptr error) {
   // A result that could not be written to the end must not travel half.
   request_->reply.Clear();
   request_->results.payloads().clear();
+  const bool is_foreign = !sink_->wants_envelope();
+  if (is_foreign && !absl::StrContains(info.message, method_)) {
+    info.message = absl::StrCat("method '", method_, "': ", info.message);
+  }
   write_error(info, *request_->reply.mutable_reply()->mutable_error());
   send_reply();
 }
