@@ -117,8 +117,9 @@ absl::StatusOr<Acceptor::Accepted> CallServer::on_connection(const std::string& 
   accepted.hello = core_.hello(WorkerInfo());
   if (greeting->worker.rank < 0) {
     // Not a member yet: it may only ask to join. Its record lives as long as the connection.
-    accepted.handler = std::make_shared<InboundConnection>(
-        core_, *this, std::make_shared<CallerRecord>(core_, greeting->worker));
+    auto record = std::make_shared<CallerRecord>(core_, greeting->worker);
+    core_.guest_came(record);
+    accepted.handler = std::make_shared<InboundConnection>(core_, *this, std::move(record));
     return accepted;
   }
   if (core_.is_lost(greeting->worker)) {
