@@ -14,6 +14,10 @@ namespace sinew::internal {
 /// stop at 100.
 constexpr std::size_t kMaxNesting = 40;
 
+/// Everything in a message but the payloads of tensors: what a parser of Protocol Buffers makes of
+/// it takes many times as much memory.
+constexpr std::size_t kMaxEnvelopeBytes = std::size_t{64} << 20;
+
 // Defined by rpc/: the worker and peer that a message goes between. The wire layer only hands it
 // through to the codecs of layers above (references).
 class MessageRoute;
