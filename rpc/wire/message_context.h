@@ -45,7 +45,7 @@ class EncodeContext {
 /// Bounds that are checked before anything is allocated for a received message.
 struct DecodeLimits {
   /// Values of all kinds in one message, nested ones included.
-  std::size_t max_values = 16 * 1024 * 1024;
+  std::size_t max_values = std::size_t{16} << 20;
   std::size_t max_nesting = kMaxNesting;
   std::size_t max_tensors = 65536;
   /// LibTorch's operators stop at 64.
