@@ -1,7 +1,7 @@
 // Sinew's own side of `tools/bench rpc`: calls and remote objects between two processes over gRPC
 // on loopback.
 
-#include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -55,7 +55,10 @@ void serve(const sinew::bench::ServerProcess::ReportPort& report) {
   const std::uint16_t port = sinew::bench::free_loopback_port();
   report(port);
   const sinew::Worker worker = start_worker(0, port);
-  worker.barrier(std::chrono::hours(1));  // Ends with the client.
+  sinew::ShutdownOptions with_the_client;
+  with_the_client.timeout = std::chrono::hours(1);
+  worker.shutdown(with_the_client);
+  for (;;) pause();  // The client's process kills this one.
 }
 
 void measure_calls(const Options& options, const sinew::Peer& server) {
@@ -110,9 +113,7 @@ int run(int argc, char** argv) {
     const sinew::Worker worker = start_worker(1, server.port());
     measure_calls(options, worker.peer("server"));
     measure_references(options, worker.peer("server"));
-    sinew::ShutdownOptions at_once;
-    at_once.graceful = false;
-    worker.shutdown(at_once);
+    worker.shutdown();
   }
   sinew::bench::measure_rollouts(options, argv[0]);
   return 0;

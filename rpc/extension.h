@@ -22,6 +22,7 @@
 namespace sinew {
 
 namespace proto {
+class Call;
 class Reference;
 class Retain;
 }  // namespace proto
@@ -45,8 +46,8 @@ struct AnyValue {
   static AnyValue of(std::shared_ptr<T> value) {
     AnyValue any{std::move(value), &typeid(T), nullptr};
     if constexpr (is_wire_type_v<T>) {
-      any.encode = [](ValueWriter& writer, const void* pointer) {
-        Codec<T>::encode(writer, *static_cast<const T*>(pointer));
+      any.encode = [](ValueWriter& writer, const void* object) {
+        Codec<T>::encode(writer, *static_cast<const T*>(object));
       };
     }
     return any;
@@ -174,10 +175,9 @@ class References {
   virtual Future<AnyValue> resolve(const proto::Reference& target, const WorkerInfo& from,
                                    Clock::TimePoint deadline) = 0;
 
-  /// A call with RETAIN has arrived. An error (the reference was deleted already, an id was forged)
-  /// means: do not run it.
-  virtual absl::Status begin_retain(const proto::Retain& retain, const WorkerInfo& from,
-                                    std::string method) = 0;
+  /// `call`, one with RETAIN, has arrived. An error (the reference was deleted already, an id was
+  /// forged) means: do not run it.
+  virtual absl::Status begin_retain(const proto::Call& call, const WorkerInfo& from) = 0;
   virtual void retain(const proto::Retain& retain, AnyValue value) = 0;
   virtual void fail_retain(const proto::Retain& retain, std::exception_ptr error) = 0;
 };

@@ -56,8 +56,11 @@ constexpr bool check_member_call() {
 
 }  // namespace internal
 
-/// A reference with options for the calls made through it: `rpc_sync<&Agent::act>(agent.with(...))`
-/// is written `rpc_sync<&Agent::act>(with(agent, {.timeout = 1s}), ...)`.
+/// A reference with options for the calls made through it:
+///
+///     sinew::CallOptions options;
+///     options.timeout = std::chrono::seconds(1);
+///     rpc_sync<&Agent::act>(with(agent, options), state);
 template <class T>
 struct RRefWithOptions {
   const RRef<T>& rref;

@@ -137,6 +137,12 @@ std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value)
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "a reference was made with an empty Worker: start one with sinew::init_rpc()");
   }
+  if (!core->is_running()) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("worker '%s' was shut down: no reference can be made there any "
+                                   "more",
+                                   core->self().name));
+  }
   const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*core);
   const std::string type_name = type_text(*value.type);
   auto slot = std::make_shared<ValueSlot>(core->executor().get());

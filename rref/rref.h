@@ -125,7 +125,8 @@ struct Codec<RRef<T>> {
   static std::string signature() { return "reference"; }
 };
 
-/// A reference to a value of this worker. Costs no message until it is shared.
+/// A reference to a value of this worker. Costs no message until it is shared. Throws
+/// kFailedPrecondition when the worker is empty or was shut down; so does share_rref().
 template <class T>
 RRef<std::decay_t<T>> make_rref(const Worker& worker, T&& value) {
   using Value = std::decay_t<T>;

@@ -76,7 +76,7 @@ absl::Status to_status(const std::exception_ptr& error);
 
 /// Makes a text of a peer fit to be shown or logged: control characters other than newline and tab
 /// are escaped, invalid UTF-8 is replaced, and it is cut at `limit_bytes` with a note that says so.
-std::string printable(std::string_view text, std::size_t limit_bytes = 16 * 1024);
+std::string printable(std::string_view text, std::size_t limit_bytes = std::size_t{16} << 10);
 
 }  // namespace internal
 }  // namespace sinew

@@ -126,6 +126,8 @@ class Outbox {
   }
 
   std::size_t unacknowledged() const { return payloads_.size(); }
+  /// What the peer has not acknowledged, by sequence.
+  const absl::btree_map<std::uint64_t, Payload>& payloads() const { return payloads_; }
 
  private:
   OutboxSchedule schedule_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/envelope.h"
 #include "sinew/rpc/internal/error_codec.h"
 #include "sinew/rpc/internal/hello.h"
 #include "sinew/rpc/internal/invocation.h"
@@ -117,8 +118,9 @@ absl::StatusOr<Acceptor::Accepted> CallServer::on_connection(const std::string& 
   accepted.hello = core_.hello(WorkerInfo());
   if (greeting->worker.rank < 0) {
     // Not a member yet: it may only ask to join. Its record lives as long as the connection.
-    accepted.handler = std::make_shared<InboundConnection>(
-        core_, *this, std::make_shared<CallerRecord>(core_, greeting->worker));
+    auto record = std::make_shared<CallerRecord>(core_, greeting->worker);
+    core_.guest_came(record);
+    accepted.handler = std::make_shared<InboundConnection>(core_, *this, std::move(record));
     return accepted;
   }
   if (core_.is_lost(greeting->worker)) {
@@ -151,8 +153,8 @@ void CallServer::on_frames(const std::shared_ptr<CallerRecord>& record,
   tasks.reserve(frames.size());
   for (Frame& frame : frames) {
     auto envelope = std::make_unique<proto::Envelope>();
-    if (!envelope->ParseFromString(frame.envelope)) {
-      connection->close(absl::InvalidArgumentError("a message could not be parsed"));
+    if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
+      connection->close(std::move(parsed));
       break;
     }
     if (envelope->completed_below() != 0) record->forget_below(envelope->completed_below());
@@ -292,8 +294,9 @@ void CallServer::on_beat(const std::shared_ptr<CallerRecord>& record,
 void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   auto envelope = std::make_unique<proto::Envelope>();
   Frame frame = std::move(call->request());
-  if (!envelope->mutable_call()->ParseFromString(frame.envelope)) {
-    call->fail(absl::InvalidArgumentError("the request's call could not be parsed"));
+  if (absl::Status parsed = parse_envelope(frame.envelope, *envelope->mutable_call());
+      !parsed.ok()) {
+    call->fail(parsed);
     return;
   }
   if (envelope->call().disposition() != proto::RETURN || envelope->call().has_target()) {

@@ -48,7 +48,7 @@ class Coordinator {
   /// What the worker that asked is told when `incumbent` lives. Remembered for missing_text().
   absl::Status refuse(const JoinAsk& ask, const WorkerInfo& incumbent);
   /// Takes one incarnation off the list; false if it was not on it.
-  bool drop(const WorkerInfo& worker);
+  bool drop(const WorkerInfo& worker, Departure how);
 
   /// Every rank of a fixed world has been there. Open membership is always complete.
   bool complete() const { return complete_; }

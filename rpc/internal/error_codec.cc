@@ -8,7 +8,7 @@ ErrorCode code_of(int number) {
   return number >= 1 && number <= kLast ? static_cast<ErrorCode>(number) : ErrorCode::kUnknown;
 }
 
-constexpr std::size_t kMaxTextBytes = 16 * 1024;
+constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 // The note that a text was cut must not be cut again.
 constexpr std::size_t kMaxReceivedTextBytes = kMaxTextBytes + 256;
 

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/internal/call_server.h"
+#include "sinew/rpc/internal/envelope.h"
 #include "sinew/rpc/internal/error_codec.h"
 #include "sinew/rpc/internal/invocation_request.h"
 #include "sinew/rpc/internal/serve.h"
@@ -69,8 +71,7 @@ void Invocation::start() {
             absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
                             core_.self().name));
       }
-      const absl::Status begun =
-          core_.references()->begin_retain(call.retain(), caller_, call.method());
+      const absl::Status begun = core_.references()->begin_retain(call, caller_);
       if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
       retain_begun_ = true;
     }
@@ -251,6 +252,10 @@ void Invocation::fail(std::exception_ptr error) {
   // A result that could not be written to the end must not travel half.
   request_->reply.Clear();
   request_->results.payloads().clear();
+  const bool is_foreign = !sink_->wants_envelope();
+  if (is_foreign && !absl::StrContains(info.message, method_)) {
+    info.message = absl::StrCat("method '", method_, "': ", info.message);
+  }
   write_error(info, *request_->reply.mutable_reply()->mutable_error());
   send_reply();
 }
@@ -261,9 +266,27 @@ void Invocation::send_reply() {
   Frame frame;
   frame.envelope =
       sink_->wants_envelope() ? request_->reply.SerializeAsString() : reply.SerializeAsString();
+  if (const absl::Status fits = check_envelope_size(frame.envelope); !fits.ok()) {
+    return send_instead(fits);
+  }
   frame.payloads = std::move(request_->results.payloads());
   request_->credit.reset();
   sink_->on_reply(call_id(), std::move(frame), request_->reply_route.take_on_end());
+}
+
+void Invocation::send_instead(const absl::Status& too_large) {
+  request_->reply.Clear();
+  request_->results.payloads().clear();
+  for (OnCarrierEnd& end : request_->reply_route.take_on_end()) {
+    std::move(end)(CarrierEnd::kNotSent);
+  }
+  ErrorInfo info;
+  info.code = too_large.code();
+  info.execution = Execution::kMayHaveRun;
+  info.message =
+      absl::StrCat("the result of method '", method_, "' cannot be sent: ", too_large.message());
+  write_error(info, *request_->reply.mutable_reply()->mutable_error());
+  send_reply();
 }
 
 void Invocation::fail_not_a_wire_type(const std::type_info& type) const {

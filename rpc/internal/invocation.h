@@ -83,6 +83,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void resolve_target_and_run();
   void run_method();
   void send_reply();
+  void send_instead(const absl::Status& too_large);
   bool claim_reply();
 
   WorkerCore& core_;

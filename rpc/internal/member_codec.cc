@@ -13,8 +13,19 @@ namespace {
 
 constexpr std::size_t kMostAddressBytes = 1024;
 constexpr int kMostMembers = 65536;
+constexpr int kMostLeft = 1024;
 
 }  // namespace
+
+void note_left(MemberView& view, Incarnation incarnation) {
+  if (view.left.size() >= kMostLeft) view.left.erase(view.left.begin());
+  view.left.push_back(incarnation);
+}
+
+Departure how_departed(const MemberView& view, Incarnation incarnation) {
+  const bool left = std::find(view.left.begin(), view.left.end(), incarnation) != view.left.end();
+  return left ? Departure::kLeft : Departure::kLost;
+}
 
 void encode(const Member& member, proto::Member& out) {
   out.mutable_worker()->set_name(member.worker.name);
@@ -28,6 +39,7 @@ void encode(const MemberView& view, proto::MemberList& out) {
   out.set_version(view.version);
   out.set_world_size(view.world_size);
   for (const Member& member : view.members) encode(member, *out.add_members());
+  for (const Incarnation incarnation : view.left) out.add_left(incarnation.value);
 }
 
 absl::StatusOr<Member> decode(const proto::Member& in) {
@@ -60,6 +72,11 @@ absl::StatusOr<MemberView> decode(const proto::MemberList& in) {
         absl::StrCat("a member list with ", in.members_size(), " members for a world of ",
                      in.world_size(), " is refused; at most ", kMostMembers, " are allowed"));
   }
+  if (in.left_size() > kMostLeft) {
+    return absl::InvalidArgumentError(absl::StrCat("a member list with ", in.left_size(),
+                                                   " workers that left is refused; at most ",
+                                                   kMostLeft, " are allowed"));
+  }
   MemberView view;
   view.version = in.version();
   view.world_size = in.world_size();
@@ -79,6 +96,7 @@ absl::StatusOr<MemberView> decode(const proto::MemberList& in) {
   }
   std::sort(view.members.begin(), view.members.end(),
             [](const Member& a, const Member& b) { return a.worker.rank < b.worker.rank; });
+  for (const std::uint64_t incarnation : in.left()) view.left.push_back({incarnation});
   return view;
 }
 

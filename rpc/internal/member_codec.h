@@ -18,7 +18,17 @@ struct MemberView {
   int world_size = 0;
   /// Sorted by rank.
   std::vector<Member> members;
+  /// Who said goodbye, the latest last. Others that are no members any more were lost.
+  std::vector<Incarnation> left = {};
 };
+
+/// How a member came to be none.
+enum class Departure { kLeft, kLost };
+
+/// Remembers in `view` that a worker has left, at the cost of the one that left first when there
+/// are too many.
+void note_left(MemberView& view, Incarnation incarnation);
+Departure how_departed(const MemberView& view, Incarnation incarnation);
 
 void encode(const Member& member, proto::Member& out);
 void encode(const MemberView& view, proto::MemberList& out);
@@ -26,7 +36,7 @@ void encode(const MemberView& view, proto::MemberList& out);
 /// Check everything: a name that is allowed, an incarnation, an address of sane length, a rank from
 /// -1 (only members of a list must have one). kInvalidArgument names the culprit.
 absl::StatusOr<Member> decode(const proto::Member& in);
-/// Also: at most 65536 members, no name and no rank twice.
+/// Also: at most 65536 members, no name and no rank twice, at most 1024 that left.
 absl::StatusOr<MemberView> decode(const proto::MemberList& in);
 
 /// `what` for the text: "a JoinRequest".

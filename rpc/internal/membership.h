@@ -10,10 +10,17 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/internal/control_plane.h"
 #include "sinew/rpc/internal/directory.h"
+#include "sinew/rpc/internal/member_codec.h"
 #include "sinew/rpc/internal/scheduler.h"
 #include "sinew/rpc/rendezvous.h"
 
 namespace sinew::internal {
+
+/// A worker that is no member any more.
+struct Departed {
+  WorkerInfo worker;
+  Departure how = Departure::kLost;
+};
 
 struct MembershipOptions {
   /// This worker. Its rank is that of `rendezvous`; -1 is replaced when it joins.
@@ -33,7 +40,7 @@ struct MembershipOptions {
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so
   /// already. Called on an executor thread, one call at a time; the first one comes before
   /// join_async() is done.
-  std::function<void(const std::vector<Member>& joined, const std::vector<WorkerInfo>& gone)>
+  std::function<void(const std::vector<Member>& joined, const std::vector<Departed>& gone)>
       on_change;
   /// The others have taken this worker off the list: they believe that it is dead. It must not go
   /// on.
@@ -79,9 +86,9 @@ class Membership {
   /// refused; kPermissionDenied, kUnauthenticated.
   Future<void> join_async();
 
-  /// Tells the others and gives up membership; joining workers that wait for this one go elsewhere.
-  /// Fails with kDeadlineExceeded when the others could not be told within `timeout`; this worker
-  /// is out all the same.
+  /// Tells the others, waits (2 s at most) until they know, and gives up membership; joining
+  /// workers that wait for this one go elsewhere. Fails with kDeadlineExceeded when the others
+  /// could not be told within `timeout`; this worker is out all the same.
   Future<void> leave_async(std::chrono::nanoseconds timeout);
 
   /// The lease of that incarnation has ended, or it is gone for certain.

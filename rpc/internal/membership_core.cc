@@ -182,7 +182,11 @@ void MembershipCore::adopt(MemberView view) {
     each = present.count(*each) > 0 ? std::next(each) : lost_.erase(each);
   }
   snapshot();
-  if (options_.on_change && !(joined.empty() && gone.empty())) options_.on_change(joined, gone);
+  std::vector<Departed> departed;
+  for (const WorkerInfo& worker : gone) {
+    departed.push_back({worker, how_departed(view_, worker.incarnation)});
+  }
+  if (options_.on_change && !(joined.empty() && gone.empty())) options_.on_change(joined, departed);
   elect();
 }
 
@@ -352,12 +356,15 @@ void MembershipCore::handle_leave(const WorkerInfo& from, const std::string& bod
     return fail(answer, absl::UnavailableError(absl::StrCat("worker '", self_.worker.name,
                                                             "' does not coordinate; ask again")));
   }
-  answer.set_value({});
-  drop(from);
+  if (coordinator_->find(from) == nullptr) return answer.set_value({});  // It asks again.
+  const std::uint64_t version = coordinator_->view().version + 1;
+  // Only when the others know: they would take a worker that just vanishes for lost.
+  answer_when_settled(version, from, answer);
+  drop(from, Departure::kLeft);
 }
 
-void MembershipCore::drop(const WorkerInfo& worker) {
-  if (!coordinator_->drop(worker)) return;
+void MembershipCore::drop(const WorkerInfo& worker, Departure how) {
+  if (!coordinator_->drop(worker, how)) return;
   waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
                                 [&](const Waiting& each) {
                                   return each.worker.incarnation == worker.incarnation;
@@ -383,7 +390,7 @@ void MembershipCore::lose(const WorkerInfo& worker) {
   switch (state_) {
     case State::kCollecting:
     case State::kCoordinating:
-      drop(worker);
+      drop(worker, Departure::kLost);
       return;
     case State::kMember:
     case State::kTakingOver:
@@ -476,6 +483,7 @@ void MembershipCore::leave_as_coordinator() {
                                  return member.worker == self_.worker || is_lost(member.worker);
                                }),
                 members.end());
+  note_left(view_, self_.worker.incarnation);
   view_.version = after_a_loss ? next_term(view_.version) : view_.version + 1;
   published_version_ = view_.version;
   publish();

@@ -62,6 +62,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
     Answer answer;
     TimePoint since;
   };
+  // Who joins or leaves with a version of the list, and is answered when all others have it.
   struct Settling {
     std::uint64_t version;
     WorkerInfo worker;
@@ -112,9 +113,11 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void on_patience_over(const WorkerInfo& worker, TimePoint since);
   void complete_world();
   void admit(const WorkerInfo& worker, const Answer& answer);
+  void answer_when_settled(std::uint64_t version, const WorkerInfo& worker, const Answer& answer);
   void settle(std::uint64_t version);
   void check_settled();
   void answer_join(const WorkerInfo& worker, const Answer& answer);
+  void answer_settled(const Settling& settled);
   void fail_waiting(const absl::Status& status);
   void invite();
 
@@ -130,7 +133,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void publish();
   void publish_to(const Member& member);
   void on_published(const WorkerInfo& to, std::uint64_t version, const absl::Status& status);
-  void drop(const WorkerInfo& worker);
+  void drop(const WorkerInfo& worker, Departure how);
   void lose(const WorkerInfo& worker);
   void be_removed(const absl::Status& reason);
   void start_leave(TimePoint deadline, Promise<void> done);

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// A joining worker is answered when all others know it, but not later than this.
+// A worker that joins or leaves is answered when all others know, but not later than this.
 constexpr nanoseconds kSettleTime = seconds(2);
 constexpr nanoseconds kInviteInterval = seconds(2);
 constexpr nanoseconds kLongestPatience = std::chrono::hours(24);
@@ -132,7 +132,7 @@ void MembershipCore::probe(const JoinAsk& ask, nanoseconds patience,
           const bool still_there = core.coordinator_->find(incumbent) != nullptr;
           if (still_there && !is_lost)
             return fail(answer, core.coordinator_->refuse(ask, incumbent));
-          core.drop(incumbent);
+          core.drop(incumbent, Departure::kLost);
           core.decide(ask, patience, answer);
         });
       });
@@ -160,7 +160,7 @@ void MembershipCore::on_patience_over(const WorkerInfo& worker, TimePoint since)
   });
   if (waiting == waiting_.end()) return;
   fail(waiting->answer, coordinator_->missing_text(scheduler_.now() - since));
-  drop(worker);
+  drop(worker, Departure::kLost);
 }
 
 void MembershipCore::complete_world() {
@@ -190,12 +190,17 @@ void MembershipCore::admit(const WorkerInfo& worker, const Answer& answer) {
     state_ = State::kMember;
     coordinator_.reset();
   }
-  settling_.push_back({view.version, worker, answer});
-  after(kSettleTime, [version = view.version](MembershipCore& core) { core.settle(version); });
+  answer_when_settled(view.version, worker, answer);
   check_settled();
 }
 
-// Answers the joining workers of a version and of older ones, whoever knows them by now.
+void MembershipCore::answer_when_settled(std::uint64_t version, const WorkerInfo& worker,
+                                         const Answer& answer) {
+  settling_.push_back({version, worker, answer});
+  after(kSettleTime, [version](MembershipCore& core) { core.settle(version); });
+}
+
+// Answers who joined or left with a version or with an older one, whoever knows them by now.
 void MembershipCore::settle(std::uint64_t version) {
   std::vector<Settling> settled;
   for (auto each = settling_.begin(); each != settling_.end();) {
@@ -206,7 +211,15 @@ void MembershipCore::settle(std::uint64_t version) {
     settled.push_back(std::move(*each));
     each = settling_.erase(each);
   }
-  for (const Settling& each : settled) answer_join(each.worker, each.answer);
+  for (const Settling& each : settled) answer_settled(each);
+}
+
+void MembershipCore::answer_settled(const Settling& settled) {
+  if (how_departed(view_, settled.worker.incarnation) == Departure::kLeft) {
+    settled.answer.try_set_value({});
+  } else {
+    answer_join(settled.worker, settled.answer);
+  }
 }
 
 void MembershipCore::check_settled() {

@@ -119,6 +119,9 @@ constexpr bool check_parameters(TypeList<P...>) {
   return (parameter_ok_v<P> && ...);
 }
 
+/// In a signature: the result has no wire form and can only stay where it was made.
+inline constexpr char kKeptResult[] = "kept";
+
 template <class Traits, class... P>
 std::string signature_text(TypeList<P...>) {
   std::string text = "(";
@@ -131,7 +134,7 @@ std::string signature_text(TypeList<P...>) {
   } else if constexpr (is_wire_type_v<Result>) {
     text += Codec<Result>::signature();
   } else {
-    text += "kept";
+    text += kKeptResult;
   }
   return text;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/envelope.h"
 #include "sinew/rpc/internal/received_reply.h"
 #include "sinew/rpc/internal/worker_core.h"
 
@@ -55,6 +56,9 @@ void Session::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& env
   watch_cancellations(id, cancellations);
   Frame frame;
   frame.envelope = envelope.SerializeAsString();
+  if (const absl::Status fits = check_envelope_size(frame.envelope); !fits.ok()) {
+    return cancel_call(id, fits);
+  }
   frame.payloads = std::move(payloads);
   send_registered(id, std::move(frame));
 }
@@ -428,8 +432,8 @@ void Session::on_frames(const std::shared_ptr<Connection>& connection, Lane lane
   const WakeBatch wakes;
   for (Frame& frame : frames) {
     auto envelope = std::make_unique<proto::Envelope>();
-    if (!envelope->ParseFromString(frame.envelope)) {
-      connection->close(absl::InvalidArgumentError("a reply could not be parsed"));
+    if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
+      connection->close(std::move(parsed));
       return;
     }
     switch (envelope->body_case()) {

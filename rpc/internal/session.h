@@ -33,8 +33,10 @@ class WorkerCore;
 enum class Certainty {
   /// It did not answer for a lease: it may live and believe that we do.
   kSuspected,
-  /// Its process is gone, or it said goodbye.
+  /// Its process is gone, or the others took it off the list.
   kGone,
+  /// It said goodbye: no news, and it claims nothing any more.
+  kLeft,
 };
 
 /// Calls from this worker to one incarnation of another: keeps them until they are answered,

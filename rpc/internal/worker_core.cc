@@ -13,6 +13,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/internal/call_server.h"
+#include "sinew/rpc/internal/caller_record.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/hello.h"
 #include "sinew/rpc/internal/make_transport.h"
@@ -22,6 +23,11 @@
 
 namespace sinew::internal {
 namespace {
+
+// For those who asked a worker to join that does not start itself.
+constexpr auto kGuestsTime = std::chrono::seconds(2);
+// Longer than leaving takes.
+constexpr auto kFarewell = std::chrono::seconds(5);
 
 std::size_t default_threads() {
   return std::max<std::size_t>(4, std::thread::hardware_concurrency());
@@ -73,6 +79,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options) {
     core->build();
     core->join();
   } catch (...) {
+    core->see_guests_off();
     core->teardown(absl::CancelledError("the worker did not start"));
     throw;
   }
@@ -120,12 +127,15 @@ void WorkerCore::build() {
   membership.timeout = options_.join_timeout;
   membership.serves_rendezvous = started->serves_rendezvous;
   membership.probe_lost = [this](const WorkerInfo& worker) { return probe_lost(worker); };
-  membership.on_change = [this](const std::vector<Member>&, const std::vector<WorkerInfo>& gone) {
-    for (const WorkerInfo& worker : gone) {
-      worker_lost(
-          worker,
-          absl::UnavailableError(absl::StrFormat("worker '%s' has left the job", worker.name)),
-          Certainty::kGone);
+  membership.on_change = [this](const std::vector<Member>&, const std::vector<Departed>& gone) {
+    for (const auto& [worker, how] : gone) {
+      const bool left = how == Departure::kLeft;
+      worker_lost(worker,
+                  absl::UnavailableError(absl::StrFormat(
+                      left ? "worker '%s' has left the job"
+                           : "worker '%s' is lost: it was taken off the job's list of members",
+                      worker.name)),
+                  left ? Certainty::kLeft : Certainty::kGone);
     }
     keep_leases();
   };
@@ -156,6 +166,32 @@ void WorkerCore::join() {
   watch_callers();
   keep_leases();
   server_->open();
+}
+
+// Whom this worker refused (rank 0, say, when its time to collect the others is over) is to learn
+// why: the answers would get lost with the transport. A guest hangs up when it has its answer.
+void WorkerCore::see_guests_off() {
+  const Clock::TimePoint end = clock().now() + kGuestsTime;
+  const auto is_here = [](const std::weak_ptr<const CallerRecord>& guest) {
+    const auto record = guest.lock();
+    return record != nullptr && record->is_connected();
+  };
+  while (clock().now() < end) {
+    {
+      MutexLock lock(mutex_);
+      if (std::none_of(guests_.begin(), guests_.end(), is_here)) return;
+    }
+    // Nobody is told when a connection ends; it takes a round trip.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void WorkerCore::guest_came(const std::shared_ptr<const CallerRecord>& guest) {
+  MutexLock lock(mutex_);
+  guests_.erase(std::remove_if(guests_.begin(), guests_.end(),
+                               [](const auto& other) { return other.expired(); }),
+                guests_.end());
+  guests_.push_back(guest);
 }
 
 // ---- Peers.
@@ -225,9 +261,10 @@ void WorkerCore::worker_lost(const WorkerInfo& worker, const absl::Status& reaso
     const auto found = sessions_.find(worker.incarnation);
     if (found != sessions_.end()) session = found->second;
   }
-  if (!leaving_.load(std::memory_order_acquire)) log(std::string(reason.message()));
+  const bool is_news = certainty != Certainty::kLeft && !leaving_.load(std::memory_order_acquire);
+  if (is_news) log(std::string(reason.message()));
   if (session != nullptr) session->close(reason);
-  const Clock::TimePoint fenced_at = server_->fence(worker, reason);
+  const Clock::TimePoint fenced_at = fence(worker, reason, certainty);
   control_executor_->post([weak = weak_from_this(), worker] {
     auto self = weak.lock();
     if (self == nullptr) return;
@@ -242,7 +279,7 @@ void WorkerCore::worker_lost(const WorkerInfo& worker, const absl::Status& reaso
   };
   // A peer that may live counts on its beats which were answered here: what it holds is kept until
   // it has fenced itself.
-  if (certainty == Certainty::kGone || fenced_at <= clock().now()) {
+  if (certainty != Certainty::kSuspected || fenced_at <= clock().now()) {
     tell_layers();
   } else {
     timers_.run_at(fenced_at, std::move(tell_layers));
@@ -253,6 +290,17 @@ void WorkerCore::worker_lost(const WorkerInfo& worker, const absl::Status& reaso
     if (self->membership_ != nullptr) self->membership_->on_worker_lost(worker);
     if (self->gather_ != nullptr) self->gather_->on_worker_lost(worker);
   });
+}
+
+Clock::TimePoint WorkerCore::fence(const WorkerInfo& worker, const absl::Status& reason,
+                                   Certainty certainty) {
+  if (certainty != Certainty::kLeft) return server_->fence(worker, reason);
+  // It still waits for the answer to its goodbye, which would get lost with its connection. It
+  // mostly takes that down itself.
+  timers_.run_at(clock().now() + kFarewell, [weak = weak_from_this(), worker, reason] {
+    if (auto self = weak.lock()) self->server_->fence(worker, reason);
+  });
+  return clock().now();
 }
 
 void WorkerCore::fence_everyone(const absl::Status& reason) {

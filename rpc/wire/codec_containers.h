@@ -31,7 +31,7 @@ std::string optional_signature(std::string_view value);
 
 // A sender can claim few bytes for an item that takes much memory here, so memory beyond this is
 // taken only as items prove valid.
-inline constexpr std::size_t kMaxReservedBytes = 1024 * 1024;
+inline constexpr std::size_t kMaxReservedBytes = std::size_t{1} << 20;
 template <class T>
 std::size_t reservation(std::size_t size) {
   return std::min(size, kMaxReservedBytes / sizeof(T) + 1);

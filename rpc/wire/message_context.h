@@ -14,6 +14,10 @@ namespace sinew::internal {
 /// stop at 100.
 constexpr std::size_t kMaxNesting = 40;
 
+/// Everything in a message but the payloads of tensors: what a parser of Protocol Buffers makes of
+/// it takes many times as much memory.
+constexpr std::size_t kMaxEnvelopeBytes = std::size_t{64} << 20;
+
 // Defined by rpc/: the worker and peer that a message goes between. The wire layer only hands it
 // through to the codecs of layers above (references).
 class MessageRoute;
@@ -41,7 +45,7 @@ class EncodeContext {
 /// Bounds that are checked before anything is allocated for a received message.
 struct DecodeLimits {
   /// Values of all kinds in one message, nested ones included.
-  std::size_t max_values = 16 * 1024 * 1024;
+  std::size_t max_values = std::size_t{16} << 20;
   std::size_t max_nesting = kMaxNesting;
   std::size_t max_tensors = 65536;
   /// LibTorch's operators stop at 64.

@@ -47,8 +47,9 @@ struct LedgerCore {
   bool is_lost(const WorkerInfo& worker) const { return lost.contains(worker.incarnation); }
 
   /// Adds the message unless its receiver is lost.
-  void send(Actions& actions, const WorkerInfo& to, LedgerMessage message) const {
-    if (!is_lost(to)) actions.push_back(Send{to, std::move(message)});
+  void send(Actions& actions, const WorkerInfo& to, LedgerMessage message,
+            Description deleted = {}) const {
+    if (!is_lost(to)) actions.push_back(Send{to, std::move(message), std::move(deleted)});
   }
 
   /// For how long a deletion is to be remembered when the peer says that the fork may arrive so

@@ -103,12 +103,20 @@ struct ForkRecord {
   std::string type_name;
 };
 
+/// Where a reference comes from, for leak reports.
+struct Description {
+  std::string type_name;
+  std::string creation_site;
+};
+
 // --- Actions: what the caller of a ledger has to do, in this order, after it released its lock. --
 
 /// Send `message` to `to` by the reliable control channel. `to` may be this worker itself.
 struct Send {
   WorkerInfo to;
   LedgerMessage message;
+  /// Of the reference that a Delete gives up: it is to be reported until the owner has got that.
+  Description deleted = {};
 };
 
 /// A received reference became usable. The program may have dropped it in the meantime.
@@ -147,12 +155,6 @@ struct [[nodiscard]] Outcome {
 struct [[nodiscard]] Handled {
   absl::Status status;
   Actions actions;
-};
-
-/// Where a reference comes from, for leak reports.
-struct Description {
-  std::string type_name;
-  std::string creation_site;
 };
 
 /// The name of a message's kind, such as `AddFork`.

@@ -4,12 +4,11 @@
 #include <deque>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/type_text.h"
+#include "sinew/rpc/internal/method_traits.h"
 #include "sinew/rpc/internal/worker_core.h"
 #include "sinew/rref.pb.h"
 #include "sinew/rref/internal/ledger_codec.h"
@@ -19,6 +18,7 @@ namespace {
 
 // A note stays well below what a control lane may queue.
 constexpr std::size_t kMaxMessagesPerNote = 512;
+constexpr std::size_t kMaxDescriptionBytes = 256;
 
 ledger::LedgerOptions options_of(const WorkerCore& core) {
   ledger::LedgerOptions options;
@@ -29,6 +29,19 @@ ledger::LedgerOptions options_of(const WorkerCore& core) {
 std::optional<ledger::Time> deadline_of(const MessageRoute& route) {
   if (route.deadline() == Clock::TimePoint::max()) return std::nullopt;
   return route.deadline().time_since_epoch();
+}
+
+/// Until the value has been made: see report_locked(). The text comes from the network.
+ledger::Description description_of(const proto::Call& call) {
+  const std::string method = printable(call.method(), kMaxDescriptionBytes);
+  const std::size_t arrow = call.signature().rfind("->");
+  const std::string result =
+      arrow == std::string::npos
+          ? std::string()
+          : printable(call.signature().substr(arrow + 2), kMaxDescriptionBytes);
+  const bool travels = !result.empty() && result != kKeptResult;
+  return {travels ? result : absl::StrCat("result of ", method),
+          absl::StrCat("remote call of ", method)};
 }
 
 }  // namespace
@@ -111,10 +124,9 @@ void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
         for (ledger::Action& more : handled.actions) queue.push_back(std::move(more));
         continue;
       }
-      proto::LedgerMessage message;
-      write_message(send->message, message);
-      channel_locked(send->to).outbox.send(message.SerializeAsString(), now());
+      Channel& channel = channel_locked(send->to);
       dirty_.insert(send->to.incarnation);
+      channel.outbox.send(make_queued(std::move(*send)), now());
       flush_soon_locked();
     } else if (auto* confirmed = std::get_if<ledger::Confirmed>(&action)) {
       settle(confirmed->fork, absl::OkStatus());
@@ -130,6 +142,19 @@ void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
     }
   }
   arm_timer_locked();
+}
+
+std::shared_ptr<const ReferenceManager::Queued> ReferenceManager::make_queued(ledger::Send send) {
+  auto queued = std::make_shared<Queued>();
+  proto::LedgerMessage message;
+  write_message(send.message, message);
+  queued->bytes = message.SerializeAsString();
+  if (const auto* deletion = std::get_if<ledger::Delete>(&send.message)) {
+    queued->rref = deletion->rref;
+    queued->fork = deletion->fork;
+    queued->deleted = std::move(send.deleted);
+  }
+  return queued;
 }
 
 // ---- Users.
@@ -249,10 +274,9 @@ absl::StatusOr<ReferenceManager::Arrived> ReferenceManager::receive(
 
 // ---- Calls that keep results, and uses.
 
-absl::Status ReferenceManager::begin_retain(const proto::Retain& retain, const WorkerInfo& from,
-                                            std::string method) {
-  const auto rref = read_id<RRefId>(retain.rref());
-  const auto fork = read_id<ForkId>(retain.fork());
+absl::Status ReferenceManager::begin_retain(const proto::Call& call, const WorkerInfo& from) {
+  const auto rref = read_id<RRefId>(call.retain().rref());
+  const auto fork = read_id<ForkId>(call.retain().fork());
   absl::Status result;
   apply([&](ledger::Ledger& ledger) {
     mutex_.assert_held();
@@ -264,8 +288,7 @@ absl::Status ReferenceManager::begin_retain(const proto::Retain& retain, const W
       }
       return ledger::Handled{};
     }
-    ledger::Handled handled =
-        ledger.on_create(rref, fork, from, {"", absl::StrCat("remote call of ", method)}, now());
+    ledger::Handled handled = ledger.on_create(rref, fork, from, description_of(call), now());
     result = handled.status;
     if (result.ok()) {
       // Before the actions are done: they may use it already.
@@ -393,7 +416,7 @@ void ReferenceManager::flush() {
         for (; at < due.size() && note.messages_size() < static_cast<int>(kMaxMessagesPerNote);
              ++at) {
           proto::LedgerMessage& message = *note.add_messages();
-          message.ParseFromString(due[at].payload);
+          message.ParseFromString(due[at].payload->bytes);
           message.set_sequence(due[at].sequence);
         }
         if (acknowledge) write_ack(channel.inbox.take_ack(), *note.mutable_ack());
@@ -490,7 +513,7 @@ void ReferenceManager::on_timer() {
   }
 }
 
-// ---- Loss, shutdown, reports.
+// ---- Loss and shutdown.
 
 void ReferenceManager::on_worker_fenced(const WorkerInfo& worker) {
   apply([&](ledger::Ledger& ledger) {
@@ -518,56 +541,6 @@ void ReferenceManager::add_counters(Counters& counters) const {
   counters["rref.users"] = static_cast<std::int64_t>(count.users);
   counters["rref.pending_users"] = static_cast<std::int64_t>(count.pending_users);
   counters["rref.pending_children"] = static_cast<std::int64_t>(count.pending_children);
-}
-
-bool ReferenceManager::is_drained_locked(DrainScope scope) const {
-  for (const auto& [incarnation, channel] : channels_) {
-    if (channel.outbox.unacknowledged() != 0) return false;
-  }
-  const ledger::LedgerCounters count = ledger_.counters();
-  if (count.users + count.pending_children != 0) return false;
-  // What only this program holds of its own values is no leak.
-  return scope == DrainScope::kThisWorker || count.forks == 0;
-}
-
-std::vector<std::string> ReferenceManager::report_locked() const {
-  std::vector<std::string> lines;
-  for (const ledger::LiveReference& reference : ledger_.live_references()) {
-    if (reference.role == ledger::Role::kOwner && reference.peers.empty()) continue;
-    if (reference.role == ledger::Role::kUser && absl::StartsWith(reference.state, "gone"))
-      continue;
-    lines.push_back(ledger::to_text(reference));
-  }
-  return lines;
-}
-
-Future<std::vector<std::string>> ReferenceManager::drain_async(DrainScope scope,
-                                                               Clock::TimePoint deadline) {
-  Promise<std::vector<std::string>> promise(core_.executor().get());
-  Future<std::vector<std::string>> future = promise.future();
-  apply([&](ledger::Ledger& ledger) {
-    mutex_.assert_held();
-    drains_.push_back({scope, deadline, promise});
-    return ledger.release_all_users(now());
-  });
-  return future;
-}
-
-void ReferenceManager::finish_drains() {
-  std::vector<std::pair<Promise<std::vector<std::string>>, std::vector<std::string>>> finished;
-  {
-    MutexLock lock(mutex_);
-    for (auto at = drains_.begin(); at != drains_.end();) {
-      const bool drained = is_drained_locked(at->scope);
-      if (!drained && at->deadline > core_.clock().now()) {
-        ++at;
-        continue;
-      }
-      finished.emplace_back(at->promise, drained ? std::vector<std::string>() : report_locked());
-      at = drains_.erase(at);
-    }
-  }
-  for (auto& [promise, report] : finished) promise.try_set_value(std::move(report));
 }
 
 void ReferenceManager::stop() {

@@ -89,8 +89,7 @@ class ReferenceManager final : public Extension,
   // --- References
   Future<AnyValue> resolve(const proto::Reference& target, const WorkerInfo& from,
                            Clock::TimePoint deadline) override;
-  absl::Status begin_retain(const proto::Retain& retain, const WorkerInfo& from,
-                            std::string method) override;
+  absl::Status begin_retain(const proto::Call& call, const WorkerInfo& from) override;
   void retain(const proto::Retain& retain, AnyValue value) override;
   void fail_retain(const proto::Retain& retain, std::exception_ptr error) override;
 
@@ -104,10 +103,19 @@ class ReferenceManager final : public Extension,
     Clock::TimePoint deadline;
     Promise<AnyValue> promise;
   };
+  /// A message that its receiver has not acknowledged.
+  struct Queued {
+    /// A serialised proto::LedgerMessage.
+    std::string bytes;
+    /// Of a Delete: what it gives up.
+    RRefId rref;
+    ForkId fork;
+    ledger::Description deleted;
+  };
   struct Channel {
     explicit Channel(const WorkerInfo& worker) : peer(worker), inbox(worker.incarnation) {}
     WorkerInfo peer;
-    Outbox<std::string> outbox;
+    Outbox<std::shared_ptr<const Queued>> outbox;
     Inbox inbox;
   };
 
@@ -117,6 +125,7 @@ class ReferenceManager final : public Extension,
   static ledger::Time to_time(Clock::TimePoint when) { return when.time_since_epoch(); }
   /// Runs `step` on the ledger under the lock, then does what it asks for.
   void apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)> step);
+  static std::shared_ptr<const Queued> make_queued(ledger::Send send);
   void perform_locked(ledger::Actions actions, After& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void check_waiting(const RRefId& rref);
   absl::StatusOr<ledger::UseState> use_state_locked(const RRefId& rref, const ForkId& fork,
@@ -128,6 +137,7 @@ class ReferenceManager final : public Extension,
   void arm_timer_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_timer();
   bool is_drained_locked(DrainScope scope) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // reference_manager_drain.cc, like the two around it.
   std::vector<std::string> report_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void finish_drains();
 

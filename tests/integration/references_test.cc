@@ -406,6 +406,21 @@ TEST_P(References, AnObjectSharesItsLifeWithTheProgram) {
 
 // ---- R8, as far as references go.
 
+TEST_P(References, NoneAreMadeAtAWorkerThatWasShutDown) {
+  start_all(2);
+  const Worker ended = worker(0);
+  finish();
+  for (const auto& make : std::vector<std::function<void()>>{
+           [&] { sinew::make_rref(ended, 1); },
+           [&] { sinew::share_rref(ended, std::make_shared<Counter>(0)); }}) {
+    const RpcError error = error_of(make);
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_EQ(error.message(),
+              "worker 'worker0' was shut down: no reference can be made there any more");
+  }
+  EXPECT_EQ(error_of([] { sinew::make_rref(Worker(), 1); }).code(), ErrorCode::kFailedPrecondition);
+}
+
 TEST_P(References, UseAfterShutdownSaysThatTheyWereDeleted) {
   start_all();
   const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);

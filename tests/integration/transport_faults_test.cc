@@ -8,9 +8,21 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc/internal/hello.h"
+#include "sinew/rpc/transport/inproc/inproc_transport.h"
+#include "sinew/rpc/wire/message_context.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/transport/recording_handler.h"
+
+namespace integration {
+
+std::string text_of(std::size_t size) { return std::string(size, 'x'); }
+
+}  // namespace integration
+
+SINEW_METHOD(integration::text_of);
 
 using sinew::ErrorCode;
 using sinew::RpcError;
@@ -34,6 +46,7 @@ class TransportFaults : public sinew::testing::ClusterTest {
     sinew::testing::ClusterOptions options;
     options.size = size;
     options.methods = testapp::methods();
+    options.methods.add<&integration::text_of>();
     options.tweak = [this, tweak](int rank, sinew::WorkerOptions& worker) {
       if (worker.network != nullptr) network_ = worker.network;
       if (tweak) tweak(rank, worker);
@@ -116,6 +129,43 @@ TEST_P(TransportFaults, LargeArgumentsSurviveABreak) {
     break_all();
     for (const auto& call : calls) EXPECT_EQ(call.wait().size(), large.size());
   }
+}
+
+TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsNotSent) {
+  start_with_faults(2);
+  constexpr std::size_t kTooMuch = sinew::internal::kMaxEnvelopeBytes;
+  const RpcError argument =
+      error_of([&] { worker(0).rpc_sync<&testapp::echo>(1, std::string(kTooMuch, 'x')); });
+  EXPECT_EQ(argument.code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(argument.execution(), sinew::Execution::kDidNotRun);
+  EXPECT_THAT(argument.message(), ::testing::HasSubstr("pass bulk data as tensors"));
+  const RpcError result = error_of([&] { worker(0).rpc_sync<&integration::text_of>(1, kTooMuch); });
+  EXPECT_EQ(result.code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(result.execution(), sinew::Execution::kMayHaveRun);
+  EXPECT_THAT(result.message(),
+              ::testing::HasSubstr("the result of method 'integration::text_of'"));
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+}
+
+TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeEndsItsConnection) {
+  start_with_faults(2);
+  if (network_ == nullptr) GTEST_SKIP() << "a stranger's transport is made for inproc only";
+  sinew::internal::Greeting greeting;
+  greeting.worker = {"stranger", -1, {77}};
+  greeting.job = "default";
+  greeting.address = "inproc://nowhere";
+  const auto transport = sinew::internal::make_inproc_transport(network_);
+  ASSERT_TRUE(transport->start(nullptr, nullptr).ok());
+  const auto handler = std::make_shared<sinew::internal::RecordingHandler>();
+  const auto connection =
+      transport->connect(worker(1).address(), sinew::internal::write_hello(greeting), "", handler);
+  ASSERT_TRUE(handler->wait_up()) << handler->reason();
+  sinew::internal::Frame frame;
+  frame.envelope = std::string(sinew::internal::kMaxEnvelopeBytes + 1, '\0');
+  ASSERT_TRUE(connection->send(Lane::kCalls, std::move(frame)).ok());
+  EXPECT_TRUE(handler->wait_down());
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  transport->shutdown();
 }
 
 TEST_P(TransportFaults, ACallThatRunsWhenItsConnectionBreaksIsAnsweredOnTheNext) {

@@ -395,7 +395,7 @@ class FailuresTest(ClientTest):
         self.assertEqual(error.execution, rpc_pb2.MAY_HAVE_RUN)
         self.assertEqual(error.type_name, "std::out_of_range")
         self.assertEqual(error.remote_message, "first line\nsecond line")
-        self.assertIn("first line\nsecond line", error.message)
+        self.assertEqual(error.message, "method 'interop::fail': std::out_of_range: first line\nsecond line")
 
     def test_the_deadline_of_grpc_ends_the_call_and_reaches_the_method(self) -> None:
         before = self.result_of("interop::cancelled_calls").integer

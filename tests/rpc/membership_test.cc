@@ -56,8 +56,8 @@ TEST(CoordinatorTest, FixedWorldCompletesWhenAllRanksAreThere) {
   EXPECT_EQ(coordinator.consider(ask("b", 1, 3)).kind, Kind::kAdmitted);
   EXPECT_TRUE(coordinator.complete());
   EXPECT_EQ(coordinator.view().members[1].worker.name, "b") << "sorted by rank";
-  EXPECT_TRUE(coordinator.drop(member("c", 2).worker));
-  EXPECT_FALSE(coordinator.drop(member("c", 2).worker));
+  EXPECT_TRUE(coordinator.drop(member("c", 2).worker, Departure::kLost));
+  EXPECT_FALSE(coordinator.drop(member("c", 2).worker, Departure::kLost));
   EXPECT_TRUE(coordinator.complete()) << "for ever";
   EXPECT_EQ(coordinator.consider(ask("c", 2, 3, 2)).kind, Kind::kAdmitted) << "it came back";
 }
@@ -96,7 +96,7 @@ TEST(CoordinatorTest, ProbesHoldersOfNameAndRank) {
   const std::string text = text_of(coordinator.missing_text(seconds(60)));
   EXPECT_CONTAINS(text, "2 of 4 workers joined within 60 s; missing ranks: 2, 3");
   EXPECT_CONTAINS(text, "rank 2 was refused: name 'b' is already used");
-  EXPECT_TRUE(coordinator.drop(member("b", 1).worker));
+  EXPECT_TRUE(coordinator.drop(member("b", 1).worker, Departure::kLost));
   EXPECT_EQ(coordinator.consider(ask("b", 1, 4, 9)).kind, Kind::kWaits);
 }
 
@@ -106,7 +106,7 @@ TEST(CoordinatorTest, OpenMembershipGivesTheSmallestFreeRank) {
   EXPECT_EQ(coordinator.consider(ask("d", -1, 0)).worker.rank, 3);
   EXPECT_EQ(coordinator.consider(ask("e", 9, 0)).worker.rank, 9);
   EXPECT_EQ(coordinator.consider(ask("b", -1, 0)).worker.rank, 1) << "asks again";
-  coordinator.drop(member("a", 0).worker);
+  coordinator.drop(member("a", 0).worker, Departure::kLost);
   EXPECT_EQ(coordinator.consider(ask("f", -1, 0)).worker.rank, 0);
 }
 
@@ -215,10 +215,11 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
     ++world.probes;
     return make_ready_future<bool>(world.dead.count(who.incarnation) > 0);
   };
-  options.on_change = [this](const std::vector<Member>& fresh,
-                             const std::vector<WorkerInfo>& gone) {
+  options.on_change = [this](const std::vector<Member>& fresh, const std::vector<Departed>& gone) {
     for (const Member& each : fresh) events.push_back("+" + each.worker.name);
-    for (const WorkerInfo& each : gone) events.push_back("-" + each.name);
+    for (const Departed& each : gone) {
+      events.push_back((each.how == Departure::kLeft ? "bye " : "-") + each.worker.name);
+    }
   };
   options.on_removed = [this](const absl::Status& reason) { removed = text_of(reason); };
   options.on_warning = [this](const std::string& warning) { warnings.push_back(warning); };
@@ -406,7 +407,24 @@ TEST(MembershipTest, OpenMembershipComesAndGoes) {
   Worker& d = world.add("d", World::open());
   world.advance(seconds(1));
   EXPECT_EQ(d.info().rank, 1) << "the smallest free one";
-  EXPECT_EQ(c.events, (Names{"+a", "+b", "-b", "+d"}));
+  EXPECT_EQ(c.events, (Names{"+a", "+b", "bye b", "+d"}));
+}
+
+TEST(MembershipTest, EveryoneKnowsThatAWorkerLeavesBeforeItIsGone) {
+  World world;
+  Worker& a = world.add("a", World::open());
+  Worker& b = world.add("b", World::open());
+  Worker& c = world.add("c", World::open());
+  world.advance(seconds(2));
+  world.network.mute(c.plane.address());
+  const Future<void> left = b.membership->leave_async(seconds(10));
+  world.advance(seconds(1));
+  EXPECT_EQ(a.names(), (Names{"a", "c"}));
+  EXPECT_FALSE(left.done()) << "c has not confirmed";
+  world.advance(seconds(2));
+  EXPECT_TRUE(left.done() && left.error() == nullptr)
+      << "but a worker that hangs holds it up for 2 s only";
+  EXPECT_EQ(c.events, (Names{"+a", "+b", "bye b"}));
 }
 
 TEST(MembershipTest, EveryoneKnowsAWorkerWhenItsJoinIsDone) {
@@ -433,6 +451,7 @@ TEST(MembershipTest, RankZeroLeavesLikeAnyOther) {
   world.advance(seconds(1));
   ASSERT_TRUE(left.done() && left.error() == nullptr);
   EXPECT_EQ(b.names(), (Names{"b", "c"}));
+  EXPECT_EQ(b.events, (Names{"+a", "+c", "bye a"}));
   EXPECT_EQ(c.membership->coordinator().name, "b");
   const Future<void> second = c.membership->leave_async(seconds(5));
   world.advance(seconds(1));
@@ -464,6 +483,9 @@ TEST(MembershipTest, AllLeaveAtOnce) {
     for (const Future<void>& each : left) {
       ASSERT_TRUE(each.done());
       EXPECT_EQ(each.error(), nullptr) << to_status(each.error());
+    }
+    for (const auto& worker : world.workers) {
+      for (const std::string& event : worker->events) EXPECT_NE(event[0], '-') << event;
     }
   }
 }
@@ -556,6 +578,10 @@ TEST(MembershipTest, HostileRequestsChangeNothing) {
   list.set_version(std::uint64_t{1} << 60);
   EXPECT_EQ(code_of("sinew.member.update", list.SerializeAsString()),
             absl::StatusCode::kPermissionDenied);
+  list.set_version(1);
+  for (int i = 0; i < 1025; ++i) list.add_left(1);
+  EXPECT_EQ(code_of("sinew.member.update", list.SerializeAsString()),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(a.names(), (Names{"a", "b"}));
   EXPECT_TRUE(a.removed.empty());
 }

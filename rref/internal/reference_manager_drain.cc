@@ -1,0 +1,88 @@
+// The part of ReferenceManager that gives references up at shutdown and reports what is left.
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/match.h"
+#include "sinew/rpc/internal/type_text.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rref/internal/reference_manager.h"
+
+namespace sinew::internal {
+
+bool ReferenceManager::is_drained_locked(DrainScope scope) const {
+  for (const auto& [incarnation, channel] : channels_) {
+    if (channel.outbox.unacknowledged() != 0) return false;
+  }
+  const ledger::LedgerCounters count = ledger_.counters();
+  if (count.users + count.pending_children != 0) return false;
+  // What only this program holds of its own values is no leak.
+  return scope == DrainScope::kThisWorker || count.forks == 0;
+}
+
+std::vector<std::string> ReferenceManager::report_locked() const {
+  // Deleted here, but the owner may not know: to it they are held as before.
+  absl::btree_map<ForkId, ledger::LiveReference> deleted;
+  for (const auto& [incarnation, channel] : channels_) {
+    for (const auto& [sequence, queued] : channel.outbox.payloads()) {
+      if (queued->deleted.creation_site.empty()) continue;
+      ledger::LiveReference& reference = deleted[ledger::public_part(queued->fork)];
+      reference.role = ledger::Role::kUser;
+      reference.rref = queued->rref;
+      reference.fork = queued->fork;
+      reference.peers = {channel.peer};
+      reference.description = queued->deleted;
+    }
+  }
+  std::vector<std::string> lines;
+  for (ledger::LiveReference& reference : ledger_.live_references()) {
+    if (reference.role == ledger::Role::kOwner) {
+      if (reference.peers.empty()) continue;
+      // The value itself knows best of what type it is.
+      const auto slot = slots_.find(reference.rref);
+      const bool made = slot != slots_.end() && slot->second->future.done() &&
+                        slot->second->future.error() == nullptr;
+      if (made) reference.description.type_name = type_text(*slot->second->future.value().type);
+    } else if (absl::StartsWith(reference.state, "gone")) {
+      // Of use to nobody, but the program still has handles of it.
+      const auto found = deleted.find(ledger::public_part(reference.fork));
+      if (found != deleted.end()) found->second.local_handles = reference.local_handles;
+      continue;
+    }
+    lines.push_back(ledger::to_text(reference));
+  }
+  for (auto& [fork, reference] : deleted) {
+    reference.state = "deleted here, which the owner has not acknowledged";
+    lines.push_back(ledger::to_text(reference));
+  }
+  return lines;
+}
+
+Future<std::vector<std::string>> ReferenceManager::drain_async(DrainScope scope,
+                                                               Clock::TimePoint deadline) {
+  Promise<std::vector<std::string>> promise(core_.executor().get());
+  Future<std::vector<std::string>> future = promise.future();
+  apply([&](ledger::Ledger& ledger) {
+    mutex_.assert_held();
+    drains_.push_back({scope, deadline, promise});
+    return ledger.release_all_users(now());
+  });
+  return future;
+}
+
+void ReferenceManager::finish_drains() {
+  std::vector<std::pair<Promise<std::vector<std::string>>, std::vector<std::string>>> finished;
+  {
+    MutexLock lock(mutex_);
+    for (auto at = drains_.begin(); at != drains_.end();) {
+      const bool drained = is_drained_locked(at->scope);
+      if (!drained && at->deadline > core_.clock().now()) {
+        ++at;
+        continue;
+      }
+      finished.emplace_back(at->promise, drained ? std::vector<std::string>() : report_locked());
+      at = drains_.erase(at);
+    }
+  }
+  for (auto& [promise, report] : finished) promise.try_set_value(std::move(report));
+}
+
+}  // namespace sinew::internal
