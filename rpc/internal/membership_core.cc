@@ -183,6 +183,7 @@ void MembershipCore::adopt(MemberView view) {
   }
   snapshot();
   std::vector<Departed> departed;
+  departed.reserve(gone.size());
   for (const WorkerInfo& worker : gone) {
     departed.push_back({worker, how_departed(view_, worker.incarnation)});
   }

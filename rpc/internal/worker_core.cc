@@ -131,10 +131,10 @@ void WorkerCore::build() {
     for (const auto& [worker, how] : gone) {
       const bool left = how == Departure::kLeft;
       worker_lost(worker,
-                  absl::UnavailableError(absl::StrFormat(
-                      left ? "worker '%s' has left the job"
-                           : "worker '%s' is lost: it was taken off the job's list of members",
-                      worker.name)),
+                  absl::UnavailableError(
+                      absl::StrCat("worker '", worker.name,
+                                   left ? "' has left the job"
+                                        : "' is lost: it was taken off the job's list of members")),
                   left ? Certainty::kLeft : Certainty::kGone);
     }
     keep_leases();

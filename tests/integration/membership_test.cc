@@ -21,7 +21,6 @@ using sinew::WorkerOptions;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
 using sinew::testing::free_port;
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
