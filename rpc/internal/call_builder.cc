@@ -64,6 +64,8 @@ struct CallBuilder::State {
   MessageRoute route;
   EncodeContext context;
   proto::Envelope envelope;
+  std::function<std::exception_ptr()> explain;
+  std::vector<CancellationToken> cancellations;
 };
 
 CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
@@ -109,6 +111,14 @@ proto::Retain& CallBuilder::retain() {
   return *call.mutable_retain();
 }
 
+void CallBuilder::explain_errors(std::function<std::exception_ptr()> explain) {
+  state_->explain = std::move(explain);
+}
+
+void CallBuilder::cancel_with(CancellationToken token) {
+  state_->cancellations.push_back(std::move(token));
+}
+
 MessageRoute& CallBuilder::route() { return state_->route; }
 
 const std::string& CallBuilder::method() const { return state_->envelope.call().method(); }
@@ -124,12 +134,14 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->started = state.started;
   pending->deadline = state.deadline;
   pending->on_end = state.route.take_on_end();
+  pending->explain = std::move(state.explain);
   if (state.deadline != Clock::TimePoint::max()) {
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         state.deadline - state.core.clock().now());
     // At least 1, since 0 means no limit: the session ends a call whose time is over already.
     call.set_timeout_us(static_cast<std::uint64_t>(std::max<std::int64_t>(1, left.count())));
   }
+  pending->cancellations = std::move(state.cancellations);
   pending->cancellations.push_back(state.peer.options().cancellation);
   if (const CallContext* parent = CallContext::current_or_null()) {
     pending->cancellations.push_back(parent->cancellation());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,6 +35,11 @@ class CallBuilder {
   /// Asks the callee to keep the result.
   proto::Retain& retain();
   MessageRoute& route();
+  /// When the call ends with an error, `explain` is asked for the exception to report in its place;
+  /// null: that error.
+  void explain_errors(std::function<std::exception_ptr()> explain);
+  /// One more token that cancels the call.
+  void cancel_with(CancellationToken token);
   const std::string& method() const;
   /// Runs the result's callbacks.
   std::shared_ptr<TaskRunner> runner() const;

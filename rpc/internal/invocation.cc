@@ -46,12 +46,15 @@ Invocation::Invocation(WorkerCore& core, std::unique_ptr<Request> request,
     : CallContext(request->route.peer(), request->call().method(), request->route.deadline(),
                   chain_of(request->call())),
       core_(core),
+      weak_core_(core.weak_from_this()),
       request_(std::move(request)),
       sink_(std::move(sink)) {
   core_.server().call_began();
 }
 
-Invocation::~Invocation() { core_.server().call_ended(); }
+Invocation::~Invocation() {
+  if (const std::shared_ptr<WorkerCore> core = weak_core_.lock()) core->server().call_ended();
+}
 
 Worker Invocation::worker() const { return WorkerAccess::make(core_.shared_from_this()); }
 
@@ -223,7 +226,8 @@ ValueWriter Invocation::result() {
 bool Invocation::claim_reply() { return !replied_.exchange(true, std::memory_order_acq_rel); }
 
 void Invocation::finish() {
-  if (!claim_reply()) return;
+  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
+  if (core == nullptr || !claim_reply()) return;
   proto::Reply& reply = *request_->reply.mutable_reply();
   if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
   reply.set_carries_references(request_->reply_route.has_references());
@@ -231,6 +235,8 @@ void Invocation::finish() {
 }
 
 void Invocation::finish_retained(AnyValue value) {
+  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
+  if (core == nullptr) return;
   if (replied_.load(std::memory_order_acquire)) {
     // Aborted meanwhile: the caller was told that it failed.
     core_.references()->fail_retain(request_->call().retain(),
@@ -244,7 +250,8 @@ void Invocation::finish_retained(AnyValue value) {
 }
 
 void Invocation::fail(std::exception_ptr error) {
-  if (!claim_reply()) return;
+  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
+  if (core == nullptr || !claim_reply()) return;
   ErrorInfo info = describe(error);
   if (entered_.load(std::memory_order_relaxed)) info.execution = Execution::kMayHaveRun;
   // Not for a call that was refused: its ids may be somebody else's.

@@ -87,6 +87,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   bool claim_reply();
 
   WorkerCore& core_;
+  // A handler's future may be completed, or forgotten, when the worker is gone.
+  const std::weak_ptr<WorkerCore> weak_core_;
   const std::unique_ptr<Request> request_;
   const std::shared_ptr<ReplySink> sink_;
   // Written before the method is entered.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,8 @@ class PendingCall {
   Clock::TimePoint deadline = Clock::TimePoint::max();
   /// Each of them cancels the call.
   std::vector<CancellationToken> cancellations;
+  /// Asked when the call ends with an error, if set: what to report in its place, or null.
+  std::function<std::exception_ptr()> explain;
   /// Runs once the carrying message is done with; see MessageRoute::carries_reference.
   std::vector<OnCarrierEnd> on_end;
 };

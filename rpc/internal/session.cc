@@ -174,8 +174,12 @@ bool Session::take_entry_locked(std::uint64_t id, Entry& entry) {
 void Session::end_with_error(Entry entry, const absl::Status& status) {
   PendingCall& call = *entry.call;
   forget_cancellations(entry);
-  call.on_error(make_error(status, peer_.worker.name, call.method,
-                           entry.sent ? Execution::kMayHaveRun : Execution::kDidNotRun));
+  std::exception_ptr error = call.explain ? call.explain() : nullptr;
+  if (error == nullptr) {
+    error = make_error(status, peer_.worker.name, call.method,
+                       entry.sent ? Execution::kMayHaveRun : Execution::kDidNotRun);
+  }
+  call.on_error(std::move(error));
   end(entry, entry.sent ? CarrierEnd::kFailed : CarrierEnd::kNotSent);
 }
 
@@ -474,9 +478,14 @@ void Session::on_reply(std::unique_ptr<proto::Envelope> envelope, Frame& frame) 
   }
   PendingCall& call = *entry.call;
   forget_cancellations(entry);
-  auto data = std::make_unique<ReceivedReply::Data>(core_, peer_.worker, call.method, call.deadline,
-                                                    std::move(envelope), std::move(frame));
-  call.on_reply(ReceivedReply(std::move(data)));
+  const bool ask = envelope->reply().has_error() && call.explain;
+  if (std::exception_ptr error = ask ? call.explain() : nullptr) {
+    call.on_error(std::move(error));
+  } else {
+    auto data = std::make_unique<ReceivedReply::Data>(
+        core_, peer_.worker, call.method, call.deadline, std::move(envelope), std::move(frame));
+    call.on_reply(ReceivedReply(std::move(data)));
+  }
   end(entry, CarrierEnd::kAnswered);
 }
 

@@ -281,6 +281,8 @@ absl::Status OwnerTable::on_delete(LedgerCore& core, const Delete& message,
                      " not remembered: it has ", core.options.max_tombstones_per_peer,
                      " deletions of unknown forks already"));
   }
+  // Uses that wait for the creating call wait in vain.
+  actions.push_back(ReferenceChanged{message.rref});
   settle_parked_under(core, key, now, actions);
   return absl::OkStatus();
 }

@@ -61,6 +61,11 @@ void Creation::keep_failure(std::exception_ptr error) {
   failure_ = std::move(error);
 }
 
+void Creation::fail(std::exception_ptr error) {
+  ended_.try_set_error(std::move(error));
+  failed_.cancel();
+}
+
 std::exception_ptr Creation::failure() const {
   MutexLock lock(mutex_);
   return failure_;
@@ -140,6 +145,12 @@ void UserHandle::write_target(CallBuilder& call) const {
   write_id(fork_, *target.mutable_fork());
   // A Delete must not overtake this use.
   call.route().keep_alive(shared_from_this());
+  // The use may wait at the owner for an object that is not going to be made, or find that the
+  // owner has forgotten it.
+  if (creation_ != nullptr && !creation_->ended().done()) {
+    call.cancel_with(creation_->failed());
+    call.explain_errors([creation = creation_] { return creation->failure(); });
+  }
 }
 
 void UserHandle::write_to(proto::Reference& out, MessageRoute& route) {

@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/cancellation.h"
 #include "sinew/rref/internal/reference_handle.h"
 #include "sinew/rref/internal/reference_manager.h"
 
@@ -22,12 +23,15 @@ class Creation {
   void succeed() { ended_.try_set_value(); }
   /// Keeps what was thrown: the ledger, which is told next, keeps only a status.
   void keep_failure(std::exception_ptr error);
-  void fail(std::exception_ptr error) { ended_.try_set_error(std::move(error)); }
+  void fail(std::exception_ptr error);
+  /// Cancels what uses a value that is not going to be.
+  CancellationToken failed() const { return failed_.token(); }
   /// Null unless the call has failed.
   std::exception_ptr failure() const;
 
  private:
   const Promise<void> ended_;
+  CancellationSource failed_;
   mutable Mutex mutex_;
   std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
 };

@@ -228,7 +228,15 @@ TEST_P(Faults, LostCreationFailsEveryUse) {
     rule.matches = is_creation;
     const auto id = plan(0)->add(rule);
     const auto counter = sinew::remote<Counter>(worker(0).peer(owner).with({200ms, {}}), 0);
-    EXPECT_EQ(error_of([&] { counter.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
+    const auto early = sinew::rpc_async<&Counter::get>(counter);
+    const RpcError lost = error_of([&] { counter.created().wait(); });
+    EXPECT_EQ(lost.code(), ErrorCode::kDeadlineExceeded);
+    const RpcError use = error_of([&] { early.wait(); });
+    EXPECT_EQ(use.code(), ErrorCode::kDeadlineExceeded);
+    // Not its own deadline: it ends with the call that was to make its object.
+    if (owner == 1) {
+      EXPECT_EQ(use.method(), lost.method());
+    }
     EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).code(),
               ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(),

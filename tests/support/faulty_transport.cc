@@ -159,6 +159,7 @@ struct FaultPlan::Impl {
     std::shared_ptr<FaultTimer> used;
     {
       MutexLock lock(mutex);
+      if (ended) return;
       if (timer == nullptr) timer = make_threaded_fault_timer();
       used = timer;
     }
@@ -205,6 +206,7 @@ struct FaultPlan::Impl {
   mutable Mutex mutex;
   CondVar changed;
   std::shared_ptr<FaultTimer> timer ABSL_GUARDED_BY(mutex);
+  bool ended ABSL_GUARDED_BY(mutex) = false;
   RuleId next_rule ABSL_GUARDED_BY(mutex) = 1;
   std::map<RuleId, RuleState> rules ABSL_GUARDED_BY(mutex);
   std::map<RuleId, ConnectRule> connect_rules ABSL_GUARDED_BY(mutex);
@@ -659,7 +661,15 @@ class FaultyTransport final : public Transport, public Acceptor {
 
 FaultPlan::FaultPlan(std::uint64_t seed, std::shared_ptr<FaultTimer> timer)
     : impl_(std::make_shared<Impl>(seed, std::move(timer))) {}
-FaultPlan::~FaultPlan() = default;
+
+FaultPlan::~FaultPlan() {
+  // Links may outlive the plan for a moment, on the timer's own thread, which cannot join itself.
+  std::shared_ptr<FaultTimer> timer;
+  MutexLock lock(impl_->mutex);
+  impl_->ended = true;
+  timer.swap(impl_->timer);
+  lock.unlock();
+}
 
 FaultPlan::RuleId FaultPlan::add(FaultRule rule) {
   MutexLock lock(impl_->mutex);
