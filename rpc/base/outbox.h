@@ -39,7 +39,7 @@ struct ControlAck {
 struct OutboxOptions {
   std::chrono::nanoseconds first_retry = std::chrono::milliseconds(200);
   /// The retry delay doubles up to this.
-  std::chrono::nanoseconds max_retry = std::chrono::seconds(5);
+  std::chrono::nanoseconds max_retry = std::chrono::seconds(1);
   /// Sequences that may be in flight beyond the oldest unacknowledged one; not more than the
   /// receiver's Inbox::kWindow. Later messages wait here.
   std::uint64_t window = 4096;
