@@ -107,6 +107,9 @@ const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
 
 absl::StatusOr<Acceptor::Accepted> CallServer::on_connection(const std::string& hello,
                                                              const AuthenticatedPeer& remote) {
+  if (!built_.load(std::memory_order_acquire)) {
+    return absl::UnavailableError("this worker is starting; try again");
+  }
   absl::StatusOr<Greeting> greeting = read_hello(hello, core_.options().job, remote);
   if (!greeting.ok()) return greeting.status();
   if (greeting->expected.incarnation.value != 0 &&

@@ -37,6 +37,10 @@ class CallServer final : public Acceptor, public UnaryHandler {
   /// Null when there is none.
   const MethodTable::Entry* find_method(std::string_view name) const;
 
+  /// From here on connections are accepted: what they need of the worker is there. The transport
+  /// listens before that, since its address is part of it.
+  void built() { built_.store(true, std::memory_order_release); }
+
   /// Until then calls are held back: the worker does not know its own job yet.
   void open();
   /// Ends what runs for one caller; no call of it is accepted any more. Returns when its lease as a
@@ -82,6 +86,7 @@ class CallServer final : public Acceptor, public UnaryHandler {
   std::atomic<std::int64_t> calls_started_{0};
 
   mutable Mutex mutex_;
+  std::atomic<bool> built_{false};
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Task> held_ ABSL_GUARDED_BY(mutex_);

@@ -145,6 +145,7 @@ void WorkerCore::build() {
   };
   membership.on_warning = [this](const std::string& warning) { log(warning); };
   membership_ = std::make_unique<Membership>(*this, directory_, std::move(membership), *scheduler_);
+  server_->built();
 }
 
 void WorkerCore::join() {
