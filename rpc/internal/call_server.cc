@@ -64,11 +64,26 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 
 }  // namespace
 
+/// How many connections of workers that have not joined there are. Held by these too, since a
+/// transport may outlast the server.
+struct CallServer::Guests {
+  Mutex mutex;
+  CondVar changed;
+  int present ABSL_GUARDED_BY(mutex) = 0;
+
+  void leave() {
+    MutexLock lock(mutex);
+    if (--present == 0) changed.notify_all();
+  }
+};
+
 /// One connection that a caller opened.
 class InboundConnection final : public ConnectionHandler {
  public:
-  InboundConnection(WorkerCore& core, CallServer& server, std::shared_ptr<CallerRecord> record)
-      : core_(core), server_(server), record_(std::move(record)) {}
+  /// `on_end` runs when the connection has ended.
+  InboundConnection(WorkerCore& core, CallServer& server, std::shared_ptr<CallerRecord> record,
+                    Credit on_end = Credit())
+      : core_(core), server_(server), record_(std::move(record)), on_end_(std::move(on_end)) {}
 
   void on_up(const std::shared_ptr<Connection>& connection) override {
     record_->set_connection(connection);
@@ -79,6 +94,7 @@ class InboundConnection final : public ConnectionHandler {
   }
   void on_down(const std::shared_ptr<Connection>& connection, const absl::Status& reason) override {
     record_->connection_lost(connection);
+    on_end_.reset();
     if (absl::IsCancelled(reason) || record_->caller().rank < 0) return;
     // The caller may be gone: a look at its address tells sooner than its lease does.
     core_.control_executor().post([core = core_.weak_from_this(), caller = record_->caller()] {
@@ -92,9 +108,11 @@ class InboundConnection final : public ConnectionHandler {
   WorkerCore& core_;
   CallServer& server_;
   const std::shared_ptr<CallerRecord> record_;
+  Credit on_end_;
 };
 
-CallServer::CallServer(WorkerCore& core) : core_(core), fetch_{kFetchMethod, "", &serve_fetch} {}
+CallServer::CallServer(WorkerCore& core)
+    : core_(core), fetch_{kFetchMethod, "", &serve_fetch}, guests_(std::make_shared<Guests>()) {}
 
 CallServer::~CallServer() = default;
 
@@ -121,9 +139,13 @@ absl::StatusOr<Acceptor::Accepted> CallServer::on_connection(const std::string& 
   accepted.hello = core_.hello(WorkerInfo());
   if (greeting->worker.rank < 0) {
     // Not a member yet: it may only ask to join. Its record lives as long as the connection.
-    auto record = std::make_shared<CallerRecord>(core_, greeting->worker);
-    core_.guest_came(record);
-    accepted.handler = std::make_shared<InboundConnection>(core_, *this, std::move(record));
+    {
+      MutexLock lock(guests_->mutex);
+      ++guests_->present;
+    }
+    accepted.handler = std::make_shared<InboundConnection>(
+        core_, *this, std::make_shared<CallerRecord>(core_, greeting->worker),
+        Credit([guests = guests_] { guests->leave(); }));
     return accepted;
   }
   if (core_.is_lost(greeting->worker)) {
@@ -324,6 +346,14 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
 }
 
 // ---- Ends.
+
+void CallServer::see_guests_off(std::chrono::nanoseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  MutexLock lock(guests_->mutex);
+  while (guests_->present > 0 && std::chrono::steady_clock::now() < end) {
+    guests_->changed.wait_until(guests_->mutex, end);
+  }
+}
 
 Clock::TimePoint CallServer::fence(const WorkerInfo& caller, const absl::Status& reason) {
   std::shared_ptr<CallerRecord> record;

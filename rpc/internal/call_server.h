@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,10 @@ class CallServer final : public Acceptor, public UnaryHandler {
   /// From here on connections are accepted: what they need of the worker is there. The transport
   /// listens before that, since its address is part of it.
   void built() { built_.store(true, std::memory_order_release); }
+
+  /// Blocks until the workers that asked to join, or for the list of members, have hung up, as they
+  /// do when they have their answers; `patience` at most.
+  void see_guests_off(std::chrono::nanoseconds patience);
 
   /// Until then calls are held back: the worker does not know its own job yet.
   void open();
@@ -85,8 +90,11 @@ class CallServer final : public Acceptor, public UnaryHandler {
   std::atomic<std::int64_t> active_calls_{0};
   std::atomic<std::int64_t> calls_started_{0};
 
-  mutable Mutex mutex_;
+  struct Guests;
+  const std::shared_ptr<Guests> guests_;
   std::atomic<bool> built_{false};
+
+  mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Task> held_ ABSL_GUARDED_BY(mutex_);

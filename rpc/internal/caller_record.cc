@@ -39,11 +39,6 @@ void CallerRecord::connection_lost(const std::shared_ptr<Connection>& connection
   if (connection_ == connection) connection_ = nullptr;
 }
 
-bool CallerRecord::is_connected() const {
-  MutexLock lock(mutex_);
-  return connection_ != nullptr;
-}
-
 void CallerRecord::on_beat(Clock::TimePoint now) {
   MutexLock lock(mutex_);
   last_beat_ = now;

@@ -29,7 +29,6 @@ class CallerRecord final : public std::enable_shared_from_this<CallerRecord> {
   /// The connection on which replies leave from now on.
   void set_connection(std::shared_ptr<Connection> connection);
   void connection_lost(const std::shared_ptr<Connection>& connection);
-  bool is_connected() const;
 
   /// The lease of this caller, as the owner of what it holds: counted from the last beat that came.
   void on_beat(Clock::TimePoint now);

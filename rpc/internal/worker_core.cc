@@ -79,7 +79,9 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options) {
     core->build();
     core->join();
   } catch (...) {
-    core->see_guests_off();
+    // Whom this worker refused (rank 0, say, when its time to collect the others is over) is to
+    // learn why: the answers would get lost with the transport.
+    if (core->server_ != nullptr) core->server_->see_guests_off(kGuestsTime);
     core->teardown(absl::CancelledError("the worker did not start"));
     throw;
   }
@@ -167,32 +169,6 @@ void WorkerCore::join() {
   watch_callers();
   keep_leases();
   server_->open();
-}
-
-// Whom this worker refused (rank 0, say, when its time to collect the others is over) is to learn
-// why: the answers would get lost with the transport. A guest hangs up when it has its answer.
-void WorkerCore::see_guests_off() {
-  const Clock::TimePoint end = clock().now() + kGuestsTime;
-  const auto is_here = [](const std::weak_ptr<const CallerRecord>& guest) {
-    const auto record = guest.lock();
-    return record != nullptr && record->is_connected();
-  };
-  while (clock().now() < end) {
-    {
-      MutexLock lock(mutex_);
-      if (std::none_of(guests_.begin(), guests_.end(), is_here)) return;
-    }
-    // Nobody is told when a connection ends; it takes a round trip.
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
-void WorkerCore::guest_came(const std::shared_ptr<const CallerRecord>& guest) {
-  MutexLock lock(mutex_);
-  guests_.erase(std::remove_if(guests_.begin(), guests_.end(),
-                               [](const auto& other) { return other.expired(); }),
-                guests_.end());
-  guests_.push_back(guest);
 }
 
 // ---- Peers.

@@ -25,7 +25,6 @@
 namespace sinew::internal {
 
 class CallServer;
-class CallerRecord;
 struct CallCounts;
 class Gather;
 class Membership;
@@ -76,8 +75,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// A worker connected that says it is a member. An error tells it why it is not believed.
   absl::Status met(const WorkerInfo& worker, const std::string& address,
                    std::uint64_t method_digest);
-  /// A worker connected that has not joined, to ask for something.
-  void guest_came(const std::shared_ptr<const CallerRecord>& guest);
   /// Tries to reach the peer: true when its address refuses or somebody else answers there.
   Future<bool> probe_lost(const WorkerInfo& worker);
 
@@ -121,7 +118,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   explicit WorkerCore(WorkerOptions options);
   void build();
   void join();
-  void see_guests_off();
   CallTotals call_totals() const;
   CallCounts call_counts() const;
   Future<std::string> start_control_call(const std::shared_ptr<Session>& session,
@@ -165,7 +161,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<Incarnation, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Incarnation, absl::Status> lost_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<const CallerRecord>> guests_ ABSL_GUARDED_BY(mutex_);
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

@@ -14,27 +14,19 @@
 #include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/flushable.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {
 namespace {
 
 using namespace std::chrono_literals;
+using sinew::testing::eventually;
 
 class CountingFlushable final : public Flushable {
  public:
   void flush() override { ++flushes; }
   std::atomic<int> flushes{0};
 };
-
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto give_up = std::chrono::steady_clock::now() + 60s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class Coalescing : public ::testing::Test {
  protected:

@@ -14,27 +14,18 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {
 namespace {
 
 using namespace std::chrono_literals;
+using sinew::testing::eventually;
 
 Executor::Options with_threads(std::size_t num_threads) {
   Executor::Options options;
   options.num_threads = num_threads;
   return options;
-}
-
-// For states of the pool that announce themselves to nobody, such as "parked".
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto give_up = std::chrono::steady_clock::now() + 60s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 TEST(ExecutorTest, RunsTasksInOrder) {

@@ -143,15 +143,6 @@ std::string cluster_transport_name(const ::testing::TestParamInfo<ClusterTranspo
   return info.param == ClusterTransport::kInproc ? "Inproc" : "Grpc";
 }
 
-bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
 void Gate::pass() {
   absl::MutexLock lock(&mutex_);
   ++arrivals_;

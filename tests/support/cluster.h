@@ -13,6 +13,7 @@
 #include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/transport/transport.h"
 #include "sinew/sinew.h"
+#include "sinew/tests/support/eventually.h"
 
 namespace sinew::testing {
 
@@ -85,10 +86,6 @@ std::string cluster_transport_name(const ::testing::TestParamInfo<ClusterTranspo
   INSTANTIATE_TEST_SUITE_P(Over, Suite,                                                 \
                            ::testing::ValuesIn(::sinew::testing::cluster_transports()), \
                            ::sinew::testing::cluster_transport_name)
-
-/// Waits until `condition` is true, up to half a minute: for what becomes true by itself but tells
-/// nobody.
-bool eventually(const std::function<bool()>& condition);
 
 /// A door that handlers of a test block at. Thread-safe.
 class Gate {
