@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,6 @@ class NoEvents : public StreamEvents {
  public:
   void on_read(StreamKind, grpc::ByteBuffer) override {}
   void on_written(StreamKind) override {}
-  void on_broken(StreamKind) override {}
   void on_ended(StreamKind, const absl::Status&, bool) override {}
 };
 
@@ -31,10 +31,11 @@ class FakeStream : public LaneStream {
   std::deque<Packet> packets;
 
  private:
-  void issue_write(const grpc::ByteBuffer* message) override {
-    absl::StatusOr<Packet> packet = decode_packet(*message, {});
-    ASSERT_TRUE(packet.ok()) << packet.status();
-    packets.push_back(*std::move(packet));
+  std::optional<bool> issue_write(const grpc::ByteBuffer& message, WriteMode) override {
+    absl::StatusOr<Packet> packet = decode_packet(message, {});
+    EXPECT_TRUE(packet.ok()) << packet.status();
+    if (packet.ok()) packets.push_back(*std::move(packet));
+    return std::nullopt;
   }
   void issue_read(grpc::ByteBuffer*) override {}
   void issue_end(const EndState&) override {}

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gmock/gmock.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -203,7 +204,9 @@ TEST_F(GrpcCredentials, AnExpiredCertificateIsRefusedAtBothEnds) {
   grpc::SslServerCredentialsOptions options;
   options.pem_key_cert_pairs.push_back(
       {Certificates::read(expired.key), Certificates::read(expired.certificate)});
+  grpc::CallbackGenericService no_methods;
   grpc::ServerBuilder builder;
+  builder.RegisterCallbackGenericService(&no_methods);
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
   const auto server = builder.BuildAndStart();

@@ -14,6 +14,7 @@
 #include "grpcpp/security/credentials.h"
 #include "sinew/rpc.grpc.pb.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
+#include "sinew/tests/transport/recording_handler.h"
 #include "sinew/tests/transport/transport_conformance.h"
 
 namespace sinew::internal {
@@ -69,6 +70,20 @@ inline absl::StatusOr<Frame> call_as_foreign_client(const std::string& address,
   for (const std::string& payload : answer.payloads()) frame.payloads.emplace_back(payload);
   return frame;
 }
+
+/// A started transport and what it accepted.
+struct Worker {
+  RecordingAcceptor acceptor;
+  std::unique_ptr<Transport> transport;
+
+  explicit Worker(GrpcTransportOptions options = {}, UnaryHandler* unary = nullptr)
+      : transport(make_grpc_transport(std::move(options))) {
+    const absl::Status started = transport->start(&acceptor, unary);
+    EXPECT_TRUE(started.ok()) << started;
+  }
+  ~Worker() { transport->shutdown(); }
+  std::string address() const { return transport->address(); }
+};
 
 class GrpcFixture : public TransportFixture {
  public:

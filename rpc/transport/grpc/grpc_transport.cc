@@ -86,6 +86,7 @@ void GrpcTransport::shutdown() {
   if (server_ != nullptr) server_->shutdown();
   core_->finish_shutdown();
   server_.reset();
+  core_->poller().shutdown();
 }
 
 }  // namespace

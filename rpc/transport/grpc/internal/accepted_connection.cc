@@ -36,41 +36,39 @@ AcceptedConnection::AcceptedConnection(std::shared_ptr<TransportCore> core,
       acceptor_(acceptor),
       origin_(std::move(origin)) {}
 
-ExchangeReactor* AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
-                                            std::shared_ptr<TokenRegistry> tokens,
-                                            Acceptor* acceptor,
-                                            grpc::CallbackServerContext* context) {
-  const auto identity = context->auth_context();
-  std::shared_ptr<AcceptedConnection> connection(
-      new AcceptedConnection(std::move(core), std::move(tokens), acceptor,
-                             stream_origin(identity.get(), context->peer())));
-  connection->set_remote("", peer_identity(identity.get(), context->peer()));
-  TransportCore::Hold hold = connection->core().hold();
-  if (!hold || !connection->enter()) {
-    return refuse_exchange(context, absl::UnavailableError("the worker shuts down"));
+void AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
+                                std::shared_ptr<TokenRegistry> tokens, Acceptor* acceptor,
+                                std::unique_ptr<ServerCall> call) {
+  const auto identity = call->context().auth_context();
+  const std::string address = call->context().peer();
+  std::shared_ptr<AcceptedConnection> connection(new AcceptedConnection(
+      std::move(core), std::move(tokens), acceptor, stream_origin(identity.get(), address)));
+  connection->set_remote("", peer_identity(identity.get(), address));
+  if (!connection->enter()) {
+    refuse_exchange(std::move(call), absl::UnavailableError("the worker shuts down"));
+    return;
   }
-  std::shared_ptr<ServerStream> stream =
-      ServerStream::accept(StreamKind::kControl, connection->as_events(), std::move(hold), context);
+  const std::shared_ptr<ServerStream> stream =
+      ServerStream::accept(StreamKind::kControl, connection->as_events(), std::move(call));
   if (connection->add_stream(stream)) stream->start_read();
-  return stream.get();
 }
 
-ExchangeReactor* AcceptedConnection::attach(StreamKind kind, grpc::CallbackServerContext* context) {
+void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> call) {
   const unsigned bit = 1u << static_cast<unsigned>(kind);
   constexpr unsigned kAll = 1u << static_cast<unsigned>(StreamKind::kCalls) |
                             1u << static_cast<unsigned>(StreamKind::kBulk);
-  if (stream_origin(context->auth_context().get(), context->peer()) != origin_) {
-    return refuse_exchange(context,
-                           absl::PermissionDeniedError("this connection belongs to somebody else"));
+  if (stream_origin(call->context().auth_context().get(), call->context().peer()) != origin_) {
+    refuse_exchange(std::move(call),
+                    absl::PermissionDeniedError("this connection belongs to somebody else"));
+    return;
   }
   if (stream(kind) != nullptr || is_up()) {
-    return refuse_exchange(context, absl::InvalidArgumentError("this lane is open already"));
+    refuse_exchange(std::move(call), absl::InvalidArgumentError("this lane is open already"));
+    return;
   }
-  TransportCore::Hold hold = core().hold();
-  if (!hold) return refuse_exchange(context, absl::UnavailableError("the worker shuts down"));
-  std::shared_ptr<ServerStream> stream =
-      ServerStream::accept(kind, as_events(), std::move(hold), context);
-  if (!add_stream(stream)) return stream.get();
+  const std::shared_ptr<ServerStream> stream =
+      ServerStream::accept(kind, as_events(), std::move(call));
+  if (!add_stream(stream)) return;
   if (kind == StreamKind::kCalls) {
     writer(Lane::kCalls).open(stream, WriterStart::kBusy);
   } else {
@@ -79,8 +77,7 @@ ExchangeReactor* AcceptedConnection::attach(StreamKind kind, grpc::CallbackServe
   // on_up comes before the answer that lets the other end be up: what it sends then finds this end
   // ready.
   if ((attached_.fetch_or(bit) | bit) == kAll) announce_up();
-  stream->start_write(encode_packet(Packet()));
-  return stream.get();
+  write_handshake(*stream, encode_packet(Packet()));
 }
 
 void AcceptedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {
@@ -114,7 +111,7 @@ absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
   answer.frames.resize(2);
   answer.frames[0].envelope = std::move(accepted->hello);
   answer.frames[1].envelope = token_;
-  control->start_write(encode_packet(answer));
+  write_handshake(*control, encode_packet(answer));
   return absl::OkStatus();
 }
 

@@ -32,11 +32,10 @@ class TokenRegistry {
 class AcceptedConnection final : public GrpcConnection {
  public:
   /// A control stream has come in. `acceptor` outlives the transport's shutdown.
-  static ExchangeReactor* accept(std::shared_ptr<TransportCore> core,
-                                 std::shared_ptr<TokenRegistry> tokens, Acceptor* acceptor,
-                                 grpc::CallbackServerContext* context);
+  static void accept(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
+                     Acceptor* acceptor, std::unique_ptr<ServerCall> call);
   /// Another stream has come in, with this connection's token.
-  ExchangeReactor* attach(StreamKind kind, grpc::CallbackServerContext* context);
+  void attach(StreamKind kind, std::unique_ptr<ServerCall> call);
 
   bool opened_here() const override { return false; }
 

@@ -10,7 +10,7 @@ namespace sinew::internal {
 namespace {
 
 // A rest of the allowance that is smaller is not worth a chunk of its own.
-constexpr std::size_t kSmallestPieceBytes = 64 * 1024;
+constexpr std::size_t kSmallestPieceBytes = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -80,25 +80,32 @@ void BulkSender::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
 }
 
 void BulkSender::on_written() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (closed_) return;
-    give_back_in_flight_locked();
-    writing_ = false;
-  }
-  start_write_if_idle();
+  if (end_write()) start_write_if_idle();
+}
+
+bool BulkSender::end_write() {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return false;
+  give_back_in_flight_locked();
+  writing_ = false;
+  return true;
 }
 
 void BulkSender::start_write_if_idle() {
-  Packet packet;
-  std::shared_ptr<LaneStream> stream;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (writing_ || closed_ || !take_packet_locked(packet)) return;
-    writing_ = true;
-    stream = stream_;
+  for (int written = 1;; ++written) {
+    Packet packet;
+    std::shared_ptr<LaneStream> stream;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (writing_ || closed_ || !take_packet_locked(packet)) return;
+      writing_ = true;
+      stream = stream_;
+    }
+    const WriteMode mode =
+        written < kMaxWritesInARow ? WriteMode::kMayEndNow : WriteMode::kEndsLater;
+    if (stream->start_write(encode_packet(packet), mode) == WriteEnd::kLater || !end_write())
+      return;
   }
-  stream->start_write(encode_packet(packet));
 }
 
 bool BulkSender::take_packet_locked(Packet& packet) {

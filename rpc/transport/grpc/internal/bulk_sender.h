@@ -71,6 +71,8 @@ class BulkSender {
   };
 
   void start_write_if_idle();
+  /// False when closed.
+  bool end_write();
   bool take_packet_locked(Packet& packet) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_chunks_locked(Packet& packet) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Bytes of the frame's first transfer that may leave now.

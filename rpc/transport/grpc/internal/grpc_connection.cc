@@ -100,6 +100,12 @@ bool GrpcConnection::add_stream(std::shared_ptr<LaneStream> stream) {
   return false;
 }
 
+void GrpcConnection::write_handshake(LaneStream& stream, grpc::ByteBuffer message) {
+  if (stream.start_write(message, WriteMode::kMayEndNow) == WriteEnd::kNow) {
+    on_written(stream.kind());
+  }
+}
+
 std::shared_ptr<LaneStream> GrpcConnection::stream(StreamKind kind) {
   absl::MutexLock lock(&mutex_);
   return streams_[index_of(kind)];
@@ -243,7 +249,7 @@ std::size_t GrpcConnection::queued_bytes() const {
 
 void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
   if (!is_up()) {
-    on_handshake_read(stream_kind, std::move(message));
+    on_handshake_read(stream_kind, message);
     return;
   }
   absl::StatusOr<Packet> packet = decode_packet(message, core_->limits());
@@ -420,11 +426,6 @@ void GrpcConnection::take_down(absl::Status reason, const absl::Status& for_peer
   bulk_sender_.close();
   bulk_receiver_.clear();
   leave_callback();
-}
-
-void GrpcConnection::on_broken(StreamKind stream_kind) {
-  // The reason comes with on_ended(), unless the connection is going down for another one.
-  if (const auto broken = stream(stream_kind)) broken->end(absl::OkStatus());
 }
 
 void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status,

@@ -63,6 +63,8 @@ class GrpcConnection : public Connection,
 
   /// False when the connection is down: the stream has been ended then.
   bool add_stream(std::shared_ptr<LaneStream> stream);
+  /// A message of the handshake; the writer of the stream was opened as busy.
+  void write_handshake(LaneStream& stream, grpc::ByteBuffer message);
   std::shared_ptr<LaneStream> stream(StreamKind kind);
   bool is_up() const;
   /// Reports on_up, then reads all lanes.
@@ -81,7 +83,6 @@ class GrpcConnection : public Connection,
 
   void on_written(StreamKind stream) override;
   void on_ended(StreamKind stream, const absl::Status& status, bool said_by_acceptor) final;
-  void on_broken(StreamKind stream) override;
   LaneWriter& writer(Lane lane) { return *writers_[static_cast<std::size_t>(lane)]; }
   BulkSender& bulk_sender() { return bulk_sender_; }
 

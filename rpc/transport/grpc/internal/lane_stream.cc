@@ -30,18 +30,30 @@ void LaneStream::end_operation() {
   issue_end(state);
 }
 
-void LaneStream::start_write(grpc::ByteBuffer message) {
+WriteEnd LaneStream::start_write(grpc::ByteBuffer message, WriteMode mode) {
   {
     absl::MutexLock lock(&mutex_);
-    if (ending_) return;
+    if (ending_) return WriteEnd::kLater;
     ++issuing_;
     write_in_flight_ = true;
     ++writes_since_read_;
   }
   outgoing_.Swap(&message);
-  issue_write(&outgoing_);
+  const std::optional<bool> ended = issue_write(outgoing_, mode);
+  if (ended.has_value()) write_ended();
+  // Before end_operation(): the stream has not ended until then.
+  if (ended == false) broken();
   end_operation();
   start_put_off_read();
+  return ended == true ? WriteEnd::kNow : WriteEnd::kLater;
+}
+
+void LaneStream::write_ended() {
+  // Lets go of the payloads now rather than with the next write, which is nobody's before the end
+  // of this one is known.
+  outgoing_.Clear();
+  absl::MutexLock lock(&mutex_);
+  write_in_flight_ = false;
 }
 
 void LaneStream::start_read() {
@@ -109,19 +121,14 @@ void LaneStream::read_done(bool ok) {
     return;
   }
   if (ok) {
-    events_->on_read(kind_, std::move(message));
+    events_->on_read(kind_, message);
   } else {
     broken();
   }
 }
 
 void LaneStream::write_done(bool ok) {
-  {
-    absl::MutexLock lock(&mutex_);
-    write_in_flight_ = false;
-  }
-  // Lets go of the payloads now rather than with the next write.
-  outgoing_.Clear();
+  write_ended();
   if (ok) {
     events_->on_written(kind_);
   } else {

@@ -20,16 +20,21 @@ constexpr int kStreamCount = 3;
 /// be told.
 enum class WriterStart { kIdle, kBusy };
 
-/// What happens on a stream. Runs on gRPC's threads; reads and writes of one stream may complete at
-/// the same time.
+/// Whether a write may end within the call that starts it; otherwise the end is always reported.
+enum class WriteMode { kMayEndNow, kEndsLater };
+enum class WriteEnd { kNow, kLater };
+
+/// How many writes one thread makes one after the other because each of them ended at once: what
+/// others queue meanwhile must not keep it from its own work.
+constexpr int kMaxWritesInARow = 8;
+
+/// What happens on a stream. Runs on polling threads; reads and writes of one stream may complete
+/// at the same time.
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
   virtual void on_read(StreamKind stream, grpc::ByteBuffer message) = 0;
   virtual void on_written(StreamKind stream) = 0;
-  /// A read or a write failed: the stream is of no more use. The opener's end learns the reason in
-  /// on_ended().
-  virtual void on_broken(StreamKind stream) = 0;
   /// The last event. `status` is the acceptor's where it gave one (marked as such), otherwise
   /// gRPC's.
   virtual void on_ended(StreamKind stream, const absl::Status& status, bool said_by_acceptor) = 0;
@@ -47,8 +52,10 @@ class LaneStream {
 
   StreamKind kind() const { return kind_; }
 
-  /// These do nothing once end() has been called.
-  void start_write(grpc::ByteBuffer message);
+  // These do nothing once end() has been called.
+
+  /// kNow: the message is written already, and on_written() does not come.
+  WriteEnd start_write(grpc::ByteBuffer message, WriteMode mode);
   void start_read();
   /// As start_read(); but where messages and writes alternate, as they do when one call is made at
   /// a time, the read waits for the next write. A read that gRPC 1.51 is given before that sends a
@@ -57,13 +64,14 @@ class LaneStream {
   void put_off_read();
   /// Starts the read that was put off, if it still is.
   void start_put_off_read();
-  /// Ends the stream; on_ended() follows. `status` reaches the other end when this end is the
-  /// acceptor's and no write is stuck; an OK status stands for "as the other end wants it".
-  /// Idempotent: the first call counts.
+  /// Ends the stream; on_ended() follows, not inside this call. `status` reaches the other end when
+  /// this end is the acceptor's and no write is stuck; an OK status stands for "as the other end
+  /// wants it". Idempotent: the first call counts.
   void end(const absl::Status& status);
 
  protected:
-  virtual void issue_write(const grpc::ByteBuffer* message) = 0;
+  /// Returns the result of a write that has ended; then write_done() does not follow.
+  virtual std::optional<bool> issue_write(const grpc::ByteBuffer& message, WriteMode mode) = 0;
   virtual void issue_read(grpc::ByteBuffer* message) = 0;
   /// What issue_end() may need to know.
   struct EndState {
@@ -79,11 +87,13 @@ class LaneStream {
 
   // For the reactions of the derived classes.
   void read_done(bool ok);
-  void broken() { events_->on_broken(kind_); }
+  /// The stream is of no more use. The opener's end learns the reason in on_ended().
+  void broken() { end(absl::OkStatus()); }
   void write_done(bool ok);
   void done(const absl::Status& status, bool said_by_acceptor);
 
  private:
+  void write_ended();
   void end_operation();
   EndState end_state_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -5,6 +5,12 @@
 #include "sinew/rpc/transport/grpc/internal/packet_codec.h"
 
 namespace sinew::internal {
+namespace {
+
+// About what it takes until a polling thread has reported the end of a write.
+constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
+
+}  // namespace
 
 // The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps
 // others from the stream, and senders do not wait for a system call.
@@ -52,16 +58,14 @@ void LaneWriter::uncork() {
   write(std::move(batch));
 }
 
-void LaneWriter::on_written() {
-  Batch batch;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (closed_) return;
-    window_->give_back(std::exchange(in_flight_bytes_, 0));
-    writing_ = false;
-    batch = take_batch_locked();
-  }
-  write(std::move(batch));
+void LaneWriter::on_written() { write(next_batch()); }
+
+LaneWriter::Batch LaneWriter::next_batch() {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return Batch();
+  window_->give_back(std::exchange(in_flight_bytes_, 0));
+  writing_ = false;
+  return take_batch_locked();
 }
 
 LaneWriter::Batch LaneWriter::take_batch_locked() {
@@ -81,8 +85,20 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   return batch;
 }
 
+// A single frame is written and done with. Where writes follow each other closely, the end of one
+// is left to the polling thread: what becomes ready until it is reported shares the next packet.
+WriteMode LaneWriter::next_mode() {
+  const auto now = std::chrono::steady_clock::now();
+  const bool crowded = now - std::exchange(last_write_, now) < kCrowdedInterval;
+  return crowded ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
+}
+
 void LaneWriter::write(Batch batch) {
-  if (batch.stream != nullptr) batch.stream->start_write(encode_packet(batch.packet));
+  while (batch.stream != nullptr) {
+    const WriteMode mode = next_mode();
+    if (batch.stream->start_write(encode_packet(batch.packet), mode) == WriteEnd::kLater) return;
+    batch = next_batch();
+  }
 }
 
 void LaneWriter::close() {

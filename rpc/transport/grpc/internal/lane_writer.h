@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -45,7 +46,12 @@ class LaneWriter final : public Flushable {
   };
   /// Ready to be written, or without a stream when there is nothing to write or it must not be now.
   Batch take_batch_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void write(Batch batch);
+  /// Writes the batch, and those that are ready when that has ended at once.
+  void write(Batch batch);
+  /// Whether the end of the next write is to be waited for by others.
+  WriteMode next_mode();
+  /// The write that was in flight is done: the next batch.
+  Batch next_batch() ABSL_LOCKS_EXCLUDED(mutex_);
 
   SendWindow* const window_;
   const std::size_t packet_bytes_;
@@ -56,6 +62,8 @@ class LaneWriter final : public Flushable {
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool corked_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  /// When the last write began. Touched only by the one who writes.
+  std::chrono::steady_clock::time_point last_write_;
   /// What the write in flight gives back to the window.
   std::size_t in_flight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -49,7 +49,7 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
   control_ = open_stream(StreamKind::kControl, "");
   if (control_ == nullptr) return;
   writer(Lane::kControl).open(control_, WriterStart::kBusy);
-  control_->start_write(encode_packet(packet));
+  write_handshake(*control_, encode_packet(packet));
   control_->start_read();
 }
 
@@ -57,6 +57,10 @@ std::shared_ptr<ClientStream> OpenedConnection::open_stream(StreamKind kind,
                                                             const std::string& token) {
   std::shared_ptr<ClientStream> stream =
       ClientStream::open(kind, as_events(), shared_core(), channel_, token);
+  if (stream == nullptr) {
+    take_down(absl::UnavailableError("the transport shuts down"));
+    return nullptr;
+  }
   return add_stream(stream) ? stream : nullptr;
 }
 

@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "sinew/rpc/transport/grpc/internal/channel.h"
@@ -85,12 +84,9 @@ absl::Status Server::listen() {
   auto credentials = options.credentials.server_credentials();
   if (!credentials.ok()) return credentials.status();
 
-  // These two concern every gRPC server of the process. Reflection adds itself to all of them
-  // wherever its library is linked, and a second one of our own would clash with it; the call makes
-  // sure that it is linked.
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::ServerBuilder builder;
+  grpc::ServerBuilder& builder = core_->poller().server_builder();
+  // The worker answers health checks itself; see WorkerService.
+  builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   for (const auto& [name, value] : common_arguments()) builder.AddChannelArgument(name, value);
   // Two servers on one port would share its connections at random; the second one must fail.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -98,11 +94,7 @@ absl::Status Server::listen() {
       static_cast<int>(std::max(kMaxPacketBytes, options.tuning.max_unary_bytes) + 1024));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              options.tuning.max_concurrent_streams);
-  // Only reflection is synchronous.
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  builder.RegisterService(&service_);
+  builder.RegisterAsyncGenericService(&calls_);
   ports_.assign(options.listen.size(), 0);
   for (std::size_t i = 0; i < options.listen.size(); ++i) {
     const absl::StatusOr<HostPort> parsed = parse_host_port(options.listen[i]);
@@ -117,13 +109,22 @@ absl::Status Server::listen() {
     if (ports_[i] == 0) return cannot_listen(options.listen[i], EADDRINUSE);
   }
   if (server_ == nullptr) return absl::InternalError("gRPC did not start the server");
-  server_->GetHealthCheckService()->SetServingStatus(proto::Worker::service_full_name(), true);
+  await_call();
   return absl::OkStatus();
 }
 
+void Server::await_call() {
+  TransportCore::Hold hold = core_->hold();
+  if (!hold) return;
+  ServerCall::await(std::move(hold), core_->poller(), calls_,
+                    [this](std::unique_ptr<ServerCall> call) {
+                      await_call();
+                      service_.serve(std::move(call));
+                    });
+}
+
 void Server::shutdown() {
-  service_.fail_unary_calls(absl::UnavailableError("the worker shuts down"));
-  server_->GetHealthCheckService()->Shutdown();
+  service_.end_foreign_calls(absl::UnavailableError("the worker shuts down"));
   server_->Shutdown(std::chrono::system_clock::now() + core_->options().tuning.shutdown_grace);
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
 #include "sinew/rpc/transport/grpc/internal/transport_core.h"
 #include "sinew/rpc/transport/grpc/internal/worker_service.h"
@@ -20,16 +21,18 @@ class Server {
   /// The real port of the first address.
   int port() const { return ports_.front(); }
 
-  /// Stops accepting and ends every call; returns when no callback of a call runs or will run.
+  /// Stops accepting and ends every call. Calls may report their ends afterwards.
   void shutdown();
 
  private:
   Server(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary);
   absl::Status listen();
+  void await_call();
 
   const std::shared_ptr<TransportCore> core_;
   // Before the server, which uses it to its end.
   WorkerService service_;
+  grpc::AsyncGenericService calls_;
   std::vector<int> ports_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -2,49 +2,45 @@
 
 #include <utility>
 
-#include "sinew/rpc/transport/grpc/internal/grpc_status.h"
-#include "sinew/rpc/transport/grpc/internal/stream_metadata.h"
+#include "sinew/rpc/transport/grpc/internal/service_names.h"
 
 namespace sinew::internal {
-namespace {
-
-class RefusedStream final : public ExchangeReactor {
- public:
-  explicit RefusedStream(grpc::Status status) { Finish(std::move(status)); }
-  void OnDone() override { delete this; }
-};
-
-}  // namespace
 
 std::shared_ptr<ServerStream> ServerStream::accept(StreamKind kind,
                                                    std::shared_ptr<StreamEvents> events,
-                                                   TransportCore::Hold hold,
-                                                   grpc::CallbackServerContext* context) {
-  std::shared_ptr<ServerStream> stream(
-      new ServerStream(kind, std::move(events), std::move(hold), context));
+                                                   std::unique_ptr<ServerCall> call) {
+  std::shared_ptr<ServerStream> stream(new ServerStream(kind, std::move(events), std::move(call)));
   stream->self_ = stream;
+  stream->call_->bind(stream.get());
   return stream;
+}
+
+std::optional<bool> ServerStream::issue_write(const grpc::ByteBuffer& message, WriteMode mode) {
+  if (mode == WriteMode::kMayEndNow) return call_->write_now(message);
+  call_->write(message);
+  return std::nullopt;
 }
 
 void ServerStream::issue_end(const EndState& state) {
   if (!state.status.ok()) {
-    context_->AddTrailingMetadata(kRefusalMetadata, "1");
+    call_->context().AddTrailingMetadata(kRefusalMetadata, "1");
     // A status waits behind the message before it, and a peer that has stopped reading would hold
     // up both.
-    if (state.write_in_flight) context_->TryCancel();
+    if (state.write_in_flight) call_->context().TryCancel();
   }
-  Finish(to_grpc(state.status));
+  call_->finish(state.status);
 }
 
-void ServerStream::OnDone() {
+void ServerStream::on_done() {
   const std::shared_ptr<ServerStream> self = std::move(self_);
   done(absl::OkStatus(), false);
-  hold_.reset();
+  // Others may hold this object for long; nothing of gRPC must outlive shutdown().
+  call_.reset();
 }
 
-ExchangeReactor* refuse_exchange(grpc::CallbackServerContext* context, const absl::Status& status) {
-  context->AddTrailingMetadata(kRefusalMetadata, "1");
-  return new RefusedStream(to_grpc(status));
+void refuse_exchange(std::unique_ptr<ServerCall> call, const absl::Status& status) {
+  call->context().AddTrailingMetadata(kRefusalMetadata, "1");
+  ServerCall::refuse(std::move(call), status);
 }
 
 }  // namespace sinew::internal

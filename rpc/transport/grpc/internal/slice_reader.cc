@@ -8,7 +8,7 @@ namespace {
 
 // A piece shorter than this is copied out: that costs less than the bookkeeping of an alias, and an
 // alias would pin the whole buffer that the socket was read into.
-constexpr std::size_t kAliasBytes = 16 * 1024;
+constexpr std::size_t kAliasBytes = std::size_t{16} << 10;
 
 enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 

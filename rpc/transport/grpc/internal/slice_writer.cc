@@ -6,7 +6,7 @@ namespace sinew::internal {
 namespace {
 
 // Below this a copy costs less than one more slice on the way to the socket.
-constexpr std::size_t kAliasBytes = 4 * 1024;
+constexpr std::size_t kAliasBytes = std::size_t{4} << 10;
 
 constexpr std::uint32_t kVarint = 0;
 constexpr std::uint32_t kLengthDelimited = 2;

@@ -7,6 +7,9 @@
 
 namespace sinew::internal {
 
+TransportCore::TransportCore(GrpcTransportOptions options)
+    : options_(std::move(options)), poller_(std::max(1, options_.tuning.polling_threads)) {}
+
 TransportCore::Hold& TransportCore::Hold::operator=(Hold&& other) noexcept {
   reset();
   core_ = std::move(other.core_);

@@ -10,14 +10,15 @@
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
+#include "sinew/rpc/transport/grpc/internal/poller.h"
 
 namespace sinew::internal {
 
 class GrpcConnection;
 
-/// What the connections of one transport share: its settings, one thread for timers and for
-/// callbacks that must not run where their cause arose, and the account of what shutdown() has to
-/// wait for. Thread-safe.
+/// What the connections of one transport share: its settings, the completion queue, one thread for
+/// timers and for callbacks that must not run where their cause arose, and the account of what
+/// shutdown() has to wait for. Thread-safe.
 class TransportCore : public std::enable_shared_from_this<TransportCore> {
  public:
   /// Keeps shutdown() waiting for as long as it lives. Empty when the transport was closing
@@ -37,16 +38,17 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
     std::shared_ptr<TransportCore> core_;
   };
 
-  explicit TransportCore(GrpcTransportOptions options) : options_(std::move(options)) {}
+  explicit TransportCore(GrpcTransportOptions options);
 
   const GrpcTransportOptions& options() const { return options_; }
   const Transport::Limits& limits() const { return options_.limits; }
+  Poller& poller() { return poller_; }
 
   Hold hold();
   /// Enters a connection whose closing shutdown() sees to. An empty hold: too late.
   Hold add(const std::shared_ptr<GrpcConnection>& connection);
 
-  /// Runs `task` on the transport's own thread; drops it after shutdown.
+  /// Runs `task` on the timers' thread; drops it after shutdown.
   void post(Task task) { run_after(std::chrono::nanoseconds(0), std::move(task)); }
   /// 0 after shutdown.
   TimerQueue::TimerId run_after(std::chrono::nanoseconds delay, Task task);
@@ -54,13 +56,14 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
 
   /// Gives no more holds and closes all connections. False when that was done before.
   bool begin_shutdown();
-  /// Waits until the last hold is gone, and joins the transport's thread.
+  /// Waits until the last hold is gone, and joins the timers' thread.
   void finish_shutdown();
 
  private:
   void release();
 
   const GrpcTransportOptions options_;
+  Poller poller_;
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::size_t holds_ ABSL_GUARDED_BY(mutex_) = 0;

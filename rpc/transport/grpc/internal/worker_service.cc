@@ -1,44 +1,59 @@
 #include "sinew/rpc/transport/grpc/internal/worker_service.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 
-#include "sinew/rpc/transport/grpc/internal/stream_metadata.h"
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/transport/grpc/internal/foreign_unary_call.h"
+#include "sinew/rpc/transport/grpc/internal/health_call.h"
+#include "sinew/rpc/transport/grpc/internal/reflection_call.h"
+#include "sinew/rpc/transport/grpc/internal/service_names.h"
 
 namespace sinew::internal {
-namespace {
 
-std::string metadata(const grpc::CallbackServerContext& context, const char* key) {
-  const auto& all = context.client_metadata();
-  const auto found = all.find(key);
-  return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
+void WorkerService::serve(std::unique_ptr<ServerCall> call) {
+  const std::string& method = call->method();
+  if (method == kExchangeMethod) {
+    serve_exchange(std::move(call));
+  } else if (method == kCallMethod) {
+    ForeignUnaryCall::start(core_, foreign_calls_, unary_, std::move(call));
+  } else if (method == kHealthCheckMethod) {
+    HealthCall::start(HealthCall::Method::kCheck, foreign_calls_, std::move(call));
+  } else if (method == kHealthWatchMethod) {
+    HealthCall::start(HealthCall::Method::kWatch, foreign_calls_, std::move(call));
+  } else if (std::find(std::begin(kReflectionMethods), std::end(kReflectionMethods), method) !=
+             std::end(kReflectionMethods)) {
+    ReflectionCall::start(foreign_calls_, std::move(call));
+  } else {
+    const absl::Status unknown =
+        absl::UnimplementedError(absl::StrCat("a Sinew worker has no method ", printable(method)));
+    ServerCall::refuse(std::move(call), unknown);
+  }
 }
 
-}  // namespace
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerService::Exchange(
-    grpc::CallbackServerContext* context) {
-  const std::optional<StreamKind> kind = parse_lane(metadata(*context, kLaneMetadata));
+void WorkerService::serve_exchange(std::unique_ptr<ServerCall> call) {
+  const std::optional<StreamKind> kind = parse_lane(call->metadata(kLaneMetadata));
   if (!kind) {
-    return refuse_exchange(context, absl::InvalidArgumentError(
-                                        "Exchange is for Sinew workers; other clients use Call"));
+    refuse_exchange(std::move(call), absl::InvalidArgumentError(
+                                         "Exchange is for Sinew workers; other clients use Call"));
+    return;
   }
   if (*kind == StreamKind::kControl) {
-    return AcceptedConnection::accept(core_, tokens_, acceptor_, context);
+    AcceptedConnection::accept(core_, tokens_, acceptor_, std::move(call));
+    return;
   }
   const std::shared_ptr<AcceptedConnection> connection =
-      tokens_->find(metadata(*context, kTokenMetadata));
+      tokens_->find(call->metadata(kTokenMetadata));
   if (connection == nullptr) {
-    return refuse_exchange(context,
-                           absl::PermissionDeniedError("no connection is known by this token"));
+    refuse_exchange(std::move(call),
+                    absl::PermissionDeniedError("no connection is known by this token"));
+    return;
   }
-  return connection->attach(*kind, context);
-}
-
-grpc::ServerUnaryReactor* WorkerService::Call(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request,
-                                              grpc::ByteBuffer* response) {
-  return GrpcUnaryReactor::start(core_, unary_calls_, unary_, context, request, response);
+  connection->attach(*kind, std::move(call));
 }
 
 }  // namespace sinew::internal

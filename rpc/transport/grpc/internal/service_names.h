@@ -8,7 +8,18 @@
 
 namespace sinew::internal {
 
+constexpr char kWorkerService[] = "sinew.proto.Worker";
+constexpr char kHealthService[] = "grpc.health.v1.Health";
+constexpr char kReflectionService[] = "grpc.reflection.v1alpha.ServerReflection";
+
 constexpr char kExchangeMethod[] = "/sinew.proto.Worker/Exchange";
+constexpr char kCallMethod[] = "/sinew.proto.Worker/Call";
+constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
+constexpr char kHealthWatchMethod[] = "/grpc.health.v1.Health/Watch";
+/// Of both versions, whose messages are the same.
+constexpr const char* kReflectionMethods[] = {
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
 
 /// Request metadata of an Exchange stream: which lane it is, and which connection it belongs to
 /// (not on the control stream, whose first answer carries the token).

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "grpcpp/completion_queue.h"
+#include "grpcpp/server_builder.h"
+
+namespace sinew::internal {
+
+/// What an operation of gRPC reports its end to: the tag of the operation.
+class Completion {
+ public:
+  /// Runs on a polling thread; must not block.
+  virtual void on_completion(bool ok) = 0;
+
+ protected:
+  ~Completion() = default;
+};
+
+/// Reports to a member function.
+template <class Owner>
+class MemberCompletion final : public Completion {
+ public:
+  using Method = void (Owner::*)(bool ok);
+  MemberCompletion(Owner* owner, Method method) : owner_(owner), method_(method) {}
+  void on_completion(bool ok) override { (owner_->*method_)(ok); }
+
+ private:
+  Owner* const owner_;
+  const Method method_;
+};
+
+/// The one completion queue of a transport, for the calls that it makes and those that it serves,
+/// and the threads that poll it. One thread is the default for a reason: with two, whichever gets
+/// an event wakes the other to take over the polling. Thread-safe.
+class Poller {
+ public:
+  explicit Poller(int threads);
+  /// As shutdown().
+  ~Poller();
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  /// The builder of the server whose calls the queue reports. gRPC hands out a queue for servers
+  /// only through the builder of one, hence here.
+  grpc::ServerBuilder& server_builder() { return builder_; }
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+
+  /// Runs `start`, which starts the operation of `tag`. What ends before `start` returns, as a
+  /// write does that the socket takes, wakes no polling thread: the result is returned, and `tag`
+  /// is not called. Must not be called inside `start`.
+  std::optional<bool> try_now(Completion* tag, absl::FunctionRef<void()> start);
+
+  /// Waits for the end of all operations and joins the threads. Whoever starts operations has
+  /// stopped, and the server is shut down. Idempotent; not on a polling thread.
+  void shutdown();
+
+ private:
+  void poll();
+
+  grpc::ServerBuilder builder_;
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace sinew::internal

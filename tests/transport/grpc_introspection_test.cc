@@ -1,0 +1,181 @@
+// Health checks and reflection, as the clients of gRPC's standard services see them.
+
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "sinew/introspection.pb.h"
+#include "sinew/tests/transport/grpc_fixture.h"
+
+namespace sinew::internal {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
+/// One call, step by step. Each step waits for its end.
+class RawCall {
+ public:
+  RawCall(const std::string& address, const std::string& method) {
+    context_.set_deadline(std::chrono::system_clock::now() + kPatience);
+    call_ = grpc::GenericStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))
+                .PrepareCall(&context_, method, &queue_);
+    call_->StartCall(nullptr);
+    next();
+  }
+
+  template <class Message>
+  bool write(const Message& message) {
+    return write_bytes(message.SerializeAsString());
+  }
+  bool write_bytes(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    call_->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    return next();
+  }
+  template <class Message>
+  bool read(Message& message) {
+    grpc::ByteBuffer bytes;
+    call_->Read(&bytes, nullptr);
+    grpc::Slice flat;
+    return next() && bytes.DumpToSingleSlice(&flat).ok() &&
+           message.ParseFromArray(flat.begin(), static_cast<int>(flat.size()));
+  }
+  void end_writes() {
+    call_->WritesDone(nullptr);
+    next();
+  }
+  grpc::Status finish() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    next();
+    return status;
+  }
+
+ private:
+  bool next() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::CompletionQueue queue_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+proto::HealthCheckRequest about(const std::string& service) {
+  proto::HealthCheckRequest request;
+  request.set_service(service);
+  return request;
+}
+
+TEST(GrpcIntrospection, CheckAnswersForTheWorkerAndItsService) {
+  Worker a;
+  for (const std::string service : {"", "sinew.proto.Worker"}) {
+    RawCall call(a.address(), kCheck);
+    ASSERT_TRUE(call.write(about(service)));
+    proto::HealthCheckResponse response;
+    ASSERT_TRUE(call.read(response));
+    EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVING);
+    EXPECT_TRUE(call.finish().ok());
+  }
+}
+
+TEST(GrpcIntrospection, CheckKnowsNoOtherService) {
+  Worker a;
+  RawCall call(a.address(), kCheck);
+  ASSERT_TRUE(call.write(about("other.Service")));
+  const grpc::Status status = call.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(status.error_message(), HasSubstr("other.Service"));
+}
+
+TEST(GrpcIntrospection, WatchTellsWhenTheWorkerShutsDown) {
+  Worker a;
+  RawCall known(a.address(), kWatch);
+  RawCall unknown(a.address(), kWatch);
+  ASSERT_TRUE(known.write(about("")));
+  ASSERT_TRUE(unknown.write(about("other.Service")));
+  proto::HealthCheckResponse response;
+  ASSERT_TRUE(known.read(response));
+  EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVING);
+  ASSERT_TRUE(unknown.read(response));
+  EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVICE_UNKNOWN);
+  a.transport->shutdown();
+  ASSERT_TRUE(known.read(response));
+  EXPECT_EQ(response.status(), proto::HealthCheckResponse::NOT_SERVING);
+  EXPECT_TRUE(known.finish().ok());
+}
+
+TEST(GrpcIntrospection, MalformedRequestsAreRefused) {
+  Worker a;
+  for (const std::string method : {kCheck, kWatch, kReflection}) {
+    for (const std::string& bytes : {std::string("\xff\xff\xff"), std::string(100'000, 'x')}) {
+      RawCall call(a.address(), method);
+      call.write_bytes(bytes);
+      EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    }
+  }
+  RawCall silent(a.address(), kCheck);
+  silent.end_writes();
+  EXPECT_EQ(silent.finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(GrpcIntrospection, ReflectionAnswersEachRequestInTurn) {
+  Worker a;
+  RawCall call(a.address(), kReflection);
+  proto::ReflectionRequest request;
+  proto::ReflectionResponse response;
+
+  request.set_list_services("");
+  ASSERT_TRUE(call.write(request));
+  ASSERT_TRUE(call.read(response));
+  ASSERT_EQ(response.list_services_response().service_size(), 3);
+  EXPECT_EQ(response.list_services_response().service(0).name(), "sinew.proto.Worker");
+
+  request.set_file_containing_symbol("sinew.proto.Worker");
+  ASSERT_TRUE(call.write(request));
+  ASSERT_TRUE(call.read(response));
+  std::set<std::string> files;
+  google::protobuf::FileDescriptorProto file;
+  for (const std::string& bytes : response.file_descriptor_response().file_descriptor_proto()) {
+    ASSERT_TRUE(file.ParseFromString(bytes));
+    EXPECT_TRUE(files.insert(file.name()).second) << file.name() << " came twice";
+  }
+  ASSERT_FALSE(files.empty());
+  ASSERT_TRUE(file.ParseFromString(response.file_descriptor_response().file_descriptor_proto(0)));
+  EXPECT_EQ(file.name(), "sinew/rpc.proto");
+  ASSERT_EQ(file.service_size(), 1);
+  EXPECT_EQ(file.service(0).name(), "Worker");
+  // What it imports comes along.
+  EXPECT_GT(file.dependency_size(), 0);
+  for (const std::string& import : file.dependency()) EXPECT_EQ(files.count(import), 1) << import;
+
+  request.set_file_by_filename("google/protobuf/descriptor.proto");
+  ASSERT_TRUE(call.write(request));
+  ASSERT_TRUE(call.read(response));
+  EXPECT_EQ(response.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(response.original_request().file_by_filename(), "google/protobuf/descriptor.proto");
+
+  call.end_writes();
+  EXPECT_TRUE(call.finish().ok());
+}
+
+TEST(GrpcIntrospection, AMethodThatNobodyHasIsNamed) {
+  Worker a;
+  RawCall call(a.address(), "/sinew.proto.Worker/Dance");
+  const grpc::Status status = call.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("Dance"));
+}
+
+}  // namespace
+}  // namespace sinew::internal
