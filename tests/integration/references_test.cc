@@ -491,7 +491,7 @@ TEST_P(References, CreateOnADeadPeerFailsAndLeavesNothing) {
     }
     EXPECT_TRUE(eventually([&] { return !peer.alive(); }));
   }
-  EXPECT_EQ(count_of(worker(0), "rpc.client_active_calls"), 0);
+  EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rpc.client_active_calls") == 0; }));
   EXPECT_TRUE(eventually([&] { return tables_are_empty(worker(0)); }));
   finish_without(1);
 }
