@@ -21,6 +21,11 @@ MethodTable& MethodTable::operator=(const MethodTable& other) {
   if (this != &other) *impl_ = *other.impl_;
   return *this;
 }
+MethodTable::MethodTable(MethodTable&& other) : MethodTable() { impl_.swap(other.impl_); }
+MethodTable& MethodTable::operator=(MethodTable&& other) noexcept {
+  impl_.swap(other.impl_);
+  return *this;
+}
 MethodTable::~MethodTable() = default;
 
 void MethodTable::add_entry(Entry entry) {

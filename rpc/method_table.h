@@ -77,6 +77,9 @@ class MethodTable {
   MethodTable();
   MethodTable(const MethodTable&);
   MethodTable& operator=(const MethodTable&);
+  /// What was moved from can be used again, whatever it holds.
+  MethodTable(MethodTable&&);
+  MethodTable& operator=(MethodTable&&) noexcept;
   ~MethodTable();
 
  private:

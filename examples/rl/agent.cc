@@ -73,6 +73,7 @@ Rollout Agent::run_episode(const sinew::RRef<Agent>& self) {
   }
   const auto start = std::chrono::steady_clock::now();
   std::vector<sinew::Future<std::int64_t>> episodes;
+  episodes.reserve(players.size());
   for (const auto& [id, observer] : players) {
     // The future that then() returns, and not the call's own: the next episode must not begin
     // before this one is over in the books as well.

@@ -87,7 +87,7 @@ void CallerRecord::on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCa
       finished = std::move(served.running);
       served.answered = true;
       served.reply = copy_of(reply);
-      served.on_end = std::move(on_end);
+      served.on_end.swap(on_end);
       lane = served.lane;
     }
   }

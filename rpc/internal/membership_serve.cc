@@ -115,7 +115,7 @@ void MembershipCore::decide(const JoinAsk& ask, nanoseconds patience, const Answ
 void MembershipCore::probe(const JoinAsk& ask, nanoseconds patience,
                            const std::vector<WorkerInfo>& incumbents, const Answer& answer) {
   // One after the other: there are two at most, the holders of the name and of the rank.
-  const WorkerInfo incumbent = incumbents.front();
+  const WorkerInfo& incumbent = incumbents.front();
   const bool is_self = incumbent.incarnation == self_.worker.incarnation;
   if (is_self || !options_.probe_lost) return fail(answer, coordinator_->refuse(ask, incumbent));
   const Future<bool> probed = options_.probe_lost(incumbent);

@@ -5,16 +5,19 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509_vfy.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
+#include "sinew/rpc/base/error.h"
 
 namespace sinew {
 namespace {
@@ -47,11 +50,15 @@ BioPtr open_text(const std::string& text) {
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
 }
 
-CertificatePtr parse_certificate(const std::string& text) {
+/// All certificates of a PEM text, in its order.
+std::vector<CertificatePtr> parse_certificates(const std::string& text) {
   const BioPtr bio = open_text(text);
-  CertificatePtr certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), X509_free);
+  std::vector<CertificatePtr> certificates;
+  while (X509* certificate = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    certificates.emplace_back(certificate, X509_free);
+  }
   ERR_clear_error();
-  return certificate;
+  return certificates;
 }
 
 KeyPtr parse_key(const std::string& text) {
@@ -72,12 +79,76 @@ std::string time_text(const ASN1_TIME* time) {
   return std::string(text, static_cast<std::size_t>(size));
 }
 
+/// `what` says whose dates these are.
+absl::Status check_dates(const X509* certificate, const std::string& what) {
+  const ASN1_TIME* from = X509_get0_notBefore(certificate);
+  const ASN1_TIME* until = X509_get0_notAfter(certificate);
+  if (X509_cmp_current_time(until) < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " expired on ", time_text(until), ": renew it"));
+  }
+  if (X509_cmp_current_time(from) > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " is not valid before ", time_text(from), ": is the clock right?"));
+  }
+  return absl::OkStatus();
+}
+
+bool contains(const std::vector<CertificatePtr>& certificates, const X509* wanted) {
+  return std::any_of(certificates.begin(), certificates.end(),
+                     [wanted](const auto& each) { return X509_cmp(each.get(), wanted) == 0; });
+}
+
+std::string subject_text(const X509* certificate) {
+  const BioPtr bio(BIO_new(BIO_s_mem()), BIO_free);
+  X509_NAME_print_ex(bio.get(), X509_get_subject_name(certificate), 0, XN_FLAG_ONELINE);
+  char* text = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &text);
+  return internal::printable(std::string(text, static_cast<std::size_t>(size)), 128);
+}
+
+/// Whether `chain`, whose first certificate is the worker's own, leads to one of `authorities`:
+/// what peers that trust the same authorities will find. By the rules that gRPC goes by, in which
+/// an intermediate authority may be trusted without its root.
+absl::Status check_chain(const std::vector<CertificatePtr>& chain,
+                         const std::vector<CertificatePtr>& authorities, const TlsFiles& roles) {
+  const std::unique_ptr<X509_STORE, void (*)(X509_STORE*)> store(X509_STORE_new(), X509_STORE_free);
+  X509_STORE_set_flags(store.get(), X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
+  for (const CertificatePtr& authority : authorities) {
+    X509_STORE_add_cert(store.get(), authority.get());
+  }
+  // Does not own what is in it.
+  const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> others(
+      sk_X509_new_null(), [](STACK_OF(X509) * stack) { sk_X509_free(stack); });
+  for (const CertificatePtr& other : chain) sk_X509_push(others.get(), other.get());
+  const std::unique_ptr<X509_STORE_CTX, void (*)(X509_STORE_CTX*)> context(X509_STORE_CTX_new(),
+                                                                           X509_STORE_CTX_free);
+  X509_STORE_CTX_init(context.get(), store.get(), chain.front().get(), others.get());
+  const bool verified = X509_verify_cert(context.get()) == 1;
+  ERR_clear_error();
+  if (verified) return absl::OkStatus();
+  const int error = X509_STORE_CTX_get_error(context.get());
+  const X509* culprit = X509_STORE_CTX_get_current_cert(context.get());
+  if (culprit != nullptr &&
+      (error == X509_V_ERR_CERT_HAS_EXPIRED || error == X509_V_ERR_CERT_NOT_YET_VALID)) {
+    const std::string& file = contains(authorities, culprit) ? roles.ca : roles.certificate;
+    absl::Status status =
+        check_dates(culprit, absl::StrCat(file, ": the authority ", subject_text(culprit)));
+    if (!status.ok()) return status;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(roles.certificate, " is not signed by an authority in ", roles.ca, " (",
+                   X509_verify_cert_error_string(error),
+                   "): peers that trust the same authorities would refuse it"));
+}
+
 absl::Status check_pem(const TlsPem& pem, const TlsFiles& roles) {
-  if (parse_certificate(pem.ca) == nullptr) {
+  const std::vector<CertificatePtr> authorities = parse_certificates(pem.ca);
+  if (authorities.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(roles.ca, " holds no PEM certificate"));
   }
-  const CertificatePtr certificate = parse_certificate(pem.certificate);
-  if (certificate == nullptr) {
+  const std::vector<CertificatePtr> chain = parse_certificates(pem.certificate);
+  if (chain.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(roles.certificate, " holds no PEM certificate"));
   }
   const KeyPtr key = parse_key(pem.key);
@@ -85,22 +156,15 @@ absl::Status check_pem(const TlsPem& pem, const TlsFiles& roles) {
     return absl::InvalidArgumentError(
         absl::StrCat(roles.key, " holds no PEM private key (it must not be encrypted)"));
   }
-  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+  if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     ERR_clear_error();
     return absl::InvalidArgumentError(
         absl::StrCat(roles.key, " is not the key of ", roles.certificate));
   }
-  if (X509_cmp_current_time(X509_get0_notAfter(certificate.get())) < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(roles.certificate, " expired on ",
-                     time_text(X509_get0_notAfter(certificate.get())), ": renew it"));
+  if (absl::Status valid = check_dates(chain.front().get(), roles.certificate); !valid.ok()) {
+    return valid;
   }
-  if (X509_cmp_current_time(X509_get0_notBefore(certificate.get())) > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(roles.certificate, " is not valid before ",
-                     time_text(X509_get0_notBefore(certificate.get())), ": is the clock right?"));
-  }
-  return absl::OkStatus();
+  return check_chain(chain, authorities, roles);
 }
 
 }  // namespace

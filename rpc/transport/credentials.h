@@ -16,7 +16,8 @@ namespace sinew {
 
 /// Paths of PEM files. Every worker both accepts and opens connections, so it needs all three.
 struct TlsFiles {
-  /// Certificates of the authorities whose signature on a peer's certificate counts.
+  /// Certificates of the authorities whose signature on a peer's certificate counts. This worker's
+  /// own certificate must be signed by one of them as well.
   std::string ca;
   /// This worker's certificate, followed by intermediate ones if there are any.
   std::string certificate;
@@ -49,7 +50,7 @@ class Credentials {
   /// TLS in which the accepting side shows its certificate. Callers stay anonymous.
   static Credentials tls(TlsFiles files);
   static Credentials tls(TlsPem pem);
-  /// TLS in which both sides must show a certificate that the other's authority signed.
+  /// TLS in which both sides must show a certificate that an authority of the other's signed.
   static Credentials mutual_tls(TlsFiles files);
   static Credentials mutual_tls(TlsPem pem);
 
@@ -59,9 +60,10 @@ class Credentials {
   /// Whether both ends of a connection know who the other one is.
   bool proves_callers() const { return kind_ == Kind::kMutualTls; }
 
-  /// kInvalidArgument, naming the file, when one is missing or not what it should be, or when key
-  /// and certificate do not belong together; kFailedPrecondition when the certificate has expired
-  /// or is not valid yet.
+  /// kInvalidArgument, naming the file, when one is missing or not what it should be, when key and
+  /// certificate do not belong together, or when none of the authorities signed the certificate;
+  /// kFailedPrecondition, naming file and date, when the certificate or an authority that it needs
+  /// has expired or is not valid yet.
   absl::Status check() const;
 
   /// For the transport. Errors as in check().

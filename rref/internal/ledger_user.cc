@@ -143,7 +143,7 @@ UserTable::UserMap::iterator UserTable::settle(LedgerCore& core, UserMap::iterat
     if (fork.may_arrive_until.has_value()) {
       message.may_arrive_for = std::max(*fork.may_arrive_until - now, Time(0));
     }
-    core.send(actions, fork.owner, std::move(message),
+    core.send(actions, fork.owner, message,
               fork.handles == 0 ? std::move(fork.description) : fork.description);
     if (fork.state == UserState::kListed) {
       fork.state = find_transition(fork.state, UserEvent::kDeleteSent)->to;

@@ -384,6 +384,19 @@ TEST(MethodTableTest, TwoMethodsOfOneNameAreRefused) {
   EXPECT_NE(methods.digest(), MethodTable().digest());
 }
 
+TEST(MethodTableTest, TablesAreCopiedAndMoved) {
+  MethodTable methods = table();
+  MethodTable copy = methods;
+  const MethodTable moved = std::move(copy);
+  EXPECT_EQ(moved.digest(), methods.digest());
+  MethodTable assigned;
+  assigned = std::move(methods);
+  EXPECT_EQ(assigned.digest(), moved.digest());
+  methods = MethodTable();
+  methods.add<&calls::add>();
+  EXPECT_EQ(methods.names(), std::vector<std::string>{"calls::add"});
+}
+
 // ---- Many calls.
 
 TEST_P(CallsTest, ManyCallsInFlightEachGetTheirOwnResult) {

@@ -11,6 +11,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/reference_messages.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;
@@ -22,6 +23,7 @@ using sinew::internal::FaultRule;
 using sinew::internal::FaultyFrame;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
+using sinew::testing::ledger_note_in;
 using testapp::Counter;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -30,20 +32,8 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20240607;
 
-/// The messages about references in a frame; none if it holds something else.
-sinew::proto::LedgerNote note_in(const FaultyFrame& frame) {
-  sinew::proto::LedgerNote note;
-  sinew::proto::Envelope envelope;
-  if (frame.lane == sinew::internal::Lane::kControl &&
-      envelope.ParseFromString(frame.frame.envelope) && envelope.has_note() &&
-      envelope.note().layer() == "rref") {
-    note.ParseFromString(envelope.note().body());
-  }
-  return note;
-}
-
 bool is_note(const FaultyFrame& frame) {
-  const sinew::proto::LedgerNote note = note_in(frame);
+  const sinew::proto::LedgerNote note = ledger_note_in(frame.lane, frame.frame.envelope);
   return frame.direction == FaultDirection::kOutgoing &&
          (note.messages_size() > 0 || note.has_ack());
 }
@@ -54,7 +44,7 @@ using MessageKind = sinew::proto::LedgerMessage::BodyCase;
 std::function<bool(const FaultyFrame&)> carries(MessageKind kind) {
   return [kind](const FaultyFrame& frame) {
     if (frame.direction != FaultDirection::kOutgoing) return false;
-    const sinew::proto::LedgerNote note = note_in(frame);
+    const sinew::proto::LedgerNote note = ledger_note_in(frame.lane, frame.frame.envelope);
     for (const sinew::proto::LedgerMessage& message : note.messages()) {
       if (message.body_case() == kind) return true;
     }

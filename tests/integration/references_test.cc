@@ -16,6 +16,7 @@
 #include "sinew/rref.pb.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/reference_messages.h"
 
 using sinew::CallOptions;
 using sinew::ErrorCode;
@@ -24,6 +25,7 @@ using sinew::RRef;
 using sinew::Worker;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
+using sinew::testing::ids_of;
 using testapp::Counter;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -71,13 +73,6 @@ bool tables_are_empty(const Worker& worker) {
     if (name.rfind("rref.", 0) == 0 && count != 0) return false;
   }
   return true;
-}
-
-/// The ids of a reference, as they stand in a message.
-sinew::proto::Reference ids_of(const RRef<Counter>& rref) {
-  sinew::internal::CallBuilder call(rref.peer(), "nothing", "");
-  sinew::RRefAccess::handle(rref)->write_target(call);
-  return call.target();
 }
 
 class References : public sinew::testing::ClusterTest {
@@ -496,7 +491,7 @@ TEST_P(References, CreateOnADeadPeerFailsAndLeavesNothing) {
     }
     EXPECT_TRUE(eventually([&] { return !peer.alive(); }));
   }
-  EXPECT_EQ(count_of(worker(0), "rpc.client_active_calls"), 0);
+  EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rpc.client_active_calls") == 0; }));
   EXPECT_TRUE(eventually([&] { return tables_are_empty(worker(0)); }));
   finish_without(1);
 }

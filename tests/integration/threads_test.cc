@@ -49,7 +49,13 @@ sinew::Peer next_peer() {
   return worker.peer((worker.rank() + 1) % static_cast<int>(worker.workers().size()));
 }
 
-int around(int hops) { return hops == 0 ? 0 : 1 + sinew::rpc_sync<&around>(next_peer(), hops - 1); }
+std::atomic<int> rounds_ended{0};
+
+int around(int hops) {
+  if (hops > 0) return 1 + sinew::rpc_sync<&around>(next_peer(), hops - 1);
+  ++rounds_ended;
+  return 0;
+}
 
 int blocked_at_next() { return sinew::rpc_sync<&park>(next_peer()); }
 
@@ -109,12 +115,15 @@ TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
     options.num_threads = 1;
     options.max_blocked_threads = 4;
   });
+  threads::rounds_ended = 0;
   const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::around>(1, 50); });
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
   EXPECT_THAT(error.message(),
               HasSubstr("4 tasks are blocked in a wait already (max_blocked_threads)"));
   EXPECT_THAT(error.message(), HasSubstr("call chain: threads::around -> threads::around"));
+  // Who may not wait has called already: the calls go on to the last one, which nobody waits for.
+  EXPECT_TRUE(eventually([] { return threads::rounds_ended == 1; }));
   // Nothing is stuck.
   EXPECT_TRUE(eventually([&] {
     return worker(0).counters().at("rpc.blocked_threads") == 0 &&

@@ -57,6 +57,12 @@ class Loss : public ::testing::Test {
     EXPECT_TRUE(eventually([&] { return knows(name); }));
     return child;
   }
+  /// A counter at another worker, which is there already.
+  sinew::RRef<Counter> counter_at(const std::string& name) {
+    auto counter = sinew::remote<Counter>(self_.peer(name), 1);
+    counter.created().wait();
+    return counter;
+  }
   bool knows(const std::string& name) const {
     for (const sinew::WorkerInfo& member : self_.workers()) {
       if (member.name == name) return true;
@@ -74,8 +80,7 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   start(10min, 1s);
   const auto victim = spawn("victim");
   const auto other = spawn("other");
-  const auto lost = sinew::remote<Counter>(self_.peer("victim"), 1);
-  lost.created().wait();
+  const auto lost = counter_at("victim");
   const auto kept = sinew::remote<Counter>(self_.peer("other"), 1);
   const auto own = sinew::share_rref(self_, std::make_shared<Counter>(1));
   self_.rpc_sync<&testapp::keep>("victim", "it", own);
@@ -146,8 +151,7 @@ TEST_F(Loss, StoppedPeerIsFencedAfterItsLeaseAndFindsItselfFenced) {
   start(3s, 200ms);
   const auto stopped = spawn("stopped");
   const auto other = spawn("other");
-  const auto theirs = sinew::remote<Counter>(self_.peer("stopped"), 1);
-  theirs.created().wait();
+  const auto theirs = counter_at("stopped");
   EXPECT_EQ(stopped->ask("hold test mine"), "ok ");
   EXPECT_EQ(self_.counters()["rref.owned"], 1);
   const auto pending = self_.rpc_async<&testapp::stall>("stopped");
@@ -170,8 +174,7 @@ TEST_F(Loss, StoppedPeerIsFencedAfterItsLeaseAndFindsItselfFenced) {
 TEST_F(Loss, PeerThatStopsForAMomentIsNotLost) {
   start(60s, 200ms);
   const auto child = spawn("child");
-  const auto theirs = sinew::remote<Counter>(self_.peer("child"), 1);
-  theirs.created().wait();
+  const auto theirs = counter_at("child");
   child->signal(SIGSTOP);
   const auto call = sinew::rpc_async<&Counter::add>(theirs, 1);
   EXPECT_THROW(call.wait_for(1s), RpcError);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <queue>
 #include <random>
 #include <vector>
@@ -108,9 +108,42 @@ TEST(LeaseTest, GoneForCertainDropsAtOnce) {
   EXPECT_FALSE(lease.on_gone(kStart + seconds(2)).changed);
 }
 
-// Two workers, a network that delays, loses, repeats and reorders as it likes, and polls that come
-// late. At no moment may one have dropped what the other still uses.
-TEST(LeaseTest, HolderFencesItselfBeforeOwnerDrops) {
+/// Two workers, a network that delays, loses, repeats and reorders as it likes, and polls that come
+/// late.
+class LossyPair {
+ public:
+  explicit LossyPair(std::uint32_t seed)
+      : random_(seed),
+        loss_percent_(static_cast<int>(random_() % 101)),
+        longest_delay_(milliseconds(1 + random_() % 20000)),
+        latest_poll_(milliseconds(1 + random_() % 3000)),
+        // Worker 0 connects, worker 1 accepts later, worker 0 hears of it later still.
+        accepted_(kStart + up_to(seconds(4))),
+        up_(accepted_ + up_to(seconds(4))),
+        leases_{Lease({}, kStart, up_), Lease({}, accepted_, accepted_)},
+        polls_{up_, accepted_} {}
+
+  /// The next poll or message. False when nothing will happen any more.
+  bool step() {
+    const int next_poll = polls_[0] <= polls_[1] ? 0 : 1;
+    if (!wire_.empty() && polls_[next_poll] > wire_.top().when) {
+      const Message message = wire_.top();
+      wire_.pop();
+      now_ = std::max(now_, message.when);
+      if (message.to != 0 || now_ >= up_) follow(message.to, receive(message));
+      return true;
+    }
+    if (polls_[next_poll] == Lease::TimePoint::max()) return false;
+    now_ = std::max(now_, polls_[next_poll]);
+    follow(next_poll, leases_[next_poll].poll(now_));
+    return true;
+  }
+
+  Lease::TimePoint now() const { return now_; }
+  bool may_drop(int who) const { return leases_[who].may_drop(now_); }
+  bool may_use(int who) const { return leases_[who].may_use(now_); }
+
+ private:
   struct Message {
     Lease::TimePoint when;
     int to;
@@ -118,62 +151,53 @@ TEST(LeaseTest, HolderFencesItselfBeforeOwnerDrops) {
     std::uint64_t sequence;
     bool operator<(const Message& other) const { return when > other.when; }
   };
+
+  nanoseconds up_to(nanoseconds most) {
+    return nanoseconds(std::uniform_int_distribution<std::int64_t>(0, most.count())(random_));
+  }
+  void send(int from, bool is_reply, std::uint64_t sequence) {
+    for (int copies = random_() % 10 == 0 ? 2 : 1; copies > 0; --copies) {
+      if (static_cast<int>(random_() % 100) < loss_percent_) continue;
+      wire_.push({now_ + up_to(longest_delay_), 1 - from, is_reply, sequence});
+    }
+  }
+  Lease::Step receive(const Message& message) {
+    Lease& lease = leases_[message.to];
+    if (message.is_reply) return lease.on_beat_reply(message.sequence, now_);
+    const Lease::Step step = lease.on_beat(now_);
+    if (step.state != LeaseState::kLost) send(message.to, true, message.sequence);
+    return step;
+  }
+  void follow(int who, const Lease::Step& step) {
+    if (step.beat != 0) send(who, false, step.beat);
+    polls_[who] =
+        step.wake == Lease::TimePoint::max() ? step.wake : step.wake + up_to(latest_poll_);
+  }
+
+  std::mt19937 random_;
+  const int loss_percent_;
+  const nanoseconds longest_delay_;
+  const nanoseconds latest_poll_;
+  const Lease::TimePoint accepted_;
+  const Lease::TimePoint up_;
+  Lease leases_[2];
+  Lease::TimePoint polls_[2];
+  std::priority_queue<Message> wire_;
+  Lease::TimePoint now_ = kStart;
+};
+
+// Each holds references of the other. At no moment may one have dropped what the other still uses.
+TEST(LeaseTest, HolderFencesItselfBeforeOwnerDrops) {
   int runs_with_loss = 0;
   int runs_alive = 0;
   for (std::uint32_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    const int loss_percent = static_cast<int>(random() % 101);
-    const nanoseconds longest_delay = milliseconds(1 + random() % 20000);
-    const nanoseconds latest_poll = milliseconds(1 + random() % 3000);
-    const auto up_to = [&](nanoseconds most) {
-      return nanoseconds(std::uniform_int_distribution<std::int64_t>(0, most.count())(random));
-    };
-    // Worker 0 connects, worker 1 accepts later, worker 0 hears of it later still. Each holds
-    // references of the other.
-    const Lease::TimePoint accepted = kStart + up_to(seconds(4));
-    const Lease::TimePoint up = accepted + up_to(seconds(4));
-    Lease opener({}, kStart, up);
-    Lease acceptor({}, accepted, accepted);
-    Lease* leases[2] = {&opener, &acceptor};
-    Lease::TimePoint polls[2] = {up, accepted};
-    std::priority_queue<Message> wire;
-    const auto send = [&](int from, bool is_reply, std::uint64_t sequence, Lease::TimePoint now) {
-      for (int copies = random() % 10 == 0 ? 2 : 1; copies > 0; --copies) {
-        if (static_cast<int>(random() % 100) < loss_percent) continue;
-        wire.push({now + up_to(longest_delay), 1 - from, is_reply, sequence});
-      }
-    };
+    LossyPair pair(seed);
     bool saw_drop = false;
-    Lease::TimePoint now = kStart;
-    while (now < kStart + seconds(90)) {
-      const int next_poll = polls[0] <= polls[1] ? 0 : 1;
-      const bool is_poll = wire.empty() || polls[next_poll] <= wire.top().when;
-      int who = next_poll;
-      Lease::Step step;
-      if (is_poll) {
-        if (polls[next_poll] == Lease::TimePoint::max()) break;
-        now = std::max(now, polls[next_poll]);
-        step = leases[who]->poll(now);
-      } else {
-        const Message message = wire.top();
-        wire.pop();
-        now = std::max(now, message.when);
-        who = message.to;
-        if (who == 0 && now < up) continue;
-        if (message.is_reply) {
-          step = leases[who]->on_beat_reply(message.sequence, now);
-        } else {
-          step = leases[who]->on_beat(now);
-          if (step.state != LeaseState::kLost) send(who, true, message.sequence, now);
-        }
-      }
-      if (step.beat != 0) send(who, false, step.beat, now);
-      polls[who] =
-          step.wake == Lease::TimePoint::max() ? step.wake : step.wake + up_to(latest_poll);
-      saw_drop = saw_drop || acceptor.may_drop(now) || opener.may_drop(now);
-      ASSERT_FALSE(acceptor.may_drop(now) && opener.may_use(now)) << (now - kStart).count();
-      ASSERT_FALSE(opener.may_drop(now) && acceptor.may_use(now)) << (now - kStart).count();
+    while (pair.now() < kStart + seconds(90) && pair.step()) {
+      saw_drop = saw_drop || pair.may_drop(0) || pair.may_drop(1);
+      ASSERT_FALSE(pair.may_drop(1) && pair.may_use(0)) << (pair.now() - kStart).count();
+      ASSERT_FALSE(pair.may_drop(0) && pair.may_use(1)) << (pair.now() - kStart).count();
     }
     saw_drop ? ++runs_with_loss : ++runs_alive;
   }

@@ -1,10 +1,7 @@
 #include "sinew/rpc/transport/credentials.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -15,72 +12,18 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
+#include "sinew/tests/support/certificates.h"
 #include "sinew/tests/transport/recording_handler.h"
 
 namespace sinew::internal {
 namespace {
 
-using testing::HasSubstr;
+using sinew::testing::Certificates;
+using sinew::testing::Validity;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
-/// A folder with certificates, made with the openssl command.
-class Certificates {
- public:
-  Certificates() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "sinew-tls-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-    authority("ca");
-    authority("other-ca");
-  }
-  ~Certificates() { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  /// A certificate for `name` with `names` as alternative ones.
-  TlsFiles issue(const std::string& name, const std::string& names = "DNS:worker-b,IP:127.0.0.1",
-                 const std::string& signer = "ca") {
-    run("openssl ecparam -name prime256v1 -genkey -noout -out " + path(name + ".key"));
-    run("openssl req -new -key " + path(name + ".key") + " -subj /CN=" + name + " -out " +
-        path(name + ".csr"));
-    std::ofstream(path(name + ".ext")) << "subjectAltName=" << names << "\n";
-    run("openssl x509 -req -in " + path(name + ".csr") + " -CA " + path(signer + ".pem") +
-        " -CAkey " + path(signer + ".key") + " -set_serial 7 -days 2 -extfile " +
-        path(name + ".ext") + " -out " + path(name + ".pem"));
-    return {path("ca.pem"), path(name + ".pem"), path(name + ".key")};
-  }
-  /// The same, but it ended years ago.
-  TlsFiles issue_expired(const std::string& name) {
-    TlsFiles files = issue(name);
-    std::ofstream(path("index.txt"));
-    std::ofstream(path("serial")) << "01\n";
-    std::ofstream(path("ca.cnf")) << "[ca]\ndefault_ca=d\n[d]\ndatabase=" << path("index.txt")
-                                  << "\nserial=" << path("serial")
-                                  << "\nnew_certs_dir=" << folder_.string()
-                                  << "\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n";
-    run("openssl ca -batch -config " + path("ca.cnf") + " -in " + path(name + ".csr") + " -cert " +
-        path("ca.pem") + " -keyfile " + path("ca.key") +
-        " -startdate 20200101000000Z -enddate 20210101000000Z -extfile " + path(name + ".ext") +
-        " -out " + path(name + ".pem") + " -notext");
-    return files;
-  }
-  static std::string read(const std::string& file) {
-    std::ifstream stream(file);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-
- private:
-  void authority(const std::string& name) {
-    run("openssl ecparam -name prime256v1 -genkey -noout -out " + path(name + ".key"));
-    run("openssl req -x509 -new -key " + path(name + ".key") + " -subj /CN=" + name +
-        " -days 2 -addext basicConstraints=critical,CA:TRUE -out " + path(name + ".pem"));
-  }
-  static void run(const std::string& command) {
-    ASSERT_EQ(std::system((command + " 2>/dev/null").c_str()), 0) << command;
-  }
-
-  std::filesystem::path folder_;
-};
-
-class GrpcCredentials : public testing::Test {
+class GrpcCredentials : public ::testing::Test {
  protected:
   struct Worker {
     RecordingAcceptor acceptor;
@@ -124,14 +67,14 @@ TEST_F(GrpcCredentials, MutualTlsProvesBothEnds) {
     ASSERT_TRUE(handler->wait_up()) << handler->reason();
     EXPECT_TRUE(connection->remote().authenticated);
     EXPECT_THAT(connection->remote().names,
-                testing::IsSupersetOf({"worker-b", "b.example", "127.0.0.1"}));
+                ::testing::IsSupersetOf({"worker-b", "b.example", "127.0.0.1"}));
     connection->close(absl::UnavailableError("done"));
     ASSERT_TRUE(handler->wait_down());
   }
   ASSERT_FALSE(b.acceptor.remotes().empty());
   EXPECT_TRUE(b.acceptor.remotes()[0].authenticated);
   EXPECT_THAT(b.acceptor.remotes()[0].names,
-              testing::IsSupersetOf({"worker-a", "spiffe://job/worker-a"}));
+              ::testing::IsSupersetOf({"worker-a", "spiffe://job/worker-a"}));
 }
 
 TEST_F(GrpcCredentials, TlsFromMemoryProvesTheAcceptorOnly) {
@@ -164,7 +107,7 @@ TEST_F(GrpcCredentials, AnotherNameIsRefused) {
 }
 
 TEST_F(GrpcCredentials, AForeignAuthorityIsRefused) {
-  TlsFiles foreign = certificates_.issue("stranger", "IP:127.0.0.1", "other-ca");
+  TlsFiles foreign = certificates_.issue("stranger", "", "other-ca");
   foreign.ca = certificates_.path("other-ca.pem");
   Worker a(Credentials::mutual_tls(certificates_.issue("worker-a", "IP:127.0.0.1")));
   Worker stranger(Credentials::mutual_tls(foreign));
@@ -177,9 +120,10 @@ TEST_F(GrpcCredentials, AForeignAuthorityIsRefused) {
 }
 
 TEST_F(GrpcCredentials, AClientWithoutAnAcceptedCertificateIsRefused) {
-  TlsFiles foreign = certificates_.issue("stranger", "IP:127.0.0.1", "other-ca");
-  Worker b(Credentials::mutual_tls(certificates_.issue("worker-b")));
+  TlsFiles foreign = certificates_.issue("stranger", "", "other-ca");
   // Trusts the right authority, but shows a certificate of another one.
+  foreign.ca = certificates_.bundle("both.pem", {foreign.ca, certificates_.path("other-ca.pem")});
+  Worker b(Credentials::mutual_tls(certificates_.issue("worker-b")));
   Worker stranger(Credentials::mutual_tls(foreign));
   Worker anonymous(Credentials::tls(certificates_.issue("worker-a")));
   b.start();
@@ -193,7 +137,7 @@ TEST_F(GrpcCredentials, AClientWithoutAnAcceptedCertificateIsRefused) {
 }
 
 TEST_F(GrpcCredentials, AnExpiredCertificateIsRefusedAtBothEnds) {
-  const TlsFiles expired = certificates_.issue_expired("old");
+  const TlsFiles expired = certificates_.issue("old", "", "ca", Validity::expired());
   Worker own(Credentials::mutual_tls(expired));
   const absl::Status status = own.transport->start(&own.acceptor, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
@@ -217,6 +161,47 @@ TEST_F(GrpcCredentials, AnExpiredCertificateIsRefusedAtBothEnds) {
   EXPECT_EQ(reason.code(), absl::StatusCode::kUnauthenticated) << reason;
   EXPECT_THAT(std::string(reason.message()), HasSubstr("has expired or"));
   server->Shutdown();
+}
+
+TEST_F(GrpcCredentials, ACertificateIsCheckedWithItsAuthoritiesBeforeItIsUsed) {
+  const auto check = [](const TlsFiles& files) { return Credentials::mutual_tls(files).check(); };
+  const auto text = [&](const TlsFiles& files) { return std::string(check(files).message()); };
+
+  const TlsFiles future = certificates_.issue("future", "", "ca", Validity::in_the_future());
+  EXPECT_EQ(check(future).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(text(future), AllOf(HasSubstr(future.certificate),
+                                  HasSubstr("is not valid before Jan  1 00:00:00 2090 GMT")));
+
+  TlsFiles foreign = certificates_.issue("foreign", "", "other-ca");
+  EXPECT_EQ(check(foreign).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(text(foreign),
+              HasSubstr("certificate file \"" + foreign.certificate +
+                        "\" is not signed by an authority in CA file \"" + foreign.ca + "\""));
+  foreign.ca = certificates_.bundle("both.pem", {foreign.ca, certificates_.path("other-ca.pem")});
+  EXPECT_TRUE(check(foreign).ok()) << check(foreign);
+
+  // An authority in between may come with the certificate or with the authorities, also alone.
+  certificates_.issue_authority("middle", "ca");
+  const std::string middle = certificates_.path("middle.pem");
+  TlsFiles nested = certificates_.issue("nested", "", "middle");
+  EXPECT_EQ(check(nested).code(), absl::StatusCode::kInvalidArgument) << check(nested);
+  nested.ca = middle;
+  EXPECT_TRUE(check(nested).ok()) << check(nested);
+  nested.ca = certificates_.path("ca.pem");
+  nested.certificate = certificates_.bundle("chain.pem", {nested.certificate, middle});
+  EXPECT_TRUE(check(nested).ok()) << check(nested);
+
+  certificates_.issue_authority("ended", "ca", Validity::expired());
+  const std::string ended = certificates_.path("ended.pem");
+  TlsFiles orphan = certificates_.issue("orphan", "", "ended");
+  orphan.certificate = certificates_.bundle("orphan-chain.pem", {orphan.certificate, ended});
+  EXPECT_EQ(check(orphan).code(), absl::StatusCode::kFailedPrecondition) << check(orphan);
+  EXPECT_THAT(text(orphan),
+              AllOf(HasSubstr("certificate file \"" + orphan.certificate), HasSubstr("CN = ended"),
+                    HasSubstr("expired on Jan  1 00:00:00 2021 GMT")));
+  orphan.certificate = certificates_.path("orphan.pem");
+  orphan.ca = ended;
+  EXPECT_THAT(text(orphan), AllOf(HasSubstr("CA file \"" + ended), HasSubstr("expired on")));
 }
 
 TEST_F(GrpcCredentials, TlsAndPlainTextDoNotMix) {

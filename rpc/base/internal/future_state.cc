@@ -356,21 +356,24 @@ void FutureCore::resume_drain() {
 }
 
 void FutureCore::on_settled(Callback link) {
-  std::vector<Callback> links;
+  bool has_outcome = false;
   add_reader();
   {
     MutexLock lock(mutex_);
-    if (phase_.load(std::memory_order_relaxed) < Phase::kDeferred) {
+    const Phase phase = phase_.load(std::memory_order_relaxed);
+    if (phase < Phase::kDeferred) {
       links_.push_back(std::move(link));
       return;
     }
-    if (phase_.load(std::memory_order_relaxed) >= Phase::kValue) links.push_back(std::move(link));
+    has_outcome = phase >= Phase::kValue;
   }
-  if (links.empty()) {
+  if (has_outcome) {
+    std::vector<Callback> links;
+    links.push_back(std::move(link));
+    run_links(std::move(links));
+  } else {
     add_callback(std::move(link));
     drop_reader();  // add_callback() has added its own
-  } else {
-    run_links(std::move(links));
   }
 }
 

@@ -1,0 +1,32 @@
+#include "sinew/tests/rpc/membership_world.h"
+
+#include <utility>
+
+namespace sinew::internal {
+
+Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, bool serves,
+               std::uint64_t incarnation, const std::string& address, seconds timeout)
+    : plane(world.network, {name, -1, {incarnation}}, address) {
+  MembershipOptions options;
+  options.self = {{name, -1, {incarnation}}, address, 0};
+  options.job = "job";
+  options.rendezvous = rendezvous;
+  options.timeout = timeout;
+  options.serves_rendezvous = serves;
+  options.probe_lost = [&world](const WorkerInfo& who) {
+    ++world.probes;
+    return make_ready_future<bool>(world.dead.count(who.incarnation) > 0);
+  };
+  options.on_change = [this](const std::vector<Member>& fresh, const std::vector<Departed>& gone) {
+    for (const Member& each : fresh) events.push_back("+" + each.worker.name);
+    for (const Departed& each : gone) {
+      events.push_back((each.how == Departure::kLeft ? "bye " : "-") + each.worker.name);
+    }
+  };
+  options.on_removed = [this](const absl::Status& reason) { removed = text_of(reason); };
+  options.on_warning = [this](const std::string& warning) { warnings.push_back(warning); };
+  membership = std::make_unique<Membership>(plane, directory, options, world.scheduler);
+  joined = membership->join_async();
+}
+
+}  // namespace sinew::internal

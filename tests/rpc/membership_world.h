@@ -1,0 +1,144 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/directory.h"
+#include "sinew/rpc/internal/membership.h"
+#include "sinew/tests/support/fake_control_plane.h"
+#include "sinew/tests/support/manual_clock.h"
+
+namespace sinew::internal {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+using testing::FakeControlNetwork;
+using testing::FakeControlPlane;
+using testing::ManualClock;
+using testing::StepRunner;
+
+using Names = std::vector<std::string>;
+
+inline std::string text_of(const absl::Status& status) {
+  return {status.message().data(), status.message().size()};
+}
+
+class World;
+
+/// A worker of which there is only the membership.
+struct Worker {
+  Worker(World& world, const std::string& name, Rendezvous rendezvous, bool serves,
+         std::uint64_t incarnation, const std::string& address, seconds timeout);
+
+  Names names() const {
+    Names all;
+    for (const Member& each : directory.members()) all.push_back(each.worker.name);
+    return all;
+  }
+  /// "ok", "pending", or the error's text.
+  std::string outcome() const {
+    if (!joined.done()) return "pending";
+    return joined.error() == nullptr ? "ok" : text_of(to_status(joined.error()));
+  }
+  absl::StatusCode code() const { return to_status(joined.error()).code(); }
+  WorkerInfo info() const { return membership->self(); }
+
+  Directory directory;
+  FakeControlPlane plane;
+  Names events;
+  std::vector<std::string> warnings;
+  std::string removed;
+  std::unique_ptr<Membership> membership;
+  Future<void> joined;
+};
+
+/// The protocol, over a fake plane and a clock that is moved by hand.
+class World {
+ public:
+  World() : World(std::make_shared<StepRunner>()) {}
+  explicit World(std::uint32_t seed) : World(std::make_shared<StepRunner>(seed)) {}
+
+  static Rendezvous fixed(int rank, int world_size) {
+    return {Rendezvous::Kind::kTcp, "at:rank0", "", rank, world_size};
+  }
+  static Rendezvous open(int rank = -1) {
+    return {Rendezvous::Kind::kTcp, "at:rank0", "", rank, 0};
+  }
+
+  Worker& add(const std::string& name, const Rendezvous& rendezvous,
+              seconds timeout = seconds(60)) {
+    const bool fixed = rendezvous.world_size > 0;
+    const bool serves = rendezvous.kind == Rendezvous::Kind::kTcp &&
+                        (fixed ? rendezvous.rank == 0 : workers.empty());
+    const std::string address = serves ? "at:rank0" : "at:" + name + std::to_string(next_);
+    workers.push_back(
+        std::make_unique<Worker>(*this, name, rendezvous, serves, next_++, address, timeout));
+    return *workers.back();
+  }
+
+  // Tasks that never run would keep their strands, which keep the runner.
+  ~World() { run(); }
+
+  void run() { runner->run_until_idle(); }
+  void advance(nanoseconds time) {
+    run();
+    for (nanoseconds done{}; done < time; done += milliseconds(50)) {
+      clock.advance(milliseconds(50));
+      run();
+    }
+  }
+  /// The worker dies and the others' leases end.
+  void lose(Worker& lost) {
+    network.kill(lost.plane.address());
+    dead.insert(lost.plane.self().incarnation);
+    const WorkerInfo info = lost.info();
+    lost.membership.reset();
+    for (const auto& worker : workers) {
+      if (worker->membership) worker->membership->on_worker_lost(info);
+    }
+  }
+
+  std::shared_ptr<StepRunner> runner;
+  ManualClock clock;
+  Scheduler scheduler;
+  FakeControlNetwork network;
+  std::set<Incarnation> dead;
+  int probes = 0;
+  std::vector<std::unique_ptr<Worker>> workers;
+
+ private:
+  explicit World(std::shared_ptr<StepRunner> step_runner)
+      : runner(std::move(step_runner)),
+        scheduler(runner, clock, clock),
+        network(runner, clock, clock) {}
+  std::uint64_t next_ = 1;
+};
+
+/// A world of three that have joined.
+struct Trio : World {
+  enum class Kind { kOpen, kFixed };
+
+  explicit Trio(Kind kind)
+      : a(add("a", kind == Kind::kFixed ? fixed(0, 3) : open())),
+        b(add("b", kind == Kind::kFixed ? fixed(1, 3) : open())),
+        c(add("c", kind == Kind::kFixed ? fixed(2, 3) : open())) {
+    advance(seconds(2));
+  }
+
+  Worker& a;
+  Worker& b;
+  Worker& c;
+};
+
+#define EXPECT_CONTAINS(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "the text is: " << (text)
+
+}  // namespace sinew::internal

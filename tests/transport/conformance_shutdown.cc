@@ -1,0 +1,82 @@
+// The end of a transport.
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "sinew/tests/transport/station.h"
+
+namespace sinew::internal {
+
+TEST_P(TransportConformance, ShutsDownWithTrafficInFlight) {
+  Station a(*fixture_, small_windows());
+  Station b(*fixture_, small_windows());
+  a.start();
+  b.start();
+  const Pair pair = open(a, b);
+  ASSERT_TRUE(pair.ok());
+  const absl::Cord piece(pattern(4096, 6));
+  std::vector<std::thread> senders;
+  for (const auto& connection : {pair.from_opener, pair.from_acceptor}) {
+    for (const Lane lane : {Lane::kCalls, Lane::kControl}) {
+      senders.emplace_back([&piece, connection, lane] {
+        while (!absl::IsUnavailable(connection->send(lane, make_frame("x", {piece})))) {
+          std::this_thread::yield();
+        }
+      });
+    }
+  }
+  EXPECT_TRUE(pair.acceptor->wait_frames(Lane::kCalls, 50));
+  EXPECT_TRUE(pair.opener->wait_frames(Lane::kControl, 50));
+  b.transport->shutdown();
+  EXPECT_TRUE(pair.acceptor->is_down());
+  pair.acceptor->forbid_callbacks();
+  EXPECT_TRUE(pair.opener->wait_down());
+  EXPECT_EQ(pair.opener->reason().code(), absl::StatusCode::kUnavailable) << pair.opener->reason();
+  for (std::thread& sender : senders) sender.join();
+  a.transport->shutdown();
+  pair.opener->forbid_callbacks();
+  a.transport->shutdown();
+}
+
+TEST_P(TransportConformance, AfterItsShutdownNobodyListens) {
+  Station a(*fixture_);
+  Station b(*fixture_);
+  a.start();
+  b.start();
+  const Pair pair = open(a, b);
+  ASSERT_TRUE(pair.ok());
+  b.transport->shutdown();
+  EXPECT_TRUE(pair.opener->wait_down());
+  auto handler = std::make_shared<RecordingHandler>();
+  a.transport->connect(b.address(), "", "", handler);
+  ASSERT_TRUE(handler->wait_down());
+  EXPECT_EQ(handler->reason().code(), absl::StatusCode::kNotFound) << handler->reason();
+}
+
+TEST_P(TransportConformance, ShutsDownWhileOthersConnect) {
+  Station a(*fixture_);
+  a.start();
+  for (int round = 0; round < 10; ++round) {
+    Station b(*fixture_);
+    b.start();
+    std::vector<std::shared_ptr<RecordingHandler>> handlers;
+    for (int i = 0; i < 8; ++i) {
+      handlers.push_back(std::make_shared<RecordingHandler>());
+      a.transport->connect(b.address(), "", "", handlers.back());
+    }
+    b.transport->shutdown();
+    for (const auto& handler : handlers) ASSERT_TRUE(handler->wait_down());
+  }
+}
+
+TEST_P(TransportConformance, ShutsDownUnused) {
+  Station never_started(*fixture_);
+  never_started.transport->shutdown();
+  Station idle(*fixture_);
+  idle.start();
+  idle.transport->shutdown();
+  idle.transport->shutdown();
+}
+
+}  // namespace sinew::internal

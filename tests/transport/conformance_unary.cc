@@ -1,0 +1,154 @@
+// Calls of clients that open no connection.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "sinew/tests/transport/station.h"
+
+namespace sinew::internal {
+namespace {
+
+using testing::HasSubstr;
+
+/// Does one thing with every call.
+class UnaryActor : public UnaryHandler {
+ public:
+  explicit UnaryActor(std::function<void(std::unique_ptr<UnaryCall>)> act) : act_(std::move(act)) {}
+  void on_unary_call(std::unique_ptr<UnaryCall> call) override { act_(std::move(call)); }
+
+ private:
+  const std::function<void(std::unique_ptr<UnaryCall>)> act_;
+};
+
+}  // namespace
+
+TEST_P(TransportConformance, AnswersUnaryCalls) {
+  UnaryActor echo([](std::unique_ptr<UnaryCall> call) {
+    EXPECT_GT(call->time_left().count(), 0);
+    Frame& request = call->request();
+    call->reply(make_frame(request.envelope, std::move(request.payloads)));
+  });
+  Station a(*fixture_);
+  a.unary = &echo;
+  a.start();
+  // Field 1 of Call, a varint: transports that parse requests need valid ones.
+  const std::string call("\x08\x07", 2);
+  const absl::Cord payload(pattern(100'000, 8));
+  const absl::StatusOr<Frame> answer = fixture_->unary_call(
+      a.address(), make_frame(call, {payload, absl::Cord()}), std::chrono::seconds(30));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->envelope, call);
+  ASSERT_EQ(answer->payloads.size(), 2U);
+  EXPECT_TRUE(answer->payloads[0] == payload);
+  EXPECT_EQ(answer->payloads[1], "");
+}
+
+TEST_P(TransportConformance, FailedUnaryCallsReachTheClient) {
+  UnaryActor fails([](std::unique_ptr<UnaryCall> call) {
+    call->fail(absl::NotFoundError("no method \"nothing\""));
+  });
+  Station a(*fixture_);
+  a.unary = &fails;
+  a.start();
+  const absl::StatusOr<Frame> answer =
+      fixture_->unary_call(a.address(), make_frame(""), std::chrono::seconds(30));
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kNotFound) << answer.status();
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("no method \"nothing\""));
+}
+
+TEST_P(TransportConformance, DroppedUnaryCallsFail) {
+  UnaryActor drops([](std::unique_ptr<UnaryCall> call) { call.reset(); });
+  Station a(*fixture_);
+  a.unary = &drops;
+  a.start();
+  const absl::StatusOr<Frame> answer =
+      fixture_->unary_call(a.address(), make_frame(""), std::chrono::seconds(30));
+  EXPECT_FALSE(answer.ok());
+  EXPECT_NE(answer.status().code(), absl::StatusCode::kDeadlineExceeded) << answer.status();
+}
+
+TEST_P(TransportConformance, UnaryCallsAreAnsweredLaterFromAnotherThread) {
+  Mutex mutex;
+  CondVar changed;
+  std::unique_ptr<UnaryCall> waiting;
+  UnaryActor keeps([&](std::unique_ptr<UnaryCall> call) {
+    MutexLock lock(mutex);
+    waiting = std::move(call);
+    changed.notify_all();
+  });
+  Station a(*fixture_);
+  a.unary = &keeps;
+  a.start();
+  std::thread worker([&] {
+    std::unique_ptr<UnaryCall> call;
+    {
+      MutexLock lock(mutex);
+      if (!wait_patiently(mutex, changed, [&] { return waiting != nullptr; })) return;
+      call = std::move(waiting);
+    }
+    call->reply(make_frame("", {absl::Cord("later")}));
+  });
+  const absl::StatusOr<Frame> answer =
+      fixture_->unary_call(a.address(), make_frame(""), std::chrono::seconds(30));
+  worker.join();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->payloads.at(0), "later");
+}
+
+TEST_P(TransportConformance, UnaryCallsHearThatTheClientLeft) {
+  Happening cancelled;
+  Mutex mutex;
+  std::unique_ptr<UnaryCall> kept;
+  UnaryActor keeps([&](std::unique_ptr<UnaryCall> call) {
+    call->notify_on_cancel([&] { cancelled.notify(); });
+    MutexLock lock(mutex);
+    kept = std::move(call);
+  });
+  Station a(*fixture_);
+  a.unary = &keeps;
+  a.start();
+  EXPECT_FALSE(
+      fixture_->unary_call(a.address(), make_frame(""), std::chrono::milliseconds(100)).ok());
+  EXPECT_TRUE(cancelled.wait());
+  MutexLock lock(mutex);
+  // Too late, and harmless.
+  if (kept != nullptr) kept->reply(make_frame(""));
+  kept = nullptr;
+}
+
+TEST_P(TransportConformance, ShutdownEndsUnansweredUnaryCalls) {
+  Mutex mutex;
+  CondVar changed;
+  std::unique_ptr<UnaryCall> kept;
+  UnaryActor keeps([&](std::unique_ptr<UnaryCall> call) {
+    MutexLock lock(mutex);
+    kept = std::move(call);
+    changed.notify_all();
+  });
+  Station a(*fixture_);
+  a.unary = &keeps;
+  a.start();
+  absl::StatusOr<Frame> answer = make_frame("");
+  std::thread client([&] {
+    answer = fixture_->unary_call(a.address(), make_frame(""), std::chrono::seconds(30));
+  });
+  std::unique_ptr<UnaryCall> call;
+  {
+    MutexLock lock(mutex);
+    EXPECT_TRUE(wait_patiently(mutex, changed, [&] { return kept != nullptr; }));
+    call = std::move(kept);
+  }
+  a.transport->shutdown();
+  client.join();
+  EXPECT_FALSE(answer.ok());
+  EXPECT_NE(answer.status().code(), absl::StatusCode::kDeadlineExceeded) << answer.status();
+  // The worker may let go of it after the transport.
+  call.reset();
+}
+
+}  // namespace sinew::internal
