@@ -5,7 +5,14 @@
 // some minutes and 2 most of an hour with optimisation. Level 1 exhausts 3 workers, one reference
 // and 4 forks with one drop, one duplicate and one crash together; with what
 // ledger_reduction_test.cc shows of references, that is all for 2 references too. Level 2 does
-// those in one world all the same.
+// those in one world all the same. With all three faults, and reduced, that is
+//   forks     scenarios       states    transitions
+//   1 + 1            74      443,056      1,468,829
+//   3               106    2,258,318      6,930,200
+//   4               844   81,006,645    258,220,152
+//   2 + 2          1352  234,409,855    824,423,416
+//   3 + 1    half of its 2176 scenarios (every other one): 181,071,976 states
+// and each state takes 8 bytes while its scenario is explored, at most 700,000 of them.
 
 #include <cstdlib>
 #include <iostream>

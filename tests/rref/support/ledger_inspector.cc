@@ -34,6 +34,9 @@ void put_enum(std::string& out, Enum value) {
   out.push_back(static_cast<char>(value));
 }
 
+// After the last element of a list; no element begins like this.
+void put_end(std::string& out) { put(out, std::uint64_t{0}); }
+
 void put_status(std::string& out, const absl::Status& status) {
   // The code is what later behaviour depends on; texts may differ by who came first.
   out.push_back(static_cast<char>(status.code()));
@@ -98,24 +101,29 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger) {
 
 std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilter& seen) {
   std::string out;
-  // After the last element of a list; no element begins like this.
-  const auto put_end = [&out] { put(out, std::uint64_t{0}); };
-  const auto put_tombstones = [&](const TombstoneSet& set) {
-    for (const auto& [key, entry] : set.entries_) {
-      if (!seen(key.serial)) continue;
-      put(out, key);
-      put_time(out, entry.until);
-    }
-    put_end();
-  };
   put(out, ledger.core_.last_serial);
   std::uint64_t lost = 0;  // a set in no order; incarnations of tests are small numbers
   for (Incarnation incarnation : ledger.core_.lost)
     lost |= std::uint64_t{1} << (incarnation.value % 64);
   put(out, lost);
-  put_tombstones(ledger.core_.refused);
+  put_tombstones(out, ledger.core_.refused, seen);
+  put_owner(out, ledger.owner_, seen);
+  put_user(out, ledger.user_, seen);
+  return out;
+}
 
-  const OwnerTable& owner = ledger.owner_;
+void LedgerInspector::put_tombstones(std::string& out, const TombstoneSet& set,
+                                     const SerialFilter& seen) {
+  for (const auto& [key, entry] : set.entries_) {
+    if (!seen(key.serial)) continue;
+    put(out, key);
+    put_time(out, entry.until);
+  }
+  put_end(out);
+}
+
+void LedgerInspector::put_owner(std::string& out, const OwnerTable& owner,
+                                const SerialFilter& seen) {
   for (const auto& [rref, entry] : owner.entries_) {
     if (!seen(rref.serial)) continue;
     put(out, rref);
@@ -123,7 +131,7 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilte
     put(out, static_cast<std::uint64_t>(entry.handles));
     put(out, static_cast<std::uint64_t>(entry.forks.size()));
   }
-  put_end();
+  put_end(out);
   for (const auto& [key, fork] : owner.forks_) {
     if (!seen(key.serial)) continue;
     put(out, key);
@@ -133,12 +141,12 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilte
     put_enum(out, fork.state);
     put_time(out, fork.deadline);
   }
-  put_end();
+  put_end(out);
   for (const auto& [key, at] : owner.overdue_) {
     if (seen(key.serial)) put(out, key);
   }
-  put_end();
-  put_tombstones(owner.tombstones_);
+  put_end(out);
+  put_tombstones(out, owner.tombstones_, seen);
   for (const auto& [key, request] : owner.parked_) {
     if (!seen(key.child.serial)) continue;
     put(out, request.rref);
@@ -148,10 +156,10 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilte
     put(out, request.from.incarnation.value);
     put_time(out, request.expires);
   }
+  put_end(out);
+}
 
-  put_end();
-
-  const UserTable& user = ledger.user_;
+void LedgerInspector::put_user(std::string& out, const UserTable& user, const SerialFilter& seen) {
   for (const auto& [key, held] : user.users_) {
     if (!seen(key.serial)) continue;
     put(out, held.fork);
@@ -164,7 +172,7 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilte
     put(out, static_cast<std::uint64_t>(held.children));
     put_time(out, held.may_arrive_until);
   }
-  put_end();
+  put_end(out);
   for (const auto& [key, child] : user.children_) {
     if (!seen(key.serial)) continue;
     put(out, key);
@@ -173,8 +181,7 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilte
     put_time(out, child.deadline);
     put_enum(out, child.asked);
   }
-  put_end();
-  return out;
+  put_end(out);
 }
 
 std::vector<LedgerInspector::HeldFork> LedgerInspector::held_forks(const Ledger& ledger) {

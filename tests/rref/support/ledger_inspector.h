@@ -50,6 +50,11 @@ struct LedgerInspector {
   /// The next id is drawn after this one.
   static void set_last_serial(Ledger& ledger, std::uint64_t serial);
   static bool owns(const Ledger& ledger, const RRefId& rref);
+
+ private:
+  static void put_tombstones(std::string& out, const TombstoneSet& set, const SerialFilter& seen);
+  static void put_owner(std::string& out, const OwnerTable& owner, const SerialFilter& seen);
+  static void put_user(std::string& out, const UserTable& user, const SerialFilter& seen);
 };
 
 /// Appends fixed-width or length-prefixed encodings, so that no two sequences of values look the
