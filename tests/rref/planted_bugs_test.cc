@@ -85,6 +85,33 @@ TEST_P(PlantedBugs, are_found) {
   EXPECT_FALSE(by_exploration.empty() && by_simulation.empty());
 }
 
+/// How many of the scenarios in the bound break an invariant.
+std::size_t broken(const std::vector<int>& trees, const Faults& faults) {
+  std::size_t found = 0;
+  for (const Scenario& scenario : all_scenarios(trees, 3)) {
+    const bool by_some = !explore(scenario, faults, Reduction::kFull).violation.empty();
+    const bool by_all = !explore(scenario, faults, Reduction::kNone).violation.empty();
+    EXPECT_EQ(by_some, by_all) << to_text(scenario) << " with " << faults.drops << " drops, "
+                               << faults.duplicates << " duplicates, " << faults.crashes
+                               << " crashes";
+    found += by_some ? 1 : 0;
+  }
+  return found;
+}
+
+TEST_P(PlantedBugs, are_found_with_reduction_where_they_are_found_without) {
+  const Active active(GetParam().bug);
+  const Faults single[] = {{0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}};
+  std::size_t found = 0;
+  for (const std::vector<int>& trees : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
+    for (const Faults& faults : single) found += broken(trees, faults);
+  }
+  for (const std::vector<int>& trees : {std::vector<int>{1}, std::vector<int>{2}}) {
+    found += broken(trees, Faults{1, 1, 1, 0});
+  }
+  std::cout << found << " scenarios break an invariant\n";
+}
+
 INSTANTIATE_TEST_SUITE_P(All, PlantedBugs, testing::ValuesIn(kBugs),
                          [](const auto& param) { return std::string(param.param.name); });
 

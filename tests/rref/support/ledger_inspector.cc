@@ -1,6 +1,7 @@
 #include "sinew/tests/rref/support/ledger_inspector.h"
 
 #include <cstring>
+#include <optional>
 #include <type_traits>
 #include <variant>
 
@@ -32,6 +33,9 @@ template <class Enum>
 void put_enum(std::string& out, Enum value) {
   out.push_back(static_cast<char>(value));
 }
+
+// After the last element of a list; no element begins like this.
+void put_end(std::string& out) { put(out, std::uint64_t{0}); }
 
 void put_status(std::string& out, const absl::Status& status) {
   // The code is what later behaviour depends on; texts may differ by who came first.
@@ -92,31 +96,44 @@ void put(std::string& out, const ForkRecord& record) {
 }
 
 std::string LedgerInspector::fingerprint(const Ledger& ledger) {
+  return fingerprint(ledger, [](std::uint64_t) { return true; });
+}
+
+std::string LedgerInspector::fingerprint(const Ledger& ledger, const SerialFilter& seen) {
   std::string out;
-  const auto put_tombstones = [&out](const TombstoneSet& set) {
-    put(out, static_cast<std::uint64_t>(set.entries_.size()));
-    for (const auto& [key, entry] : set.entries_) {
-      put(out, key);
-      put_time(out, entry.until);
-    }
-  };
   put(out, ledger.core_.last_serial);
   std::uint64_t lost = 0;  // a set in no order; incarnations of tests are small numbers
   for (Incarnation incarnation : ledger.core_.lost)
     lost |= std::uint64_t{1} << (incarnation.value % 64);
   put(out, lost);
-  put_tombstones(ledger.core_.refused);
+  put_tombstones(out, ledger.core_.refused, seen);
+  put_owner(out, ledger.owner_, seen);
+  put_user(out, ledger.user_, seen);
+  return out;
+}
 
-  const OwnerTable& owner = ledger.owner_;
-  put(out, static_cast<std::uint64_t>(owner.entries_.size()));
+void LedgerInspector::put_tombstones(std::string& out, const TombstoneSet& set,
+                                     const SerialFilter& seen) {
+  for (const auto& [key, entry] : set.entries_) {
+    if (!seen(key.serial)) continue;
+    put(out, key);
+    put_time(out, entry.until);
+  }
+  put_end(out);
+}
+
+void LedgerInspector::put_owner(std::string& out, const OwnerTable& owner,
+                                const SerialFilter& seen) {
   for (const auto& [rref, entry] : owner.entries_) {
+    if (!seen(rref.serial)) continue;
     put(out, rref);
     put_enum(out, entry.state);
     put(out, static_cast<std::uint64_t>(entry.handles));
     put(out, static_cast<std::uint64_t>(entry.forks.size()));
   }
-  put(out, static_cast<std::uint64_t>(owner.forks_.size()));
+  put_end(out);
   for (const auto& [key, fork] : owner.forks_) {
+    if (!seen(key.serial)) continue;
     put(out, key);
     put(out, fork.rref);
     put(out, fork.secret);
@@ -124,21 +141,27 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger) {
     put_enum(out, fork.state);
     put_time(out, fork.deadline);
   }
-  put(out, static_cast<std::uint64_t>(owner.overdue_.size()));
-  put_tombstones(owner.tombstones_);
-  put(out, static_cast<std::uint64_t>(owner.parked_.size()));
+  put_end(out);
+  for (const auto& [key, at] : owner.overdue_) {
+    if (seen(key.serial)) put(out, key);
+  }
+  put_end(out);
+  put_tombstones(out, owner.tombstones_, seen);
   for (const auto& [key, request] : owner.parked_) {
-    put_enum(out, request.kind);
+    if (!seen(key.child.serial)) continue;
     put(out, request.rref);
+    put_enum(out, request.kind);
     put(out, request.parent);
     put(out, request.child);
     put(out, request.from.incarnation.value);
     put_time(out, request.expires);
   }
+  put_end(out);
+}
 
-  const UserTable& user = ledger.user_;
-  put(out, static_cast<std::uint64_t>(user.users_.size()));
+void LedgerInspector::put_user(std::string& out, const UserTable& user, const SerialFilter& seen) {
   for (const auto& [key, held] : user.users_) {
+    if (!seen(key.serial)) continue;
     put(out, held.fork);
     put(out, held.rref);
     put(out, held.owner.incarnation.value);
@@ -149,15 +172,16 @@ std::string LedgerInspector::fingerprint(const Ledger& ledger) {
     put(out, static_cast<std::uint64_t>(held.children));
     put_time(out, held.may_arrive_until);
   }
-  put(out, static_cast<std::uint64_t>(user.children_.size()));
+  put_end(out);
   for (const auto& [key, child] : user.children_) {
+    if (!seen(key.serial)) continue;
     put(out, key);
     put(out, child.parent);
     put(out, child.target.incarnation.value);
     put_time(out, child.deadline);
     put_enum(out, child.asked);
   }
-  return out;
+  put_end(out);
 }
 
 std::vector<LedgerInspector::HeldFork> LedgerInspector::held_forks(const Ledger& ledger) {
@@ -166,6 +190,16 @@ std::vector<LedgerInspector::HeldFork> LedgerInspector::held_forks(const Ledger&
     held.push_back(HeldFork{user.rref, user.fork, user.owner, user.state, !user.error.ok()});
   }
   return held;
+}
+
+std::vector<LedgerInspector::ListedFork> LedgerInspector::listed_forks(const Ledger& owner) {
+  std::vector<ListedFork> listed;
+  for (const auto& [key, fork] : owner.owner_.forks_) {
+    if (!owner.owner_.entries_.contains(fork.rref)) continue;
+    listed.push_back(
+        ListedFork{fork.rref, ForkId{key.creator, key.serial, fork.secret}, fork.holder});
+  }
+  return listed;
 }
 
 bool LedgerInspector::lists(const Ledger& owner, const RRefId& rref, const ForkId& fork,
@@ -190,6 +224,15 @@ bool LedgerInspector::awaits_receiver(const Ledger& giver, const ForkId& fork) {
 
 bool LedgerInspector::holds(const Ledger& user, const ForkId& fork) {
   return user.user_.users_.contains(public_part(fork));
+}
+
+bool LedgerInspector::unconfirmed(const Ledger& user, const ForkId& fork) {
+  auto found = user.user_.users_.find(public_part(fork));
+  return found != user.user_.users_.end() && found->second.state == UserState::kUnconfirmed;
+}
+
+void LedgerInspector::set_last_serial(Ledger& ledger, std::uint64_t serial) {
+  ledger.core_.last_serial = serial;
 }
 
 bool LedgerInspector::creating(const Ledger& user, const ForkId& fork) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -7,10 +9,15 @@
 
 namespace sinew::internal::ledger {
 
+/// Of which ids, by their serials, something is to be seen.
+using SerialFilter = std::function<bool(std::uint64_t serial)>;
+
 /// Looks into a ledger, for tests that compare or judge whole states.
 struct LedgerInspector {
   /// Equal texts mean equal states: two ledgers with one text behave alike for ever.
   static std::string fingerprint(const Ledger& ledger);
+  /// The same of a part of the ledger.
+  static std::string fingerprint(const Ledger& ledger, const SerialFilter& seen);
 
   struct HeldFork {
     RRefId rref;
@@ -21,6 +28,13 @@ struct LedgerInspector {
   };
   static std::vector<HeldFork> held_forks(const Ledger& ledger);
 
+  struct ListedFork {
+    RRefId rref;
+    ForkId fork;
+    WorkerInfo holder;
+  };
+  static std::vector<ListedFork> listed_forks(const Ledger& owner);
+
   /// Whether the owner's table lists exactly this fork for this holder.
   static bool lists(const Ledger& owner, const RRefId& rref, const ForkId& fork,
                     const WorkerInfo& holder);
@@ -28,10 +42,19 @@ struct LedgerInspector {
   static bool refuses(const Ledger& ledger, const ForkId& fork);
   /// Whether a fork that was given away here is neither claimed nor settled yet.
   static bool awaits_receiver(const Ledger& giver, const ForkId& fork);
-  /// Whether a user's fork is known here, and whether its creating call is still out.
+  /// Whether a user's fork is known here, whether it waits for its owner, and whether its creating
+  /// call is still out.
   static bool holds(const Ledger& user, const ForkId& fork);
+  static bool unconfirmed(const Ledger& user, const ForkId& fork);
   static bool creating(const Ledger& user, const ForkId& fork);
+  /// The next id is drawn after this one.
+  static void set_last_serial(Ledger& ledger, std::uint64_t serial);
   static bool owns(const Ledger& ledger, const RRefId& rref);
+
+ private:
+  static void put_tombstones(std::string& out, const TombstoneSet& set, const SerialFilter& seen);
+  static void put_owner(std::string& out, const OwnerTable& owner, const SerialFilter& seen);
+  static void put_user(std::string& out, const UserTable& user, const SerialFilter& seen);
 };
 
 /// Appends fixed-width or length-prefixed encodings, so that no two sequences of values look the
