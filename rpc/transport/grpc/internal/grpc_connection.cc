@@ -345,14 +345,29 @@ void GrpcConnection::put_off_read() {
 }
 
 void GrpcConnection::arm_linger_timer() {
-  if (linger_timer_armed_.exchange(true, std::memory_order_acq_rel)) return;
+  if (linger_timer_.exchange(LingerTimer::kNeeded, std::memory_order_acq_rel) ==
+      LingerTimer::kOff) {
+    start_linger_timer();
+  }
+}
+
+// Goes on for as long as it is needed: setting it anew from another thread each time would wake the
+// timers' thread once more.
+void GrpcConnection::start_linger_timer() {
   core_->run_after(kLongestLinger, [weak = weak_from_this()] {
     const std::shared_ptr<GrpcConnection> self = weak.lock();
     if (self == nullptr) return;
-    // First: what lingers from here on arms the timer again.
-    self->linger_timer_armed_.store(false, std::memory_order_release);
+    // First: what lingers from here on sets it to kNeeded.
+    LingerTimer state =
+        self->linger_timer_.exchange(LingerTimer::kRunning, std::memory_order_acq_rel);
     self->writer(Lane::kCalls).flush();
     if (const auto calls = self->stream(StreamKind::kCalls)) calls->start_put_off_read();
+    if (state == LingerTimer::kRunning &&
+        self->linger_timer_.compare_exchange_strong(state, LingerTimer::kOff,
+                                                    std::memory_order_acq_rel)) {
+      return;
+    }
+    self->start_linger_timer();
   });
 }
 

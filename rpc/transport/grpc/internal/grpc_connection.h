@@ -97,6 +97,7 @@ class GrpcConnection : public Connection,
   void admit_calls();
   void put_off_read();
   void arm_linger_timer();
+  void start_linger_timer();
   bool linger(bool sender_has_time);
   /// The frames go with `credit`s to where they are complete. False when the connection went down.
   bool accept_frame(Lane lane, PacketFrame frame, Credit credit, std::vector<Frame>& ready);
@@ -122,7 +123,9 @@ class GrpcConnection : public Connection,
   /// Frames of the calls lane that were received while the window was full. Touched only by the one
   /// thread that reads the lane at a time.
   std::deque<PacketFrame> parked_;
-  std::atomic<bool> linger_timer_armed_{false};
+  /// kNeeded: something lingers since the timer went off last.
+  enum class LingerTimer { kOff, kRunning, kNeeded };
+  std::atomic<LingerTimer> linger_timer_{LingerTimer::kOff};
 
   // Written before on_up, constant after.
   std::string remote_hello_;
