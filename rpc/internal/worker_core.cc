@@ -217,7 +217,9 @@ bool WorkerCore::is_lost(const WorkerInfo& worker) const {
 
 absl::Status WorkerCore::met(const WorkerInfo& worker, const std::string& address,
                              std::uint64_t method_digest) {
-  if (worker == self_ || directory_.find(worker).ok()) return absl::OkStatus();
+  // Not by the rank, which this worker may be getting at this moment.
+  const bool is_self = worker.incarnation == self_.incarnation && worker.name == self_.name;
+  if (is_self || directory_.find(worker).ok()) return absl::OkStatus();
   const absl::StatusOr<Member> same_name = directory_.find(worker.name);
   if (same_name.ok() && !is_lost(same_name->worker)) {
     // The list with the new incarnation may still be on its way: worth another try.
