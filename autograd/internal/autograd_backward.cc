@@ -210,18 +210,6 @@ Peer peer_for(WorkerCore& core, const BackwardPass& pass, Incarnation worker) {
   return peer_of(core, pass.context(), worker).with(options);
 }
 
-/// A call of this layer to itself: it belongs to no call that is being served, and to no context.
-void send(const Peer& peer, std::string_view method, const std::string& message,
-          const std::vector<EdgeGradients>& gradients, std::unique_ptr<PendingCall> pending) {
-  const ThreadContext::Scope outside(nullptr);
-  CallBuilder call(peer, method, "");
-  call.argument().binary(message);
-  for (const EdgeGradients& one : gradients) {
-    for (const at::Tensor& gradient : one.gradients) call.argument().tensor(gradient);
-  }
-  call.send(std::move(pending));
-}
-
 // ---- Errors.
 
 /// The failure of a pass, as the user sees it.
@@ -277,6 +265,8 @@ std::vector<Extension::Method> AutogradManager::methods() const {
 
 /// The look for all edges that gradients will travel along.
 struct AutogradManager::Search {
+  explicit Search(Incarnation self) : live(self) {}
+
   std::shared_ptr<ContextState> context;
   std::shared_ptr<BackwardPass> pass;
   PassOptions options;
@@ -303,7 +293,7 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
                                              const PassOptions& options) {
   check_roots(roots);
   const PassId id{core_.self().incarnation, next_pass_.fetch_add(1, std::memory_order_relaxed)};
-  auto search = std::make_shared<Search>();
+  auto search = std::make_shared<Search>(core_.self().incarnation);
   search->context = context;
   search->options = options;
   for (const at::Tensor& root : roots) {
@@ -373,8 +363,8 @@ void AutogradManager::ask_for_facts(const std::shared_ptr<Search>& search,
     auto pending = std::make_unique<TypedPendingCall<Bytes>>(core_.executor()->runner());
     answers.push_back(pending->future());
     workers.push_back(worker);
-    internal::send(peer_for(core_, *search->pass, worker), kFactsMethod,
-                   request.SerializeAsString(), {}, std::move(pending));
+    send(peer_for(core_, *search->pass, worker), kFactsMethod, request.SerializeAsString(), {},
+         std::move(pending));
   }
   collect_all(std::move(answers))
       .on_done(
@@ -407,6 +397,11 @@ void AutogradManager::begin_pass(const std::shared_ptr<Search>& search) {
       part.live = std::move(here->second);
       part.ask.erase(here);
     }
+    for (auto at = part.ask.begin(); at != part.ask.end();) {
+      const auto next = std::next(at);
+      if (search->live.only_from_self(at->first)) part.ask_later.insert(part.ask.extract(at));
+      at = next;
+    }
     absl::StatusOr<ContextState::Entries> entries = context.entries(part.live);
     if (!entries.ok()) throw_error(entries.status());
     part.entries = *std::move(entries);
@@ -419,6 +414,20 @@ void AutogradManager::begin_pass(const std::shared_ptr<Search>& search) {
 
 // ---- Between workers.
 
+void AutogradManager::send(const Peer& peer, std::string_view method, const std::string& message,
+                           const std::vector<EdgeGradients>& gradients,
+                           std::unique_ptr<PendingCall> pending) {
+  // It belongs to no call that is being served, and to no context.
+  const ThreadContext::Scope outside(nullptr);
+  CallBuilder call(peer, method, "");
+  call.argument().binary(message);
+  for (const EdgeGradients& one : gradients) {
+    for (const at::Tensor& gradient : one.gradients) call.argument().tensor(gradient);
+  }
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  call.send(std::move(pending));
+}
+
 void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
                           const std::vector<MessageEdges>& live,
                           std::vector<EdgeGradients> gradients) {
@@ -430,8 +439,8 @@ void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation
     run.set_fast(options.reach == Reach::kFast);
     write_edges(live, *run.mutable_live());
     write_edges(gradients, *run.mutable_gradients());
-    internal::send(peer_for(core_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
-                   std::make_unique<RunOutcome>(core_, pass));
+    send(peer_for(core_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
+         std::make_unique<RunOutcome>(core_, pass));
   } catch (...) {
     pass->on_run_ended(std::current_exception(), {});
   }
@@ -443,8 +452,8 @@ void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnati
     proto::AutogradDelivery delivery;
     write_pass(pass->context().id(), pass->id(), *delivery.mutable_pass());
     write_edges(gradients, *delivery.mutable_gradients());
-    internal::send(peer_for(core_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(),
-                   gradients, std::make_unique<DeliveryOutcome>(pass));
+    send(peer_for(core_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(), gradients,
+         std::make_unique<DeliveryOutcome>(pass));
   } catch (...) {
     pass->on_delivered(std::current_exception());
   }

@@ -261,6 +261,7 @@ void AutogradManager::add_counters(Counters& counters) const {
   counters["autograd.sends"] = static_cast<std::int64_t>(all.sends);
   counters["autograd.recvs"] = static_cast<std::int64_t>(all.recvs);
   counters["autograd.passes"] = static_cast<std::int64_t>(all.passes);
+  counters["autograd.calls"] = calls_.load(std::memory_order_relaxed);
 }
 
 // ---- What travels with calls.

@@ -25,7 +25,13 @@ class AutogradFactsRequest;
 class AutogradRun;
 }  // namespace sinew::proto
 
+namespace sinew {
+class Peer;
+}
+
 namespace sinew::internal {
+
+class PendingCall;
 
 /// The autograd layer of one worker: its contexts, what it attaches to calls, and its part in
 /// backward passes. Thread-safe.
@@ -97,6 +103,8 @@ class AutogradManager final : public Extension,
   void ask_for_facts(const std::shared_ptr<Search>& search,
                      std::map<Incarnation, std::vector<EdgeId>> unknown);
   void begin_pass(const std::shared_ptr<Search>& search);
+  void send(const Peer& peer, std::string_view method, const std::string& message,
+            const std::vector<EdgeGradients>& gradients, std::unique_ptr<PendingCall> pending);
   std::shared_ptr<BackwardPass> join(const std::shared_ptr<ContextState>& context,
                                      const PassId& id);
 
@@ -117,6 +125,8 @@ class AutogradManager final : public Extension,
   ReleaseQueue releases_;
   std::atomic<std::uint64_t> next_message_{1};
   std::atomic<std::uint64_t> next_pass_{1};
+  // Calls to other workers for passes.
+  std::atomic<std::int64_t> calls_{0};
 
   mutable Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

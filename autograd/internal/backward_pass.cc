@@ -52,6 +52,7 @@ void BackwardPass::begin(Part part) {
   }
   for (MessageEdges& edges : part.live) live_.emplace(edges.message, std::move(edges.indexes));
   to_ask_ = std::move(part.ask);
+  to_ask_later_ = std::move(part.ask_later);
   {
     MutexLock lock(mutex_);
     if (phase_ != Phase::kNew) return;
@@ -155,6 +156,9 @@ void BackwardPass::send(Outgoing outgoing) {
       outgoing.erase(to_self);
     }
     ask.swap(to_ask_);
+    for (const auto& [worker, gradients] : outgoing) {
+      if (auto later = to_ask_later_.extract(worker)) ask.insert(std::move(later));
+    }
     // With the answer, which is due now.
     const auto to_requester =
         requester_.has_value() && local_done_ ? outgoing.find(*requester_) : outgoing.end();

@@ -76,6 +76,9 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
     ContextState::Entries entries;
     /// The workers to ask, with their messages (with FAST: none).
     std::map<Incarnation, std::vector<MessageEdges>> ask;
+    /// Those that have nothing to do before this one has gradients for them: asked together with
+    /// the first.
+    std::map<Incarnation, std::vector<MessageEdges>> ask_later;
   };
   /// Once, after prepare().
   void begin(Part part);
@@ -111,10 +114,11 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   const PassId id_;
   const CancellationSource cancellation_;
 
-  // Written by begin(), then used by the one thread that runs the graph.
+  // Written by begin(), then used by the one thread that runs the graph at a time.
   std::optional<LocalBackward> local_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> live_;
   std::map<Incarnation, std::vector<MessageEdges>> to_ask_;
+  std::map<Incarnation, std::vector<MessageEdges>> to_ask_later_;
 
   mutable Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kNew;

@@ -34,11 +34,12 @@ std::vector<Lineage::Fact> Lineage::news_for(Incarnation peer, std::size_t limit
   return news;
 }
 
-void LiveEdges::start(const Behind& roots) { visit(roots); }
+void LiveEdges::start(const Behind& roots) { visit(roots, self_); }
 
-void LiveEdges::visit(const Behind& behind) {
+void LiveEdges::visit(const Behind& behind, Incarnation receiver) {
   for (const EdgeId& edge : behind.received) {
     live_.insert(edge);
+    if (receiver != self_) from_others_.insert(edge.sender);
     if (seen_.insert(edge).second) open_.push_back(edge);
   }
   for (const EdgeId& edge : behind.as) {
@@ -53,7 +54,7 @@ std::map<Incarnation, std::vector<EdgeId>> LiveEdges::follow(const Lineage& line
     const EdgeId edge = open_.back();
     open_.pop_back();
     if (const Behind* behind = lineage.find(edge)) {
-      visit(*behind);
+      visit(*behind, edge.sender);
     } else {
       unknown[edge.sender].push_back(edge);
       waiting.push_back(edge);

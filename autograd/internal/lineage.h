@@ -43,6 +43,8 @@ class Lineage {
 /// roots.
 class LiveEdges {
  public:
+  explicit LiveEdges(Incarnation self) : self_(self) {}
+
   /// What the gradients of the roots lead to.
   void start(const Behind& roots);
   /// Follows what `lineage` knows. Returns the edges about which it knows nothing, by the worker
@@ -51,15 +53,21 @@ class LiveEdges {
 
   /// By sender, each once; messages and indexes ascending.
   std::map<Incarnation, std::vector<MessageEdges>> by_sender() const;
+  /// Whether all gradients that come for this worker's messages come from the worker that searches.
+  bool only_from_self(Incarnation sender) const { return !from_others_.contains(sender); }
 
  private:
-  void visit(const Behind& behind);
+  void visit(const Behind& behind, Incarnation receiver);
+
+  const Incarnation self_;
 
   // Those whose gradient is sent.
   absl::flat_hash_set<EdgeId> live_;
   // Those that have been looked behind, or are going to be.
   absl::flat_hash_set<EdgeId> seen_;
   std::vector<EdgeId> open_;
+  // Workers with messages whose receiver is not the one that searches.
+  absl::flat_hash_set<Incarnation> from_others_;
 };
 
 }  // namespace sinew::internal
