@@ -1,8 +1,11 @@
 #include "sinew/autograd/context.h"
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,6 +55,9 @@ Tensor sum_all(const std::vector<Tensor>& all) {
 Tensor get(const sinew::RRef<Tensor>& rref) { return rref.to_here(); }
 Tensor nested(const Tensor& a, int to, int hops);
 sinew::Future<Tensor> later(const Tensor& a, int to);
+/// Keeps the square of `a`, computed at `to`, and returns it.
+Tensor store(const std::string& name, const Tensor& a, int to);
+Tensor stored(const std::string& name) { return leaves().at(name) * 1; }
 bool grad_mode() { return at::GradMode::is_enabled(); }
 bool requires_grad(const Tensor& a) { return a.requires_grad(); }
 bool has_context() { return Context::current().has_value(); }
@@ -69,6 +75,8 @@ SINEW_METHOD(testgrad::sum_all);
 SINEW_METHOD(testgrad::get);
 SINEW_METHOD(testgrad::nested);
 SINEW_METHOD(testgrad::later);
+SINEW_METHOD(testgrad::store);
+SINEW_METHOD(testgrad::stored);
 SINEW_METHOD(testgrad::grad_mode);
 SINEW_METHOD(testgrad::requires_grad);
 SINEW_METHOD(testgrad::has_context);
@@ -87,6 +95,9 @@ sinew::Future<Tensor> later(const Tensor& a, int to) {
   return sinew::current_worker().rpc_async<&multiply>(to, a, a).then(
       [](const Tensor& squared) { return squared * 2; });
 }
+Tensor store(const std::string& name, const Tensor& a, int to) {
+  return leaves()[name] = sinew::current_worker().rpc_sync<&multiply>(to, a, a);
+}
 
 sinew::MethodTable methods() {
   sinew::MethodTable table;
@@ -98,6 +109,8 @@ sinew::MethodTable methods() {
       .add<&get>()
       .add<&nested>()
       .add<&later>()
+      .add<&store>()
+      .add<&stored>()
       .add<&grad_mode>()
       .add<&requires_grad>()
       .add<&has_context>()
@@ -266,6 +279,113 @@ TEST_P(Autograd, FastMode) {
   EXPECT_TRUE(eventually([&] { return all_zero("autograd.passes"); }));
   backward(context, {b.sum()});
   EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 201.0)));
+}
+
+TEST_P(Autograd, MessagesOfAPass) {
+  const auto calls = [&] {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < 3; ++rank) sum += worker(rank).counters()["autograd.calls"];
+    return sum;
+  };
+  // Each call is two messages.
+  const auto calls_of = [&](const std::function<Tensor(const Tensor&)>& model) {
+    Context context(worker(0));
+    const Tensor loss = model(random_leaf({2})).sum();
+    const std::int64_t before = calls();
+    backward(context, {loss});
+    return calls() - before;
+  };
+  const auto at = [&](int to, const Tensor& a) {
+    return worker(0).rpc_sync<&testgrad::multiply>(to, a, a);
+  };
+  EXPECT_EQ(calls_of([&](const Tensor& a) { return a * 2; }), 0);
+  EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, a); }), 1);
+  EXPECT_EQ(calls_of([&](const Tensor& a) { return at(2, at(1, a)); }), 2);
+  EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, at(1, at(1, a))); }), 1 + 2 * 2);
+  // Worker 1 calls worker 2.
+  EXPECT_EQ(
+      calls_of([&](const Tensor& a) { return worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 1); }),
+      2 + 2);
+  EXPECT_EQ(calls_of([&](const Tensor& a) {
+              for (int i = 0; i < 5; ++i) at(2, a);
+              return at(1, a);
+            }),
+            1);
+}
+
+// What a reply says about the graph is not read when the reply is not.
+TEST_P(Autograd, FactsThatDidNotComeAreAskedFor) {
+  Context context(worker(0));
+  const Tensor a = random_leaf({2});
+  const auto unread = worker(0).rpc_async<&testgrad::store>(1, "it", a, 2);
+  while (!unread.done()) std::this_thread::yield();
+  const Tensor result = worker(0).rpc_sync<&testgrad::stored>(1, "it");
+  backward(context, {result.sum()});
+  EXPECT_TRUE(at::allclose(gradient_of(context, a), 2 * a.detach()));
+  // One call to each of the two, and the question.
+  EXPECT_EQ(worker(0).counters()["autograd.calls"], 3);
+}
+
+TEST_P(Autograd, HooksRunOnce) {
+  worker(0).rpc_sync<&testgrad::make_leaf>(1, "w", at::full({2}, 3.0));
+  Context context(worker(0));
+  const Tensor a = random_leaf({2});
+  int hooked = 0;
+  a.register_hook([&](const Tensor& gradient) {
+    ++hooked;
+    return gradient * 2;
+  });
+  const Tensor received = worker(0).rpc_sync<&testgrad::multiply>(1, a, a);
+  int received_hooked = 0;
+  received.register_hook([&](const Tensor& gradient) {
+    ++received_hooked;
+    return gradient * 10;
+  });
+  backward(context, {(received * 2 + received * 3).sum() + a.sum()});
+  EXPECT_EQ(hooked, 1);
+  EXPECT_EQ(received_hooked, 1);
+  EXPECT_TRUE(at::allclose(gradient_of(context, a), 2 * (50 * 2 * a.detach() + 1)));
+}
+
+TEST_P(Autograd, GradientsAreCopiedOnlyWhereTheyAreShared) {
+  Context context(worker(0));
+  const auto memory_of = [](const Tensor& leaf, std::vector<const void*>& seen) {
+    leaf.register_hook([&seen](const Tensor& gradient) { seen.push_back(gradient.data_ptr()); });
+  };
+  const Tensor own = random_leaf({2});
+  const Tensor a = random_leaf({2});
+  const Tensor b = random_leaf({2});
+  std::vector<const void*> own_memory;
+  std::vector<const void*> shared_memory;
+  memory_of(own, own_memory);
+  memory_of(a, shared_memory);
+  memory_of(b, shared_memory);
+  const Tensor y = worker(0).rpc_sync<&testgrad::multiply>(1, own, own);
+  backward(context, {(y + (a + b) * 2).sum()});
+  ASSERT_EQ(own_memory.size(), 1U);
+  ASSERT_EQ(shared_memory.size(), 2U);
+  EXPECT_EQ(gradient_of(context, own).data_ptr(), own_memory[0]);
+  EXPECT_EQ(shared_memory[0], shared_memory[1]);
+  EXPECT_NE(gradient_of(context, a).data_ptr(), gradient_of(context, b).data_ptr());
+}
+
+TEST_P(Autograd, ManyThreadsWithAContextEach) {
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int i = 0; i < 20; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 5; ++round) {
+        Context context(worker(i % 3));
+        const Tensor a = at::full({2}, i + 1.0).set_requires_grad(true);
+        const Tensor b = worker(i % 3).rpc_sync<&testgrad::nested>((i + 1) % 3, a, (i + 2) % 3, 2);
+        backward(context, {b.sum()});
+        if (at::allclose(gradient_of(context, a), at::full({2}, 22.0))) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 100);
+  EXPECT_TRUE(eventually([&] { return clean(); }));
 }
 
 TEST_P(Autograd, BackwardAtTheOwnerOfAReference) {
