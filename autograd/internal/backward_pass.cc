@@ -19,6 +19,21 @@ namespace {
 // The roots enter like a message with this number; those of messages start at 1.
 constexpr std::uint64_t kRoots = 0;
 
+/// Adds undefined gradients for the edges of `all` that are missing.
+void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
+  if (!std::includes(all.begin(), all.end(), arrival.edges.indexes.begin(),
+                     arrival.edges.indexes.end())) {
+    return;
+  }
+  std::vector<at::Tensor> gradients(all.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < all.size() && next < arrival.edges.indexes.size(); ++i) {
+    if (all[i] == arrival.edges.indexes[next]) gradients[i] = std::move(arrival.gradients[next++]);
+  }
+  arrival.edges.indexes = all;
+  arrival.gradients = std::move(gradients);
+}
+
 }  // namespace
 
 BackwardPass::BackwardPass(PassNetwork& network, std::shared_ptr<ContextState> context, PassId id)
@@ -108,6 +123,10 @@ void BackwardPass::pump() {
 
 void BackwardPass::arrive(EdgeGradients arrival) {
   const auto found = live_.find(arrival.edges.message);
+  // Nobody has told a FAST pass which tensors of the message are used: zeros come for the others.
+  if (found != live_.end() && options().reach == Reach::kFast) {
+    fill_up(arrival, found->second);
+  }
   if (found == live_.end() || found->second != arrival.edges.indexes) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    absl::StrFormat("gradients came for edges of message %d that the pass does not "

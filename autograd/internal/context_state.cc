@@ -113,9 +113,11 @@ std::vector<Lineage::Fact> ContextState::facts_about(const std::vector<EdgeId>& 
     const Behind* behind = lineage_.find(edge);
     if (behind == nullptr) continue;
     facts.emplace_back(edge, *behind);
-    // Who asks about an edge will ask about those that it points to next.
-    for (const EdgeId& as : behind->as) {
-      if (seen.insert(as).second) open.push_back(as);
+    // Who asks about an edge will ask about those that it leads to next.
+    for (const auto* next : {&behind->received, &behind->as}) {
+      for (const EdgeId& more : *next) {
+        if (seen.insert(more).second) open.push_back(more);
+      }
     }
   }
   return facts;

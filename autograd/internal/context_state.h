@@ -59,7 +59,8 @@ class ContextState {
 
   /// What gradients along `edges` lead to at this worker.
   Behind behind_edges(const torch::autograd::edge_list& edges) const;
-  /// What this worker knows about edges; unknown ones are left out.
+  /// What this worker knows about edges and about those that they lead to; unknown ones are left
+  /// out.
   std::vector<Lineage::Fact> facts_about(const std::vector<EdgeId>& edges) const;
   std::map<Incarnation, std::vector<EdgeId>> follow(LiveEdges& live) const;
 

@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "ATen/ops/zeros.h"
+
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
@@ -43,6 +45,20 @@ class Collector final : public torch::autograd::Node {
     gradients = std::move(inputs);
     return {};
   }
+};
+
+/// Starts nodes for which nothing but undefined gradients came: the engine cannot take those as
+/// roots, but passes them on within a graph.
+class Starter final : public torch::autograd::Node {
+ public:
+  explicit Starter(edge_list started)
+      : Node(std::numeric_limits<std::uint64_t>::max(), std::move(started)) {
+    add_input_metadata(root());
+  }
+  static at::Tensor root() { return at::zeros({}); }
+
+ private:
+  variable_list apply(variable_list&&) override { return variable_list(num_outputs()); }
 };
 
 /// Runs a node of the graph in its place in a stage.
@@ -201,7 +217,7 @@ bool LocalBackward::run_whole(const std::vector<State*>& stage) {
   for (Arrived& arrived : arrived_) {
     for (std::size_t i = 0; i < arrived.edges.size(); ++i) {
       if (!arrived.edges[i].is_valid()) continue;
-      // The engine wants to know the device of an only root.
+      // The engine ends the process when a root is undefined.
       if (!arrived.gradients[i].defined()) return false;
       roots.push_back(arrived.edges[i]);
       gradients.push_back(arrived.gradients[i]);
@@ -252,6 +268,7 @@ void LocalBackward::run_stage(const std::vector<State*>& stage) {
   };
   edge_list roots;
   variable_list gradients;
+  edge_list undefined;
   // Backwards: an edge needs the node that it leads to.
   for (auto at = stage.rbegin(); at != stage.rend(); ++at) {
     State& state = **at;
@@ -268,17 +285,13 @@ void LocalBackward::run_stage(const std::vector<State*>& stage) {
       gradients.push_back(std::move(state.pending[i]));
     }
     state.pending.clear();
-    if (state.entered && !started) {
-      roots.emplace_back(proxy, 0);
-      gradients.emplace_back();
-    }
+    if (state.entered && !started) undefined.emplace_back(proxy, 0);
     proxies.emplace(state.node.get(), std::move(proxy));
   }
   if (proxies.empty()) return;
-  if (roots.size() == 1 && !gradients.front().defined()) {
-    // The engine wants to know the device of an only root.
-    roots.push_back(roots.front());
-    gradients.emplace_back();
+  if (!undefined.empty()) {
+    roots.emplace_back(std::make_shared<Starter>(std::move(undefined)), 0);
+    gradients.push_back(Starter::root());
   }
   Engine::get_default_engine().execute(roots, gradients, graph_ == Graph::kRetain, false, true);
   for (auto& [node, collector] : collectors) {
