@@ -2,15 +2,17 @@
 
 #include <utility>
 
+#include "sinew/autograd/internal/autograd_manager.h"
 #include "sinew/rpc/internal/worker_core.h"
 #include "sinew/rref/internal/reference_manager.h"
 
 namespace sinew {
 
 Worker init_rpc(WorkerOptions options) {
-  options.extensions.insert(options.extensions.begin(), [](internal::WorkerCore& core) {
-    return internal::ReferenceManager::make(core);
-  });
+  const auto first = options.extensions.begin();
+  options.extensions.insert(
+      first, {[](internal::WorkerCore& core) { return internal::ReferenceManager::make(core); },
+              [](internal::WorkerCore& core) { return internal::AutogradManager::make(core); }});
   return Worker::start(std::move(options));
 }
 

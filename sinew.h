@@ -1,7 +1,9 @@
 #pragma once
 
-/// Everything that most programs need: typed remote calls and remote references.
+/// Everything that most programs need: typed remote calls, remote references and distributed
+/// autograd.
 
+#include "sinew/autograd/context.h"
 #include "sinew/rpc/rpc.h"
 #include "sinew/rref/remote.h"
 #include "sinew/rref/rref.h"

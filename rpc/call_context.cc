@@ -16,7 +16,8 @@ CallContext::CallContext(WorkerInfo caller, std::string method, internal::Clock:
       chain_(std::move(chain)) {}
 
 const CallContext* CallContext::current_or_null() {
-  return dynamic_cast<const CallContext*>(internal::ThreadContext::current().get());
+  const auto& context = internal::ThreadContext::current();
+  return context == nullptr ? nullptr : dynamic_cast<const CallContext*>(context->served());
 }
 
 const CallContext& CallContext::current() {

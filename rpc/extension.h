@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -33,6 +34,8 @@ using Counters = std::map<std::string, std::int64_t>;
 
 namespace internal {
 
+class Invocation;
+class TensorHook;
 class WorkerCore;
 
 /// A value of any type that stays at the worker which made it.
@@ -100,6 +103,17 @@ class MessageRoute {
   std::vector<OnCarrierEnd> take_on_end() { return std::exchange(on_end_, {}); }
   bool has_references() const { return has_references_; }
 
+  /// Sees the tensors of the message; null when nobody wants to.
+  const std::shared_ptr<TensorHook>& tensor_hook() const { return tensor_hook_; }
+  void set_tensor_hook(std::shared_ptr<TensorHook> hook) { tensor_hook_ = std::move(hook); }
+
+  /// Reading a call: what follows the work that serves it; see ThreadContext::ambient.
+  const std::shared_ptr<void>& ambient() const { return ambient_; }
+  void set_ambient(std::shared_ptr<void> ambient) { ambient_ = std::move(ambient); }
+  /// Reading a call: whether its caller records gradients. Unset: it did not say.
+  std::optional<bool> grad_mode() const { return grad_mode_; }
+  void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
+
   /// Reading: the handler must not start (the result must not be handed out) before `ready` is
   /// complete.
   void wait_for(Future<void> ready) { waits_.push_back(std::move(ready)); }
@@ -110,13 +124,16 @@ class MessageRoute {
   const WorkerInfo peer_;
   const Clock::TimePoint deadline_;
   bool has_references_ = false;
+  std::shared_ptr<TensorHook> tensor_hook_;
+  std::shared_ptr<void> ambient_;
+  std::optional<bool> grad_mode_;
   std::vector<OnCarrierEnd> on_end_;
   std::vector<Future<void>> waits_;
 };
 
-/// A layer that plugs into the calls of a worker: remote references now, distributed autograd
-/// later. Layers do not know each other. Functions run on executor threads of the worker unless
-/// they say otherwise, and must not block.
+/// A layer that plugs into the calls of a worker: remote references, distributed autograd. Layers
+/// do not know each other. Functions run on executor threads of the worker unless they say
+/// otherwise, and must not block.
 class Extension {
  public:
   virtual ~Extension() = default;
@@ -139,18 +156,35 @@ class Extension {
   /// Adds the layer's numbers.
   virtual void add_counters(Counters& counters) const = 0;
 
-  /// Attachments of a call that is about to be sent, or of a reply: appended to `attachments` under
-  /// layer(). Calling thread.
-  virtual void on_send(MessageRoute& route, std::map<std::string, std::string>& attachments) {
+  /// A call or a reply is about to be written by work that `ambient` follows (never null): the
+  /// layer may set the route's tensor hook. Calling thread.
+  virtual void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) {
     (void)route;
-    (void)attachments;
+    (void)ambient;
   }
-  /// Attachments of a received call, before its arguments are read. Executor thread.
-  virtual void on_receive(MessageRoute& route,
-                          const std::map<std::string, std::string>& attachments) {
+  /// The message has been written and is about to be sent. What it attaches under layer(); empty:
+  /// nothing. Only for messages that have a tensor hook. Calling thread.
+  virtual std::string on_send(MessageRoute& route) {
     (void)route;
-    (void)attachments;
+    return {};
   }
+  /// What came attached under layer() with a call or a reply, before its values are read: the layer
+  /// may set the route's tensor hook, and what follows the work that serves the call. The thread
+  /// that reads. What it throws is what reading throws.
+  enum class MessageKind { kCall, kReply };
+  virtual void on_receive(MessageRoute& route, MessageKind kind, const std::string& attachment) {
+    (void)route;
+    (void)kind;
+    (void)attachment;
+  }
+
+  /// Methods by which the layer talks to itself at peers, with tensors; their names start with
+  /// "sinew.". Asked once.
+  struct Method {
+    std::string_view name;
+    void (*serve)(const std::shared_ptr<Invocation>& call);
+  };
+  virtual std::vector<Method> methods() const { return {}; }
 
   /// First step of a graceful shutdown: give up what is held at other workers and, when the whole
   /// job ends, wait until others have given up what they hold here. Completes with a report of what

@@ -79,6 +79,15 @@ class RRef {
     return std::static_pointer_cast<T>(handle().local(typeid(T), options).pointer);
   }
 
+  /// Computes gradients, at the owner, of the scalar tensor that this refers to, and adds them to
+  /// `context`, an autograd::Context: see autograd::backward, of which `options` are those. Blocks.
+  template <class Context, class... Options>
+  void backward(const Context& context, const Options&... options) const {
+    static_assert(std::is_same_v<T, at::Tensor>,
+                  "Sinew: backward() needs a reference to a tensor: RRef<at::Tensor>");
+    context.backward_at(*this, {options...});
+  }
+
   /// The peer that owns the value, with the options given.
   Peer peer(CallOptions options = {}) const {
     return handle().owner_peer().with(std::move(options));
@@ -112,6 +121,14 @@ struct RRefAccess {
     return rref.handle_;
   }
 };
+
+/// Makes what `rref` refers to the object of `call`. For the layers of Sinew.
+template <class T>
+void write_call_target(const RRef<T>& rref, internal::CallBuilder& call) {
+  const auto& handle = RRefAccess::handle(rref);
+  if (handle == nullptr) internal::throw_empty_reference();
+  handle->write_target(call);
+}
 
 /// RRef<T> is a wire type wherever it stands, within containers and structs too.
 template <class T>

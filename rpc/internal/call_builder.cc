@@ -10,6 +10,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
+#include "sinew/rpc/internal/message_layers.h"
 #include "sinew/rpc/internal/session.h"
 #include "sinew/rpc/internal/worker_core.h"
 #include "sinew/rpc/wire/message_context.h"
@@ -84,6 +85,9 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
         const CallContext* parent = CallContext::current_or_null();
         if (parent != nullptr) deadline = std::min(deadline, parent->deadline());
         auto state = std::make_unique<State>(peer, core, now, deadline);
+        if (const auto& current = ThreadContext::current(); current != nullptr) {
+          begin_message(state->route, current->ambient(), state->context);
+        }
         proto::Call& call = *state->envelope.mutable_call();
         call.set_method(std::string(method));
         call.set_signature(signature);
@@ -133,6 +137,7 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->method = call.method();
   pending->started = state.started;
   pending->deadline = state.deadline;
+  attach_layers(state.route, *call.mutable_attachments());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
   if (state.deadline != Clock::TimePoint::max()) {

@@ -118,6 +118,8 @@ CallServer::~CallServer() = default;
 
 const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
   if (name == kFetchMethod) return &fetch_;
+  const auto found = layer_methods_.find(absl::string_view(name.data(), name.size()));
+  if (found != layer_methods_.end()) return &found->second;
   return core_.options().methods.find(name);
 }
 
@@ -252,6 +254,11 @@ void CallServer::post_or_hold(std::vector<Task> tasks) {
 }
 
 void CallServer::open() {
+  for (const auto& extension : core_.extensions()) {
+    for (const Extension::Method& method : extension->methods()) {
+      layer_methods_[std::string(method.name)] = {method.name, "", method.serve};
+    }
+  }
   std::vector<Task> held;
   {
     MutexLock lock(mutex_);

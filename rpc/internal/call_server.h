@@ -46,7 +46,7 @@ class CallServer final : public Acceptor, public UnaryHandler {
   /// do when they have their answers; `patience` at most.
   void see_guests_off(std::chrono::nanoseconds patience);
 
-  /// Until then calls are held back: the worker does not know its own job yet.
+  /// Until then calls are held back: the worker does not know its own job, nor its layers, yet.
   void open();
   /// Ends what runs for one caller; no call of it is accepted any more. Returns when its lease as a
   /// holder ends.
@@ -87,6 +87,8 @@ class CallServer final : public Acceptor, public UnaryHandler {
 
   WorkerCore& core_;
   const MethodTable::Entry fetch_;
+  // Constant once calls are served.
+  absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
   std::atomic<std::int64_t> active_calls_{0};
   std::atomic<std::int64_t> calls_started_{0};
 

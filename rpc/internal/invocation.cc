@@ -1,7 +1,9 @@
 #include "sinew/rpc/internal/invocation.h"
 
+#include <optional>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,6 +13,7 @@
 #include "sinew/rpc/internal/envelope.h"
 #include "sinew/rpc/internal/error_codec.h"
 #include "sinew/rpc/internal/invocation_request.h"
+#include "sinew/rpc/internal/message_layers.h"
 #include "sinew/rpc/internal/serve.h"
 #include "sinew/rpc/internal/type_text.h"
 #include "sinew/rpc/internal/worker_core.h"
@@ -63,6 +66,12 @@ std::uint64_t Invocation::call_id() const { return request_->call().id(); }
 // ---- From the first step to the method.
 
 void Invocation::start() {
+  try {
+    receive_layers(request_->route, Extension::MessageKind::kCall, request_->call().attachments(),
+                   request_->arguments);
+  } catch (...) {
+    layers_failed_ = std::current_exception();
+  }
   guard([this] {
     const proto::Call& call = request_->call();
     // First: whatever it is refused for becomes the reference's error, which those who use it
@@ -78,6 +87,7 @@ void Invocation::start() {
       if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
       retain_begun_ = true;
     }
+    if (layers_failed_ != nullptr) std::rethrow_exception(layers_failed_);
     throw_if_given_up();
     request_->method = core_.server().find_method(call.method());
     if (request_->method == nullptr) {
@@ -142,6 +152,8 @@ void Invocation::run_method() { request_->method->serve(shared_from_this()); }
 
 void Invocation::guard(absl::FunctionRef<void()> run) {
   const ThreadContext::Scope scope(shared_from_this());
+  std::optional<c10::AutoGradMode> grad_mode;
+  if (request_->route.grad_mode().has_value()) grad_mode.emplace(*request_->route.grad_mode());
   try {
     run();
   } catch (...) {
@@ -184,6 +196,10 @@ void Invocation::check_argument_count(std::size_t count) {
                       method_, count, given, request_->method->signature));
 }
 
+std::size_t Invocation::argument_count() const {
+  return static_cast<std::size_t>(request_->call().arguments_size());
+}
+
 ValueReader Invocation::argument(std::size_t index) {
   return ValueReader(request_->call().arguments(static_cast<int>(index)), request_->arguments,
                      ValuePath{nullptr, "argument", index + 1});
@@ -217,7 +233,12 @@ void Invocation::finish_with_target() {
 
 bool Invocation::retains() const { return request_->call().disposition() == proto::RETAIN; }
 
+const std::shared_ptr<void>& Invocation::ambient() const { return request_->route.ambient(); }
+
+MessageRoute& Invocation::route() { return request_->route; }
+
 ValueWriter Invocation::result() {
+  begin_message(request_->reply_route, ambient(), request_->results);
   return ValueWriter(*request_->reply.mutable_reply()->mutable_value(), request_->results);
 }
 
@@ -231,6 +252,7 @@ void Invocation::finish() {
   proto::Reply& reply = *request_->reply.mutable_reply();
   if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
   reply.set_carries_references(request_->reply_route.has_references());
+  attach_layers(request_->reply_route, *reply.mutable_attachments());
   send_reply();
 }
 

@@ -51,13 +51,18 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void abort(const absl::Status& status);
 
   Worker worker() const override;
+  const std::shared_ptr<void>& ambient() const override;
   std::uint64_t call_id() const;
+  WorkerCore& core() const { return core_; }
+  /// That of the call, not of the reply.
+  MessageRoute& route();
 
   // For the typed code of serve.h.
 
   /// Throws kInvalidArgument unless the call has `count` arguments.
   void check_argument_count(std::size_t count);
   ValueReader argument(std::size_t index);
+  std::size_t argument_count() const;
   /// The object of a member function, made ready before the method is entered. Throws when it is of
   /// another type.
   void* target(const std::type_info& type) const;
@@ -93,6 +98,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   const std::shared_ptr<ReplySink> sink_;
   // Written before the method is entered.
   bool retain_begun_ = false;
+  std::exception_ptr layers_failed_;
   std::atomic<bool> replied_{false};
   // The method was entered: what fails from here on may have run.
   std::atomic<bool> entered_{false};

@@ -2,6 +2,7 @@
 
 #include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/internal/error_codec.h"
+#include "sinew/rpc/internal/message_layers.h"
 #include "sinew/rpc/internal/worker_core.h"
 
 namespace sinew::internal {
@@ -18,6 +19,8 @@ void ReceivedReply::throw_if_error() const {
 }
 
 ValueReader ReceivedReply::value() {
+  receive_layers(data_->route, Extension::MessageKind::kReply,
+                 data_->envelope->reply().attachments(), data_->context);
   return ValueReader(data_->envelope->reply().value(), data_->context,
                      ValuePath{nullptr, "result"});
 }

@@ -2,12 +2,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"
 
+namespace at {
+class Tensor;
+}
+
 namespace sinew::internal {
+
+/// Sees the tensors of one message that require a gradient. Defined by the layer that follows
+/// gradients across workers. Not thread-safe.
+class TensorHook {
+ public:
+  virtual ~TensorHook() = default;
+  /// Writing: the number of the edge that joins `tensor` with its copy at the receiver.
+  virtual std::optional<std::uint32_t> on_write(const at::Tensor& tensor) = 0;
+  /// Reading: `tensor` came with the number of an edge. It is a leaf that requires a gradient, and
+  /// may be made part of a graph.
+  virtual void on_read(const at::Tensor& tensor, std::uint32_t edge) = 0;
+};
 
 /// Lists within lists, in what is written and, unless DecodeLimits say otherwise, in what is read.
 /// Each one is two messages of the wire format within each other, and parsers of Protocol Buffers
@@ -36,9 +53,13 @@ class EncodeContext {
   std::vector<absl::Cord>& payloads() { return payloads_; }
   /// Null when a value is written outside of a call.
   MessageRoute* route() const { return route_; }
+  /// Null when nobody follows gradients. The hook outlives this.
+  TensorHook* tensor_hook() const { return tensor_hook_; }
+  void set_tensor_hook(TensorHook* hook) { tensor_hook_ = hook; }
 
  private:
   MessageRoute* const route_;
+  TensorHook* tensor_hook_ = nullptr;
   std::vector<absl::Cord> payloads_;
 };
 
@@ -75,12 +96,16 @@ class DecodeContext {
     return std::move(payloads_[number]);
   }
   MessageRoute* route() const { return route_; }
+  /// As in EncodeContext.
+  TensorHook* tensor_hook() const { return tensor_hook_; }
+  void set_tensor_hook(TensorHook* hook) { tensor_hook_ = hook; }
   std::size_t values_seen = 0;
   std::size_t tensors_seen = 0;
 
  private:
   const DecodeLimits limits_;
   MessageRoute* const route_;
+  TensorHook* tensor_hook_ = nullptr;
   std::vector<absl::Cord> payloads_;
   std::vector<bool> payload_taken_;
 };

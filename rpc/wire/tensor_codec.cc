@@ -370,18 +370,28 @@ void encode_tensor(const at::Tensor& tensor, proto::Tensor& description, EncodeC
     return;
   }
   check_sendable(tensor);
-  const at::NoGradGuard no_grad;
-  if (tensor.is_sparse()) {
-    encode_sparse(tensor.detach(), description, context);
-  } else {
-    encode_strided(tensor.detach(), description, context);
+  {
+    const at::NoGradGuard no_grad;
+    if (tensor.is_sparse()) {
+      encode_sparse(tensor.detach(), description, context);
+    } else {
+      encode_strided(tensor.detach(), description, context);
+    }
   }
-  description.set_requires_grad(tensor.requires_grad());
+  if (!tensor.requires_grad()) return;
+  description.set_requires_grad(true);
+  if (TensorHook* hook = context.tensor_hook()) {
+    if (const auto edge = hook->on_write(tensor)) description.set_edge(*edge);
+  }
 }
 
 at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,
                          const ValuePath& path) {
-  return TensorReader(context, path).read(description);
+  at::Tensor tensor = TensorReader(context, path).read(description);
+  if (description.has_edge() && tensor.defined() && tensor.requires_grad()) {
+    if (TensorHook* hook = context.tensor_hook()) hook->on_read(tensor, description.edge());
+  }
+  return tensor;
 }
 
 at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef strides,

@@ -15,6 +15,8 @@
 #include <sstream>
 #include <string>
 
+#include "sinew/tests/autograd/gated_chain.h"
+#include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/process/test_methods.h"
 
 namespace {
@@ -29,6 +31,8 @@ std::chrono::nanoseconds milliseconds(const std::string& text) {
 sinew::WorkerOptions options_of(const Settings& settings) {
   sinew::WorkerOptions options;
   options.methods = testapp::methods();
+  testgrad::add_methods(options.methods);
+  testgrad::add_chain_methods(options.methods);
   options.num_threads = 2;
   sinew::TlsFiles files;
   std::string tls;

@@ -14,6 +14,11 @@ std::shared_ptr<const ThreadContext>& slot() {
 
 }  // namespace
 
+const std::shared_ptr<void>& ThreadContext::ambient() const {
+  static const std::shared_ptr<void> none;
+  return none;
+}
+
 const std::shared_ptr<const ThreadContext>& ThreadContext::current() { return slot(); }
 
 ThreadContext::Scope::Scope(std::shared_ptr<const ThreadContext> context)

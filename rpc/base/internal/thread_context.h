@@ -21,6 +21,11 @@ class ThreadContext {
   virtual std::chrono::steady_clock::time_point deadline() const {
     return std::chrono::steady_clock::time_point::max();
   }
+  /// What a layer above lets follow the work: the autograd context. Null when there is none.
+  virtual const std::shared_ptr<void>& ambient() const;
+  /// The context of the call that is being served: this one, or the one that this one was installed
+  /// upon. Null when there is none.
+  virtual const ThreadContext* served() const { return this; }
 
   /// The calling thread's context, or null. The reference is valid until the thread's context
   /// changes.

@@ -1,0 +1,167 @@
+#include "sinew/autograd/context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/autograd.pb.h"
+#include "sinew/autograd/internal/autograd_manager.h"
+#include "sinew/autograd/internal/context_thread.h"
+#include "sinew/autograd/internal/pass_messages.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/call_builder.h"
+#include "sinew/rpc/internal/worker_core.h"
+
+namespace sinew {
+
+using internal::AutogradManager;
+using internal::ContextState;
+
+namespace {
+
+std::shared_ptr<AutogradManager> manager_of(const Worker& worker) {
+  const auto& core = WorkerAccess::core(worker);
+  if (core == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "an autograd context was asked of an empty Worker: start one with "
+                   "sinew::init_rpc()");
+  }
+  return AutogradManager::of(*core);
+}
+
+std::shared_ptr<ContextState> find(const Worker& worker, const autograd::ContextId& context) {
+  return manager_of(worker)->find(context);
+}
+
+void check_no_context() {
+  const auto current = autograd::Context::current();
+  if (!current.has_value()) return;
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat("this thread works in autograd context %s already: contexts do not "
+                      "nest",
+                      autograd::to_string(*current)));
+}
+
+std::chrono::nanoseconds timeout_of(const Worker& worker,
+                                    const autograd::BackwardOptions& options) {
+  const auto timeout = options.timeout.value_or(worker.default_timeout());
+  if (timeout <= std::chrono::nanoseconds(0)) {
+    throw RpcError(
+        ErrorCode::kInvalidArgument,
+        absl::StrFormat("the timeout of backward() must be positive, or kNoTimeout; this "
+                        "one is %d ns",
+                        timeout.count()));
+  }
+  return timeout;
+}
+
+}  // namespace
+
+namespace autograd {
+
+// ---- Scopes.
+
+struct Context::Scope : internal::ContextThreadScope {
+  using ContextThreadScope::ContextThreadScope;
+};
+struct ContextScope::Scope : internal::ContextThreadScope {
+  using ContextThreadScope::ContextThreadScope;
+};
+
+Context::Context(const Worker& worker)
+    : worker_(worker), state_([&] {
+        check_no_context();
+        return manager_of(worker)->create();
+      }()) {
+  scope_ = std::make_unique<Scope>(state_);
+}
+
+Context::~Context() {
+  scope_ = nullptr;
+  manager_of(worker_)->end(state_->id());
+}
+
+const ContextId& Context::id() const { return state_->id(); }
+
+std::optional<ContextId> Context::current() {
+  const auto& current = internal::ThreadContext::current();
+  if (current == nullptr || current->ambient() == nullptr) return std::nullopt;
+  return std::static_pointer_cast<ContextState>(current->ambient())->id();
+}
+
+ContextScope::ContextScope(const Worker& worker, const ContextId& context) {
+  check_no_context();
+  scope_ = std::make_unique<Scope>(find(worker, context));
+}
+
+ContextScope::~ContextScope() = default;
+
+// ---- Backward.
+
+void backward(const Context& context, const std::vector<at::Tensor>& roots,
+              const BackwardOptions& options) {
+  backward(context.worker(), context.id(), roots, options);
+}
+
+void backward(const Worker& worker, const ContextId& context, const std::vector<at::Tensor>& roots,
+              const BackwardOptions& options) {
+  const std::shared_ptr<AutogradManager> manager = manager_of(worker);
+  const auto now = manager->core().clock().now();
+  const auto timeout = timeout_of(worker, options);
+  internal::PassOptions pass;
+  pass.graph = options.retain_graph ? internal::LocalBackward::Graph::kRetain
+                                    : internal::LocalBackward::Graph::kRelease;
+  pass.reach = options.mode == Mode::kFast ? internal::Reach::kFast : internal::Reach::kSmart;
+  if (timeout < internal::Clock::TimePoint::max() - now) pass.deadline = now + timeout;
+  if (const auto& current = internal::ThreadContext::current()) {
+    pass.deadline = std::min(pass.deadline, current->deadline());
+  }
+  manager->backward_async(manager->find(context), roots, pass).wait();
+}
+
+// ---- Gradients.
+
+Gradients gradients(const Worker& worker, const ContextId& context) {
+  Gradients result;
+  for (auto& [leaf, gradient] : find(worker, context)->gradients()) result.emplace(leaf, gradient);
+  return result;
+}
+
+Gradients gradients(const Context& context) { return gradients(context.worker(), context.id()); }
+
+at::Tensor gradient_of(const Worker& worker, const ContextId& context, const at::Tensor& leaf) {
+  return find(worker, context)->gradient_of(leaf);
+}
+
+at::Tensor gradient_of(const Context& context, const at::Tensor& leaf) {
+  return gradient_of(context.worker(), context.id(), leaf);
+}
+
+}  // namespace autograd
+
+// ---- At the owner of a reference.
+
+std::unique_ptr<internal::CallBuilder> internal::begin_backward_at(
+    const Peer& owner, const Worker& worker, const autograd::ContextId& context,
+    const autograd::BackwardOptions& options) {
+  CallOptions call_options = owner.options();
+  call_options.timeout = timeout_of(worker, options);
+  proto::AutogradBackward request;
+  write_context(context, *request.mutable_context());
+  request.set_retain_graph(options.retain_graph);
+  request.set_fast(options.mode == autograd::Mode::kFast);
+  auto call =
+      std::make_unique<CallBuilder>(owner.with(call_options), "sinew.autograd.backward", "");
+  call->argument().binary(request.SerializeAsString());
+  return call;
+}
+
+void internal::finish_backward_at(CallBuilder& call) {
+  auto pending = std::make_unique<TypedPendingCall<void>>(call.runner());
+  const Future<void> done = pending->future();
+  call.send(std::move(pending));
+  done.wait();
+}
+
+}  // namespace sinew

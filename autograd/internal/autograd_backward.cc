@@ -1,0 +1,554 @@
+// The backward passes of the autograd layer: how they start, and what workers say to each other.
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/ops/ones_like.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/autograd.pb.h"
+#include "sinew/autograd/internal/autograd_manager.h"
+#include "sinew/autograd/internal/pass_messages.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/call_builder.h"
+#include "sinew/rpc/internal/invocation.h"
+#include "sinew/rpc/internal/pending_call.h"
+#include "sinew/rpc/internal/session.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/wire/bytes.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+namespace sinew::internal {
+namespace {
+
+constexpr std::string_view kRunMethod = "sinew.autograd.run";
+constexpr std::string_view kGradientsMethod = "sinew.autograd.gradients";
+constexpr std::string_view kFactsMethod = "sinew.autograd.facts";
+constexpr std::string_view kBackwardMethod = "sinew.autograd.backward";
+constexpr std::string_view kAbortMethod = "sinew.autograd.abort";
+
+constexpr auto kAbortTime = std::chrono::seconds(30);
+
+// ---- Serving.
+
+std::vector<EdgeGradients> read_arguments(Invocation& call, const RepeatedGradients& messages) {
+  std::size_t expected = 1;
+  for (const auto& message : messages) {
+    expected += static_cast<std::size_t>(message.indexes_size());
+  }
+  call.check_argument_count(expected);
+  std::size_t next = 1;
+  return read_gradients(messages, [&] { return call.argument(next++); });
+}
+
+void serve_run(const std::shared_ptr<Invocation>& call) {
+  if (call->argument_count() == 0) call->check_argument_count(1);
+  auto run = parse_message<proto::AutogradRun>(call->argument(0));
+  auto gradients = read_arguments(*call, run.gradients());
+  call->when_ready([call, run = std::move(run), gradients = std::move(gradients)]() mutable {
+    auto answer = [call](const std::exception_ptr& error, std::vector<EdgeGradients> results) {
+      call->guard([&] {
+        if (error != nullptr) std::rethrow_exception(error);
+        proto::AutogradRunReply reply;
+        write_edges(results, *reply.mutable_gradients());
+        std::size_t size = 1;
+        for (const EdgeGradients& one : results) size += one.gradients.size();
+        {
+          ValueWriter writer = call->result();
+          ListWriter list = writer.list(size);
+          list.next().binary(reply.SerializeAsString());
+          for (const EdgeGradients& one : results) {
+            for (const at::Tensor& gradient : one.gradients) list.next().tensor(gradient);
+          }
+        }
+        call->finish();
+      });
+    };
+    AutogradManager::of(call->core())
+        ->on_run(call->caller(), run, std::move(gradients), call->deadline(), call->cancellation(),
+                 std::move(answer));
+  });
+}
+
+void serve_gradients(const std::shared_ptr<Invocation>& call) {
+  if (call->argument_count() == 0) call->check_argument_count(1);
+  auto delivery = parse_message<proto::AutogradDelivery>(call->argument(0));
+  auto gradients = read_arguments(*call, delivery.gradients());
+  call->when_ready(
+      [call, delivery = std::move(delivery), gradients = std::move(gradients)]() mutable {
+        AutogradManager::of(call->core())->on_gradients(delivery, std::move(gradients));
+        call->finish();
+      });
+}
+
+void serve_facts(const std::shared_ptr<Invocation>& call) {
+  call->check_argument_count(1);
+  const auto request = parse_message<proto::AutogradFactsRequest>(call->argument(0));
+  call->when_ready([call, request] {
+    call->result().binary(AutogradManager::of(call->core())->on_facts(request));
+    call->finish();
+  });
+}
+
+void serve_backward(const std::shared_ptr<Invocation>& call) {
+  call->check_argument_count(1);
+  const auto request = parse_message<proto::AutogradBackward>(call->argument(0));
+  call->when_ready([call, request] {
+    const auto* root = static_cast<const at::Tensor*>(call->target(typeid(at::Tensor)));
+    const auto manager = AutogradManager::of(call->core());
+    PassOptions options;
+    options.graph =
+        request.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
+    options.reach = request.fast() ? Reach::kFast : Reach::kSmart;
+    options.deadline = call->deadline();
+    manager->backward_async(manager->find(read_context(request.context())), {*root}, options)
+        .on_done([call](const Future<void>& done) {
+          call->guard([&] {
+            done.value();
+            call->finish();
+          });
+        });
+  });
+}
+
+// ---- Calling.
+
+/// The outcome of a call that asks a worker to take part.
+class RunOutcome final : public PendingCall {
+ public:
+  RunOutcome(WorkerCore& core, std::shared_ptr<BackwardPass> pass)
+      : core_(core), pass_(std::move(pass)) {}
+
+  void on_reply(ReceivedReply reply) override {
+    try {
+      reply.throw_if_error();
+      if (!has_gradients(reply)) return pass_->on_run_ended(nullptr, {});
+    } catch (...) {
+      return pass_->on_run_ended(std::current_exception(), {});
+    }
+    // The graph runs on the executor, not on the transport's thread.
+    core_.executor()->post(
+        [pass = pass_, reply = std::make_shared<ReceivedReply>(std::move(reply))] {
+          std::vector<EdgeGradients> gradients;
+          std::exception_ptr error;
+          try {
+            gradients = read(*reply);
+          } catch (...) {
+            error = std::current_exception();
+          }
+          pass->on_run_ended(error, std::move(gradients));
+        });
+  }
+  void on_error(std::exception_ptr error) override { pass_->on_run_ended(std::move(error), {}); }
+
+ private:
+  static bool has_gradients(ReceivedReply& reply) {
+    const ValueReader reader = reply.value();
+    return reader.list().size() > 1;
+  }
+  static std::vector<EdgeGradients> read(ReceivedReply& reply) {
+    const ValueReader reader = reply.value();
+    const ListReader list = reader.list();
+    const auto message = parse_message<proto::AutogradRunReply>(list.item(0));
+    std::size_t next = 1;
+    return read_gradients(message.gradients(), [&] { return list.item(next++); });
+  }
+
+  WorkerCore& core_;
+  const std::shared_ptr<BackwardPass> pass_;
+};
+
+/// The outcome of a call that brings gradients.
+class DeliveryOutcome final : public PendingCall {
+ public:
+  explicit DeliveryOutcome(std::shared_ptr<BackwardPass> pass) : pass_(std::move(pass)) {}
+  void on_reply(ReceivedReply reply) override {
+    std::exception_ptr error;
+    try {
+      reply.throw_if_error();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    pass_->on_delivered(error);
+  }
+  void on_error(std::exception_ptr error) override { pass_->on_delivered(std::move(error)); }
+
+ private:
+  const std::shared_ptr<BackwardPass> pass_;
+};
+
+/// The session of a worker that is known by its incarnation only.
+Peer peer_of(WorkerCore& core, const ContextState& context, Incarnation incarnation) {
+  WorkerInfo found;
+  for (const WorkerInfo& peer : context.peers()) {
+    if (peer.incarnation == incarnation) found = peer;
+  }
+  for (const Member& member : core.directory().members()) {
+    if (member.worker.incarnation == incarnation) found = member.worker;
+  }
+  if (found.rank < 0) {
+    throw RpcError(ErrorCode::kUnavailable,
+                   "a worker that took part in the context is not a member of the job any more");
+  }
+  absl::StatusOr<std::shared_ptr<Session>> session = core.session(found);
+  if (!session.ok()) throw_error(session.status());
+  return PeerAccess::make(core.shared_from_this(), *std::move(session));
+}
+
+Peer peer_for(WorkerCore& core, const BackwardPass& pass, Incarnation worker) {
+  CallOptions options;
+  const Clock::TimePoint deadline = pass.options().deadline;
+  options.timeout = kNoTimeout;
+  if (deadline != Clock::TimePoint::max()) {
+    options.timeout = std::max<std::chrono::nanoseconds>(deadline - core.clock().now(),
+                                                         std::chrono::microseconds(1));
+  }
+  options.cancellation = pass.cancellation();
+  return peer_of(core, pass.context(), worker).with(options);
+}
+
+// ---- Errors.
+
+/// The failure of a pass, as the user sees it.
+std::exception_ptr pass_failure(const std::exception_ptr& error, const ContextState& context) {
+  ErrorInfo info = describe(error);
+  if (absl::StartsWith(info.message, "backward pass ")) return error;
+  info.message = absl::StrFormat(
+      "backward pass in context %s failed%s: %s", autograd::to_string(context.id()),
+      info.peer.empty() ? "" : absl::StrCat(" at worker '", info.peer, "'"), info.message);
+  return make_error(std::move(info));
+}
+
+[[noreturn]] void refuse_root(std::size_t number, std::string_view problem) {
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrFormat("root %d of backward() %s", number, problem));
+}
+
+void check_roots(const std::vector<at::Tensor>& roots) {
+  if (roots.empty()) {
+    throw RpcError(
+        ErrorCode::kInvalidArgument,
+        "backward() needs at least one root: the tensor to differentiate, a loss mostly");
+  }
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    const at::Tensor& root = roots[i];
+    if (!root.defined()) refuse_root(i + 1, "is undefined");
+    if (!root.requires_grad()) {
+      refuse_root(i + 1,
+                  "does not require a gradient: none of what it was computed from does, or it was "
+                  "computed without a graph (NoGradGuard, detach())");
+    }
+    if (root.numel() != 1) {
+      refuse_root(i + 1,
+                  absl::StrFormat("has %d elements: a root is a scalar, e.g. a sum() or mean()",
+                                  root.numel()));
+    }
+    if (torch::autograd::impl::gradient_edge(root).function->num_outputs() == 0 && root.is_leaf()) {
+      refuse_root(i + 1, "is a leaf: it was not computed from anything");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Extension::Method> AutogradManager::methods() const {
+  return {{kRunMethod, &serve_run},
+          {kGradientsMethod, &serve_gradients},
+          {kFactsMethod, &serve_facts},
+          {kBackwardMethod, &serve_backward}};
+}
+
+// ---- The initiator.
+
+/// The look for all edges that gradients will travel along.
+struct AutogradManager::Search {
+  explicit Search(Incarnation self) : live(self) {}
+
+  std::shared_ptr<ContextState> context;
+  std::shared_ptr<BackwardPass> pass;
+  PassOptions options;
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list root_gradients;
+  LiveEdges live;
+  // Asked about before: whoever does not know then never will.
+  absl::flat_hash_set<EdgeId> asked;
+};
+
+std::shared_ptr<BackwardPass> AutogradManager::join(const std::shared_ptr<ContextState>& context,
+                                                    const PassId& id) {
+  absl::StatusOr<ContextState::Joined> joined =
+      context->join_pass(id, [&] { return std::make_shared<BackwardPass>(*this, context, id); });
+  if (!joined.ok()) throw_error(joined.status());
+  if (joined->stale != nullptr) {
+    joined->stale->fail(make_error(absl::AbortedError("the initiator has given the pass up")));
+  }
+  return joined->pass;
+}
+
+Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>& context,
+                                             const std::vector<at::Tensor>& roots,
+                                             const PassOptions& options) {
+  check_roots(roots);
+  const PassId id{core_.self().incarnation, next_pass_.fetch_add(1, std::memory_order_relaxed)};
+  auto search = std::make_shared<Search>(core_.self().incarnation);
+  search->context = context;
+  search->options = options;
+  for (const at::Tensor& root : roots) {
+    search->roots.push_back(torch::autograd::impl::gradient_edge(root));
+    search->root_gradients.push_back(at::ones_like(root));
+  }
+  search->pass = join(context, id);
+  Promise<void> promise(core_.executor().get());
+  Future<void> future = promise.future();
+  TimerQueue::TimerId timer = 0;
+  if (options.deadline != Clock::TimePoint::max()) {
+    timer = core_.timers().run_at(
+        options.deadline,
+        [this, started = core_.clock().now(), weak = std::weak_ptr<BackwardPass>(search->pass)] {
+          core_.control_executor().post([this, started, weak] {
+            const auto pass = weak.lock();
+            if (pass == nullptr) return;
+            pass->fail(make_error(absl::DeadlineExceededError(absl::StrFormat(
+                "backward pass in context %s did not end within %.6g s at worker '%s': %s",
+                autograd::to_string(pass->context().id()),
+                std::chrono::duration<double>(core_.clock().now() - started).count(),
+                core_.self().name, pass->describe_wait()))));
+          });
+        });
+  }
+  BackwardPass::OnEnd on_end = [this, promise, context, timer](const std::exception_ptr& error,
+                                                               std::vector<EdgeGradients>) {
+    if (timer != 0) core_.timers().cancel(timer);
+    if (error == nullptr) {
+      promise.try_set_value();
+    } else {
+      promise.try_set_error(pass_failure(error, *context));
+    }
+  };
+  search->pass->prepare(options, std::nullopt, on_end);
+  if (options.reach == Reach::kSmart) search->live.start(context->behind_edges(search->roots));
+  this->search(search);
+  return future;
+}
+
+void AutogradManager::search(const std::shared_ptr<Search>& search) {
+  try {
+    std::map<Incarnation, std::vector<EdgeId>> unknown = search->context->follow(search->live);
+    if (unknown.empty()) return begin_pass(search);
+    for (const auto& [worker, edges] : unknown) {
+      for (const EdgeId& edge : edges) {
+        if (worker != core_.self().incarnation && search->asked.insert(edge).second) continue;
+        throw RpcError(ErrorCode::kInternal,
+                       absl::StrFormat("nobody knows what lies behind edge %d of message %d",
+                                       edge.index, edge.message));
+      }
+    }
+    ask_for_facts(search, std::move(unknown));
+  } catch (...) {
+    search->pass->fail(std::current_exception());
+  }
+}
+
+void AutogradManager::ask_for_facts(const std::shared_ptr<Search>& search,
+                                    std::map<Incarnation, std::vector<EdgeId>> unknown) {
+  std::vector<Future<Bytes>> answers;
+  std::vector<Incarnation> workers;
+  for (const auto& [worker, edges] : unknown) {
+    proto::AutogradFactsRequest request;
+    write_context(search->context->id(), *request.mutable_context());
+    for (const EdgeId& edge : edges) write_edge(edge, *request.add_edges());
+    auto pending = std::make_unique<TypedPendingCall<Bytes>>(core_.executor()->runner());
+    answers.push_back(pending->future());
+    workers.push_back(worker);
+    send(peer_for(core_, *search->pass, worker), kFactsMethod, request.SerializeAsString(), {},
+         std::move(pending));
+  }
+  collect_all(std::move(answers))
+      .on_done(
+          [self = shared_from_this(), search, workers](const Future<std::vector<Bytes>>& done) {
+            try {
+              const std::vector<Bytes>& all = done.value();
+              for (std::size_t i = 0; i < all.size(); ++i) {
+                proto::AutogradFacts message;
+                message.ParseFromString(all[i].data);
+                std::vector<Lineage::Fact> facts;
+                for (const auto& fact : message.facts()) facts.push_back(read_fact(fact));
+                search->context->learn(facts, workers[i]);
+              }
+            } catch (...) {
+              search->pass->fail(std::current_exception());
+              return;
+            }
+            self->search(search);
+          });
+}
+
+void AutogradManager::begin_pass(const std::shared_ptr<Search>& search) {
+  ContextState& context = *search->context;
+  BackwardPass::Part part;
+  part.roots = std::move(search->roots);
+  part.root_gradients = std::move(search->root_gradients);
+  if (search->options.reach == Reach::kSmart) {
+    part.ask = search->live.by_sender();
+    if (const auto here = part.ask.find(core_.self().incarnation); here != part.ask.end()) {
+      part.live = std::move(here->second);
+      part.ask.erase(here);
+    }
+    for (auto at = part.ask.begin(); at != part.ask.end();) {
+      const auto next = std::next(at);
+      if (search->live.only_from_self(at->first)) part.ask_later.insert(part.ask.extract(at));
+      at = next;
+    }
+    absl::StatusOr<ContextState::Entries> entries = context.entries(part.live);
+    if (!entries.ok()) throw_error(entries.status());
+    part.entries = *std::move(entries);
+  } else {
+    std::tie(part.live, part.entries) = context.all_entries();
+    for (const WorkerInfo& peer : context.peers()) part.ask[peer.incarnation];
+  }
+  search->pass->begin(std::move(part));
+}
+
+// ---- Between workers.
+
+void AutogradManager::send(const Peer& peer, std::string_view method, const std::string& message,
+                           const std::vector<EdgeGradients>& gradients,
+                           std::unique_ptr<PendingCall> pending) {
+  // It belongs to no call that is being served, and to no context.
+  const ThreadContext::Scope outside(nullptr);
+  CallBuilder call(peer, method, "");
+  call.argument().binary(message);
+  for (const EdgeGradients& one : gradients) {
+    for (const at::Tensor& gradient : one.gradients) call.argument().tensor(gradient);
+  }
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  call.send(std::move(pending));
+}
+
+void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
+                          const std::vector<MessageEdges>& live,
+                          std::vector<EdgeGradients> gradients) {
+  try {
+    const PassOptions options = pass->options();
+    proto::AutogradRun run;
+    write_pass(pass->context().id(), pass->id(), *run.mutable_pass());
+    run.set_retain_graph(options.graph == LocalBackward::Graph::kRetain);
+    run.set_fast(options.reach == Reach::kFast);
+    write_edges(live, *run.mutable_live());
+    write_edges(gradients, *run.mutable_gradients());
+    send(peer_for(core_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
+         std::make_unique<RunOutcome>(core_, pass));
+  } catch (...) {
+    pass->on_run_ended(std::current_exception(), {});
+  }
+}
+
+void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
+                            std::vector<EdgeGradients> gradients) {
+  try {
+    proto::AutogradDelivery delivery;
+    write_pass(pass->context().id(), pass->id(), *delivery.mutable_pass());
+    write_edges(gradients, *delivery.mutable_gradients());
+    send(peer_for(core_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(), gradients,
+         std::make_unique<DeliveryOutcome>(pass));
+  } catch (...) {
+    pass->on_delivered(std::current_exception());
+  }
+}
+
+void AutogradManager::abort(const ContextState& context, const PassId& pass,
+                            const std::vector<Incarnation>& workers) {
+  proto::AutogradAbort abort;
+  write_pass(context.id(), pass, *abort.mutable_pass());
+  for (const Incarnation worker : workers) {
+    try {
+      // Whoever cannot be told learns of the end of the context, or of this worker.
+      core_.control_call(peer_of(core_, context, worker).info(), kAbortMethod,
+                         abort.SerializeAsString(), kAbortTime);
+    } catch (const RpcError&) {
+      continue;
+    }
+  }
+}
+
+void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& run,
+                             std::vector<EdgeGradients> gradients, Clock::TimePoint deadline,
+                             const CancellationToken& cancellation, BackwardPass::OnEnd answer) {
+  const std::shared_ptr<ContextState> context = find(read_context(run.pass().context()));
+  const std::shared_ptr<BackwardPass> pass = join(context, read_pass(run.pass()));
+  PassOptions options;
+  options.graph =
+      run.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
+  options.reach = run.fast() ? Reach::kFast : Reach::kSmart;
+  options.deadline = deadline;
+  if (!pass->prepare(options, from.incarnation, answer)) {
+    // With FAST several workers may ask; the first one waits for the end.
+    if (!gradients.empty()) pass->deliver(std::move(gradients));
+    std::move(answer)(nullptr, {});
+    return;
+  }
+  cancellation.notify([weak = std::weak_ptr<BackwardPass>(pass)] {
+    if (const auto running = weak.lock()) {
+      running->fail(make_error(absl::CancelledError("the pass was given up")));
+    }
+  });
+  BackwardPass::Part part;
+  if (run.fast()) {
+    std::tie(part.live, part.entries) = context->all_entries();
+    for (const WorkerInfo& peer : context->peers()) {
+      const bool knows =
+          peer.incarnation == from.incarnation || peer.incarnation == pass->id().initiator;
+      if (!knows) part.ask[peer.incarnation];
+    }
+  } else {
+    part.live = read_edges(run.live());
+    absl::StatusOr<ContextState::Entries> entries = context->entries(part.live);
+    if (!entries.ok()) {
+      pass->fail(make_error(entries.status()));
+      return;
+    }
+    part.entries = *std::move(entries);
+  }
+  if (!gradients.empty()) pass->deliver(std::move(gradients));
+  pass->begin(std::move(part));
+}
+
+void AutogradManager::on_gradients(const proto::AutogradDelivery& delivery,
+                                   std::vector<EdgeGradients> gradients) {
+  const std::shared_ptr<ContextState> context = find(read_context(delivery.pass().context()));
+  join(context, read_pass(delivery.pass()))->deliver(std::move(gradients));
+}
+
+Future<std::string> AutogradManager::on_abort(const std::string& body) {
+  proto::AutogradAbort abort;
+  if (!abort.ParseFromString(body)) {
+    throw RpcError(ErrorCode::kInvalidArgument, "the end of a pass cannot be parsed");
+  }
+  const PassId id = read_pass(abort.pass());
+  const auto context = find_or_null(read_context(abort.pass().context()));
+  if (context == nullptr) return make_ready_future(std::string());
+  const std::shared_ptr<BackwardPass> pass = context->pass();
+  // The graph of a failed pass may be destroyed with it: not here.
+  core_.executor()->post([context, pass, id] {
+    if (pass != nullptr && pass->id() == id) {
+      pass->fail(make_error(absl::AbortedError("the initiator has given the pass up")));
+    }
+    context->end_pass(id, ContextState::PassEnd::kFailed);
+  });
+  return make_ready_future(std::string());
+}
+
+std::string AutogradManager::on_facts(const proto::AutogradFactsRequest& request) const {
+  const std::shared_ptr<ContextState> context = find(read_context(request.context()));
+  std::vector<EdgeId> edges;
+  for (const auto& edge : request.edges()) edges.push_back(read_edge(edge));
+  proto::AutogradFacts facts;
+  for (const Lineage::Fact& fact : context->facts_about(edges))
+    write_fact(fact, *facts.add_facts());
+  return facts.SerializeAsString();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,321 @@
+#include "sinew/autograd/internal/autograd_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "absl/strings/str_format.h"
+#include "sinew/autograd.pb.h"
+#include "sinew/autograd/internal/message_edges.h"
+#include "sinew/autograd/internal/pass_messages.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+// Contexts that have ended while others of the same creator live. A creator that keeps one open for
+// ever makes this grow.
+constexpr std::size_t kMaxEnded = std::size_t{1} << 16;
+
+}  // namespace
+
+std::shared_ptr<AutogradManager> AutogradManager::make(WorkerCore& core) {
+  std::shared_ptr<AutogradManager> manager(new AutogradManager(core));
+  const std::weak_ptr<AutogradManager> weak = manager;
+  core.add_control_method(
+      std::string(kReleaseMethod), [weak](const WorkerInfo& from, const std::string& body) {
+        auto self = weak.lock();
+        return self == nullptr ? make_ready_future(std::string()) : self->on_release(from, body);
+      });
+  core.add_control_method(
+      "sinew.autograd.abort", [weak](const WorkerInfo&, const std::string& body) {
+        auto self = weak.lock();
+        return self == nullptr ? make_ready_future(std::string()) : self->on_abort(body);
+      });
+  return manager;
+}
+
+std::shared_ptr<AutogradManager> AutogradManager::of(const WorkerCore& core) {
+  auto* manager = dynamic_cast<AutogradManager*>(core.extension("autograd"));
+  if (manager == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("worker '%s' has no autograd: start it with sinew::init_rpc()",
+                                   core.self().name));
+  }
+  return manager->shared_from_this();
+}
+
+AutogradManager::AutogradManager(WorkerCore& core) : core_(core), releases_(core) {}
+
+AutogradManager::~AutogradManager() = default;
+
+// ---- The table of contexts.
+
+std::shared_ptr<ContextState> AutogradManager::create() {
+  MutexLock lock(mutex_);
+  if (stopped_) {
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        absl::StrFormat("worker '%s' was shut down: no context can be made there any more",
+                        core_.self().name));
+  }
+  const autograd::ContextId id{core_.self().incarnation, next_context_++};
+  auto context = std::make_shared<ContextState>(id, core_.self());
+  contexts_.emplace(id, context);
+  return context;
+}
+
+std::shared_ptr<ContextState> AutogradManager::find_or_null(const autograd::ContextId& id) const {
+  MutexLock lock(mutex_);
+  const auto found = contexts_.find(id);
+  return found == contexts_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<ContextState> AutogradManager::find(const autograd::ContextId& id) const {
+  std::shared_ptr<ContextState> context = find_or_null(id);
+  if (context == nullptr) {
+    throw RpcError(
+        ErrorCode::kNotFound,
+        absl::StrFormat("worker '%s' has no autograd context %s: it has ended, or no call "
+                        "has brought it there",
+                        core_.self().name, autograd::to_string(id)));
+  }
+  return context;
+}
+
+std::shared_ptr<ContextState> AutogradManager::find_or_create(const autograd::ContextId& id) {
+  WorkerInfo creator;
+  creator.incarnation = id.creator;
+  MutexLock lock(mutex_);
+  const auto found = contexts_.find(id);
+  if (found != contexts_.end()) return found->second;
+  if (stopped_ || id.creator == core_.self().incarnation || is_ended_locked(id) ||
+      core_.is_lost(creator)) {
+    return nullptr;
+  }
+  auto context = std::make_shared<ContextState>(id, core_.self());
+  contexts_.emplace(id, context);
+  return context;
+}
+
+bool AutogradManager::is_ended_locked(const autograd::ContextId& id) const {
+  const auto found = ended_.find(id.creator);
+  return found != ended_.end() &&
+         (id.serial < found->second.live_from || found->second.serials.count(id.serial) > 0);
+}
+
+void AutogradManager::note_end_locked(const autograd::ContextId& id, std::uint64_t live_from) {
+  if (id.creator == core_.self().incarnation) return;  // Its own are never made by a message.
+  Ended& ended = ended_[id.creator];
+  ended.live_from = std::max(ended.live_from, live_from);
+  if (id.serial >= ended.live_from) ended.serials.insert(id.serial);
+  ended.serials.erase(ended.serials.begin(), ended.serials.lower_bound(ended.live_from));
+  if (ended.serials.size() > kMaxEnded) ended.serials.erase(ended.serials.begin());
+}
+
+std::uint64_t AutogradManager::live_from_locked() const {
+  std::uint64_t live_from = next_context_;
+  for (const auto& [id, context] : contexts_) {
+    if (id.creator == core_.self().incarnation) live_from = std::min(live_from, id.serial);
+  }
+  return live_from;
+}
+
+// ---- The end of contexts.
+
+void AutogradManager::end(const autograd::ContextId& id) {
+  std::shared_ptr<ContextState> context;
+  std::uint64_t live_from = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto found = contexts_.find(id);
+    if (found == contexts_.end()) return;
+    context = std::move(found->second);
+    contexts_.erase(found);
+    live_from = live_from_locked();
+  }
+  drop(context, absl::CancelledError("the context was ended"), std::nullopt, live_from);
+}
+
+void AutogradManager::drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
+                           std::optional<Incarnation> told_by, std::uint64_t live_from) {
+  const ContextState::Remains remains = context->release();
+  if (remains.pass != nullptr) {
+    const std::string text =
+        absl::StrFormat("backward pass in context %s was given up at worker '%s': %s",
+                        autograd::to_string(context->id()), core_.self().name, reason.message());
+    remains.pass->fail(make_error(absl::Status(reason.code(), text)));
+  }
+  // Whoever made it sees to the workers that it knows; others may be known only here.
+  for (const WorkerInfo& peer : remains.peers) {
+    if (peer.incarnation == told_by || peer.incarnation == context->id().creator) continue;
+    if (!core_.is_lost(peer)) releases_.add(peer, context->id(), live_from);
+  }
+}
+
+Future<std::string> AutogradManager::on_release(const WorkerInfo& from, const std::string& body) {
+  proto::AutogradRelease release;
+  if (!release.ParseFromString(body)) {
+    throw RpcError(ErrorCode::kInvalidArgument, "a list of contexts cannot be parsed");
+  }
+  std::vector<std::pair<std::shared_ptr<ContextState>, std::uint64_t>> ended;
+  {
+    MutexLock lock(mutex_);
+    std::map<Incarnation, std::uint64_t> live_from;
+    for (const proto::AutogradReleased& released : release.contexts()) {
+      const autograd::ContextId id = read_context(released.context());
+      if (id.creator == core_.self().incarnation) continue;  // Only this worker ends its own.
+      note_end_locked(id, released.live_from());
+      live_from[id.creator] = ended_[id.creator].live_from;
+      const auto found = contexts_.find(id);
+      if (found == contexts_.end()) continue;
+      ended.emplace_back(std::move(found->second), released.live_from());
+      contexts_.erase(found);
+    }
+    for (auto at = contexts_.begin(); at != contexts_.end();) {
+      const auto limit = live_from.find(at->first.creator);
+      const auto next = std::next(at);
+      if (limit != live_from.end() && at->first.serial < limit->second) {
+        ended.emplace_back(std::move(at->second), limit->second);
+        contexts_.erase(at);
+      }
+      at = next;
+    }
+  }
+  for (const auto& [context, live_from] : ended) {
+    drop(context, absl::CancelledError("the context has ended"), from.incarnation, live_from);
+  }
+  return make_ready_future(std::string());
+}
+
+void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
+  std::vector<std::shared_ptr<ContextState>> ended;
+  std::vector<std::shared_ptr<BackwardPass>> passes;
+  {
+    MutexLock lock(mutex_);
+    ended_.erase(worker.incarnation);
+    for (auto at = contexts_.begin(); at != contexts_.end();) {
+      const auto next = std::next(at);
+      if (at->first.creator == worker.incarnation) {
+        ended.push_back(std::move(at->second));
+        contexts_.erase(at);
+      } else if (auto pass = at->second->pass();
+                 pass != nullptr && pass->id().initiator == worker.incarnation) {
+        passes.push_back(std::move(pass));
+      }
+      at = next;
+    }
+  }
+  const absl::Status reason =
+      absl::UnavailableError(absl::StrFormat("worker '%s', which leads it, is lost", worker.name));
+  for (const auto& context : ended) {
+    drop(context, reason, worker.incarnation, context->id().serial + 1);
+  }
+  for (const auto& pass : passes) {
+    pass->fail(make_error(reason, worker.name, {}, Execution::kMayHaveRun));
+  }
+}
+
+Future<std::vector<std::string>> AutogradManager::drain_async(DrainScope, Clock::TimePoint) {
+  std::vector<std::string> open;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, context] : contexts_) {
+      if (id.creator != core_.self().incarnation) continue;
+      open.push_back(absl::StrFormat("autograd context %s was not ended before the shutdown",
+                                     autograd::to_string(id)));
+    }
+  }
+  // Each attempt has a time limit, and a lost worker is not waited for.
+  return releases_.when_empty().then([open] { return open; });
+}
+
+void AutogradManager::stop() {
+  releases_.stop();
+  absl::flat_hash_map<autograd::ContextId, std::shared_ptr<ContextState>> contexts;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    contexts.swap(contexts_);
+  }
+  for (const auto& [id, context] : contexts) {
+    drop(context, absl::CancelledError("the worker was shut down"), std::nullopt, 0);
+  }
+}
+
+void AutogradManager::add_counters(Counters& counters) const {
+  ContextState::Sizes all;
+  std::vector<std::shared_ptr<ContextState>> contexts;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, context] : contexts_) contexts.push_back(context);
+  }
+  for (const auto& context : contexts) {
+    const ContextState::Sizes sizes = context->sizes();
+    all.sends += sizes.sends;
+    all.recvs += sizes.recvs;
+    all.passes += sizes.passes;
+  }
+  counters["autograd.contexts"] = static_cast<std::int64_t>(contexts.size());
+  counters["autograd.sends"] = static_cast<std::int64_t>(all.sends);
+  counters["autograd.recvs"] = static_cast<std::int64_t>(all.recvs);
+  counters["autograd.passes"] = static_cast<std::int64_t>(all.passes);
+  counters["autograd.calls"] = calls_.load(std::memory_order_relaxed);
+}
+
+// ---- What travels with calls.
+
+void AutogradManager::begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) {
+  // The only thing that follows work is a context.
+  auto context = std::static_pointer_cast<ContextState>(ambient);
+  // A worker of the same process may be called through; clients that are no workers take no part.
+  if (context->self().incarnation != core_.self().incarnation || route.peer().rank < 0) return;
+  if (route.tensor_hook() != nullptr || context->released()) return;
+  const auto recording =
+      at::GradMode::is_enabled() ? OutgoingEdges::Recording::kOn : OutgoingEdges::Recording::kOff;
+  route.set_tensor_hook(
+      std::make_shared<OutgoingEdges>(std::move(context), route.peer(), recording));
+}
+
+std::string AutogradManager::on_send(MessageRoute& route) {
+  auto* edges = dynamic_cast<OutgoingEdges*>(route.tensor_hook().get());
+  if (edges == nullptr) return {};
+  ContextState& context = *edges->context();
+  if (!context.add_peer(edges->receiver())) return {};
+  proto::AutogradAttachment attachment;
+  write_context(context.id(), *attachment.mutable_context());
+  attachment.set_no_grad(edges->recording() == OutgoingEdges::Recording::kOff);
+  if (auto sent = edges->take_edges(); !sent.empty()) {
+    const std::uint64_t message = next_message_.fetch_add(1, std::memory_order_relaxed);
+    attachment.set_message(message);
+    context.record_send(message, std::move(sent));
+  }
+  for (const Lineage::Fact& fact : context.news_for(edges->receiver())) {
+    write_fact(fact, *attachment.add_facts());
+  }
+  return attachment.SerializeAsString();
+}
+
+void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const std::string& bytes) {
+  proto::AutogradAttachment attachment;
+  if (!attachment.ParseFromString(bytes)) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("what worker '%s' says about gradients cannot be parsed",
+                                   route.peer().name));
+  }
+  const autograd::ContextId id = read_context(attachment.context());
+  const std::shared_ptr<ContextState> context =
+      kind == MessageKind::kCall ? find_or_create(id) : find_or_null(id);
+  if (kind == MessageKind::kCall) route.set_grad_mode(!attachment.no_grad());
+  // It has ended: the work goes on, and records nothing.
+  if (context == nullptr || !context->add_peer(route.peer())) return;
+  std::vector<Lineage::Fact> facts;
+  for (const proto::AutogradFact& fact : attachment.facts()) facts.push_back(read_fact(fact));
+  if (!facts.empty()) context->learn(facts, route.peer().incarnation);
+  if (kind == MessageKind::kCall) route.set_ambient(context);
+  route.set_tensor_hook(
+      std::make_shared<IncomingEdges>(context, route.peer(), attachment.message()));
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "sinew/autograd/internal/backward_pass.h"
+#include "sinew/autograd/internal/context_state.h"
+#include "sinew/autograd/internal/release_queue.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/extension.h"
+
+namespace sinew::proto {
+class AutogradDelivery;
+class AutogradFactsRequest;
+class AutogradRun;
+}  // namespace sinew::proto
+
+namespace sinew {
+class Peer;
+}
+
+namespace sinew::internal {
+
+class PendingCall;
+
+/// The autograd layer of one worker: its contexts, what it attaches to calls, and its part in
+/// backward passes. Thread-safe.
+class AutogradManager final : public Extension,
+                              public PassNetwork,
+                              public std::enable_shared_from_this<AutogradManager> {
+ public:
+  static std::shared_ptr<AutogradManager> make(WorkerCore& core);
+  /// That of a worker; throws kFailedPrecondition when it was started without the autograd layer.
+  static std::shared_ptr<AutogradManager> of(const WorkerCore& core);
+  ~AutogradManager() override;
+
+  WorkerCore& core() const { return core_; }
+
+  // --- For users.
+
+  std::shared_ptr<ContextState> create();
+  /// Ends a context of this worker here and everywhere else. Idempotent.
+  void end(const autograd::ContextId& id);
+  /// Throws RpcError kNotFound when this worker has no such context.
+  std::shared_ptr<ContextState> find(const autograd::ContextId& id) const;
+  /// Throws RpcError for what is wrong with the roots, or when a pass of the context runs already.
+  Future<void> backward_async(const std::shared_ptr<ContextState>& context,
+                              const std::vector<at::Tensor>& roots, const PassOptions& options);
+
+  // --- For methods.
+
+  /// A call that asks this worker to take part; `answer` is PassNetwork's on_run_ended from afar.
+  void on_run(const WorkerInfo& from, const proto::AutogradRun& run,
+              std::vector<EdgeGradients> gradients, Clock::TimePoint deadline,
+              const CancellationToken& cancellation, BackwardPass::OnEnd answer);
+  void on_gradients(const proto::AutogradDelivery& delivery, std::vector<EdgeGradients> gradients);
+  std::string on_facts(const proto::AutogradFactsRequest& request) const;
+
+  // --- PassNetwork
+  void ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
+           const std::vector<MessageEdges>& live, std::vector<EdgeGradients> gradients) override;
+  void bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
+             std::vector<EdgeGradients> gradients) override;
+  void abort(const ContextState& context, const PassId& pass,
+             const std::vector<Incarnation>& workers) override;
+
+  // --- Extension
+  std::string_view layer() const override { return "autograd"; }
+  void on_note(const WorkerInfo&, std::string) override {}
+  void on_worker_fenced(const WorkerInfo& worker) override;
+  void on_worker_lost(const WorkerInfo& worker) override { on_worker_fenced(worker); }
+  void add_counters(Counters& counters) const override;
+  void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) override;
+  std::string on_send(MessageRoute& route) override;
+  void on_receive(MessageRoute& route, MessageKind kind, const std::string& attachment) override;
+  std::vector<Method> methods() const override;
+  Future<std::vector<std::string>> drain_async(DrainScope scope,
+                                               Clock::TimePoint deadline) override;
+  void stop() override;
+
+ private:
+  struct Search;
+  /// The contexts of one creator that have ended.
+  struct Ended {
+    std::uint64_t live_from = 0;
+    // Not below live_from.
+    std::set<std::uint64_t> serials;
+  };
+
+  explicit AutogradManager(WorkerCore& core);
+
+  void search(const std::shared_ptr<Search>& search);
+  void ask_for_facts(const std::shared_ptr<Search>& search,
+                     std::map<Incarnation, std::vector<EdgeId>> unknown);
+  void begin_pass(const std::shared_ptr<Search>& search);
+  void send(const Peer& peer, std::string_view method, const std::string& message,
+            const std::vector<EdgeGradients>& gradients, std::unique_ptr<PendingCall> pending);
+  std::shared_ptr<BackwardPass> join(const std::shared_ptr<ContextState>& context,
+                                     const PassId& id);
+
+  std::shared_ptr<ContextState> find_or_null(const autograd::ContextId& id) const;
+  /// Null when the context has ended.
+  std::shared_ptr<ContextState> find_or_create(const autograd::ContextId& id);
+  bool is_ended_locked(const autograd::ContextId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void note_end_locked(const autograd::ContextId& id, std::uint64_t live_from)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::uint64_t live_from_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Future<std::string> on_release(const WorkerInfo& from, const std::string& body);
+  Future<std::string> on_abort(const std::string& body);
+  /// Forgets a context that is out of the table.
+  void drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
+            std::optional<Incarnation> told_by, std::uint64_t live_from);
+
+  WorkerCore& core_;
+  ReleaseQueue releases_;
+  std::atomic<std::uint64_t> next_message_{1};
+  std::atomic<std::uint64_t> next_pass_{1};
+  // Calls to other workers for passes.
+  std::atomic<std::int64_t> calls_{0};
+
+  mutable Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::uint64_t next_context_ ABSL_GUARDED_BY(mutex_) = 1;
+  absl::flat_hash_map<autograd::ContextId, std::shared_ptr<ContextState>> contexts_
+      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Incarnation, Ended> ended_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,288 @@
+#include "sinew/autograd/internal/backward_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/autograd/internal/node_hooks.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::internal {
+
+using torch::autograd::variable_list;
+
+namespace {
+
+// The roots enter like a message with this number; those of messages start at 1.
+constexpr std::uint64_t kRoots = 0;
+
+/// Adds undefined gradients for the edges of `all` that are missing.
+void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
+  if (!std::includes(all.begin(), all.end(), arrival.edges.indexes.begin(),
+                     arrival.edges.indexes.end())) {
+    return;
+  }
+  std::vector<at::Tensor> gradients(all.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < all.size() && next < arrival.edges.indexes.size(); ++i) {
+    if (all[i] == arrival.edges.indexes[next]) gradients[i] = std::move(arrival.gradients[next++]);
+  }
+  arrival.edges.indexes = all;
+  arrival.gradients = std::move(gradients);
+}
+
+}  // namespace
+
+BackwardPass::BackwardPass(PassNetwork& network, std::shared_ptr<ContextState> context, PassId id)
+    : network_(network), context_(std::move(context)), id_(id) {}
+
+PassOptions BackwardPass::options() const {
+  MutexLock lock(mutex_);
+  return options_;
+}
+
+bool BackwardPass::prepare(const PassOptions& options, std::optional<Incarnation> requester,
+                           OnEnd& on_end) {
+  MutexLock lock(mutex_);
+  if (prepared_) return false;
+  prepared_ = true;
+  options_ = options;
+  requester_ = requester;
+  on_end_ = std::move(on_end);
+  return true;
+}
+
+void BackwardPass::begin(Part part) {
+  try {
+    const PassOptions options = this->options();
+    if (!part.roots.empty()) part.entries.emplace(kRoots, std::move(part.roots));
+    local_.emplace(std::move(part.entries), context_->id(), options.graph);
+    if (!part.root_gradients.empty()) local_->arrive(kRoots, std::move(part.root_gradients));
+  } catch (...) {
+    fail(named(std::current_exception()));
+    return;
+  }
+  for (MessageEdges& edges : part.live) live_.emplace(edges.message, std::move(edges.indexes));
+  to_ask_ = std::move(part.ask);
+  to_ask_later_ = std::move(part.ask_later);
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kNew) return;
+    phase_ = Phase::kRunning;
+  }
+  pump();
+}
+
+void BackwardPass::deliver(std::vector<EdgeGradients> gradients) {
+  {
+    MutexLock lock(mutex_);
+    if (phase_ == Phase::kEnded) return;
+    for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
+  }
+  pump();
+}
+
+// ---- Running the graph.
+
+bool BackwardPass::take_arrivals(std::vector<EdgeGradients>& arrivals) {
+  MutexLock lock(mutex_);
+  if (phase_ == Phase::kEnded || (started_ && arrivals_.empty())) {
+    pumping_ = false;
+    return false;
+  }
+  started_ = true;
+  arrivals.swap(arrivals_);
+  return true;
+}
+
+void BackwardPass::pump() {
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning || pumping_) return;
+    pumping_ = true;
+  }
+  std::vector<EdgeGradients> arrivals;
+  while (take_arrivals(arrivals)) {
+    try {
+      send(step(std::exchange(arrivals, {})));
+    } catch (...) {
+      const std::exception_ptr error = named(std::current_exception());
+      {
+        MutexLock lock(mutex_);
+        pumping_ = false;
+      }
+      fail(error);
+      return;
+    }
+  }
+  end_if_done();
+}
+
+void BackwardPass::arrive(EdgeGradients arrival) {
+  const auto found = live_.find(arrival.edges.message);
+  // Nobody has told a FAST pass which tensors of the message are used: zeros come for the others.
+  if (found != live_.end() && options().reach == Reach::kFast) {
+    fill_up(arrival, found->second);
+  }
+  if (found == live_.end() || found->second != arrival.edges.indexes) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("gradients came for edges of message %d that the pass does not "
+                                   "expect any for",
+                                   arrival.edges.message));
+  }
+  local_->arrive(arrival.edges.message, std::move(arrival.gradients));
+}
+
+BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
+  for (EdgeGradients& arrival : arrivals) arrive(std::move(arrival));
+  Outgoing outgoing;
+  for (LocalBackward::Outgoing& out : local_->run()) {
+    EdgeGradients gradients{{out.node->message(), std::move(out.indexes)},
+                            std::move(out.gradients)};
+    outgoing[out.node->sender().incarnation].push_back(std::move(gradients));
+  }
+  if (local_->done()) commit();
+  return outgoing;
+}
+
+void BackwardPass::commit() {
+  std::vector<LocalBackward::Leaf> leaves = local_->take_leaves();
+  // For the hooks behind; the table may take the gradients' memory.
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, at::Tensor>> hooked;
+  for (const LocalBackward::Leaf& leaf : leaves) {
+    if (!leaf.node->post_hooks().empty()) hooked.emplace_back(leaf.node, leaf.gradient);
+  }
+  // False: the pass has failed meanwhile, which somebody deals with.
+  if (!context_->commit(id_, leaves)) return;
+  for (auto& [node, gradient] : hooked) run_post_hooks(*node, {}, {gradient});
+  MutexLock lock(mutex_);
+  local_done_ = true;
+}
+
+// ---- Other workers.
+
+void BackwardPass::send(Outgoing outgoing) {
+  const auto to_self = outgoing.find(context_->self().incarnation);
+  std::map<Incarnation, std::vector<MessageEdges>> ask;
+  {
+    MutexLock lock(mutex_);
+    if (phase_ == Phase::kEnded) return;
+    if (to_self != outgoing.end()) {
+      for (EdgeGradients& one : to_self->second) arrivals_.push_back(std::move(one));
+      outgoing.erase(to_self);
+    }
+    ask.swap(to_ask_);
+    for (const auto& [worker, gradients] : outgoing) {
+      if (auto later = to_ask_later_.extract(worker)) ask.insert(std::move(later));
+    }
+    // With the answer, which is due now.
+    const auto to_requester =
+        requester_.has_value() && local_done_ ? outgoing.find(*requester_) : outgoing.end();
+    if (to_requester != outgoing.end()) {
+      for (EdgeGradients& one : to_requester->second) reply_.push_back(std::move(one));
+      outgoing.erase(to_requester);
+    }
+    for (const auto& [worker, live] : ask) asked_.push_back(worker);
+    outstanding_ += static_cast<int>(ask.size());
+    for (const auto& [worker, gradients] : outgoing) outstanding_ += ask.count(worker) == 0;
+  }
+  const auto self = shared_from_this();
+  for (const auto& [worker, live] : ask) {
+    const auto gradients = outgoing.find(worker);
+    if (gradients == outgoing.end()) {
+      network_.ask(self, worker, live, {});
+    } else {
+      network_.ask(self, worker, live, std::move(gradients->second));
+      outgoing.erase(gradients);
+    }
+  }
+  for (auto& [worker, gradients] : outgoing) network_.bring(self, worker, std::move(gradients));
+}
+
+void BackwardPass::on_run_ended(std::exception_ptr error, std::vector<EdgeGradients> gradients) {
+  if (error != nullptr) return fail(std::move(error));
+  const bool more = !gradients.empty();
+  {
+    MutexLock lock(mutex_);
+    --outstanding_;
+    for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
+  }
+  if (more) {
+    pump();
+  } else {
+    end_if_done();
+  }
+}
+
+void BackwardPass::on_delivered(std::exception_ptr error) { on_run_ended(std::move(error), {}); }
+
+// ---- The end.
+
+void BackwardPass::end_if_done() {
+  OnEnd on_end;
+  std::vector<EdgeGradients> reply;
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning || pumping_ || !local_done_ || outstanding_ > 0 ||
+        !arrivals_.empty()) {
+      return;
+    }
+    phase_ = Phase::kEnded;
+    on_end = std::move(on_end_);
+    reply = std::move(reply_);
+  }
+  context_->end_pass(id_, ContextState::PassEnd::kDone);
+  std::move(on_end)(nullptr, std::move(reply));
+}
+
+void BackwardPass::fail(std::exception_ptr error) {
+  OnEnd on_end;
+  std::vector<Incarnation> asked;
+  {
+    MutexLock lock(mutex_);
+    if (phase_ == Phase::kEnded) return;
+    phase_ = Phase::kEnded;
+    on_end = std::move(on_end_);
+    asked = asked_;
+    arrivals_.clear();
+    reply_.clear();
+  }
+  const auto self = shared_from_this();
+  context_->end_pass(id_, ContextState::PassEnd::kFailed);
+  cancellation_.cancel();
+  // Also those that are through already: what they have added does not count.
+  network_.abort(*context_, id_, asked);
+  if (on_end != nullptr) std::move(on_end)(std::move(error), {});
+}
+
+std::string BackwardPass::describe_wait() const {
+  MutexLock lock(mutex_);
+  if (phase_ == Phase::kNew) return "it was still looking for the workers that take part";
+  if (pumping_ || !local_.has_value()) return "it was running";
+  std::vector<std::string> waits;
+  const std::vector<std::uint64_t> missing = local_->missing();
+  if (!missing.empty()) {
+    waits.push_back(absl::StrFormat(
+        "no gradients have come for %d of the messages with tensors that this worker has sent (is "
+        "a result not used? then SMART mode is needed)",
+        missing.size()));
+  }
+  if (outstanding_ > 0) waits.push_back(absl::StrCat(outstanding_, " answers of other workers"));
+  return absl::StrCat("it waited: ", absl::StrJoin(waits, "; "));
+}
+
+// What a node or a hook of this worker threw.
+std::exception_ptr BackwardPass::named(const std::exception_ptr& error) const {
+  ErrorInfo info = describe(error);
+  info.message =
+      absl::StrFormat("backward pass in context %s failed at worker '%s': %s",
+                      autograd::to_string(context_->id()), context_->self().name, info.message);
+  info.peer = context_->self().name;
+  info.execution = Execution::kMayHaveRun;
+  return make_error(std::move(info));
+}
+
+}  // namespace sinew::internal

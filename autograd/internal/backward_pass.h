@@ -1,0 +1,140 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "sinew/autograd/internal/context_state.h"
+#include "sinew/autograd/internal/local_backward.h"
+#include "sinew/autograd/internal/pass_id.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/cancellation.h"
+
+namespace sinew::internal {
+
+class BackwardPass;
+
+/// How a pass finds out which gradients come: see docs/autograd.md.
+enum class Reach { kSmart, kFast };
+
+struct PassOptions {
+  LocalBackward::Graph graph = LocalBackward::Graph::kRelease;
+  Reach reach = Reach::kSmart;
+  Clock::TimePoint deadline = Clock::TimePoint::max();
+};
+
+/// How a pass reaches other workers. Nothing blocks; answers come to the pass, which it keeps.
+class PassNetwork {
+ public:
+  virtual ~PassNetwork() = default;
+  /// Asks a worker to take part; ends in on_run_ended().
+  virtual void ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
+                   const std::vector<MessageEdges>& live, std::vector<EdgeGradients> gradients) = 0;
+  /// Brings gradients to a worker; ends in on_delivered().
+  virtual void bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
+                     std::vector<EdgeGradients> gradients) = 0;
+  /// Tells workers that were asked that the pass has failed.
+  virtual void abort(const ContextState& context, const PassId& pass,
+                     const std::vector<Incarnation>& workers) = 0;
+};
+
+/// The part of one worker in a backward pass: at the initiator, which asks the others to take part
+/// and waits for them, and at those. Runs its part of the graph on the threads that bring
+/// gradients, one at a time; never blocks. Thread-safe.
+class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
+ public:
+  /// Runs once, when the part is done: null, and the gradients for the worker that asked; or what
+  /// the pass has failed with. Any thread.
+  using OnEnd = absl::AnyInvocable<void(std::exception_ptr, std::vector<EdgeGradients>) &&>;
+
+  BackwardPass(PassNetwork& network, std::shared_ptr<ContextState> context, PassId id);
+
+  const PassId& id() const { return id_; }
+  ContextState& context() const { return *context_; }
+  PassOptions options() const;
+  /// Cancelled when the pass fails.
+  CancellationToken cancellation() const { return cancellation_.token(); }
+
+  /// Says who wants to know of the end. False if that was said before; `on_end` is then not used.
+  bool prepare(const PassOptions& options, std::optional<Incarnation> requester, OnEnd& on_end);
+
+  /// What a worker does in a pass.
+  struct Part {
+    /// At the initiator: where gradients enter first.
+    torch::autograd::edge_list roots;
+    torch::autograd::variable_list root_gradients;
+    /// The messages of this worker that gradients come for, and where those enter.
+    std::vector<MessageEdges> live;
+    ContextState::Entries entries;
+    /// The workers to ask, with their messages (with FAST: none).
+    std::map<Incarnation, std::vector<MessageEdges>> ask;
+    /// Those that have nothing to do before this one has gradients for them: asked together with
+    /// the first.
+    std::map<Incarnation, std::vector<MessageEdges>> ask_later;
+  };
+  /// Once, after prepare().
+  void begin(Part part);
+
+  /// Gradients for messages of this worker; may come before begin().
+  void deliver(std::vector<EdgeGradients> gradients);
+
+  /// Another worker that was asked has done its part (null), or failed.
+  void on_run_ended(std::exception_ptr error, std::vector<EdgeGradients> gradients);
+  /// Gradients have arrived at another worker, or could not be brought there.
+  void on_delivered(std::exception_ptr error);
+
+  /// Ends the pass here, and at all that this worker has asked. Does nothing after the end.
+  void fail(std::exception_ptr error);
+  /// What the pass waits for, for the text of an error.
+  std::string describe_wait() const;
+
+ private:
+  enum class Phase { kNew, kRunning, kEnded };
+  using Outgoing = std::map<Incarnation, std::vector<EdgeGradients>>;
+
+  void pump();
+  bool take_arrivals(std::vector<EdgeGradients>& arrivals);
+  Outgoing step(std::vector<EdgeGradients> arrivals);
+  void arrive(EdgeGradients arrival);
+  void commit();
+  void send(Outgoing outgoing);
+  void end_if_done();
+  std::exception_ptr named(const std::exception_ptr& error) const;
+
+  PassNetwork& network_;
+  const std::shared_ptr<ContextState> context_;
+  const PassId id_;
+  const CancellationSource cancellation_;
+
+  // Written by begin(), then used by the one thread that runs the graph at a time.
+  std::optional<LocalBackward> local_;
+  std::map<std::uint64_t, std::vector<std::uint32_t>> live_;
+  std::map<Incarnation, std::vector<MessageEdges>> to_ask_;
+  std::map<Incarnation, std::vector<MessageEdges>> to_ask_later_;
+
+  mutable Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kNew;
+  bool prepared_ ABSL_GUARDED_BY(mutex_) = false;
+  PassOptions options_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Incarnation> requester_ ABSL_GUARDED_BY(mutex_);
+  OnEnd on_end_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Incarnation> asked_ ABSL_GUARDED_BY(mutex_);
+  std::vector<EdgeGradients> arrivals_ ABSL_GUARDED_BY(mutex_);
+  std::vector<EdgeGradients> reply_ ABSL_GUARDED_BY(mutex_);
+  // A thread runs the graph.
+  bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
+  // Calls to other workers that have not ended.
+  int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,245 @@
+#include "sinew/autograd/internal/context_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "sinew/autograd/internal/backward_pass.h"
+
+namespace sinew::internal {
+
+using torch::autograd::edge_list;
+
+namespace {
+
+// What is beyond it is asked for.
+constexpr std::size_t kMaxNews = 1024;
+
+}  // namespace
+
+ContextState::ContextState(autograd::ContextId id, WorkerInfo self)
+    : id_(id), self_(std::move(self)) {}
+
+ContextState::~ContextState() = default;
+
+bool ContextState::released() const {
+  MutexLock lock(mutex_);
+  return released_;
+}
+
+ContextState::Remains ContextState::release() {
+  Remains remains;
+  // Destroyed without the lock: destructors of nodes may run anything.
+  absl::btree_map<std::uint64_t, edge_list> sends;
+  GradientTable gradients;
+  {
+    MutexLock lock(mutex_);
+    released_ = true;
+    remains.pass = std::move(pass_);
+    pass_ = nullptr;
+    for (const auto& [incarnation, peer] : peers_) remains.peers.push_back(peer);
+    peers_.clear();
+    sends.swap(sends_);
+    recvs_.clear();
+    known_.clear();
+    lineage_ = Lineage();
+    std::swap(gradients, gradients_);
+  }
+  return remains;
+}
+
+// ---- Recording.
+
+bool ContextState::add_peer(const WorkerInfo& peer) {
+  MutexLock lock(mutex_);
+  if (released_) return false;
+  if (peer != self_) peers_.try_emplace(peer.incarnation, peer);
+  return true;
+}
+
+std::vector<WorkerInfo> ContextState::peers() const {
+  MutexLock lock(mutex_);
+  std::vector<WorkerInfo> result;
+  for (const auto& [incarnation, peer] : peers_) result.push_back(peer);
+  return result;
+}
+
+void ContextState::record_send(std::uint64_t message, edge_list edges) {
+  MutexLock lock(mutex_);
+  if (released_) return;
+  for (std::uint32_t i = 0; i < edges.size(); ++i) {
+    const EdgeId id{self_.incarnation, message, i};
+    lineage_.add(id, behind({edges[i]}, id_, known_), self_.incarnation);
+    // Leaves and received tensors are looked up faster than an edge that stands for them.
+    const torch::autograd::Node* node = edges[i].function.get();
+    if (node != nullptr && node->num_outputs() > 0) known_.try_emplace(node, id);
+  }
+  sends_.emplace(message, std::move(edges));
+}
+
+void ContextState::record_recv(std::shared_ptr<RecvNode> node) {
+  MutexLock lock(mutex_);
+  if (!released_) recvs_[node->edge(0)] = std::move(node);
+}
+
+void ContextState::learn(const std::vector<Lineage::Fact>& facts, Incarnation from) {
+  MutexLock lock(mutex_);
+  if (released_) return;
+  for (const auto& [edge, behind] : facts) {
+    // About its own graph this worker knows better.
+    if (edge.sender != self_.incarnation && !lineage_.add(edge, behind, from)) return;
+  }
+}
+
+std::vector<Lineage::Fact> ContextState::news_for(const WorkerInfo& peer) {
+  MutexLock lock(mutex_);
+  return lineage_.news_for(peer.incarnation, kMaxNews);
+}
+
+// ---- Searching.
+
+Behind ContextState::behind_edges(const edge_list& edges) const {
+  MutexLock lock(mutex_);
+  return behind(edges, id_, known_);
+}
+
+std::vector<Lineage::Fact> ContextState::facts_about(const std::vector<EdgeId>& edges) const {
+  MutexLock lock(mutex_);
+  std::vector<Lineage::Fact> facts;
+  std::vector<EdgeId> open = edges;
+  absl::flat_hash_set<EdgeId> seen(edges.begin(), edges.end());
+  while (!open.empty()) {
+    const EdgeId edge = open.back();
+    open.pop_back();
+    const Behind* behind = lineage_.find(edge);
+    if (behind == nullptr) continue;
+    facts.emplace_back(edge, *behind);
+    // Who asks about an edge will ask about those that it leads to next.
+    for (const auto* next : {&behind->received, &behind->as}) {
+      for (const EdgeId& more : *next) {
+        if (seen.insert(more).second) open.push_back(more);
+      }
+    }
+  }
+  return facts;
+}
+
+std::map<Incarnation, std::vector<EdgeId>> ContextState::follow(LiveEdges& live) const {
+  MutexLock lock(mutex_);
+  return live.follow(lineage_);
+}
+
+// ---- Passes.
+
+absl::StatusOr<ContextState::Joined> ContextState::join_pass(
+    const PassId& id, const std::function<std::shared_ptr<BackwardPass>()>& make) {
+  MutexLock lock(mutex_);
+  if (released_) {
+    return absl::NotFoundError(absl::StrFormat("context %s has ended at worker '%s'",
+                                               autograd::to_string(id_), self_.name));
+  }
+  const auto ended = ended_.find(id.initiator);
+  if (ended != ended_.end() && ended->second >= id.serial) {
+    return absl::AbortedError(
+        absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
+  }
+  Joined joined;
+  if (pass_ != nullptr) {
+    if (pass_->id() == id) {
+      joined.pass = pass_;
+      return joined;
+    }
+    const bool superseded = pass_->id().initiator == id.initiator && pass_->id().serial < id.serial;
+    // Two calls of backward() at one worker are the program's mistake; from elsewhere an older pass
+    // can only be one whose end has not been heard of.
+    if (!superseded || id.initiator == self_.incarnation) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "a backward pass of context %s runs at worker '%s' already: passes of one context run "
+          "one after the other",
+          autograd::to_string(id_), self_.name));
+    }
+    joined.stale = std::move(pass_);
+    std::uint64_t& last = ended_[id.initiator];
+    last = std::max(last, joined.stale->id().serial);
+  }
+  pass_ = make();
+  joined.pass = pass_;
+  return joined;
+}
+
+absl::StatusOr<ContextState::Entries> ContextState::entries(
+    const std::vector<MessageEdges>& live) const {
+  MutexLock lock(mutex_);
+  Entries entries;
+  for (const MessageEdges& edges : live) {
+    const auto found = sends_.find(edges.message);
+    if (found == sends_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("worker '%s' has sent no message %d in context %s", self_.name,
+                          edges.message, autograd::to_string(id_)));
+    }
+    edge_list& entry = entries[edges.message];
+    for (const std::uint32_t index : edges.indexes) {
+      if (index >= found->second.size()) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "message %d of worker '%s' has no edge %d", edges.message, self_.name, index));
+      }
+      entry.push_back(found->second[index]);
+    }
+  }
+  return entries;
+}
+
+std::pair<std::vector<MessageEdges>, ContextState::Entries> ContextState::all_entries() const {
+  MutexLock lock(mutex_);
+  std::vector<MessageEdges> all;
+  Entries entries;
+  for (const auto& [message, edges] : sends_) {
+    MessageEdges& numbers = all.emplace_back();
+    numbers.message = message;
+    for (std::uint32_t i = 0; i < edges.size(); ++i) numbers.indexes.push_back(i);
+    entries.emplace(message, edges);
+  }
+  return {std::move(all), std::move(entries)};
+}
+
+bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves) {
+  MutexLock lock(mutex_);
+  if (released_ || pass_ == nullptr || !(pass_->id() == id)) return false;
+  gradients_.add(id, leaves);
+  return true;
+}
+
+void ContextState::end_pass(const PassId& id, PassEnd end) {
+  std::shared_ptr<BackwardPass> ended;
+  MutexLock lock(mutex_);
+  if (released_) return;
+  std::uint64_t& last = ended_[id.initiator];
+  last = std::max(last, id.serial);
+  if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);
+  if (ended != nullptr) pass_ = nullptr;
+  if (end == PassEnd::kFailed) gradients_.undo(id);
+}
+
+std::shared_ptr<BackwardPass> ContextState::pass() const {
+  MutexLock lock(mutex_);
+  return pass_;
+}
+
+// ---- Gradients.
+
+at::Tensor ContextState::gradient_of(const at::Tensor& leaf) const {
+  MutexLock lock(mutex_);
+  return gradients_.find(leaf);
+}
+
+std::vector<std::pair<at::Tensor, at::Tensor>> ContextState::gradients() const {
+  MutexLock lock(mutex_);
+  return gradients_.all();
+}
+
+ContextState::Sizes ContextState::sizes() const {
+  MutexLock lock(mutex_);
+  return {sends_.size(), recvs_.size(), pass_ == nullptr ? std::size_t{0} : std::size_t{1}};
+}
+
+}  // namespace sinew::internal

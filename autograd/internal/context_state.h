@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/gradient_table.h"
+#include "sinew/autograd/internal/graph_walk.h"
+#include "sinew/autograd/internal/lineage.h"
+#include "sinew/autograd/internal/pass_id.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::internal {
+
+class BackwardPass;
+
+/// What one worker keeps of one context: who takes part, which tensors were sent and received, what
+/// is known of the graph elsewhere, the gradients, and the pass that runs. Thread-safe.
+class ContextState {
+ public:
+  ContextState(autograd::ContextId id, WorkerInfo self);
+  ~ContextState();
+
+  const autograd::ContextId& id() const { return id_; }
+  const WorkerInfo& self() const { return self_; }
+
+  bool released() const;
+  /// Forgets everything; from now on nothing is recorded. Returns the pass that ran, and the peers
+  /// that took part.
+  struct Remains {
+    std::shared_ptr<BackwardPass> pass;
+    std::vector<WorkerInfo> peers;
+  };
+  Remains release();
+
+  // --- Recording.
+
+  /// `peer` takes part. Returns false when the context has been released.
+  bool add_peer(const WorkerInfo& peer);
+  std::vector<WorkerInfo> peers() const;
+  /// Message `message` to `peer` carries tensors along these edges of this worker's graph, by
+  /// number.
+  void record_send(std::uint64_t message, torch::autograd::edge_list edges);
+  void record_recv(std::shared_ptr<RecvNode> node);
+  void learn(const std::vector<Lineage::Fact>& facts, Incarnation from);
+  std::vector<Lineage::Fact> news_for(const WorkerInfo& peer);
+
+  // --- Searching.
+
+  /// What gradients along `edges` lead to at this worker.
+  Behind behind_edges(const torch::autograd::edge_list& edges) const;
+  /// What this worker knows about edges and about those that they lead to; unknown ones are left
+  /// out.
+  std::vector<Lineage::Fact> facts_about(const std::vector<EdgeId>& edges) const;
+  std::map<Incarnation, std::vector<EdgeId>> follow(LiveEdges& live) const;
+
+  // --- Passes.
+
+  /// The running pass `id`, or the one that `make` makes. Errors: kNotFound when the context has
+  /// been released, kAborted when the pass has ended, kFailedPrecondition when another one runs.
+  /// `stale` is an older pass of the same initiator, which has given it up.
+  struct Joined {
+    std::shared_ptr<BackwardPass> pass;
+    std::shared_ptr<BackwardPass> stale;
+  };
+  absl::StatusOr<Joined> join_pass(const PassId& id,
+                                   const std::function<std::shared_ptr<BackwardPass>()>& make);
+  /// Where gradients for these messages of this worker enter its graph. kInvalidArgument: it has
+  /// sent no such message in this context.
+  using Entries = std::map<std::uint64_t, torch::autograd::edge_list>;
+  absl::StatusOr<Entries> entries(const std::vector<MessageEdges>& live) const;
+  /// Everything that was ever sent, with the numbers that come with `Entries`.
+  std::pair<std::vector<MessageEdges>, Entries> all_entries() const;
+  /// Adds the gradients that a pass has brought; false, and nothing is added, when it has ended.
+  bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves);
+  enum class PassEnd { kDone, kFailed };
+  /// The pass has ended; what a failed one has added is taken back. Also for one that never began
+  /// here.
+  void end_pass(const PassId& id, PassEnd end);
+  std::shared_ptr<BackwardPass> pass() const;
+
+  // --- Gradients.
+  at::Tensor gradient_of(const at::Tensor& leaf) const;
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients() const;
+
+  struct Sizes {
+    std::size_t sends = 0;
+    std::size_t recvs = 0;
+    std::size_t passes = 0;
+  };
+  Sizes sizes() const;
+
+ private:
+  struct Graph;
+
+  const autograd::ContextId id_;
+  const WorkerInfo self_;
+
+  mutable Mutex mutex_;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<Incarnation, WorkerInfo> peers_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<std::uint64_t, torch::autograd::edge_list> sends_ ABSL_GUARDED_BY(mutex_);
+  // Tensors hold them. The key: incarnation and message of the sender.
+  absl::flat_hash_map<EdgeId, std::weak_ptr<RecvNode>> recvs_ ABSL_GUARDED_BY(mutex_);
+  KnownNodes known_ ABSL_GUARDED_BY(mutex_);
+  Lineage lineage_ ABSL_GUARDED_BY(mutex_);
+  GradientTable gradients_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<BackwardPass> pass_ ABSL_GUARDED_BY(mutex_);
+  // The last pass of each initiator that has ended.
+  absl::flat_hash_map<Incarnation, std::uint64_t> ended_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

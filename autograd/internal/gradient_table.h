@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/container/flat_hash_map.h"
+#include "sinew/autograd/internal/local_backward.h"
+#include "sinew/autograd/internal/pass_id.h"
+
+namespace sinew::internal {
+
+/// The gradients that the passes of one context have brought to the leaves of one worker. `.grad`
+/// of the leaves is never touched. Not thread-safe.
+class GradientTable {
+ public:
+  /// Adds what a pass has brought. Takes a gradient's memory where nobody else holds it.
+  void add(const PassId& pass, std::vector<LocalBackward::Leaf>& leaves);
+  /// Takes back what the last pass has added, if it was this one.
+  void undo(const PassId& pass);
+
+  /// Undefined when there is none.
+  at::Tensor find(const at::Tensor& leaf) const;
+  /// Pairs of leaf and gradient.
+  std::vector<std::pair<at::Tensor, at::Tensor>> all() const;
+  void clear();
+
+ private:
+  struct Entry {
+    at::Tensor leaf;
+    at::Tensor gradient;
+  };
+  absl::flat_hash_map<const c10::TensorImpl*, Entry> entries_;
+  // What the leaves of the last pass had before it.
+  std::optional<PassId> last_;
+  std::vector<Entry> before_;
+};
+
+}  // namespace sinew::internal

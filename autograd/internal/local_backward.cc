@@ -1,0 +1,326 @@
+#include "sinew/autograd/internal/local_backward.h"
+
+#include <limits>
+#include <utility>
+
+#include "ATen/ops/zeros.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include "absl/strings/str_format.h"
+#include "sinew/autograd/internal/node_hooks.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::internal {
+
+using torch::autograd::AccumulateGrad;
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::Engine;
+using torch::autograd::InputMetadata;
+using torch::autograd::variable_list;
+
+namespace {
+
+at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
+  // A dense tensor plus a sparse one has a kernel, the other order has none.
+  return a.is_sparse() && !b.is_sparse() ? b + a : a + b;
+}
+
+/// Takes gradients out of a stage.
+class Collector final : public torch::autograd::Node {
+ public:
+  explicit Collector(const torch::autograd::Node& like)
+      : Node(std::numeric_limits<std::uint64_t>::max()) {
+    for (std::uint32_t i = 0; i < like.num_inputs(); ++i) {
+      input_metadata_.emplace_back(like.input_metadata(i));
+    }
+  }
+  variable_list gradients;
+
+ private:
+  variable_list apply(variable_list&& inputs) override {
+    gradients = std::move(inputs);
+    return {};
+  }
+};
+
+/// Starts nodes for which nothing but undefined gradients came: the engine cannot take those as
+/// roots, but passes them on within a graph.
+class Starter final : public torch::autograd::Node {
+ public:
+  explicit Starter(edge_list started)
+      : Node(std::numeric_limits<std::uint64_t>::max(), std::move(started)) {
+    add_input_metadata(root());
+  }
+  static at::Tensor root() { return at::zeros({}); }
+
+ private:
+  variable_list apply(variable_list&&) override { return variable_list(num_outputs()); }
+};
+
+/// Runs a node of the graph in its place in a stage.
+class Proxy final : public torch::autograd::Node {
+ public:
+  Proxy(std::shared_ptr<Node> node, edge_list next, LocalBackward::Graph graph)
+      : Node(node->sequence_nr(), std::move(next)), node_(std::move(node)), graph_(graph) {
+    for (std::uint32_t i = 0; i < node_->num_inputs(); ++i) {
+      input_metadata_.emplace_back(node_->input_metadata(i));
+    }
+  }
+  std::string name() const override { return node_->name(); }
+
+ private:
+  // What the engine does around a node, for the node that stands behind this one.
+  variable_list apply(variable_list&& inputs) override {
+    inputs = run_tensor_hooks(*node_, std::move(inputs));
+    inputs = run_pre_hooks(*node_, std::move(inputs));
+    if (graph_ == LocalBackward::Graph::kRelease) node_->will_release_variables();
+    variable_list outputs;
+    if (node_->post_hooks().empty()) {
+      outputs = (*node_)(std::move(inputs));
+    } else {
+      outputs = (*node_)(variable_list(inputs));
+      outputs = run_post_hooks(*node_, std::move(outputs), inputs);
+    }
+    if (graph_ == LocalBackward::Graph::kRelease) node_->release_variables();
+    return outputs;
+  }
+
+  const std::shared_ptr<Node> node_;
+  const LocalBackward::Graph graph_;
+};
+
+}  // namespace
+
+// ---- The graph.
+
+LocalBackward::LocalBackward(std::map<std::uint64_t, edge_list> entries,
+                             const autograd::ContextId& context, Graph graph)
+    : context_(context), graph_(graph), entries_(std::move(entries)) {
+  std::vector<Node*> open;
+  const auto follow = [&](const edge_list& edges) {
+    for (const Edge& edge : edges) {
+      if (edge.is_valid()) ++visit(edge, open).waits;
+    }
+  };
+  for (const auto& [entry, edges] : entries_) follow(edges);
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    follow(node->next_edges());
+  }
+  nodes_left_ = states_.size();
+}
+
+LocalBackward::State& LocalBackward::visit(const Edge& edge, std::vector<Node*>& open) {
+  std::unique_ptr<State>& slot = states_[edge.function.get()];
+  if (slot == nullptr) {
+    slot = std::make_unique<State>();
+    slot->node = edge.function;
+    if (auto* recv = dynamic_cast<RecvNode*>(edge.function.get())) {
+      if (recv->context() != context_) {
+        throw RpcError(
+            ErrorCode::kFailedPrecondition,
+            absl::StrFormat("the graph leads to a tensor that came from worker '%s' in another "
+                            "context (%s): detach() what is kept from one context to the next",
+                            recv->sender().name, autograd::to_string(recv->context())));
+      }
+      slot->kind = Kind::kReceived;
+      slot->used.resize(recv->num_inputs());
+    } else if (dynamic_cast<AccumulateGrad*>(edge.function.get()) != nullptr) {
+      slot->kind = Kind::kLeaf;
+    } else {
+      open.push_back(edge.function.get());
+    }
+  }
+  if (slot->kind == Kind::kReceived) slot->used[edge.input_nr] = true;
+  return *slot;
+}
+
+void LocalBackward::arrive(std::uint64_t entry, variable_list gradients) {
+  const auto found = entries_.find(entry);
+  if (found == entries_.end() || found->second.size() != gradients.size()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("gradients came for message %d, which expects %s", entry,
+                                   found == entries_.end() ? "none" : "another number of them"));
+  }
+  arrived_.push_back({std::move(found->second), std::move(gradients)});
+  entries_.erase(found);
+}
+
+std::vector<std::uint64_t> LocalBackward::missing() const {
+  std::vector<std::uint64_t> result;
+  for (const auto& [entry, edges] : entries_) result.push_back(entry);
+  return result;
+}
+
+void LocalBackward::add(State& state, std::uint32_t input, at::Tensor gradient) {
+  if (!gradient.defined()) return;
+  if (state.pending.empty()) state.pending.resize(state.node->num_inputs());
+  at::Tensor& so_far = state.pending.at(input);
+  so_far = so_far.defined() ? sum(so_far, gradient) : std::move(gradient);
+}
+
+// ---- Running.
+
+std::vector<LocalBackward::Outgoing> LocalBackward::run() {
+  const at::AutoGradMode no_grad(false);
+  const std::vector<State*> stage = take_stage();
+  nodes_left_ -= stage.size();
+  if (!run_whole(stage)) {
+    for (Arrived& arrived : arrived_) {
+      for (std::size_t i = 0; i < arrived.edges.size(); ++i) {
+        const Edge& edge = arrived.edges[i];
+        if (!edge.is_valid()) continue;
+        State& state = *states_.at(edge.function.get());
+        state.entered = true;
+        add(state, edge.input_nr, std::move(arrived.gradients[i]));
+      }
+    }
+    run_stage(stage);
+  }
+  arrived_.clear();
+  nothing_ran_ = false;
+  std::vector<Outgoing> outgoing;
+  for (State* state : stage) finish(*state, outgoing);
+  return outgoing;
+}
+
+// The nodes that can run now, each before those that it leads to.
+std::vector<LocalBackward::State*> LocalBackward::take_stage() {
+  std::vector<State*> stage;
+  const auto settle = [&](const Edge& edge) {
+    if (!edge.is_valid()) return;
+    State& state = *states_.at(edge.function.get());
+    if (--state.waits > 0) return;
+    state.in_stage = true;
+    stage.push_back(&state);
+  };
+  for (const Arrived& arrived : arrived_) {
+    for (const Edge& edge : arrived.edges) settle(edge);
+  }
+  for (std::size_t next = 0; next < stage.size(); ++next) {
+    if (stage[next]->kind != Kind::kOperation) continue;
+    for (const Edge& edge : stage[next]->node->next_edges()) settle(edge);
+  }
+  return stage;
+}
+
+// The common case: everything can run at once. Then the engine gets the graph as it is.
+bool LocalBackward::run_whole(const std::vector<State*>& stage) {
+  if (!nothing_ran_ || nodes_left_ > 0 || !entries_.empty()) return false;
+  edge_list roots;
+  variable_list gradients;
+  for (Arrived& arrived : arrived_) {
+    for (std::size_t i = 0; i < arrived.edges.size(); ++i) {
+      if (!arrived.edges[i].is_valid()) continue;
+      // The engine ends the process when a root is undefined.
+      if (!arrived.gradients[i].defined()) return false;
+      roots.push_back(arrived.edges[i]);
+      gradients.push_back(arrived.gradients[i]);
+    }
+  }
+  edge_list outputs;
+  bool operations = false;
+  for (const State* state : stage) {
+    if (state->kind == Kind::kOperation) {
+      operations = true;
+      // One that leads nowhere would be left out.
+      if (state->node->num_outputs() == 0) return false;
+    } else if (state->kind == Kind::kLeaf) {
+      outputs.emplace_back(state->node, 0);
+    } else {
+      for (std::uint32_t i = 0; i < state->used.size(); ++i) {
+        if (state->used[i]) outputs.emplace_back(state->node, i);
+      }
+    }
+  }
+  if (!operations || outputs.empty()) return false;
+  for (Arrived& arrived : arrived_) arrived.gradients.clear();
+  variable_list results = Engine::get_default_engine().execute(
+      roots, gradients, graph_ == Graph::kRetain, false, false, outputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    add(*states_.at(outputs[i].function.get()), outputs[i].input_nr, std::move(results[i]));
+  }
+  hooks_ran_ = true;
+  return true;
+}
+
+// Some nodes have to wait for gradients that are not there: the engine gets a copy of the part that
+// can run, cut where the rest begins. Its own means cannot cut there, since gradients for a node
+// beyond the cut may come from this side of it too.
+void LocalBackward::run_stage(const std::vector<State*>& stage) {
+  absl::flat_hash_map<const Node*, std::shared_ptr<Proxy>> proxies;
+  absl::flat_hash_map<const Node*, std::shared_ptr<Collector>> collectors;
+  const auto place_of = [&](const Edge& edge) -> Edge {
+    if (!edge.is_valid()) return Edge();
+    State& state = *states_.at(edge.function.get());
+    if (state.in_stage && state.kind == Kind::kOperation) {
+      return Edge(proxies.at(edge.function.get()), edge.input_nr);
+    }
+    std::shared_ptr<Collector>& collector = collectors[edge.function.get()];
+    if (collector == nullptr) collector = std::make_shared<Collector>(*state.node);
+    state.entered = true;
+    return Edge(collector, edge.input_nr);
+  };
+  edge_list roots;
+  variable_list gradients;
+  edge_list undefined;
+  // Backwards: an edge needs the node that it leads to.
+  for (auto at = stage.rbegin(); at != stage.rend(); ++at) {
+    State& state = **at;
+    if (state.kind != Kind::kOperation) continue;
+    edge_list next;
+    next.reserve(state.node->num_outputs());
+    for (const Edge& edge : state.node->next_edges()) next.push_back(place_of(edge));
+    auto proxy = std::make_shared<Proxy>(state.node, std::move(next), graph_);
+    bool started = false;
+    for (std::uint32_t i = 0; i < state.pending.size(); ++i) {
+      if (!state.pending[i].defined()) continue;
+      started = true;
+      roots.emplace_back(proxy, i);
+      gradients.push_back(std::move(state.pending[i]));
+    }
+    state.pending.clear();
+    if (state.entered && !started) undefined.emplace_back(proxy, 0);
+    proxies.emplace(state.node.get(), std::move(proxy));
+  }
+  if (proxies.empty()) return;
+  if (!undefined.empty()) {
+    roots.emplace_back(std::make_shared<Starter>(std::move(undefined)), 0);
+    gradients.push_back(Starter::root());
+  }
+  Engine::get_default_engine().execute(roots, gradients, graph_ == Graph::kRetain, false, true);
+  for (auto& [node, collector] : collectors) {
+    State& state = *states_.at(node);
+    for (std::uint32_t i = 0; i < collector->gradients.size(); ++i) {
+      add(state, i, std::move(collector->gradients[i]));
+    }
+  }
+}
+
+void LocalBackward::finish(State& state, std::vector<Outgoing>& outgoing) {
+  if (state.kind == Kind::kOperation) return;
+  variable_list gradients = std::move(state.pending);
+  gradients.resize(state.node->num_inputs());
+  gradients = run_captured_hooks(*state.node, std::move(gradients),
+                                 hooks_ran_ ? CapturedBy::kEngine : CapturedBy::kUs);
+  if (state.kind == Kind::kLeaf) {
+    leaves_.push_back(
+        {std::static_pointer_cast<AccumulateGrad>(state.node), std::move(gradients.at(0))});
+    return;
+  }
+  Outgoing out;
+  out.node = std::static_pointer_cast<RecvNode>(state.node);
+  for (std::uint32_t i = 0; i < state.used.size(); ++i) {
+    if (!state.used[i]) continue;
+    out.indexes.push_back(i);
+    out.gradients.push_back(std::move(gradients[i]));
+  }
+  outgoing.push_back(std::move(out));
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include "absl/container/flat_hash_map.h"
+#include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/recv_node.h"
+
+namespace sinew::internal {
+
+/// The part of a backward pass that runs at one worker, over the part of its graph that the pass
+/// reaches. Gradients enter at *entries* (the roots, and tensors that were sent) and leave at
+/// leaves and at tensors that were received. Each node runs once, when all of its inputs are there;
+/// LibTorch's engine runs them. Not thread-safe; sends nothing.
+class LocalBackward {
+ public:
+  /// A leaf with its gradient, after the hooks of the tensor.
+  struct Leaf {
+    std::shared_ptr<torch::autograd::AccumulateGrad> node;
+    at::Tensor gradient;
+  };
+  /// Gradients that are to be sent, by number of the edge. Some may be undefined.
+  struct Outgoing {
+    std::shared_ptr<RecvNode> node;
+    std::vector<std::uint32_t> indexes;
+    torch::autograd::variable_list gradients;
+  };
+
+  enum class Graph { kRelease, kRetain };
+
+  /// `entries`: for each, the edges along which its gradients enter, all of which will. Throws
+  /// RpcError kFailedPrecondition when they lead to a tensor that was received in another context.
+  LocalBackward(std::map<std::uint64_t, torch::autograd::edge_list> entries,
+                const autograd::ContextId& context, Graph graph);
+
+  /// The gradients of an entry: one for each of its edges, in order; an undefined one stands for
+  /// zeros. Throws RpcError kInvalidArgument for an entry that there is not, or that has arrived.
+  void arrive(std::uint64_t entry, torch::autograd::variable_list gradients);
+
+  /// Runs all nodes whose inputs are complete. Throws what a node or a hook throws; the object is
+  /// of no use then.
+  std::vector<Outgoing> run();
+
+  /// All entries have arrived and all nodes have run.
+  bool done() const { return entries_.empty() && nodes_left_ == 0; }
+  std::vector<Leaf> take_leaves() { return std::move(leaves_); }
+  /// Entries that have not arrived.
+  std::vector<std::uint64_t> missing() const;
+
+ private:
+  using Node = torch::autograd::Node;
+  enum class Kind { kOperation, kLeaf, kReceived };
+  struct State {
+    Kind kind = Kind::kOperation;
+    std::shared_ptr<Node> node;
+    // Edges to this node whose gradient is not there yet.
+    int waits = 0;
+    // Something has arrived from outside of the stage that runs it; may all be undefined.
+    bool entered = false;
+    bool in_stage = false;
+    // Sums so far, by input; empty when there are none.
+    torch::autograd::variable_list pending;
+    // Of a received tensor: inputs that an edge of the graph leads to.
+    std::vector<bool> used;
+  };
+  struct Arrived {
+    torch::autograd::edge_list edges;
+    torch::autograd::variable_list gradients;
+  };
+  class Stage;
+
+  State& visit(const torch::autograd::Edge& edge, std::vector<Node*>& open);
+  std::vector<State*> take_stage();
+  void run_stage(const std::vector<State*>& stage);
+  bool run_whole(const std::vector<State*>& stage);
+  void finish(State& state, std::vector<Outgoing>& outgoing);
+  static void add(State& state, std::uint32_t input, at::Tensor gradient);
+
+  const autograd::ContextId context_;
+  const Graph graph_;
+  absl::flat_hash_map<const Node*, std::unique_ptr<State>> states_;
+  std::size_t nodes_left_ = 0;
+  std::map<std::uint64_t, torch::autograd::edge_list> entries_;
+  std::vector<Arrived> arrived_;
+  std::vector<Leaf> leaves_;
+  bool nothing_ran_ = true;
+  // The engine has run the hooks of what it captured.
+  bool hooks_ran_ = false;
+};
+
+}  // namespace sinew::internal

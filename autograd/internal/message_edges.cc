@@ -1,0 +1,22 @@
+#include "sinew/autograd/internal/message_edges.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+namespace sinew::internal {
+
+std::optional<std::uint32_t> OutgoingEdges::on_write(const at::Tensor& tensor) {
+  if (recording_ == Recording::kOff) return std::nullopt;
+  edges_.push_back(torch::autograd::impl::gradient_edge(tensor));
+  return static_cast<std::uint32_t>(edges_.size() - 1);
+}
+
+void IncomingEdges::on_read(const at::Tensor& tensor, std::uint32_t edge) {
+  if (message_ == 0 || context_->released()) return;
+  if (node_ == nullptr) {
+    node_ = RecvNode::make(context_->id(), sender_, message_);
+    context_->record_recv(node_);
+  }
+  node_->attach(tensor, edge);
+}
+
+}  // namespace sinew::internal

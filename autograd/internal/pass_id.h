@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/autograd/internal/edge_id.h"
+#include "sinew/rpc/base/ids.h"
+
+namespace sinew::internal {
+
+/// One backward pass of a context.
+struct PassId {
+  Incarnation initiator;
+  /// Counted by the initiator.
+  std::uint64_t serial = 0;
+
+  friend bool operator==(const PassId& a, const PassId& b) {
+    return a.initiator == b.initiator && a.serial == b.serial;
+  }
+};
+
+/// Gradients of tensors of one message, as they travel back to its sender.
+struct EdgeGradients {
+  MessageEdges edges;
+  /// One for each index; some may be undefined.
+  std::vector<at::Tensor> gradients;
+};
+
+}  // namespace sinew::internal

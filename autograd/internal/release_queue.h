@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "sinew/autograd/context_id.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::internal {
+
+class WorkerCore;
+
+/// The control call that says which contexts have ended.
+inline constexpr std::string_view kReleaseMethod = "sinew.autograd.release";
+
+/// Tells other workers that contexts have ended, until they know or are lost. What is due for a
+/// worker while it has not answered travels together in the next message. Thread-safe.
+class ReleaseQueue {
+ public:
+  explicit ReleaseQueue(WorkerCore& core);
+  ~ReleaseQueue();
+
+  /// `live_from`: contexts of the same creator with a smaller serial have ended too.
+  void add(const WorkerInfo& worker, const autograd::ContextId& context, std::uint64_t live_from);
+  /// Completes when nothing is left to tell.
+  Future<void> when_empty() const;
+  /// Forgets everything and sends nothing any more.
+  void stop();
+
+ private:
+  class State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,184 @@
+#include <future>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ATen/ATen.h"
+#include "sinew/sinew.h"
+#include "sinew/tests/autograd/gated_chain.h"
+#include "sinew/tests/support/cluster.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::autograd::backward;
+using sinew::autograd::BackwardOptions;
+using sinew::autograd::Context;
+using sinew::autograd::gradient_of;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using testgrad::AtBackward;
+using ::testing::HasSubstr;
+
+namespace {
+
+using at::Tensor;
+
+Tensor leaf() { return at::full({2}, 0.5).set_requires_grad(true); }
+
+class AutogradErrors : public sinew::testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    sinew::MethodTable methods;
+    testgrad::add_chain_methods(methods);
+    start(4, methods);
+  }
+  bool none(const std::string& counter) {
+    for (int rank = 0; rank < 4; ++rank) {
+      if (worker(rank).counters()[counter] != 0) return false;
+    }
+    return true;
+  }
+  /// Through workers 1, 2 and 3.
+  Tensor chain(const Tensor& input, const std::string& at, AtBackward what) {
+    return worker(0).rpc_sync<&testgrad::chain>(
+        1, input, std::vector<std::string>{"worker2", "worker3"}, at, what);
+  }
+  bool stopped(int rank) {
+    return eventually([&] { return worker(0).rpc_sync<&testgrad::has_stopped>(rank); });
+  }
+};
+
+TEST_P(AutogradErrors, AFunctionThatThrowsAtEachHop) {
+  for (int rank = 1; rank < 4; ++rank) {
+    const std::string name = "worker" + std::to_string(rank);
+    Context context(worker(0));
+    const Tensor input = leaf();
+    const Tensor loss = chain(input, name, AtBackward::kThrow).sum();
+    BackwardOptions options;
+    options.retain_graph = true;
+    worker(0).rpc_sync<&testgrad::set_throwing>(rank, true);
+    for (int i = 0; i < 20; ++i) {
+      const RpcError error = error_of([&] { backward(context, {loss}, options); });
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
+      EXPECT_EQ(error.peer(), name);
+      EXPECT_THAT(error.message(), HasSubstr("failed at worker '" + name + "'"));
+      EXPECT_THAT(error.message(), HasSubstr("no gradient today"));
+      EXPECT_THAT(error.type_name(), HasSubstr("out_of_range"));
+    }
+    EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
+    EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+    // Nothing is stuck, and nothing of the failed passes counts.
+    worker(0).rpc_sync<&testgrad::set_throwing>(rank, false);
+    for (int i = 1; i <= 20; ++i) {
+      backward(context, {loss}, options);
+      // 2 + 2 (2 + 2 * 2) after the input's own.
+      EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 11.0 * i)))
+          << gradient_of(context, input);
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return none("autograd.contexts"); }));
+}
+
+TEST_P(AutogradErrors, TwoPassesAtOnce) {
+  Context context(worker(0));
+  const Tensor input = leaf();
+  const Tensor loss = chain(input, "worker2", AtBackward::kStop).sum();
+  const sinew::Worker self = worker(0);
+  const auto id = context.id();
+  BackwardOptions options;
+  options.retain_graph = true;
+  auto first = std::async(std::launch::async, [&] { backward(self, id, {loss}, options); });
+  ASSERT_TRUE(stopped(2));
+  const RpcError error = error_of([&] { backward(context, {loss}, options); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("runs at worker 'worker0' already"));
+  EXPECT_EQ(worker(0).counters()["autograd.passes"], 1);
+  worker(0).rpc_sync<&testgrad::go_on>(2);
+  first.get();
+  EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 11.0)));
+  EXPECT_TRUE(none("autograd.passes"));
+}
+
+TEST_P(AutogradErrors, TimeIsOver) {
+  Context context(worker(0));
+  const Tensor input = leaf();
+  const Tensor loss = chain(input, "worker3", AtBackward::kStop).sum();
+  BackwardOptions options;
+  options.timeout = std::chrono::milliseconds(200);
+  const RpcError error = error_of([&] { backward(context, {loss}, options); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
+  worker(0).rpc_sync<&testgrad::go_on>(3);
+  EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+}
+
+TEST_P(AutogradErrors, ContextEndsDuringAPass) {
+  std::optional<Context> context(std::in_place, worker(0));
+  const Tensor loss = chain(leaf(), "worker2", AtBackward::kStop).sum();
+  const sinew::Worker self = worker(0);
+  const auto id = context->id();
+  auto pass =
+      std::async(std::launch::async, [&] { return error_of([&] { backward(self, id, {loss}); }); });
+  ASSERT_TRUE(stopped(2));
+  context.reset();
+  const RpcError error = pass.get();
+  EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
+  worker(0).rpc_sync<&testgrad::go_on>(2);
+  EXPECT_TRUE(eventually([&] { return none("autograd.passes") && none("autograd.contexts"); }));
+}
+
+TEST_P(AutogradErrors, LostWorkerInTheMiddle) {
+  Context context(worker(0));
+  const Tensor loss = chain(leaf(), "worker3", AtBackward::kStop).sum();
+  const sinew::Worker self = worker(0);
+  const auto id = context.id();
+  auto pass =
+      std::async(std::launch::async, [&] { return error_of([&] { backward(self, id, {loss}); }); });
+  ASSERT_TRUE(stopped(3));
+  sinew::ShutdownOptions now;
+  now.graceful = false;
+  worker(2).shutdown(now);
+  const RpcError error = pass.get();
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("worker2"));
+  worker(0).rpc_sync<&testgrad::go_on>(3);
+  EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
+  abandon();
+}
+
+TEST_P(AutogradErrors, TensorsOfAnotherContext) {
+  Tensor old;
+  {
+    Context context(worker(0));
+    old = chain(leaf(), "", AtBackward::kNothing);
+  }
+  Context context(worker(0));
+  const RpcError error = error_of([&] { backward(context, {old.sum()}); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("in another context"));
+  EXPECT_THAT(error.message(), HasSubstr("detach()"));
+  // A plain backward says what to use.
+  EXPECT_ANY_THROW(old.sum().backward());
+  EXPECT_EQ(worker(0).counters()["autograd.passes"], 0);
+}
+
+TEST_P(AutogradErrors, FailingCallLeavesTheContextUsable) {
+  Context context(worker(0));
+  const Tensor input = leaf();
+  EXPECT_EQ(error_of([&] {
+              worker(0).rpc_sync<&testgrad::chain>(1, input, std::vector<std::string>{"nobody"}, "",
+                                                   AtBackward::kNothing);
+            }).code(),
+            ErrorCode::kNotFound);
+  const Tensor loss = chain(input, "", AtBackward::kNothing).sum();
+  backward(context, {loss});
+  EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 11.0)));
+}
+
+SINEW_INSTANTIATE_CLUSTER_TEST(AutogradErrors);
+
+}  // namespace
