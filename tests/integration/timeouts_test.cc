@@ -277,6 +277,10 @@ TEST_P(TimeoutsTest, CallWhoseTimeHasPassedBeforeItStartedIsNotRun) {
     EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
+  // Their time counts from their arrival: when all have arrived, as much again is certainly enough.
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 6; }));
+  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::quick>(callee().with(within(kShort))); }).code(),
+            ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
   EXPECT_EQ(first.wait(), 1);
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
