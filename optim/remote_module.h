@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -17,19 +18,23 @@
 /// for its constructor.
 #define SINEW_MODULE(...)                                                             \
   template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ServedModule<__VA_ARGS__>::forward> {    \
-    static constexpr std::string_view value = #__VA_ARGS__ "::forward";               \
+  struct sinew::ConstructorName<sinew::internal::HostConstructor<__VA_ARGS__>> {      \
+    static constexpr std::string_view value = #__VA_ARGS__ "::(host)";                \
   };                                                                                  \
   template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ServedModule<__VA_ARGS__>::place> {      \
+  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::forward> {    \
+    static constexpr std::string_view value = #__VA_ARGS__ "::(forward)";             \
+  };                                                                                  \
+  template <>                                                                         \
+  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::place> {      \
     static constexpr std::string_view value = #__VA_ARGS__ "::(place)";               \
   };                                                                                  \
   template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ServedModule<__VA_ARGS__>::parameters> { \
+  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::parameters> { \
     static constexpr std::string_view value = #__VA_ARGS__ "::(parameters)";          \
   };                                                                                  \
   template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ServedModule<__VA_ARGS__>::train> {      \
+  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::train> {      \
     static constexpr std::string_view value = #__VA_ARGS__ "::(train)";               \
   }
 
@@ -65,41 +70,48 @@ std::tuple<T...> moved(std::tuple<T...> values, const c10::Device& device) {
       std::move(values));
 }
 
-template <class Module, class Forward>
-class ServedForward;
+/// The type of a member function without what it says about its object.
+template <class Forward>
+struct PlainMember {
+  using type = Forward;
+};
+template <class C, class R, class... P>
+struct PlainMember<R (C::*)(P...) const> {
+  using type = R (C::*)(P...);
+};
 
-/// What RemoteModule calls at the worker of a module.
+/// What RemoteModule calls, at the worker of its module. Beside the module rather than given a
+/// reference to it by each call, since a reference on its way costs messages of its own.
+template <class Module, class Forward>
+class ModuleHost;
+template <class Module>
+using ModuleHostOf = ModuleHost<Module, typename PlainMember<decltype(&Module::forward)>::type>;
+template <class Module>
+using HostConstructor = ModuleHostOf<Module>(RRef<Module>);
+
 template <class Module, class R, class... P>
-class ServedForward<Module, R (Module::*)(P...)> {
+class ModuleHost<Module, R (Module::*)(P...)> {
  public:
   using Result = std::decay_t<R>;
   static_assert(!ResultOf<R>::is_future,
                 "Sinew: the forward() of a RemoteModule returns values, no Future; call it by "
                 "rpc_async<&Module::forward>(reference, ...)");
 
+  explicit ModuleHost(const RRef<Module>& module) : module_(module.local_shared()) {}
+
   /// Arguments go to where the module is, and results come back to the CPU: that is what travels.
-  static Result forward(const RRef<Module>& module, const std::decay_t<P>&... arguments) {
-    Module& local = module.local_value();
-    const std::vector<at::Tensor> parameters = local.parameters();
+  Result forward(const std::decay_t<P>&... arguments) {
+    const std::vector<at::Tensor> parameters = module_->parameters();
     const c10::Device cpu(c10::kCPU);
     const c10::Device device = parameters.empty() ? cpu : parameters.front().device();
-    return moved(Result(local.forward(moved(std::decay_t<P>(arguments), device)...)), cpu);
+    return moved(Result(module_->forward(moved(std::decay_t<P>(arguments), device)...)), cpu);
   }
-};
-template <class Module, class R, class... P>
-class ServedForward<Module, R (Module::*)(P...) const>
-    : public ServedForward<Module, R (Module::*)(P...)> {};
+  void place(const std::string& device) { module_->to(checked_device(device)); }
+  std::vector<RRef<at::Tensor>> parameters() { return parameter_rrefs(current_worker(), *module_); }
+  void train(bool on) { module_->train(on); }
 
-template <class Module>
-class ServedModule : public ServedForward<Module, decltype(&Module::forward)> {
- public:
-  static void place(const RRef<Module>& module, const std::string& device) {
-    module.local_value().to(checked_device(device));
-  }
-  static std::vector<RRef<at::Tensor>> parameters(const RRef<Module>& module) {
-    return parameter_rrefs(current_worker(), module.local_value());
-  }
-  static void train(const RRef<Module>& module, bool on) { module.local_value().train(on); }
+ private:
+  const std::shared_ptr<Module> module_;
 };
 
 }  // namespace internal
@@ -108,12 +120,13 @@ class ServedModule : public ServedForward<Module, decltype(&Module::forward)> {
 /// constructor that SINEW_CLASS named, and what SINEW_MODULE did.
 template <class Module>
 MethodTable& add_module(MethodTable& methods) {
-  using Served = internal::ServedModule<Module>;
+  using Host = internal::ModuleHostOf<Module>;
   return methods.add_class<Module>()
-      .template add<&Served::forward>()
-      .template add<&Served::place>()
-      .template add<&Served::parameters>()
-      .template add<&Served::train>();
+      .template add_constructor<internal::HostConstructor<Module>>()
+      .template add<&Host::forward>()
+      .template add<&Host::place>()
+      .template add<&Host::parameters>()
+      .template add<&Host::train>();
 }
 
 /// A module (a torch::nn::Module, or anything with its forward(), parameters(), train() and to())
@@ -141,48 +154,64 @@ class RemoteModule {
   template <class... Args>
   RemoteModule(const Worker& worker, std::string_view where, Args&&... arguments) {
     const internal::RemoteDevice place = internal::parse_remote_device(worker, where);
-    module_ = remote<Module>(place.peer, std::forward<Args>(arguments)...);
-    rpc_sync<&Served::place>(place.peer, module_, place.device);
+    *this = RemoteModule(remote<Module>(place.peer, std::forward<Args>(arguments)...));
+    rpc_sync<&Host::place>(host_, place.device);
   }
-  /// A handle on a module that was made before.
-  explicit RemoteModule(RRef<Module> module) : module_(std::move(module)) {}
+  /// A handle on a module that was made before, also by other means. Does not block.
+  explicit RemoteModule(RRef<Module> module)
+      : module_(std::move(module)),
+        host_(remote<internal::HostConstructor<Module>>(module_.peer(), module_)) {}
 
-  /// Blocks; or does not. Tensors may be on any device of the module's worker's, results come to
-  /// the CPU.
+  /// Blocks; or does not. Tensors travel from CPU to CPU, whatever the module's device is.
   template <class... Args>
   auto forward(Args&&... arguments) const {
-    return rpc_sync<&Served::forward>(module_.peer(), module_, std::forward<Args>(arguments)...);
+    return rpc_sync<&Host::forward>(host_, std::forward<Args>(arguments)...);
   }
   template <class... Args>
   auto forward_async(Args&&... arguments) const {
-    return rpc_async<&Served::forward>(module_.peer(), module_, std::forward<Args>(arguments)...);
+    return rpc_async<&Host::forward>(host_, std::forward<Args>(arguments)...);
   }
 
   /// In the order of the module's parameters(). Blocks.
   std::vector<RRef<at::Tensor>> remote_parameters() const {
-    return rpc_sync<&Served::parameters>(module_.peer(), module_);
+    return rpc_sync<&Host::parameters>(host_);
   }
   /// Switches the module between training and evaluation. Blocks.
-  void train(bool on = true) const { rpc_sync<&Served::train>(module_.peer(), module_, on); }
+  void train(bool on = true) const { rpc_sync<&Host::train>(host_, on); }
   void eval() const { train(false); }
 
   const RRef<Module>& module_rref() const { return module_; }
 
  private:
-  using Served = internal::ServedModule<Module>;
+  friend struct Codec<RemoteModule>;
+  using Host = internal::ModuleHostOf<Module>;
+
+  RemoteModule(RRef<Module> module, RRef<Host> host)
+      : module_(std::move(module)), host_(std::move(host)) {}
 
   RRef<Module> module_;
+  RRef<Host> host_;
 };
 
 template <class Module>
 struct Codec<RemoteModule<Module>> {
   static void encode(ValueWriter& writer, const RemoteModule<Module>& module) {
-    Codec<RRef<Module>>::encode(writer, module.module_rref());
+    ListWriter list = writer.list(2);
+    ValueWriter first = list.next();
+    Codec<RRef<Module>>::encode(first, module.module_);
+    ValueWriter second = list.next();
+    Codec<RRef<Host<Module>>>::encode(second, module.host_);
   }
   static RemoteModule<Module> decode(const ValueReader& reader) {
-    return RemoteModule<Module>(Codec<RRef<Module>>::decode(reader));
+    const ListReader list = reader.list(2);
+    return RemoteModule<Module>(Codec<RRef<Module>>::decode(list.item(0)),
+                                Codec<RRef<Host<Module>>>::decode(list.item(1)));
   }
-  static std::string signature() { return "reference"; }
+  static std::string signature() { return "tuple<reference,reference>"; }
+
+ private:
+  template <class M>
+  using Host = internal::ModuleHostOf<M>;
 };
 
 }  // namespace sinew
