@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sinew/autograd/internal/autograd_manager.h"
+#include "sinew/optim/internal/optim_manager.h"
 #include "sinew/rpc/internal/worker_core.h"
 #include "sinew/rref/internal/reference_manager.h"
 
@@ -12,7 +13,8 @@ Worker init_rpc(WorkerOptions options) {
   const auto first = options.extensions.begin();
   options.extensions.insert(
       first, {[](internal::WorkerCore& core) { return internal::ReferenceManager::make(core); },
-              [](internal::WorkerCore& core) { return internal::AutogradManager::make(core); }});
+              [](internal::WorkerCore& core) { return internal::AutogradManager::make(core); },
+              [](internal::WorkerCore& core) { return internal::OptimManager::make(core); }});
   return Worker::start(std::move(options));
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
-/// Everything that most programs need: typed remote calls, remote references and distributed
-/// autograd.
+/// Everything that most programs need: typed remote calls, remote references, distributed autograd
+/// and optimizers.
 
 #include "sinew/autograd/context.h"
+#include "sinew/optim/distributed_optimizer.h"
+#include "sinew/optim/remote_module.h"
 #include "sinew/rpc/rpc.h"
 #include "sinew/rref/remote.h"
 #include "sinew/rref/rref.h"

@@ -17,6 +17,7 @@
 
 #include "sinew/tests/autograd/gated_chain.h"
 #include "sinew/tests/autograd/random_graph.h"
+#include "sinew/tests/optim/training.h"
 #include "sinew/tests/process/test_methods.h"
 
 namespace {
@@ -33,6 +34,7 @@ sinew::WorkerOptions options_of(const Settings& settings) {
   options.methods = testapp::methods();
   testgrad::add_methods(options.methods);
   testgrad::add_chain_methods(options.methods);
+  testoptim::add_methods(options.methods);
   options.num_threads = 2;
   sinew::TlsFiles files;
   std::string tls;
@@ -54,7 +56,9 @@ sinew::WorkerOptions options_of(const Settings& settings) {
       {"key", [&](const std::string& value) { files.key = value; }},
       {"tls", [&](const std::string& value) { tls = value; }},
   };
-  for (const auto& [key, value] : settings) known.at(key)(value);
+  for (const auto& [key, value] : settings) {
+    if (key != "checkpoints") known.at(key)(value);
+  }
   if (tls == "mutual") options.credentials = sinew::Credentials::mutual_tls(files);
   if (tls == "one-way") options.credentials = sinew::Credentials::tls(files);
   return options;
@@ -70,6 +74,9 @@ std::string run(Worker& worker, std::istringstream& words) {
       settings[word.substr(0, equals)] = word.substr(equals + 1);
     }
     worker = sinew::init_rpc(options_of(settings));
+    if (settings.count("checkpoints") > 0) {
+      sinew::optim::serve_checkpoints(worker, settings["checkpoints"]);
+    }
     return worker.address();
   }
   std::string one;

@@ -1,0 +1,490 @@
+#include "sinew/optim/distributed_optimizer.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rref/remote.h"
+
+namespace sinew::optim {
+
+using internal::LocalOptimizer;
+using internal::Mutex;
+using internal::MutexLock;
+using internal::OptimizerGroup;
+using internal::StepAnswer;
+using internal::StepOutcome;
+
+namespace {
+
+constexpr std::size_t kMaxNoteBytes = 4096;
+
+/// The optimizer's part at one owner.
+struct Part {
+  WorkerInfo owner;
+  RRef<LocalOptimizer> optimizer;
+};
+
+RpcError as_rpc_error(const std::exception_ptr& error) {
+  return RpcError(internal::describe(error));
+}
+
+void note_answer(const StepAnswer& answer, OwnerStep& step) {
+  step.updated = answer.updated;
+  step.order = answer.order;
+  if (answer.outcome == StepOutcome::kApplied) {
+    step.outcome = OwnerStep::Outcome::kApplied;
+    step.error.reset();
+    return;
+  }
+  step.outcome = answer.outcome == StepOutcome::kRefused ? OwnerStep::Outcome::kNotApplied
+                                                         : OwnerStep::Outcome::kUnknown;
+  ErrorInfo info;
+  info.code = static_cast<ErrorCode>(answer.code);
+  info.message = internal::printable(answer.error);
+  info.peer = step.owner.name;
+  info.execution = Execution::kMayHaveRun;
+  step.error = RpcError(std::move(info));
+}
+
+void note_error(const std::exception_ptr& error, OwnerStep& step) {
+  step.error = as_rpc_error(error);
+  // What was unknown before the step was repeated stays so, whatever became of the repetition.
+  if (step.error->execution() == Execution::kMayHaveRun) {
+    step.outcome = OwnerStep::Outcome::kUnknown;
+  }
+}
+
+}  // namespace
+
+/// Keeps a step repeatable.
+struct PartialStep::Ticket {
+  Ticket(std::shared_ptr<DistributedOptimizer::Impl> of, std::uint64_t step,
+         const autograd::ContextId& in);
+  ~Ticket();
+
+  const std::shared_ptr<DistributedOptimizer::Impl> optimizer;
+  const std::uint64_t number;
+  const autograd::ContextId context;
+};
+
+class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  using Ticket = PartialStep::Ticket;
+
+  Impl(Worker own, std::vector<Part> all, std::size_t group_count)
+      : worker(std::move(own)), parts(std::move(all)), groups(group_count) {
+    for (const Part& part : parts) owners.push_back(part.owner);
+  }
+
+  std::shared_ptr<const Ticket> begin_step(const autograd::ContextId& context);
+  void end_step(std::uint64_t number) {
+    MutexLock lock(mutex_);
+    live_.erase(number);
+  }
+  /// A report in which nothing has been applied.
+  StepReport nothing_applied() const;
+  Future<StepReport> send_step(const std::shared_ptr<const Ticket>& ticket, StepReport so_far,
+                               const CallOptions& options);
+
+  /// Makes a call at each owner and waits for all. Throws what the first one failed with, with a
+  /// text that lists all that did.
+  template <auto Method, class... Args>
+  auto call_all(const CallOptions& options, const Args&... arguments) const;
+
+  // Constant.
+  const Worker worker;
+  const std::vector<Part> parts;
+  const std::size_t groups;
+  std::vector<WorkerInfo> owners;
+
+ private:
+  struct Gathering;
+
+  std::uint64_t live_from() {
+    MutexLock lock(mutex_);
+    return live_.empty() ? next_ : *live_.begin();
+  }
+
+  // Other handles on the same parts, elsewhere, have another one.
+  const std::uint64_t id_ = random_secret();
+  Mutex mutex_;
+  std::uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  // Steps that are under way, or can be repeated.
+  std::set<std::uint64_t> live_ ABSL_GUARDED_BY(mutex_);
+};
+
+PartialStep::Ticket::Ticket(std::shared_ptr<DistributedOptimizer::Impl> of, std::uint64_t step,
+                            const autograd::ContextId& in)
+    : optimizer(std::move(of)), number(step), context(in) {}
+PartialStep::Ticket::~Ticket() { optimizer->end_step(number); }
+
+// ---- Steps.
+
+/// Collects the owners' answers.
+struct DistributedOptimizer::Impl::Gathering {
+  Gathering(internal::Executor* executor, StepReport so_far, std::shared_ptr<const Ticket> of)
+      : ticket(std::move(of)), promise(executor), report(std::move(so_far)) {}
+
+  void arrived(const Future<StepAnswer>& done, std::size_t part) {
+    const std::exception_ptr error = done.error();
+    {
+      MutexLock lock(mutex);
+      if (error == nullptr) {
+        note_answer(done.value(), report.owners[part]);
+      } else {
+        note_error(error, report.owners[part]);
+      }
+    }
+    one_less();
+  }
+  void one_less() {
+    StepReport complete;
+    {
+      MutexLock lock(mutex);
+      if (--missing > 0) return;
+      complete = std::move(report);
+    }
+    finish(std::move(complete));
+  }
+  void finish(StepReport complete);
+
+  const std::shared_ptr<const Ticket> ticket;
+  const Promise<StepReport> promise;
+  Mutex mutex;
+  // One for whoever sends.
+  std::size_t missing ABSL_GUARDED_BY(mutex) = 1;
+  StepReport report ABSL_GUARDED_BY(mutex);
+};
+
+void DistributedOptimizer::Impl::Gathering::finish(StepReport complete) {
+  const RpcError* first = nullptr;
+  std::vector<std::string> lines;
+  for (const OwnerStep& step : complete.owners) {
+    if (step.outcome == OwnerStep::Outcome::kApplied) {
+      lines.push_back(absl::StrFormat("applied by '%s'", step.owner.name));
+      continue;
+    }
+    const bool unknown = step.outcome == OwnerStep::Outcome::kUnknown;
+    lines.push_back(absl::StrFormat("%s by '%s' (%s)", unknown ? "perhaps applied" : "not applied",
+                                    step.owner.name,
+                                    step.error ? step.error->message() : "nothing was sent"));
+    if (first == nullptr && step.error) first = &*step.error;
+  }
+  if (first == nullptr) {
+    promise.set_value(std::move(complete));
+    return;
+  }
+  ErrorInfo info = first->info();
+  info.message = absl::StrFormat("step %d: %s", ticket->number, absl::StrJoin(lines, "; "));
+  promise.try_set_error(
+      std::make_exception_ptr(PartialStep(std::move(info), std::move(complete), ticket)));
+}
+
+std::shared_ptr<const PartialStep::Ticket> DistributedOptimizer::Impl::begin_step(
+    const autograd::ContextId& context) {
+  std::uint64_t number = 0;
+  {
+    MutexLock lock(mutex_);
+    number = next_++;
+    live_.insert(number);
+  }
+  return std::make_shared<const Ticket>(shared_from_this(), number, context);
+}
+
+StepReport DistributedOptimizer::Impl::nothing_applied() const {
+  StepReport report;
+  for (const Part& part : parts) {
+    report.owners.push_back({part.owner, OwnerStep::Outcome::kNotApplied, 0, 0, {}});
+  }
+  return report;
+}
+
+Future<StepReport> DistributedOptimizer::Impl::send_step(
+    const std::shared_ptr<const Ticket>& ticket, StepReport so_far, const CallOptions& options) {
+  // Throws when this worker does not have the context (any more).
+  autograd::gradient_of(worker, ticket->context, at::Tensor());
+  // A step that cannot be whole is better not begun.
+  bool send = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    OwnerStep& step = so_far.owners[i];
+    if (step.outcome == OwnerStep::Outcome::kApplied || parts[i].optimizer.peer().alive()) continue;
+    send = false;
+    step.error = as_rpc_error(internal::make_error(
+        absl::UnavailableError(absl::StrFormat("worker '%s' is lost", parts[i].owner.name)),
+        parts[i].owner.name));
+  }
+  internal::StepRequest request;
+  request.context = ticket->context;
+  request.id = {worker.info().incarnation.value, id_, ticket->number};
+  request.live_from = live_from();
+  const auto executor = WorkerAccess::core(worker)->executor();
+  const auto gathering = std::make_shared<Gathering>(executor.get(), so_far, ticket);
+  const Future<StepReport> future = gathering->promise.future();
+  for (std::size_t i = 0; send && i < parts.size(); ++i) {
+    if (so_far.owners[i].outcome == OwnerStep::Outcome::kApplied) continue;
+    Future<StepAnswer> answer;
+    try {
+      answer = rpc_async<&LocalOptimizer::step>(with(parts[i].optimizer, options), request);
+    } catch (...) {
+      answer = make_failed_future<StepAnswer>(std::current_exception());
+    }
+    {
+      MutexLock lock(gathering->mutex);
+      ++gathering->missing;
+    }
+    answer.on_done([gathering, i](const Future<StepAnswer>& done) { gathering->arrived(done, i); });
+  }
+  gathering->one_less();
+  return future;
+}
+
+StepReport DistributedOptimizer::step(const autograd::Context& context,
+                                      const CallOptions& options) const {
+  return step(context.id(), options);
+}
+
+StepReport DistributedOptimizer::step(const autograd::ContextId& context,
+                                      const CallOptions& options) const {
+  return step_async(context, options).take();
+}
+
+Future<StepReport> DistributedOptimizer::step_async(const autograd::ContextId& context,
+                                                    const CallOptions& options) const {
+  Impl& impl = checked();
+  return impl.send_step(impl.begin_step(context), impl.nothing_applied(), options);
+}
+
+StepReport DistributedOptimizer::repeat(const PartialStep& step, const CallOptions& options) const {
+  Impl& impl = checked();
+  if (step.ticket()->optimizer != impl_) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   "the step that is to be repeated is one of another optimizer, or of another "
+                   "handle on this one");
+  }
+  return impl.send_step(step.ticket(), step.report(), options).take();
+}
+
+// ---- Making one.
+
+namespace {
+
+/// What goes to one owner.
+struct OwnerGroups {
+  Peer owner;
+  std::vector<OptimizerGroup> groups;
+};
+
+std::vector<OwnerGroups> split(const std::vector<ParameterGroup>& groups) {
+  std::vector<OwnerGroups> owners;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    check(groups[g].options);
+    for (std::size_t i = 0; i < groups[g].parameters.size(); ++i) {
+      const RRef<at::Tensor>& parameter = groups[g].parameters[i];
+      if (!parameter.valid()) {
+        throw RpcError(ErrorCode::kInvalidArgument,
+                       absl::StrFormat("parameter %d of group %d is an empty reference", i, g));
+      }
+      auto at = std::find_if(owners.begin(), owners.end(), [&](const OwnerGroups& one) {
+        return one.owner.info().incarnation == parameter.owner().incarnation;
+      });
+      if (at == owners.end()) {
+        owners.push_back({parameter.peer(), {}});
+        at = std::prev(owners.end());
+        // All owners know all groups, so that a group has the same number everywhere.
+        for (const ParameterGroup& group : groups) at->groups.push_back({{}, group.options});
+      }
+      at->groups[g].parameters.push_back(parameter);
+    }
+  }
+  if (owners.empty()) {
+    throw RpcError(ErrorCode::kInvalidArgument, "an optimizer needs at least one parameter");
+  }
+  return owners;
+}
+
+std::vector<ParameterGroup> one_group(std::vector<RRef<at::Tensor>> parameters, Options options) {
+  std::vector<ParameterGroup> groups;
+  groups.push_back({std::move(parameters), std::move(options)});
+  return groups;
+}
+
+}  // namespace
+
+DistributedOptimizer::DistributedOptimizer(const Worker& worker,
+                                           std::vector<RRef<at::Tensor>> parameters,
+                                           Options options, const CallOptions& call)
+    : DistributedOptimizer(worker, one_group(std::move(parameters), std::move(options)), call) {}
+
+DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
+                                           const CallOptions& call) {
+  std::vector<Part> parts;
+  for (OwnerGroups& owner : split(groups)) {
+    parts.push_back({owner.owner.info(),
+                     remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
+                         worker.peer(owner.owner.info()).with(call), std::move(owner.groups))});
+  }
+  std::exception_ptr first;
+  for (const Part& part : parts) {
+    try {
+      part.optimizer.created().wait();
+    } catch (...) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+  impl_ = std::make_shared<Impl>(worker, std::move(parts), groups.size());
+}
+
+DistributedOptimizer::Impl& DistributedOptimizer::checked() const {
+  if (impl_ == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition, "this DistributedOptimizer is empty");
+  }
+  return *impl_;
+}
+
+const std::vector<WorkerInfo>& DistributedOptimizer::owners() const { return checked().owners; }
+std::size_t DistributedOptimizer::group_count() const { return checked().groups; }
+
+// ---- What all owners are asked for.
+
+template <auto Method, class... Args>
+auto DistributedOptimizer::Impl::call_all(const CallOptions& options,
+                                          const Args&... arguments) const {
+  using Result = typename internal::MethodTraits<decltype(Method)>::result_type;
+  std::vector<Future<Result>> answers;
+  for (const Part& part : parts) {
+    try {
+      answers.push_back(rpc_async<Method>(with(part.optimizer, options), arguments...));
+    } catch (...) {
+      answers.push_back(make_failed_future<Result>(std::current_exception()));
+    }
+  }
+  std::vector<std::conditional_t<std::is_void_v<Result>, char, Result>> results;
+  std::vector<std::string> failures;
+  std::optional<ErrorInfo> first;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        answers[i].wait();
+      } else {
+        results.push_back(answers[i].take());
+      }
+    } catch (...) {
+      ErrorInfo info = internal::describe(std::current_exception());
+      failures.push_back(absl::StrFormat("'%s': %s", parts[i].owner.name, info.message));
+      if (!first) first = std::move(info);
+    }
+  }
+  if (first) {
+    first->message = absl::StrFormat("%d of %d owners failed: %s", failures.size(), parts.size(),
+                                     absl::StrJoin(failures, "; "));
+    throw RpcError(*std::move(first));
+  }
+  return results;
+}
+
+void DistributedOptimizer::set_learning_rate(double lr, const CallOptions& options) const {
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    set_learning_rate(group, lr, options);
+  }
+}
+
+void DistributedOptimizer::set_learning_rate(std::size_t group, double lr,
+                                             const CallOptions& options) const {
+  Impl& impl = checked();
+  if (group >= impl.groups) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("there is no group %d: the optimizer has %d, counted from 0",
+                                   group, impl.groups));
+  }
+  impl.call_all<&LocalOptimizer::set_learning_rate>(options, static_cast<std::uint64_t>(group), lr);
+}
+
+Checkpoint DistributedOptimizer::save(const std::string& folder, const std::string& note,
+                                      const CallOptions& options) const {
+  if (note.size() > kMaxNoteBytes) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("the note of a checkpoint has %d bytes, but at most %d fit",
+                                   note.size(), kMaxNoteBytes));
+  }
+  Impl& impl = checked();
+  internal::CheckpointPlace place{folder, 0};
+  for (const auto& numbers : impl.call_all<&LocalOptimizer::checkpoints>(options, folder)) {
+    if (!numbers.empty()) place.number = std::max(place.number, numbers.back());
+  }
+  ++place.number;
+  impl.call_all<&LocalOptimizer::save>(options, place, note);
+  try {
+    impl.call_all<&LocalOptimizer::forget_before>(options, place);
+  } catch (const RpcError& error) {
+    // It is saved; the files that are left are found by the next one.
+    WorkerAccess::core(impl.worker)
+        ->log(absl::StrFormat("old checkpoints in '%s' are left: %s", folder, error.message()));
+  }
+  return {place.number, note};
+}
+
+Checkpoint DistributedOptimizer::load(const std::string& folder, const CallOptions& options) const {
+  Impl& impl = checked();
+  const auto numbers = impl.call_all<&LocalOptimizer::checkpoints>(options, folder);
+  std::vector<std::uint64_t> common = numbers.front();
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    std::vector<std::uint64_t> both;
+    std::set_intersection(common.begin(), common.end(), numbers[i].begin(), numbers[i].end(),
+                          std::back_inserter(both));
+    common = std::move(both);
+    lines.push_back(absl::StrFormat("'%s' has [%s]", impl.parts[i].owner.name,
+                                    absl::StrJoin(numbers[i], ", ")));
+  }
+  if (common.empty()) {
+    throw RpcError(ErrorCode::kNotFound,
+                   absl::StrFormat("there is no checkpoint in '%s' that all owners have: %s",
+                                   folder, absl::StrJoin(lines, ", ")));
+  }
+  const internal::CheckpointPlace place{folder, common.back()};
+  return {place.number, impl.call_all<&LocalOptimizer::load>(options, place).front()};
+}
+
+}  // namespace sinew::optim
+
+namespace sinew {
+
+using optim::DistributedOptimizer;
+
+void Codec<DistributedOptimizer>::encode(ValueWriter& writer,
+                                         const DistributedOptimizer& optimizer) {
+  if (!optimizer.valid()) {
+    throw RpcError(ErrorCode::kInvalidArgument, "an empty DistributedOptimizer cannot be passed");
+  }
+  ListWriter list = writer.list(optimizer.impl()->parts.size() + 1);
+  list.next().natural(optimizer.impl()->groups);
+  for (const auto& part : optimizer.impl()->parts) {
+    ValueWriter reference = list.next();
+    Codec<RRef<internal::LocalOptimizer>>::encode(reference, part.optimizer);
+  }
+}
+
+DistributedOptimizer Codec<DistributedOptimizer>::decode(const ValueReader& reader) {
+  const ListReader list = reader.list();
+  if (list.size() < 2) reader.fail("an optimizer has at least one owner");
+  const std::uint64_t groups = list.item(0).natural();
+  std::vector<optim::Part> parts;
+  for (std::size_t i = 1; i < list.size(); ++i) {
+    auto reference = Codec<RRef<internal::LocalOptimizer>>::decode(list.item(i));
+    if (!reference.valid()) reader.fail("an owner's part is an empty reference");
+    parts.push_back({reference.owner(), std::move(reference)});
+  }
+  const Worker worker = parts.front().optimizer.peer().worker();
+  return DistributedOptimizer(
+      std::make_shared<DistributedOptimizer::Impl>(worker, std::move(parts), groups));
+}
+
+}  // namespace sinew

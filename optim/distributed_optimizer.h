@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/autograd/context.h"
+#include "sinew/optim/checkpoint.h"
+#include "sinew/optim/options.h"
+#include "sinew/optim/parameter_rrefs.h"
+#include "sinew/optim/partial_step.h"
+#include "sinew/rref/rref.h"
+
+namespace sinew::optim {
+
+/// Parameters that are optimized with the same options. They may have several owners.
+struct ParameterGroup {
+  std::vector<RRef<at::Tensor>> parameters;
+  Options options;
+};
+
+/// Optimizes parameters where they are: each owner keeps a part of the optimizer with its own
+/// state, and takes the gradients from its part of a context.
+///
+///     sinew::optim::DistributedOptimizer optimizer(worker, parameters,
+///     sinew::optim::AdamOptions()); sinew::autograd::Context context(worker);
+///     sinew::autograd::backward(context, {loss});
+///     optimizer.step(context);
+///
+/// Parameters without a gradient in the context are left alone. Steps of several optimizers and
+/// trainers never run at once on a parameter that they share; other parameters are not held up.
+/// Forward passes are not held up either: they may read a parameter while it is stepped.
+///
+/// A handle: copies are the same optimizer. It can be passed in calls, so that several trainers
+/// step one optimizer with one state; trainers that make one each have a state each. The owners
+/// forget theirs when no handle is left. Thread-safe. What blocks throws RpcError; a call's time
+/// limit is that of its worker unless `options` set one.
+class DistributedOptimizer {
+ public:
+  /// An empty handle; using it throws kFailedPrecondition.
+  DistributedOptimizer() = default;
+  /// Makes the owners' parts. Blocks until all are made, or throws what the first one failed with:
+  /// kInvalidArgument for options that make no sense, or parameters that are given twice, are no
+  /// leaves or not of floating point.
+  DistributedOptimizer(const Worker& worker, std::vector<RRef<at::Tensor>> parameters,
+                       Options options, const CallOptions& call = {});
+  /// With options of their own for some parameters. All groups are of one kind of optimizer.
+  DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
+                       const CallOptions& call = {});
+  template <class Parameters, class Lbfgs,
+            class = std::enable_if_t<std::is_same_v<Lbfgs, LbfgsOptions>>>
+  DistributedOptimizer(const Worker&, const Parameters&, const Lbfgs&) {
+    static_assert(
+        !std::is_same_v<Lbfgs, LbfgsOptions>,
+        "Sinew: LBFGS cannot be distributed: it evaluates the loss several times within a "
+        "step and needs all gradients in one place; take another optimizer");
+  }
+
+  bool valid() const { return impl_ != nullptr; }
+  /// The workers that have parameters, in the order of the first one of each.
+  const std::vector<WorkerInfo>& owners() const;
+  std::size_t group_count() const;
+
+  /// Applies the gradients that the context has, once, at all owners. Blocks. Throws PartialStep
+  /// when an owner did not, kNotFound for a context that has ended. Nothing is sent when an owner
+  /// is known to be lost.
+  StepReport step(const autograd::Context& context, const CallOptions& options = {}) const;
+  StepReport step(const autograd::ContextId& context, const CallOptions& options = {}) const;
+  /// The context must live until the future is complete.
+  Future<StepReport> step_async(const autograd::ContextId& context,
+                                const CallOptions& options = {}) const;
+  /// Tries a step again at the owners that did not apply it, or that may have; the others are only
+  /// asked. Its context must still live. Throws as step().
+  StepReport repeat(const PartialStep& step, const CallOptions& options = {}) const;
+
+  /// For the steps that start afterwards; of all groups, or of one. Repeating it does no harm when
+  /// it throws because an owner could not be told. kInvalidArgument for a rate or a group that is
+  /// none.
+  void set_learning_rate(double lr, const CallOptions& options = {}) const;
+  void set_learning_rate(std::size_t group, double lr, const CallOptions& options = {}) const;
+
+  /// Has each owner save the parameters, their state and the learning rates into a folder below the
+  /// root that it serves (serve_checkpoints()), and forget the checkpoints there that came before
+  /// when all have. What an owner saves is from between two steps; make sure that nobody steps
+  /// meanwhile if the owners' parts are to be from between the same two. A folder is for one
+  /// optimizer. `note` has up to 4096 bytes. Blocks.
+  Checkpoint save(const std::string& folder, const std::string& note = "",
+                  const CallOptions& options = {}) const;
+  /// Restores the last checkpoint that all owners have, which they know by their names, and the
+  /// order of their parameters. kNotFound when there is none; kFailedPrecondition when it is of
+  /// another optimizer or of other parameters, kDataLoss when it is damaged: the text names the
+  /// owner and the file. An owner that throws has changed nothing; others may have loaded. Blocks.
+  Checkpoint load(const std::string& folder, const CallOptions& options = {}) const;
+
+  /// For codecs and tests.
+  class Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+  explicit DistributedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  Impl& checked() const;
+
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace sinew::optim
+
+namespace sinew {
+
+template <>
+struct Codec<optim::DistributedOptimizer> {
+  static void encode(ValueWriter& writer, const optim::DistributedOptimizer& optimizer);
+  static optim::DistributedOptimizer decode(const ValueReader& reader);
+  static std::string signature() { return "optim.optimizer"; }
+};
+
+}  // namespace sinew

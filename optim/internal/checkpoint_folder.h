@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sinew::internal {
+
+/// What says that a part of a checkpoint is complete, and what is in it. A text file beside the
+/// part's data.
+struct CheckpointManifest {
+  std::string worker;
+  std::uint64_t number = 0;
+  std::string optimizer;
+  std::string note;
+  std::uint64_t data_bytes = 0;
+  /// `0 float [3, 4]`: group, element type, sizes.
+  std::vector<std::string> parameters;
+
+  std::string to_text() const;
+  /// Throws RpcError kDataLoss that names `file` when the text is none of this format.
+  static CheckpointManifest parse(const std::string& text, const std::string& file);
+};
+
+/// The parts of checkpoints that one worker keeps in one folder. A part is two files, of which the
+/// manifest is written last; both appear complete or not at all, also when the host fails.
+/// Functions throw RpcError, with the path in its text.
+class CheckpointFolder {
+ public:
+  /// `name` is one to be made below `root`: relative, and without "..".
+  CheckpointFolder(const std::string& root, const std::string& name, std::string worker);
+
+  /// Numbers of the complete parts, rising. None when there is no folder.
+  std::vector<std::uint64_t> numbers() const;
+  /// kAlreadyExists when there is a part of this number.
+  void write(CheckpointManifest manifest, const std::string& data) const;
+  /// kNotFound when there is none, kDataLoss when the data are not as the manifest says.
+  CheckpointManifest read_manifest(std::uint64_t number) const;
+  std::string data_path(std::uint64_t number) const;
+  /// Removes the parts with smaller numbers.
+  void remove_before(std::uint64_t number) const;
+
+ private:
+  std::string path(std::uint64_t number, const char* ending) const;
+
+  const std::string folder_;
+  const std::string worker_;
+};
+
+}  // namespace sinew::internal

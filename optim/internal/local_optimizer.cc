@@ -1,0 +1,414 @@
+#include "sinew/optim/internal/local_optimizer.h"
+
+#include <torch/serialize/archive.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/autograd/context.h"
+#include "sinew/optim/internal/checkpoint_folder.h"
+#include "sinew/optim/internal/optim_manager.h"
+#include "sinew/optim/internal/torch_optimizer.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call_context.h"
+#include "sinew/rpc/internal/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+OptimManager& manager_of(const Worker& worker) {
+  return *OptimManager::of(*WorkerAccess::core(worker));
+}
+
+CheckpointFolder folder_of(const Worker& worker, const std::string& name) {
+  return CheckpointFolder(manager_of(worker).checkpoint_root(), name, worker.name());
+}
+
+/// One parameter of the optimizer.
+struct Parameter {
+  at::Tensor tensor;
+  /// The same elements as another tensor, which is what LibTorch's optimizer steps: its grad can be
+  /// set without touching the user's, and the tensor's version is left as it is, as LibTorch's
+  /// optimizers leave it. (A step between another trainer's forward and backward pass is therefore
+  /// no error.)
+  at::Tensor shadow;
+  std::size_t group = 0;
+  std::string label;
+
+  /// A program may have given the tensor other memory: loaded a file into its module, say.
+  void follow() {
+    if (!shadow.is_alias_of(tensor) || !shadow.sizes().equals(tensor.sizes()) ||
+        !shadow.strides().equals(tensor.strides())) {
+      shadow.set_data(tensor.variable_data());
+    }
+  }
+  std::string describe() const {
+    return absl::StrFormat("%d %s [%s]", group, c10::toString(tensor.scalar_type()),
+                           absl::StrJoin(tensor.sizes(), ", "));
+  }
+};
+
+void check_parameter(const Parameter& parameter) {
+  const at::Tensor& tensor = parameter.tensor;
+  const char* fault = nullptr;
+  if (!tensor.defined()) {
+    fault = "is undefined";
+  } else if (!tensor.is_leaf()) {
+    fault = "is no leaf: it was computed from others";
+  } else if (!tensor.is_floating_point() && !tensor.is_complex()) {
+    fault = "has no floating-point elements";
+  } else if (tensor.layout() != at::kStrided) {
+    fault = "is not dense";
+  }
+  if (fault == nullptr) return;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrCat(parameter.label, " ", fault, ", so it cannot be optimized"));
+}
+
+StepAnswer refused(ErrorCode code, std::string text) {
+  StepAnswer answer;
+  answer.code = static_cast<std::int32_t>(code);
+  answer.error = std::move(text);
+  return answer;
+}
+
+/// What is remembered of the steps of one trainer's optimizer.
+struct TrainerSteps {
+  std::uint64_t live_from = 0;
+  std::map<std::uint64_t, StepAnswer> answers;
+};
+
+constexpr std::size_t kTrainersBeforePruning = 64;
+
+}  // namespace
+
+class LocalOptimizer::State : public std::enable_shared_from_this<State> {
+ public:
+  State(const Worker& worker, const std::vector<OptimizerGroup>& groups);
+  ~State() { manager_->add_optimizers(-1); }
+
+  /// Runs `work(worker, deadline)` when nothing else works on the parameters.
+  template <class Result, class Work>
+  Future<Result> when_free(Work work) {
+    Promise<Result> promise;
+    Future<Result> future = promise.future();
+    manager_->gate()->run(keys_,
+                          [self = shared_from_this(), promise, worker = current_worker(),
+                           deadline = CallContext::current().deadline(), work = std::move(work)] {
+                            try {
+                              const at::AutoGradMode no_grad(false);
+                              if constexpr (std::is_void_v<Result>) {
+                                work(*self, worker, deadline);
+                                promise.set_value();
+                              } else {
+                                promise.set_value(work(*self, worker, deadline));
+                              }
+                            } catch (...) {
+                              promise.set_error(std::current_exception());
+                            }
+                          });
+    return future;
+  }
+
+  // While the gate is held.
+
+  StepAnswer step(const Worker& worker, const StepRequest& request, Clock::TimePoint deadline);
+  void set_learning_rate(std::size_t group, double lr);
+  std::string serialize() const;
+  void load(const std::string& path);
+
+  // Constant.
+
+  CheckpointManifest manifest() const;
+  void check_fits(const CheckpointManifest& manifest, const std::string& path) const;
+
+ private:
+  StepAnswer apply(const Worker& worker, const autograd::ContextId& context);
+  std::unique_ptr<TorchOptimizer> make_optimizer() const;
+  TrainerSteps& steps_of(const Worker& worker, const StepId& id);
+
+  const std::shared_ptr<OptimManager> manager_;
+  std::size_t group_count_ = 0;
+  // Everything below is for whoever holds the gate for keys_.
+  std::vector<const void*> keys_;
+  std::vector<Parameter> parameters_;
+  std::vector<optim::Options> options_;
+  std::unique_ptr<TorchOptimizer> optimizer_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, TrainerSteps> trainers_;
+  // What went wrong in the middle of a step; empty: nothing.
+  std::string broken_;
+};
+
+LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGroup>& groups)
+    : manager_(OptimManager::of(*WorkerAccess::core(worker))), group_count_(groups.size()) {
+  if (groups.empty()) {
+    throw RpcError(ErrorCode::kInvalidArgument, "an optimizer needs a group of parameters");
+  }
+  absl::flat_hash_set<const void*> seen;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    optim::check(groups[group].options);
+    options_.push_back(groups[group].options);
+    for (std::size_t i = 0; i < groups[group].parameters.size(); ++i) {
+      Parameter parameter;
+      parameter.group = group;
+      parameter.label =
+          absl::StrFormat("parameter %d of group %d at worker '%s'", i, group, worker.name());
+      parameter.tensor = groups[group].parameters[i].local_value();
+      check_parameter(parameter);
+      const void* key = parameter.tensor.unsafeGetTensorImpl();
+      if (!seen.insert(key).second) {
+        throw RpcError(ErrorCode::kInvalidArgument,
+                       absl::StrCat(parameter.label, " is in the optimizer twice"));
+      }
+      keys_.push_back(key);
+      parameter.shadow = parameter.tensor.variable_data();
+      parameters_.push_back(std::move(parameter));
+    }
+  }
+  // The optimizer itself, for one that has no parameters.
+  keys_.push_back(this);
+  optimizer_ = make_optimizer();
+  manager_->add_optimizers(1);
+}
+
+std::unique_ptr<TorchOptimizer> LocalOptimizer::State::make_optimizer() const {
+  std::vector<TorchOptimizer::Group> groups(options_.size());
+  for (std::size_t i = 0; i < options_.size(); ++i) groups[i].options = options_[i];
+  for (const Parameter& parameter : parameters_) {
+    groups[parameter.group].parameters.push_back(parameter.shadow);
+  }
+  return std::make_unique<TorchOptimizer>(groups);
+}
+
+// ---- Steps.
+
+TrainerSteps& LocalOptimizer::State::steps_of(const Worker& worker, const StepId& id) {
+  if (trainers_.size() >= kTrainersBeforePruning) {
+    for (auto at = trainers_.begin(); at != trainers_.end();) {
+      WorkerInfo trainer;
+      trainer.incarnation.value = at->first.first;
+      at = WorkerAccess::core(worker)->is_lost(trainer) ? trainers_.erase(at) : std::next(at);
+    }
+  }
+  return trainers_[{id.trainer, id.optimizer}];
+}
+
+StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& request,
+                                       Clock::TimePoint deadline) {
+  TrainerSteps& steps = steps_of(worker, request.id);
+  const std::uint64_t number = request.id.number;
+  if (number < steps.live_from) {
+    return refused(ErrorCode::kAborted,
+                   absl::StrFormat("step %d comes too late: its trainer has given it up", number));
+  }
+  steps.live_from = std::max(steps.live_from, request.live_from);
+  steps.answers.erase(steps.answers.begin(), steps.answers.lower_bound(steps.live_from));
+  const auto done = steps.answers.find(number);
+  if (done != steps.answers.end()) return done->second;
+  if (WorkerAccess::core(worker)->clock().now() > deadline) {
+    // The trainer has stopped waiting. Better not applied than applied in secret: it can repeat it.
+    return refused(ErrorCode::kDeadlineExceeded,
+                   absl::StrFormat("step %d had to wait for others at worker '%s' until its time "
+                                   "was over",
+                                   number, worker.name()));
+  }
+  StepAnswer answer = apply(worker, request.context);
+  if (answer.outcome != StepOutcome::kRefused) steps.answers.emplace(number, answer);
+  return answer;
+}
+
+StepAnswer LocalOptimizer::State::apply(const Worker& worker, const autograd::ContextId& context) {
+  if (!broken_.empty()) {
+    return refused(ErrorCode::kFailedPrecondition,
+                   absl::StrCat("an earlier step failed half-way: ", broken_,
+                                "; load a checkpoint or make the optimizer anew"));
+  }
+  autograd::Gradients gradients;
+  try {
+    gradients = autograd::gradients(worker, context);
+  } catch (const RpcError& error) {
+    // No call of the context has come here, so nothing here has a gradient.
+    if (error.code() != ErrorCode::kNotFound) throw;
+  }
+  std::vector<std::pair<Parameter*, at::Tensor>> stepped;
+  for (Parameter& parameter : parameters_) {
+    const auto found = gradients.find(parameter.tensor);
+    if (found == gradients.end()) continue;
+    // All of them before the first one is changed.
+    const std::string refusal =
+        TorchOptimizer::refusal(options_[parameter.group], parameter.tensor, found->second);
+    if (!refusal.empty()) {
+      return refused(ErrorCode::kInvalidArgument, absl::StrCat(parameter.label, ": ", refusal));
+    }
+    stepped.emplace_back(&parameter, found->second);
+  }
+  StepAnswer answer;
+  answer.updated = stepped.size();
+  answer.outcome = StepOutcome::kApplied;
+  for (const auto& [parameter, gradient] : stepped) {
+    parameter->follow();
+    parameter->shadow.mutable_grad() = gradient;
+  }
+  try {
+    if (!stepped.empty()) optimizer_->step();
+  } catch (const std::exception& error) {
+    broken_ = error.what();
+    answer.outcome = StepOutcome::kBroken;
+    answer.code = static_cast<std::int32_t>(ErrorCode::kDataLoss);
+    answer.error = broken_;
+  }
+  for (const auto& [parameter, gradient] : stepped) parameter->shadow.mutable_grad().reset();
+  answer.order = manager_->next_order();
+  return answer;
+}
+
+void LocalOptimizer::State::set_learning_rate(std::size_t group, double lr) {
+  optim::Options changed = options_.at(group);
+  optim::set_learning_rate(changed, lr);
+  optim::check(changed);
+  options_[group] = changed;
+  optimizer_->set_learning_rate(group, lr);
+}
+
+// ---- Checkpoints.
+
+CheckpointManifest LocalOptimizer::State::manifest() const {
+  CheckpointManifest manifest;
+  manifest.optimizer = optim::name_of(options_.front());
+  for (const Parameter& parameter : parameters_) {
+    manifest.parameters.push_back(parameter.describe());
+  }
+  return manifest;
+}
+
+void LocalOptimizer::State::check_fits(const CheckpointManifest& saved,
+                                       const std::string& path) const {
+  const CheckpointManifest mine = manifest();
+  std::string fault;
+  if (saved.optimizer != mine.optimizer) {
+    fault =
+        absl::StrFormat("it is of %s, and this optimizer is %s", saved.optimizer, mine.optimizer);
+  } else if (saved.parameters.size() != mine.parameters.size()) {
+    fault = absl::StrFormat("it has %d parameters, and this optimizer has %d here",
+                            saved.parameters.size(), mine.parameters.size());
+  }
+  for (std::size_t i = 0; fault.empty() && i < mine.parameters.size(); ++i) {
+    if (saved.parameters[i] == mine.parameters[i]) continue;
+    fault = absl::StrFormat("parameter %d (group, type, sizes) is '%s' there, and '%s' here", i,
+                            saved.parameters[i], mine.parameters[i]);
+  }
+  if (fault.empty()) return;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrFormat("checkpoint '%s' does not fit: %s", path, fault));
+}
+
+std::string LocalOptimizer::State::serialize() const {
+  torch::serialize::OutputArchive archive;
+  std::vector<double> rates;
+  for (const optim::Options& options : options_) rates.push_back(optim::learning_rate(options));
+  archive.write("learning_rates", c10::IValue(rates));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    archive.write(absl::StrCat("parameter", i), parameters_[i].tensor.variable_data(),
+                  /*is_buffer=*/true);
+  }
+  torch::serialize::OutputArchive state(archive.compilation_unit());
+  optimizer_->save(state);
+  archive.write("optimizer", state);
+  std::ostringstream bytes;
+  archive.save_to(bytes);
+  return std::move(bytes).str();
+}
+
+void LocalOptimizer::State::load(const std::string& path) {
+  std::vector<double> rates;
+  std::vector<at::Tensor> values(parameters_.size());
+  auto loaded = make_optimizer();
+  try {
+    torch::serialize::InputArchive archive;
+    archive.load_from(path);
+    c10::IValue saved_rates;
+    archive.read("learning_rates", saved_rates);
+    rates = saved_rates.toDoubleVector();
+    TORCH_CHECK(rates.size() == options_.size(), "it has another number of groups");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      archive.read(absl::StrCat("parameter", i), values[i], /*is_buffer=*/true);
+      TORCH_CHECK(values[i].sizes().equals(parameters_[i].tensor.sizes()) &&
+                      values[i].scalar_type() == parameters_[i].tensor.scalar_type(),
+                  "parameter ", i, " is not what the manifest says");
+    }
+    torch::serialize::InputArchive state;
+    archive.read("optimizer", state);
+    loaded->load(state);
+  } catch (const c10::Error& error) {
+    throw RpcError(ErrorCode::kDataLoss,
+                   absl::StrFormat("cannot load '%s': %s", path, error.what_without_backtrace()));
+  }
+  // Nothing can fail from here on.
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    parameters_[i].follow();
+    parameters_[i].shadow.copy_(values[i]);
+  }
+  optimizer_ = std::move(loaded);
+  for (std::size_t i = 0; i < rates.size(); ++i) set_learning_rate(i, rates[i]);
+  broken_.clear();
+}
+
+// ---- The methods.
+
+LocalOptimizer::LocalOptimizer(const std::vector<OptimizerGroup>& groups)
+    : state_(std::make_shared<State>(current_worker(), groups)) {}
+
+Future<StepAnswer> LocalOptimizer::step(const StepRequest& request) {
+  return state_->when_free<StepAnswer>(
+      [request](State& state, const Worker& worker, Clock::TimePoint deadline) {
+        return state.step(worker, request, deadline);
+      });
+}
+
+Future<void> LocalOptimizer::set_learning_rate(std::uint64_t group, double lr) {
+  return state_->when_free<void>([group, lr](State& state, const Worker&, Clock::TimePoint) {
+    state.set_learning_rate(group, lr);
+  });
+}
+
+std::vector<std::uint64_t> LocalOptimizer::checkpoints(const std::string& folder) {
+  return folder_of(current_worker(), folder).numbers();
+}
+
+Future<void> LocalOptimizer::save(const CheckpointPlace& place, const std::string& note) {
+  const CheckpointFolder folder = folder_of(current_worker(), place.folder);
+  CheckpointManifest manifest = state_->manifest();
+  manifest.number = place.number;
+  manifest.note = note;
+  // The file is written when others may go on already.
+  return state_
+      ->when_free<std::string>(
+          [](State& state, const Worker&, Clock::TimePoint) { return state.serialize(); })
+      .then([folder, manifest](const std::string& data) { folder.write(manifest, data); });
+}
+
+void LocalOptimizer::forget_before(const CheckpointPlace& place) {
+  folder_of(current_worker(), place.folder).remove_before(place.number);
+}
+
+Future<std::string> LocalOptimizer::load(const CheckpointPlace& place) {
+  const CheckpointFolder folder = folder_of(current_worker(), place.folder);
+  const CheckpointManifest manifest = folder.read_manifest(place.number);
+  const std::string path = folder.data_path(place.number);
+  state_->check_fits(manifest, path);
+  return state_->when_free<std::string>(
+      [path, note = manifest.note](State& state, const Worker&, Clock::TimePoint) {
+        state.load(path);
+        return note;
+      });
+}
+
+}  // namespace sinew::internal

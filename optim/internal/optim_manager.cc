@@ -1,0 +1,96 @@
+#include "sinew/optim/internal/optim_manager.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/optim/checkpoint.h"
+#include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/serve.h"
+#include "sinew/rpc/internal/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+template <auto Member>
+Extension::Method member() {
+  return {MethodName<Member>::value, &serve_method<Member>};
+}
+
+}  // namespace
+
+std::shared_ptr<OptimManager> OptimManager::make(WorkerCore& core) {
+  return std::shared_ptr<OptimManager>(new OptimManager(core));
+}
+
+std::shared_ptr<OptimManager> OptimManager::of(const WorkerCore& core) {
+  auto* manager = dynamic_cast<OptimManager*>(core.extension("optim"));
+  if (manager == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("worker '%s' has no optimizers: start it with sinew::init_rpc()",
+                                   core.self().name));
+  }
+  return manager->shared_from_this();
+}
+
+OptimManager::OptimManager(WorkerCore& core)
+    : worker_(core.options().name),
+      gate_(std::make_shared<ParameterGate>(core.executor()->runner())) {}
+
+void OptimManager::set_checkpoint_root(std::string root) {
+  MutexLock lock(mutex_);
+  root_ = std::move(root);
+}
+
+std::string OptimManager::checkpoint_root() const {
+  MutexLock lock(mutex_);
+  if (root_.empty()) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("worker '%s' serves no checkpoints: its program has to call "
+                                   "sinew::optim::serve_checkpoints(worker, folder)",
+                                   worker_));
+  }
+  return root_;
+}
+
+void OptimManager::add_counters(Counters& counters) const {
+  counters["optim.optimizers"] = optimizers_;
+  counters["optim.steps"] = static_cast<std::int64_t>(applied_.load());
+}
+
+std::vector<Extension::Method> OptimManager::methods() const {
+  using Make = LocalOptimizer(std::vector<OptimizerGroup>);
+  return {{ConstructorName<Make>::value, &serve_constructor<Make>},
+          member<&LocalOptimizer::step>(),
+          member<&LocalOptimizer::set_learning_rate>(),
+          member<&LocalOptimizer::checkpoints>(),
+          member<&LocalOptimizer::save>(),
+          member<&LocalOptimizer::forget_before>(),
+          member<&LocalOptimizer::load>()};
+}
+
+Future<std::vector<std::string>> OptimManager::drain_async(DrainScope, Clock::TimePoint) {
+  return make_ready_future(std::vector<std::string>());
+}
+
+}  // namespace sinew::internal
+
+namespace sinew {
+
+void optim::serve_checkpoints(const Worker& worker, const std::string& root) {
+  if (!worker.valid()) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "this Worker is empty: start one with sinew::init_rpc()");
+  }
+  if (root.empty() || !std::filesystem::is_directory(root)) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("'%s' is no folder: make it before checkpoints are served from "
+                                   "there",
+                                   root));
+  }
+  internal::OptimManager::of(*WorkerAccess::core(worker))
+      ->set_checkpoint_root(std::filesystem::absolute(root).string());
+}
+
+}  // namespace sinew

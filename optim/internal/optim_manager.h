@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "sinew/optim/internal/parameter_gate.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/extension.h"
+
+namespace sinew::internal {
+
+/// The optimizer layer of one worker: serves LocalOptimizer, and has what those of the worker
+/// share. Thread-safe.
+class OptimManager final : public Extension, public std::enable_shared_from_this<OptimManager> {
+ public:
+  static std::shared_ptr<OptimManager> make(WorkerCore& core);
+  /// That of a worker; throws kFailedPrecondition when it was started without this layer.
+  static std::shared_ptr<OptimManager> of(const WorkerCore& core);
+
+  const std::shared_ptr<ParameterGate>& gate() const { return gate_; }
+  /// Numbers applied steps, from 1.
+  std::uint64_t next_order() { return ++applied_; }
+  void add_optimizers(int count) { optimizers_ += count; }
+
+  void set_checkpoint_root(std::string root);
+  /// Throws kFailedPrecondition when there is none.
+  std::string checkpoint_root() const;
+
+  // --- Extension
+  std::string_view layer() const override { return "optim"; }
+  void on_note(const WorkerInfo&, std::string) override {}
+  void on_worker_fenced(const WorkerInfo&) override {}
+  void on_worker_lost(const WorkerInfo&) override {}
+  /// optim.optimizers: those that live here; optim.steps: steps applied so far.
+  void add_counters(Counters& counters) const override;
+  std::vector<Method> methods() const override;
+  Future<std::vector<std::string>> drain_async(DrainScope, Clock::TimePoint) override;
+  void stop() override {}
+
+ private:
+  explicit OptimManager(WorkerCore& core);
+
+  const std::string worker_;
+  const std::shared_ptr<ParameterGate> gate_;
+  std::atomic<std::uint64_t> applied_{0};
+  std::atomic<int> optimizers_{0};
+  mutable Mutex mutex_;
+  std::string root_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

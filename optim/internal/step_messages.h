@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/autograd/context_id.h"
+#include "sinew/optim/options.h"
+#include "sinew/rpc/wire/codec.h"
+#include "sinew/rref/rref.h"
+
+// What trainers and owners of parameters tell each other.
+namespace sinew::internal {
+
+/// The parameters of one group that one owner has.
+struct OptimizerGroup {
+  std::vector<RRef<at::Tensor>> parameters;
+  optim::Options options;
+};
+
+/// One step of one trainer. Its repetitions have the same id.
+struct StepId {
+  /// The trainer's incarnation, which of its optimizers, and the number of the step.
+  std::uint64_t trainer = 0;
+  std::uint64_t optimizer = 0;
+  std::uint64_t number = 0;
+};
+
+struct StepRequest {
+  autograd::ContextId context;
+  StepId id;
+  /// The trainer will never repeat a step with a smaller number, nor wants one to be applied that
+  /// comes late.
+  std::uint64_t live_from = 0;
+};
+
+enum class StepOutcome : std::int32_t {
+  kApplied = 0,
+  /// Nothing was changed.
+  kRefused = 1,
+  /// Some parameters were changed.
+  kBroken = 2,
+};
+
+struct StepAnswer {
+  StepOutcome outcome = StepOutcome::kRefused;
+  /// Parameters that had a gradient.
+  std::uint64_t updated = 0;
+  /// Counts the steps of all optimizers of the owner.
+  std::uint64_t order = 0;
+  std::int32_t code = 0;
+  std::string error;
+};
+
+/// Which checkpoint of which folder.
+struct CheckpointPlace {
+  std::string folder;
+  std::uint64_t number = 0;
+};
+
+}  // namespace sinew::internal
+
+namespace sinew {
+
+template <>
+struct Codec<internal::OptimizerGroup>
+    : StructCodec<internal::OptimizerGroup, &internal::OptimizerGroup::parameters,
+                  &internal::OptimizerGroup::options> {};
+template <>
+struct Codec<internal::StepId>
+    : StructCodec<internal::StepId, &internal::StepId::trainer, &internal::StepId::optimizer,
+                  &internal::StepId::number> {};
+template <>
+struct Codec<internal::StepRequest>
+    : StructCodec<internal::StepRequest, &internal::StepRequest::context,
+                  &internal::StepRequest::id, &internal::StepRequest::live_from> {};
+template <>
+struct Codec<internal::StepAnswer>
+    : StructCodec<internal::StepAnswer, &internal::StepAnswer::outcome,
+                  &internal::StepAnswer::updated, &internal::StepAnswer::order,
+                  &internal::StepAnswer::code, &internal::StepAnswer::error> {};
+template <>
+struct Codec<internal::CheckpointPlace>
+    : StructCodec<internal::CheckpointPlace, &internal::CheckpointPlace::folder,
+                  &internal::CheckpointPlace::number> {};
+
+}  // namespace sinew

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/optim/options.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
+namespace sinew::internal {
+
+/// One of LibTorch's optimizers (or of ours, where it has none), over parameters that are given
+/// their gradients. The only place that knows LibTorch's optimizers. Not thread-safe.
+class TorchOptimizer {
+ public:
+  struct Group {
+    std::vector<at::Tensor> parameters;
+    optim::Options options;
+  };
+  /// `groups`, at least one, are of one optimizer. Throws RpcError kInvalidArgument.
+  explicit TorchOptimizer(const std::vector<Group>& groups);
+  ~TorchOptimizer();
+  TorchOptimizer(const TorchOptimizer&) = delete;
+  TorchOptimizer& operator=(const TorchOptimizer&) = delete;
+
+  /// Why a step of a parameter with these options cannot take this gradient; empty: it can.
+  static std::string refusal(const optim::Options& options, const at::Tensor& parameter,
+                             const at::Tensor& gradient);
+  /// Changes the parameters whose grad() is set.
+  void step();
+  void set_learning_rate(std::size_t group, double lr);
+
+  void save(torch::serialize::OutputArchive& archive) const;
+  /// Throws c10::Error when the archive does not fit; this is of no use then.
+  void load(torch::serialize::InputArchive& archive);
+
+ private:
+  const std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+}  // namespace sinew::internal

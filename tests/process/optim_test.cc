@@ -1,0 +1,108 @@
+// A parameter server is killed, and training goes on from a checkpoint. The test is the trainer,
+// with rank 0.
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/optim/training.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/processes.h"
+
+using sinew::optim::DistributedOptimizer;
+using sinew::optim::PartialStep;
+using sinew::testing::ChildProcess;
+using sinew::testing::eventually;
+using ::testing::StartsWith;
+using testoptim::batch;
+using testoptim::difference;
+using testoptim::RemoteTraining;
+
+namespace {
+
+constexpr int kServers = 2;
+constexpr std::int64_t kSaved = 10;
+constexpr std::int64_t kKilled = 13;
+constexpr std::int64_t kSteps = 30;
+
+class OptimProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    sinew::WorkerOptions options;
+    options.name = "worker0";
+    testoptim::add_methods(options.methods);
+    options.init_method = "file://" + folder_.file("meet");
+    self_ = sinew::init_rpc(options);
+    std::filesystem::create_directories(folder_.file("checkpoints"));
+    for (int rank = 1; rank <= kServers; ++rank) {
+      servers_.emplace_back();
+      start_server(rank);
+    }
+  }
+  void TearDown() override {
+    if (self_.valid()) self_.shutdown({false, std::chrono::seconds(60), false});
+  }
+  void start_server(int rank) {
+    auto& server = servers_[static_cast<std::size_t>(rank - 1)];
+    server = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
+    ASSERT_THAT(server->ask(absl::StrCat("start name=worker", rank, " rank=", rank, " init=file://",
+                                         folder_.file("meet"),
+                                         " checkpoints=", folder_.file("checkpoints"))),
+                StartsWith("ok "));
+    const auto expected = static_cast<std::size_t>(rank + 1);
+    ASSERT_TRUE(eventually([&] { return self_.workers().size() >= expected; }));
+  }
+
+  const sinew::testing::TemporaryFolder folder_;
+  std::vector<std::unique_ptr<ChildProcess>> servers_;
+  sinew::Worker self_;
+};
+
+TEST_F(OptimProcesses, KilledServerGoesOnFromACheckpoint) {
+  sinew::optim::AdamOptions adam;
+  adam.lr = 0.02;
+  std::vector<at::Tensor> uninterrupted;
+  {
+    const RemoteTraining training(self_, kServers, false);
+    const DistributedOptimizer optimizer(self_, training.parameters(), adam);
+    for (std::int64_t step = 0; step < kSteps; ++step) training.step(optimizer, batch(step));
+    uninterrupted = training.values();
+  }
+  std::int64_t resume_at = 0;
+  {
+    const RemoteTraining training(self_, kServers, false);
+    const DistributedOptimizer optimizer(self_, training.parameters(), adam);
+    for (std::int64_t step = 0; step < kKilled; ++step) {
+      training.step(optimizer, batch(step));
+      if (step + 1 == kSaved) optimizer.save("run", absl::StrCat(kSaved));
+    }
+    // Between the backward pass and the step.
+    const sinew::autograd::Context context(self_);
+    sinew::autograd::backward(context, {training.loss(batch(kKilled))});
+    servers_[1]->signal(SIGKILL);
+    try {
+      optimizer.step(context);
+      ADD_FAILURE() << "the step did not fail";
+    } catch (const PartialStep& error) {
+      EXPECT_EQ(error.code(), sinew::ErrorCode::kUnavailable) << error.what();
+      EXPECT_EQ(error.peer(), "worker2");
+    }
+  }
+  start_server(2);
+  {
+    const RemoteTraining training(self_, kServers, false);
+    const DistributedOptimizer optimizer(self_, training.parameters(), adam);
+    resume_at = std::stol(optimizer.load("run").note);
+    EXPECT_EQ(resume_at, kSaved);
+    for (std::int64_t step = resume_at; step < kSteps; ++step) {
+      training.step(optimizer, batch(step));
+    }
+    EXPECT_EQ(difference(training.values(), uninterrupted), 0);
+  }
+}
+
+}  // namespace
