@@ -1,5 +1,7 @@
 #include "sinew/tests/autograd/gated_chain.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -77,7 +79,8 @@ void keep_context(const std::string& peer) {
     const at::Tensor leaf = at::ones({2}).set_requires_grad(true);
     here.rpc_sync<&chain>(peer, leaf, std::vector<std::string>(), "", AtBackward::kNothing);
     kept.set_value();
-    std::this_thread::sleep_for(std::chrono::hours(1));
+    // The context lives until its process is killed, as the caller means to.
+    ::pause();
   }).detach();
   kept.future().wait();
 }

@@ -48,7 +48,8 @@ class TransportFaults : public sinew::testing::ClusterTest {
     options.methods = testapp::methods();
     options.methods.add<&integration::text_of>();
     options.tweak = [this, tweak](int rank, sinew::WorkerOptions& worker) {
-      if (worker.network != nullptr) network_ = worker.network;
+      // All have the same one, and start at the same time.
+      if (rank == 0 && worker.network != nullptr) network_ = worker.network;
       if (tweak) tweak(rank, worker);
     };
     // Faults of worker 0 only; connections have two ends.

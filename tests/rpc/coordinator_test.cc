@@ -1,5 +1,6 @@
 #include "sinew/rpc/internal/coordinator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -48,11 +49,12 @@ TEST(CoordinatorTest, RefusesWhatDoesNotFit) {
   for (const auto& [wrong, part] : cases) {
     const Coordinator::Verdict verdict = coordinator.consider(wrong);
     EXPECT_EQ(verdict.kind, Kind::kRefused) << part;
-    EXPECT_CONTAINS(text_of(verdict.refusal), part);
+    EXPECT_THAT(std::string(verdict.refusal.message()), ::testing::HasSubstr(part));
   }
   EXPECT_EQ(coordinator.view().version, 1u);
   Coordinator open("job", {1, 0, {member("a", 0)}}, false);
-  EXPECT_CONTAINS(text_of(open.consider(ask("x", 1, 2)).refusal), "do not mix");
+  EXPECT_THAT(std::string(open.consider(ask("x", 1, 2)).refusal.message()),
+              ::testing::HasSubstr("do not mix"));
 }
 
 TEST(CoordinatorTest, ProbesHoldersOfNameAndRank) {
@@ -60,16 +62,16 @@ TEST(CoordinatorTest, ProbesHoldersOfNameAndRank) {
   Coordinator::Verdict verdict = coordinator.consider(ask("b", 2, 4, 9));
   EXPECT_EQ(verdict.kind, Kind::kProbe);
   ASSERT_EQ(verdict.incumbents.size(), 1u);
-  EXPECT_EQ(text_of(coordinator.refuse(ask("b", 2, 4, 9), verdict.incumbents[0])),
+  EXPECT_EQ(std::string(coordinator.refuse(ask("b", 2, 4, 9), verdict.incumbents[0]).message()),
             "name 'b' is already used by rank 1, which is alive; choose another name");
   verdict = coordinator.consider(ask("x", 1, 4));
   EXPECT_EQ(verdict.kind, Kind::kProbe);
-  EXPECT_EQ(text_of(coordinator.refuse(ask("x", 1, 4), verdict.incumbents[0])),
+  EXPECT_EQ(std::string(coordinator.refuse(ask("x", 1, 4), verdict.incumbents[0]).message()),
             "rank 1 is already used by worker 'b', which is alive; choose another rank for 'x'");
   EXPECT_EQ(coordinator.consider(ask("a", 1, 4, 9)).incumbents.size(), 2u);
-  const std::string text = text_of(coordinator.missing_text(seconds(60)));
-  EXPECT_CONTAINS(text, "2 of 4 workers joined within 60 s; missing ranks: 2, 3");
-  EXPECT_CONTAINS(text, "rank 2 was refused: name 'b' is already used");
+  const std::string text = std::string(coordinator.missing_text(seconds(60)).message());
+  EXPECT_THAT(text, ::testing::HasSubstr("2 of 4 workers joined within 60 s; missing ranks: 2, 3"));
+  EXPECT_THAT(text, ::testing::HasSubstr("rank 2 was refused: name 'b' is already used"));
   EXPECT_TRUE(coordinator.drop(member("b", 1).worker, Departure::kLost));
   EXPECT_EQ(coordinator.consider(ask("b", 1, 4, 9)).kind, Kind::kWaits);
 }

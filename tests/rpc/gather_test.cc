@@ -1,5 +1,6 @@
 #include "sinew/rpc/internal/gather.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,17 +30,10 @@ using testing::StepRunner;
 using Names = std::vector<std::string>;
 using Values = std::vector<std::string>;
 
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "the text is: " << (text)
-
-std::string text_of(const absl::Status& status) {
-  return {status.message().data(), status.message().size()};
-}
-
 template <class T>
 std::string error_of(const Future<T>& future) {
   if (!future.done()) return "pending";
-  return future.error() == nullptr ? "ok" : text_of(to_status(future.error()));
+  return future.error() == nullptr ? "ok" : std::string(to_status(future.error()).message());
 }
 
 struct Worker {
@@ -172,12 +166,12 @@ TEST(GatherTest, TimeoutNamesWhoIsMissing) {
   const auto a = world[0].gather->all_gather_async(all, "v", milliseconds(100), LossMode::kFail);
   world.advance(milliseconds(200));
   EXPECT_EQ(error_of(a), "gather of 'a', 'b', 'c', 'd': 'c', 'd' did not come within 0.1 s");
-  EXPECT_CONTAINS(error_of(b), "'c', 'd' did not come within 0.1 s");
+  EXPECT_THAT(error_of(b), ::testing::HasSubstr("'c', 'd' did not come within 0.1 s"));
   EXPECT_EQ(to_status(b.error()).code(), absl::StatusCode::kDeadlineExceeded);
   // Who comes late gets the same, not a gather of its own.
   const auto c = world[2].gather->all_gather_async(all, "v", seconds(5), LossMode::kFail);
   world.advance(milliseconds(100));
-  EXPECT_CONTAINS(error_of(c), "'c', 'd' did not come within 0.1 s");
+  EXPECT_THAT(error_of(c), ::testing::HasSubstr("'c', 'd' did not come within 0.1 s"));
 }
 
 TEST(GatherTest, FollowerTimeoutNamesTheLeader) {
@@ -189,11 +183,13 @@ TEST(GatherTest, FollowerTimeoutNamesTheLeader) {
 
 TEST(GatherTest, WrongSetsAreRefused) {
   World world(kAll);
-  EXPECT_CONTAINS(error_of(world[0].gather->barrier_async({"b"}, seconds(1))), "own name");
-  EXPECT_CONTAINS(error_of(world[0].gather->barrier_async({}, seconds(1))), "own name");
+  EXPECT_THAT(error_of(world[0].gather->barrier_async({"b"}, seconds(1))),
+              ::testing::HasSubstr("own name"));
+  EXPECT_THAT(error_of(world[0].gather->barrier_async({}, seconds(1))),
+              ::testing::HasSubstr("own name"));
   const auto unknown = world[0].gather->barrier_async({"a", "x"}, seconds(1));
   world.run();
-  EXPECT_CONTAINS(error_of(unknown), "no worker is called 'x'");
+  EXPECT_THAT(error_of(unknown), ::testing::HasSubstr("no worker is called 'x'"));
 }
 
 TEST(GatherTest, LostMemberFailsAll) {
@@ -204,13 +200,13 @@ TEST(GatherTest, LostMemberFailsAll) {
   world.lose(2);
   world.run();
   EXPECT_EQ(error_of(a), "worker 'c' was lost during a gather of 'a', 'b', 'c'");
-  EXPECT_CONTAINS(error_of(b), "worker 'c' was lost");
+  EXPECT_THAT(error_of(b), ::testing::HasSubstr("worker 'c' was lost"));
   EXPECT_EQ(to_status(b.error()).code(), absl::StatusCode::kUnavailable);
   const auto next = world[0].gather->barrier_async(kAll, seconds(5));
   const auto without = world[0].gather->barrier_async({"a", "b"}, seconds(5));
   const auto without_b = world[1].gather->barrier_async({"a", "b"}, seconds(5));
   world.run();
-  EXPECT_CONTAINS(error_of(next), "worker 'c' is lost");
+  EXPECT_THAT(error_of(next), ::testing::HasSubstr("worker 'c' is lost"));
   EXPECT_EQ(error_of(without), "ok");
   EXPECT_EQ(error_of(without_b), "ok");
 }
@@ -223,7 +219,7 @@ TEST(GatherTest, LostLeaderFailsAll) {
   world.lose(0);
   world.run();
   for (const auto* each : {&b, &c}) {
-    EXPECT_CONTAINS(error_of(*each), "'a'");
+    EXPECT_THAT(error_of(*each), ::testing::HasSubstr("'a'"));
     EXPECT_EQ(to_status(each->error()).code(), absl::StatusCode::kUnavailable);
   }
 }

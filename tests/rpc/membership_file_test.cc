@@ -1,5 +1,6 @@
 // Workers that meet over a file.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -66,7 +67,7 @@ TEST_F(FileMembershipTest, FixedWorldOverAnOldFile) {
   EXPECT_EQ(a.outcome(), "ok");
   EXPECT_EQ(b.outcome(), "ok");
   ASSERT_FALSE(b.warnings.empty());
-  EXPECT_CONTAINS(b.warnings[0], "line 3 of the rendezvous file");
+  EXPECT_THAT(b.warnings[0], ::testing::HasSubstr("line 3 of the rendezvous file"));
   EXPECT_EQ(old.read()->entries.size(), 2u);
 }
 
@@ -91,15 +92,15 @@ TEST_F(FileMembershipTest, SilentEntriesAreNamedAtTheDeadline) {
   world.network.silence("at:hole");
   Worker& b = world.add("b", file(), seconds(12));
   world.advance(seconds(14));
-  EXPECT_CONTAINS(b.outcome(), "none of the 1 workers in the rendezvous file");
-  EXPECT_CONTAINS(b.outcome(), "remove the file");
+  EXPECT_THAT(b.outcome(), ::testing::HasSubstr("none of the 1 workers in the rendezvous file"));
+  EXPECT_THAT(b.outcome(), ::testing::HasSubstr("remove the file"));
 }
 
 TEST_F(FileMembershipTest, EmptyFileIsNamedAtTheDeadline) {
   World world;
   Worker& b = world.add("b", file(1, 2), seconds(5));
   world.advance(seconds(6));
-  EXPECT_CONTAINS(b.outcome(), "names no worker of the job");
+  EXPECT_THAT(b.outcome(), ::testing::HasSubstr("names no worker of the job"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "sinew/rpc/internal/membership.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +68,8 @@ TEST(MembershipTest, AnImpatientWorkerIsToldWhoIsMissing) {
   Worker& a = world.add("a", World::fixed(0, 3));
   Worker& b = world.add("b", World::fixed(1, 3), seconds(5));
   world.advance(seconds(6));
-  EXPECT_CONTAINS(b.outcome(), "2 of 3 workers joined within 5 s; missing ranks: 2");
+  EXPECT_THAT(b.outcome(),
+              ::testing::HasSubstr("2 of 3 workers joined within 5 s; missing ranks: 2"));
   Worker& b2 = world.add("b", World::fixed(1, 3));
   world.add("c", World::fixed(2, 3));
   world.advance(seconds(2));
@@ -81,9 +83,10 @@ TEST(MembershipTest, NobodyAnswers) {
   Worker& b = world.add("b", World::fixed(1, 2), seconds(10));
   world.advance(seconds(11));
   EXPECT_EQ(b.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_CONTAINS(b.outcome(),
-                  "worker 'b' could not join job 'job' within 10 s: rank 0 at 'at:rank0'");
-  EXPECT_CONTAINS(b.outcome(), "last try: 'at:rank0' said: at:rank0 refuses");
+  EXPECT_THAT(b.outcome(),
+              ::testing::HasSubstr(
+                  "worker 'b' could not join job 'job' within 10 s: rank 0 at 'at:rank0'"));
+  EXPECT_THAT(b.outcome(), ::testing::HasSubstr("last try: 'at:rank0' said: at:rank0 refuses"));
 }
 
 TEST(MembershipTest, BlackHoleEndsWithTheDeadline) {
@@ -91,7 +94,7 @@ TEST(MembershipTest, BlackHoleEndsWithTheDeadline) {
   world.network.silence("at:rank0");
   Worker& b = world.add("b", World::fixed(1, 2), seconds(7));
   world.advance(seconds(8));
-  EXPECT_CONTAINS(b.outcome(), "was not answered in time");
+  EXPECT_THAT(b.outcome(), ::testing::HasSubstr("was not answered in time"));
 }
 
 TEST(MembershipTest, DuplicatesAreRefusedAndTheOthersGoOn) {
@@ -108,10 +111,10 @@ TEST(MembershipTest, DuplicatesAreRefusedAndTheOthersGoOn) {
   EXPECT_EQ(same_name.outcome(),
             "name 'b' is already used by rank 1, which is alive; choose another name");
   EXPECT_EQ(same_name.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_CONTAINS(same_rank.outcome(), "rank 1 is already used by worker 'b'");
-  EXPECT_CONTAINS(as_master.outcome(), "name 'a' is already used by rank 0");
-  EXPECT_CONTAINS(wrong_size.outcome(), "a fixed world of 4");
-  EXPECT_CONTAINS(dynamic.outcome(), "do not mix");
+  EXPECT_THAT(same_rank.outcome(), ::testing::HasSubstr("rank 1 is already used by worker 'b'"));
+  EXPECT_THAT(as_master.outcome(), ::testing::HasSubstr("name 'a' is already used by rank 0"));
+  EXPECT_THAT(wrong_size.outcome(), ::testing::HasSubstr("a fixed world of 4"));
+  EXPECT_THAT(dynamic.outcome(), ::testing::HasSubstr("do not mix"));
   Worker& c = world.add("c", World::fixed(2, 3));
   world.advance(seconds(1));
   for (const Worker* worker : {&a, &b, &c}) EXPECT_EQ(worker->outcome(), "ok");
@@ -268,7 +271,8 @@ TEST(MembershipTest, LeaveOfAMuteWorldEndsWithItsDeadline) {
   const Future<void> left = b.membership->leave_async(seconds(3));
   world.advance(seconds(4));
   ASSERT_TRUE(left.done());
-  EXPECT_CONTAINS(text_of(to_status(left.error())), "could not tell all others in time");
+  EXPECT_THAT(std::string(to_status(left.error()).message()),
+              ::testing::HasSubstr("could not tell all others in time"));
   EXPECT_FALSE(b.membership->ready());
 }
 
@@ -299,7 +303,7 @@ TEST(MembershipTest, ACoordinatorThatWasTakenForLostIsTold) {
   world.a.membership->on_worker_lost({"nobody", 7, {77}});
   world.add("d", World::open());
   world.advance(seconds(3));
-  EXPECT_CONTAINS(world.a.removed, "took it for lost");
+  EXPECT_THAT(world.a.removed, ::testing::HasSubstr("took it for lost"));
   EXPECT_FALSE(world.a.membership->ready());
 }
 

@@ -23,7 +23,9 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
       events.push_back((each.how == Departure::kLeft ? "bye " : "-") + each.worker.name);
     }
   };
-  options.on_removed = [this](const absl::Status& reason) { removed = text_of(reason); };
+  options.on_removed = [this](const absl::Status& reason) {
+    removed = std::string(reason.message());
+  };
   options.on_warning = [this](const std::string& warning) { warnings.push_back(warning); };
   membership = std::make_unique<Membership>(plane, directory, options, world.scheduler);
   joined = membership->join_async();

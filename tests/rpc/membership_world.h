@@ -27,10 +27,6 @@ using testing::StepRunner;
 
 using Names = std::vector<std::string>;
 
-inline std::string text_of(const absl::Status& status) {
-  return {status.message().data(), status.message().size()};
-}
-
 class World;
 
 /// A worker of which there is only the membership.
@@ -46,7 +42,7 @@ struct Worker {
   /// "ok", "pending", or the error's text.
   std::string outcome() const {
     if (!joined.done()) return "pending";
-    return joined.error() == nullptr ? "ok" : text_of(to_status(joined.error()));
+    return joined.error() == nullptr ? "ok" : std::string(to_status(joined.error()).message());
   }
   absl::StatusCode code() const { return to_status(joined.error()).code(); }
   WorkerInfo info() const { return membership->self(); }
@@ -137,8 +133,5 @@ struct Trio : World {
   Worker& b;
   Worker& c;
 };
-
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "the text is: " << (text)
 
 }  // namespace sinew::internal

@@ -28,10 +28,6 @@ absl::StatusOr<Rendezvous> parse(const std::string& url, std::optional<int> rank
   return parse_rendezvous(url, rank, size, environment({}));
 }
 
-std::string text_of(const absl::Status& status) {
-  return {status.message().data(), status.message().size()};
-}
-
 TEST(RendezvousTest, Tcp) {
   const auto got = parse("tcp://node7.cluster:29500?rank=1&world_size=4");
   ASSERT_TRUE(got.ok()) << got.status();
@@ -69,7 +65,8 @@ TEST(RendezvousTest, Environment) {
     some.erase(name);
     const auto missing = parse_rendezvous("env://", {}, {}, environment(some));
     EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
-    EXPECT_NE(text_of(missing.status()).find(name), std::string::npos) << missing.status();
+    EXPECT_NE(std::string(missing.status().message()).find(name), std::string::npos)
+        << missing.status();
   }
   auto open = all;
   open.erase("WORLD_SIZE");
@@ -81,7 +78,8 @@ TEST(RendezvousTest, Environment) {
     bad[name] = junk;
     const auto refused = parse_rendezvous("env://", {}, {}, environment(bad));
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(text_of(refused.status()).find(name), std::string::npos) << refused.status();
+    EXPECT_NE(std::string(refused.status().message()).find(name), std::string::npos)
+        << refused.status();
   }
 }
 
@@ -121,11 +119,14 @@ TEST(RendezvousTest, ErrorsNameTheCulprit) {
     const auto got = parse(url);
     ASSERT_FALSE(got.ok()) << url;
     EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument) << url;
-    EXPECT_NE(text_of(got.status()).find(part), std::string::npos) << url << ": " << got.status();
+    EXPECT_NE(std::string(got.status().message()).find(part), std::string::npos)
+        << url << ": " << got.status();
   }
-  EXPECT_NE(text_of(parse("tcp://h:1?rank=0", 0, 1).status()).find("rank is given in"),
-            std::string::npos);
-  EXPECT_NE(text_of(parse("tcp://h:1?world_size=1", 0, 1).status()).find("world size is given in"),
+  EXPECT_NE(
+      std::string(parse("tcp://h:1?rank=0", 0, 1).status().message()).find("rank is given in"),
+      std::string::npos);
+  EXPECT_NE(std::string(parse("tcp://h:1?world_size=1", 0, 1).status().message())
+                .find("world size is given in"),
             std::string::npos);
 }
 
@@ -155,9 +156,9 @@ TEST(RendezvousTest, SurvivesJunk) {
 TEST(WorkerNameTest, ThreeTexts) {
   EXPECT_TRUE(validate_worker_name("agent-0.rack_1:2").ok());
   EXPECT_TRUE(validate_worker_name(std::string(128, 'x')).ok());
-  const std::string empty = text_of(validate_worker_name(""));
-  const std::string longer = text_of(validate_worker_name(std::string(129, 'x')));
-  const std::string star = text_of(validate_worker_name("a*b"));
+  const std::string empty = std::string(validate_worker_name("").message());
+  const std::string longer = std::string(validate_worker_name(std::string(129, 'x')).message());
+  const std::string star = std::string(validate_worker_name("a*b").message());
   EXPECT_NE(empty.find("is empty"), std::string::npos);
   EXPECT_NE(longer.find("129"), std::string::npos);
   EXPECT_NE(star.find("'*' at position 1"), std::string::npos) << star;
@@ -282,7 +283,7 @@ TEST_F(FileRendezvousTest, BadPathsAreNamed) {
   const absl::Status missing =
       internal::FileRendezvous(folder_ + "/no/file", "j").publish(member("a", 0));
   EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(text_of(missing).find("/no/file"), std::string::npos);
+  EXPECT_NE(std::string(missing.message()).find("/no/file"), std::string::npos);
   EXPECT_EQ(internal::FileRendezvous(folder_, "j").read().status().code(),
             absl::StatusCode::kInvalidArgument);
 }

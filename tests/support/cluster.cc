@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
 
 namespace sinew::testing {
 namespace {
@@ -85,14 +84,14 @@ Cluster::~Cluster() {
 }
 
 std::vector<std::string> Cluster::shutdown(const ShutdownOptions& options) {
-  absl::Mutex mutex;
+  internal::Mutex mutex;
   std::vector<std::string> failures;
   for_each_rank(size(), [&](int rank) {
     const Worker& worker = this->worker(rank);
     try {
       worker.shutdown(options);
     } catch (const std::exception& error) {
-      absl::MutexLock lock(&mutex);
+      const internal::MutexLock lock(mutex);
       failures.push_back(absl::StrCat(worker.name(), ": ", error.what()));
     }
   });
@@ -145,31 +144,36 @@ std::string cluster_transport_name(const ::testing::TestParamInfo<ClusterTranspo
 }
 
 void Gate::pass() {
-  absl::MutexLock lock(&mutex_);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  internal::MutexLock lock(mutex_);
   ++arrivals_;
-  mutex_.AwaitWithTimeout(absl::Condition(&open_), absl::Minutes(1));
+  changed_.notify_all();
+  while (!open_ && std::chrono::steady_clock::now() < end) changed_.wait_until(mutex_, end);
 }
 
 bool Gate::wait_for_arrivals(int count) {
-  absl::MutexLock lock(&mutex_);
-  const auto arrived = [this, count]()
-                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return arrivals_ >= count; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&arrived), absl::FromChrono(kPatience));
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  internal::MutexLock lock(mutex_);
+  while (arrivals_ < count && std::chrono::steady_clock::now() < end) {
+    changed_.wait_until(mutex_, end);
+  }
+  return arrivals_ >= count;
 }
 
 void Gate::open() {
-  absl::MutexLock lock(&mutex_);
+  internal::MutexLock lock(mutex_);
   open_ = true;
+  changed_.notify_all();
 }
 
 void Gate::close() {
-  absl::MutexLock lock(&mutex_);
+  internal::MutexLock lock(mutex_);
   open_ = false;
   arrivals_ = 0;
 }
 
 int Gate::arrivals() const {
-  absl::MutexLock lock(&mutex_);
+  internal::MutexLock lock(mutex_);
   return arrivals_;
 }
 

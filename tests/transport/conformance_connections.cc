@@ -16,19 +16,15 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportConformance);
 using testing::HasSubstr;
 
 TEST_P(TransportConformance, OpensWithBothHellos) {
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   EXPECT_EQ(pair.opener->connection(), pair.from_opener);
   EXPECT_TRUE(pair.from_opener->opened_here());
   EXPECT_FALSE(pair.from_acceptor->opened_here());
   EXPECT_EQ(pair.from_opener->remote_hello(), "hello from the acceptor");
   EXPECT_EQ(pair.from_acceptor->remote_hello(), "hello from the opener");
-  EXPECT_EQ(b.acceptor->hellos(), std::vector<std::string>{"hello from the opener"});
-  EXPECT_FALSE(b.acceptor->remotes().at(0).address.empty());
+  EXPECT_EQ(pair.b.acceptor->hellos(), std::vector<std::string>{"hello from the opener"});
+  EXPECT_FALSE(pair.b.acceptor->remotes().at(0).address.empty());
   EXPECT_FALSE(pair.from_opener->remote().address.empty());
 }
 
@@ -74,11 +70,7 @@ TEST_P(TransportConformance, NobodyListens) {
 
 TEST_P(TransportConformance, ClosesFromEitherEnd) {
   for (const bool opener_closes : {true, false}) {
-    Station a(*fixture_);
-    Station b(*fixture_);
-    a.start();
-    b.start();
-    const Pair pair = open(a, b);
+    Connected pair(*fixture_);
     ASSERT_TRUE(pair.ok());
     const auto& closing = opener_closes ? pair.opener : pair.acceptor;
     const auto& other = opener_closes ? pair.acceptor : pair.opener;
@@ -95,11 +87,7 @@ TEST_P(TransportConformance, ClosesFromEitherEnd) {
 }
 
 TEST_P(TransportConformance, ClosingAgainDoesNothing) {
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   std::vector<std::thread> closers;
   for (int i = 0; i < 4; ++i) {

@@ -17,11 +17,7 @@ namespace sinew::internal {
 
 TEST_P(TransportConformance, KeepsTheOrderOfEachLaneBothWays) {
   constexpr std::size_t kFrames = 2000;
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   for (std::size_t i = 0; i < kFrames; ++i) {
     for (const Lane lane : {Lane::kCalls, Lane::kControl}) {
@@ -40,11 +36,7 @@ TEST_P(TransportConformance, KeepsTheOrderOfEachLaneBothWays) {
 TEST_P(TransportConformance, TakesFramesFromManyThreads) {
   constexpr std::size_t kThreads = 4;
   constexpr std::size_t kFrames = 1000;
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   std::vector<std::thread> senders;
   for (std::size_t t = 0; t < kThreads; ++t) {
@@ -98,11 +90,7 @@ TEST_P(TransportConformance, DeliversTogetherWhatWaitsTogether) {
 TEST_P(TransportConformance, MovesLargePayloads) {
   const std::string large = pattern(std::size_t{64} << 20U, 1);
   const std::string odd = pattern((std::size_t{1} << 20U) + 12345, 2);
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   ASSERT_TRUE(pair.from_opener
                   ->send(Lane::kCalls, make_frame("first", {absl::Cord(large), absl::Cord(odd)}))
@@ -126,11 +114,7 @@ TEST_P(TransportConformance, MovesLargePayloads) {
 }
 
 TEST_P(TransportConformance, KeepsEmptyEnvelopesAndPayloads) {
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   for (const Lane lane : {Lane::kCalls, Lane::kControl}) {
     ASSERT_TRUE(pair.from_opener->send(lane, make_frame("")).ok());
@@ -153,11 +137,7 @@ TEST_P(TransportConformance, MovesManyPayloads) {
   constexpr std::size_t kPayloads = 5000;
   std::vector<absl::Cord> payloads;
   for (std::size_t i = 0; i < kPayloads; ++i) payloads.emplace_back(pattern(i % 97, i));
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
   ASSERT_TRUE(pair.from_opener->send(Lane::kCalls, make_frame("many", payloads)).ok());
   ASSERT_TRUE(pair.acceptor->wait_frames(Lane::kCalls, 1));

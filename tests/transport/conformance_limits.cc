@@ -91,11 +91,7 @@ TEST_P(TransportConformance, ControlAndTheOtherWayPassAFullLane) {
 }
 
 TEST_P(TransportConformance, AFrameLargerThanTheWindowPasses) {
-  Station a(*fixture_, small_windows());
-  Station b(*fixture_, small_windows());
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_, small_windows());
   ASSERT_TRUE(pair.ok());
   const std::string large = pattern(3 * kWindow, 4);
   for (int i = 0; i < 3; ++i) {

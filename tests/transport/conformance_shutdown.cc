@@ -9,11 +9,7 @@
 namespace sinew::internal {
 
 TEST_P(TransportConformance, ShutsDownWithTrafficInFlight) {
-  Station a(*fixture_, small_windows());
-  Station b(*fixture_, small_windows());
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_, small_windows());
   ASSERT_TRUE(pair.ok());
   const absl::Cord piece(pattern(4096, 6));
   std::vector<std::thread> senders;
@@ -28,28 +24,24 @@ TEST_P(TransportConformance, ShutsDownWithTrafficInFlight) {
   }
   EXPECT_TRUE(pair.acceptor->wait_frames(Lane::kCalls, 50));
   EXPECT_TRUE(pair.opener->wait_frames(Lane::kControl, 50));
-  b.transport->shutdown();
+  pair.b.transport->shutdown();
   EXPECT_TRUE(pair.acceptor->is_down());
   pair.acceptor->forbid_callbacks();
   EXPECT_TRUE(pair.opener->wait_down());
   EXPECT_EQ(pair.opener->reason().code(), absl::StatusCode::kUnavailable) << pair.opener->reason();
   for (std::thread& sender : senders) sender.join();
-  a.transport->shutdown();
+  pair.a.transport->shutdown();
   pair.opener->forbid_callbacks();
-  a.transport->shutdown();
+  pair.a.transport->shutdown();
 }
 
 TEST_P(TransportConformance, AfterItsShutdownNobodyListens) {
-  Station a(*fixture_);
-  Station b(*fixture_);
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_);
   ASSERT_TRUE(pair.ok());
-  b.transport->shutdown();
+  pair.b.transport->shutdown();
   EXPECT_TRUE(pair.opener->wait_down());
   auto handler = std::make_shared<RecordingHandler>();
-  a.transport->connect(b.address(), "", "", handler);
+  pair.a.transport->connect(pair.b.address(), "", "", handler);
   ASSERT_TRUE(handler->wait_down());
   EXPECT_EQ(handler->reason().code(), absl::StatusCode::kNotFound) << handler->reason();
 }

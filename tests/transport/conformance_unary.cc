@@ -25,6 +25,28 @@ class UnaryActor : public UnaryHandler {
   const std::function<void(std::unique_ptr<UnaryCall>)> act_;
 };
 
+/// Keeps one call for whoever takes it.
+class UnaryKeeper : public UnaryHandler {
+ public:
+  void on_unary_call(std::unique_ptr<UnaryCall> call) override {
+    MutexLock lock(mutex_);
+    kept_ = std::move(call);
+    changed_.notify_all();
+  }
+  /// Waits for it. Null when none came.
+  std::unique_ptr<UnaryCall> take() {
+    MutexLock lock(mutex_);
+    wait_patiently(mutex_, changed_,
+                   [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return kept_ != nullptr; });
+    return std::move(kept_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::unique_ptr<UnaryCall> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 TEST_P(TransportConformance, AnswersUnaryCalls) {
@@ -73,25 +95,13 @@ TEST_P(TransportConformance, DroppedUnaryCallsFail) {
 }
 
 TEST_P(TransportConformance, UnaryCallsAreAnsweredLaterFromAnotherThread) {
-  Mutex mutex;
-  CondVar changed;
-  std::unique_ptr<UnaryCall> waiting;
-  UnaryActor keeps([&](std::unique_ptr<UnaryCall> call) {
-    MutexLock lock(mutex);
-    waiting = std::move(call);
-    changed.notify_all();
-  });
+  UnaryKeeper keeper;
   Station a(*fixture_);
-  a.unary = &keeps;
+  a.unary = &keeper;
   a.start();
   std::thread worker([&] {
-    std::unique_ptr<UnaryCall> call;
-    {
-      MutexLock lock(mutex);
-      if (!wait_patiently(mutex, changed, [&] { return waiting != nullptr; })) return;
-      call = std::move(waiting);
-    }
-    call->reply(make_frame("", {absl::Cord("later")}));
+    const std::unique_ptr<UnaryCall> call = keeper.take();
+    if (call != nullptr) call->reply(make_frame("", {absl::Cord("later")}));
   });
   const absl::StatusOr<Frame> answer =
       fixture_->unary_call(a.address(), make_frame(""), std::chrono::seconds(30));
@@ -122,27 +132,16 @@ TEST_P(TransportConformance, UnaryCallsHearThatTheClientLeft) {
 }
 
 TEST_P(TransportConformance, ShutdownEndsUnansweredUnaryCalls) {
-  Mutex mutex;
-  CondVar changed;
-  std::unique_ptr<UnaryCall> kept;
-  UnaryActor keeps([&](std::unique_ptr<UnaryCall> call) {
-    MutexLock lock(mutex);
-    kept = std::move(call);
-    changed.notify_all();
-  });
+  UnaryKeeper keeper;
   Station a(*fixture_);
-  a.unary = &keeps;
+  a.unary = &keeper;
   a.start();
   absl::StatusOr<Frame> answer = make_frame("");
   std::thread client([&] {
     answer = fixture_->unary_call(a.address(), make_frame(""), std::chrono::seconds(30));
   });
-  std::unique_ptr<UnaryCall> call;
-  {
-    MutexLock lock(mutex);
-    EXPECT_TRUE(wait_patiently(mutex, changed, [&] { return kept != nullptr; }));
-    call = std::move(kept);
-  }
+  std::unique_ptr<UnaryCall> call = keeper.take();
+  EXPECT_NE(call, nullptr);
   a.transport->shutdown();
   client.join();
   EXPECT_FALSE(answer.ok());

@@ -4,17 +4,19 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "sinew/introspection.pb.h"
+#include "sinew/tests/support/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 
 namespace sinew::internal {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
@@ -23,10 +25,11 @@ constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/Server
 /// One call, step by step. Each step waits for its end.
 class RawCall {
  public:
-  RawCall(const std::string& address, const std::string& method) {
+  RawCall(const std::string& address, const std::string& method)
+      : RawCall(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()), method) {}
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
     context_.set_deadline(std::chrono::system_clock::now() + kPatience);
-    call_ = grpc::GenericStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))
-                .PrepareCall(&context_, method, &queue_);
+    call_ = grpc::GenericStub(channel).PrepareCall(&context_, method, &queue_);
     call_->StartCall(nullptr);
     next();
   }
@@ -113,6 +116,37 @@ TEST(GrpcIntrospection, WatchTellsWhenTheWorkerShutsDown) {
   ASSERT_TRUE(known.read(response));
   EXPECT_EQ(response.status(), proto::HealthCheckResponse::NOT_SERVING);
   EXPECT_TRUE(known.finish().ok());
+}
+
+bool serves(const std::shared_ptr<grpc::Channel>& channel) {
+  RawCall call(channel, kCheck);
+  proto::HealthCheckResponse response;
+  return call.write(about("")) && call.read(response) && call.finish().ok();
+}
+
+// The last answer is due while the first one waits for a client that does not read yet.
+TEST(GrpcIntrospection, ShutdownMeetsAWatchWhoseFirstAnswerIsOnItsWay) {
+  GrpcTransportOptions options;
+  options.tuning.shutdown_grace = kPatience;
+  Worker a(options);
+  grpc::ChannelArguments arguments;
+  // Less than a response has.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto channel =
+      grpc::CreateCustomChannel(a.address(), grpc::InsecureChannelCredentials(), arguments);
+  RawCall watch(channel, kWatch);
+  ASSERT_TRUE(watch.write(about("")));
+  ASSERT_TRUE(serves(channel));
+  std::thread shutdown([&] { a.transport->shutdown(); });
+  EXPECT_TRUE(sinew::testing::eventually([&] { return !serves(channel); }));
+  proto::HealthCheckResponse response;
+  EXPECT_TRUE(watch.read(response));
+  EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVING);
+  EXPECT_TRUE(watch.read(response));
+  EXPECT_EQ(response.status(), proto::HealthCheckResponse::NOT_SERVING);
+  EXPECT_TRUE(watch.finish().ok());
+  shutdown.join();
 }
 
 TEST(GrpcIntrospection, MalformedRequestsAreRefused) {

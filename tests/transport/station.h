@@ -89,6 +89,19 @@ inline Pair open(Station& from, Station& to, std::size_t index = 0,
   return pair;
 }
 
+/// Two stations and a connection that `a` opened to `b`; check ok().
+struct Connected : Pair {
+  explicit Connected(TransportFixture& fixture, const Transport::Limits& limits = {})
+      : a(fixture, limits), b(fixture, limits) {
+    a.start();
+    b.start();
+    Pair::operator=(open(a, b));
+  }
+
+  Station a;
+  Station b;
+};
+
 /// Sends until it works, at most so long as tests wait. Only for sends that must work soon.
 inline absl::Status send_patiently(Connection& connection, Lane lane, Frame frame) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -39,12 +39,12 @@ inline std::ostream& operator<<(std::ostream& out, const TransportKind& kind) {
 ///
 ///   INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance, testing::Values(TransportKind{...}),
 ///                            conformance_name);
-class TransportConformance : public testing::TestWithParam<TransportKind> {
+class TransportConformance : public ::testing::TestWithParam<TransportKind> {
  protected:
   std::unique_ptr<TransportFixture> fixture_ = GetParam().make();
 };
 
-inline std::string conformance_name(const testing::TestParamInfo<TransportKind>& info) {
+inline std::string conformance_name(const ::testing::TestParamInfo<TransportKind>& info) {
   return info.param.name;
 }
 

@@ -51,6 +51,7 @@ void ForeignCall::read_next() {
 void ForeignCall::write(grpc::ByteBuffer message) {
   absl::MutexLock lock(&mutex_);
   if (finished_) return;
+  writing_ = true;
   outgoing_.Swap(&message);
   call_->write(outgoing_);
 }
@@ -58,6 +59,10 @@ void ForeignCall::write(grpc::ByteBuffer message) {
 void ForeignCall::write_and_finish(grpc::ByteBuffer message) {
   absl::MutexLock lock(&mutex_);
   if (std::exchange(finished_, true)) return;
+  if (writing_) {
+    last_ = std::move(message);
+    return;
+  }
   outgoing_.Swap(&message);
   call_->write_and_finish(outgoing_);
 }
@@ -78,6 +83,17 @@ void ForeignCall::on_read_done(bool ok) {
 }
 
 void ForeignCall::on_write_done(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (last_.has_value()) {
+      outgoing_.Swap(&*last_);
+      last_.reset();
+      // Fails like the write before it if the caller is gone, and ends the call all the same.
+      call_->write_and_finish(outgoing_);
+      return;
+    }
+  }
   if (ok) {
     on_written();
   } else {

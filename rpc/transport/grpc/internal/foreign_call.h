@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -55,7 +56,9 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   ServerCall& call() { return *call_; }
   // These do nothing after the call has been finished.
   void read_next();
+  /// Not before on_written() of the last one.
   void write(grpc::ByteBuffer message);
+  /// Also while a write is in flight: behind it.
   void write_and_finish(grpc::ByteBuffer message);
   void finish(const absl::Status& status);
 
@@ -69,6 +72,9 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
   absl::Mutex mutex_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  /// Waits for the write in flight.
+  std::optional<grpc::ByteBuffer> last_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

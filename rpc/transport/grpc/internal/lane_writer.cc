@@ -87,15 +87,15 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
 
 // A single frame is written and done with. Where writes follow each other closely, the end of one
 // is left to the polling thread: what becomes ready until it is reported shares the next packet.
-WriteMode LaneWriter::next_mode() {
+WriteMode LaneWriter::next_mode(int written) {
   const auto now = std::chrono::steady_clock::now();
   const bool crowded = now - std::exchange(last_write_, now) < kCrowdedInterval;
-  return crowded ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
+  return crowded || written >= kMaxWritesInARow ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
 }
 
 void LaneWriter::write(Batch batch) {
-  while (batch.stream != nullptr) {
-    const WriteMode mode = next_mode();
+  for (int written = 1; batch.stream != nullptr; ++written) {
+    const WriteMode mode = next_mode(written);
     if (batch.stream->start_write(encode_packet(batch.packet), mode) == WriteEnd::kLater) return;
     batch = next_batch();
   }

@@ -48,8 +48,9 @@ class LaneWriter final : public Flushable {
   Batch take_batch_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Writes the batch, and those that are ready when that has ended at once.
   void write(Batch batch);
-  /// Whether the end of the next write is to be waited for by others.
-  WriteMode next_mode();
+  /// Whether the end of the next write is to be waited for by others. `written` counts
+  /// those that one thread makes in a row.
+  WriteMode next_mode(int written);
   /// The write that was in flight is done: the next batch.
   Batch next_batch() ABSL_LOCKS_EXCLUDED(mutex_);
 
