@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/session.h"
@@ -13,7 +14,15 @@ namespace {
 
 Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
              absl::StatusOr<std::shared_ptr<internal::Session>> session) {
-  if (!session.ok()) internal::throw_error(session.status());
+  if (!session.ok()) {
+    // The others leave too at such a time, and are forgotten: that is no mistake in the name.
+    if (!core->is_running()) {
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     absl::StrFormat("worker '%s' was shut down: it has no peers any more",
+                                     core->self().name));
+    }
+    internal::throw_error(session.status());
+  }
   return PeerAccess::make(core, *std::move(session));
 }
 

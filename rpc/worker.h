@@ -44,7 +44,7 @@ class Worker {
   /// All live members, by rank.
   std::vector<WorkerInfo> workers() const;
 
-  /// A peer by name, rank or info. No network. Throws kNotFound with the names that exist.
+  /// A peer by name, rank or info; no network. kNotFound, or kFailedPrecondition after a shutdown.
   Peer peer(std::string_view name) const;
   Peer peer(const char* name) const { return peer(std::string_view(name)); }
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
