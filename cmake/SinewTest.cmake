@@ -30,6 +30,13 @@ function(sinew_test name)
   if("slow" IN_LIST arg_LABELS AND arg_TIMEOUT LESS 600)
     set(arg_TIMEOUT 600)
   endif()
+  if(SINEW_SANITIZE)
+    # What the presets of the sanitizers leave out is not built there either.
+    if("slow" IN_LIST arg_LABELS OR (SINEW_SANITIZE MATCHES thread AND arg_LABELS MATCHES "grpc|process"))
+      return()
+    endif()
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
+  endif()
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main Sinew::libtorch)
   # gRPC's own target adds -pthread, with which the precompiled headers do not match.
@@ -106,8 +113,9 @@ endif()
 
 function(sinew_sanitizer_environment test)
   if(SINEW_SANITIZE MATCHES thread)
+    # Suppressions go by both stacks of a report, and a short history would not have the older one.
     set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
-                 "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
+                 "TSAN_OPTIONS=halt_on_error=1:history_size=7:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   elseif(SINEW_SANITIZE MATCHES address)
     set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
                  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/serialize/archive.h>
 
 #include "ATen/ATen.h"
 #include "sinew/tests/optim/training.h"
@@ -31,6 +33,20 @@ namespace fs = std::filesystem;
 
 class Checkpoints : public sinew::testing::ClusterTest {
  protected:
+  // LibTorch sets up some strings when it first writes or reads an archive within another one.
+  // ThreadSanitizer does not see what guards them when two workers do so at once, so they are set
+  // up before there are any.
+  static void SetUpTestSuite() {
+    torch::serialize::OutputArchive outer;
+    torch::serialize::OutputArchive inner(outer.compilation_unit());
+    inner.write("number", c10::IValue(1));
+    outer.write("inner", inner);
+    std::stringstream bytes;
+    outer.save_to(bytes);
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes);
+  }
+
   void start_workers() {
     sinew::MethodTable methods;
     testoptim::add_methods(methods);
