@@ -7,6 +7,7 @@
 #include "sinew/sinew.h"
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/repetitions.h"
 
 namespace {
 
@@ -24,7 +25,8 @@ class RandomGraphs : public sinew::testing::ClusterTest {};
 // gradients, unused results, functions with a backward of their own, hooks, several roots, repeated
 // passes: whatever the graph, the gradients are those of local autograd.
 TEST_P(RandomGraphs, EqualLocalAutograd) {
-  const int graphs = GetParam() == ClusterTransport::kInproc ? 150 : 25;
+  const int graphs =
+      sinew::testing::repetitions(GetParam() == ClusterTransport::kInproc ? 150 : 25);
   const std::uint64_t seed = first_seed();
   for (int size = 2; size <= 4; ++size) {
     sinew::MethodTable methods;
