@@ -50,6 +50,9 @@ Cluster::Cluster(ClusterOptions options) : workers_(static_cast<std::size_t>(opt
     worker.rank = rank;
     worker.world_size = options.size;
     worker.num_threads = 4;
+    // The machine may have much else to do; tests of workers that fall silent have a lease of their
+    // own.
+    worker.lease = std::chrono::minutes(2);
     if (options.transport == ClusterTransport::kGrpc) {
       worker.init_method = absl::StrCat("file://", meeting_file_);
     } else {
