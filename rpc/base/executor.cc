@@ -37,7 +37,7 @@ void run_task(Task task) noexcept { std::move(task)(); }
 
 }  // namespace
 
-class Executor::Impl final : public TaskRunner {
+class Executor::Impl final : public TaskRunner, public std::enable_shared_from_this<Impl> {
  public:
   struct Worker {
     Impl* pool = nullptr;
@@ -114,12 +114,31 @@ class Executor::Impl final : public TaskRunner {
     ++running_;
   }
 
+  PollingDuty* polling_duty() const override {
+    return polling_duty_.load(std::memory_order_acquire);
+  }
+  void set_polling_duty(std::shared_ptr<PollingDuty> duty) {
+    owned_polling_duty_ = std::move(duty);
+    polling_duty_.store(owned_polling_duty_.get(), std::memory_order_release);
+  }
+
+  // A helper's worker, which is in workers_ from being taken on until it has run.
+  using WorkerPosition = std::list<Worker>::iterator;
+  void run_helper(WorkerPosition worker, std::list<Worker>& idle_helpers);
+  std::chrono::nanoseconds expected_duration() const {
+    MutexLock lock(mutex_);
+    return queue_.size() * average_task_;
+  }
+
   bool flush_later(Worker& worker, const std::shared_ptr<Flushable>& what);
   static void flush(Worker& worker);
 
   // Which worker the calling thread is. A thread cannot tell its pool otherwise: the functions that
   // wait are called by user code, which passes no executor along.
   static thread_local Worker* this_worker;
+  // The helper that offers itself on the calling thread. What is posted there does not come from
+  // those who know it.
+  static thread_local Helper::State* this_helper;
 
  private:
   void run_worker(Worker& worker);
@@ -133,6 +152,7 @@ class Executor::Impl final : public TaskRunner {
     return queue_.size() * average_task_ < kWakeUp * running_;
   }
   bool add_runner_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void take_on_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool start_worker_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void wake_one_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool surplus_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -142,6 +162,8 @@ class Executor::Impl final : public TaskRunner {
 
   Executor* const owner_;
   Options options_;
+  std::shared_ptr<PollingDuty> owned_polling_duty_;
+  std::atomic<PollingDuty*> polling_duty_{nullptr};
 
   mutable Mutex mutex_;
   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
@@ -171,13 +193,28 @@ class Executor::Impl final : public TaskRunner {
   CondVar stopped_;  // workers_ became empty, or joined_ was set
 };
 
+struct Executor::Helper::State {
+  struct Engagement {
+    std::shared_ptr<Impl> pool;
+    Impl::WorkerPosition worker;
+  };
+  absl::InlinedVector<Engagement, 2> engagements;
+  // Kept from one engagement to the next.
+  std::list<Impl::Worker> idle_workers;
+};
+
 thread_local Executor::Impl::Worker* Executor::Impl::this_worker = nullptr;
+thread_local Executor::Helper::State* Executor::Impl::this_helper = nullptr;
 
 // Sees to it that one more worker looks at the queue, unless enough do. One that is on its way
 // suffices: it wakes the next when it finds more than it can feed on. Returns false if no worker
 // will ever come.
 bool Executor::Impl::add_runner_locked(Wakeups& wakeups) {
   if (waking_ > 0 || running_ >= options_.num_threads) return true;
+  if (this_helper != nullptr) {
+    take_on_helper_locked();
+    return true;
+  }
   if (running_ > 0 && is_brisk_locked() && have_watched_locked(wakeups)) return true;
   if (!idle_.empty() || watcher_ != nullptr) {
     wake_one_locked(wakeups);
@@ -210,6 +247,27 @@ bool Executor::Impl::have_watched_locked(Wakeups& wakeups) {
   wakeups.add(*watcher_);
   watched_.store(true, std::memory_order_release);
   return true;
+}
+
+void Executor::Impl::take_on_helper_locked() {
+  std::list<Worker>& idle = this_helper->idle_workers;
+  if (idle.empty()) idle.emplace_back();
+  idle.front().pool = this;
+  this_helper->engagements.push_back({shared_from_this(), idle.begin()});
+  workers_.splice(workers_.end(), idle, idle.begin());
+  ++running_;
+  ++waking_;
+}
+
+void Executor::Impl::run_helper(WorkerPosition worker, std::list<Worker>& idle_helpers) {
+  this_worker = &*worker;
+  MutexLock lock(mutex_);
+  --waking_;
+  run_tasks(*worker);
+  --running_;
+  idle_helpers.splice(idle_helpers.end(), workers_, worker);
+  if (workers_.empty()) stopped_.notify_all();
+  this_worker = nullptr;
 }
 
 bool Executor::Impl::start_worker_locked() {
@@ -450,6 +508,41 @@ Executor* Executor::current() {
 bool Executor::flush_later(const std::shared_ptr<Flushable>& what) {
   Impl::Worker* worker = Impl::this_worker;
   return worker != nullptr && worker->pool->flush_later(*worker, what);
+}
+
+void Executor::set_polling_duty(std::shared_ptr<PollingDuty> duty) {
+  impl_->set_polling_duty(std::move(duty));
+}
+
+Executor::DetachedScope::DetachedScope() : worker_(std::exchange(Impl::this_worker, nullptr)) {}
+
+Executor::DetachedScope::~DetachedScope() {
+  Impl::this_worker = static_cast<Impl::Worker*>(worker_);
+}
+
+Executor::Helper::Helper() : state_(std::make_unique<State>()) {}
+
+Executor::Helper::~Helper() = default;
+
+Executor::Helper::Offer::Offer(Helper* helper) {
+  Impl::this_helper = helper == nullptr ? nullptr : helper->state_.get();
+}
+
+Executor::Helper::Offer::~Offer() { Impl::this_helper = nullptr; }
+
+bool Executor::Helper::has_tasks() const { return !state_->engagements.empty(); }
+
+std::chrono::nanoseconds Executor::Helper::expected_duration() const {
+  std::chrono::nanoseconds total(0);
+  for (const auto& engagement : state_->engagements) total += engagement.pool->expected_duration();
+  return total;
+}
+
+void Executor::Helper::run() {
+  for (const auto& engagement : state_->engagements) {
+    engagement.pool->run_helper(engagement.worker, state_->idle_workers);
+  }
+  state_->engagements.clear();
 }
 
 Executor::BlockingScope::BlockingScope(const std::function<std::string()>& describe_caller) {
