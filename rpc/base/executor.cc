@@ -122,9 +122,9 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
     polling_duty_.store(owned_polling_duty_.get(), std::memory_order_release);
   }
 
-  // A helper's worker, which is in workers_ from being taken on until it has run.
   using WorkerPosition = std::list<Worker>::iterator;
-  void run_helper(WorkerPosition worker, std::list<Worker>& idle_helpers);
+  // A helper's worker is in workers_ from being taken on until it has run.
+  void run_helper(Helper::State& helper);
   std::chrono::nanoseconds expected_duration() const {
     MutexLock lock(mutex_);
     return queue_.size() * average_task_;
@@ -194,13 +194,11 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
 };
 
 struct Executor::Helper::State {
-  struct Engagement {
-    std::shared_ptr<Impl> pool;
-    Impl::WorkerPosition worker;
-  };
-  absl::InlinedVector<Engagement, 2> engagements;
-  // Kept from one engagement to the next.
-  std::list<Impl::Worker> idle_workers;
+  // The pool that has left it tasks.
+  std::shared_ptr<Impl> pool;
+  // One worker, which is here between two engagements.
+  std::list<Impl::Worker> idle{1};
+  Impl::WorkerPosition worker = idle.begin();
 };
 
 thread_local Executor::Impl::Worker* Executor::Impl::this_worker = nullptr;
@@ -211,7 +209,7 @@ thread_local Executor::Helper::State* Executor::Impl::this_helper = nullptr;
 // will ever come.
 bool Executor::Impl::add_runner_locked(Wakeups& wakeups) {
   if (waking_ > 0 || running_ >= options_.num_threads) return true;
-  if (this_helper != nullptr) {
+  if (this_helper != nullptr && this_helper->pool == nullptr) {
     take_on_helper_locked();
     return true;
   }
@@ -250,22 +248,21 @@ bool Executor::Impl::have_watched_locked(Wakeups& wakeups) {
 }
 
 void Executor::Impl::take_on_helper_locked() {
-  std::list<Worker>& idle = this_helper->idle_workers;
-  if (idle.empty()) idle.emplace_back();
-  idle.front().pool = this;
-  this_helper->engagements.push_back({shared_from_this(), idle.begin()});
-  workers_.splice(workers_.end(), idle, idle.begin());
+  Helper::State& helper = *this_helper;
+  helper.pool = shared_from_this();
+  helper.worker->pool = this;
+  workers_.splice(workers_.end(), helper.idle, helper.worker);
   ++running_;
   ++waking_;
 }
 
-void Executor::Impl::run_helper(WorkerPosition worker, std::list<Worker>& idle_helpers) {
-  this_worker = &*worker;
+void Executor::Impl::run_helper(Helper::State& helper) {
+  this_worker = &*helper.worker;
   MutexLock lock(mutex_);
   --waking_;
-  run_tasks(*worker);
+  run_tasks(*helper.worker);
   --running_;
-  idle_helpers.splice(idle_helpers.end(), workers_, worker);
+  helper.idle.splice(helper.idle.end(), workers_, helper.worker);
   if (workers_.empty()) stopped_.notify_all();
   this_worker = nullptr;
 }
@@ -530,19 +527,16 @@ Executor::Helper::Offer::Offer(Helper* helper) {
 
 Executor::Helper::Offer::~Offer() { Impl::this_helper = nullptr; }
 
-bool Executor::Helper::has_tasks() const { return !state_->engagements.empty(); }
+bool Executor::Helper::has_tasks() const { return state_->pool != nullptr; }
 
 std::chrono::nanoseconds Executor::Helper::expected_duration() const {
-  std::chrono::nanoseconds total(0);
-  for (const auto& engagement : state_->engagements) total += engagement.pool->expected_duration();
-  return total;
+  return state_->pool == nullptr ? std::chrono::nanoseconds(0) : state_->pool->expected_duration();
 }
 
 void Executor::Helper::run() {
-  for (const auto& engagement : state_->engagements) {
-    engagement.pool->run_helper(engagement.worker, state_->idle_workers);
-  }
-  state_->engagements.clear();
+  if (state_->pool == nullptr) return;
+  state_->pool->run_helper(*state_);
+  state_->pool.reset();
 }
 
 Executor::BlockingScope::BlockingScope(const std::function<std::string()>& describe_caller) {

@@ -117,9 +117,9 @@ class Executor {
     Helper(const Helper&) = delete;
     Helper& operator=(const Helper&) = delete;
 
-    /// While one lives, executors leave to the calling thread what it posts, rather than wake one
-    /// of theirs, unless enough of theirs run. Where that has happened, run() must follow soon: the
-    /// thread counts as one of theirs that is on its way.
+    /// While one lives, the first executor that needs a thread for what the calling thread posts
+    /// leaves it to that, rather than wake one of its own. Then run() must follow soon: the thread
+    /// counts as one that is on its way.
     class Offer {
      public:
       /// Null: offers nothing.
@@ -132,7 +132,8 @@ class Executor {
     bool has_tasks() const;
     /// How long run() is likely to take, going by the latest tasks.
     std::chrono::nanoseconds expected_duration() const;
-    /// Runs tasks as a thread of each executor that has left it some, until there are no more.
+    /// Runs tasks of the executor that has left it some, as one of its threads, until there are no
+    /// more.
     void run();
 
    private:

@@ -17,7 +17,7 @@ constexpr nanoseconds kWakeUp = microseconds(30);
 // Tasks that take longer are not worth that events wait for them.
 constexpr nanoseconds kMaxAbsence = microseconds(250);
 // Threads that wait again so soon find the duty where they have left it.
-constexpr nanoseconds kShortGap = microseconds(100);
+constexpr nanoseconds kShortGap = microseconds(200);
 // A thread that waits for longer does not save a wake-up worth speaking of by leading.
 constexpr nanoseconds kLongWait = milliseconds(1);
 // An event that takes no longer to come was there before.
@@ -126,7 +126,11 @@ void PollingDuty::lay_down_for(nanoseconds expected) {
 // Whether the event has woken a thread that is likely to wait again soon. The caller watches then.
 bool PollingDuty::lay_down_for_waiter() {
   MutexLock lock(mutex_);
-  if (!woke_waiter_ || waits_ > 1 || average_gap_ > kShortGap || closed_) return false;
+  if (!woke_waiter_ || average_gap_ > kShortGap || closed_) return false;
+  // The one that was woken may not have noticed yet.
+  if (youngest_wait_ != nullptr && is_young(youngest_wait_->older_, SteadyClock::now())) {
+    return false;
+  }
   leader_ = Leader::kNobody;
   ++changes_;
   watch_ = true;
@@ -164,23 +168,32 @@ void PollingDuty::woke_waiter() {
   woke_waiter_ = true;
 }
 
-void PollingDuty::begin_wait(TimePoint now) {
+void PollingDuty::begin(Wait& wait) {
   MutexLock lock(mutex_);
-  ++waits_;
-  const nanoseconds gap = std::min<nanoseconds>(now - last_wait_ended_, kLongWait);
+  wait.older_ = youngest_wait_;
+  if (youngest_wait_ != nullptr) youngest_wait_->younger_ = &wait;
+  youngest_wait_ = &wait;
+  const nanoseconds gap = std::min<nanoseconds>(wait.begun_ - last_wait_ended_, kLongWait);
   average_gap_ += (gap - average_gap_) / 4;
 }
 
-void PollingDuty::end_wait(bool leads) {
+void PollingDuty::end(Wait& wait) {
+  const TimePoint now = SteadyClock::now();
   MutexLock lock(mutex_);
-  --waits_;
-  last_wait_ended_ = SteadyClock::now();
-  if (!leads) return;
+  if (wait.older_ != nullptr) wait.older_->younger_ = wait.younger_;
+  (wait.younger_ == nullptr ? youngest_wait_ : wait.younger_->older_) = wait.older_;
+  last_wait_ended_ = now;
+  if (!wait.leads_) return;
   leader_ = Leader::kNobody;
   ++changes_;
-  const bool back_soon = watching_ && waits_ == 0 && average_gap_ < kShortGap;
+  const bool back_soon = watching_ && average_gap_ < kShortGap && !is_young(youngest_wait_, now);
   if (!back_soon || closed_) promote_locked();
   if (closed_) waiter_left_.notify_all();
+}
+
+// Whether a thread waits for what may come any moment.
+bool PollingDuty::is_young(const Wait* wait, TimePoint now) {
+  return wait != nullptr && now - wait->begun_ < kLongWait;
 }
 
 bool PollingDuty::take_for_waiter() {
@@ -204,11 +217,11 @@ bool PollingDuty::lead_on(bool waits_for_long) {
 PollingDuty::Wait::Wait(PollingDuty* duty) : duty_(duty) {
   if (duty_ == nullptr) return;
   begun_ = SteadyClock::now();
-  duty_->begin_wait(begun_);
+  duty_->begin(*this);
 }
 
 PollingDuty::Wait::~Wait() {
-  if (duty_ != nullptr) duty_->end_wait(leads_);
+  if (duty_ != nullptr) duty_->end(*this);
 }
 
 bool PollingDuty::Wait::lead() {

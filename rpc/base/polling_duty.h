@@ -77,8 +77,12 @@ class PollingDuty {
     void poll(TimePoint deadline);
 
    private:
+    friend class PollingDuty;
     PollingDuty* const duty_;
     TimePoint begun_;
+    // Guarded by the duty's mutex.
+    Wait* older_ = nullptr;
+    Wait* younger_ = nullptr;
     bool leads_ = false;
     bool has_polled_ = false;
     bool weary_ = false;
@@ -101,8 +105,9 @@ class PollingDuty {
   bool lay_down_for_waiter();
   void promote_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_locked(Leader leader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void begin_wait(TimePoint now);
-  void end_wait(bool leads);
+  void begin(Wait& wait);
+  void end(Wait& wait);
+  static bool is_young(const Wait* wait, TimePoint now);
   bool take_for_waiter();
   bool lead_on(bool waits_for_long);
 
@@ -122,7 +127,8 @@ class PollingDuty {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::size_t waits_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The Waits there are, in the order in which they began.
+  Wait* youngest_wait_ ABSL_GUARDED_BY(mutex_) = nullptr;
   TimePoint last_wait_ended_ ABSL_GUARDED_BY(mutex_);
   // Between the end of a wait and the beginning of the next one; weighted towards the latest.
   std::chrono::nanoseconds average_gap_ ABSL_GUARDED_BY(mutex_) = std::chrono::milliseconds(1);
