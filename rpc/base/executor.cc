@@ -27,10 +27,14 @@ constexpr std::size_t kSpareThreads = 4;
 
 // What it takes, in the order of magnitude, until a parked thread runs.
 constexpr std::chrono::nanoseconds kWakeUp = std::chrono::microseconds(30);
+// As much work is worth one, even if each task is short: a part is done before the thread is there,
+// and both threads pay for sharing the rest.
+constexpr std::chrono::nanoseconds kWorthAThread = std::chrono::microseconds(250);
 // How often the watching thread looks.
 constexpr auto kWatchInterval = std::chrono::milliseconds(1);
-// Flushes are put off for so many tasks at most.
-constexpr int kMaxTasksPerFlush = 64;
+// Flushes are put off for so many tasks at most, so that those who wait for the first ones go on
+// while the last ones run.
+constexpr int kMaxTasksPerFlush = 16;
 
 // A thread that lets an exception escape ends the process and names the exception; so does a task.
 void run_task(Task task) noexcept { std::move(task)(); }
@@ -125,9 +129,9 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
   using WorkerPosition = std::list<Worker>::iterator;
   // A helper's worker is in workers_ from being taken on until it has run.
   void run_helper(Helper::State& helper);
-  std::chrono::nanoseconds expected_duration() const {
+  Helper::Workload workload() const {
     MutexLock lock(mutex_);
-    return queue_.size() * average_task_;
+    return {queue_.size() * average_task_, is_brisk_locked()};
   }
 
   bool flush_later(Worker& worker, const std::shared_ptr<Flushable>& what);
@@ -147,9 +151,9 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
   bool watch(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool have_watched_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void flush_all() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the threads that run are through with the queue sooner than another would be awake.
+  // Whether the threads that run are through with the queue before another would be of use.
   bool is_brisk_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return queue_.size() * average_task_ < kWakeUp * running_;
+    return average_task_ < kWakeUp && queue_.size() * average_task_ < kWorthAThread * running_;
   }
   bool add_runner_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_on_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -529,8 +533,8 @@ Executor::Helper::Offer::~Offer() { Impl::this_helper = nullptr; }
 
 bool Executor::Helper::has_tasks() const { return state_->pool != nullptr; }
 
-std::chrono::nanoseconds Executor::Helper::expected_duration() const {
-  return state_->pool == nullptr ? std::chrono::nanoseconds(0) : state_->pool->expected_duration();
+Executor::Helper::Workload Executor::Helper::workload() const {
+  return state_->pool == nullptr ? Workload() : state_->pool->workload();
 }
 
 void Executor::Helper::run() {

@@ -129,9 +129,15 @@ class Executor {
       Offer& operator=(const Offer&) = delete;
     };
 
+    struct Workload {
+      std::chrono::nanoseconds duration{0};
+      /// Many short tasks at most, which one thread does best.
+      bool is_brisk = true;
+    };
+
     bool has_tasks() const;
-    /// How long run() is likely to take, going by the latest tasks.
-    std::chrono::nanoseconds expected_duration() const;
+    /// What run() is likely to be, going by the latest tasks.
+    Workload workload() const;
     /// Runs tasks of the executor that has left it some, as one of its threads, until there are no
     /// more.
     void run();

@@ -12,8 +12,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 // The duty lies for twice that at most.
 constexpr auto kWatchInterval = milliseconds(1);
-// About what it takes until a woken thread runs: waking one for less would only cost.
-constexpr nanoseconds kWakeUp = microseconds(30);
 // Tasks that take longer are not worth that events wait for them.
 constexpr nanoseconds kMaxAbsence = microseconds(250);
 // Threads that wait again so soon find the duty where they have left it.
@@ -22,6 +20,9 @@ constexpr nanoseconds kShortGap = microseconds(200);
 constexpr nanoseconds kLongWait = milliseconds(1);
 // An event that takes no longer to come was there before.
 constexpr nanoseconds kAtOnce = microseconds(5);
+// Where events crowd, so many more are handled before the tasks that they lead to. With all of
+// them, two workers that keep each other busy would take turns instead.
+constexpr int kMaxMoreEvents = 2;
 // From then on a successor is woken for tasks that are not very short.
 constexpr double kCrowded = 0.25;
 // What is left of the crowding at each such time, so that it is measured again now and then.
@@ -72,15 +73,16 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
       changed_.notify_all();
       return;
     }
-    if (was_absent) note_wait_after_absence(SteadyClock::now() - begun);
+    const bool crowded = was_absent && note_wait_after_absence(SteadyClock::now() - begun);
     was_absent = false;
     {
       // Without a stand-by nobody would take the duty up if a task took long.
       const Executor::Helper::Offer offer(has_standby() ? &helper : nullptr);
       source_->handle(event);
+      if (crowded) handle_more();
     }
     if (helper.has_tasks()) {
-      lay_down_for(helper.expected_duration());
+      lay_down_for(helper.workload());
       helper.run();
       if (!lead_again()) return;
       was_absent = true;
@@ -103,21 +105,32 @@ bool PollingDuty::has_standby() {
   return parked_ > 0;
 }
 
-void PollingDuty::note_wait_after_absence(nanoseconds waited) {
-  MutexLock lock(mutex_);
-  crowding_ += ((waited < kAtOnce ? 1.0 : 0.0) - crowding_) / 8;
+// Events that are there already: the answers to the calls in them then share a packet.
+void PollingDuty::handle_more() {
+  for (int i = 0; i < kMaxMoreEvents; ++i) {
+    const EventSource::Event event = source_->next(TimePoint::min());
+    // The end comes again.
+    if (event.kind != EventSource::Event::Kind::kSomething) return;
+    source_->handle(event);
+  }
 }
 
-void PollingDuty::lay_down_for(nanoseconds expected) {
+// Returns whether there is likely to be more than the event that has come.
+bool PollingDuty::note_wait_after_absence(nanoseconds waited) {
+  MutexLock lock(mutex_);
+  crowding_ += ((waited < kAtOnce ? 1.0 : 0.0) - crowding_) / 8;
+  return crowding_ > kCrowded;
+}
+
+void PollingDuty::lay_down_for(const Executor::Helper::Workload& tasks) {
   MutexLock lock(mutex_);
   leader_ = Leader::kNobody;
   ++changes_;
-  if (expected > kWakeUp) {
-    if (expected > kMaxAbsence || crowding_ > kCrowded) {
-      crowding_ *= kCrowdingDecay;
-      promote_locked();
-      return;
-    }
+  const bool crowded = crowding_ > kCrowded && !tasks.is_brisk;
+  if (tasks.duration > kMaxAbsence || crowded) {
+    crowding_ *= kCrowdingDecay;
+    promote_locked();
+    return;
   }
   watch_ = true;
   if (!watching_) changed_.notify_one();
@@ -168,7 +181,7 @@ void PollingDuty::woke_waiter() {
   woke_waiter_ = true;
 }
 
-void PollingDuty::begin(Wait& wait) {
+void PollingDuty::begin(PollingWait& wait) {
   MutexLock lock(mutex_);
   wait.older_ = youngest_wait_;
   if (youngest_wait_ != nullptr) youngest_wait_->younger_ = &wait;
@@ -177,7 +190,7 @@ void PollingDuty::begin(Wait& wait) {
   average_gap_ += (gap - average_gap_) / 4;
 }
 
-void PollingDuty::end(Wait& wait) {
+void PollingDuty::end(PollingWait& wait) {
   const TimePoint now = SteadyClock::now();
   MutexLock lock(mutex_);
   if (wait.older_ != nullptr) wait.older_->younger_ = wait.younger_;
@@ -192,7 +205,7 @@ void PollingDuty::end(Wait& wait) {
 }
 
 // Whether a thread waits for what may come any moment.
-bool PollingDuty::is_young(const Wait* wait, TimePoint now) {
+bool PollingDuty::is_young(const PollingWait* wait, TimePoint now) {
   return wait != nullptr && now - wait->begun_ < kLongWait;
 }
 
@@ -214,17 +227,17 @@ bool PollingDuty::lead_on(bool waits_for_long) {
   return false;
 }
 
-PollingDuty::Wait::Wait(PollingDuty* duty) : duty_(duty) {
+PollingWait::PollingWait(PollingDuty* duty) : duty_(duty) {
   if (duty_ == nullptr) return;
   begun_ = SteadyClock::now();
   duty_->begin(*this);
 }
 
-PollingDuty::Wait::~Wait() {
+PollingWait::~PollingWait() {
   if (duty_ != nullptr) duty_->end(*this);
 }
 
-bool PollingDuty::Wait::lead() {
+bool PollingWait::lead() {
   if (duty_ == nullptr || weary_) return false;
   if (!leads_) {
     leads_ = duty_->take_for_waiter();
@@ -235,7 +248,7 @@ bool PollingDuty::Wait::lead() {
   return leads_;
 }
 
-void PollingDuty::Wait::poll(TimePoint deadline) {
+void PollingWait::poll(PollingDuty::TimePoint deadline) {
   const EventSource::Event event = duty_->source_->next(deadline);
   has_polled_ = true;
   if (event.kind == EventSource::Event::Kind::kSomething) duty_->source_->handle(event);

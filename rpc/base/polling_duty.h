@@ -33,6 +33,8 @@ class EventSource {
   virtual void interrupt() = 0;
 };
 
+class PollingWait;
+
 /// Which thread polls an event source: one at a time, its leader (the leader/followers pattern:
 /// Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
 ///
@@ -60,54 +62,29 @@ class PollingDuty {
   /// From here on only the pool leads. Returns when no waiting thread does.
   void close();
 
-  /// Of a thread that waits for something that an event brings.
-  class Wait {
-   public:
-    /// `duty` may be null, and outlives this otherwise.
-    explicit Wait(PollingDuty* duty);
-    /// Lays the duty down.
-    ~Wait();
-    Wait(const Wait&) = delete;
-    Wait& operator=(const Wait&) = delete;
-
-    /// Whether the calling thread is to poll(), rather than to sleep: nobody else leads, or it does
-    /// already and has not waited for long.
-    bool lead();
-    /// Waits for an event until `deadline` and handles it. After lead() only.
-    void poll(TimePoint deadline);
-
-   private:
-    friend class PollingDuty;
-    PollingDuty* const duty_;
-    TimePoint begun_;
-    // Guarded by the duty's mutex.
-    Wait* older_ = nullptr;
-    Wait* younger_ = nullptr;
-    bool leads_ = false;
-    bool has_polled_ = false;
-    bool weary_ = false;
-  };
-
   /// Makes the poll() of a waiting thread return: what it waits for has come from elsewhere.
   void interrupt();
-  /// An event has woken a thread in its Wait that was asleep. For the thread that handles it.
+  /// An event has woken a thread in its PollingWait that was asleep. For the thread that handles
+  /// it.
   void woke_waiter();
 
  private:
+  friend class PollingWait;
   enum class Leader { kNobody, kPool, kWaiter };
 
   bool await_lead();
   void lead_pool(Executor::Helper& helper);
   bool lead_again();
   bool has_standby();
-  void note_wait_after_absence(std::chrono::nanoseconds waited);
-  void lay_down_for(std::chrono::nanoseconds expected);
+  bool note_wait_after_absence(std::chrono::nanoseconds waited);
+  void handle_more();
+  void lay_down_for(const Executor::Helper::Workload& tasks);
   bool lay_down_for_waiter();
   void promote_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_locked(Leader leader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void begin(Wait& wait);
-  void end(Wait& wait);
-  static bool is_young(const Wait* wait, TimePoint now);
+  void begin(PollingWait& wait);
+  void end(PollingWait& wait);
+  static bool is_young(const PollingWait* wait, TimePoint now);
   bool take_for_waiter();
   bool lead_on(bool waits_for_long);
 
@@ -127,14 +104,43 @@ class PollingDuty {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // The Waits there are, in the order in which they began.
-  Wait* youngest_wait_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // The waits there are, in the order in which they began.
+  PollingWait* youngest_wait_ ABSL_GUARDED_BY(mutex_) = nullptr;
   TimePoint last_wait_ended_ ABSL_GUARDED_BY(mutex_);
   // Between the end of a wait and the beginning of the next one; weighted towards the latest.
   std::chrono::nanoseconds average_gap_ ABSL_GUARDED_BY(mutex_) = std::chrono::milliseconds(1);
   bool woke_waiter_ ABSL_GUARDED_BY(mutex_) = false;
-  // How often an event was there already when the duty was taken up again, 1 being always.
+  // How often an event was there already when the pool's leader was back from its tasks, 1 being
+  // always.
   double crowding_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+/// Of a thread that waits for something that an event brings.
+class PollingWait {
+ public:
+  /// `duty` may be null, and outlives this otherwise.
+  explicit PollingWait(PollingDuty* duty);
+  /// Lays the duty down.
+  ~PollingWait();
+  PollingWait(const PollingWait&) = delete;
+  PollingWait& operator=(const PollingWait&) = delete;
+
+  /// Whether the calling thread is to poll(), rather than to sleep: nobody else leads, or it does
+  /// already and has not waited for long.
+  bool lead();
+  /// Waits for an event until `deadline` and handles it. After lead() only.
+  void poll(PollingDuty::TimePoint deadline);
+
+ private:
+  friend class PollingDuty;
+  PollingDuty* const duty_;
+  PollingDuty::TimePoint begun_;
+  // Guarded by the duty's mutex.
+  PollingWait* older_ = nullptr;
+  PollingWait* younger_ = nullptr;
+  bool leads_ = false;
+  bool has_polled_ = false;
+  bool weary_ = false;
 };
 
 }  // namespace sinew::internal

@@ -238,7 +238,7 @@ void FutureCore::block(TimePoint deadline, Phase until) {
 void FutureCore::await_locked(TimePoint deadline, Phase until) {
   // Of what another thread produces no event tells.
   const bool may_poll = until == Phase::kDeferred && runner_ != nullptr;
-  PollingDuty::Wait wait(may_poll ? runner_->polling_duty() : nullptr);
+  PollingWait wait(may_poll ? runner_->polling_duty() : nullptr);
   while (phase_.load(std::memory_order_relaxed) < until) {
     if (deadline != TimePoint::max() && std::chrono::steady_clock::now() >= deadline) return;
     if (wait.lead()) {
@@ -253,7 +253,7 @@ void FutureCore::await_locked(TimePoint deadline, Phase until) {
 
 // Handles an event in the place of the transport's own thread: what that leads to is no part of
 // what this thread does, and does not wait for it.
-void FutureCore::poll(PollingDuty::Wait& wait, TimePoint deadline) {
+void FutureCore::poll(PollingWait& wait, TimePoint deadline) {
   poller_ = std::this_thread::get_id();
   mutex_.unlock();
   {

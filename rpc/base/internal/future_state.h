@@ -13,10 +13,12 @@
 
 #include "absl/functional/any_invocable.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/polling_duty.h"
 
 namespace sinew::internal {
 
+class Executor;
+class PollingWait;
+class TaskRunner;
 class ThreadContext;
 
 class FutureCore;
@@ -140,7 +142,7 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   void produce_outcome();
   void block(TimePoint deadline, Phase until);
   void await_locked(TimePoint deadline, Phase until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void poll(PollingDuty::Wait& wait, TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void poll(PollingWait& wait, TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void wake_sleepers();
   void throw_if_no_value();
   void start_drain();

@@ -16,9 +16,10 @@ constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 10;
 
 // How long a read may wait for a write that it can go along with, and a frame for others.
 constexpr auto kLongestLinger = std::chrono::milliseconds(1);
-// Frames up to this size may wait for others, up to so many.
+// Frames up to this size may wait for others, up to so many: the receiver is to have something to do
+// while the sender prepares the rest.
 constexpr std::size_t kMaxLingeringBytes = std::size_t{4} << 10;
-constexpr std::size_t kMaxLingeringFrames = 64;
+constexpr std::size_t kMaxLingeringFrames = 16;
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream); }

@@ -40,6 +40,14 @@ class Nothing final : public Completion {
 };
 Nothing nothing;
 
+gpr_timespec to_gpr(std::chrono::steady_clock::time_point deadline) {
+  const auto now = std::chrono::steady_clock::now();
+  if (deadline <= now) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+  const std::chrono::nanoseconds left = deadline - now;
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+}
+
 // One that polls, and one that can take over.
 constexpr int kThreads = 2;
 
@@ -65,10 +73,7 @@ EventSource::Event Poller::next(TimePoint deadline) {
     event.kind = more ? Event::Kind::kSomething : Event::Kind::kEnd;
     return event;
   }
-  const std::chrono::nanoseconds left = deadline - std::chrono::steady_clock::now();
-  const gpr_timespec until =
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
-  switch (queue_->AsyncNext(&event.tag, &event.ok, until)) {
+  switch (queue_->AsyncNext(&event.tag, &event.ok, to_gpr(deadline))) {
     case grpc::CompletionQueue::GOT_EVENT:
       event.kind = Event::Kind::kSomething;
       break;
