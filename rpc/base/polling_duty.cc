@@ -23,9 +23,9 @@ constexpr nanoseconds kAtOnce = microseconds(5);
 // Where events crowd, so many more are handled before the tasks that they lead to. With all of
 // them, two workers that keep each other busy would take turns instead.
 constexpr int kMaxMoreEvents = 2;
-// From then on a successor is woken for tasks that are not very short.
+// From then on the executor's own threads run all tasks that are not very short.
 constexpr double kCrowded = 0.25;
-// What is left of the crowding at each such time, so that it is measured again now and then.
+// What each event leaves of the crowding then, so that it is measured again now and then.
 constexpr double kCrowdingDecay = 0.98;
 
 }  // namespace
@@ -76,8 +76,7 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
     const bool crowded = was_absent && note_wait_after_absence(SteadyClock::now() - begun);
     was_absent = false;
     {
-      // Without a stand-by nobody would take the duty up if a task took long.
-      const Executor::Helper::Offer offer(has_standby() ? &helper : nullptr);
+      const Executor::Helper::Offer offer(may_help() ? &helper : nullptr);
       source_->handle(event);
       if (crowded) handle_more();
     }
@@ -99,10 +98,15 @@ bool PollingDuty::lead_again() {
   return true;
 }
 
-bool PollingDuty::has_standby() {
+// Whether the pool's leader is to run what the next event posts. Not without a stand-by: nobody
+// would take the duty up if a task took long. Nor where events would wait for long tasks.
+bool PollingDuty::may_help() {
   MutexLock lock(mutex_);
   woke_waiter_ = false;
-  return parked_ > 0;
+  if (parked_ == 0) return false;
+  if (crowding_ <= kCrowded || tasks_are_brisk_) return true;
+  crowding_ *= kCrowdingDecay;
+  return false;
 }
 
 // Events that are there already: the answers to the calls in them then share a packet.
@@ -126,9 +130,8 @@ void PollingDuty::lay_down_for(const Executor::Helper::Workload& tasks) {
   MutexLock lock(mutex_);
   leader_ = Leader::kNobody;
   ++changes_;
-  const bool crowded = crowding_ > kCrowded && !tasks.is_brisk;
-  if (tasks.duration > kMaxAbsence || crowded) {
-    crowding_ *= kCrowdingDecay;
+  tasks_are_brisk_ = tasks.is_brisk;
+  if (tasks.duration > kMaxAbsence) {
     promote_locked();
     return;
   }

@@ -75,7 +75,7 @@ class PollingDuty {
   bool await_lead();
   void lead_pool(Executor::Helper& helper);
   bool lead_again();
-  bool has_standby();
+  bool may_help();
   bool note_wait_after_absence(std::chrono::nanoseconds waited);
   void handle_more();
   void lay_down_for(const Executor::Helper::Workload& tasks);
@@ -113,6 +113,8 @@ class PollingDuty {
   // How often an event was there already when the pool's leader was back from its tasks, 1 being
   // always.
   double crowding_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The last ones that it ran.
+  bool tasks_are_brisk_ ABSL_GUARDED_BY(mutex_) = true;
 };
 
 /// Of a thread that waits for something that an event brings.
