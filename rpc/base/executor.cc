@@ -27,17 +27,21 @@ constexpr std::size_t kSpareThreads = 4;
 
 // What it takes, in the order of magnitude, until a parked thread runs.
 constexpr std::chrono::nanoseconds kWakeUp = std::chrono::microseconds(30);
+// As much work is worth one, even if each task is short: a part is done before the thread is there,
+// and both threads pay for sharing the rest.
+constexpr std::chrono::nanoseconds kWorthAThread = std::chrono::microseconds(250);
 // How often the watching thread looks.
 constexpr auto kWatchInterval = std::chrono::milliseconds(1);
-// Flushes are put off for so many tasks at most.
-constexpr int kMaxTasksPerFlush = 64;
+// Flushes are put off for so many tasks at most, so that those who wait for the first ones go on
+// while the last ones run.
+constexpr int kMaxTasksPerFlush = 16;
 
 // A thread that lets an exception escape ends the process and names the exception; so does a task.
 void run_task(Task task) noexcept { std::move(task)(); }
 
 }  // namespace
 
-class Executor::Impl final : public TaskRunner {
+class Executor::Impl final : public TaskRunner, public std::enable_shared_from_this<Impl> {
  public:
   struct Worker {
     Impl* pool = nullptr;
@@ -114,12 +118,31 @@ class Executor::Impl final : public TaskRunner {
     ++running_;
   }
 
+  PollingDuty* polling_duty() const override {
+    return polling_duty_.load(std::memory_order_acquire);
+  }
+  void set_polling_duty(std::shared_ptr<PollingDuty> duty) {
+    owned_polling_duty_ = std::move(duty);
+    polling_duty_.store(owned_polling_duty_.get(), std::memory_order_release);
+  }
+
+  using WorkerPosition = std::list<Worker>::iterator;
+  // A helper's worker is in workers_ from being taken on until it has run.
+  void run_helper(Helper::State& helper);
+  Helper::Workload workload() const {
+    MutexLock lock(mutex_);
+    return {queue_.size() * average_task_, is_brisk_locked()};
+  }
+
   bool flush_later(Worker& worker, const std::shared_ptr<Flushable>& what);
   static void flush(Worker& worker);
 
   // Which worker the calling thread is. A thread cannot tell its pool otherwise: the functions that
   // wait are called by user code, which passes no executor along.
   static thread_local Worker* this_worker;
+  // The helper that offers itself on the calling thread. What is posted there does not come from
+  // those who know it.
+  static thread_local Helper::State* this_helper;
 
  private:
   void run_worker(Worker& worker);
@@ -128,11 +151,12 @@ class Executor::Impl final : public TaskRunner {
   bool watch(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool have_watched_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void flush_all() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the threads that run are through with the queue sooner than another would be awake.
+  // Whether the threads that run are through with the queue before another would be of use.
   bool is_brisk_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return queue_.size() * average_task_ < kWakeUp * running_;
+    return average_task_ < kWakeUp && queue_.size() * average_task_ < kWorthAThread * running_;
   }
   bool add_runner_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void take_on_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool start_worker_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void wake_one_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool surplus_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -142,6 +166,8 @@ class Executor::Impl final : public TaskRunner {
 
   Executor* const owner_;
   Options options_;
+  std::shared_ptr<PollingDuty> owned_polling_duty_;
+  std::atomic<PollingDuty*> polling_duty_{nullptr};
 
   mutable Mutex mutex_;
   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
@@ -171,13 +197,26 @@ class Executor::Impl final : public TaskRunner {
   CondVar stopped_;  // workers_ became empty, or joined_ was set
 };
 
+struct Executor::Helper::State {
+  // The pool that has left it tasks.
+  std::shared_ptr<Impl> pool;
+  // One worker, which is here between two engagements.
+  std::list<Impl::Worker> idle{1};
+  Impl::WorkerPosition worker = idle.begin();
+};
+
 thread_local Executor::Impl::Worker* Executor::Impl::this_worker = nullptr;
+thread_local Executor::Helper::State* Executor::Impl::this_helper = nullptr;
 
 // Sees to it that one more worker looks at the queue, unless enough do. One that is on its way
 // suffices: it wakes the next when it finds more than it can feed on. Returns false if no worker
 // will ever come.
 bool Executor::Impl::add_runner_locked(Wakeups& wakeups) {
   if (waking_ > 0 || running_ >= options_.num_threads) return true;
+  if (this_helper != nullptr && this_helper->pool == nullptr) {
+    take_on_helper_locked();
+    return true;
+  }
   if (running_ > 0 && is_brisk_locked() && have_watched_locked(wakeups)) return true;
   if (!idle_.empty() || watcher_ != nullptr) {
     wake_one_locked(wakeups);
@@ -210,6 +249,26 @@ bool Executor::Impl::have_watched_locked(Wakeups& wakeups) {
   wakeups.add(*watcher_);
   watched_.store(true, std::memory_order_release);
   return true;
+}
+
+void Executor::Impl::take_on_helper_locked() {
+  Helper::State& helper = *this_helper;
+  helper.pool = shared_from_this();
+  helper.worker->pool = this;
+  workers_.splice(workers_.end(), helper.idle, helper.worker);
+  ++running_;
+  ++waking_;
+}
+
+void Executor::Impl::run_helper(Helper::State& helper) {
+  this_worker = &*helper.worker;
+  MutexLock lock(mutex_);
+  --waking_;
+  run_tasks(*helper.worker);
+  --running_;
+  helper.idle.splice(helper.idle.end(), workers_, helper.worker);
+  if (workers_.empty()) stopped_.notify_all();
+  this_worker = nullptr;
 }
 
 bool Executor::Impl::start_worker_locked() {
@@ -450,6 +509,38 @@ Executor* Executor::current() {
 bool Executor::flush_later(const std::shared_ptr<Flushable>& what) {
   Impl::Worker* worker = Impl::this_worker;
   return worker != nullptr && worker->pool->flush_later(*worker, what);
+}
+
+void Executor::set_polling_duty(std::shared_ptr<PollingDuty> duty) {
+  impl_->set_polling_duty(std::move(duty));
+}
+
+Executor::DetachedScope::DetachedScope() : worker_(std::exchange(Impl::this_worker, nullptr)) {}
+
+Executor::DetachedScope::~DetachedScope() {
+  Impl::this_worker = static_cast<Impl::Worker*>(worker_);
+}
+
+Executor::Helper::Helper() : state_(std::make_unique<State>()) {}
+
+Executor::Helper::~Helper() = default;
+
+Executor::Helper::Offer::Offer(Helper* helper) {
+  Impl::this_helper = helper == nullptr ? nullptr : helper->state_.get();
+}
+
+Executor::Helper::Offer::~Offer() { Impl::this_helper = nullptr; }
+
+bool Executor::Helper::has_tasks() const { return state_->pool != nullptr; }
+
+Executor::Helper::Workload Executor::Helper::workload() const {
+  return state_->pool == nullptr ? Workload() : state_->pool->workload();
+}
+
+void Executor::Helper::run() {
+  if (state_->pool == nullptr) return;
+  state_->pool->run_helper(*state_);
+  state_->pool.reset();
 }
 
 Executor::BlockingScope::BlockingScope(const std::function<std::string()>& describe_caller) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -12,6 +13,8 @@
 
 namespace sinew::internal {
 
+class PollingDuty;
+
 using Task = absl::AnyInvocable<void() &&>;
 
 /// Where tasks can be handed to. May outlive the threads behind it: from then on it refuses.
@@ -21,6 +24,9 @@ class TaskRunner {
   /// Queues `task`; never runs it inside this call. Returns false, and destroys the task unrun,
   /// when tasks are no longer taken. Thread-safe.
   virtual bool post(Task task) = 0;
+  /// What brings the outcomes that the runner's tasks and callbacks wait for; null when other
+  /// threads see to that by themselves.
+  virtual PollingDuty* polling_duty() const { return nullptr; }
 };
 
 /// A pool of threads that runs handlers and continuations in the order in which they were posted.
@@ -64,6 +70,10 @@ class Executor {
   /// Queues all of `tasks` at once, with one lock and no more wake-ups than are useful.
   bool post_all(std::vector<Task> tasks);
 
+  /// Lets those who wait for what this executor's worker receives poll for it: see FutureCore. Once
+  /// at most.
+  void set_polling_duty(std::shared_ptr<PollingDuty> duty);
+
   /// A handle for those who may outlive this object, such as futures. It does not keep the threads.
   const std::shared_ptr<TaskRunner>& runner() const;
 
@@ -84,6 +94,59 @@ class Executor {
   /// forgets `what`, when no tasks follow, the running one has been long, or the caller runs none:
   /// then the caller flushes.
   static bool flush_later(const std::shared_ptr<Flushable>& what);
+
+  /// Makes the calling thread none of an executor's for its lifetime, as far as this class is
+  /// concerned: for what it does in the place of another thread.
+  class DetachedScope {
+   public:
+    DetachedScope();
+    ~DetachedScope();
+    DetachedScope(const DetachedScope&) = delete;
+    DetachedScope& operator=(const DetachedScope&) = delete;
+
+   private:
+    void* const worker_;
+  };
+
+  /// A thread of somebody else's that now and then runs the tasks which it has posted. Belongs to
+  /// that thread.
+  class Helper {
+   public:
+    Helper();
+    ~Helper();
+    Helper(const Helper&) = delete;
+    Helper& operator=(const Helper&) = delete;
+
+    /// While one lives, the first executor that needs a thread for what the calling thread posts
+    /// leaves it to that, rather than wake one of its own. Then run() must follow soon: the thread
+    /// counts as one that is on its way.
+    class Offer {
+     public:
+      /// Null: offers nothing.
+      explicit Offer(Helper* helper);
+      ~Offer();
+      Offer(const Offer&) = delete;
+      Offer& operator=(const Offer&) = delete;
+    };
+
+    struct Workload {
+      std::chrono::nanoseconds duration{0};
+      /// Many short tasks at most, which one thread does best.
+      bool is_brisk = true;
+    };
+
+    bool has_tasks() const;
+    /// What run() is likely to be, going by the latest tasks.
+    Workload workload() const;
+    /// Runs tasks of the executor that has left it some, as one of its threads, until there are no
+    /// more.
+    void run();
+
+   private:
+    friend class Executor;
+    struct State;
+    const std::unique_ptr<State> state_;
+  };
 
   /// Marks the calling thread as blocked for its lifetime: while it lives the executor runs another
   /// thread in this one's place. Does nothing on a thread that runs no task of an executor, nor

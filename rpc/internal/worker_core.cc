@@ -121,6 +121,8 @@ void WorkerCore::build() {
   if (!started.ok()) throw_error(started.status());
   transport_ = std::move(started->transport);
   address_ = transport_->address();
+  executor_->set_polling_duty(transport_->polling_duty());
+  control_executor_->set_polling_duty(transport_->polling_duty());
 
   MembershipOptions membership;
   membership.self = {self_, address_, options_.methods.digest()};

@@ -109,6 +109,8 @@ class UnaryHandler {
   virtual void on_unary_call(std::unique_ptr<UnaryCall> call) = 0;
 };
 
+class PollingDuty;
+
 /// Moves frames between workers. Implementations: inproc/, grpc/; the faulty one of the tests wraps
 /// either. Thread-safe.
 class Transport {
@@ -145,6 +147,10 @@ class Transport {
   virtual std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
                                               const std::string& expected_name,
                                               std::shared_ptr<ConnectionHandler> handler) = 0;
+
+  /// Lets threads that wait for what this transport receives poll for it by themselves, until
+  /// shutdown(). Null when there is nothing to poll.
+  virtual std::shared_ptr<PollingDuty> polling_duty() const { return nullptr; }
 
   /// Stops accepting, closes every connection, waits until no callback runs or will run.
   /// Idempotent. Must not be called from a callback.

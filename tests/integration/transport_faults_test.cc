@@ -66,6 +66,8 @@ class TransportFaults : public sinew::testing::ClusterTest {
 
   /// Makes `count` calls while connections break; each must end with its result and have run once.
   void call_while_breaking(int count, const std::function<void()>& on_each_batch) {
+    // From here on there is a connection to break.
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
     std::vector<sinew::Future<int>> calls;
     for (int i = 0; i < count; ++i) {
       calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));

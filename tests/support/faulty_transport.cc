@@ -24,6 +24,7 @@ class FaultyTransport final : public Transport, public Acceptor {
     return inner_->start(this, unary);
   }
   std::string address() const override { return inner_->address(); }
+  std::shared_ptr<PollingDuty> polling_duty() const override { return inner_->polling_duty(); }
 
   std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
                                       const std::string& expected_name,

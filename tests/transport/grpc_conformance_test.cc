@@ -14,16 +14,9 @@ std::unique_ptr<TransportFixture> small_pieces() {
   return std::make_unique<GrpcFixture>(tuning);
 }
 
-std::unique_ptr<TransportFixture> three_pollers() {
-  GrpcTuning tuning;
-  tuning.polling_threads = 3;
-  return std::make_unique<GrpcFixture>(tuning);
-}
-
 INSTANTIATE_TEST_SUITE_P(Grpc, TransportConformance,
                          testing::Values(TransportKind{"Plain", plain},
-                                         TransportKind{"SmallPieces", small_pieces, false},
-                                         TransportKind{"ThreePollers", three_pollers}),
+                                         TransportKind{"SmallPieces", small_pieces, false}),
                          conformance_name);
 
 }  // namespace

@@ -41,20 +41,5 @@ TEST_F(GrpcLinger, FramesOfAThreadThatNeverWaitsLeave) {
   }
 }
 
-// After many alternations the acceptor expects to write before it reads again. It does not.
-TEST_F(GrpcLinger, AReadThatWaitsForAWriteStartsWithoutOne) {
-  constexpr std::size_t kRounds = 50;
-  for (std::size_t round = 1; round <= kRounds; ++round) {
-    ASSERT_TRUE(connection_->send(Lane::kCalls, frame("ping", false)).ok());
-    ASSERT_TRUE(acceptor_->wait_frames(Lane::kCalls, round));
-    ASSERT_TRUE(acceptor_->connection()->send(Lane::kCalls, frame("pong", false)).ok());
-    ASSERT_TRUE(opener_->wait_frames(Lane::kCalls, round));
-  }
-  for (std::size_t more = 1; more <= 3; ++more) {
-    ASSERT_TRUE(connection_->send(Lane::kCalls, frame("unanswered", false)).ok());
-    ASSERT_TRUE(acceptor_->wait_frames(Lane::kCalls, kRounds + more)) << more;
-  }
-}
-
 }  // namespace
 }  // namespace sinew::internal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -10,6 +11,7 @@
 #include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/flushable.h"
 #include "sinew/rpc/base/internal/thread_context.h"
+#include "sinew/rpc/base/polling_duty.h"
 
 namespace sinew::internal {
 
@@ -58,7 +60,7 @@ WakeBatch::~WakeBatch() {
   FutureCore::ThreadState& state = FutureCore::thread_state();
   if (state.wakes != this) return;
   state.wakes = nullptr;
-  for (const auto& future : completed_) future->changed_.notify_all();
+  for (const auto& future : completed_) future->wake_sleepers();
 }
 
 FutureCore::~FutureCore() = default;
@@ -79,7 +81,8 @@ bool FutureCore::claim() {
 void FutureCore::finish(Phase phase, std::exception_ptr error) {
   std::vector<Callback> links;
   bool has_callbacks = false;
-  bool has_waiters = false;
+  bool has_sleepers = false;
+  bool has_poller = false;
   {
     MutexLock lock(mutex_);
     if (error != nullptr) error_ = std::move(error);
@@ -97,17 +100,20 @@ void FutureCore::finish(Phase phase, std::exception_ptr error) {
     links.swap(links_);
     has_callbacks = !callbacks_.empty() && !draining_;
     if (has_callbacks) draining_ = true;
-    has_waiters = waiters_ > 0;
+    const bool is_polled = poller_ != std::thread::id();
+    has_sleepers = waiters_ > (is_polled ? 1 : 0);
+    has_poller = is_polled && poller_ != std::this_thread::get_id();
   }
   // Without the lock, so that a woken thread does not run into it. The caller's reference keeps us
   // alive.
-  if (has_waiters) {
+  if (has_sleepers) {
     if (WakeBatch* batch = thread_state().wakes) {
       batch->completed_.push_back(shared_from_this());
     } else {
-      changed_.notify_all();
+      wake_sleepers();
     }
   }
+  if (has_poller) runner_->polling_duty()->interrupt();
   if (!links.empty()) run_links(std::move(links));
   if (has_callbacks) start_drain();
 }
@@ -216,15 +222,7 @@ void FutureCore::block(TimePoint deadline, Phase until) {
   {
     MutexLock lock(mutex_);
     ++waiters_;
-    while (phase_.load(std::memory_order_relaxed) < until) {
-      if (deadline == TimePoint::max()) {
-        changed_.wait(mutex_);
-      } else if (std::chrono::steady_clock::now() < deadline) {
-        changed_.wait_until(mutex_, deadline);
-      } else {
-        break;
-      }
-    }
+    await_locked(deadline, until);
     --waiters_;
     if (phase_.load(std::memory_order_relaxed) >= until) return;
   }
@@ -235,6 +233,46 @@ void FutureCore::block(TimePoint deadline, Phase until) {
                    absl::FormatDuration(absl::FromChrono(std::chrono::steady_clock::now() - start)),
                    " for a future that is not complete yet",
                    chain.empty() ? "" : "; call chain: ", chain));
+}
+
+void FutureCore::await_locked(TimePoint deadline, Phase until) {
+  // Of what another thread produces no event tells.
+  const bool may_poll = until == Phase::kDeferred && runner_ != nullptr;
+  PollingWait wait(may_poll ? runner_->polling_duty() : nullptr);
+  while (phase_.load(std::memory_order_relaxed) < until) {
+    if (deadline != TimePoint::max() && std::chrono::steady_clock::now() >= deadline) return;
+    if (wait.lead()) {
+      poll(wait, deadline);
+    } else if (deadline == TimePoint::max()) {
+      changed_.wait(mutex_);
+    } else {
+      changed_.wait_until(mutex_, deadline);
+    }
+  }
+}
+
+// Handles an event in the place of the transport's own thread: what that leads to is no part of
+// what this thread does, and does not wait for it.
+void FutureCore::poll(PollingWait& wait, TimePoint deadline) {
+  poller_ = std::this_thread::get_id();
+  mutex_.unlock();
+  {
+    const ThreadContext::Scope no_context(nullptr);
+    const Executor::DetachedScope no_task;
+    ThreadState& state = thread_state();
+    const ThreadState own = std::exchange(state, ThreadState());
+    wait.poll(deadline);
+    flush_now();
+    state = own;
+  }
+  mutex_.lock();
+  poller_ = std::thread::id();
+}
+
+void FutureCore::wake_sleepers() {
+  changed_.notify_all();
+  if (runner_ == nullptr) return;
+  if (PollingDuty* duty = runner_->polling_duty()) duty->woke_waiter();
 }
 
 bool FutureCore::begin_take() {

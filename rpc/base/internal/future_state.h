@@ -17,6 +17,7 @@
 namespace sinew::internal {
 
 class Executor;
+class PollingWait;
 class TaskRunner;
 class ThreadContext;
 
@@ -140,6 +141,9 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   bool claim_production();
   void produce_outcome();
   void block(TimePoint deadline, Phase until);
+  void await_locked(TimePoint deadline, Phase until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void poll(PollingWait& wait, TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void wake_sleepers();
   void throw_if_no_value();
   void start_drain();
   void drain();
@@ -155,6 +159,8 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   Mutex mutex_;
   CondVar changed_;
   std::size_t waiters_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The one of them that polls for what completes the future.
+  std::thread::id poller_ ABSL_GUARDED_BY(mutex_);
   std::thread::id producer_ ABSL_GUARDED_BY(mutex_);
   // Callbacks from next_callback_ on have not started.
   std::vector<PendingCallback> callbacks_ ABSL_GUARDED_BY(mutex_);

@@ -28,6 +28,7 @@ class GrpcTransport final : public Transport {
                                       std::shared_ptr<ConnectionHandler> handler) override {
     return OpenedConnection::open(core_, address, hello, expected_name, std::move(handler));
   }
+  std::shared_ptr<PollingDuty> polling_duty() const override { return core_->poller().duty(); }
   void shutdown() override;
 
  private:

@@ -24,9 +24,6 @@ struct GrpcTuning {
   std::size_t max_unary_bytes = std::size_t{64} << 20;
   /// Foreign calls and streams that one client connection may have open.
   int max_concurrent_streams = 1024;
-  /// Threads that poll gRPC. With more than one, each event wakes another thread: worth it where
-  /// one cannot keep up with the peers.
-  int polling_threads = 1;
   /// How long shutdown() lets calls of foreign clients end before they are cut off.
   std::chrono::milliseconds shutdown_grace = std::chrono::seconds(2);
 };

@@ -14,11 +14,12 @@ namespace {
 // payloads of one frame.
 constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 10;
 
-// How long a read may wait for a write that it can go along with, and a frame for others.
+// How long a frame may wait for others.
 constexpr auto kLongestLinger = std::chrono::milliseconds(1);
-// Frames up to this size may wait for others, up to so many.
+// Frames up to this size may wait for others, up to so many: the receiver is to have something to
+// do while the sender prepares the rest.
 constexpr std::size_t kMaxLingeringBytes = std::size_t{4} << 10;
-constexpr std::size_t kMaxLingeringFrames = 64;
+constexpr std::size_t kMaxLingeringFrames = 16;
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream); }
@@ -328,20 +329,12 @@ void GrpcConnection::admit_calls() {
     }
     deliveries_[index_of(Lane::kCalls)]->add(std::move(ready));
     if (parked_.empty() && receive_window_->has_room()) {
-      put_off_read();
+      if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
       return;
     }
     // From here on another thread may be in this function; see ReceiveWindow::pause().
     if (receive_window_->pause()) return;
   }
-}
-
-// Mostly the answers to what has been read are written soon, and the next read goes along.
-void GrpcConnection::put_off_read() {
-  const std::shared_ptr<LaneStream> lane = stream(StreamKind::kCalls);
-  if (lane == nullptr) return;
-  lane->put_off_read();
-  arm_linger_timer();
 }
 
 void GrpcConnection::arm_linger_timer() {
@@ -361,7 +354,6 @@ void GrpcConnection::start_linger_timer() {
     LingerTimer state =
         self->linger_timer_.exchange(LingerTimer::kRunning, std::memory_order_acq_rel);
     self->writer(Lane::kCalls).flush();
-    if (const auto calls = self->stream(StreamKind::kCalls)) calls->start_put_off_read();
     if (state == LingerTimer::kRunning &&
         self->linger_timer_.compare_exchange_strong(state, LingerTimer::kOff,
                                                     std::memory_order_acq_rel)) {

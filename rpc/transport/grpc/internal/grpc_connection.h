@@ -95,7 +95,6 @@ class GrpcConnection : public Connection,
   /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
   /// credit.
   void admit_calls();
-  void put_off_read();
   void arm_linger_timer();
   void start_linger_timer();
   bool linger(bool sender_has_time);

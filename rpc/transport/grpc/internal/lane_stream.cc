@@ -3,14 +3,6 @@
 #include <utility>
 
 namespace sinew::internal {
-namespace {
-
-// A read that takes no longer has found a message that was there before.
-constexpr auto kAtOnce = std::chrono::microseconds(20);
-// From so many alternations on they are expected to go on.
-constexpr int kMinAlternations = 8;
-
-}  // namespace
 
 LaneStream::EndState LaneStream::end_state_locked() {
   EndState state;
@@ -36,7 +28,6 @@ WriteEnd LaneStream::start_write(grpc::ByteBuffer message, WriteMode mode) {
     if (ending_) return WriteEnd::kLater;
     ++issuing_;
     write_in_flight_ = true;
-    ++writes_since_read_;
   }
   outgoing_.Swap(&message);
   const std::optional<bool> ended = issue_write(outgoing_, mode);
@@ -44,7 +35,6 @@ WriteEnd LaneStream::start_write(grpc::ByteBuffer message, WriteMode mode) {
   // Before end_operation(): the stream has not ended until then.
   if (ended == false) broken();
   end_operation();
-  start_put_off_read();
   return ended == true ? WriteEnd::kNow : WriteEnd::kLater;
 }
 
@@ -67,26 +57,6 @@ void LaneStream::start_read() {
   end_operation();
 }
 
-void LaneStream::put_off_read() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (alternations_ >= kMinAlternations && writes_since_read_ == 0) {
-      read_put_off_ = true;
-      return;
-    }
-  }
-  start_read();
-}
-
-void LaneStream::start_put_off_read() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!std::exchange(read_put_off_, false)) return;
-    put_off_until_ = std::chrono::steady_clock::now();
-  }
-  start_read();
-}
-
 void LaneStream::end(const absl::Status& status) {
   EndState state;
   {
@@ -105,13 +75,6 @@ void LaneStream::read_done(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     read_failed_ = !ok;
-    alternations_ = writes_since_read_ == 1 ? alternations_ + 1 : 0;
-    writes_since_read_ = 0;
-    if (put_off_until_.has_value()) {
-      // It had come while nobody read: putting off costs time here.
-      if (std::chrono::steady_clock::now() - *put_off_until_ < kAtOnce) alternations_ = 0;
-      put_off_until_.reset();
-    }
     message.Swap(&incoming_);
     read_in_flight_ = ok && ending_ && after_end_ == AfterEnd::kReadOn;
     read_on = read_in_flight_;

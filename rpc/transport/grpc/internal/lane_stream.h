@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,13 +56,6 @@ class LaneStream {
   /// kNow: the message is written already, and on_written() does not come.
   WriteEnd start_write(grpc::ByteBuffer message, WriteMode mode);
   void start_read();
-  /// As start_read(); but where messages and writes alternate, as they do when one call is made at
-  /// a time, the read waits for the next write. A read that gRPC 1.51 is given before that sends a
-  /// window update of its own, which costs both ends a system call and a wake-up for every message;
-  /// behind a write it goes along. The caller sees to start_put_off_read() in case no write comes.
-  void put_off_read();
-  /// Starts the read that was put off, if it still is.
-  void start_put_off_read();
   /// Ends the stream; on_ended() follows, not inside this call. `status` reaches the other end when
   /// this end is the acceptor's and no write is stuck; an OK status stands for "as the other end
   /// wants it". Idempotent: the first call counts.
@@ -109,12 +101,6 @@ class LaneStream {
   bool write_in_flight_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_in_flight_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_failed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool read_put_off_ ABSL_GUARDED_BY(mutex_) = false;
-  int writes_since_read_ ABSL_GUARDED_BY(mutex_) = 0;
-  /// Messages that came after exactly one write each.
-  int alternations_ ABSL_GUARDED_BY(mutex_) = 0;
-  /// When a read that had been put off was started; none: the read in flight was not.
-  std::optional<std::chrono::steady_clock::time_point> put_off_until_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <chrono>
+
 #include "grpc/grpc.h"
 #include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
@@ -31,20 +33,65 @@ class Forwarded final : public Completion {
   grpc::Alarm alarm_;
 };
 
+// What an event leads to that only makes a thread look up.
+class Nothing final : public Completion {
+ public:
+  void on_completion(bool) override {}
+};
+Nothing nothing;
+
+gpr_timespec to_gpr(std::chrono::steady_clock::time_point deadline) {
+  const auto now = std::chrono::steady_clock::now();
+  if (deadline <= now) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+  const std::chrono::nanoseconds left = deadline - now;
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+}
+
+// One that polls, and one that can take over.
+constexpr int kThreads = 2;
+
 }  // namespace
 
-Poller::Poller(int threads) : queue_(builder_.AddCompletionQueue()) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { poll(); });
+Poller::Poller()
+    : queue_(builder_.AddCompletionQueue()),
+      duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this))) {
+  for (int i = 0; i < kThreads; ++i) {
+    threads_.emplace_back([this] {
+      pthread_setname_np(pthread_self(), "sinew-grpc");
+      duty_->serve();
+    });
+  }
 }
 
 Poller::~Poller() { shutdown(); }
 
-void Poller::poll() {
-  pthread_setname_np(pthread_self(), "sinew-grpc");
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue_->Next(&tag, &ok)) static_cast<Completion*>(tag)->on_completion(ok);
+EventSource::Event Poller::next(TimePoint deadline) {
+  Event event;
+  if (deadline == TimePoint::max()) {
+    const bool more = queue_->Next(&event.tag, &event.ok);
+    event.kind = more ? Event::Kind::kSomething : Event::Kind::kEnd;
+    return event;
+  }
+  switch (queue_->AsyncNext(&event.tag, &event.ok, to_gpr(deadline))) {
+    case grpc::CompletionQueue::GOT_EVENT:
+      event.kind = Event::Kind::kSomething;
+      break;
+    case grpc::CompletionQueue::TIMEOUT:
+      event.kind = Event::Kind::kDeadline;
+      break;
+    case grpc::CompletionQueue::SHUTDOWN:
+      event.kind = Event::Kind::kEnd;
+      break;
+  }
+  return event;
 }
+
+void Poller::handle(const Event& event) {
+  static_cast<Completion*>(event.tag)->on_completion(event.ok);
+}
+
+void Poller::interrupt() { Forwarded::send(queue_.get(), &nothing, true); }
 
 std::optional<bool> Poller::try_now(Completion* tag, absl::FunctionRef<void()> start) {
   // gRPC keeps one ended operation of the calling thread from the queue; CompletionQueue itself
@@ -68,6 +115,7 @@ std::optional<bool> Poller::try_now(Completion* tag, absl::FunctionRef<void()> s
 
 void Poller::shutdown() {
   if (threads_.empty()) return;
+  duty_->close();
   queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();

@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/server_builder.h"
+#include "sinew/rpc/base/polling_duty.h"
 
 namespace sinew::internal {
 
@@ -34,14 +35,14 @@ class MemberCompletion final : public Completion {
   const Method method_;
 };
 
-/// The one completion queue of a transport, for the calls that it makes and those that it serves,
-/// and the threads that poll it. One thread is the default for a reason: with two, whichever gets
-/// an event wakes the other to take over the polling. Thread-safe.
-class Poller {
+/// The one completion queue of a transport, for the calls that it makes and those that it serves.
+/// Two threads are there to poll it, of which one at a time does, and threads that wait for an
+/// answer do in their place: see PollingDuty. Thread-safe.
+class Poller final : private EventSource {
  public:
-  explicit Poller(int threads);
+  Poller();
   /// As shutdown().
-  ~Poller();
+  ~Poller() override;
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
@@ -49,6 +50,7 @@ class Poller {
   /// only through the builder of one, hence here.
   grpc::ServerBuilder& server_builder() { return builder_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+  const std::shared_ptr<PollingDuty>& duty() const { return duty_; }
 
   /// Runs `start`, which starts the operation of `tag`. What ends before `start` returns, as a
   /// write does that the socket takes, wakes no polling thread: the result is returned, and `tag`
@@ -60,10 +62,14 @@ class Poller {
   void shutdown();
 
  private:
-  void poll();
+  Event next(TimePoint deadline) override;
+  void handle(const Event& event) override;
+  void interrupt() override;
 
   grpc::ServerBuilder builder_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  /// Those who wait may know of it for longer than this object lives.
+  const std::shared_ptr<PollingDuty> duty_;
   std::vector<std::thread> threads_;
 };
 

@@ -7,8 +7,7 @@
 
 namespace sinew::internal {
 
-TransportCore::TransportCore(GrpcTransportOptions options)
-    : options_(std::move(options)), poller_(std::max(1, options_.tuning.polling_threads)) {}
+TransportCore::TransportCore(GrpcTransportOptions options) : options_(std::move(options)) {}
 
 TransportCore::Hold& TransportCore::Hold::operator=(Hold&& other) noexcept {
   reset();

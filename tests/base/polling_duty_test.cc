@@ -1,0 +1,278 @@
+#include "sinew/rpc/base/polling_duty.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/thread_context.h"
+#include "sinew/tests/support/eventually.h"
+
+namespace sinew::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using sinew::testing::eventually;
+
+/// Events are functions, which are handled in the order in which they were sent.
+class FakeSource final : public EventSource {
+ public:
+  void send(std::function<void()> event) {
+    const MutexLock lock(mutex_);
+    events_.push_back(std::move(event));
+    changed_.notify_all();
+  }
+  void end() {
+    const MutexLock lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  Event next(TimePoint deadline) override {
+    EXPECT_EQ(++inside_, 1) << "two threads poll at once";
+    MutexLock lock(mutex_);
+    while (events_.empty() && !ended_ && std::chrono::steady_clock::now() < deadline) {
+      deadline == TimePoint::max() ? changed_.wait(mutex_) : changed_.wait_until(mutex_, deadline);
+    }
+    Event event;
+    if (!events_.empty()) {
+      event.kind = Event::Kind::kSomething;
+      event.tag = new std::function<void()>(std::move(events_.front()));
+      events_.pop_front();
+    } else if (ended_) {
+      event.kind = Event::Kind::kEnd;
+    }
+    --inside_;
+    return event;
+  }
+  void handle(const Event& event) override {
+    EXPECT_EQ(++inside_, 1) << "an event is handled while another thread polls";
+    const std::unique_ptr<std::function<void()>> run(
+        static_cast<std::function<void()>*>(event.tag));
+    (*run)();
+    --inside_;
+  }
+  void interrupt() override {
+    ++interrupts;
+    send([] {});
+  }
+
+  std::atomic<int> interrupts{0};
+
+ private:
+  std::atomic<int> inside_{0};
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class PollingDutyTest : public ::testing::Test {
+ protected:
+  PollingDutyTest() {
+    Executor::Options options;
+    options.num_threads = 2;
+    executor_ = std::make_unique<Executor>(options);
+    executor_->set_polling_duty(duty_);
+    for (int i = 0; i < 2; ++i) pool_.emplace_back([this] { duty_->serve(); });
+  }
+  ~PollingDutyTest() override {
+    duty_->close();
+    source_.end();
+    for (std::thread& thread : pool_) thread.join();
+    executor_->shutdown();
+  }
+
+  bool is_of_pool(std::thread::id id) const {
+    return id == pool_[0].get_id() || id == pool_[1].get_id();
+  }
+
+  /// Waits for what an event brings, as a call does for its answer. Which thread handled it.
+  std::thread::id call() {
+    const Promise<void> answer(executor_.get());
+    std::thread::id handled_by;
+    source_.send([&] {
+      handled_by = std::this_thread::get_id();
+      answer.set_value();
+    });
+    answer.future().wait();
+    return handled_by;
+  }
+
+  /// Calls until the calling thread polls for its answers by itself.
+  bool gets_own_answers() {
+    return eventually([&] {
+      for (int i = 0; i < 100; ++i) {
+        if (call() == std::this_thread::get_id()) return true;
+      }
+      return false;
+    });
+  }
+
+  FakeSource source_;
+  std::shared_ptr<PollingDuty> duty_ = std::make_shared<PollingDuty>(&source_);
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::thread> pool_;
+};
+
+TEST_F(PollingDutyTest, ThePoolLeadsWhereNobodyWaits) {
+  std::atomic<int> handled_by_pool{0};
+  for (int i = 0; i < 100; ++i) {
+    source_.send([&] { handled_by_pool += is_of_pool(std::this_thread::get_id()) ? 1 : 0; });
+  }
+  EXPECT_TRUE(eventually([&] { return handled_by_pool == 100; }));
+}
+
+TEST_F(PollingDutyTest, WhoCallsAgainAndAgainPollsForTheAnswers) {
+  EXPECT_TRUE(gets_own_answers());
+}
+
+TEST_F(PollingDutyTest, ThePoolTakesOverFromOneThatCallsNoMore) {
+  ASSERT_TRUE(gets_own_answers());
+  std::atomic<bool> handled{false};
+  source_.send([&] { handled = is_of_pool(std::this_thread::get_id()); });
+  EXPECT_TRUE(eventually([&] { return handled.load(); }));
+}
+
+TEST_F(PollingDutyTest, ShortTasksRunOnTheThreadThatGotTheEvent) {
+  EXPECT_TRUE(eventually([&] {
+    const Promise<bool> same_thread(static_cast<Executor*>(nullptr));
+    source_.send([&] {
+      executor_->post([&, handled_by = std::this_thread::get_id()] {
+        EXPECT_EQ(Executor::current(), executor_.get());
+        same_thread.set_value(handled_by == std::this_thread::get_id());
+      });
+    });
+    return same_thread.future().wait();
+  }));
+}
+
+TEST_F(PollingDutyTest, EventsGoOnWhileATaskBlocks) {
+  // More often than there are threads of any kind, so that each kind is among the blocked ones.
+  for (int i = 0; i < 10; ++i) {
+    std::atomic<bool> open{false};
+    std::atomic<bool> ended{false};
+    source_.send([&] {
+      executor_->post([&] {
+        EXPECT_TRUE(eventually([&] { return open.load(); }));
+        ended = true;
+      });
+    });
+    source_.send([&] { open = true; });
+    EXPECT_TRUE(eventually([&] { return ended.load(); }));
+  }
+}
+
+TEST_F(PollingDutyTest, ATaskThatWaitsGetsItsAnswer) {
+  for (int i = 0; i < 100; ++i) {
+    const Promise<void> ended(static_cast<Executor*>(nullptr));
+    source_.send([&] {
+      executor_->post([&] {
+        call();
+        call();
+        ended.set_value();
+      });
+    });
+    ended.future().wait();
+  }
+}
+
+TEST_F(PollingDutyTest, APollingThreadHandlesEventsAsNobody) {
+  class Named final : public ThreadContext {};
+  std::atomic<bool> polled{false};
+  const Promise<void> ended(static_cast<Executor*>(nullptr));
+  executor_->post([&] {
+    const auto context = std::make_shared<Named>();
+    const ThreadContext::Scope scope(context);
+    EXPECT_TRUE(eventually([&] {
+      for (int i = 0; i < 100 && !polled; ++i) {
+        const Promise<void> answer(executor_.get());
+        source_.send([&, caller = std::this_thread::get_id()] {
+          EXPECT_EQ(Executor::current(), nullptr);
+          EXPECT_EQ(ThreadContext::current(), nullptr);
+          polled = caller == std::this_thread::get_id();
+          answer.set_value();
+        });
+        answer.future().wait();
+        EXPECT_EQ(Executor::current(), executor_.get());
+        EXPECT_EQ(ThreadContext::current(), context);
+      }
+      return polled.load();
+    }));
+    ended.set_value();
+  });
+  ended.future().wait();
+}
+
+TEST_F(PollingDutyTest, WhatComesFromElsewhereEndsAWaitThatPolls) {
+  EXPECT_TRUE(eventually([&] {
+    if (!gets_own_answers()) return false;
+    const Promise<void> answer(executor_.get());
+    std::thread other([&] {
+      std::this_thread::yield();
+      answer.set_value();
+    });
+    answer.future().wait();
+    other.join();
+    return source_.interrupts > 0;
+  }));
+}
+
+TEST_F(PollingDutyTest, AWaitThatPollsEndsAtItsDeadline) {
+  ASSERT_TRUE(gets_own_answers());
+  const Promise<void> never(executor_.get());
+  EXPECT_THROW(never.future().wait_for(20ms), RpcError);
+  EXPECT_THROW(never.future().wait_for(0ms), RpcError);
+  EXPECT_NE(call(), std::thread::id());
+}
+
+TEST_F(PollingDutyTest, CloseLeavesWaitsToThePool) {
+  ASSERT_TRUE(gets_own_answers());
+  const Promise<void> answer(executor_.get());
+  std::thread closer([&] {
+    duty_->close();
+    source_.send([&] {
+      EXPECT_TRUE(is_of_pool(std::this_thread::get_id()));
+      answer.set_value();
+    });
+  });
+  answer.future().wait();
+  closer.join();
+  EXPECT_TRUE(is_of_pool(call()));
+}
+
+TEST_F(PollingDutyTest, ManyThreadsCallAtOnce) {
+  constexpr int kThreads = 6;
+  constexpr int kCalls = 500;
+  std::atomic<int> answered{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kThreads; ++i) {
+    callers.emplace_back([&, i] {
+      for (int n = 0; n < kCalls; ++n) {
+        // Some answers take a task, as those with continuations do.
+        if (n % 5 == i) {
+          const Promise<void> answer(executor_.get());
+          source_.send([&] { executor_->post([&] { answer.set_value(); }); });
+          answer.future().wait();
+        } else {
+          call();
+        }
+        ++answered;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(answered, kThreads * kCalls);
+}
+
+}  // namespace
+}  // namespace sinew::internal
