@@ -147,7 +147,8 @@ class Picture {
       entry(mark->label, mark->color, kDashes);
     }
     for (auto line = chart_.lines.rbegin(); line != chart_.lines.rend(); ++line) {
-      entry(line->label, line->color, "stroke-width=\"" + number(std::max(line->width, 2.0)) + "\"");
+      entry(line->label, line->color,
+            "stroke-width=\"" + number(std::max(line->width, 2.0)) + "\"");
     }
   }
 

@@ -52,9 +52,8 @@ std::vector<std::string> tokenize(std::string_view text) {
     if (is_letter(text[i])) {
       std::string word;
       // An apostrophe belongs to a word when letters are on both of its sides.
-      while (i < text.size() &&
-             (is_letter(text[i]) ||
-              (text[i] == '\'' && i + 1 < text.size() && is_letter(text[i + 1])))) {
+      while (i < text.size() && (is_letter(text[i]) || (text[i] == '\'' && i + 1 < text.size() &&
+                                                        is_letter(text[i + 1])))) {
         word += lower(text[i++]);
       }
       tokens.push_back(std::move(word));
@@ -89,8 +88,7 @@ Corpus make_corpus(std::string_view text, const CorpusOptions& options) {
   for (const std::string& token : tokens) {
     const auto found = ids.find(token);
     const bool valid = line / kLinesInBlock % kBlocksPerValidation == kBlocksPerValidation - 1;
-    (valid ? corpus.valid : corpus.train)
-        .push_back(found == ids.end() ? kUnknown : found->second);
+    (valid ? corpus.valid : corpus.train).push_back(found == ids.end() ? kUnknown : found->second);
     if (token == kEndOfLine) ++line;
   }
   return corpus;

@@ -31,7 +31,8 @@ std::string to_csv(const LossCurve& curve) {
   for (const LossCurve::Point& point : curve.points) {
     csv += examples::number(point.epoch) + "," + examples::number(point.train_loss) + ",";
     if (point.valid_loss > 0) {
-      csv += examples::number(point.valid_loss) + "," + examples::number(std::exp(point.valid_loss));
+      csv +=
+          examples::number(point.valid_loss) + "," + examples::number(std::exp(point.valid_loss));
     } else {
       csv += ",";
     }
@@ -66,7 +67,8 @@ std::string to_svg(const LossCurve& curve) {
   for (const LossCurve::Point& point : curve.points) {
     // An untrained model is as bad as its vocabulary is large, and would flatten all else.
     const double perplexity = std::exp(point.train_loss);
-    if (perplexity <= 1.5 * curve.unigram_perplexity) train.points.push_back({point.epoch, perplexity});
+    if (perplexity <= 1.5 * curve.unigram_perplexity)
+      train.points.push_back({point.epoch, perplexity});
     if (point.valid_loss > 0) valid.points.push_back({point.epoch, std::exp(point.valid_loss)});
   }
   examples::LineChart chart;

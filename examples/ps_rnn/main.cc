@@ -18,6 +18,7 @@
 
 namespace {
 
+constexpr int kUsageError = 2;
 constexpr int kFailed = 3;
 constexpr auto kForever = std::chrono::hours(24 * 365);
 
@@ -27,11 +28,10 @@ int rank_of_this_process(const ps_rnn::Options& options) {
   char* end = nullptr;
   const long rank = text == nullptr ? -1 : std::strtol(text, &end, 10);
   if (rank < 0 || rank >= processes || end == text || *end != '\0') {
-    throw std::runtime_error("RANK must be set to a number from 0 to " +
-                             std::to_string(processes - 1) + ": " +
-                             std::to_string(options.trainers) + " trainers and " +
-                             std::to_string(options.servers) +
-                             " servers; examples/ps_rnn/run starts them all");
+    throw std::runtime_error(
+        "RANK must be set to a number from 0 to " + std::to_string(processes - 1) + ": " +
+        std::to_string(options.trainers) + " trainers and " + std::to_string(options.servers) +
+        " servers; examples/ps_rnn/run starts them all");
   }
   return static_cast<int>(rank);
 }
@@ -72,9 +72,7 @@ void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
   if (options.json) std::cout << ps_rnn::to_json(result, options) << std::endl;
 }
 
-void run(const ps_rnn::Options& options) {
-  at::set_num_threads(options.threads);
-  const int rank = rank_of_this_process(options);
+void run(const ps_rnn::Options& options, int rank) {
   const sinew::Worker worker = start_worker(options, rank);
   try {
     serve_checkpoints(worker, options);
@@ -96,10 +94,20 @@ void run(const ps_rnn::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto options = ps_rnn::parse_options(argc, argv);
-  if (const int* status = std::get_if<int>(&options)) return *status;
+  const auto parsed = ps_rnn::parse_options(argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const auto& options = std::get<ps_rnn::Options>(parsed);
   try {
-    run(std::get<ps_rnn::Options>(options));
+    const int rank = rank_of_this_process(options);
+    // Before the others are met, who would wait for nothing. Servers need not have the text.
+    if (rank < options.trainers) ps_rnn::load_corpus(options.data, options.corpus);
+    at::set_num_threads(options.threads);
+  } catch (const std::exception& error) {
+    std::cerr << "ps_rnn: " << error.what() << std::endl;
+    return kUsageError;
+  }
+  try {
+    run(options, rank_of_this_process(options));
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "ps_rnn: " << error.what() << std::endl;

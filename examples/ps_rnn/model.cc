@@ -18,7 +18,9 @@ at::Generator generator(std::int64_t seed, std::int64_t stream) {
 }
 
 // Epochs have streams of their own, far from the others.
-std::int64_t dropout_stream(Stream stream, std::int64_t epoch) { return 1000 + 10 * epoch + stream; }
+std::int64_t dropout_stream(Stream stream, std::int64_t epoch) {
+  return 1000 + 10 * epoch + stream;
+}
 
 void fill_uniform(const std::vector<at::Tensor>& parameters, double bound, std::int64_t seed,
                   Stream stream) {
@@ -35,7 +37,9 @@ std::int64_t rows_of_shard(std::int64_t ntoken, std::int64_t shard, std::int64_t
 
 Dropout::Dropout(double share, std::int64_t seed) : share_(share), generator_(generator(seed, 0)) {}
 
-void Dropout::reseed(std::int64_t seed) { generator_.set_current_seed(static_cast<std::uint64_t>(seed)); }
+void Dropout::reseed(std::int64_t seed) {
+  generator_.set_current_seed(static_cast<std::uint64_t>(seed));
+}
 
 at::Tensor Dropout::apply(const at::Tensor& input, bool training) {
   if (!training || share_ == 0) return input;
@@ -48,8 +52,9 @@ EmbeddingTable::EmbeddingTable(const ModelSettings& settings, std::int64_t shard
     : seed_(settings.seed), dropout_(settings.dropout, settings.seed) {
   const std::int64_t rows = rows_of_shard(settings.ntoken, shard, shards);
   table_ = register_module(
-      "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(rows, settings.ninp)
-                                        .sparse(settings.sparse_embedding)));
+      "table",
+      torch::nn::Embedding(
+          torch::nn::EmbeddingOptions(rows, settings.ninp).sparse(settings.sparse_embedding)));
   const at::Tensor whole = at::empty({settings.ntoken, settings.ninp});
   fill_uniform({whole}, 0.1, seed_, kTable);
   const at::NoGradGuard no_grad;
@@ -152,7 +157,8 @@ at::Tensor ServerModel::embed(const at::Tensor& words) const {
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     at::Tensor here = owner.eq(shard).nonzero().squeeze(1);
     if (here.numel() == 0) continue;
-    calls.push_back(embedding[static_cast<std::size_t>(shard)].forward_async(row.index_select(0, here)));
+    calls.push_back(
+        embedding[static_cast<std::size_t>(shard)].forward_async(row.index_select(0, here)));
     places.push_back(std::move(here));
   }
   std::vector<at::Tensor> rows;

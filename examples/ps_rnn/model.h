@@ -109,8 +109,7 @@ struct sinew::Codec<ps_rnn::ModelSettings>
     : sinew::StructCodec<ps_rnn::ModelSettings, &ps_rnn::ModelSettings::ntoken,
                          &ps_rnn::ModelSettings::ninp, &ps_rnn::ModelSettings::nhid,
                          &ps_rnn::ModelSettings::nlayers, &ps_rnn::ModelSettings::dropout,
-                         &ps_rnn::ModelSettings::seed, &ps_rnn::ModelSettings::sparse_embedding> {
-};
+                         &ps_rnn::ModelSettings::seed, &ps_rnn::ModelSettings::sparse_embedding> {};
 template <>
 struct sinew::Codec<ps_rnn::ServerModel>
     : sinew::StructCodec<ps_rnn::ServerModel, &ps_rnn::ServerModel::embedding,

@@ -51,7 +51,8 @@ void apply_tutorial(Options& options) {
 }
 
 void add_job_flags(CLI::App& app, Options& options) {
-  app.add_option("--trainers", options.trainers, "Processes that train, on a share of the text each")
+  app.add_option("--trainers", options.trainers,
+                 "Processes that train, on a share of the text each")
       ->check(whole(1, 256))
       ->capture_default_str();
   app.add_option("--servers", options.servers,
@@ -148,8 +149,10 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
     }
   }
   CLI::App app(
-      "A language model whose embedding and decoder live on parameter servers, and whose LSTM lives "
-      "with a trainer.\nRANK says which of the job's processes this one is (see examples/README.md).",
+      "A language model whose embedding and decoder live on parameter servers, and whose LSTM "
+      "lives "
+      "with a trainer.\nRANK says which of the job's processes this one is (see "
+      "examples/README.md).",
       "ps_rnn");
   std::string preset;
   app.add_option("--preset", preset, "tutorial: the tiny sizes of PyTorch's tutorial")

@@ -24,8 +24,9 @@ Trainer::Trainer(const TrainerSettings& settings, const ServerModel& servers,
     if (part.size(0) < 2) {
       throw std::runtime_error(
           settings.data + " is too short: " + std::to_string(corpus.train.size()) + " words and " +
-          std::to_string(corpus.valid.size()) + " to validate with, of which a trainer needs two for " +
-          "each of its " + std::to_string(settings.batch) +
+          std::to_string(corpus.valid.size()) +
+          " to validate with, of which a trainer needs two for " + "each of its " +
+          std::to_string(settings.batch) +
           " pieces; take a longer text, a smaller --batch or fewer --trainers");
     }
   }
@@ -48,14 +49,15 @@ void Trainer::begin_epoch(std::int64_t epoch, double learning_rate) {
   hidden_ = zero_hidden(settings_.model, settings_.batch);
   lstm_optimizer_.set_learning_rate(learning_rate);
   // For the LSTM's dropout, so that an epoch is the same after a restart.
-  at::manual_seed(static_cast<std::uint64_t>(
-      (settings_.model.seed * 1009 + epoch) * 1009 + settings_.number));
+  at::manual_seed(
+      static_cast<std::uint64_t>((settings_.model.seed * 1009 + epoch) * 1009 + settings_.number));
 }
 
 Loss Trainer::train(std::int64_t steps) {
   Loss total;
   lstm_->train();
-  for (const std::int64_t end = std::min(steps_, next_step_ + steps); next_step_ < end; ++next_step_) {
+  for (const std::int64_t end = std::min(steps_, next_step_ + steps); next_step_ < end;
+       ++next_step_) {
     const std::int64_t first = next_step_ * settings_.bptt;
     const std::int64_t rows = std::min(settings_.bptt, train_.size(0) - 1 - first);
     const at::Tensor words = train_.narrow(0, first, rows);
@@ -98,7 +100,8 @@ at::Tensor Trainer::loss_of(const at::Tensor& words, const at::Tensor& targets, 
 
 std::vector<at::Tensor> Trainer::parameters() const {
   std::vector<at::Tensor> values;
-  for (const at::Tensor& parameter : lstm_->parameters()) values.push_back(parameter.detach().clone());
+  for (const at::Tensor& parameter : lstm_->parameters())
+    values.push_back(parameter.detach().clone());
   return values;
 }
 

@@ -91,13 +91,13 @@ void add_trainer_methods(sinew::MethodTable& methods);
 
 template <>
 struct sinew::Codec<ps_rnn::TrainerSettings>
-    : sinew::StructCodec<
-          ps_rnn::TrainerSettings, &ps_rnn::TrainerSettings::number,
-          &ps_rnn::TrainerSettings::trainers, &ps_rnn::TrainerSettings::model,
-          &ps_rnn::TrainerSettings::data, &ps_rnn::TrainerSettings::ntoken,
-          &ps_rnn::TrainerSettings::limit, &ps_rnn::TrainerSettings::batch,
-          &ps_rnn::TrainerSettings::bptt, &ps_rnn::TrainerSettings::max_steps,
-          &ps_rnn::TrainerSettings::scores_to_trainer, &ps_rnn::TrainerSettings::optimizer> {};
+    : sinew::StructCodec<ps_rnn::TrainerSettings, &ps_rnn::TrainerSettings::number,
+                         &ps_rnn::TrainerSettings::trainers, &ps_rnn::TrainerSettings::model,
+                         &ps_rnn::TrainerSettings::data, &ps_rnn::TrainerSettings::ntoken,
+                         &ps_rnn::TrainerSettings::limit, &ps_rnn::TrainerSettings::batch,
+                         &ps_rnn::TrainerSettings::bptt, &ps_rnn::TrainerSettings::max_steps,
+                         &ps_rnn::TrainerSettings::scores_to_trainer,
+                         &ps_rnn::TrainerSettings::optimizer> {};
 template <>
 struct sinew::Codec<ps_rnn::Loss>
     : sinew::StructCodec<ps_rnn::Loss, &ps_rnn::Loss::sum, &ps_rnn::Loss::words> {};

@@ -158,8 +158,8 @@ std::int64_t Training::load() {
   const std::string folder = checkpoint_folder(epoch);
   std::vector<std::string> notes = {server_optimizer_.load(folder + "/servers").note};
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    notes.push_back(sinew::rpc_sync<&Trainer::load>(trainers_[i],
-                                                    folder + "/trainer" + std::to_string(i)));
+    notes.push_back(
+        sinew::rpc_sync<&Trainer::load>(trainers_[i], folder + "/trainer" + std::to_string(i)));
   }
   for (const std::string& note : notes) {
     if (note != note_of(epoch)) {

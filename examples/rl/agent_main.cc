@@ -9,8 +9,8 @@
 
 #include "ATen/Parallel.h"
 #include "agent.h"
-#include "sinew/examples/common/files.h"
 #include "options.h"
+#include "sinew/examples/common/files.h"
 #include "sinew/sinew.h"
 #include "training.h"
 
