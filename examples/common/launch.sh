@@ -1,9 +1,12 @@
+# shellcheck shell=bash
 # What the launchers of the examples share; they source it. It starts the workers of a job as processes of this host, and
 # leaves none behind.
 #
 #   launch_find PROGRAM BUILD_DIR      prints the folder with the built program
 #   launch_meet WORLD_SIZE             picks where the workers meet
 #   launch_start NAME COMMAND...       starts one worker; the first one leads
+#   launch_is_count TEXT               whether this is a number of processes
+#   launch_processes PROGRAM N FLAGS   all of a job whose workers are N processes of one program: RANK tells them apart
 #   launch_wait                        waits for all; the exit status is the leader's, or that of another one that failed
 
 launch_here=$(cd "$(dirname "${BASH_SOURCE[1]}")" && pwd)  # the launcher's folder
@@ -23,7 +26,7 @@ launch_find() {
     fail "there is no $program in $build; build it with: cmake --build $build --target $program"
   fi
   [[ -x $here/$program ]] && { echo "$here"; return; }
-  newest=$(ls -td "$here"/../../build/examples/"$example/$program" "$here"/../../build/*/examples/"$example/$program" \
+  newest=$(ls -td "$here/../../build/examples/$example/$program" "$here"/../../build/*/examples/"$example"/"$program" \
            2>/dev/null | head -n 1)
   [[ -n $newest ]] || fail "$program is not built; build it (cmake --build BUILD --target $program) or pass --build-dir"
   dirname "$newest"
@@ -103,4 +106,16 @@ launch_wait() {
   done
   if ((status != 0)); then exit "$status"; fi
   exit "$other_status"
+}
+
+launch_is_count() { [[ $1 =~ ^[0-9]{1,3}$ ]] && ((10#$1 > 0)); }
+
+launch_processes() {
+  local program=$1 size=$2 rank
+  shift 2
+  launch_meet "$size"
+  for ((rank = 0; rank < size; ++rank)); do
+    RANK=$rank launch_start "rank $rank" "$program" "$@"
+  done
+  launch_wait
 }

@@ -16,11 +16,11 @@ namespace {
 using examples::fixed;
 using sinew::optim::DistributedOptimizer;
 
-// A round takes as long as it takes.
-sinew::Peer patient(const sinew::Peer& peer) {
+// Reading the text, a round and a checkpoint take as long as they take.
+sinew::CallOptions patient() {
   sinew::CallOptions options;
   options.timeout = sinew::kNoTimeout;
-  return peer.with(options);
+  return options;
 }
 
 std::string note_of(std::int64_t epoch) { return "epoch " + std::to_string(epoch); }
@@ -84,11 +84,12 @@ Training::Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& 
   server_optimizer_ = DistributedOptimizer(worker, servers_.parameters(), settings.optimizer);
   for (const sinew::Peer& trainer : trainers) {
     trainers_.push_back(
-        sinew::remote<Trainer>(patient(trainer), settings, servers_, server_optimizer_));
+        sinew::remote<Trainer>(trainer.with(patient()), settings, servers_, server_optimizer_));
     ++settings.number;
   }
   // All have as many: their shares are equal.
-  for (const auto& trainer : trainers_) steps_ = sinew::rpc_sync<&Trainer::steps>(trainer);
+  for (const auto& trainer : trainers_)
+    steps_ = sinew::rpc_sync<&Trainer::steps>(with(trainer, patient()));
 }
 
 void Training::begin_epoch(std::int64_t epoch) {
@@ -103,7 +104,7 @@ void Training::begin_epoch(std::int64_t epoch) {
 Loss Training::round(std::int64_t steps) {
   std::vector<sinew::Future<Loss>> parts;
   for (const auto& trainer : trainers_) {
-    parts.push_back(sinew::rpc_async<&Trainer::train>(trainer, steps));
+    parts.push_back(sinew::rpc_async<&Trainer::train>(with(trainer, patient()), steps));
   }
   Loss total;
   for (const auto& part : parts) total += part.wait();
@@ -130,7 +131,7 @@ Loss Training::evaluate() {
   servers_.train(false);
   std::vector<sinew::Future<Loss>> parts;
   for (const auto& trainer : trainers_) {
-    parts.push_back(sinew::rpc_async<&Trainer::evaluate>(trainer));
+    parts.push_back(sinew::rpc_async<&Trainer::evaluate>(with(trainer, patient())));
   }
   Loss total;
   for (const auto& part : parts) total += part.wait();
@@ -141,10 +142,10 @@ Loss Training::evaluate() {
 // The note says which epoch a part is of, and `latest` which one all parts have.
 void Training::save(std::int64_t epoch) {
   const std::string folder = checkpoint_folder(epoch);
-  server_optimizer_.save(folder + "/servers", note_of(epoch));
+  server_optimizer_.save(folder + "/servers", note_of(epoch), patient());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    sinew::rpc_sync<&Trainer::save>(trainers_[i], folder + "/trainer" + std::to_string(i),
-                                    note_of(epoch));
+    sinew::rpc_sync<&Trainer::save>(with(trainers_[i], patient()),
+                                    folder + "/trainer" + std::to_string(i), note_of(epoch));
   }
   examples::replace_file(latest_file(options_), std::to_string(epoch) + "\n");
 }
@@ -156,10 +157,10 @@ std::int64_t Training::load() {
     throw std::runtime_error(latest_file(options_).string() + " does not say which epoch is saved");
   }
   const std::string folder = checkpoint_folder(epoch);
-  std::vector<std::string> notes = {server_optimizer_.load(folder + "/servers").note};
+  std::vector<std::string> notes = {server_optimizer_.load(folder + "/servers", patient()).note};
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    notes.push_back(
-        sinew::rpc_sync<&Trainer::load>(trainers_[i], folder + "/trainer" + std::to_string(i)));
+    notes.push_back(sinew::rpc_sync<&Trainer::load>(with(trainers_[i], patient()),
+                                                    folder + "/trainer" + std::to_string(i)));
   }
   for (const std::string& note : notes) {
     if (note != note_of(epoch)) {
