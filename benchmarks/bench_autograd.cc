@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -89,6 +90,32 @@ struct Iteration {
   int messages_needed = 0;
 };
 
+/// How many calls both workers have made, but for those that ask.
+class RequestCount {
+ public:
+  explicit RequestCount(const sinew::Worker& worker) : worker_(worker) {}
+
+  /// Once no more are made: contexts are released off the program's way.
+  std::int64_t settled() {
+    std::int64_t last = -1;
+    for (std::int64_t now = get(); now != last; now = get()) {
+      last = now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return last;
+  }
+
+ private:
+  std::int64_t get() {
+    const std::int64_t all =
+        worker_.counters()["rpc.requests"] + worker_.rpc_sync<&bench::requests>("server");
+    return all - asked_++;
+  }
+
+  const sinew::Worker& worker_;
+  std::int64_t asked_ = 0;
+};
+
 /// Reports the median time of `step`, and its messages: two for a call, also those that layers make
 /// by themselves on either side.
 void measure(const Options& options, const sinew::Worker& worker, const Iteration& iteration,
@@ -99,14 +126,11 @@ void measure(const Options& options, const sinew::Worker& worker, const Iteratio
     options.report(iteration.time_figure, latency.p50_us / iteration.unit);
   }
   if (!options.wants(iteration.messages_figure)) return;
-  const auto requests = [&worker] {
-    return worker.counters()["rpc.requests"] + worker.rpc_sync<&bench::requests>("server");
-  };
+  RequestCount count(worker);
   constexpr int kCounted = 50;
-  const std::int64_t before = requests();
+  const std::int64_t before = count.settled();
   for (int i = 0; i < kCounted; ++i) step();
-  // The first count asked by a call of its own, after it had counted here.
-  const std::int64_t calls = requests() - before - 1;
+  const std::int64_t calls = count.settled() - before;
   options.report(iteration.messages_figure, 2.0 * static_cast<double>(calls) / kCounted);
 }
 
@@ -181,7 +205,7 @@ void measure_rnn(const Options& options, const sinew::Worker& worker, const Iter
 
 /// The same modules and the same arithmetic without a server.
 void measure_local_rnn(const Options& options, const std::string& figure, const Work& work,
-                       int steps) {
+                       int steps, double unit) {
   if (!options.wants(figure)) return;
   ps_rnn::EmbeddingTable embedding(work.model, 0, 1);
   ps_rnn::Decoder decoder(work.model);
@@ -203,37 +227,42 @@ void measure_local_rnn(const Options& options, const std::string& figure, const 
     optimizer.step();
   };
   for (int i = 0; i < 3; ++i) step();
-  options.report(figure, sinew::bench::measure_latency(steps, step).p50_us / 1000);
+  options.report(figure, sinew::bench::measure_latency(steps, step).p50_us / unit);
 }
 
+/// What needs no server: the constants, and the same RNNs in one process.
+constexpr const char* kLocalTutorial = "rnn_tutorial_local_iter_p50_us";
+constexpr const char* kLocalWords = "rnn_words_local_iter_p50_ms";
+
 int run(int argc, char** argv) {
-  const std::string local = "rnn_words_local_iter_p50_ms";
-  std::vector<std::string> figures = {local};
+  std::vector<std::string> with_server;
+  std::vector<std::string> figures = {kLocalTutorial, kLocalWords};
   for (const Iteration* iteration : {&kBackward, &kTrainStep, &kTutorial, &kWords}) {
-    figures.push_back(iteration->time_figure);
+    with_server.push_back(iteration->time_figure);
     if (iteration->messages_figure.empty()) continue;
-    figures.push_back(iteration->messages_figure);
+    with_server.push_back(iteration->messages_figure);
     figures.push_back(iteration->messages_figure + "_needed");
   }
+  figures.insert(figures.end(), with_server.begin(), with_server.end());
   const Options options = sinew::bench::parse_options(argc, argv, figures);
+  const int tutorial_steps = options.quick() ? 50 : 600;
   const int word_steps = options.quick() ? 3 : 20;
-  const bool with_server = std::any_of(figures.begin(), figures.end(), [&](const auto& figure) {
-    return options.wants(figure) && figure != local;
-  });
-  if (with_server) {
+  if (std::any_of(with_server.begin(), with_server.end(),
+                  [&](const std::string& figure) { return options.wants(figure); })) {
     const sinew::bench::ServerProcess server(&serve);
     sinew::bench::compute_on_one_thread();
     const sinew::Worker worker = start_worker(1, server.port());
     measure_layer(options, worker);
-    measure_rnn(options, worker, kTutorial, tutorial(), options.quick() ? 50 : 600);
+    measure_rnn(options, worker, kTutorial, tutorial(), tutorial_steps);
     measure_rnn(options, worker, kWords, words(), word_steps);
     worker.shutdown();
   }
+  sinew::bench::compute_on_one_thread();
+  measure_local_rnn(options, kLocalTutorial, tutorial(), tutorial_steps, kTutorial.unit);
+  measure_local_rnn(options, kLocalWords, words(), word_steps, kWords.unit);
   for (const Iteration* iteration : {&kBackward, &kTrainStep, &kTutorial}) {
     options.report(iteration->messages_figure + "_needed", iteration->messages_needed);
   }
-  sinew::bench::compute_on_one_thread();
-  measure_local_rnn(options, local, words(), word_steps);
   return 0;
 }
 

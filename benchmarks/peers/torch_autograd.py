@@ -20,6 +20,7 @@ FIGURES = (
     "dist_train_step_linear64_p50_us",
     "rnn_tutorial_iter_p50_us",
     "rnn_words_iter_p50_ms",
+    "rnn_tutorial_local_iter_p50_us",
     "rnn_words_local_iter_p50_ms",
 )
 SERVER = "server"
@@ -170,9 +171,11 @@ def measure(options: peer_program.Options) -> None:
     """Runs at the client."""
     if options.wants("dist_backward_linear64_p50_us", "dist_train_step_linear64_p50_us"):
         measure_layer(options)
+    steps = 50 if options.quick else 600
     if options.wants("rnn_tutorial_iter_p50_us"):
-        steps = 50 if options.quick else 600
         options.report("rnn_tutorial_iter_p50_us", measure_rnn(TUTORIAL, steps))
+    if options.wants("rnn_tutorial_local_iter_p50_us"):
+        options.report("rnn_tutorial_local_iter_p50_us", measure_local_rnn(TUTORIAL, steps))
     steps = 3 if options.quick else 20
     if options.wants("rnn_words_iter_p50_ms"):
         options.report("rnn_words_iter_p50_ms", measure_rnn(WORDS, steps) / 1000)

@@ -12,7 +12,7 @@ inline constexpr int kStages = 3;
 struct Options {
   /// Parts of a batch that are under way at once.
   std::int64_t micro_batches = 4;
-  std::int64_t steps = 300;
+  std::int64_t steps = 150;
   std::int64_t batch = 240;
   /// Of the layers, and how many a stage has.
   std::int64_t width = 64;

@@ -156,10 +156,9 @@ AUTOGRAD = Suite(
                 "local": "rnn_words_local_iter_p50_ms",
             },
         ),
-        Figure(
-            "rnn_words_local_iter_p50_ms",
-            Better.LOWER,
-            counterparts={"torch": "rnn_words_local_iter_p50_ms"},
+        *(
+            Figure(name, Better.LOWER, counterparts={"torch": name})
+            for name in ("rnn_tutorial_local_iter_p50_us", "rnn_words_local_iter_p50_ms")
         ),
         *(
             Figure(
@@ -180,6 +179,7 @@ AUTOGRAD = Suite(
                 "dist_train_step_linear64_p50_us",
                 "rnn_tutorial_iter_p50_us",
                 "rnn_words_iter_p50_ms",
+                "rnn_tutorial_local_iter_p50_us",
                 "rnn_words_local_iter_p50_ms",
             ),
             packages=_TORCH_PACKAGES,
