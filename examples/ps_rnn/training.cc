@@ -211,20 +211,17 @@ class Course {
 
   Loss run_round(std::int64_t epoch, std::int64_t done, std::int64_t steps) {
     const auto start = std::chrono::steady_clock::now();
-    // Few enough at once that the bar moves; trainers average at the end of a round only.
     const Loss loss = training_.round(steps);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const std::string label = "epoch " + std::to_string(epoch) + ", step " +
-                              std::to_string(done + steps) + " of " +
-                              std::to_string(training_.steps()) + ": train perplexity " +
-                              fixed(std::exp(loss.mean()), 2) + ", " +
-                              fixed(static_cast<double>(loss.words) / seconds, 0) + " words/s";
+    const std::string speed = fixed(static_cast<double>(loss.words) / seconds, 0) + " words/s";
     bar_.clear();
-    log_ << "  " << label << std::endl;
-    bar_.show((static_cast<double>(epoch - 1) + share(done + steps)) /
-                  static_cast<double>(options_.epochs),
-              "epoch " + std::to_string(epoch) + " of " + std::to_string(options_.epochs));
+    log_ << "  epoch " << epoch << ", step " << done + steps << " of " << training_.steps()
+         << ": train perplexity " << fixed(std::exp(loss.mean()), 2) << ", " << speed << std::endl;
+    bar_.show(
+        (static_cast<double>(epoch - 1) + share(done + steps)) /
+            static_cast<double>(options_.epochs),
+        "epoch " + std::to_string(epoch) + " of " + std::to_string(options_.epochs) + ", " + speed);
     return loss;
   }
 
