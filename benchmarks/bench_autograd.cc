@@ -141,6 +141,7 @@ const Iteration kTrainStep{"dist_train_step_linear64_p50_us", 1, "dist_train_ste
 // Two calls, two gradients there with one back and an end, the step, the end of the context.
 const Iteration kTutorial{"rnn_tutorial_iter_p50_us", 1, "rnn_iter_messages", 12};
 const Iteration kWords{"rnn_words_iter_p50_ms", 1000, "", 0};
+const Iteration kWordsLossAtServer{"rnn_words_loss_at_server_iter_p50_ms", 1000, "", 0};
 
 void measure_layer(const Options& options, const sinew::Worker& worker) {
   const sinew::RemoteModule<bench::Layer> layer(worker, "server", 64);
@@ -177,10 +178,12 @@ struct Work {
 Work tutorial() { return {{10, 2, 3, 4, 0.5, 1, false}, 5, 3}; }
 Work words() { return {{10'000, 200, 200, 2, 0.5, 1, false}, 35, 20}; }
 
-/// The tutorial's model: the server has the embedding and the decoder, and the scores of all words
-/// come here, where the loss is.
+/// Where an RNN's loss is computed: the trainer needs the scores of all words for that.
+enum class LossAt { kTrainer, kServer };
+
+/// The tutorial's model: the server has the embedding and the decoder.
 void measure_rnn(const Options& options, const sinew::Worker& worker, const Iteration& iteration,
-                 const Work& work, int steps) {
+                 const Work& work, LossAt loss_at, int steps) {
   if (!options.wants_any({iteration.time_figure, iteration.messages_figure})) return;
   const auto model = ps_rnn::ServerModel::make(worker, {worker.peer("server")}, work.model);
   torch::nn::LSTM lstm = ps_rnn::make_lstm(work.model);
@@ -197,7 +200,10 @@ void measure_rnn(const Options& options, const sinew::Worker& worker, const Iter
     const Context context(worker);
     at::Tensor output;
     std::tie(output, hidden) = lstm->forward(model.embed(input), ps_rnn::detached(hidden));
-    const at::Tensor loss = ps_rnn::cross_entropy(model.decoder.forward(output), targets);
+    const at::Tensor loss =
+        loss_at == LossAt::kTrainer
+            ? ps_rnn::cross_entropy(model.decoder.forward(output), targets)
+            : sinew::rpc_sync<&ps_rnn::Decoder::loss>(model.decoder.module_rref(), output, targets);
     sinew::autograd::backward(context, {loss});
     optimizer.step(context);
   });
@@ -237,7 +243,8 @@ constexpr const char* kLocalWords = "rnn_words_local_iter_p50_ms";
 int run(int argc, char** argv) {
   std::vector<std::string> with_server;
   std::vector<std::string> figures = {kLocalTutorial, kLocalWords};
-  for (const Iteration* iteration : {&kBackward, &kTrainStep, &kTutorial, &kWords}) {
+  for (const Iteration* iteration :
+       {&kBackward, &kTrainStep, &kTutorial, &kWords, &kWordsLossAtServer}) {
     with_server.push_back(iteration->time_figure);
     if (iteration->messages_figure.empty()) continue;
     with_server.push_back(iteration->messages_figure);
@@ -253,8 +260,9 @@ int run(int argc, char** argv) {
     sinew::bench::compute_on_one_thread();
     const sinew::Worker worker = start_worker(1, server.port());
     measure_layer(options, worker);
-    measure_rnn(options, worker, kTutorial, tutorial(), tutorial_steps);
-    measure_rnn(options, worker, kWords, words(), word_steps);
+    measure_rnn(options, worker, kTutorial, tutorial(), LossAt::kTrainer, tutorial_steps);
+    measure_rnn(options, worker, kWords, words(), LossAt::kTrainer, word_steps);
+    measure_rnn(options, worker, kWordsLossAtServer, words(), LossAt::kServer, word_steps);
     worker.shutdown();
   }
   sinew::bench::compute_on_one_thread();

@@ -158,9 +158,11 @@ class AutogradSuiteTest(unittest.TestCase):
     def test_sets_the_word_model_beside_torch_and_beside_one_process(self) -> None:
         pairs = self.pairs("torch", "local")
         self.assertIn("rnn_words_iter_p50_ms", pairs["torch"].theirs)
-        self.assertEqual(pairs["local"].ours, ("rnn_words_iter_p50_ms",))
+        self.assertEqual(
+            pairs["local"].ours, ("rnn_words_iter_p50_ms", "rnn_words_loss_at_server_iter_p50_ms")
+        )
         self.assertEqual(pairs["local"].theirs, ("rnn_words_local_iter_p50_ms",))
-        (figure,) = pairs["local"].figures
+        figure = pairs["local"].figures[0]
         self.assertEqual(dict(figure.targets), {"torch": 0.8, "local": 1.15})
 
     def test_sets_messages_beside_what_the_graph_needs(self) -> None:

@@ -70,7 +70,7 @@ launch_start() {
   local name=$1
   shift
   if [[ -z $launch_leader ]]; then
-    trap 'trap - EXIT; launch_stop' EXIT
+    trap 'trap - EXIT; launch_stop 2>/dev/null' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
   fi

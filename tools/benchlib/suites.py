@@ -156,6 +156,14 @@ AUTOGRAD = Suite(
                 "local": "rnn_words_local_iter_p50_ms",
             },
         ),
+        Figure(
+            "rnn_words_loss_at_server_iter_p50_ms",
+            Better.LOWER,
+            counterparts={
+                "torch": "rnn_words_iter_p50_ms",
+                "local": "rnn_words_local_iter_p50_ms",
+            },
+        ),
         *(
             Figure(name, Better.LOWER, counterparts={"torch": name})
             for name in ("rnn_tutorial_local_iter_p50_us", "rnn_words_local_iter_p50_ms")
