@@ -83,8 +83,8 @@ class Worker {
   std::chrono::nanoseconds default_timeout() const;
 
   /// rpc.client_active_calls, rpc.server_active_calls, rpc.requests (calls to other workers so far,
-  /// those of layers too), rpc.threads, rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks, and
-  /// what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
+  /// those of layers too), rpc.threads, rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks,
+  /// and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
   Counters counters() const;
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to
