@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from benchlib import build, cli, pairing, programs, report  # noqa: E402
 from benchlib.errors import BenchError  # noqa: E402
-from benchlib.suites import RPC, SUITES, Better, Figure, PeerProgram, Suite  # noqa: E402
+from benchlib.suites import AUTOGRAD, RPC, SUITES, Better, Figure, PeerProgram, Suite  # noqa: E402
 
 LATENCY = Figure("latency_us", Better.LOWER, targets={"grpc": 1.1})
 RATE = Figure(
@@ -141,10 +141,39 @@ class SuitesTest(unittest.TestCase):
         for suite in SUITES.values():
             for program in suite.programs:
                 with self.subTest(program=program.name):
-                    if program.script:
+                    if program.ours:
+                        own = (ROOT / "benchmarks" / "CMakeLists.txt").read_text(encoding="utf-8")
+                        self.assertIn(f"add_executable({suite.binary} ", own)
+                    elif program.script:
                         self.assertTrue((ROOT / "benchmarks" / "peers" / program.script).is_file())
                     else:
                         self.assertIn(f"peer_program({program.cmake_target} ", cmake)
+
+
+class AutogradSuiteTest(unittest.TestCase):
+    def pairs(self, *peers: str) -> dict[str, pairing.Pair]:
+        pairs = pairing.make_pairs(AUTOGRAD, AUTOGRAD.figures, peers)
+        return {pair.program.peer if pair.program else "": pair for pair in pairs}
+
+    def test_sets_the_word_model_beside_torch_and_beside_one_process(self) -> None:
+        pairs = self.pairs("torch", "local")
+        self.assertIn("rnn_words_iter_p50_ms", pairs["torch"].theirs)
+        self.assertEqual(
+            pairs["local"].ours, ("rnn_words_iter_p50_ms", "rnn_words_loss_at_server_iter_p50_ms")
+        )
+        self.assertEqual(pairs["local"].theirs, ("rnn_words_local_iter_p50_ms",))
+        figure = pairs["local"].figures[0]
+        self.assertEqual(dict(figure.targets), {"torch": 0.8, "local": 1.15})
+
+    def test_sets_messages_beside_what_the_graph_needs(self) -> None:
+        pair = self.pairs("graph")["graph"]
+        self.assertEqual([f"{name}_needed" for name in pair.ours], list(pair.theirs))
+        self.assertTrue(all(figure.targets["graph"] == 1 for figure in pair.figures))
+
+    def test_our_program_measures_all_that_is_asked_of_it(self) -> None:
+        source = (ROOT / "benchmarks" / "bench_autograd.cc").read_text(encoding="utf-8")
+        for figure in AUTOGRAD.figures:
+            self.assertIn(f'"{figure.name}"', source)
 
 
 class RoundTest(unittest.TestCase):
@@ -444,6 +473,18 @@ class CommandLineTest(ScriptTest):
         self.assertEqual(json.loads(line)["peer"], "torch")
         self.assertIn("grpc_raw cannot be prepared", stderr)
         self.assertEqual(len(self.log()), 2)
+
+    def test_a_peer_may_be_our_own_program(self) -> None:
+        two = Figure("two_ms", Better.LOWER, targets={"local": 1.15}, counterparts={"local": "one_ms"})
+        local = PeerProgram("local", figures=("one_ms",), packages=(), ours=True)
+        suite = Suite("rpc", "a suite", "bench_rpc", (two,), (local,))
+        self.ours = self.program_of("ours", {"one_ms": 100, "two_ms": 110})
+        with mock.patch.dict(cli.SUITES.copy(), clear=True):
+            with mock.patch.object(cli, "SUITES", {"rpc": suite}):
+                status, stdout, _ = self.run_bench("--peer", "--json", "--rounds", "1")
+        self.assertEqual(status, 0)
+        self.assertEqual(json.loads(stdout)["ratio"], 1.1)
+        self.assertEqual(self.log(), ["ours --figures two_ms", "ours --figures one_ms"])
 
     def test_our_program_that_fails_fails_the_run(self) -> None:
         self.ours = self.script("broken", "import sys; sys.exit('cannot bind')")

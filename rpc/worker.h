@@ -82,7 +82,8 @@ class Worker {
   void set_default_timeout(std::chrono::nanoseconds timeout) const;
   std::chrono::nanoseconds default_timeout() const;
 
-  /// rpc.client_active_calls, rpc.server_active_calls, rpc.threads, rpc.idle_threads, rpc.peers,
+  /// rpc.client_active_calls, rpc.server_active_calls, rpc.requests (calls to other workers so far,
+  /// those of layers too), rpc.threads, rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks,
   /// and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
   Counters counters() const;
 

@@ -44,32 +44,37 @@ std::vector<EdgeGradients> read_arguments(Invocation& call, const RepeatedGradie
   return read_gradients(messages, [&] { return call.argument(next++); });
 }
 
+/// Answers a call that asked this worker to take part, or brought gradients.
+BackwardPass::OnAnswer answer_to(const std::shared_ptr<Invocation>& call) {
+  return [call](const std::exception_ptr& error, const PartAnswer& answer) {
+    call->guard([&] {
+      if (error != nullptr) std::rethrow_exception(error);
+      proto::AutogradRunReply reply;
+      write_edges(answer.gradients, *reply.mutable_gradients());
+      reply.set_waits(answer.waits);
+      std::size_t size = 1;
+      for (const EdgeGradients& one : answer.gradients) size += one.gradients.size();
+      {
+        ValueWriter writer = call->result();
+        ListWriter list = writer.list(size);
+        list.next().binary(reply.SerializeAsString());
+        for (const EdgeGradients& one : answer.gradients) {
+          for (const at::Tensor& gradient : one.gradients) list.next().tensor(gradient);
+        }
+      }
+      call->finish();
+    });
+  };
+}
+
 void serve_run(const std::shared_ptr<Invocation>& call) {
   if (call->argument_count() == 0) call->check_argument_count(1);
   auto run = parse_message<proto::AutogradRun>(call->argument(0));
   auto gradients = read_arguments(*call, run.gradients());
   call->when_ready([call, run = std::move(run), gradients = std::move(gradients)]() mutable {
-    auto answer = [call](const std::exception_ptr& error, std::vector<EdgeGradients> results) {
-      call->guard([&] {
-        if (error != nullptr) std::rethrow_exception(error);
-        proto::AutogradRunReply reply;
-        write_edges(results, *reply.mutable_gradients());
-        std::size_t size = 1;
-        for (const EdgeGradients& one : results) size += one.gradients.size();
-        {
-          ValueWriter writer = call->result();
-          ListWriter list = writer.list(size);
-          list.next().binary(reply.SerializeAsString());
-          for (const EdgeGradients& one : results) {
-            for (const at::Tensor& gradient : one.gradients) list.next().tensor(gradient);
-          }
-        }
-        call->finish();
-      });
-    };
     AutogradManager::of(call->core())
         ->on_run(call->caller(), run, std::move(gradients), call->deadline(), call->cancellation(),
-                 std::move(answer));
+                 answer_to(call));
   });
 }
 
@@ -79,8 +84,8 @@ void serve_gradients(const std::shared_ptr<Invocation>& call) {
   auto gradients = read_arguments(*call, delivery.gradients());
   call->when_ready(
       [call, delivery = std::move(delivery), gradients = std::move(gradients)]() mutable {
-        AutogradManager::of(call->core())->on_gradients(delivery, std::move(gradients));
-        call->finish();
+        AutogradManager::of(call->core())
+            ->on_gradients(delivery, std::move(gradients), answer_to(call));
       });
 }
 
@@ -116,68 +121,53 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
 
 // ---- Calling.
 
-/// The outcome of a call that asks a worker to take part.
-class RunOutcome final : public PendingCall {
+/// The outcome of a call that asks a worker to take part, or brings it gradients.
+class PartOutcome final : public PendingCall {
  public:
-  RunOutcome(WorkerCore& core, std::shared_ptr<BackwardPass> pass)
-      : core_(core), pass_(std::move(pass)) {}
+  PartOutcome(WorkerCore& core, std::shared_ptr<BackwardPass> pass, Incarnation worker)
+      : core_(core), pass_(std::move(pass)), worker_(worker) {}
 
   void on_reply(ReceivedReply reply) override {
     try {
       reply.throw_if_error();
-      if (!has_gradients(reply)) return pass_->on_run_ended(nullptr, {});
+      if (!has_gradients(reply)) return pass_->on_answer(worker_, nullptr, read(reply));
     } catch (...) {
-      return pass_->on_run_ended(std::current_exception(), {});
+      return pass_->on_answer(worker_, std::current_exception(), {});
     }
     // The graph runs on the executor, not on the transport's thread.
-    core_.executor()->post(
-        [pass = pass_, reply = std::make_shared<ReceivedReply>(std::move(reply))] {
-          std::vector<EdgeGradients> gradients;
-          std::exception_ptr error;
-          try {
-            gradients = read(*reply);
-          } catch (...) {
-            error = std::current_exception();
-          }
-          pass->on_run_ended(error, std::move(gradients));
-        });
+    core_.executor()->post([pass = pass_, worker = worker_,
+                            reply = std::make_shared<ReceivedReply>(std::move(reply))] {
+      PartAnswer answer;
+      std::exception_ptr error;
+      try {
+        answer = read(*reply);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      pass->on_answer(worker, error, std::move(answer));
+    });
   }
-  void on_error(std::exception_ptr error) override { pass_->on_run_ended(std::move(error), {}); }
+  void on_error(std::exception_ptr error) override {
+    pass_->on_answer(worker_, std::move(error), {});
+  }
 
  private:
   static bool has_gradients(ReceivedReply& reply) {
     const ValueReader reader = reply.value();
     return reader.list().size() > 1;
   }
-  static std::vector<EdgeGradients> read(ReceivedReply& reply) {
+  static PartAnswer read(ReceivedReply& reply) {
     const ValueReader reader = reply.value();
     const ListReader list = reader.list();
     const auto message = parse_message<proto::AutogradRunReply>(list.item(0));
     std::size_t next = 1;
-    return read_gradients(message.gradients(), [&] { return list.item(next++); });
+    return {read_gradients(message.gradients(), [&] { return list.item(next++); }),
+            message.waits()};
   }
 
   WorkerCore& core_;
   const std::shared_ptr<BackwardPass> pass_;
-};
-
-/// The outcome of a call that brings gradients.
-class DeliveryOutcome final : public PendingCall {
- public:
-  explicit DeliveryOutcome(std::shared_ptr<BackwardPass> pass) : pass_(std::move(pass)) {}
-  void on_reply(ReceivedReply reply) override {
-    std::exception_ptr error;
-    try {
-      reply.throw_if_error();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    pass_->on_delivered(error);
-  }
-  void on_error(std::exception_ptr error) override { pass_->on_delivered(std::move(error)); }
-
- private:
-  const std::shared_ptr<BackwardPass> pass_;
+  const Incarnation worker_;
 };
 
 /// The session of a worker that is known by its incarnation only.
@@ -319,8 +309,8 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
           });
         });
   }
-  BackwardPass::OnEnd on_end = [this, promise, context, timer](const std::exception_ptr& error,
-                                                               std::vector<EdgeGradients>) {
+  BackwardPass::OnAnswer on_end = [this, promise, context, timer](const std::exception_ptr& error,
+                                                                  const PartAnswer&) {
     if (timer != 0) core_.timers().cancel(timer);
     if (error == nullptr) {
       promise.try_set_value();
@@ -328,7 +318,7 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
       promise.try_set_error(pass_failure(error, *context));
     }
   };
-  search->pass->prepare(options, std::nullopt, on_end);
+  search->pass->prepare(options, std::nullopt, Answering::kAtTheEnd, on_end);
   if (options.reach == Reach::kSmart) search->live.start(context->behind_edges(search->roots));
   this->search(search);
   return future;
@@ -430,7 +420,7 @@ void AutogradManager::send(const Peer& peer, std::string_view method, const std:
 
 void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
                           const std::vector<MessageEdges>& live,
-                          std::vector<EdgeGradients> gradients) {
+                          std::vector<EdgeGradients> gradients, Answering answering) {
   try {
     const PassOptions options = pass->options();
     proto::AutogradRun run;
@@ -439,23 +429,25 @@ void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation
     run.set_fast(options.reach == Reach::kFast);
     write_edges(live, *run.mutable_live());
     write_edges(gradients, *run.mutable_gradients());
+    run.set_in_steps(answering == Answering::kInSteps);
     send(peer_for(core_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
-         std::make_unique<RunOutcome>(core_, pass));
+         std::make_unique<PartOutcome>(core_, pass, worker));
   } catch (...) {
-    pass->on_run_ended(std::current_exception(), {});
+    pass->on_answer(worker, std::current_exception(), {});
   }
 }
 
 void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
-                            std::vector<EdgeGradients> gradients) {
+                            std::vector<EdgeGradients> gradients, Answering answering) {
   try {
     proto::AutogradDelivery delivery;
+    delivery.set_in_steps(answering == Answering::kInSteps);
     write_pass(pass->context().id(), pass->id(), *delivery.mutable_pass());
     write_edges(gradients, *delivery.mutable_gradients());
     send(peer_for(core_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(), gradients,
-         std::make_unique<DeliveryOutcome>(pass));
+         std::make_unique<PartOutcome>(core_, pass, worker));
   } catch (...) {
-    pass->on_delivered(std::current_exception());
+    pass->on_answer(worker, std::current_exception(), {});
   }
 }
 
@@ -476,7 +468,7 @@ void AutogradManager::abort(const ContextState& context, const PassId& pass,
 
 void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& run,
                              std::vector<EdgeGradients> gradients, Clock::TimePoint deadline,
-                             const CancellationToken& cancellation, BackwardPass::OnEnd answer) {
+                             const CancellationToken& cancellation, BackwardPass::OnAnswer answer) {
   const std::shared_ptr<ContextState> context = find(read_context(run.pass().context()));
   const std::shared_ptr<BackwardPass> pass = join(context, read_pass(run.pass()));
   PassOptions options;
@@ -484,10 +476,10 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
       run.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
   options.reach = run.fast() ? Reach::kFast : Reach::kSmart;
   options.deadline = deadline;
-  if (!pass->prepare(options, from.incarnation, answer)) {
+  const Answering answering = run.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
+  if (!pass->prepare(options, from.incarnation, answering, answer)) {
     // With FAST several workers may ask; the first one waits for the end.
-    if (!gradients.empty()) pass->deliver(std::move(gradients));
-    std::move(answer)(nullptr, {});
+    pass->deliver(std::move(gradients), Answering::kAtTheEnd, std::move(answer));
     return;
   }
   cancellation.notify([weak = std::weak_ptr<BackwardPass>(pass)] {
@@ -512,14 +504,18 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
     }
     part.entries = *std::move(entries);
   }
-  if (!gradients.empty()) pass->deliver(std::move(gradients));
+  part.gradients = std::move(gradients);
   pass->begin(std::move(part));
 }
 
 void AutogradManager::on_gradients(const proto::AutogradDelivery& delivery,
-                                   std::vector<EdgeGradients> gradients) {
+                                   std::vector<EdgeGradients> gradients,
+                                   BackwardPass::OnAnswer answer) {
   const std::shared_ptr<ContextState> context = find(read_context(delivery.pass().context()));
-  join(context, read_pass(delivery.pass()))->deliver(std::move(gradients));
+  join(context, read_pass(delivery.pass()))
+      ->deliver(std::move(gradients),
+                delivery.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd,
+                std::move(answer));
 }
 
 Future<std::string> AutogradManager::on_abort(const std::string& body) {

@@ -59,18 +59,20 @@ class AutogradManager final : public Extension,
 
   // --- For methods.
 
-  /// A call that asks this worker to take part; `answer` is PassNetwork's on_run_ended from afar.
+  /// A call that asks this worker to take part; `answer` is PassNetwork's on_answer from afar.
   void on_run(const WorkerInfo& from, const proto::AutogradRun& run,
               std::vector<EdgeGradients> gradients, Clock::TimePoint deadline,
-              const CancellationToken& cancellation, BackwardPass::OnEnd answer);
-  void on_gradients(const proto::AutogradDelivery& delivery, std::vector<EdgeGradients> gradients);
+              const CancellationToken& cancellation, BackwardPass::OnAnswer answer);
+  void on_gradients(const proto::AutogradDelivery& delivery, std::vector<EdgeGradients> gradients,
+                    BackwardPass::OnAnswer answer);
   std::string on_facts(const proto::AutogradFactsRequest& request) const;
 
   // --- PassNetwork
   void ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
-           const std::vector<MessageEdges>& live, std::vector<EdgeGradients> gradients) override;
+           const std::vector<MessageEdges>& live, std::vector<EdgeGradients> gradients,
+           Answering answering) override;
   void bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
-             std::vector<EdgeGradients> gradients) override;
+             std::vector<EdgeGradients> gradients, Answering answering) override;
   void abort(const ContextState& context, const PassId& pass,
              const std::vector<Incarnation>& workers) override;
 

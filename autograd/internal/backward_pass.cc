@@ -45,13 +45,14 @@ PassOptions BackwardPass::options() const {
 }
 
 bool BackwardPass::prepare(const PassOptions& options, std::optional<Incarnation> requester,
-                           OnEnd& on_end) {
+                           Answering answering, OnAnswer& on_answer) {
   MutexLock lock(mutex_);
   if (prepared_) return false;
   prepared_ = true;
   options_ = options;
   requester_ = requester;
-  on_end_ = std::move(on_end);
+  answering_ = answering;
+  on_answer_.push_back(std::move(on_answer));
   return true;
 }
 
@@ -68,21 +69,36 @@ void BackwardPass::begin(Part part) {
   for (MessageEdges& edges : part.live) live_.emplace(edges.message, std::move(edges.indexes));
   to_ask_ = std::move(part.ask);
   to_ask_later_ = std::move(part.ask_later);
+  for (const auto& [worker, live] : to_ask_later_) in_steps_.insert(worker);
   {
     MutexLock lock(mutex_);
     if (phase_ != Phase::kNew) return;
     phase_ = Phase::kRunning;
+    for (EdgeGradients& one : part.gradients) arrivals_.push_back(std::move(one));
   }
   pump();
 }
 
-void BackwardPass::deliver(std::vector<EdgeGradients> gradients) {
+void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answering,
+                           OnAnswer on_answer) {
+  bool ended = false;
   {
     MutexLock lock(mutex_);
-    if (phase_ == Phase::kEnded) return;
-    for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
+    ended = phase_ == Phase::kEnded;
+    if (!ended) {
+      for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
+      if (answering == Answering::kInSteps) on_answer_.push_back(std::move(on_answer));
+    }
   }
-  pump();
+  if (answering == Answering::kAtTheEnd) {
+    std::move(on_answer)(nullptr, {});
+  } else if (ended) {
+    std::move(on_answer)(
+        make_error(absl::AbortedError(
+            absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name))),
+        {});
+  }
+  if (!ended) pump();
 }
 
 // ---- Running the graph.
@@ -179,36 +195,42 @@ void BackwardPass::send(Outgoing outgoing) {
       if (auto later = to_ask_later_.extract(worker)) ask.insert(std::move(later));
     }
     // With the answer, which is due now.
+    const bool answers = local_done_ || answering_ == Answering::kInSteps;
     const auto to_requester =
-        requester_.has_value() && local_done_ ? outgoing.find(*requester_) : outgoing.end();
+        requester_.has_value() && answers ? outgoing.find(*requester_) : outgoing.end();
     if (to_requester != outgoing.end()) {
       for (EdgeGradients& one : to_requester->second) reply_.push_back(std::move(one));
       outgoing.erase(to_requester);
     }
-    for (const auto& [worker, live] : ask) asked_.push_back(worker);
+    for (const auto& [worker, live] : ask) {
+      asked_.push_back(worker);
+      if (in_steps_.count(worker) != 0) unfinished_.insert(worker);
+    }
     outstanding_ += static_cast<int>(ask.size());
     for (const auto& [worker, gradients] : outgoing) outstanding_ += ask.count(worker) == 0;
   }
   const auto self = shared_from_this();
+  const auto answering_of = [this](Incarnation worker) {
+    return in_steps_.count(worker) == 0 ? Answering::kAtTheEnd : Answering::kInSteps;
+  };
   for (const auto& [worker, live] : ask) {
-    const auto gradients = outgoing.find(worker);
-    if (gradients == outgoing.end()) {
-      network_.ask(self, worker, live, {});
-    } else {
-      network_.ask(self, worker, live, std::move(gradients->second));
-      outgoing.erase(gradients);
-    }
+    std::vector<EdgeGradients> first;
+    if (auto gradients = outgoing.extract(worker)) first = std::move(gradients.mapped());
+    network_.ask(self, worker, live, std::move(first), answering_of(worker));
   }
-  for (auto& [worker, gradients] : outgoing) network_.bring(self, worker, std::move(gradients));
+  for (auto& [worker, gradients] : outgoing) {
+    network_.bring(self, worker, std::move(gradients), answering_of(worker));
+  }
 }
 
-void BackwardPass::on_run_ended(std::exception_ptr error, std::vector<EdgeGradients> gradients) {
+void BackwardPass::on_answer(Incarnation worker, std::exception_ptr error, PartAnswer answer) {
   if (error != nullptr) return fail(std::move(error));
-  const bool more = !gradients.empty();
+  const bool more = !answer.gradients.empty();
   {
     MutexLock lock(mutex_);
     --outstanding_;
-    for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
+    if (!answer.waits) unfinished_.erase(worker);
+    for (EdgeGradients& one : answer.gradients) arrivals_.push_back(std::move(one));
   }
   if (more) {
     pump();
@@ -217,35 +239,43 @@ void BackwardPass::on_run_ended(std::exception_ptr error, std::vector<EdgeGradie
   }
 }
 
-void BackwardPass::on_delivered(std::exception_ptr error) { on_run_ended(std::move(error), {}); }
-
 // ---- The end.
 
 void BackwardPass::end_if_done() {
-  OnEnd on_end;
-  std::vector<EdgeGradients> reply;
+  std::vector<OnAnswer> on_answer;
+  PartAnswer answer;
+  bool unfinished = false;
   {
     MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning || pumping_ || !local_done_ || outstanding_ > 0 ||
-        !arrivals_.empty()) {
-      return;
+    if (phase_ != Phase::kRunning || pumping_ || outstanding_ > 0 || !arrivals_.empty()) return;
+    if (!local_done_ && answering_ == Answering::kAtTheEnd) return;
+    unfinished = local_done_ && !unfinished_.empty();
+    if (!unfinished) {
+      if (local_done_) phase_ = Phase::kEnded;
+      answer = {std::exchange(reply_, {}), !local_done_};
+      on_answer = std::exchange(on_answer_, {});
     }
-    phase_ = Phase::kEnded;
-    on_end = std::move(on_end_);
-    reply = std::move(reply_);
   }
-  context_->end_pass(id_, ContextState::PassEnd::kDone);
-  std::move(on_end)(nullptr, std::move(reply));
+  if (unfinished) {
+    // All gradients that there are have been brought to it.
+    return fail(
+        make_error(absl::InternalError("a worker waits for gradients that nothing leads to")));
+  }
+  if (!answer.waits) context_->end_pass(id_, ContextState::PassEnd::kDone);
+  // One call is as good as another to bring them.
+  for (OnAnswer& one : on_answer) {
+    std::move(one)(nullptr, {std::exchange(answer.gradients, {}), answer.waits});
+  }
 }
 
 void BackwardPass::fail(std::exception_ptr error) {
-  OnEnd on_end;
+  std::vector<OnAnswer> on_answer;
   std::vector<Incarnation> asked;
   {
     MutexLock lock(mutex_);
     if (phase_ == Phase::kEnded) return;
     phase_ = Phase::kEnded;
-    on_end = std::move(on_end_);
+    on_answer = std::exchange(on_answer_, {});
     asked = asked_;
     arrivals_.clear();
     reply_.clear();
@@ -255,7 +285,7 @@ void BackwardPass::fail(std::exception_ptr error) {
   cancellation_.cancel();
   // Also those that are through already: what they have added does not count.
   network_.abort(*context_, id_, asked);
-  if (on_end != nullptr) std::move(on_end)(std::move(error), {});
+  for (OnAnswer& one : on_answer) std::move(one)(error, {});
 }
 
 std::string BackwardPass::describe_wait() const {

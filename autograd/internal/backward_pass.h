@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,16 +32,34 @@ struct PassOptions {
   Clock::TimePoint deadline = Clock::TimePoint::max();
 };
 
+/// When a worker that takes part answers the one that asked it to.
+enum class Answering {
+  /// When its part is done.
+  kAtTheEnd,
+  /// Whenever it has run all that it could, to each call that brought gradients: for workers whose
+  /// gradients all come from the one that asked. Theirs ride in the answers then.
+  kInSteps,
+};
+
+/// What a worker that was asked to take part, or given gradients, answers.
+struct PartAnswer {
+  /// For the worker that asked.
+  std::vector<EdgeGradients> gradients;
+  /// Its part is not done: it waits for further gradients from the worker that asked.
+  bool waits = false;
+};
+
 /// How a pass reaches other workers. Nothing blocks; answers come to the pass, which it keeps.
 class PassNetwork {
  public:
   virtual ~PassNetwork() = default;
-  /// Asks a worker to take part; ends in on_run_ended().
+  /// Asks a worker to take part; ends in on_answer().
   virtual void ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
-                   const std::vector<MessageEdges>& live, std::vector<EdgeGradients> gradients) = 0;
-  /// Brings gradients to a worker; ends in on_delivered().
+                   const std::vector<MessageEdges>& live, std::vector<EdgeGradients> gradients,
+                   Answering answering) = 0;
+  /// Brings gradients to a worker; ends in on_answer().
   virtual void bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
-                     std::vector<EdgeGradients> gradients) = 0;
+                     std::vector<EdgeGradients> gradients, Answering answering) = 0;
   /// Tells workers that were asked that the pass has failed.
   virtual void abort(const ContextState& context, const PassId& pass,
                      const std::vector<Incarnation>& workers) = 0;
@@ -51,9 +70,9 @@ class PassNetwork {
 /// gradients, one at a time; never blocks. Thread-safe.
 class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
  public:
-  /// Runs once, when the part is done: null, and the gradients for the worker that asked; or what
-  /// the pass has failed with. Any thread.
-  using OnEnd = absl::AnyInvocable<void(std::exception_ptr, std::vector<EdgeGradients>) &&>;
+  /// Runs once, when there is an answer (see Answering): null, and what it is; or what the pass has
+  /// failed with. Any thread.
+  using OnAnswer = absl::AnyInvocable<void(std::exception_ptr, PartAnswer) &&>;
 
   BackwardPass(PassNetwork& network, std::shared_ptr<ContextState> context, PassId id);
 
@@ -63,8 +82,10 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   /// Cancelled when the pass fails.
   CancellationToken cancellation() const { return cancellation_.token(); }
 
-  /// Says who wants to know of the end. False if that was said before; `on_end` is then not used.
-  bool prepare(const PassOptions& options, std::optional<Incarnation> requester, OnEnd& on_end);
+  /// Says who wants to know of the end. False if that was said before; `on_answer` is then not
+  /// used.
+  bool prepare(const PassOptions& options, std::optional<Incarnation> requester,
+               Answering answering, OnAnswer& on_answer);
 
   /// What a worker does in a pass.
   struct Part {
@@ -79,17 +100,18 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
     /// Those that have nothing to do before this one has gradients for them: asked together with
     /// the first.
     std::map<Incarnation, std::vector<MessageEdges>> ask_later;
+    /// For messages of this worker, what came with the request.
+    std::vector<EdgeGradients> gradients;
   };
   /// Once, after prepare().
   void begin(Part part);
 
-  /// Gradients for messages of this worker; may come before begin().
-  void deliver(std::vector<EdgeGradients> gradients);
+  /// Gradients for messages of this worker; may come before begin(). `on_answer` runs at once
+  /// unless the answers come in steps.
+  void deliver(std::vector<EdgeGradients> gradients, Answering answering, OnAnswer on_answer);
 
-  /// Another worker that was asked has done its part (null), or failed.
-  void on_run_ended(std::exception_ptr error, std::vector<EdgeGradients> gradients);
-  /// Gradients have arrived at another worker, or could not be brought there.
-  void on_delivered(std::exception_ptr error);
+  /// Another worker that was asked, or brought gradients, has answered; or failed.
+  void on_answer(Incarnation worker, std::exception_ptr error, PartAnswer answer);
 
   /// Ends the pass here, and at all that this worker has asked. Does nothing after the end.
   void fail(std::exception_ptr error);
@@ -119,13 +141,17 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   std::map<std::uint64_t, std::vector<std::uint32_t>> live_;
   std::map<Incarnation, std::vector<MessageEdges>> to_ask_;
   std::map<Incarnation, std::vector<MessageEdges>> to_ask_later_;
+  // Those of to_ask_later_; constant after begin().
+  std::set<Incarnation> in_steps_;
 
   mutable Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kNew;
   bool prepared_ ABSL_GUARDED_BY(mutex_) = false;
   PassOptions options_ ABSL_GUARDED_BY(mutex_);
   std::optional<Incarnation> requester_ ABSL_GUARDED_BY(mutex_);
-  OnEnd on_end_ ABSL_GUARDED_BY(mutex_);
+  Answering answering_ ABSL_GUARDED_BY(mutex_) = Answering::kAtTheEnd;
+  // Those who wait; in steps there may be none.
+  std::vector<OnAnswer> on_answer_ ABSL_GUARDED_BY(mutex_);
   std::vector<Incarnation> asked_ ABSL_GUARDED_BY(mutex_);
   std::vector<EdgeGradients> arrivals_ ABSL_GUARDED_BY(mutex_);
   std::vector<EdgeGradients> reply_ ABSL_GUARDED_BY(mutex_);
@@ -135,6 +161,8 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
   // Calls to other workers that have not ended.
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Workers that answer in steps and have not said that they are done.
+  std::set<Incarnation> unfinished_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -10,6 +10,7 @@
 #include "ATen/Parallel.h"
 #include "agent.h"
 #include "options.h"
+#include "sinew/examples/common/files.h"
 #include "sinew/sinew.h"
 #include "training.h"
 
@@ -54,7 +55,7 @@ int report(const rl::TrainingResult& result, const rl::Options& options, std::os
   if (!options.output.empty() && !options.bench) {
     for (const char* name : {"reward_curve.csv", "reward_curve.svg"}) {
       const auto file = options.output / name;
-      rl::write_file(
+      examples::write_file(
           file, file.extension() == ".csv" ? rl::to_csv(result.curve) : rl::to_svg(result.curve));
       log << "Reward curve: " << file.string() << "\n";
     }

@@ -1,38 +1,15 @@
 #include "options.h"
 
-#include <charconv>
-#include <cmath>
 #include <iostream>
-#include <system_error>
 
-#include "CLI/CLI.hpp"
+#include "sinew/examples/common/flags.h"
 
 namespace rl {
 namespace {
 
-constexpr int kUsageError = 2;
-
-// CLI11 puts the name of the flag in front of what a check returns.
-template <class Number>
-CLI::Validator between(Number low, Number high, const std::string& what) {
-  return CLI::Validator(
-      [=](const std::string& text) -> std::string {
-        Number value{};
-        const char* end = text.data() + text.size();
-        const auto parsed = std::from_chars(text.data(), end, value);
-        // Written so that NaN fails too.
-        if (parsed.ec == std::errc() && parsed.ptr == end && value >= low && value <= high) {
-          return {};
-        }
-        return "must be " + what + ", and '" + text + "' is not";
-      },
-      "");
-}
-
-CLI::Validator whole(long long low, long long high) {
-  return between<long long>(
-      low, high, "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-}
+using examples::between;
+using examples::kUsageError;
+using examples::whole;
 
 void add_worker_flags(CLI::App& app, Options& options) {
   app.add_option("--world-size", options.world_size,
@@ -80,14 +57,8 @@ void add_agent_flags(CLI::App& app, Options& options) {
 }
 
 std::variant<Options, int> parse(CLI::App& app, Options& options, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::cerr << app.get_name() << ": " << error.what() << "\n"
-              << "Run it with --help for all flags.\n";
-    return kUsageError;
-  }
+  const examples::Parsed parsed = examples::parse(app, argc, argv);
+  if (!parsed.go_on) return parsed.status;
   return options;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -29,9 +28,5 @@ std::string to_csv(const RewardCurve& curve);
 /// A picture of the curve: each episode's reward, the running average, the goal, axes with labels,
 /// and a legend.
 std::string to_svg(const RewardCurve& curve);
-
-/// Writes `content` into `file`, and makes its folder if need be. Throws std::runtime_error with
-/// the name of the file and the system's reason.
-void write_file(const std::filesystem::path& file, const std::string& content);
 
 }  // namespace rl

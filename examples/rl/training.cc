@@ -1,9 +1,9 @@
 #include "training.h"
 
 #include <algorithm>
-#include <cstdio>
 
-#include "progress_bar.h"
+#include "sinew/examples/common/files.h"
+#include "sinew/examples/common/progress_bar.h"
 
 namespace rl {
 namespace {
@@ -12,11 +12,7 @@ constexpr double kSolvedShare = 475.0 / CartPole::kMaxSteps;
 // With --bench: connections, caches and the allocator are as they will be after these.
 constexpr std::size_t kWarmUpEpisodes = 2;
 
-std::string two_decimals(double value) {
-  char text[48];
-  std::snprintf(text, sizeof(text), "%.2f", value);
-  return text;
-}
+std::string two_decimals(double value) { return examples::fixed(value, 2); }
 
 }  // namespace
 
@@ -39,7 +35,7 @@ TrainingResult train(Agent& agent, const sinew::RRef<Agent>& self, const Options
                          (agent.observers() == 1 ? " observer" : " observers") + ", seed " +
                          std::to_string(options.seed);
   std::chrono::nanoseconds played{0};
-  ProgressBar bar;
+  examples::ProgressBar bar;
   const std::size_t warm_up = options.bench ? kWarmUpEpisodes : 0;
   const auto episodes = static_cast<std::size_t>(options.episodes) + warm_up;
   for (std::size_t episode = 1; episode <= episodes; ++episode) {

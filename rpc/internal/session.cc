@@ -100,6 +100,7 @@ void Session::forget_cancellations(const Entry& entry) {
 
 std::uint64_t Session::register_call(std::unique_ptr<PendingCall> call, Lane lane,
                                      proto::Envelope& envelope) {
+  requests_started_.fetch_add(1, std::memory_order_relaxed);
   if (lane == Lane::kCalls) {
     active_calls_.fetch_add(1, std::memory_order_acq_rel);
     calls_started_.fetch_add(1, std::memory_order_acq_rel);
@@ -490,6 +491,7 @@ void Session::on_reply(std::unique_ptr<proto::Envelope> envelope, Frame& frame) 
 }
 
 void Session::send_note(proto::Envelope& envelope) {
+  requests_started_.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Connection> connection;
   {
     MutexLock lock(mutex_);

@@ -66,6 +66,11 @@ class Session final : public ConnectionHandler, public std::enable_shared_from_t
   /// User calls that were ever started.
   std::uint64_t calls_started() const { return calls_started_.load(std::memory_order_acquire); }
 
+  /// Calls of any kind and notes that were ever started, the layers' own ones too.
+  std::uint64_t requests_started() const {
+    return requests_started_.load(std::memory_order_relaxed);
+  }
+
   /// Starts a call. Ids are set here. Whatever goes wrong reaches the pending call.
   void start_call(std::unique_ptr<PendingCall> call, proto::Envelope& envelope,
                   std::vector<absl::Cord> payloads, Lane lane);
@@ -127,6 +132,7 @@ class Session final : public ConnectionHandler, public std::enable_shared_from_t
   const Mode mode_;
   std::atomic<std::uint64_t> active_calls_{0};
   std::atomic<std::uint64_t> calls_started_{0};
+  std::atomic<std::uint64_t> requests_started_{0};
 
   mutable Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;

@@ -421,6 +421,9 @@ WorkerCore::CallTotals WorkerCore::call_totals() const {
   for (const auto& [incarnation, session] : sessions_) {
     totals.active += static_cast<std::int64_t>(session->active_calls());
     totals.started += static_cast<std::int64_t>(session->calls_started());
+    if (incarnation != self_.incarnation) {
+      totals.requests += static_cast<std::int64_t>(session->requests_started());
+    }
   }
   return totals;
 }
@@ -430,6 +433,7 @@ Counters WorkerCore::counters() const {
   const CallTotals totals = call_totals();
   counters["rpc.client_active_calls"] = totals.active;
   counters["rpc.server_active_calls"] = totals.served;
+  counters["rpc.requests"] = totals.requests;
   const Executor::Stats stats = executor_->stats();
   counters["rpc.threads"] = static_cast<std::int64_t>(stats.threads);
   counters["rpc.idle_threads"] = static_cast<std::int64_t>(stats.idle_threads);

@@ -113,6 +113,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
     std::int64_t started = 0;
     /// Calls of others that are being served.
     std::int64_t served = 0;
+    /// Calls of any kind and notes to others than this worker itself, ever.
+    std::int64_t requests = 0;
   };
 
   explicit WorkerCore(WorkerOptions options);

@@ -307,7 +307,14 @@ TEST_P(Autograd, MessagesOfAPass) {
   EXPECT_EQ(calls_of([&](const Tensor& a) { return a * 2; }), 0);
   EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, a); }), 1);
   EXPECT_EQ(calls_of([&](const Tensor& a) { return at(2, at(1, a)); }), 2);
-  EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, at(1, at(1, a))); }), 1 + 2 * 2);
+  // The worker answers with each gradient, since nobody else has any for it.
+  EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, at(1, at(1, a))); }), 3);
+  EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, at(1, a)) + at(2, at(2, a)); }), 4);
+  // Worker 1 has to wait for worker 2 as well, so it tells of the end by its answer.
+  EXPECT_EQ(calls_of([&](const Tensor& a) {
+              return at(1, worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 1));
+            }),
+            6);
   // Worker 1 calls worker 2.
   EXPECT_EQ(
       calls_of([&](const Tensor& a) { return worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 1); }),

@@ -83,6 +83,43 @@ TEST_P(AutogradErrors, AFunctionThatThrowsAtEachHop) {
   EXPECT_TRUE(eventually([&] { return none("autograd.contexts"); }));
 }
 
+// Worker 1 answers in steps: nobody else has gradients for it. It fails in its second step, or
+// waits for it when the initiator fails.
+TEST_P(AutogradErrors, AFunctionThatThrowsBetweenTheStepsOfAWorker) {
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string name = "worker" + std::to_string(rank);
+    SCOPED_TRACE(name);
+    Context context(worker(0));
+    const Tensor input = leaf();
+    Tensor value = input;
+    for (const int to : {1, 0, 1}) {
+      // Only the first call at worker 1 throws, which is the last one in the backward pass.
+      const bool here = to == rank && (to == 0 || value.is_same(input));
+      value = worker(0).rpc_sync<&testgrad::chain>(
+          to, value, std::vector<std::string>{}, here ? name : "",
+          here ? AtBackward::kThrow : AtBackward::kNothing);
+    }
+    const Tensor loss = value.sum();
+    BackwardOptions options;
+    options.retain_graph = true;
+    worker(0).rpc_sync<&testgrad::set_throwing>(rank, false);
+    backward(context, {loss}, options);
+    const Tensor once = gradient_of(context, input).clone();
+    for (int i = 2; i <= 10; ++i) {
+      worker(0).rpc_sync<&testgrad::set_throwing>(rank, true);
+      const RpcError error = error_of([&] { backward(context, {loss}, options); });
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("failed at worker '" + name + "'"));
+      EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
+      EXPECT_TRUE(at::allclose(gradient_of(context, input), once * (i - 1)));
+      worker(0).rpc_sync<&testgrad::set_throwing>(rank, false);
+      backward(context, {loss}, options);
+      EXPECT_TRUE(at::allclose(gradient_of(context, input), once * i));
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return none("autograd.contexts"); }));
+}
+
 TEST_P(AutogradErrors, TwoPassesAtOnce) {
   Context context(worker(0));
   const Tensor input = leaf();

@@ -1,8 +1,8 @@
-#include "sinew/examples/rl/progress_bar.h"
+#include "sinew/examples/common/progress_bar.h"
 
 #include "gtest/gtest.h"
 
-namespace rl {
+namespace examples {
 namespace {
 
 TEST(ProgressBar, FillsUp) {
@@ -28,4 +28,4 @@ TEST(ProgressBar, WritesNothingUnlessOnATerminal) {
 }
 
 }  // namespace
-}  // namespace rl
+}  // namespace examples

@@ -1,13 +1,8 @@
 #include "sinew/examples/rl/reward_curve.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <locale>
 #include <regex>
-#include <stdexcept>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -131,27 +126,6 @@ TEST(RewardCurveSvg, IsWellFormedForAnyNumberOfEpisodes) {
     EXPECT_THAT(svg, Not(HasSubstr("inf")));
     // A legible number of labels along the axes, however long the training was.
     EXPECT_LE(count(svg, "<text"), 30U) << episodes << " episodes";
-  }
-}
-
-TEST(WriteFile, MakesFoldersAndReplacesFiles) {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("sinew_write_file_" + std::to_string(::getpid()));
-  const auto file = folder / "deep" / "curve.csv";
-  write_file(file, "a longer first content\n");
-  write_file(file, "second\n");
-  std::ifstream in(file);
-  const std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(content, "second\n");
-  std::filesystem::remove_all(folder);
-}
-
-TEST(WriteFile, NamesTheFileThatCannotBeWritten) {
-  try {
-    write_file("/dev/null/curve.csv", "x");
-    FAIL() << "no exception";
-  } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("/dev/null/curve.csv"));
   }
 }
 

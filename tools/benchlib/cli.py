@@ -118,7 +118,7 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
         pairing.Rounds(pair)
         for pair in pairing.make_pairs(suite, options.figures, options.peer)
     ]
-    measures = [_prepare(rounds, runner, options) for rounds in pairs]
+    measures = [_prepare(rounds, runner, ours, options) for rounds in pairs]
 
     for index in range(options.rounds):
         if all(rounds.failure for rounds in pairs):
@@ -148,11 +148,16 @@ def _build_ours(suite: Suite, options: argparse.Namespace) -> Path:
 
 
 def _prepare(
-    rounds: pairing.Rounds, runner: functools.partial, options: argparse.Namespace
+    rounds: pairing.Rounds,
+    runner: functools.partial,
+    ours: pairing.Measure,
+    options: argparse.Namespace,
 ) -> pairing.Measure | None:
     program = rounds.pair.program
     if program is None:
         return None
+    if program.ours:
+        return ours
     say(f"preparing the peer {program.name}")
     peers_dir = options.build_dir.absolute() / "peers"
     try:

@@ -46,10 +46,12 @@ class PeerProgram:
     packages: tuple[str, ...]  # of Debian, needed to build and run it
     cmake_target: str = ""
     script: str = ""
+    # It is our own program: figures of ours are compared with others of ours.
+    ours: bool = False
 
     @property
     def name(self) -> str:
-        return self.cmake_target or self.script
+        return self.cmake_target or self.script or f"our own program as {self.peer}"
 
 
 @dataclass(frozen=True)
@@ -137,4 +139,73 @@ RPC = Suite(
     ),
 )
 
-SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in (RPC,)})
+AUTOGRAD = Suite(
+    name="autograd",
+    summary="backward passes, training steps and an RNN with a parameter server, on this host",
+    binary="bench_autograd",
+    figures=(
+        Figure("dist_backward_linear64_p50_us", Better.LOWER, targets={"torch": 0.35}),
+        Figure("dist_train_step_linear64_p50_us", Better.LOWER, targets={"torch": 0.35}),
+        Figure("rnn_tutorial_iter_p50_us", Better.LOWER, targets={"torch": 0.35}),
+        Figure(
+            "rnn_words_iter_p50_ms",
+            Better.LOWER,
+            targets={"torch": 0.8, "local": 1.15},
+            counterparts={
+                "torch": "rnn_words_iter_p50_ms",
+                "local": "rnn_words_local_iter_p50_ms",
+            },
+        ),
+        Figure(
+            "rnn_words_loss_at_server_iter_p50_ms",
+            Better.LOWER,
+            counterparts={
+                "torch": "rnn_words_iter_p50_ms",
+                "local": "rnn_words_local_iter_p50_ms",
+            },
+        ),
+        *(
+            Figure(name, Better.LOWER, counterparts={"torch": name})
+            for name in ("rnn_tutorial_local_iter_p50_us", "rnn_words_local_iter_p50_ms")
+        ),
+        *(
+            Figure(
+                name,
+                Better.LOWER,
+                targets={"graph": 1},
+                counterparts={"graph": f"{name}_needed"},
+            )
+            for name in ("dist_backward_messages", "dist_train_step_messages", "rnn_iter_messages")
+        ),
+    ),
+    programs=(
+        PeerProgram(
+            peer="torch",
+            script="torch_autograd.py",
+            figures=(
+                "dist_backward_linear64_p50_us",
+                "dist_train_step_linear64_p50_us",
+                "rnn_tutorial_iter_p50_us",
+                "rnn_words_iter_p50_ms",
+                "rnn_tutorial_local_iter_p50_us",
+                "rnn_words_local_iter_p50_ms",
+            ),
+            packages=_TORCH_PACKAGES,
+        ),
+        PeerProgram(
+            peer="local", ours=True, figures=("rnn_words_local_iter_p50_ms",), packages=()
+        ),
+        PeerProgram(
+            peer="graph",
+            ours=True,
+            figures=(
+                "dist_backward_messages_needed",
+                "dist_train_step_messages_needed",
+                "rnn_iter_messages_needed",
+            ),
+            packages=(),
+        ),
+    ),
+)
+
+SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in (RPC, AUTOGRAD)})

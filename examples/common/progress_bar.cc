@@ -1,4 +1,4 @@
-#include "progress_bar.h"
+#include "sinew/examples/common/progress_bar.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iostream>
 
-namespace rl {
+namespace examples {
 namespace {
 constexpr int kWidth = 30;
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
@@ -37,4 +37,4 @@ std::string ProgressBar::draw(double fraction, int width, const std::string& lab
          std::string(static_cast<std::size_t>(width - full), '.') + "] " + label;
 }
 
-}  // namespace rl
+}  // namespace examples

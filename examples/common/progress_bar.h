@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-namespace rl {
+namespace examples {
 
 /// One line at the bottom of a terminal that shows how far something has come. Does nothing where
 /// stderr is no terminal. Not thread-safe.
@@ -29,4 +29,4 @@ class ProgressBar {
   std::chrono::steady_clock::time_point next_redraw_;
 };
 
-}  // namespace rl
+}  // namespace examples

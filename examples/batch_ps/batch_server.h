@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "model.h"
+#include "sinew/sinew.h"
+
+namespace torch::optim {
+class SGD;
+}
+
+namespace batch_ps {
+
+/// Holds the model. Trainers send their gradients; when all have, the model makes one step along
+/// their mean, and all get the new one. Thread-safe: several handlers run at once.
+class BatchServer {
+ public:
+  BatchServer(std::size_t trainers, double lr, std::int64_t seed);
+  ~BatchServer();
+
+  /// Copies of the parameters.
+  Parameters parameters() const;
+  /// Adds to the batch. The future completes when the batch is full, and holds no thread until
+  /// then: a server with one thread serves any number of trainers. Throws std::invalid_argument for
+  /// gradients that do not fit.
+  sinew::Future<Parameters> update(const Parameters& gradients);
+  /// Steps so far.
+  std::int64_t steps() const;
+
+ private:
+  Parameters copy_locked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  const std::size_t trainers_;
+  mutable absl::Mutex mutex_;
+  Parameters parameters_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<torch::optim::SGD> optimizer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<sinew::Promise<Parameters>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace batch_ps
+
+SINEW_METHOD(batch_ps::BatchServer::parameters);
+SINEW_METHOD(batch_ps::BatchServer::update);

@@ -1,0 +1,116 @@
+// A process of the job: a trainer or a parameter server, which its rank decides. The first trainer
+// leads: it makes the parts of the model at the others and tells the trainers when to train.
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "options.h"
+#include "sinew/sinew.h"
+#include "training.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr int kFailed = 3;
+constexpr auto kForever = std::chrono::hours(24 * 365);
+
+int rank_of_this_process(const ps_rnn::Options& options) {
+  const char* text = std::getenv("RANK");
+  const int processes = options.trainers + options.servers;
+  char* end = nullptr;
+  const long rank = text == nullptr ? -1 : std::strtol(text, &end, 10);
+  if (rank < 0 || rank >= processes || end == text || *end != '\0') {
+    throw std::runtime_error(
+        "RANK must be set to a number from 0 to " + std::to_string(processes - 1) + ": " +
+        std::to_string(options.trainers) + " trainers and " + std::to_string(options.servers) +
+        " servers; examples/ps_rnn/run starts them all");
+  }
+  return static_cast<int>(rank);
+}
+
+sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
+  sinew::WorkerOptions worker;
+  worker.name = rank < options.trainers ? "trainer" + std::to_string(rank)
+                                        : "server" + std::to_string(rank - options.trainers);
+  worker.rank = rank;
+  worker.world_size = options.trainers + options.servers;
+  if (rank < options.trainers) {
+    ps_rnn::add_trainer_methods(worker.methods);
+  } else {
+    ps_rnn::add_server_methods(worker.methods);
+  }
+  return sinew::init_rpc(std::move(worker));  // meets the others at MASTER_ADDR and MASTER_PORT
+}
+
+void serve_checkpoints(const sinew::Worker& worker, const ps_rnn::Options& options) {
+  if (options.checkpoint.empty()) return;
+  std::filesystem::create_directories(options.checkpoint);
+  sinew::optim::serve_checkpoints(worker, std::filesystem::absolute(options.checkpoint).string());
+}
+
+void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
+  std::vector<sinew::Peer> trainers;
+  std::vector<sinew::Peer> servers;
+  for (int rank = 0; rank < options.trainers + options.servers; ++rank) {
+    (rank < options.trainers ? trainers : servers).push_back(worker.peer(rank));
+  }
+  std::ostream& log = options.json ? std::cerr : std::cout;
+  const ps_rnn::TrainingResult result = ps_rnn::train(worker, trainers, servers, options, log);
+  if (!options.output.empty()) {
+    for (const char* name : {"loss_curve.csv", "loss_curve.svg"}) {
+      log << "Loss curve: " << (options.output / name).string() << "\n";
+    }
+  }
+  if (options.json) std::cout << ps_rnn::to_json(result, options) << std::endl;
+}
+
+void run(const ps_rnn::Options& options, int rank) {
+  const sinew::Worker worker = start_worker(options, rank);
+  try {
+    serve_checkpoints(worker, options);
+    // Nobody is called before its folder is served.
+    worker.barrier();
+    if (rank == 0) lead(worker, options);
+    sinew::ShutdownOptions with_the_leader;
+    with_the_leader.timeout = kForever;
+    worker.shutdown(with_the_leader);
+  } catch (...) {
+    // Nobody is waited for: somebody may be lost.
+    sinew::ShutdownOptions at_once;
+    at_once.graceful = false;
+    worker.shutdown(at_once);
+    throw;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto parsed = ps_rnn::parse_options(argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const auto& options = std::get<ps_rnn::Options>(parsed);
+  try {
+    const int rank = rank_of_this_process(options);
+    // Before the others are met, who would wait for nothing. Servers need not have the text.
+    if (rank < options.trainers) ps_rnn::load_corpus(options.data, options.corpus);
+    at::set_num_threads(options.threads);
+  } catch (const std::exception& error) {
+    std::cerr << "ps_rnn: " << error.what() << std::endl;
+    return kUsageError;
+  }
+  try {
+    run(options, rank_of_this_process(options));
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "ps_rnn: " << error.what() << std::endl;
+    return kFailed;
+  }
+}

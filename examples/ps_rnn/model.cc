@@ -1,0 +1,178 @@
+#include "model.h"
+
+#include <cmath>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "ATen/CPUGeneratorImpl.h"
+
+namespace ps_rnn {
+namespace {
+
+// Whatever has random numbers of its own in a model with one seed.
+enum Stream : std::int64_t { kTable, kScores, kLstm, kTableDropout, kScoresDropout };
+
+at::Generator generator(std::int64_t seed, std::int64_t stream) {
+  return at::detail::createCPUGenerator(static_cast<std::uint64_t>(seed) * 1'000'003 +
+                                        static_cast<std::uint64_t>(stream));
+}
+
+// Epochs have streams of their own, far from the others.
+std::int64_t dropout_stream(Stream stream, std::int64_t epoch) {
+  return 1000 + 10 * epoch + stream;
+}
+
+void fill_uniform(const std::vector<at::Tensor>& parameters, double bound, std::int64_t seed,
+                  Stream stream) {
+  const at::NoGradGuard no_grad;
+  const at::Generator random = generator(seed, stream);
+  for (const at::Tensor& parameter : parameters) parameter.uniform_(-bound, bound, random);
+}
+
+std::int64_t rows_of_shard(std::int64_t ntoken, std::int64_t shard, std::int64_t shards) {
+  return (ntoken - shard + shards - 1) / shards;
+}
+
+}  // namespace
+
+Dropout::Dropout(double share, std::int64_t seed) : share_(share), generator_(generator(seed, 0)) {}
+
+void Dropout::reseed(std::int64_t seed) {
+  generator_.set_current_seed(static_cast<std::uint64_t>(seed));
+}
+
+at::Tensor Dropout::apply(const at::Tensor& input, bool training) {
+  if (!training || share_ == 0) return input;
+  const double kept = 1 - share_;
+  return input * at::empty_like(input).bernoulli_(kept, generator_).div_(kept);
+}
+
+EmbeddingTable::EmbeddingTable(const ModelSettings& settings, std::int64_t shard,
+                               std::int64_t shards)
+    : seed_(settings.seed), dropout_(settings.dropout, settings.seed) {
+  const std::int64_t rows = rows_of_shard(settings.ntoken, shard, shards);
+  table_ = register_module(
+      "table",
+      torch::nn::Embedding(
+          torch::nn::EmbeddingOptions(rows, settings.ninp).sparse(settings.sparse_embedding)));
+  const at::Tensor whole = at::empty({settings.ntoken, settings.ninp});
+  fill_uniform({whole}, 0.1, seed_, kTable);
+  const at::NoGradGuard no_grad;
+  table_->weight.copy_(whole.slice(0, shard, settings.ntoken, shards));
+}
+
+at::Tensor EmbeddingTable::forward(const at::Tensor& rows) {
+  return dropout_.apply(table_->forward(rows), is_training());
+}
+
+void EmbeddingTable::begin_epoch(std::int64_t epoch) {
+  dropout_.reseed(seed_ * 1'000'003 + dropout_stream(kTableDropout, epoch));
+}
+
+Decoder::Decoder(const ModelSettings& settings)
+    : seed_(settings.seed), dropout_(settings.dropout, settings.seed) {
+  scores_ = register_module("scores", torch::nn::Linear(settings.nhid, settings.ntoken));
+  fill_uniform({scores_->weight}, 0.1, seed_, kScores);
+  const at::NoGradGuard no_grad;
+  scores_->bias.zero_();
+}
+
+at::Tensor Decoder::forward(const at::Tensor& output) {
+  return scores_->forward(dropout_.apply(output, is_training()));
+}
+
+at::Tensor Decoder::loss(const at::Tensor& output, const at::Tensor& targets) {
+  return cross_entropy(forward(output), targets);
+}
+
+void Decoder::begin_epoch(std::int64_t epoch) {
+  dropout_.reseed(seed_ * 1'000'003 + dropout_stream(kScoresDropout, epoch));
+}
+
+torch::nn::LSTM make_lstm(const ModelSettings& settings) {
+  auto options = torch::nn::LSTMOptions(settings.ninp, settings.nhid).num_layers(settings.nlayers);
+  // Between layers: one alone has none, and LibTorch warns of it.
+  if (settings.nlayers > 1) options.dropout(settings.dropout);
+  torch::nn::LSTM lstm(options);
+  fill_uniform(lstm->parameters(), 1 / std::sqrt(static_cast<double>(settings.nhid)), settings.seed,
+               kLstm);
+  return lstm;
+}
+
+Hidden zero_hidden(const ModelSettings& settings, std::int64_t batch) {
+  return {at::zeros({settings.nlayers, batch, settings.nhid}),
+          at::zeros({settings.nlayers, batch, settings.nhid})};
+}
+
+Hidden detached(const Hidden& hidden) {
+  return {std::get<0>(hidden).detach(), std::get<1>(hidden).detach()};
+}
+
+at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& targets) {
+  return at::cross_entropy_loss(scores.flatten(0, -2), targets.flatten());
+}
+
+ServerModel ServerModel::make(const sinew::Worker& worker, const std::vector<sinew::Peer>& servers,
+                              const ModelSettings& settings) {
+  ServerModel model;
+  const auto shards = static_cast<std::int64_t>(servers.size());
+  for (std::int64_t shard = 0; shard < shards; ++shard) {
+    model.embedding.emplace_back(worker, servers[static_cast<std::size_t>(shard)].info().name,
+                                 settings, shard, shards);
+  }
+  model.decoder = {worker, servers.front().info().name, settings};
+  return model;
+}
+
+std::vector<sinew::RRef<at::Tensor>> ServerModel::parameters() const {
+  std::vector<sinew::RRef<at::Tensor>> all;
+  const auto add = [&all](const std::vector<sinew::RRef<at::Tensor>>& some) {
+    all.insert(all.end(), some.begin(), some.end());
+  };
+  for (const auto& shard : embedding) add(shard.remote_parameters());
+  add(decoder.remote_parameters());
+  return all;
+}
+
+void ServerModel::begin_epoch(std::int64_t epoch) const {
+  for (const auto& shard : embedding) {
+    sinew::rpc_sync<&EmbeddingTable::begin_epoch>(shard.module_rref(), epoch);
+  }
+  sinew::rpc_sync<&Decoder::begin_epoch>(decoder.module_rref(), epoch);
+}
+
+void ServerModel::train(bool on) const {
+  for (const auto& shard : embedding) shard.train(on);
+  decoder.train(on);
+}
+
+at::Tensor ServerModel::embed(const at::Tensor& words) const {
+  if (embedding.size() == 1) return embedding.front().forward(words);
+  const auto shards = static_cast<std::int64_t>(embedding.size());
+  const at::Tensor flat = words.flatten();
+  const at::Tensor owner = flat.remainder(shards);
+  const at::Tensor row = flat.div(shards, "floor");
+  std::vector<sinew::Future<at::Tensor>> calls;
+  std::vector<at::Tensor> places;  // in `flat`, of the rows that each call returns
+  for (std::int64_t shard = 0; shard < shards; ++shard) {
+    at::Tensor here = owner.eq(shard).nonzero().squeeze(1);
+    if (here.numel() == 0) continue;
+    calls.push_back(
+        embedding[static_cast<std::size_t>(shard)].forward_async(row.index_select(0, here)));
+    places.push_back(std::move(here));
+  }
+  std::vector<at::Tensor> rows;
+  rows.reserve(calls.size());
+  for (const auto& call : calls) rows.push_back(call.wait());
+  const at::Tensor in_order = at::cat(rows).index_select(0, at::cat(places).argsort());
+  std::vector<std::int64_t> shape = words.sizes().vec();
+  shape.push_back(in_order.size(1));
+  return in_order.view(shape);
+}
+
+void add_server_methods(sinew::MethodTable& methods) {
+  sinew::add_module<EmbeddingTable>(methods).add<&EmbeddingTable::begin_epoch>();
+  sinew::add_module<Decoder>(methods).add<&Decoder::loss>().add<&Decoder::begin_epoch>();
+}
+
+}  // namespace ps_rnn

@@ -1,0 +1,119 @@
+#include <memory>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/examples/batch_ps/trainer.h"
+#include "sinew/tests/support/cluster.h"
+
+namespace batch_ps {
+namespace {
+
+using sinew::testing::error_of;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kSeed = 3;
+constexpr double kRate = 0.2;
+constexpr std::int64_t kBatch = 30;
+
+sinew::MethodTable all_methods() {
+  sinew::MethodTable methods;
+  methods.add<&BatchServer::parameters>()
+      .add<&BatchServer::update>()
+      .add_class<Trainer>()
+      .add<&Trainer::train>();
+  return methods;
+}
+
+class BatchPsTest : public sinew::testing::ClusterTest {
+ protected:
+  /// One thread each: whoever waits must not hold it.
+  void start_team(int trainers) {
+    start(1 + trainers, all_methods(),
+          [](int, sinew::WorkerOptions& options) { options.num_threads = 1; });
+    server_ = std::make_shared<BatchServer>(static_cast<std::size_t>(trainers), kRate, kSeed);
+    self_ = sinew::share_rref(worker(0), server_);
+    for (int rank = 1; rank <= trainers; ++rank) {
+      trainers_.push_back(sinew::remote<Trainer>(worker(0).peer(rank), rank, kBatch, kSeed));
+    }
+  }
+  std::vector<double> train(std::int64_t steps) {
+    std::vector<sinew::Future<double>> running;
+    for (const auto& trainer : trainers_) {
+      running.push_back(sinew::rpc_async<&Trainer::train>(trainer, self_, steps));
+    }
+    std::vector<double> losses;
+    for (const auto& one : running) losses.push_back(one.wait());
+    return losses;
+  }
+  void TearDown() override {
+    trainers_.clear();
+    self_ = {};
+    server_.reset();
+    finish();
+  }
+
+  std::shared_ptr<BatchServer> server_;
+  sinew::RRef<BatchServer> self_;
+  std::vector<sinew::RRef<Trainer>> trainers_;
+};
+
+TEST_P(BatchPsTest, StepsOnceAlongTheMeanOfAllGradients) {
+  constexpr int kTrainers = 4;
+  constexpr std::int64_t kSteps = 8;
+  start_team(kTrainers);
+  train(kSteps);
+  EXPECT_EQ(server_->steps(), kSteps);
+
+  // One process with all the data of a step at once does the same.
+  Parameters local = make_parameters(kSeed);
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    std::vector<at::Tensor> points;
+    std::vector<at::Tensor> arms;
+    for (std::int64_t trainer = 1; trainer <= kTrainers; ++trainer) {
+      const auto data =
+          examples::Spirals::make(kBatch, (kSeed * 1000 + trainer) * 1'000'000 + step);
+      points.push_back(data.points);
+      arms.push_back(data.arms);
+    }
+    for (at::Tensor& parameter : local) parameter.requires_grad_();
+    at::cross_entropy_loss(scores(local, at::cat(points)), at::cat(arms)).backward();
+    for (at::Tensor& parameter : local) parameter = (parameter - kRate * parameter.grad()).detach();
+  }
+  const Parameters shared = server_->parameters();
+  ASSERT_EQ(shared.size(), local.size());
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    EXPECT_TRUE(at::allclose(shared[i], local[i], 1e-4, 1e-5)) << "parameter " << i;
+  }
+}
+
+TEST_P(BatchPsTest, LearnsTheSpirals) {
+  start_team(2);
+  const double first = train(5).front();
+  train(300);
+  const double last = train(5).front();
+  EXPECT_LT(last, first / 2);
+}
+
+TEST_P(BatchPsTest, RefusesGradientsOfAnotherModel) {
+  start_team(1);
+  const Parameters before = server_->parameters();
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(self_, Parameters()); }).what(),
+              HasSubstr("parameters"));
+  Parameters wrong = before;
+  wrong.back() = at::zeros({1});
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(self_, wrong); }).what(),
+              HasSubstr("another shape"));
+  EXPECT_EQ(server_->steps(), 0);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(at::equal(server_->parameters()[i], before[i]));
+  }
+  train(1);
+  EXPECT_EQ(server_->steps(), 1);
+}
+
+SINEW_INSTANTIATE_CLUSTER_TEST(BatchPsTest);
+
+}  // namespace
+}  // namespace batch_ps

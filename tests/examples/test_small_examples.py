@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""Runs the examples with a launcher of their own, and the one without, as processes.
+
+usage: test_small_examples.py EXAMPLES SOURCE_TREE [unittest arguments]
+
+EXAMPLES is the folder of the built examples.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+import example_process  # noqa: E402
+import ports  # noqa: E402
+
+EXAMPLES = Path()
+SOURCE_TREE = Path()
+STEP = re.compile(r"^Step (\d+): loss ([\d.]+), accuracy ([\d.]+)", re.MULTILINE)
+
+
+class LauncherTest(unittest.TestCase):
+    def run_example(self, name: str, *flags: str) -> example_process.Ended:
+        return example_process.run([EXAMPLES / name / "run", *flags], 240)
+
+    def check_mistakes(self, name: str, *mistakes: tuple[str, str]) -> None:
+        for flag, value in (*mistakes, ("--steps", "0"), ("--lr", "x")):
+            ended = self.run_example(name, flag, value)
+            self.assertEqual(ended.status, 2, ended.stderr)
+            self.assertIn(flag, ended.stderr)
+        ended = self.run_example(name, "--help")
+        self.assertEqual(ended.status, 0, ended.stderr)
+        self.assertIn("--steps", ended.stdout)
+
+
+class BatchPsTest(LauncherTest):
+    def test_a_few_steps(self) -> None:
+        ended = self.run_example("batch_ps", "--trainers", "2", "--steps", "150")
+        self.assertEqual(ended.status, 0, ended.stderr)
+        steps = STEP.findall(ended.stdout)
+        self.assertEqual([step for step, _, _ in steps], ["100", "150"])
+        self.assertLess(float(steps[1][1]), float(steps[0][1]), "the loss falls")
+
+    def test_mistakes(self) -> None:
+        self.check_mistakes("batch_ps", ("--trainers", "0"), ("--batch", "-1"))
+
+
+class PipelineTest(LauncherTest):
+    def test_a_few_steps(self) -> None:
+        ended = self.run_example("pipeline", "--micro-batches", "3", "--steps", "60", "--batch", "60")
+        self.assertEqual(ended.status, 0, ended.stderr)
+        self.assertEqual([step for step, _, _ in STEP.findall(ended.stdout)], ["50", "60"])
+
+    def test_mistakes(self) -> None:
+        self.check_mistakes("pipeline", ("--micro-batches", "0"), ("--micro-batches", "999"))
+
+
+class AutogradTest(unittest.TestCase):
+    def test_two_workers(self) -> None:
+        common = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports.free_port()),
+            "WORLD_SIZE": "2",
+        }
+        program = EXAMPLES / "autograd" / "autograd"
+        bob = example_process.start([program, "bob"], {**common, "RANK": "1"})
+        alice = example_process.start([program, "alice"], {**common, "RANK": "0"})
+        for name, process in (("alice", alice), ("bob", bob)):
+            ended = example_process.finish(process, 60)
+            self.assertEqual((ended.status, ended.stderr), (0, ""), name)
+            numbers = [float(line) for line in ended.stdout.splitlines() if "[" not in line]
+            expected = [2, 2, 2, -1, 0, 1, 2, 1.5, 1] if name == "alice" else []
+            self.assertEqual(numbers, expected, name)
+
+    def test_the_documentation_shows_this_source(self) -> None:
+        source = (SOURCE_TREE / "examples/autograd/autograd.cc").read_text()
+        self.assertIn(f"```cpp\n{source}```\n", (SOURCE_TREE / "docs/autograd.md").read_text())
+        self.assertLessEqual(len(source.splitlines()), 42, "it is to be read at a glance")
+
+
+def main() -> None:
+    global EXAMPLES, SOURCE_TREE
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    EXAMPLES = Path(sys.argv.pop(1)).absolute()
+    SOURCE_TREE = Path(sys.argv.pop(1)).absolute()
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()
