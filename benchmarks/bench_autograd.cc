@@ -97,9 +97,14 @@ class RequestCount {
 
   /// Once no more are made: contexts are released off the program's way.
   std::int64_t settled() {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::int64_t last = -1;
     for (std::int64_t now = get(); now != last; now = get()) {
+      if (std::chrono::steady_clock::now() > give_up) {
+        throw std::runtime_error("calls between the workers go on though no step is made");
+      }
       last = now;
+      // Longer than it takes until a context is released.
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return last;

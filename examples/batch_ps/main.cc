@@ -1,11 +1,8 @@
 // A process of the job: rank 0 is the server, which also leads; the others are trainers.
 
 #include <algorithm>
-#include <chrono>
-#include <exception>
 #include <iostream>
 #include <memory>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -14,20 +11,19 @@
 #include "ATen/Parallel.h"
 #include "options.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
 #include "trainer.h"
 
 namespace {
 
-constexpr int kFailed = 3;
 constexpr std::int64_t kRound = 100;
 constexpr std::int64_t kTestPoints = 3000;
 constexpr std::int64_t kTestSeed = 7;
 
 sinew::Worker start_worker(const batch_ps::Options& options) {
   sinew::WorkerOptions worker;
-  const char* rank = std::getenv("RANK");
-  worker.name = std::string("worker") + (rank == nullptr ? "" : rank);
+  worker.name = examples::name_by_rank("worker");
   worker.world_size = options.trainers + 1;
   // One thread is enough for a server whose handlers hold none while they wait.
   worker.num_threads = 1;
@@ -67,33 +63,17 @@ void lead(const sinew::Worker& worker, const batch_ps::Options& options) {
   }
 }
 
-void run(const batch_ps::Options& options) {
-  at::set_num_threads(1);
-  const sinew::Worker worker = start_worker(options);
-  try {
-    if (worker.rank() == 0) lead(worker, options);
-    sinew::ShutdownOptions with_the_leader;
-    with_the_leader.timeout = std::chrono::hours(24 * 365);
-    worker.shutdown(with_the_leader);
-  } catch (...) {
-    // Nobody is waited for: somebody may be lost.
-    sinew::ShutdownOptions at_once;
-    at_once.graceful = false;
-    worker.shutdown(at_once);
-    throw;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto options = batch_ps::parse_options(argc, argv);
-  if (const int* status = std::get_if<int>(&options)) return *status;
-  try {
-    run(std::get<batch_ps::Options>(options));
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "batch_ps: " << error.what() << std::endl;
-    return kFailed;
-  }
+  const auto parsed = batch_ps::parse_options(argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const auto& options = std::get<batch_ps::Options>(parsed);
+  at::set_num_threads(1);
+  return examples::run_job(
+      "batch_ps", [&] { return start_worker(options); },
+      [&](const sinew::Worker& worker) {
+        if (worker.rank() == 0) lead(worker, options);
+        return 0;
+      });
 }

@@ -35,6 +35,27 @@ inline CLI::Validator whole(long long low, long long high) {
       low, high, "a whole number from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
+/// A flag that takes a whole number from `low` to `high`.
+template <class Integer>
+CLI::Option* add_whole(CLI::App& app, const std::string& flag, Integer& value, long long low,
+                       long long high, const std::string& help) {
+  return app.add_option(flag, value, help)->check(whole(low, high))->capture_default_str();
+}
+
+/// A flag that takes a number of `range`, which stands in texts as "0.001 to 1".
+inline CLI::Option* add_number(CLI::App& app, const std::string& flag, double& value, double low,
+                               double high, const std::string& range, const std::string& help) {
+  return app.add_option(flag, value, help)
+      ->check(between<double>(low, high, "a number from " + range))
+      ->capture_default_str();
+}
+
+/// What every example that draws random numbers has; small enough to be multiplied.
+template <class Integer>
+void add_seed(CLI::App& app, Integer& seed) {
+  add_whole(app, "--seed", seed, 0, 1'000'000'000, "Seed of all random numbers");
+}
+
 struct Parsed {
   bool go_on = false;
   /// Unless it goes on: what the program ends with; 0 after --help.

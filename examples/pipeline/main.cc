@@ -1,10 +1,7 @@
 // A process of the job: rank 0 drives, ranks 1 to 3 hold a stage of the network each.
 
 #include <chrono>
-#include <cstdlib>
-#include <exception>
 #include <iostream>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -13,21 +10,20 @@
 #include "ATen/Parallel.h"
 #include "options.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/examples/common/job.h"
 #include "sinew/examples/common/spirals.h"
 #include "sinew/sinew.h"
 #include "stage.h"
 
 namespace {
 
-constexpr int kFailed = 3;
 constexpr std::int64_t kLogInterval = 50;
 constexpr std::int64_t kTestPoints = 3000;
 constexpr std::int64_t kTestSeed = 7;
 
 sinew::Worker start_worker() {
   sinew::WorkerOptions worker;
-  const char* rank = std::getenv("RANK");
-  worker.name = std::string("worker") + (rank == nullptr ? "" : rank);
+  worker.name = examples::name_by_rank("worker");
   worker.world_size = 1 + pipeline::kStages;
   // A stage computes one part at a time. A part that waits for the stage before holds no thread.
   worker.num_threads = 1;
@@ -66,33 +62,15 @@ void drive(const sinew::Worker& worker, const pipeline::Options& options) {
   }
 }
 
-void run(const pipeline::Options& options) {
-  at::set_num_threads(1);
-  const sinew::Worker worker = start_worker();
-  try {
-    if (worker.rank() == 0) drive(worker, options);
-    sinew::ShutdownOptions with_the_driver;
-    with_the_driver.timeout = std::chrono::hours(24 * 365);
-    worker.shutdown(with_the_driver);
-  } catch (...) {
-    // Nobody is waited for: somebody may be lost.
-    sinew::ShutdownOptions at_once;
-    at_once.graceful = false;
-    worker.shutdown(at_once);
-    throw;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto options = pipeline::parse_options(argc, argv);
-  if (const int* status = std::get_if<int>(&options)) return *status;
-  try {
-    run(std::get<pipeline::Options>(options));
+  const auto parsed = pipeline::parse_options(argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const auto& options = std::get<pipeline::Options>(parsed);
+  at::set_num_threads(1);
+  return examples::run_job("pipeline", &start_worker, [&](const sinew::Worker& worker) {
+    if (worker.rank() == 0) drive(worker, options);
     return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "pipeline: " << error.what() << std::endl;
-    return kFailed;
-  }
+  });
 }

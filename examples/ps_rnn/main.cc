@@ -1,7 +1,6 @@
 // A process of the job: a trainer or a parameter server, which its rank decides. The first trainer
 // leads: it makes the parts of the model at the others and tells the trainers when to train.
 
-#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -13,14 +12,13 @@
 
 #include "ATen/Parallel.h"
 #include "options.h"
+#include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
 #include "training.h"
 
 namespace {
 
 constexpr int kUsageError = 2;
-constexpr int kFailed = 3;
-constexpr auto kForever = std::chrono::hours(24 * 365);
 
 int rank_of_this_process(const ps_rnn::Options& options) {
   const char* text = std::getenv("RANK");
@@ -72,33 +70,15 @@ void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
   if (options.json) std::cout << ps_rnn::to_json(result, options) << std::endl;
 }
 
-void run(const ps_rnn::Options& options, int rank) {
-  const sinew::Worker worker = start_worker(options, rank);
-  try {
-    serve_checkpoints(worker, options);
-    // Nobody is called before its folder is served.
-    worker.barrier();
-    if (rank == 0) lead(worker, options);
-    sinew::ShutdownOptions with_the_leader;
-    with_the_leader.timeout = kForever;
-    worker.shutdown(with_the_leader);
-  } catch (...) {
-    // Nobody is waited for: somebody may be lost.
-    sinew::ShutdownOptions at_once;
-    at_once.graceful = false;
-    worker.shutdown(at_once);
-    throw;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   const auto parsed = ps_rnn::parse_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<ps_rnn::Options>(parsed);
+  int rank = 0;
   try {
-    const int rank = rank_of_this_process(options);
+    rank = rank_of_this_process(options);
     // Before the others are met, who would wait for nothing. Servers need not have the text.
     if (rank < options.trainers) ps_rnn::load_corpus(options.data, options.corpus);
     at::set_num_threads(options.threads);
@@ -106,11 +86,13 @@ int main(int argc, char** argv) {
     std::cerr << "ps_rnn: " << error.what() << std::endl;
     return kUsageError;
   }
-  try {
-    run(options, rank_of_this_process(options));
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "ps_rnn: " << error.what() << std::endl;
-    return kFailed;
-  }
+  return examples::run_job(
+      "ps_rnn", [&] { return start_worker(options, rank); },
+      [&](const sinew::Worker& worker) {
+        serve_checkpoints(worker, options);
+        // Nobody is called before its folder is served.
+        worker.barrier();
+        if (rank == 0) lead(worker, options);
+        return 0;
+      });
 }

@@ -9,8 +9,8 @@
 namespace ps_rnn {
 namespace {
 
-using examples::between;
-using examples::whole;
+using examples::add_number;
+using examples::add_whole;
 
 /// Rates that suit a model of this size, by optimizer.
 const std::map<std::string, double>& usual_rates() {
@@ -51,21 +51,14 @@ void apply_tutorial(Options& options) {
 }
 
 void add_job_flags(CLI::App& app, Options& options) {
-  app.add_option("--trainers", options.trainers,
-                 "Processes that train, on a share of the text each")
-      ->check(whole(1, 256))
-      ->capture_default_str();
-  app.add_option("--servers", options.servers,
-                 "Parameter servers: the embedding is spread over them")
-      ->check(whole(1, 256))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads of a process that compute")
-      ->check(whole(1, 1024))
-      ->capture_default_str();
+  add_whole(app, "--trainers", options.trainers, 1, 256,
+            "Processes that train, on a share of the text each");
+  add_whole(app, "--servers", options.servers, 1, 256,
+            "Parameter servers: the embedding is spread over them");
+  add_whole(app, "--threads", options.threads, 1, 1024, "Threads of a process that compute");
   app.add_option("--data", options.data, "The text, a file that each trainer can read");
-  app.add_option("--limit", options.corpus.limit, "Read so many words only; 0: all")
-      ->check(whole(0, 1'000'000'000))
-      ->capture_default_str();
+  add_whole(app, "--limit", options.corpus.limit, 0, 1'000'000'000,
+            "Read so many words only; 0: all");
   app.add_option("--output", options.output, "Folder for loss_curve.csv and loss_curve.svg")
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
@@ -75,53 +68,32 @@ void add_job_flags(CLI::App& app, Options& options) {
 }
 
 void add_model_flags(CLI::App& app, Options& options) {
-  app.add_option("--ntoken", options.corpus.ntoken,
-                 "Size of the vocabulary: the rarer words become <unk>")
-      ->check(whole(2, 10'000'000))
-      ->capture_default_str();
-  app.add_option("--ninp", options.ninp, "Width of an embedding")
-      ->check(whole(1, 65'536))
-      ->capture_default_str();
-  app.add_option("--nhid", options.nhid, "Width of a layer of the LSTM")
-      ->check(whole(1, 65'536))
-      ->capture_default_str();
-  app.add_option("--nlayers", options.nlayers, "Layers of the LSTM")
-      ->check(whole(1, 64))
-      ->capture_default_str();
-  app.add_option("--dropout", options.dropout, "Share of numbers that are zeroed between layers")
-      ->check(between<double>(0, 0.95, "a number from 0 to 0.95"))
-      ->capture_default_str();
+  add_whole(app, "--ntoken", options.corpus.ntoken, 2, 10'000'000,
+            "Size of the vocabulary: the rarer words become <unk>");
+  add_whole(app, "--ninp", options.ninp, 1, 65'536, "Width of an embedding");
+  add_whole(app, "--nhid", options.nhid, 1, 65'536, "Width of a layer of the LSTM");
+  add_whole(app, "--nlayers", options.nlayers, 1, 64, "Layers of the LSTM");
+  add_number(app, "--dropout", options.dropout, 0, 0.95, "0 to 0.95",
+             "Share of numbers that are zeroed between layers");
 }
 
 void add_training_flags(CLI::App& app, Options& options) {
-  app.add_option("--batch", options.batch, "Pieces of the text that are read side by side")
-      ->check(whole(1, 65'536))
-      ->capture_default_str();
-  app.add_option("--bptt", options.bptt, "Words of each piece in a step")
-      ->check(whole(1, 65'536))
-      ->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Passes over the text")
-      ->check(whole(1, 1'000'000))
-      ->capture_default_str();
+  add_whole(app, "--batch", options.batch, 1, 65'536,
+            "Pieces of the text that are read side by side");
+  add_whole(app, "--bptt", options.bptt, 1, 65'536, "Words of each piece in a step");
+  add_whole(app, "--epochs", options.epochs, 1, 1'000'000, "Passes over the text");
   app.add_option("--optimizer", options.optimizer, "How parameters are stepped")
       ->check(CLI::IsMember(names_of_optimizers()))
       ->capture_default_str();
-  app.add_option("--lr", options.lr, "Learning rate; 0: what suits the optimizer")
-      ->check(between<double>(0, 1000, "a number from 0 to 1000"))
-      ->capture_default_str();
-  app.add_option("--lr-decay", options.lr_decay, "Factor of the learning rate after each epoch")
-      ->check(between<double>(0.001, 1, "a number from 0.001 to 1"))
-      ->capture_default_str();
-  app.add_option("--round", options.round,
-                 "Steps between two lines of the log; several trainers average their LSTMs then")
-      ->check(whole(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--max-steps", options.max_steps, "End each epoch after so many steps; 0: don't")
-      ->check(whole(0, 1'000'000'000))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of all random numbers")
-      ->check(whole(0, 1'000'000'000))
-      ->capture_default_str();
+  add_number(app, "--lr", options.lr, 0, 1000, "0 to 1000",
+             "Learning rate; 0: what suits the optimizer");
+  add_number(app, "--lr-decay", options.lr_decay, 0.001, 1, "0.001 to 1",
+             "Factor of the learning rate after each epoch");
+  add_whole(app, "--round", options.round, 1, 1'000'000,
+            "Steps between two lines of the log; several trainers average their LSTMs then");
+  add_whole(app, "--max-steps", options.max_steps, 0, 1'000'000'000,
+            "End each epoch after so many steps; 0: don't");
+  examples::add_seed(app, options.seed);
   app.add_flag("--scores-to-trainer", options.scores_to_trainer,
                "Compute the loss at the trainer, which all scores are sent to");
 }

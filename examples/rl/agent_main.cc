@@ -1,7 +1,6 @@
 // The agent: a process that owns the policy, has observers on other workers play with it, and
 // learns from what they report.
 
-#include <exception>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "agent.h"
 #include "options.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
 #include "training.h"
 
@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kSolved = 0;
 constexpr int kNotSolved = 1;
-constexpr int kFailed = 3;
 
 sinew::Worker start_worker(const rl::Options& options) {
   sinew::WorkerOptions worker;
@@ -74,33 +73,18 @@ int report(const rl::TrainingResult& result, const rl::Options& options, std::os
   return kNotSolved;
 }
 
-int run(const rl::Options& options) {
-  // The network is too small for several threads, and the observers need the cores.
-  at::set_num_threads(1);
-  std::ostream& log = options.json ? std::cerr : std::cout;
-  const sinew::Worker worker = start_worker(options);
-  try {
-    const int status = report(play_and_learn(worker, options, log), options, log);
-    worker.shutdown();
-    return status;
-  } catch (...) {
-    // Nobody is waited for: somebody may be lost.
-    sinew::ShutdownOptions at_once;
-    at_once.graceful = false;
-    worker.shutdown(at_once);
-    throw;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto options = rl::parse_agent_options(argc, argv);
-  if (const int* status = std::get_if<int>(&options)) return *status;
-  try {
-    return run(std::get<rl::Options>(options));
-  } catch (const std::exception& error) {
-    std::cerr << "rl_agent: " << error.what() << std::endl;
-    return kFailed;
-  }
+  const auto parsed = rl::parse_agent_options(argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const auto& options = std::get<rl::Options>(parsed);
+  // The network is too small for several threads, and the observers need the cores.
+  at::set_num_threads(1);
+  std::ostream& log = options.json ? std::cerr : std::cout;
+  return examples::run_job(
+      "rl_agent", [&] { return start_worker(options); },
+      [&](const sinew::Worker& worker) {
+        return report(play_and_learn(worker, options, log), options, log);
+      });
 }

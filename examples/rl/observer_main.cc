@@ -1,11 +1,6 @@
 // An observer: a process with an environment. It serves the agent's calls until the agent shuts
 // down.
 
-#include <chrono>
-#include <cstdlib>
-#include <exception>
-#include <iostream>
-#include <string>
 #include <utility>
 #include <variant>
 
@@ -13,38 +8,28 @@
 #include "agent.h"  // Observer::run_episode takes an RRef<Agent>
 #include "observer.h"
 #include "options.h"
+#include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
 
 namespace {
 
-constexpr int kFailed = 3;
-
-void run(const rl::Options& options) {
-  at::set_num_threads(1);
-  const char* rank = std::getenv("RANK");
-  sinew::WorkerOptions worker_options;
-  worker_options.name = std::string("observer") + (rank == nullptr ? "" : rank);
-  worker_options.world_size = options.world_size;
-  worker_options.num_threads = static_cast<std::size_t>(options.threads);
-  worker_options.methods.add_class<rl::Observer>().add<&rl::Observer::run_episode>();
-  const sinew::Worker worker = sinew::init_rpc(std::move(worker_options));
-
-  // Returns when all workers have come here, that is, when the agent is done.
-  sinew::ShutdownOptions shutdown;
-  shutdown.timeout = std::chrono::hours(24 * 365);
-  worker.shutdown(shutdown);
+sinew::Worker start_worker(const rl::Options& options) {
+  sinew::WorkerOptions worker;
+  worker.name = examples::name_by_rank("observer");
+  worker.world_size = options.world_size;
+  worker.num_threads = static_cast<std::size_t>(options.threads);
+  worker.methods.add_class<rl::Observer>().add<&rl::Observer::run_episode>();
+  return sinew::init_rpc(std::move(worker));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto options = rl::parse_observer_options(argc, argv);
-  if (const int* status = std::get_if<int>(&options)) return *status;
-  try {
-    run(std::get<rl::Options>(options));
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "rl_observer: " << error.what() << std::endl;
-    return kFailed;
-  }
+  const auto parsed = rl::parse_observer_options(argc, argv);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  const auto& options = std::get<rl::Options>(parsed);
+  at::set_num_threads(1);
+  // All work is to answer the agent's calls.
+  return examples::run_job(
+      "rl_observer", [&] { return start_worker(options); }, [](const sinew::Worker&) { return 0; });
 }

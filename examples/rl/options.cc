@@ -7,39 +7,26 @@
 namespace rl {
 namespace {
 
-using examples::between;
+using examples::add_number;
+using examples::add_whole;
 using examples::kUsageError;
-using examples::whole;
 
 void add_worker_flags(CLI::App& app, Options& options) {
-  app.add_option("--world-size", options.world_size,
-                 "Processes: one agent and world-size - 1 observers")
-      ->envname("WORLD_SIZE")
-      ->check(whole(2, 1024))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads,
-                 "Threads that run handlers; 0: one per core, at least 4")
-      ->check(whole(0, 1024))
-      ->capture_default_str();
+  add_whole(app, "--world-size", options.world_size, 2, 1024,
+            "Processes: one agent and world-size - 1 observers")
+      ->envname("WORLD_SIZE");
+  add_whole(app, "--threads", options.threads, 0, 1024,
+            "Threads that run handlers; 0: one per core, at least 4");
 }
 
 void add_agent_flags(CLI::App& app, Options& options) {
-  app.add_option("--gamma", options.gamma, "Discount of later rewards")
-      ->check(between<double>(0, 1, "a number from 0 to 1"))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of all random numbers")
-      ->check(whole(0, 1'000'000'000'000))
-      ->capture_default_str();
-  app.add_option("--log-interval", options.log_interval, "Episodes per line of the log")
-      ->check(whole(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--max-steps", options.max_steps,
-                 "Steps of an episode, shared out among the observers")
-      ->check(whole(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--episodes", options.episodes, "Give up after so many episodes")
-      ->check(whole(1, 100'000'000))
-      ->capture_default_str();
+  add_number(app, "--gamma", options.gamma, 0, 1, "0 to 1", "Discount of later rewards");
+  examples::add_seed(app, options.seed);
+  add_whole(app, "--log-interval", options.log_interval, 1, 1'000'000,
+            "Episodes per line of the log");
+  add_whole(app, "--max-steps", options.max_steps, 1, 1'000'000,
+            "Steps of an episode, shared out among the observers");
+  add_whole(app, "--episodes", options.episodes, 1, 100'000'000, "Give up after so many episodes");
   app.add_option("--output", options.output,
                  "Folder for the reward curve (reward_curve.csv, reward_curve.svg)")
       ->capture_default_str();
@@ -49,9 +36,8 @@ void add_agent_flags(CLI::App& app, Options& options) {
                "Wait for each reward to arrive before the next action is asked for");
   auto* bench = app.add_flag("--bench", options.bench,
                              "Measure steps per second: play all episodes, write no curve");
-  app.add_option("--bench-steps", options.bench_steps,
-                 "With --bench: end after so many timed steps")
-      ->check(whole(1, 1'000'000'000))
+  add_whole(app, "--bench-steps", options.bench_steps, 1, 1'000'000'000,
+            "With --bench: end after so many timed steps")
       ->needs(bench);
   app.add_flag("--json", options.json, "Print one JSON object on stdout, the rest on stderr");
 }

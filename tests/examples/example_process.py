@@ -60,6 +60,18 @@ def finish(process: subprocess.Popen[str], timeout_s: float) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
+def run_alice_and_bob(program: Path, port: int) -> dict[str, Ended]:
+    """Starts the program twice, as each of two workers, and waits for both."""
+    common = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+    }
+    bob = start([program, "bob"], {**common, "RANK": "1"})
+    alice = start([program, "alice"], {**common, "RANK": "0"})
+    return {"alice": finish(alice, 60), "bob": finish(bob, 60)}
+
+
 def kill_group(process: subprocess.Popen[str]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)

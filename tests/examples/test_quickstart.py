@@ -21,15 +21,7 @@ SOURCE_TREE = Path()
 
 class QuickstartTest(unittest.TestCase):
     def test_two_workers(self) -> None:
-        common = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(ports.free_port()),
-            "WORLD_SIZE": "2",
-        }
-        bob = example_process.start([PROGRAM, "bob"], {**common, "RANK": "1"})
-        alice = example_process.start([PROGRAM, "alice"], {**common, "RANK": "0"})
-        for name, process in (("alice", alice), ("bob", bob)):
-            ended = example_process.finish(process, 60)
+        for name, ended in example_process.run_alice_and_bob(PROGRAM, ports.free_port()).items():
             self.assertEqual(ended.status, 0, f"{name}: {ended.stderr}")
             self.assertEqual(ended.stderr, "", name)
             if name == "alice":

@@ -61,16 +61,8 @@ class PipelineTest(LauncherTest):
 
 class AutogradTest(unittest.TestCase):
     def test_two_workers(self) -> None:
-        common = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(ports.free_port()),
-            "WORLD_SIZE": "2",
-        }
         program = EXAMPLES / "autograd" / "autograd"
-        bob = example_process.start([program, "bob"], {**common, "RANK": "1"})
-        alice = example_process.start([program, "alice"], {**common, "RANK": "0"})
-        for name, process in (("alice", alice), ("bob", bob)):
-            ended = example_process.finish(process, 60)
+        for name, ended in example_process.run_alice_and_bob(program, ports.free_port()).items():
             self.assertEqual((ended.status, ended.stderr), (0, ""), name)
             numbers = [float(line) for line in ended.stdout.splitlines() if "[" not in line]
             expected = [2, 2, 2, -1, 0, 1, 2, 1.5, 1] if name == "alice" else []

@@ -1,5 +1,7 @@
 // What a worker with few threads still does.
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <gmock/gmock.h>
 
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/internal/worker_core.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
 
@@ -18,6 +21,11 @@ namespace threads {
 sinew::testing::Gate gate;
 
 int quick() { return 1; }
+std::string name_of_thread() {
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return name;
+}
 int blocked() {
   gate.pass();
   return 1;
@@ -36,6 +44,7 @@ sinew::Future<int> park() {
 }  // namespace threads
 
 SINEW_METHOD(threads::quick);
+SINEW_METHOD(threads::name_of_thread);
 SINEW_METHOD(threads::blocked);
 SINEW_METHOD(threads::around);
 SINEW_METHOD(threads::blocked_at_next);
@@ -71,6 +80,7 @@ using ::testing::HasSubstr;
 MethodTable table() {
   MethodTable methods;
   methods.add<&threads::quick>()
+      .add<&threads::name_of_thread>()
       .add<&threads::blocked>()
       .add<&threads::around>()
       .add<&threads::blocked_at_next>()
@@ -93,6 +103,23 @@ TEST_P(ThreadsTest, RingOfWorkersWithOneThreadEachNestsFiftyDeep) {
   start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 50), 50);
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
+}
+
+// Who waits may poll, and who polls may run the handler: over gRPC, where there is something to
+// poll.
+TEST_P(ThreadsTest, PollingIsADutyOfThoseWhoWaitAndServe) {
+  start(2, table());
+  const auto& core = WorkerAccess::core(worker(0));
+  const auto duty = core->transport().polling_duty();
+  EXPECT_EQ(core->executor()->runner()->polling_duty(), duty.get());
+  EXPECT_EQ(core->control_executor().runner()->polling_duty(), duty.get());
+  if (GetParam() == testing::ClusterTransport::kInproc) {
+    EXPECT_EQ(duty, nullptr);
+  } else {
+    ASSERT_NE(duty, nullptr);
+    EXPECT_TRUE(eventually(
+        [&] { return worker(0).rpc_sync<&threads::name_of_thread>(1) == "sinew-grpc"; }));
+  }
 }
 
 TEST_P(ThreadsTest, SeveralRingsAtOnce) {

@@ -60,13 +60,7 @@ class World {
   ~World() { run(); }
 
   void run() { runner->run_until_idle(); }
-  void advance(nanoseconds time) {
-    run();
-    for (nanoseconds done{}; done < time; done += milliseconds(10)) {
-      clock.advance(milliseconds(10));
-      run();
-    }
-  }
+  void advance(nanoseconds time) { advance_in_steps(*runner, clock, time, milliseconds(10)); }
   void tell_lost(const WorkerInfo& lost) {
     for (const auto& worker : workers) {
       if (worker->gather && worker->self != lost) worker->gather->on_worker_lost(lost);

@@ -84,13 +84,7 @@ class World {
   ~World() { run(); }
 
   void run() { runner->run_until_idle(); }
-  void advance(nanoseconds time) {
-    run();
-    for (nanoseconds done{}; done < time; done += milliseconds(50)) {
-      clock.advance(milliseconds(50));
-      run();
-    }
-  }
+  void advance(nanoseconds time) { advance_in_steps(*runner, clock, time, milliseconds(50)); }
   /// The worker dies and the others' leases end.
   void lose(Worker& lost) {
     network.kill(lost.plane.address());

@@ -36,6 +36,15 @@ std::size_t StepRunner::run_until_idle() {
   return count;
 }
 
+void advance_in_steps(StepRunner& runner, ManualClock& clock, std::chrono::nanoseconds time,
+                      std::chrono::nanoseconds step) {
+  runner.run_until_idle();
+  for (std::chrono::nanoseconds done{}; done < time; done += step) {
+    clock.advance(step);
+    runner.run_until_idle();
+  }
+}
+
 void FakeControlNetwork::kill(const std::string& address) {
   std::vector<Promise<std::string>> broken;
   {

@@ -40,6 +40,10 @@ class StepRunner final : public internal::TaskRunner {
   std::optional<std::mt19937> random_;
 };
 
+/// Lets `time` pass in steps, and runs what has become ready before the first and after each.
+void advance_in_steps(StepRunner& runner, ManualClock& clock, std::chrono::nanoseconds time,
+                      std::chrono::nanoseconds step);
+
 class FakeControlPlane;
 
 /// The wires between fake control planes. A request and its reply are one task each of the runner.

@@ -30,11 +30,11 @@ std::optional<FaultPlan::Impl::Verdict> FaultPlan::Impl::decide(const FaultyFram
     const FaultRule& rule = state.rule;
     if (rule.matches && !rule.matches(frame)) continue;
     const std::uint64_t match = state.matched++;
-    if (match < rule.skip || hits[id] >= rule.limit) continue;
+    if (match < rule.skip || state.chosen >= rule.limit) continue;
     const std::uint64_t draw = mix(mix(seed ^ mix(id)) + match);
     if (as_fraction(draw) >= rule.probability) continue;
-    ++hits[id];
-    changed.notify_all();
+    ++state.chosen;
+    if (rule.action != FaultAction::kHold) count_hit(id);
     const auto jitter =
         std::chrono::duration_cast<std::chrono::nanoseconds>(rule.jitter * as_fraction(mix(draw)));
     return Verdict{id, rule.action, rule.delay + jitter, rule.behind};
@@ -47,8 +47,7 @@ absl::Status FaultPlan::Impl::decide_connect(FaultDirection direction, const std
   for (auto& [id, rule] : connect_rules) {
     if (rule.direction != direction || hits[id] >= rule.limit) continue;
     if (rule.matches && !rule.matches(address)) continue;
-    ++hits[id];
-    changed.notify_all();
+    count_hit(id);
     return rule.status;
   }
   return absl::OkStatus();
@@ -75,6 +74,13 @@ void FaultPlan::Impl::run_after(std::chrono::nanoseconds delay,
 void FaultPlan::Impl::hold(RuleId rule, Held frame) {
   MutexLock lock(mutex);
   held[rule].push_back(std::move(frame));
+  // Only now: who waited for the hit may release it at once.
+  count_hit(rule);
+}
+
+void FaultPlan::Impl::count_hit(RuleId rule) {
+  ++hits[rule];
+  changed.notify_all();
 }
 
 std::uint64_t FaultPlan::Impl::add_link(const std::shared_ptr<FaultyLink>& link) {

@@ -84,7 +84,7 @@ class FaultPlan {
   /// holding new ones unless it was removed. Returns how many there were.
   std::size_t release(RuleId rule);
 
-  /// Frames that the rule was hit with so far.
+  /// Frames that the rule was hit with so far; one to hold counts once it can be released.
   std::uint64_t hits(RuleId rule) const;
   /// Waits until there are that many. False when `timeout` ended first.
   bool wait_for_hits(RuleId rule, std::uint64_t hits, std::chrono::nanoseconds timeout) const;

@@ -26,6 +26,7 @@ struct FaultPlan::Impl {
   struct RuleState {
     FaultRule rule;
     std::uint64_t matched = 0;
+    std::uint64_t chosen = 0;
   };
   struct ConnectRule {
     std::function<bool(const std::string&)> matches;
@@ -56,6 +57,7 @@ struct FaultPlan::Impl {
   RuleId add_connect_rule(ConnectRule rule);
   void run_after(std::chrono::nanoseconds delay, absl::AnyInvocable<void() &&> task);
   void hold(RuleId rule, Held frame);
+  void count_hit(RuleId rule) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   /// Returns the link's number.
   std::uint64_t add_link(const std::shared_ptr<FaultyLink>& link);

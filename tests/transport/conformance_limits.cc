@@ -44,12 +44,7 @@ std::size_t fill(Connection& connection) {
 }  // namespace
 
 TEST_P(TransportConformance, RefusesWhenTheWindowIsFullAndResumes) {
-  Station a(*fixture_, small_windows());
-  Station b(*fixture_, small_windows());
-  b.acceptor->credits = RecordingHandler::Credits::kKeep;
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  const Connected pair(*fixture_, small_windows(), RecordingHandler::Credits::kKeep);
   ASSERT_TRUE(pair.ok());
   const std::size_t sent = fill(*pair.from_opener);
   EXPECT_GE(sent, kWindow / kPiece);
@@ -64,12 +59,7 @@ TEST_P(TransportConformance, RefusesWhenTheWindowIsFullAndResumes) {
 }
 
 TEST_P(TransportConformance, ControlAndTheOtherWayPassAFullLane) {
-  Station a(*fixture_, small_windows());
-  Station b(*fixture_, small_windows());
-  b.acceptor->credits = RecordingHandler::Credits::kKeep;
-  a.start();
-  b.start();
-  const Pair pair = open(a, b);
+  Connected pair(*fixture_, small_windows(), RecordingHandler::Credits::kKeep);
   ASSERT_TRUE(pair.ok());
   const std::size_t sent = fill(*pair.from_opener);
   const std::size_t arrived = pair.acceptor->frame_count(Lane::kCalls);
@@ -83,7 +73,7 @@ TEST_P(TransportConformance, ControlAndTheOtherWayPassAFullLane) {
   ASSERT_TRUE(pair.opener->wait_frames(Lane::kControl, 1));
 
   // So does a second connection between the same two, opened while the first is stuck.
-  const Pair second = open(b, a);
+  const Pair second = open(pair.b, pair.a);
   ASSERT_TRUE(second.ok());
   ASSERT_TRUE(second.from_opener->send(Lane::kCalls, make_frame("second")).ok());
   ASSERT_TRUE(second.acceptor->wait_frames(Lane::kCalls, 1));

@@ -91,8 +91,10 @@ inline Pair open(Station& from, Station& to, std::size_t index = 0,
 
 /// Two stations and a connection that `a` opened to `b`; check ok().
 struct Connected : Pair {
-  explicit Connected(TransportFixture& fixture, const Transport::Limits& limits = {})
+  explicit Connected(TransportFixture& fixture, const Transport::Limits& limits = {},
+                     RecordingHandler::Credits credits_of_b = RecordingHandler::Credits::kGiveBack)
       : a(fixture, limits), b(fixture, limits) {
+    b.acceptor->credits = credits_of_b;
     a.start();
     b.start();
     Pair::operator=(open(a, b));
