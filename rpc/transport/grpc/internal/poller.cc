@@ -18,7 +18,9 @@ class Forwarded final : public Completion {
  public:
   static void send(grpc::CompletionQueue* queue, Completion* to, bool ok) {
     auto* forwarded = new Forwarded(to, ok);
-    forwarded->alarm_.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), static_cast<Completion*>(forwarded));
+    // Not now: gRPC's timers are whole milliseconds, rounded up, and only what is past is due at once.
+    forwarded->alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_MONOTONIC),
+                          static_cast<Completion*>(forwarded));
   }
   void on_completion(bool) override {
     to_->on_completion(ok_);
