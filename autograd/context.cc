@@ -117,7 +117,7 @@ void backward(const Worker& worker, const ContextId& context, const std::vector<
   if (const auto& current = internal::ThreadContext::current()) {
     pass.deadline = std::min(pass.deadline, current->deadline());
   }
-  manager->backward_async(manager->find(context), roots, pass).wait();
+  manager->backward(manager->find(context), roots, pass);
 }
 
 // ---- Gradients.

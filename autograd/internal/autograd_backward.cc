@@ -12,6 +12,7 @@
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/waiter_runner.h"
 #include "sinew/rpc/internal/call_builder.h"
 #include "sinew/rpc/internal/invocation.h"
 #include "sinew/rpc/internal/pending_call.h"
@@ -109,6 +110,7 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
         request.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
     options.reach = request.fast() ? Reach::kFast : Reach::kSmart;
     options.deadline = call->deadline();
+    options.runner = call->core().executor()->runner();
     manager->backward_async(manager->find(read_context(request.context())), {*root}, options)
         .on_done([call](const Future<void>& done) {
           call->guard([&] {
@@ -124,8 +126,8 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
 /// The outcome of a call that asks a worker to take part, or brings it gradients.
 class PartOutcome final : public PendingCall {
  public:
-  PartOutcome(WorkerCore& core, std::shared_ptr<BackwardPass> pass, Incarnation worker)
-      : core_(core), pass_(std::move(pass)), worker_(worker) {}
+  PartOutcome(std::shared_ptr<BackwardPass> pass, Incarnation worker)
+      : pass_(std::move(pass)), worker_(worker) {}
 
   void on_reply(ReceivedReply reply) override {
     try {
@@ -134,9 +136,9 @@ class PartOutcome final : public PendingCall {
     } catch (...) {
       return pass_->on_answer(worker_, std::current_exception(), {});
     }
-    // The graph runs on the executor, not on the transport's thread.
-    core_.executor()->post([pass = pass_, worker = worker_,
-                            reply = std::make_shared<ReceivedReply>(std::move(reply))] {
+    // The graph does not run on the transport's thread.
+    pass_->options().runner->post([pass = pass_, worker = worker_,
+                                   reply = std::make_shared<ReceivedReply>(std::move(reply))] {
       PartAnswer answer;
       std::exception_ptr error;
       try {
@@ -165,7 +167,6 @@ class PartOutcome final : public PendingCall {
             message.waits()};
   }
 
-  WorkerCore& core_;
   const std::shared_ptr<BackwardPass> pass_;
   const Incarnation worker_;
 };
@@ -278,9 +279,17 @@ std::shared_ptr<BackwardPass> AutogradManager::join(const std::shared_ptr<Contex
   return joined->pass;
 }
 
+void AutogradManager::backward(const std::shared_ptr<ContextState>& context,
+                               const std::vector<at::Tensor>& roots, PassOptions options) {
+  const auto runner = std::make_shared<WaiterRunner>(core_.executor()->runner());
+  options.runner = runner;
+  runner->wait(backward_async(context, roots, options, [runner] { runner->notify(); }));
+}
+
 Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>& context,
                                              const std::vector<at::Tensor>& roots,
-                                             const PassOptions& options) {
+                                             const PassOptions& options,
+                                             std::function<void()> on_end) {
   check_roots(roots);
   const PassId id{core_.self().incarnation, next_pass_.fetch_add(1, std::memory_order_relaxed)};
   auto search = std::make_shared<Search>(core_.self().incarnation);
@@ -309,16 +318,17 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
           });
         });
   }
-  BackwardPass::OnAnswer on_end = [this, promise, context, timer](const std::exception_ptr& error,
-                                                                  const PartAnswer&) {
+  BackwardPass::OnAnswer on_answer = [this, promise, context, timer, on_end = std::move(on_end)](
+                                         const std::exception_ptr& error, const PartAnswer&) {
     if (timer != 0) core_.timers().cancel(timer);
     if (error == nullptr) {
       promise.try_set_value();
     } else {
       promise.try_set_error(pass_failure(error, *context));
     }
+    on_end();
   };
-  search->pass->prepare(options, std::nullopt, Answering::kAtTheEnd, on_end);
+  search->pass->prepare(options, std::nullopt, Answering::kAtTheEnd, on_answer);
   if (options.reach == Reach::kSmart) search->live.start(context->behind_edges(search->roots));
   this->search(search);
   return future;
@@ -350,7 +360,7 @@ void AutogradManager::ask_for_facts(const std::shared_ptr<Search>& search,
     proto::AutogradFactsRequest request;
     write_context(search->context->id(), *request.mutable_context());
     for (const EdgeId& edge : edges) write_edge(edge, *request.add_edges());
-    auto pending = std::make_unique<TypedPendingCall<Bytes>>(core_.executor()->runner());
+    auto pending = std::make_unique<TypedPendingCall<Bytes>>(search->options.runner);
     answers.push_back(pending->future());
     workers.push_back(worker);
     send(peer_for(core_, *search->pass, worker), kFactsMethod, request.SerializeAsString(), {},
@@ -431,7 +441,7 @@ void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation
     write_edges(gradients, *run.mutable_gradients());
     run.set_in_steps(answering == Answering::kInSteps);
     send(peer_for(core_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
-         std::make_unique<PartOutcome>(core_, pass, worker));
+         std::make_unique<PartOutcome>(pass, worker));
   } catch (...) {
     pass->on_answer(worker, std::current_exception(), {});
   }
@@ -445,7 +455,7 @@ void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnati
     write_pass(pass->context().id(), pass->id(), *delivery.mutable_pass());
     write_edges(gradients, *delivery.mutable_gradients());
     send(peer_for(core_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(), gradients,
-         std::make_unique<PartOutcome>(core_, pass, worker));
+         std::make_unique<PartOutcome>(pass, worker));
   } catch (...) {
     pass->on_answer(worker, std::current_exception(), {});
   }
@@ -475,6 +485,7 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   options.graph =
       run.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
   options.reach = run.fast() ? Reach::kFast : Reach::kSmart;
+  options.runner = core_.executor()->runner();
   options.deadline = deadline;
   const Answering answering = run.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
   if (!pass->prepare(options, from.incarnation, answering, answer)) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,9 +54,16 @@ class AutogradManager final : public Extension,
   void end(const autograd::ContextId& id);
   /// Throws RpcError kNotFound when this worker has no such context.
   std::shared_ptr<ContextState> find(const autograd::ContextId& id) const;
-  /// Throws RpcError for what is wrong with the roots, or when a pass of the context runs already.
-  Future<void> backward_async(const std::shared_ptr<ContextState>& context,
-                              const std::vector<at::Tensor>& roots, const PassOptions& options);
+  /// Runs a pass, as far as possible on the calling thread, and waits for its end. Throws RpcError
+  /// for what is wrong with the roots, when a pass of the context runs already, or what the pass
+  /// fails with. Does not use options.runner.
+  void backward(const std::shared_ptr<ContextState>& context, const std::vector<at::Tensor>& roots,
+                PassOptions options);
+  /// Starts a pass. Throws RpcError for what is wrong with the roots, or when a pass of the context
+  /// runs already. Runs `on_end` after the end.
+  Future<void> backward_async(
+      const std::shared_ptr<ContextState>& context, const std::vector<at::Tensor>& roots,
+      const PassOptions& options, std::function<void()> on_end = [] {});
 
   // --- For methods.
 

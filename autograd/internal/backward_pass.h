@@ -15,6 +15,7 @@
 #include "sinew/autograd/internal/context_state.h"
 #include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/pass_id.h"
+#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/cancellation.h"
@@ -30,6 +31,8 @@ struct PassOptions {
   LocalBackward::Graph graph = LocalBackward::Graph::kRelease;
   Reach reach = Reach::kSmart;
   Clock::TimePoint deadline = Clock::TimePoint::max();
+  /// Runs what answers of other workers lead to.
+  std::shared_ptr<TaskRunner> runner;
 };
 
 /// When a worker that takes part answers the one that asked it to.
