@@ -14,6 +14,9 @@ namespace {
 
 // Of one attempt; a worker that lives answers at once.
 constexpr auto kAttempt = std::chrono::seconds(10);
+// How long the first one due waits for others. Short steps of a training loop share a message then,
+// and long ones do not notice.
+constexpr auto kGathering = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -22,18 +25,21 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
   explicit State(WorkerCore& core) : core_(core) {}
 
   void add(const WorkerInfo& worker, const autograd::ContextId& context, std::uint64_t live_from) {
-    {
-      MutexLock lock(mutex_);
-      if (stopped_) return;
-      Queue& queue = queues_[worker.incarnation];
-      queue.worker = worker;
-      proto::AutogradReleased& released = *queue.due.add_contexts();
-      write_context(context, *released.mutable_context());
-      released.set_live_from(live_from);
-      if (queue.in_flight) return;
-      queue.in_flight = true;
-    }
-    send(worker.incarnation);
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    Queue& queue = queues_[worker.incarnation];
+    queue.worker = worker;
+    proto::AutogradReleased& released = *queue.due.add_contexts();
+    write_context(context, *released.mutable_context());
+    released.set_live_from(live_from);
+    if (std::exchange(queue.is_on_its_way, true)) return;
+    core_.timers().run_at(core_.clock().now() + kGathering, [this, weak = weak_from_this(),
+                                                             incarnation = worker.incarnation] {
+      // What stops the timers is later than the queue's end.
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      core_.control_executor().post([self, incarnation] { self->send(incarnation); });
+    });
   }
 
   Future<void> when_empty() {
@@ -57,7 +63,8 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
   struct Queue {
     WorkerInfo worker;
     proto::AutogradRelease due;
-    bool in_flight = false;
+    // A timer is set, or a message has not been answered.
+    bool is_on_its_way = false;
   };
 
   void send(Incarnation incarnation) {

@@ -17,8 +17,9 @@ class WorkerCore;
 /// The control call that says which contexts have ended.
 inline constexpr std::string_view kReleaseMethod = "sinew.autograd.release";
 
-/// Tells other workers that contexts have ended, until they know or are lost. What is due for a
-/// worker while it has not answered travels together in the next message. Thread-safe.
+/// Tells other workers that contexts have ended, until they know or are lost. What becomes due for
+/// a worker within two milliseconds travels together, and so does what is due by the time it has
+/// answered. Thread-safe.
 class ReleaseQueue {
  public:
   explicit ReleaseQueue(WorkerCore& core);
