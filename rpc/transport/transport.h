@@ -20,7 +20,7 @@ struct AuthenticatedPeer {
   /// Names that the proof covers: the subject alternative names and the common name of a
   /// certificate.
   std::vector<std::string> names;
-  /// Where it comes from, for texts: "ipv4:127.0.0.1:4242", "inproc:3".
+  /// Where it comes from, for texts: "ipv4:127.0.0.1:4242", "unix", "inproc:3".
   std::string address;
 };
 

@@ -5,6 +5,13 @@ namespace {
 
 std::unique_ptr<TransportFixture> plain() { return std::make_unique<GrpcFixture>(); }
 
+/// As between hosts.
+std::unique_ptr<TransportFixture> tcp() {
+  GrpcTuning tuning;
+  tuning.local_sockets = false;
+  return std::make_unique<GrpcFixture>(tuning);
+}
+
 /// Nearly every payload takes the bulk lane, in many pieces, and packets hold few frames.
 std::unique_ptr<TransportFixture> small_pieces() {
   GrpcTuning tuning;
@@ -15,7 +22,7 @@ std::unique_ptr<TransportFixture> small_pieces() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grpc, TransportConformance,
-                         testing::Values(TransportKind{"Plain", plain},
+                         testing::Values(TransportKind{"Plain", plain}, TransportKind{"Tcp", tcp},
                                          TransportKind{"SmallPieces", small_pieces, false}),
                          conformance_name);
 

@@ -20,6 +20,8 @@ struct GrpcTuning {
   std::size_t packet_bytes = std::size_t{256} << 10;
   /// Size of the pieces on the bulk lane, at most 4 MiB.
   std::size_t chunk_bytes = std::size_t{1} << 20;
+  /// Whether workers of one host and user talk through Unix sockets instead of TCP. Never with TLS.
+  bool local_sockets = true;
   /// Largest request that a foreign client may send.
   std::size_t max_unary_bytes = std::size_t{64} << 20;
   /// Foreign calls and streams that one client connection may have open.

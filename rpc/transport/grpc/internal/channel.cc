@@ -4,9 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/create_channel_posix.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "sinew/rpc/transport/grpc/internal/host_port.h"
+#include "sinew/rpc/transport/grpc/internal/local_socket.h"
 #include "sinew/rpc/transport/grpc/internal/packet.h"
 
 namespace sinew::internal {
@@ -74,6 +76,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxPacketBytes));
+  if (options.tuning.local_sockets && !options.credentials.uses_tls()) {
+    // TLS would be spoken with the other end's host, which a Unix socket does not have.
+    if (FileDescriptor socket = connect_locally(*target); socket.valid()) {
+      arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address);
+      return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);
+    }
+  }
   if (!expected_name.empty()) arguments.SetSslTargetNameOverride(expected_name);
   const absl::string_view scheme = target->is_ipv4()   ? "ipv4:"
                                    : target->is_ipv6() ? "ipv6:"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/grpc_security_constants.h"
 
@@ -9,7 +10,8 @@ namespace sinew::internal {
 
 AuthenticatedPeer peer_identity(const grpc::AuthContext* context, const std::string& address) {
   AuthenticatedPeer peer;
-  peer.address = address;
+  // All that gRPC knows of a local socket is its number.
+  peer.address = absl::StartsWith(address, "fd:") ? "unix" : address;
   if (context == nullptr || !context->IsPeerAuthenticated()) return peer;
   peer.authenticated = true;
   for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {

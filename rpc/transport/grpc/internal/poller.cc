@@ -18,7 +18,8 @@ class Forwarded final : public Completion {
  public:
   static void send(grpc::CompletionQueue* queue, Completion* to, bool ok) {
     auto* forwarded = new Forwarded(to, ok);
-    // Not now: gRPC's timers are whole milliseconds, rounded up, and only what is past is due at once.
+    // Not now: gRPC's timers are whole milliseconds, rounded up, and only what is past is due at
+    // once.
     forwarded->alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_MONOTONIC),
                           static_cast<Completion*>(forwarded));
   }

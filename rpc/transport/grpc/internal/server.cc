@@ -13,6 +13,7 @@
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "grpcpp/server_posix.h"
 #include "sinew/rpc/transport/grpc/internal/channel.h"
 #include "sinew/rpc/transport/grpc/internal/host_port.h"
 #include "sinew/rpc/transport/grpc/internal/packet.h"
@@ -110,7 +111,19 @@ absl::Status Server::listen() {
   }
   if (server_ == nullptr) return absl::InternalError("gRPC did not start the server");
   await_call();
+  if (options.tuning.local_sockets && !options.credentials.uses_tls()) listen_locally();
   return absl::OkStatus();
+}
+
+void Server::listen_locally() {
+  std::vector<HostPort> addresses;
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    const absl::StatusOr<HostPort> listened = parse_host_port(core_->options().listen[i]);
+    if (listened.ok()) addresses.push_back({listened->host, ports_[i]});
+  }
+  local_listener_ = LocalListener::open(addresses, [this](FileDescriptor socket) {
+    grpc::AddInsecureChannelFromFd(server_.get(), socket.release());
+  });
 }
 
 void Server::await_call() {
@@ -124,6 +137,7 @@ void Server::await_call() {
 }
 
 void Server::shutdown() {
+  local_listener_ = nullptr;
   service_.end_foreign_calls(absl::UnavailableError("the worker shuts down"));
   server_->Shutdown(std::chrono::system_clock::now() + core_->options().tuning.shutdown_grace);
 }

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
+#include "sinew/rpc/transport/grpc/internal/local_socket.h"
 #include "sinew/rpc/transport/grpc/internal/transport_core.h"
 #include "sinew/rpc/transport/grpc/internal/worker_service.h"
 #include "sinew/rpc/transport/transport.h"
@@ -27,6 +28,7 @@ class Server {
  private:
   Server(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary);
   absl::Status listen();
+  void listen_locally();
   void await_call();
 
   const std::shared_ptr<TransportCore> core_;
@@ -35,6 +37,7 @@ class Server {
   grpc::AsyncGenericService calls_;
   std::vector<int> ports_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<LocalListener> local_listener_;
 };
 
 }  // namespace sinew::internal
