@@ -118,7 +118,7 @@ function(sinew_sanitizer_environment test)
                  "TSAN_OPTIONS=halt_on_error=1:history_size=7:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   elseif(SINEW_SANITIZE MATCHES address)
     set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
-                 "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+                 "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1"
                  "UBSAN_OPTIONS=print_stacktrace=1"
                  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
   endif()

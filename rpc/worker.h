@@ -84,7 +84,9 @@ class Worker {
 
   /// rpc.client_active_calls, rpc.server_active_calls, rpc.requests (calls to other workers so far,
   /// those of layers too), rpc.threads, rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks,
-  /// and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
+  /// rpc.receive_pool_used_bytes and rpc.receive_pool_idle_bytes (of the process: memory of
+  /// received tensors, and what is kept for the next ones), and what extensions add (rref.owned,
+  /// rref.pending_users, rref.forks, ...).
   Counters counters() const;
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/internal/call_server.h"
 #include "sinew/rpc/internal/caller_record.h"
@@ -439,6 +440,9 @@ Counters WorkerCore::counters() const {
   counters["rpc.idle_threads"] = static_cast<std::int64_t>(stats.idle_threads);
   counters["rpc.blocked_threads"] = static_cast<std::int64_t>(stats.blocked_threads);
   counters["rpc.queued_tasks"] = static_cast<std::int64_t>(stats.queued_tasks);
+  const ReceivePool::Stats pool = ReceivePool::of_process().stats();
+  counters["rpc.receive_pool_used_bytes"] = static_cast<std::int64_t>(pool.used_bytes);
+  counters["rpc.receive_pool_idle_bytes"] = static_cast<std::int64_t>(pool.idle_bytes);
   for (const auto& extension : extensions_) extension->add_counters(counters);
   return counters;
 }

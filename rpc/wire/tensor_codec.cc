@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,13 +10,17 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_sparse_coo_tensor_unsafe.h"
+#include "ATen/ops/empty.h"
 #include "ATen/ops/empty_strided.h"
 #include "ATen/ops/from_blob.h"
 #include "absl/base/config.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "c10/core/CPUAllocator.h"
+#include "c10/util/accumulate.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/wire/absl_view.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rpc/wire/tensor_layout.h"
@@ -112,6 +117,22 @@ absl::Cord elements(const at::Tensor& tensor) {
   const absl::string_view bytes(static_cast<const char*>(tensor.data_ptr()), size);
   if (size < kMinAliasedBytes) return absl::Cord(bytes);
   return absl::MakeCordFromExternal(bytes, [storage] {});
+}
+
+// A dense tensor at the beginning of a block, to which it may grow.
+at::Tensor tensor_in(std::shared_ptr<ReceiveBlock> block, at::IntArrayRef sizes,
+                     at::IntArrayRef strides, at::ScalarType type) {
+  using Owner = std::shared_ptr<ReceiveBlock>;
+  char* const data = block->data();
+  c10::DataPtr memory(
+      data, new Owner(std::move(block)), [](void* owner) { delete static_cast<Owner*>(owner); },
+      at::kCPU);
+  const auto size =
+      static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), size, std::move(memory),
+                             c10::GetCPUAllocator(), /*resizable=*/true);
+  return at::empty({0}, at::TensorOptions().dtype(type).device(at::kCPU))
+      .set_(storage, 0, sizes, strides);
 }
 
 // `tensor` is strided, on the CPU and takes part in no graph.
@@ -229,7 +250,14 @@ class TensorReader {
     }
     const absl::Cord payload = take_payload(description, sizes, expected_bytes);
     if (type == at::kBool) check_booleans(payload);
-    at::Tensor tensor = allocate(sizes, dense_strides(sizes, order), type);
+    const std::vector<std::int64_t> strides = dense_strides(sizes, order);
+    if (const absl::optional<absl::string_view> flat = payload.TryFlat()) {
+      // It was received into memory that nobody else has.
+      if (auto block = ReceivePool::of_process().claim(*flat)) {
+        return tensor_in(std::move(block), {sizes.data(), sizes.size()}, strides, type);
+      }
+    }
+    at::Tensor tensor = allocate(sizes, strides, type);
     copy(payload, tensor);
     return tensor;
   }
@@ -396,6 +424,11 @@ at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& contex
 
 at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef strides,
                                    at::ScalarType type) {
+  const std::size_t size =
+      static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
+  if (size >= kMinPooledBytes) {
+    return tensor_in(ReceivePool::of_process().allocate(size), sizes, strides, type);
+  }
   return at::empty_strided(sizes, strides, at::TensorOptions().dtype(type).device(at::kCPU));
 }
 

@@ -18,6 +18,8 @@ class EncodeContext;
 
 /// Tensors of fewer bytes are copied into the message; from here on it refers to their memory.
 constexpr std::size_t kMinAliasedBytes = 4096;
+/// Received tensors of so many bytes return to the pool what they lie in.
+constexpr std::size_t kMinPooledBytes = std::size_t{64} << 10;
 
 /// Describes `tensor` in `description`, which must be empty, and adds its elements to the context's
 /// payloads: its own bytes only, however large the storage is. A payload of kMinAliasedBytes or
@@ -29,16 +31,17 @@ constexpr std::size_t kMinAliasedBytes = 4096;
 /// for.
 void encode_tensor(const at::Tensor& tensor, proto::Tensor& description, EncodeContext& context);
 
-/// The tensor of a description, with memory of its own. Takes the payload out of the context, so
-/// memory that the payload refers to is free again when this returns. Throws RpcError
+/// The tensor of a description, with memory of its own: the payload's, if that was received into a
+/// block of the receive pool that nobody else has. Otherwise memory that the payload refers to is
+/// free again when this returns. Takes the payload out of the context. Throws RpcError
 /// kInvalidArgument for a description that does not hold together, before anything is allocated, or
 /// kResourceExhausted where it passes the context's limits or the machine's memory.
 at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,
                          const ValuePath& path);
 
 /// Uninitialised memory for a tensor that is being received. `strides` are those of a dense tensor
-/// of these sizes. All receiving goes through here, so that a pool can stand behind it. May throw
-/// c10::Error when there is no memory.
+/// of these sizes. From the receive pool when it is kMinPooledBytes or more. May throw c10::Error
+/// or std::bad_alloc when there is no memory.
 at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef strides,
                                    at::ScalarType type);
 

@@ -182,6 +182,44 @@ TEST(GrpcBulk, RefusesPiecesThatDoNotFit) {
   }
 }
 
+TEST(GrpcBulk, PutsTogetherWhatComesBeforeAndAfterTheTicket) {
+  std::string bytes(100'000, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 3);
+  const auto piece = [&](std::size_t from, std::size_t to) {
+    return Chunk{1, bytes.size(), from, absl::Cord(bytes.substr(from, to - from))};
+  };
+  BulkReceiver receiver;
+  ASSERT_TRUE(receiver.receive({piece(0, 30'000), piece(30'000, 30'001)}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(bytes.size(), 1), {}).ok());
+  auto none = receiver.receive({piece(30'001, 60'000)});
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->empty());
+  auto completed = receiver.receive({piece(60'000, 100'000)});
+  ASSERT_TRUE(completed.ok());
+  ASSERT_EQ(completed->size(), 1U);
+  const absl::Cord& payload = completed->front().frame.payloads.at(0);
+  EXPECT_TRUE(payload == bytes);
+  ASSERT_TRUE(payload.TryFlat().has_value());
+  EXPECT_NE(ReceivePool::of_process().claim(*payload.TryFlat()), nullptr)
+      << "whoever decodes it may keep the memory";
+}
+
+TEST(GrpcBulk, RefusesMoreThanWasAnnounced) {
+  BulkReceiver receiver;
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(100, 1), {}).ok());
+  ASSERT_TRUE(receiver.receive({chunk(1, 100, 0, 60)}).ok());
+  EXPECT_EQ(receiver.receive({chunk(1, 100, 60, 41)}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GrpcBulk, RefusesWhatThereIsNoMemoryFor) {
+  BulkReceiver receiver;
+  constexpr std::size_t kHuge = std::size_t{1} << 60;
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(kHuge, 1), {}).ok());
+  EXPECT_EQ(receiver.receive({chunk(1, kHuge, 0, 60)}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(GrpcBulk, RefusesTicketsThatContradict) {
   BulkReceiver sizes;
   ASSERT_TRUE(sizes.receive({chunk(1, 100, 0, 5)}).ok());

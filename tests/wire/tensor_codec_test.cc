@@ -1,11 +1,13 @@
 #include "sinew/rpc/wire/tensor_codec.h"
 
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/tests/wire/tensor_test_support.h"
 
 namespace sinew::testing {
@@ -192,6 +194,58 @@ TEST(TensorAliasTest, DecodingLetsGoOfThePayload) {
       Codec<at::Tensor>::decode(ValueReader(encoded.value, context, ValuePath()));
   EXPECT_EQ(tensor.storage().use_count(), 1U);
   expect_same(tensor, back);
+}
+
+/// A payload as the bulk lane receives it.
+absl::Cord pooled(const at::Tensor& tensor) {
+  auto block = internal::ReceivePool::of_process().allocate(tensor.nbytes());
+  std::memcpy(block->data(), tensor.data_ptr(), tensor.nbytes());
+  const absl::string_view bytes(block->data(), tensor.nbytes());
+  return absl::MakeCordFromExternal(bytes, [block = std::move(block)] {});
+}
+
+TEST(TensorPoolTest, WhatIsInAPoolsBlockStaysThere) {
+  const std::size_t used = internal::ReceivePool::of_process().stats().used_bytes;
+  const at::Tensor tensor = counting({500, 300}, at::kFloat);
+  Encoded encoded = encode(tensor.t());
+  encoded.payloads = {pooled(tensor)};
+  const char* const received = encoded.payloads[0].Flatten().data();
+  at::Tensor back = decode<at::Tensor>(encoded);
+  EXPECT_EQ(static_cast<const char*>(back.data_ptr()), received);
+  expect_same(tensor.t(), back);
+  EXPECT_EQ(tensor.t().strides(), back.strides());
+  // Somebody else has the payload too: a second tensor gets memory of its own.
+  at::Tensor second = decode<at::Tensor>(encoded);
+  second.zero_();
+  expect_same(tensor.t(), back);
+
+  encoded = {};
+  back.zero_();
+  back.resize_({1000, 1000}).fill_(2);
+  EXPECT_EQ(back.sum().item<float>(), 2e6F);
+  back = at::Tensor();
+  second = at::Tensor();
+  EXPECT_EQ(internal::ReceivePool::of_process().stats().used_bytes, used);
+}
+
+TEST(TensorPoolTest, AReceivedTensorThatIsPassedOnIsNotGivenAway) {
+  const at::Tensor tensor = counting({500, 300}, at::kFloat);
+  Encoded encoded = encode(tensor);
+  encoded.payloads = {pooled(tensor)};
+  const at::Tensor received = decode<at::Tensor>(encoded);
+  encoded = encode(received);
+  decode<at::Tensor>(encoded).zero_();
+  expect_same(tensor, received);
+}
+
+TEST(TensorPoolTest, WhatIsCopiedGoesToThePoolToo) {
+  const std::size_t used = internal::ReceivePool::of_process().stats().used_bytes;
+  at::Tensor back = round_trip(counting({500, 300}, at::kFloat));
+  EXPECT_GE(internal::ReceivePool::of_process().stats().used_bytes, used + back.nbytes());
+  back.set_requires_grad(true);
+  const at::Tensor kept = back.detach();
+  back = at::Tensor();
+  EXPECT_GT(internal::ReceivePool::of_process().stats().used_bytes, used);
 }
 
 TEST(TensorAliasTest, SmallTensorsAreCopied) {

@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/grpc/internal/host_port.h"
 #include "sinew/rpc/transport/grpc/internal/opened_connection.h"
 #include "sinew/rpc/transport/grpc/internal/server.h"
@@ -88,6 +89,8 @@ void GrpcTransport::shutdown() {
   core_->finish_shutdown();
   server_.reset();
   core_->poller().shutdown();
+  // Nobody knows whether the process goes on to receive.
+  ReceivePool::of_process().trim();
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "sinew/rpc/transport/grpc/internal/bulk_receiver.h"
 
+#include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,13 @@ constexpr std::size_t kGrantBatchBytes = kUnannouncedBytes / 4;
 
 absl::Status violation(std::uint64_t transfer, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("transfer ", transfer, ": ", what));
+}
+
+void copy(const absl::Cord& bytes, char* to) {
+  for (const absl::string_view piece : bytes.Chunks()) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
 }
 
 }  // namespace
@@ -69,9 +78,9 @@ absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::u
     if (assembly.size_bytes != ticket.size_bytes) {
       return violation(ticket.transfer, "another size than its ticket");
     }
-    unannounced_bytes_ -= assembly.received.size() + kTransferOverheadBytes;
-    if (assembly.received.size() == assembly.size_bytes) {
-      place(std::move(assembly.received), at, waiting.frame);
+    unannounced_bytes_ -= assembly.received_bytes + kTransferOverheadBytes;
+    if (assembly.received_bytes == assembly.size_bytes) {
+      place(std::move(assembly.early), at, waiting.frame);
       assemblies_.erase(entry);
       arrived_.push_back(ticket.transfer);
       arrived_bytes_ += ticket.size_bytes + kTransferOverheadBytes;
@@ -93,7 +102,8 @@ absl::StatusOr<BulkReceiver::Assembly*> BulkReceiver::find_assembly_locked(const
     unannounced_bytes_ += kTransferOverheadBytes;
   }
   if (assembly.size_bytes != chunk.size_bytes) return violation(chunk.transfer, "its size changes");
-  if (chunk.offset != assembly.received.size()) {
+  if (chunk.offset != assembly.received_bytes ||
+      chunk.data.size() > assembly.size_bytes - assembly.received_bytes) {
     return violation(chunk.transfer, "a piece overlaps or is missing");
   }
   if (assembly.waiting == 0) {
@@ -107,24 +117,63 @@ absl::StatusOr<BulkReceiver::Assembly*> BulkReceiver::find_assembly_locked(const
 
 absl::StatusOr<std::vector<BulkReceiver::Completed>> BulkReceiver::receive(
     std::vector<Chunk> chunks) {
-  // Outlives the lock: when a later chunk is wrong, frames that are complete already are dropped
-  // with their credits.
+  // When a later chunk is wrong, frames that are complete already are dropped with their credits.
   std::vector<Completed> completed;
-  absl::MutexLock lock(&mutex_);
-  if (closed_) return absl::CancelledError("the connection is down");
   for (Chunk& chunk : chunks) {
+    absl::StatusOr<std::optional<Completed>> one = receive_one(std::move(chunk));
+    if (!one.ok()) return one.status();
+    if (one->has_value()) completed.push_back(**std::move(one));
+  }
+  return completed;
+}
+
+absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one(Chunk chunk) {
+  absl::Cord early;
+  std::shared_ptr<ReceiveBlock> block;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return absl::CancelledError("the connection is down");
     absl::StatusOr<Assembly*> found = find_assembly_locked(chunk);
     if (!found.ok()) return fail_locked(found.status());
     Assembly& assembly = **found;
-    assembly.received.Append(std::move(chunk.data));
-    if (assembly.waiting == 0 || assembly.received.size() < assembly.size_bytes) continue;
-    const auto waiting = waiting_.find(assembly.waiting);
-    place(std::move(assembly.received), assembly.place, waiting->second.frame);
-    assemblies_.erase(chunk.transfer);
-    if (--waiting->second.missing > 0) continue;
-    completed.push_back(finish_locked(waiting->second));
-    waiting_.erase(waiting);
+    if (assembly.waiting == 0) {
+      assembly.received_bytes += chunk.data.size();
+      assembly.early.Append(std::move(chunk.data));
+      return std::nullopt;
+    }
+    if (assembly.block == nullptr) {
+      try {
+        assembly.block = ReceivePool::of_process().allocate(assembly.size_bytes);
+      } catch (const std::bad_alloc&) {
+        return fail_locked(absl::ResourceExhaustedError(
+            absl::StrCat("no memory for a payload of ", assembly.size_bytes, " bytes")));
+      }
+      early.swap(assembly.early);
+    }
+    block = assembly.block;
   }
+  // Without the lock: it takes a while, and nobody else touches the block before it is complete.
+  copy(early, block->data());
+  copy(chunk.data, block->data() + chunk.offset);
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return absl::CancelledError("the connection is down");
+  assemblies_[chunk.transfer].received_bytes += chunk.data.size();
+  return complete_locked(chunk.transfer);
+}
+
+// The frame whose last missing transfer this is, if it is complete.
+std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64_t transfer) {
+  const auto found = assemblies_.find(transfer);
+  Assembly& assembly = found->second;
+  if (assembly.received_bytes < assembly.size_bytes) return std::nullopt;
+  const auto waiting = waiting_.find(assembly.waiting);
+  const absl::string_view bytes(assembly.block->data(), assembly.size_bytes);
+  place(absl::MakeCordFromExternal(bytes, [block = std::move(assembly.block)] {}), assembly.place,
+        waiting->second.frame);
+  assemblies_.erase(found);
+  if (--waiting->second.missing > 0) return std::nullopt;
+  Completed completed = finish_locked(waiting->second);
+  waiting_.erase(waiting);
   return completed;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rpc/transport/grpc/internal/packet.h"
 
@@ -36,7 +38,8 @@ class BulkReceiver {
   absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame, Credit credit);
 
   /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave
-  /// gaps, contradict their ticket or come in too large a number before it.
+  /// gaps, contradict their ticket or come in too large a number before it; kResourceExhausted when
+  /// there is no memory for what is announced. By one thread at a time.
   absl::StatusOr<std::vector<Completed>> receive(std::vector<Chunk> chunks);
 
   /// Bytes announced on the control lane that have not been delivered: that lane has no window of
@@ -55,7 +58,10 @@ class BulkReceiver {
   };
   struct Assembly {
     std::uint64_t size_bytes = 0;
-    absl::Cord received;
+    std::uint64_t received_bytes = 0;
+    /// What came before the ticket; when that is not all, it goes to the block as well.
+    absl::Cord early;
+    std::shared_ptr<ReceiveBlock> block;
     /// 0 as long as no ticket came.
     std::uint64_t waiting = 0;
     /// Index of the payload; -1 for the envelope.
@@ -66,6 +72,9 @@ class BulkReceiver {
                                  Waiting& waiting, std::ptrdiff_t place, Announced& announced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Assembly*> find_assembly_locked(const Chunk& chunk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::optional<Completed>> receive_one(Chunk chunk);
+  std::optional<Completed> complete_locked(std::uint64_t transfer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status fail_locked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame);
