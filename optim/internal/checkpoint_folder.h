@@ -14,6 +14,8 @@ struct CheckpointManifest {
   std::string optimizer;
   std::string note;
   std::uint64_t data_bytes = 0;
+  /// Of the data, as hexadecimal digits.
+  std::string data_sha256;
   /// `0 float [3, 4]`: group, element type, sizes.
   std::vector<std::string> parameters;
 

@@ -199,6 +199,7 @@ TEST_P(Checkpoints, MistakesAreNamed) {
   error = error_of([&] { optimizer.load("adam"); });
   EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.what();
   EXPECT_THAT(error.message(), HasSubstr("'worker1': "));
+  EXPECT_THAT(error.message(), HasSubstr("worker1.000001.pt' is damaged: its SHA-256"));
   fs::resize_file(data, size / 2);
   error = error_of([&] { optimizer.load("adam"); });
   EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
