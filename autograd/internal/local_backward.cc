@@ -1,5 +1,6 @@
 #include "sinew/autograd/internal/local_backward.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -164,26 +165,28 @@ void LocalBackward::add(State& state, std::uint32_t input, at::Tensor gradient) 
   so_far = so_far.defined() ? sum(so_far, gradient) : std::move(gradient);
 }
 
+bool LocalBackward::has_gradient(const State& state) {
+  return std::any_of(state.pending.begin(), state.pending.end(),
+                     [](const at::Tensor& gradient) { return gradient.defined(); });
+}
+
 // ---- Running.
 
 std::vector<LocalBackward::Outgoing> LocalBackward::run() {
   const at::AutoGradMode no_grad(false);
   const std::vector<State*> stage = take_stage();
   nodes_left_ -= stage.size();
-  if (!run_whole(stage)) {
-    for (Arrived& arrived : arrived_) {
-      for (std::size_t i = 0; i < arrived.edges.size(); ++i) {
-        const Edge& edge = arrived.edges[i];
-        if (!edge.is_valid()) continue;
-        State& state = *states_.at(edge.function.get());
-        state.entered = true;
-        add(state, edge.input_nr, std::move(arrived.gradients[i]));
-      }
+  for (Arrived& arrived : arrived_) {
+    for (std::size_t i = 0; i < arrived.edges.size(); ++i) {
+      const Edge& edge = arrived.edges[i];
+      if (!edge.is_valid()) continue;
+      State& state = *states_.at(edge.function.get());
+      state.entered = true;
+      add(state, edge.input_nr, std::move(arrived.gradients[i]));
     }
-    run_stage(stage);
   }
   arrived_.clear();
-  nothing_ran_ = false;
+  if (!run_whole(stage)) run_stage(stage);
   std::vector<Outgoing> outgoing;
   for (State* state : stage) finish(*state, outgoing);
   return outgoing;
@@ -209,28 +212,24 @@ std::vector<LocalBackward::State*> LocalBackward::take_stage() {
   return stage;
 }
 
-// The common case: everything can run at once. Then the engine gets the graph as it is.
+// The common case: all that is left can run at once, as it always can in the end. Then the engine
+// gets the graph as it is.
 bool LocalBackward::run_whole(const std::vector<State*>& stage) {
-  if (!nothing_ran_ || nodes_left_ > 0 || !entries_.empty()) return false;
-  edge_list roots;
-  variable_list gradients;
-  for (Arrived& arrived : arrived_) {
-    for (std::size_t i = 0; i < arrived.edges.size(); ++i) {
-      if (!arrived.edges[i].is_valid()) continue;
-      // The engine ends the process when a root is undefined.
-      if (!arrived.gradients[i].defined()) return false;
-      roots.push_back(arrived.edges[i]);
-      gradients.push_back(arrived.gradients[i]);
-    }
-  }
+  if (nodes_left_ > 0 || !entries_.empty()) return false;
   edge_list outputs;
   bool operations = false;
   for (const State* state : stage) {
+    const bool started = has_gradient(*state);
     if (state->kind == Kind::kOperation) {
       operations = true;
-      // One that leads nowhere would be left out.
-      if (state->node->num_outputs() == 0) return false;
-    } else if (state->kind == Kind::kLeaf) {
+      // One that leads nowhere would be left out, and the engine ends the process when a root is
+      // undefined.
+      if (state->node->num_outputs() == 0 || (state->entered && !started)) return false;
+      continue;
+    }
+    // The engine's hooks would see what comes now, not the sum.
+    if (started) return false;
+    if (state->kind == Kind::kLeaf) {
       outputs.emplace_back(state->node, 0);
     } else {
       for (std::uint32_t i = 0; i < state->used.size(); ++i) {
@@ -239,7 +238,16 @@ bool LocalBackward::run_whole(const std::vector<State*>& stage) {
     }
   }
   if (!operations || outputs.empty()) return false;
-  for (Arrived& arrived : arrived_) arrived.gradients.clear();
+  edge_list roots;
+  variable_list gradients;
+  for (State* state : stage) {
+    for (std::uint32_t i = 0; i < state->pending.size(); ++i) {
+      if (!state->pending[i].defined()) continue;
+      roots.emplace_back(state->node, i);
+      gradients.push_back(std::move(state->pending[i]));
+    }
+    state->pending.clear();
+  }
   variable_list results = Engine::get_default_engine().execute(
       roots, gradients, graph_ == Graph::kRetain, false, false, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -82,6 +82,7 @@ class LocalBackward {
   bool run_whole(const std::vector<State*>& stage);
   void finish(State& state, std::vector<Outgoing>& outgoing);
   static void add(State& state, std::uint32_t input, at::Tensor gradient);
+  static bool has_gradient(const State& state);
 
   const autograd::ContextId context_;
   const Graph graph_;
@@ -90,7 +91,6 @@ class LocalBackward {
   std::map<std::uint64_t, torch::autograd::edge_list> entries_;
   std::vector<Arrived> arrived_;
   std::vector<Leaf> leaves_;
-  bool nothing_ran_ = true;
   // The engine has run the hooks of what it captured.
   bool hooks_ran_ = false;
 };
