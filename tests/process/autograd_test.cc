@@ -111,6 +111,33 @@ TEST_P(AutogradKill, WorkerInTheMiddleOfBackward) {
 
 INSTANTIATE_TEST_SUITE_P(EachHop, AutogradKill, ::testing::Values(1, 2, 3));
 
+TEST_F(AutogradProcesses, InitiatorDiesThatAReferenceBelongsTo) {
+  {
+    Context context(self_);
+    const at::Tensor input = at::ones({}).set_requires_grad(true);
+    const auto loss = sinew::remote<&testgrad::chain>(self_.peer("worker1"), input,
+                                                      std::vector<std::string>{"worker2"},
+                                                      "worker2", AtBackward::kStop);
+    auto pass =
+        std::async(std::launch::async, [&] { return error_of([&] { loss.backward(context); }); });
+    ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testgrad::has_stopped>("worker2"); }));
+    children_[0]->signal(SIGKILL);
+    // Long before its lease is over.
+    ASSERT_EQ(pass.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    const RpcError error = pass.get();
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+    EXPECT_EQ(error.peer(), "worker1");
+    EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun);
+    EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+    // It has been told, or has noticed, that nobody waits for its part.
+    self_.rpc_sync<&testgrad::go_on>("worker2");
+    EXPECT_TRUE(eventually([&] { return counter(2, "autograd.passes") == 0; }));
+    EXPECT_EQ(counter(0, "autograd.passes"), 0);
+  }
+  EXPECT_TRUE(eventually([&] { return counter(2, "autograd.contexts") == 0; }));
+  EXPECT_EQ(counter(0, "autograd.contexts"), 0);
+}
+
 TEST_F(AutogradProcesses, ContextsEndWithTheirCreator) {
   self_.rpc_sync<&testgrad::keep_context>("worker3", "worker1");
   EXPECT_EQ(counter(1, "autograd.contexts"), 1);

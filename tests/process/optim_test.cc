@@ -3,8 +3,12 @@
 
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -102,6 +106,52 @@ TEST_F(OptimProcesses, KilledServerGoesOnFromACheckpoint) {
       training.step(optimizer, batch(step));
     }
     EXPECT_EQ(difference(training.values(), uninterrupted), 0);
+  }
+}
+
+// Whenever that happens, there is a checkpoint to go on from: the one that was being saved or the
+// one before.
+TEST_F(OptimProcesses, ServerIsKilledWhileItSaves) {
+  constexpr int kRounds = 4;
+  const sinew::optim::SgdOptions sgd;
+  // values[n]: after n steps without interruption.
+  std::vector<std::vector<at::Tensor>> values;
+  {
+    const RemoteTraining training(self_, kServers, false);
+    const DistributedOptimizer optimizer(self_, training.parameters(), sgd);
+    for (std::int64_t step = 0; step <= 2 * kRounds; ++step) {
+      values.push_back(training.values());
+      training.step(optimizer, batch(step));
+    }
+  }
+  std::mt19937 random(std::random_device{}());
+  std::int64_t done = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    {
+      const RemoteTraining training(self_, kServers, false);
+      const DistributedOptimizer optimizer(self_, training.parameters(), sgd);
+      if (round > 0) {
+        const std::int64_t resumed = std::stol(optimizer.load("run").note);
+        ASSERT_TRUE(resumed == done || resumed == done - 1) << resumed << " of " << done;
+        done = resumed;
+      }
+      ASSERT_EQ(difference(training.values(), values[static_cast<std::size_t>(done)]), 0);
+      training.step(optimizer, batch(done++));
+      optimizer.save("run", absl::StrCat(done));
+      training.step(optimizer, batch(done++));
+      auto saving = std::async(std::launch::async, [&] {
+        try {
+          optimizer.save("run", absl::StrCat(done));
+        } catch (const sinew::RpcError& error) {
+          EXPECT_EQ(error.code(), sinew::ErrorCode::kUnavailable) << error.what();
+        }
+      });
+      // From before its first file to after its last one.
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+      servers_[1]->signal(SIGKILL);
+      saving.wait();
+    }
+    start_server(2);
   }
 }
 
