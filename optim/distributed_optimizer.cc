@@ -90,8 +90,9 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
   }
   /// A report in which nothing has been applied.
   StepReport nothing_applied() const;
-  Future<StepReport> send_step(const std::shared_ptr<const Ticket>& ticket, StepReport so_far,
-                               const CallOptions& options);
+  struct Sent;
+  Sent send_step(const std::shared_ptr<const Ticket>& ticket, StepReport so_far,
+                 const CallOptions& options);
 
   /// Makes a call at each owner and waits for all. Throws what the first one failed with, with a
   /// text that lists all that did.
@@ -206,7 +207,38 @@ StepReport DistributedOptimizer::Impl::nothing_applied() const {
   return report;
 }
 
-Future<StepReport> DistributedOptimizer::Impl::send_step(
+/// A step that its owners have been asked for.
+struct DistributedOptimizer::Impl::Sent {
+  Future<StepReport> report() && {
+    for (const auto& [part, answer] : answers) {
+      answer.on_done([gathering = gathering, part = part](const Future<StepAnswer>& done) {
+        gathering->arrived(done, part);
+      });
+    }
+    gathering->one_less();
+    return gathering->promise.future();
+  }
+  /// Waits on the calling thread, which spares the wake-up of another.
+  StepReport wait() && {
+    for (const auto& [part, answer] : answers) {
+      try {
+        answer.wait();
+      } catch (...) {
+        // Its own error is for the report; this is the end of the caller's time.
+        if (!answer.done()) throw;
+      }
+      gathering->arrived(answer, part);
+    }
+    gathering->one_less();
+    return gathering->promise.future().take();
+  }
+
+  std::shared_ptr<Gathering> gathering;
+  // By part.
+  std::vector<std::pair<std::size_t, Future<StepAnswer>>> answers;
+};
+
+DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
     const std::shared_ptr<const Ticket>& ticket, StepReport so_far, const CallOptions& options) {
   // Throws when this worker does not have the context (any more).
   autograd::gradient_of(worker, ticket->context, at::Tensor());
@@ -225,8 +257,8 @@ Future<StepReport> DistributedOptimizer::Impl::send_step(
   request.id = {worker.info().incarnation.value, id_, ticket->number};
   request.live_from = live_from();
   const auto executor = WorkerAccess::core(worker)->executor();
-  const auto gathering = std::make_shared<Gathering>(executor.get(), so_far, ticket);
-  const Future<StepReport> future = gathering->promise.future();
+  Sent sent;
+  sent.gathering = std::make_shared<Gathering>(executor.get(), so_far, ticket);
   for (std::size_t i = 0; send && i < parts.size(); ++i) {
     if (so_far.owners[i].outcome == OwnerStep::Outcome::kApplied) continue;
     Future<StepAnswer> answer;
@@ -235,14 +267,11 @@ Future<StepReport> DistributedOptimizer::Impl::send_step(
     } catch (...) {
       answer = make_failed_future<StepAnswer>(std::current_exception());
     }
-    {
-      MutexLock lock(gathering->mutex);
-      ++gathering->missing;
-    }
-    answer.on_done([gathering, i](const Future<StepAnswer>& done) { gathering->arrived(done, i); });
+    sent.answers.emplace_back(i, std::move(answer));
   }
-  gathering->one_less();
-  return future;
+  MutexLock lock(sent.gathering->mutex);
+  sent.gathering->missing += sent.answers.size();
+  return sent;
 }
 
 StepReport DistributedOptimizer::step(const autograd::Context& context,
@@ -252,13 +281,14 @@ StepReport DistributedOptimizer::step(const autograd::Context& context,
 
 StepReport DistributedOptimizer::step(const autograd::ContextId& context,
                                       const CallOptions& options) const {
-  return step_async(context, options).take();
+  Impl& impl = checked();
+  return impl.send_step(impl.begin_step(context), impl.nothing_applied(), options).wait();
 }
 
 Future<StepReport> DistributedOptimizer::step_async(const autograd::ContextId& context,
                                                     const CallOptions& options) const {
   Impl& impl = checked();
-  return impl.send_step(impl.begin_step(context), impl.nothing_applied(), options);
+  return impl.send_step(impl.begin_step(context), impl.nothing_applied(), options).report();
 }
 
 StepReport DistributedOptimizer::repeat(const PartialStep& step, const CallOptions& options) const {
@@ -268,7 +298,7 @@ StepReport DistributedOptimizer::repeat(const PartialStep& step, const CallOptio
                    "the step that is to be repeated is one of another optimizer, or of another "
                    "handle on this one");
   }
-  return impl.send_step(step.ticket(), step.report(), options).take();
+  return impl.send_step(step.ticket(), step.report(), options).wait();
 }
 
 // ---- Making one.
