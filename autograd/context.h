@@ -24,10 +24,8 @@ enum class Mode {
   /// Only what the roots depend on takes part. A result that they do not use is left alone.
   kSmart,
   /// Everything that was sent in the context takes part, as with torch.distributed.autograd: a
-  /// result
-  /// that the roots do not use makes the pass wait until its time is over. Spares the record of
-  /// what
-  /// depends on what, so it is for comparison rather than for use.
+  /// result that the roots do not use makes the pass wait until its time is over. Spares the record
+  /// of what depends on what, so it is for comparison rather than for use.
   kFast,
 };
 
@@ -36,6 +34,7 @@ struct BackwardOptions {
   bool retain_graph = false;
   Mode mode = Mode::kSmart;
   /// For the whole pass on all workers. Unset: the worker's default. kNoTimeout: no limit.
+  /// What runs at this worker is not interrupted: backward() throws when it is through.
   std::optional<std::chrono::nanoseconds> timeout;
 };
 

@@ -220,14 +220,20 @@ struct DistributedOptimizer::Impl::Sent {
   }
   /// Waits on the calling thread, which spares the wake-up of another.
   StepReport wait() && {
-    for (const auto& [part, answer] : answers) {
+    while (!answers.empty()) {
+      const auto& [part, answer] = answers.back();
       try {
         answer.wait();
       } catch (...) {
-        // Its own error is for the report; this is the end of the caller's time.
-        if (!answer.done()) throw;
+        // Its own error is for the report. Otherwise it is the end of the caller's time, and the
+        // step stays one that may be under way until all have answered.
+        if (!answer.done()) {
+          std::move(*this).report();
+          throw;
+        }
       }
       gathering->arrived(answer, part);
+      answers.pop_back();
     }
     gathering->one_less();
     return gathering->promise.future().take();

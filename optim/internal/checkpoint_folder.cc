@@ -217,13 +217,16 @@ CheckpointManifest CheckpointFolder::read_manifest(std::uint64_t number) const {
                    absl::StrFormat("'%s' has %d bytes, but its manifest says %d", data_path(number),
                                    size, manifest.data_bytes));
   }
-  // LibTorch notices most damage itself, but not all, and leaks memory then.
-  if (sha256_of_file(data_path(number)) != manifest.data_sha256) {
-    throw RpcError(ErrorCode::kDataLoss,
-                   absl::StrFormat("'%s' is damaged: its SHA-256 is not the one in its manifest",
-                                   data_path(number)));
-  }
   return manifest;
+}
+
+void CheckpointFolder::check_data(const CheckpointManifest& manifest) const {
+  const std::string path = data_path(manifest.number);
+  // LibTorch notices most damage itself, but not all, and leaks memory then.
+  if (sha256_of_file(path) == manifest.data_sha256) return;
+  throw RpcError(
+      ErrorCode::kDataLoss,
+      absl::StrFormat("'%s' is damaged: its SHA-256 is not the one in its manifest", path));
 }
 
 void CheckpointFolder::remove_before(std::uint64_t number) const {

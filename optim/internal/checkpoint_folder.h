@@ -36,8 +36,10 @@ class CheckpointFolder {
   std::vector<std::uint64_t> numbers() const;
   /// kAlreadyExists when there is a part of this number.
   void write(CheckpointManifest manifest, const std::string& data) const;
-  /// kNotFound when there is none, kDataLoss when the data are not as the manifest says.
+  /// kNotFound when there is none, kDataLoss when it or the size of the data is wrong.
   CheckpointManifest read_manifest(std::uint64_t number) const;
+  /// Reads all data. kDataLoss when they are not what was written.
+  void check_data(const CheckpointManifest& manifest) const;
   std::string data_path(std::uint64_t number) const;
   /// Removes the parts with smaller numbers.
   void remove_before(std::uint64_t number) const;

@@ -404,6 +404,7 @@ Future<std::string> LocalOptimizer::load(const CheckpointPlace& place) {
   const CheckpointManifest manifest = folder.read_manifest(place.number);
   const std::string path = folder.data_path(place.number);
   state_->check_fits(manifest, path);
+  folder.check_data(manifest);
   return state_->when_free<std::string>(
       [path, note = manifest.note](State& state, const Worker&, Clock::TimePoint) {
         state.load(path);

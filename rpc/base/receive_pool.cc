@@ -1,6 +1,8 @@
 #include "sinew/rpc/base/receive_pool.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -16,6 +18,10 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
+char* fresh_pages(std::size_t capacity) {
+  return static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
+}
+
 }  // namespace
 
 ReceiveBlock::~ReceiveBlock() { pool_.take_back(*this); }
@@ -29,38 +35,45 @@ ReceivePool::~ReceivePool() { trim(); }
 
 std::shared_ptr<ReceiveBlock> ReceivePool::allocate(std::size_t size_bytes) {
   if (size_bytes > SIZE_MAX - kPageBytes) throw std::bad_alloc();
-  std::size_t capacity = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  if (capacity == 0) capacity = kPageBytes;
-  char* memory = nullptr;
-  {
-    MutexLock lock(mutex_);
-    memory = take_idle_locked(capacity);
+  Memory memory = take_idle(size_bytes);
+  if (memory.empty()) {
+    const std::size_t pages = std::max((size_bytes + kPageBytes - 1) / kPageBytes, std::size_t{1});
+    PooledMemory& made = memory.emplace_back();
+    made.capacity = pages * kPageBytes;
+    made.bytes.reset(fresh_pages(made.capacity));
+    if (made.bytes == nullptr) {
+      trim();
+      made.bytes.reset(fresh_pages(made.capacity));
+    }
+    if (made.bytes == nullptr) throw std::bad_alloc();
   }
-  if (memory == nullptr) memory = static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
-  if (memory == nullptr) {
-    trim();
-    memory = static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
-  }
-  if (memory == nullptr) throw std::bad_alloc();
-  auto block = std::make_shared<ReceiveBlock>(*this, memory, capacity);
+  auto block = std::make_shared<ReceiveBlock>(*this, std::move(memory));
   MutexLock lock(mutex_);
-  used_[memory] = block;
-  stats_.used_bytes += capacity;
+  // In this order: if there is no memory for the entry, the end of the block takes it back.
+  stats_.used_bytes += block->capacity();
+  used_[block->data()] = block;
   return block;
 }
 
-// The smallest idle block of `capacity` or little more, which is set to what it has.
-char* ReceivePool::take_idle_locked(std::size_t& capacity) {
-  const auto found = by_capacity_.lower_bound(capacity);
-  if (found == by_capacity_.end() || found->first - capacity > capacity / 4) return nullptr;
-  const Idle idle = *found->second;
-  idle_.erase(found->second);
-  by_capacity_.erase(found);
-  stats_.idle_bytes -= idle.capacity;
-  ++stats_.reuses;
-  capacity = idle.capacity;
-  ASAN_UNPOISON_MEMORY_REGION(idle.memory, idle.capacity);
-  return idle.memory;
+// An idle block of that size or little more: the one that was used last is likely to be in a cache.
+ReceivePool::Memory ReceivePool::take_idle(std::size_t size_bytes) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  Memory evicted;
+  Memory taken;
+  MutexLock lock(mutex_);
+  evicted = evict_locked(now - options_.max_idle_time, options_.max_idle_bytes);
+  for (auto at = idle_.end(); at != idle_.begin();) {
+    --at;
+    if (at->capacity < size_bytes || at->capacity - size_bytes > size_bytes / 4 + kPageBytes) {
+      continue;
+    }
+    taken.splice(taken.end(), idle_, at);
+    stats_.idle_bytes -= taken.front().capacity;
+    ++stats_.reuses;
+    ASAN_UNPOISON_MEMORY_REGION(taken.front().bytes.get(), taken.front().capacity);
+    break;
+  }
+  return taken;
 }
 
 std::shared_ptr<ReceiveBlock> ReceivePool::claim(absl::string_view bytes) {
@@ -70,55 +83,40 @@ std::shared_ptr<ReceiveBlock> ReceivePool::claim(absl::string_view bytes) {
   const auto found = used_.find(bytes.data());
   if (found == used_.end()) return nullptr;
   block = found->second.lock();
-  if (block == nullptr || bytes.size() > block->capacity_ || block->claimed_.exchange(true)) {
-    return nullptr;
-  }
+  if (block == nullptr || bytes.size() > block->capacity() || !block->claim()) return nullptr;
   return block;
 }
 
-void ReceivePool::take_back(const ReceiveBlock& block) {
+void ReceivePool::take_back(ReceiveBlock& block) {
   const TimePoint now = std::chrono::steady_clock::now();
-  IdleList evicted;
-  {
-    MutexLock lock(mutex_);
-    used_.erase(block.memory_);
-    stats_.used_bytes -= block.capacity_;
-    stats_.idle_bytes += block.capacity_;
-    ASAN_POISON_MEMORY_REGION(block.memory_, block.capacity_);
-    idle_.push_back({block.memory_, block.capacity_, now});
-    by_capacity_.emplace(block.capacity_, std::prev(idle_.end()));
-    evicted = evict_locked(now - options_.max_idle_time, options_.max_idle_bytes);
-  }
-  free(evicted);
+  Memory evicted;
+  MutexLock lock(mutex_);
+  PooledMemory& memory = block.memory_.front();
+  used_.erase(memory.bytes.get());
+  stats_.used_bytes -= memory.capacity;
+  stats_.idle_bytes += memory.capacity;
+  memory.since = now;
+  ASAN_POISON_MEMORY_REGION(memory.bytes.get(), memory.capacity);
+  idle_.splice(idle_.end(), block.memory_);
+  evicted = evict_locked(now - options_.max_idle_time, options_.max_idle_bytes);
 }
 
-ReceivePool::IdleList ReceivePool::evict_locked(TimePoint not_before, std::size_t max_bytes) {
-  IdleList evicted;
-  while (!idle_.empty() && (stats_.idle_bytes > max_bytes || idle_.front().since < not_before)) {
-    const auto oldest = idle_.begin();
-    stats_.idle_bytes -= oldest->capacity;
-    auto [at, end] = by_capacity_.equal_range(oldest->capacity);
-    while (at->second != oldest) ++at;
-    by_capacity_.erase(at);
-    evicted.splice(evicted.end(), idle_, oldest);
+// The caller frees them without the lock.
+ReceivePool::Memory ReceivePool::evict_locked(TimePoint not_before, std::size_t max_bytes) {
+  Memory evicted;
+  while (!idle_.empty() &&
+         (stats_.idle_bytes > max_bytes || idle_.size() > options_.max_idle_blocks ||
+          idle_.front().since < not_before)) {
+    stats_.idle_bytes -= idle_.front().capacity;
+    evicted.splice(evicted.end(), idle_, idle_.begin());
   }
   return evicted;
 }
 
 void ReceivePool::trim() {
-  IdleList evicted;
-  {
-    MutexLock lock(mutex_);
-    evicted = evict_locked(TimePoint::max(), 0);
-  }
-  free(evicted);
-}
-
-void ReceivePool::free(const IdleList& blocks) {
-  for (const Idle& idle : blocks) {
-    ASAN_UNPOISON_MEMORY_REGION(idle.memory, idle.capacity);
-    std::free(idle.memory);
-  }
+  Memory evicted;
+  MutexLock lock(mutex_);
+  evicted = evict_locked(TimePoint::max(), 0);
 }
 
 ReceivePool::Stats ReceivePool::stats() const {

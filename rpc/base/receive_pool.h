@@ -3,10 +3,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <list>
-#include <map>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -17,24 +17,38 @@ namespace sinew::internal {
 
 class ReceivePool;
 
+/// Memory that a pool has.
+struct PooledMemory {
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<char, Free> bytes;
+  std::size_t capacity;
+  /// When it became idle.
+  std::chrono::steady_clock::time_point since;
+};
+
 /// Memory of a pool, to which it returns with the last reference. Aligned to a page, uninitialised.
 class ReceiveBlock {
  public:
-  ReceiveBlock(ReceivePool& pool, char* memory, std::size_t capacity)
-      : pool_(pool), memory_(memory), capacity_(capacity) {}
+  /// `memory` has one element: to return it must not need any.
+  ReceiveBlock(ReceivePool& pool, std::list<PooledMemory> memory)
+      : pool_(pool), memory_(std::move(memory)) {}
   ~ReceiveBlock();
   ReceiveBlock(const ReceiveBlock&) = delete;
   ReceiveBlock& operator=(const ReceiveBlock&) = delete;
 
-  char* data() const { return memory_; }
+  char* data() const { return memory_.front().bytes.get(); }
   /// At least what was asked for.
-  std::size_t capacity() const { return capacity_; }
+  std::size_t capacity() const { return memory_.front().capacity; }
+
+  /// Makes the caller the one who may go on writing to it when it is full. False when somebody is.
+  bool claim() { return !claimed_.exchange(true); }
 
  private:
   friend class ReceivePool;
   ReceivePool& pool_;
-  char* const memory_;
-  const std::size_t capacity_;
+  std::list<PooledMemory> memory_;
   std::atomic<bool> claimed_{false};
 };
 
@@ -42,13 +56,17 @@ class ReceiveBlock {
 /// takes longer than to copy into warm ones: so blocks that were let go serve again.
 ///
 /// What is idle is bounded: the oldest blocks go back to the system when there is more than
-/// `max_idle_bytes`, after `max_idle_time` (when the pool is used again), with trim(), and when the
-/// system has no more memory. Thread-safe.
+/// `max_idle_bytes` or `max_idle_blocks`, with trim(), and when the system has no more memory;
+/// those that have been idle for `max_idle_time` when the pool is used the next time. Thread-safe.
 class ReceivePool {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
+  /// For less a pool does not pay.
+  static constexpr std::size_t kMinBytes = std::size_t{64} << 10;
+
   struct Options {
     std::size_t max_idle_bytes = std::size_t{256} << 20;
+    std::size_t max_idle_blocks = 256;
     std::chrono::nanoseconds max_idle_time = std::chrono::seconds(10);
   };
   struct Stats {
@@ -70,8 +88,8 @@ class ReceivePool {
   /// Throws std::bad_alloc.
   std::shared_ptr<ReceiveBlock> allocate(std::size_t size_bytes);
 
-  /// The block that begins with `bytes`, for a caller who may then write to it; null when these are
-  /// in no block of this pool, or somebody has claimed it already. `bytes` must be alive.
+  /// The block that begins with `bytes`, which the caller has claimed now; null when these are in
+  /// no block of this pool, or somebody else has claimed it. `bytes` must be alive.
   std::shared_ptr<ReceiveBlock> claim(absl::string_view bytes);
 
   /// Gives all that is idle back to the system.
@@ -80,24 +98,17 @@ class ReceivePool {
 
  private:
   friend class ReceiveBlock;
-  struct Idle {
-    char* memory;
-    std::size_t capacity;
-    TimePoint since;
-  };
-  using IdleList = std::list<Idle>;
+  using Memory = std::list<PooledMemory>;
 
-  char* take_idle_locked(std::size_t& capacity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  IdleList evict_locked(TimePoint not_before, std::size_t max_bytes)
+  Memory take_idle(std::size_t size_bytes);
+  Memory evict_locked(TimePoint not_before, std::size_t max_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void take_back(const ReceiveBlock& block);
-  static void free(const IdleList& blocks);
+  void take_back(ReceiveBlock& block);
 
   const Options options_;
   mutable Mutex mutex_;
-  // Oldest first, and by capacity.
-  IdleList idle_ ABSL_GUARDED_BY(mutex_);
-  std::multimap<std::size_t, IdleList::iterator> by_capacity_ ABSL_GUARDED_BY(mutex_);
+  // Oldest first.
+  Memory idle_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<const char*, std::weak_ptr<ReceiveBlock>> used_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
 };

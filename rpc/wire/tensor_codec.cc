@@ -119,7 +119,7 @@ absl::Cord elements(const at::Tensor& tensor) {
   return absl::MakeCordFromExternal(bytes, [storage] {});
 }
 
-// A dense tensor at the beginning of a block, to which it may grow.
+// A dense tensor at the beginning of a block, which it keeps.
 at::Tensor tensor_in(std::shared_ptr<ReceiveBlock> block, at::IntArrayRef sizes,
                      at::IntArrayRef strides, at::ScalarType type) {
   using Owner = std::shared_ptr<ReceiveBlock>;
@@ -426,8 +426,11 @@ at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef stride
                                    at::ScalarType type) {
   const std::size_t size =
       static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
-  if (size >= kMinPooledBytes) {
-    return tensor_in(ReceivePool::of_process().allocate(size), sizes, strides, type);
+  if (size >= ReceivePool::kMinBytes) {
+    auto block = ReceivePool::of_process().allocate(size);
+    // By the tensor: it may be sent on, to a worker of this process too.
+    block->claim();
+    return tensor_in(std::move(block), sizes, strides, type);
   }
   return at::empty_strided(sizes, strides, at::TensorOptions().dtype(type).device(at::kCPU));
 }

@@ -18,8 +18,6 @@ class EncodeContext;
 
 /// Tensors of fewer bytes are copied into the message; from here on it refers to their memory.
 constexpr std::size_t kMinAliasedBytes = 4096;
-/// Received tensors of so many bytes return to the pool what they lie in.
-constexpr std::size_t kMinPooledBytes = std::size_t{64} << 10;
 
 /// Describes `tensor` in `description`, which must be empty, and adds its elements to the context's
 /// payloads: its own bytes only, however large the storage is. A payload of kMinAliasedBytes or
@@ -40,8 +38,8 @@ at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& contex
                          const ValuePath& path);
 
 /// Uninitialised memory for a tensor that is being received. `strides` are those of a dense tensor
-/// of these sizes. From the receive pool when it is kMinPooledBytes or more. May throw c10::Error
-/// or std::bad_alloc when there is no memory.
+/// of these sizes. From the receive pool when it is ReceivePool::kMinBytes or more. May throw
+/// c10::Error or std::bad_alloc when there is no memory.
 at::Tensor allocate_receive_tensor(at::IntArrayRef sizes, at::IntArrayRef strides,
                                    at::ScalarType type);
 

@@ -392,6 +392,17 @@ TEST_P(ValuesTest, ViewsTakeOnlyTheirOwnBytes) {
   EXPECT_EQ(rpc_sync<&values::first_row_of_many>(callee(), 10000).storage().nbytes(), 64u);
 }
 
+TEST_P(ValuesTest, ReceivedTensorsArePassedOnAsCopies) {
+  for (const std::int64_t size : {100, 10'000, 40'000, 1'000'000}) {
+    const at::Tensor sent = at::rand({size});
+    const at::Tensor received = there_and_back(sent);
+    const at::Tensor once_more = there_and_back(received);
+    ASSERT_TRUE(once_more.equal(sent));
+    once_more.zero_();
+    EXPECT_TRUE(received.equal(sent)) << size;
+  }
+}
+
 TEST_P(ValuesTest, StridesOfDenseTensorsAreKept) {
   const at::Tensor matrix = at::rand({40, 50});
   const at::Tensor images = at::rand({2, 3, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast);

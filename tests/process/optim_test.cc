@@ -1,6 +1,7 @@
 // A parameter server is killed, and training goes on from a checkpoint. The test is the trainer,
 // with rank 0.
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -137,7 +138,10 @@ TEST_F(OptimProcesses, ServerIsKilledWhileItSaves) {
       }
       ASSERT_EQ(difference(training.values(), values[static_cast<std::size_t>(done)]), 0);
       training.step(optimizer, batch(done++));
+      const auto begun = std::chrono::steady_clock::now();
       optimizer.save("run", absl::StrCat(done));
+      const auto took = std::chrono::duration_cast<std::chrono::microseconds>(
+          std::chrono::steady_clock::now() - begun);
       training.step(optimizer, batch(done++));
       auto saving = std::async(std::launch::async, [&] {
         try {
@@ -147,9 +151,11 @@ TEST_F(OptimProcesses, ServerIsKilledWhileItSaves) {
         }
       });
       // From before its first file to after its last one.
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+      const auto delay = took * (random() % 1000) / 800;
+      SCOPED_TRACE(absl::StrCat("killed after ", delay.count(), " us of some ", took.count()));
+      std::this_thread::sleep_for(delay);
       servers_[1]->signal(SIGKILL);
-      saving.wait();
+      saving.get();
     }
     start_server(2);
   }

@@ -234,7 +234,10 @@ TEST(TensorPoolTest, AReceivedTensorThatIsPassedOnIsNotGivenAway) {
   encoded.payloads = {pooled(tensor)};
   const at::Tensor received = decode<at::Tensor>(encoded);
   encoded = encode(received);
+  const at::Tensor copied = decode<at::Tensor>(encoded);
+  encoded = encode(copied);
   decode<at::Tensor>(encoded).zero_();
+  expect_same(tensor, copied);
   expect_same(tensor, received);
 }
 

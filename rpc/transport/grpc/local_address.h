@@ -12,7 +12,8 @@ namespace sinew::internal {
 /// no route leads there.
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port);
 
-/// Whether `host`, a literal, is an address of this machine. Names are not looked up: false.
+/// Whether `host`, a literal or "localhost", is an address of this machine. Other names are not
+/// looked up: false.
 bool is_local_address(const std::string& host);
 
 }  // namespace sinew::internal

@@ -80,7 +80,7 @@ absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::u
     }
     unannounced_bytes_ -= assembly.received_bytes + kTransferOverheadBytes;
     if (assembly.received_bytes == assembly.size_bytes) {
-      place(std::move(assembly.early), at, waiting.frame);
+      place(std::move(assembly.received), at, waiting.frame);
       assemblies_.erase(entry);
       arrived_.push_back(ticket.transfer);
       arrived_bytes_ += ticket.size_bytes + kTransferOverheadBytes;
@@ -136,10 +136,10 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
     absl::StatusOr<Assembly*> found = find_assembly_locked(chunk);
     if (!found.ok()) return fail_locked(found.status());
     Assembly& assembly = **found;
-    if (assembly.waiting == 0) {
+    if (assembly.waiting == 0 || assembly.size_bytes < ReceivePool::kMinBytes) {
       assembly.received_bytes += chunk.data.size();
-      assembly.early.Append(std::move(chunk.data));
-      return std::nullopt;
+      assembly.received.Append(std::move(chunk.data));
+      return complete_locked(chunk.transfer);
     }
     if (assembly.block == nullptr) {
       try {
@@ -148,7 +148,7 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
         return fail_locked(absl::ResourceExhaustedError(
             absl::StrCat("no memory for a payload of ", assembly.size_bytes, " bytes")));
       }
-      early.swap(assembly.early);
+      early.swap(assembly.received);
     }
     block = assembly.block;
   }
@@ -165,11 +165,14 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
 std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64_t transfer) {
   const auto found = assemblies_.find(transfer);
   Assembly& assembly = found->second;
-  if (assembly.received_bytes < assembly.size_bytes) return std::nullopt;
+  if (assembly.waiting == 0 || assembly.received_bytes < assembly.size_bytes) return std::nullopt;
   const auto waiting = waiting_.find(assembly.waiting);
-  const absl::string_view bytes(assembly.block->data(), assembly.size_bytes);
-  place(absl::MakeCordFromExternal(bytes, [block = std::move(assembly.block)] {}), assembly.place,
-        waiting->second.frame);
+  absl::Cord bytes = std::move(assembly.received);
+  if (assembly.block != nullptr) {
+    const absl::string_view all(assembly.block->data(), assembly.size_bytes);
+    bytes = absl::MakeCordFromExternal(all, [block = std::move(assembly.block)] {});
+  }
+  place(std::move(bytes), assembly.place, waiting->second.frame);
   assemblies_.erase(found);
   if (--waiting->second.missing > 0) return std::nullopt;
   Completed completed = finish_locked(waiting->second);

@@ -59,8 +59,9 @@ class BulkReceiver {
   struct Assembly {
     std::uint64_t size_bytes = 0;
     std::uint64_t received_bytes = 0;
-    /// What came before the ticket; when that is not all, it goes to the block as well.
-    absl::Cord early;
+    /// What has come, unless there is a block: that of a payload which is not small, from the
+    /// first chunk after its ticket.
+    absl::Cord received;
     std::shared_ptr<ReceiveBlock> block;
     /// 0 as long as no ticket came.
     std::uint64_t waiting = 0;

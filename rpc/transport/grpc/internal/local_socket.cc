@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -82,8 +83,12 @@ std::unique_ptr<LocalListener> LocalListener::open(const std::vector<HostPort>& 
   }
   FileDescriptor stop(::eventfd(0, EFD_CLOEXEC));
   if (sockets.empty() || !stop.valid()) return nullptr;
-  return std::unique_ptr<LocalListener>(
-      new LocalListener(std::move(sockets), std::move(stop), std::move(on_connection)));
+  try {
+    return std::unique_ptr<LocalListener>(
+        new LocalListener(std::move(sockets), std::move(stop), std::move(on_connection)));
+  } catch (const std::system_error&) {
+    return nullptr;  // No more threads.
+  }
 }
 
 LocalListener::LocalListener(std::vector<FileDescriptor> sockets, FileDescriptor stop,
@@ -108,11 +113,11 @@ void LocalListener::serve() {
   for (const FileDescriptor& socket : sockets_) all.push_back({socket.number(), POLLIN, 0});
   all.push_back({stop_.number(), POLLIN, 0});
   while (true) {
-    if (::poll(all.data(), all.size(), -1) < 0 && errno != EINTR) return;
-    if (all.back().revents != 0) return;
+    const bool polled = ::poll(all.data(), all.size(), -1) >= 0;
+    if (polled && all.back().revents != 0) return;
     const bool served =
-        std::all_of(sockets_.begin(), sockets_.end(),
-                    [&](const FileDescriptor& socket) { return accept_one(socket); });
+        polled && std::all_of(sockets_.begin(), sockets_.end(),
+                              [&](const FileDescriptor& socket) { return accept_one(socket); });
     if (!served) ::poll(&all.back(), 1, kPauseMs);
   }
 }

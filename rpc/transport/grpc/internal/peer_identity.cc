@@ -10,8 +10,9 @@ namespace sinew::internal {
 
 AuthenticatedPeer peer_identity(const grpc::AuthContext* context, const std::string& address) {
   AuthenticatedPeer peer;
-  // All that gRPC knows of a local socket is its number.
-  peer.address = absl::StartsWith(address, "fd:") ? "unix" : address;
+  // gRPC knows no more of a local socket than its number, and at the opening end not even that.
+  const bool is_local = absl::StartsWith(address, "fd:") || address == "fd-client";
+  peer.address = is_local ? "unix" : address;
   if (context == nullptr || !context->IsPeerAuthenticated()) return peer;
   peer.authenticated = true;
   for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
