@@ -83,7 +83,9 @@ Cluster::~Cluster() {
   for (const Worker& worker : workers_) {
     if (worker.valid()) worker.shutdown(now);
   }
-  if (!meeting_file_.empty()) std::remove(meeting_file_.c_str());
+  if (meeting_file_.empty()) return;
+  std::remove(meeting_file_.c_str());
+  std::remove((meeting_file_ + ".lock").c_str());
 }
 
 std::vector<std::string> Cluster::shutdown(const ShutdownOptions& options) {
