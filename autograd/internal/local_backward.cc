@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "ATen/core/grad_mode.h"
 #include "ATen/ops/zeros.h"
 
 #include <torch/csrc/autograd/engine.h>

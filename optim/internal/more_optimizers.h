@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/core/grad_mode.h"
 #include "sinew/optim/options.h"
 
 // Optimizers that PyTorch has and LibTorch's C++ frontend does not.
