@@ -13,8 +13,8 @@ namespace sinew::internal {
 
 /// Runs tasks on a thread that waits for what they lead to: it would have nothing to do, and to
 /// wake another one takes longer than most tasks. While no thread waits an executor runs them.
-/// Held by shared_ptr. Thread-safe.
-class WaiterRunner final : public TaskRunner, public std::enable_shared_from_this<WaiterRunner> {
+/// Thread-safe.
+class WaiterRunner final : public TaskRunner {
  public:
   explicit WaiterRunner(std::shared_ptr<TaskRunner> executor) : executor_(std::move(executor)) {}
 

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/rendezvous.h"
 
 namespace sinew::internal {
@@ -43,31 +44,15 @@ absl::Status file_error(absl::string_view doing, const std::string& path, int er
   return absl::UnavailableError(text);
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
 // Holds the lock until it is destroyed. The loop is for a lock file that its last user removed
 // between our open() and our flock(): we would hold a lock that nobody else sees.
-absl::StatusOr<Descriptor> lock_file(const std::string& path) {
+absl::StatusOr<FileDescriptor> lock_file(const std::string& path) {
   const std::string lock_path = absl::StrCat(path, ".lock");
   const auto deadline = std::chrono::steady_clock::now() + kLockTimeout;
   while (true) {
-    Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    FileDescriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock.valid()) return file_error("lock", path, errno);
-    while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    while (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EINTR && errno != EWOULDBLOCK) return file_error("lock", path, errno);
       if (std::chrono::steady_clock::now() >= deadline) {
         return absl::UnavailableError(
@@ -79,20 +64,20 @@ absl::StatusOr<Descriptor> lock_file(const std::string& path) {
     }
     struct stat held = {};
     struct stat named = {};
-    if (::fstat(lock.get(), &held) != 0) return file_error("lock", path, errno);
+    if (::fstat(lock.number(), &held) != 0) return file_error("lock", path, errno);
     const bool still_there = ::stat(lock_path.c_str(), &named) == 0;
     if (still_there && held.st_ino == named.st_ino && held.st_dev == named.st_dev) return lock;
   }
 }
 
 absl::StatusOr<std::string> read_all(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) {
     if (errno == ENOENT) return std::string();
     return file_error("read", path, errno);
   }
   struct stat about = {};
-  if (::fstat(file.get(), &about) != 0) return file_error("read", path, errno);
+  if (::fstat(file.number(), &about) != 0) return file_error("read", path, errno);
   if (!S_ISREG(about.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat("the rendezvous file '", printable(path),
                                                    "' is no regular file; name another one"));
@@ -100,7 +85,7 @@ absl::StatusOr<std::string> read_all(const std::string& path) {
   std::string text;
   char buffer[4096];
   while (true) {
-    const ssize_t count = ::read(file.get(), buffer, sizeof(buffer));
+    const ssize_t count = ::read(file.number(), buffer, sizeof(buffer));
     if (count == 0) return text;
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return file_error("read", path, errno);
@@ -136,12 +121,13 @@ absl::Status replace_all(const std::string& path, const std::vector<std::string>
   }
   const std::string fresh_path = absl::StrCat(path, ".new");
   ::unlink(fresh_path.c_str());
-  const Descriptor fresh(::open(fresh_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const FileDescriptor fresh(
+      ::open(fresh_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fresh.valid()) return file_error("write", path, errno);
   std::string text;
   for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
-  absl::Status written = write_text(fresh.get(), path, text);
-  if (written.ok() && ::fsync(fresh.get()) != 0) written = file_error("write", path, errno);
+  absl::Status written = write_text(fresh.number(), path, text);
+  if (written.ok() && ::fsync(fresh.number()) != 0) written = file_error("write", path, errno);
   if (written.ok() && ::rename(fresh_path.c_str(), path.c_str()) != 0) {
     written = file_error("write", path, errno);
   }
@@ -271,7 +257,7 @@ absl::StatusOr<FileRendezvous::Contents> FileRendezvous::read() const {
 absl::Status FileRendezvous::publish(const Member& self) const {
   absl::Status absolute = check_absolute(path_);
   if (!absolute.ok()) return absolute;
-  const absl::StatusOr<Descriptor> lock = lock_file(path_);
+  const absl::StatusOr<FileDescriptor> lock = lock_file(path_);
   if (!lock.ok()) return lock.status();
   absl::StatusOr<Parsed> parsed = load(path_, job_);
   if (!parsed.ok()) return parsed.status();
@@ -282,7 +268,7 @@ absl::Status FileRendezvous::publish(const Member& self) const {
 absl::Status FileRendezvous::found(const Member& self, const std::vector<Member>& expected) const {
   absl::Status absolute = check_absolute(path_);
   if (!absolute.ok()) return absolute;
-  const absl::StatusOr<Descriptor> lock = lock_file(path_);
+  const absl::StatusOr<FileDescriptor> lock = lock_file(path_);
   if (!lock.ok()) return lock.status();
   absl::StatusOr<Parsed> parsed = load(path_, job_);
   if (!parsed.ok()) return parsed.status();
@@ -301,7 +287,7 @@ absl::Status FileRendezvous::found(const Member& self, const std::vector<Member>
 absl::Status FileRendezvous::remove(const WorkerInfo& worker) const {
   absl::Status absolute = check_absolute(path_);
   if (!absolute.ok()) return absolute;
-  const absl::StatusOr<Descriptor> lock = lock_file(path_);
+  const absl::StatusOr<FileDescriptor> lock = lock_file(path_);
   if (!lock.ok()) return lock.status();
   absl::StatusOr<Parsed> parsed = load(path_, job_);
   if (!parsed.ok()) return parsed.status();

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "sinew/rpc/transport/grpc/internal/file_descriptor.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/transport/grpc/internal/host_port.h"
 
 namespace sinew::internal {

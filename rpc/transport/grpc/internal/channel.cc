@@ -46,6 +46,11 @@ std::vector<std::pair<std::string, int>> common_arguments() {
   };
 }
 
+bool uses_local_sockets(const GrpcTransportOptions& options) {
+  // TLS would be spoken with the other end's host, which a Unix socket does not have.
+  return options.tuning.local_sockets && !options.credentials.uses_tls();
+}
+
 absl::Status check_reach(const Credentials& credentials, bool loopback, const std::string& what) {
   if (loopback || !credentials.loopback_only()) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
@@ -76,8 +81,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxPacketBytes));
-  if (options.tuning.local_sockets && !options.credentials.uses_tls()) {
-    // TLS would be spoken with the other end's host, which a Unix socket does not have.
+  if (uses_local_sockets(options)) {
     if (FileDescriptor socket = connect_locally(*target); socket.valid()) {
       arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address);
       return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);

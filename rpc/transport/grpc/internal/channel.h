@@ -21,6 +21,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
                                                             const GrpcTransportOptions& options,
                                                             const std::string& expected_name);
 
+/// Whether such a transport listens on and looks for local sockets, see local_socket.h.
+bool uses_local_sockets(const GrpcTransportOptions& options);
+
 /// kPermissionDenied when insecure credentials are to be used beyond this machine. `what` begins
 /// the text.
 absl::Status check_reach(const Credentials& credentials, bool loopback, const std::string& what);

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "sinew/rpc/transport/grpc/internal/file_descriptor.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/transport/grpc/internal/host_port.h"
 
 namespace sinew::internal {

@@ -111,7 +111,7 @@ absl::Status Server::listen() {
   }
   if (server_ == nullptr) return absl::InternalError("gRPC did not start the server");
   await_call();
-  if (options.tuning.local_sockets && !options.credentials.uses_tls()) listen_locally();
+  if (uses_local_sockets(options)) listen_locally();
   return absl::OkStatus();
 }
 
