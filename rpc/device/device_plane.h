@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "sinew/rpc/base/ids.h"
+
+namespace sinew::internal {
+
+/// Memory of a device that a plane reads or writes, from `data` on, and the stream after whose
+/// present work it may do so.
+struct DeviceBuffer {
+  void* data = nullptr;
+  std::size_t size_bytes = 0;
+  int device = 0;
+  /// The library's own handle: cudaStream_t for CUDA.
+  void* stream = nullptr;
+};
+
+/// Moves the tensors of messages from devices of this worker straight to devices of others, while
+/// the messages themselves go by gRPC. A plane may fail at any time: whoever offers keeps the bytes
+/// until the end is reported and has another road for them. Thread-safe.
+class DevicePlane {
+ public:
+  /// Runs once, on a thread of the plane; it must not block and must not run user code. OK: all
+  /// buffers have been read, or are written and may be used on any stream. Otherwise their contents
+  /// are undefined and nothing touches them any more.
+  using OnEnd = absl::AnyInvocable<void(absl::Status) &&>;
+
+  virtual ~DevicePlane() = default;
+
+  /// Whether offers to `peer` have a chance now: both ends have the plane, and it did not fail a
+  /// moment ago.
+  virtual bool is_usable(const WorkerInfo& peer) const = 0;
+
+  /// Announces `buffers`, all of one device, to `peer`'s device `to_device`. The returned ticket,
+  /// never 0, goes with the message. The buffers stay alive and unchanged until `on_end`. An offer
+  /// that nobody accepts ends with the peer, with withdraw(), or at the plane's deadline.
+  virtual std::uint64_t offer(const WorkerInfo& peer, int to_device,
+                              std::vector<DeviceBuffer> buffers, OnEnd on_end) = 0;
+  /// The message of `ticket` will not be sent, or nobody waits for it any more: ends the offer with
+  /// kCancelled unless the transfer has begun.
+  virtual void withdraw(const WorkerInfo& peer, std::uint64_t ticket) = 0;
+
+  /// Accepts what `peer` has offered with `ticket`. Sizes must be those of the offer.
+  virtual void accept(const WorkerInfo& peer, std::uint64_t ticket,
+                      std::vector<DeviceBuffer> buffers, OnEnd on_end) = 0;
+  /// The receiver will not accept `ticket`: it wants the bytes by another road, or not at all.
+  virtual void decline(const WorkerInfo& peer, std::uint64_t ticket) = 0;
+
+  /// A message of the plane at `peer`, in whatever order. Hostile until checked.
+  virtual void on_message(const WorkerInfo& peer, const std::string& message) = 0;
+  /// `peer` is out of use for ever.
+  virtual void on_peer_lost(const WorkerInfo& peer) = 0;
+
+  /// Ends all transfers with kCancelled; returns when no callback runs or will run. Idempotent.
+  virtual void stop() = 0;
+};
+
+}  // namespace sinew::internal
