@@ -1,5 +1,8 @@
 #include "sinew/rpc/base/receive_pool.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -18,8 +21,41 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
+// Where memory is in pages of this size the system has much less to do, for who writes to them
+// first and for who copies from one process to another.
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+// Of what is that large, the last page may be a huge one too.
+constexpr std::size_t kHugeBytes = 8 * kHugePageBytes;
+
+// No more than a quarter over: the pool takes a block for a request that is so much smaller.
+std::size_t capacity_for(std::size_t size_bytes) {
+  const std::size_t page = size_bytes >= kHugeBytes ? kHugePageBytes : kPageBytes;
+  if (size_bytes > SIZE_MAX - page) throw std::bad_alloc();
+  return std::max(size_bytes + page - 1, page) / page * page;
+}
+
 char* fresh_pages(std::size_t capacity) {
-  return static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
+  if (capacity < kHugePageBytes) {
+    return static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
+  }
+  // The size need not be a multiple of the alignment for glibc.
+  auto* const memory = static_cast<char*>(std::aligned_alloc(kHugePageBytes, capacity));
+  // Advice: small pages do too.
+  if (memory != nullptr) (void)::madvise(memory, capacity, MADV_HUGEPAGE);
+  return memory;
+}
+
+ReceivePool::Options options_of_process() {
+  ReceivePool::Options options;
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = ::sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page_bytes > 0) {
+    options.max_idle_bytes =
+        std::clamp(static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes) / 8,
+                   options.max_idle_bytes, std::size_t{4} << 30);
+  }
+  return options;
 }
 
 }  // namespace
@@ -27,19 +63,18 @@ char* fresh_pages(std::size_t capacity) {
 ReceiveBlock::~ReceiveBlock() { pool_.take_back(*this); }
 
 ReceivePool& ReceivePool::of_process() {
-  static auto& pool = *new ReceivePool(Options());
+  static auto& pool = *new ReceivePool(options_of_process());
   return pool;
 }
 
 ReceivePool::~ReceivePool() { trim(); }
 
 std::shared_ptr<ReceiveBlock> ReceivePool::allocate(std::size_t size_bytes) {
-  if (size_bytes > SIZE_MAX - kPageBytes) throw std::bad_alloc();
+  const std::size_t capacity = capacity_for(size_bytes);
   Memory memory = take_idle(size_bytes);
   if (memory.empty()) {
-    const std::size_t pages = std::max((size_bytes + kPageBytes - 1) / kPageBytes, std::size_t{1});
     PooledMemory& made = memory.emplace_back();
-    made.capacity = pages * kPageBytes;
+    made.capacity = capacity;
     made.bytes.reset(fresh_pages(made.capacity));
     if (made.bytes == nullptr) {
       trim();
@@ -70,6 +105,7 @@ ReceivePool::Memory ReceivePool::take_idle(std::size_t size_bytes) {
     taken.splice(taken.end(), idle_, at);
     stats_.idle_bytes -= taken.front().capacity;
     ++stats_.reuses;
+    taken.front().is_lent_to_system = false;
     ASAN_UNPOISON_MEMORY_REGION(taken.front().bytes.get(), taken.front().capacity);
     break;
   }
@@ -111,6 +147,21 @@ ReceivePool::Memory ReceivePool::evict_locked(TimePoint not_before, std::size_t 
     evicted.splice(evicted.end(), idle_, idle_.begin());
   }
   return evicted;
+}
+
+void ReceivePool::release_old() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  Memory evicted;
+  MutexLock lock(mutex_);
+  evicted = evict_locked(now - options_.max_idle_time, options_.max_idle_bytes);
+  for (PooledMemory& memory : idle_) {
+    if (memory.since > now - options_.max_kept_time) break;
+    // What stands in small blocks is the allocator's to give back.
+    if (memory.capacity < kHugePageBytes || memory.is_lent_to_system) continue;
+    // Writing to a page takes it back. Whole pages of the block only, or the system refuses.
+    (void)::madvise(memory.bytes.get(), memory.capacity, MADV_FREE);
+    memory.is_lent_to_system = true;
+  }
 }
 
 void ReceivePool::trim() {

@@ -26,6 +26,8 @@ struct PooledMemory {
   std::size_t capacity;
   /// When it became idle.
   std::chrono::steady_clock::time_point since;
+  /// Idle, and the system has been told that it may take the pages.
+  bool is_lent_to_system = false;
 };
 
 /// Memory of a pool, to which it returns with the last reference. Aligned to a page, uninitialised.
@@ -56,8 +58,9 @@ class ReceiveBlock {
 /// takes longer than to copy into warm ones: so blocks that were let go serve again.
 ///
 /// What is idle is bounded: the oldest blocks go back to the system when there is more than
-/// `max_idle_bytes` or `max_idle_blocks`, with trim(), and when the system has no more memory;
-/// those that have been idle for `max_idle_time` when the pool is used the next time. Thread-safe.
+/// `max_idle_bytes` or `max_idle_blocks`, with trim(), when the system has no more memory, and with
+/// release_old(), which somebody calls now and then. Before that, the system may take the pages of
+/// blocks that have been idle for a while if others need them. Thread-safe.
 class ReceivePool {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -68,6 +71,8 @@ class ReceivePool {
     std::size_t max_idle_bytes = std::size_t{256} << 20;
     std::size_t max_idle_blocks = 256;
     std::chrono::nanoseconds max_idle_time = std::chrono::seconds(10);
+    /// From then on the system may take an idle block's pages when memory is short.
+    std::chrono::nanoseconds max_kept_time = std::chrono::seconds(1);
   };
   struct Stats {
     std::size_t used_bytes = 0;
@@ -76,7 +81,8 @@ class ReceivePool {
     std::size_t reuses = 0;
   };
 
-  /// That of the process. Lives to its end: tensors may hold blocks until then.
+  /// That of the process: an eighth of the machine's memory, within 256 MiB and 4 GiB, may be idle.
+  /// Lives to the end of the process: tensors may hold blocks until then.
   static ReceivePool& of_process();
 
   explicit ReceivePool(Options options) : options_(options) {}
@@ -92,6 +98,9 @@ class ReceivePool {
   /// no block of this pool, or somebody else has claimed it. `bytes` must be alive.
   std::shared_ptr<ReceiveBlock> claim(absl::string_view bytes);
 
+  /// Gives blocks that have been idle for `max_idle_time` back to the system, and leaves it the
+  /// pages of those that have been for `max_kept_time`.
+  void release_old();
   /// Gives all that is idle back to the system.
   void trim();
   Stats stats() const;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/rpc/internal/log.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
@@ -76,6 +77,9 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   grpc.credentials = options.credentials;
   grpc.limits = limits_of(options);
   grpc.advertised_host = options.advertise_address;
+  grpc.tuning.local_sockets = options.same_host;
+  grpc.tuning.same_host_plane = options.same_host;
+  grpc.log = [name = options.name](const std::string& text) { log_line(name, text); };
   if (!options.bind_address.empty()) {
     grpc.listen = {options.bind_address};
     if (rendezvous.kind == Rendezvous::Kind::kTcp) grpc.advertise_towards = rendezvous.address;

@@ -17,6 +17,7 @@
 #include "sinew/rpc/internal/caller_record.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/hello.h"
+#include "sinew/rpc/internal/log.h"
 #include "sinew/rpc/internal/make_transport.h"
 #include "sinew/rpc/internal/membership.h"
 #include "sinew/rpc/internal/session.h"
@@ -443,6 +444,7 @@ Counters WorkerCore::counters() const {
   const ReceivePool::Stats pool = ReceivePool::of_process().stats();
   counters["rpc.receive_pool_used_bytes"] = static_cast<std::int64_t>(pool.used_bytes);
   counters["rpc.receive_pool_idle_bytes"] = static_cast<std::int64_t>(pool.idle_bytes);
+  for (auto& [name, number] : transport_->counters()) counters[name] = number;
   for (const auto& extension : extensions_) extension->add_counters(counters);
   return counters;
 }
@@ -460,10 +462,7 @@ std::vector<WorkerInfo> WorkerCore::live_workers() const {
   return workers;
 }
 
-void WorkerCore::log(const std::string& text) const {
-  // One write, so that lines of several workers do not mix.
-  std::cerr << absl::StrCat("[sinew ", self_.name, "] ", printable(text), "\n");
-}
+void WorkerCore::log(const std::string& text) const { log_line(self_.name, text); }
 
 // ---- The end.
 

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -151,6 +153,9 @@ class Transport {
   /// Lets threads that wait for what this transport receives poll for it by themselves, until
   /// shutdown(). Null when there is nothing to poll.
   virtual std::shared_ptr<PollingDuty> polling_duty() const { return nullptr; }
+
+  /// Numbers about what it has done, for WorkerCore::counters().
+  virtual std::map<std::string, std::int64_t> counters() const { return {}; }
 
   /// Stops accepting, closes every connection, waits until no callback runs or will run.
   /// Idempotent. Must not be called from a callback.

@@ -25,6 +25,7 @@ class FaultyTransport final : public Transport, public Acceptor {
   }
   std::string address() const override { return inner_->address(); }
   std::shared_ptr<PollingDuty> polling_duty() const override { return inner_->polling_duty(); }
+  std::map<std::string, std::int64_t> counters() const override { return inner_->counters(); }
 
   std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
                                       const std::string& expected_name,

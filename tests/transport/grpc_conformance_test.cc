@@ -9,6 +9,7 @@ std::unique_ptr<TransportFixture> plain() { return std::make_unique<GrpcFixture>
 std::unique_ptr<TransportFixture> tcp() {
   GrpcTuning tuning;
   tuning.local_sockets = false;
+  tuning.same_host_plane = false;
   return std::make_unique<GrpcFixture>(tuning);
 }
 
@@ -18,6 +19,7 @@ std::unique_ptr<TransportFixture> small_pieces() {
   tuning.bulk_threshold_bytes = 100;
   tuning.chunk_bytes = 1000;
   tuning.packet_bytes = 500;
+  tuning.same_host_plane = false;
   return std::make_unique<GrpcFixture>(tuning);
 }
 

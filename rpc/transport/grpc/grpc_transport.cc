@@ -30,6 +30,7 @@ class GrpcTransport final : public Transport {
     return OpenedConnection::open(core_, address, hello, expected_name, std::move(handler));
   }
   std::shared_ptr<PollingDuty> polling_duty() const override { return core_->poller().duty(); }
+  std::map<std::string, std::int64_t> counters() const override;
   void shutdown() override;
 
  private:
@@ -70,6 +71,7 @@ absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::start(core_, acceptor, unary);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
+  core_->start();
   absl::MutexLock address_lock(&address_mutex_);
   address_ = join_host_port(*host, server_->port());
   return absl::OkStatus();
@@ -78,6 +80,13 @@ absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
 std::string GrpcTransport::address() const {
   absl::MutexLock lock(&address_mutex_);
   return address_;
+}
+
+std::map<std::string, std::int64_t> GrpcTransport::counters() const {
+  const Planes& planes = core_->planes();
+  return {{"rpc.plane_fetched_bytes", planes.fetched_bytes},
+          {"rpc.plane_fetched_tensors", planes.fetched_transfers},
+          {"rpc.plane_failures", planes.failed_transfers}};
 }
 
 void GrpcTransport::shutdown() {

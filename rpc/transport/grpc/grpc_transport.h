@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "sinew/rpc/transport/credentials.h"
+#include "sinew/rpc/transport/plane/pull_plane.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -22,6 +24,8 @@ struct GrpcTuning {
   std::size_t chunk_bytes = std::size_t{1} << 20;
   /// Whether workers of one host and user talk through Unix sockets instead of TCP. Never with TLS.
   bool local_sockets = true;
+  /// Whether they fetch large payloads out of each other's memory where the system lets them.
+  bool same_host_plane = true;
   /// Largest request that a foreign client may send.
   std::size_t max_unary_bytes = std::size_t{64} << 20;
   /// Foreign calls and streams that one client connection may have open.
@@ -43,6 +47,11 @@ struct GrpcTransportOptions {
   Credentials credentials = Credentials::insecure();
   Transport::Limits limits;
   GrpcTuning tuning;
+  /// Ways for large payloads to travel beside gRPC, apart from that of `same_host_plane`, which
+  /// comes before these. The best first.
+  std::vector<std::shared_ptr<PullPlane>> planes;
+  /// Told what a user of the transport may want to know; a line each. On any thread.
+  std::function<void(const std::string& text)> log = [](const std::string&) {};
 };
 
 /// A transport over gRPC: one channel per connection with a stream for each lane and one for bulk

@@ -103,6 +103,7 @@ absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
                                                    kMaxHelloBytes));
   }
   set_remote(std::move(packet->frames[0].envelope), peer);
+  set_local_hello(accepted->hello);
   token_ = tokens_->issue(self());
   const std::shared_ptr<LaneStream> control = stream(StreamKind::kControl);
   if (control == nullptr) return absl::OkStatus();

@@ -75,6 +75,7 @@ absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::u
     assembly.size_bytes = ticket.size_bytes;
   } else {
     if (assembly.waiting != 0) return violation(ticket.transfer, "announced twice");
+    if (ticket.located()) return violation(ticket.transfer, "located, but it came in pieces");
     if (assembly.size_bytes != ticket.size_bytes) {
       return violation(ticket.transfer, "another size than its ticket");
     }
@@ -90,6 +91,12 @@ absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::u
   assembly.waiting = number;
   assembly.place = at;
   ++waiting.missing;
+  if (ticket.located()) {
+    assembly.located = true;
+    announced.to_fetch.push_back(
+        {ticket.transfer, ticket.size_bytes, ticket.plane, ticket.location});
+    return absl::OkStatus();
+  }
   announced.granted.push_back(ticket.transfer);
   return absl::OkStatus();
 }
@@ -101,6 +108,7 @@ absl::StatusOr<BulkReceiver::Assembly*> BulkReceiver::find_assembly_locked(const
     assembly.size_bytes = chunk.size_bytes;
     unannounced_bytes_ += kTransferOverheadBytes;
   }
+  if (assembly.located) return violation(chunk.transfer, "a piece of what is being fetched");
   if (assembly.size_bytes != chunk.size_bytes) return violation(chunk.transfer, "its size changes");
   if (chunk.offset != assembly.received_bytes ||
       chunk.data.size() > assembly.size_bytes - assembly.received_bytes) {
@@ -178,6 +186,23 @@ std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64
   Completed completed = finish_locked(waiting->second);
   waiting_.erase(waiting);
   return completed;
+}
+
+absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::fetched(std::uint64_t transfer,
+                                                                             absl::Cord bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return absl::CancelledError("the connection is down");
+  Assembly& assembly = assemblies_[transfer];
+  assembly.received_bytes = assembly.size_bytes;
+  assembly.received = std::move(bytes);
+  return complete_locked(transfer);
+}
+
+bool BulkReceiver::not_fetched(std::uint64_t transfer) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return false;
+  assemblies_[transfer].located = false;
+  return true;
 }
 
 void BulkReceiver::place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame) {

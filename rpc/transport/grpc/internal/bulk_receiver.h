@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,11 +28,20 @@ class BulkReceiver {
     Frame frame;
   };
 
+  struct ToFetch {
+    std::uint64_t transfer = 0;
+    std::uint64_t size_bytes = 0;
+    std::uint32_t plane = 0;
+    std::string location;
+  };
+
   struct Announced {
     /// Set when all transfers of the frame had arrived before.
     std::optional<Completed> completed;
     /// Transfers to grant now.
     std::vector<std::uint64_t> granted;
+    /// Transfers that come only if the caller fetches them: fetched() or not_fetched() must follow.
+    std::vector<ToFetch> to_fetch;
   };
 
   /// `credit` goes with the frame. kInvalidArgument when the tickets contradict what came before.
@@ -41,6 +51,12 @@ class BulkReceiver {
   /// gaps, contradict their ticket or come in too large a number before it; kResourceExhausted when
   /// there is no memory for what is announced. By one thread at a time.
   absl::StatusOr<std::vector<Completed>> receive(std::vector<Chunk> chunks);
+
+  /// A transfer has been fetched. The frame, if that completes it. kCancelled after clear().
+  absl::StatusOr<std::optional<Completed>> fetched(std::uint64_t transfer, absl::Cord bytes);
+  /// It could not be: from here on it may come in chunks, and the caller grants it. False after
+  /// clear().
+  bool not_fetched(std::uint64_t transfer);
 
   /// Bytes announced on the control lane that have not been delivered: that lane has no window of
   /// its own.
@@ -67,6 +83,8 @@ class BulkReceiver {
     std::uint64_t waiting = 0;
     /// Index of the payload; -1 for the envelope.
     std::ptrdiff_t place = 0;
+    /// It is being fetched, so no chunks of it may come.
+    bool located = false;
   };
 
   absl::Status add_ticket_locked(const PayloadTicket& ticket, std::uint64_t number,

@@ -39,6 +39,11 @@ void BulkSender::submit(Transfers transfers, SendWindow* window) {
   start_write_if_idle();
 }
 
+void BulkSender::forget(std::uint64_t transfer) {
+  absl::MutexLock lock(&mutex_);
+  ledger_.erase(transfer);
+}
+
 absl::Status BulkSender::on_granted(const std::vector<std::uint64_t>& transfers) {
   {
     absl::MutexLock lock(&mutex_);

@@ -42,6 +42,8 @@ class BulkSender {
   /// Numbers for `count` transfers, never 0. Tickets may be sent before or after submit().
   std::uint64_t reserve(std::size_t count);
   void submit(Transfers transfers, SendWindow* window);
+  /// A number of reserve() will not be used.
+  void forget(std::uint64_t transfer);
 
   /// The receiver grants these. kInvalidArgument for one that is not waiting for a grant.
   absl::Status on_granted(const std::vector<std::uint64_t>& transfers);

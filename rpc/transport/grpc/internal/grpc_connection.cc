@@ -1,10 +1,13 @@
 #include "sinew/rpc/transport/grpc/internal/grpc_connection.h"
 
 #include <algorithm>
+#include <iterator>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/grpc/internal/packet_codec.h"
 
 namespace sinew::internal {
@@ -21,6 +24,20 @@ constexpr auto kLongestLinger = std::chrono::milliseconds(1);
 constexpr std::size_t kMaxLingeringBytes = std::size_t{4} << 10;
 constexpr std::size_t kMaxLingeringFrames = 16;
 
+// What the thread that reads a lane fetches by itself, while nobody else polls. More is worth
+// another thread's waking up.
+constexpr std::size_t kMaxFetchedInPlaceBytes = std::size_t{2} << 20;
+
+// For less a system call does not pay. Also, what a cord holds within itself moves with it.
+constexpr std::size_t kMinLocatedBytes = std::size_t{4} << 10;
+
+bool belongs_to(StreamKind stream, const Packet& packet) {
+  const bool bulk = stream == StreamKind::kBulk;
+  return (bulk ? packet.frames.empty() : packet.chunks.empty() && packet.granted.empty()) &&
+         (stream == StreamKind::kControl || packet.planes.empty()) &&
+         (stream == StreamKind::kCalls || packet.fetched.empty());
+}
+
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream); }
 
@@ -30,7 +47,8 @@ GrpcConnection::GrpcConnection(std::shared_ptr<TransportCore> core)
     : core_(std::move(core)),
       send_windows_{SendWindow(core_->limits().control_window_bytes),
                     SendWindow(core_->limits().send_window_bytes)},
-      bulk_sender_(core_->options().tuning.chunk_bytes) {
+      bulk_sender_(core_->options().tuning.chunk_bytes),
+      planes_(core_->planes()) {
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
     writers_[index_of(lane)] = std::make_unique<LaneWriter>(&send_windows_[index_of(lane)],
                                                             core_->options().tuning.packet_bytes);
@@ -131,6 +149,8 @@ void GrpcConnection::announce_up() {
   core_->cancel_timer(timer);
   handler->on_up(shared_from_this());
   leave_callback();
+  std::vector<std::string> challenges = planes_.begin(local_hello_, remote_hello_);
+  if (!challenges.empty()) writer(Lane::kControl).send_planes(std::move(challenges));
   for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls, StreamKind::kBulk}) {
     if (const auto lane = stream(kind)) lane->start_read();
   }
@@ -163,17 +183,18 @@ absl::Status GrpcConnection::down_status() const {
   return absl::UnavailableError(absl::StrCat("the connection is down: ", down_reason_.message()));
 }
 
-PacketFrame GrpcConnection::split(Frame frame, BulkSender::Transfers& transfers) {
+PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
   PacketFrame packet_frame;
   packet_frame.envelope = std::move(frame.envelope);
   packet_frame.payloads = std::move(frame.payloads);
-  std::size_t inlined_bytes = 0;
   if (packet_frame.envelope.size() > kMaxInlinedBytes) {
     packet_frame.envelope_ticket.size_bytes = packet_frame.envelope.size();
-    transfers.emplace_back(0, std::move(packet_frame.envelope));
+    packet_frame.envelope_ticket.transfer = bulk_sender_.reserve(1);
+    beside.transfers.emplace_back(packet_frame.envelope_ticket.transfer,
+                                  std::move(packet_frame.envelope));
     packet_frame.envelope.clear();
   }
-  inlined_bytes += packet_frame.envelope.size();
+  std::size_t inlined_bytes = packet_frame.envelope.size();
   std::vector<std::size_t> elsewhere;
   for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
     const std::size_t size_bytes = packet_frame.payloads[i].size();
@@ -184,23 +205,47 @@ PacketFrame GrpcConnection::split(Frame frame, BulkSender::Transfers& transfers)
     }
     inlined_bytes += size_bytes;
   }
-  if (transfers.empty() && elsewhere.empty()) return packet_frame;
-
-  std::uint64_t number = bulk_sender_.reserve(transfers.size() + elsewhere.size());
-  if (!transfers.empty()) {
-    packet_frame.envelope_ticket.transfer = number;
-    transfers.front().first = number++;
-  }
   if (elsewhere.empty()) return packet_frame;
   packet_frame.tickets.resize(packet_frame.payloads.size());
   for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
     packet_frame.tickets[i].size_bytes = packet_frame.payloads[i].size();
   }
+  std::uint64_t number = bulk_sender_.reserve(elsewhere.size());
   for (const std::size_t i : elsewhere) {
+    absl::Cord payload = std::exchange(packet_frame.payloads[i], absl::Cord());
     packet_frame.tickets[i].transfer = number;
-    transfers.emplace_back(number++, std::exchange(packet_frame.payloads[i], absl::Cord()));
+    if (locate(lane, payload, packet_frame.tickets[i])) {
+      beside.located.push_back(number);
+    } else {
+      beside.transfers.emplace_back(number, std::move(payload));
+    }
+    ++number;
   }
   return packet_frame;
+}
+
+// Leaves the payload to be fetched by the other end, if that can.
+bool GrpcConnection::locate(Lane lane, absl::Cord& payload, PayloadTicket& ticket) {
+  if (payload.size() < kMinLocatedBytes) return false;
+  const absl::optional<absl::string_view> bytes = payload.TryFlat();
+  if (!bytes.has_value()) return false;
+  PlaneSet::Location location = planes_.locate(*bytes);
+  if (location.plane == 0) return false;
+  LocatedPayloads::Payload kept{payload, location.plane, &send_windows_[index_of(lane)]};
+  // Down meanwhile: it does not matter any more which way it takes.
+  if (!located_.add(ticket.transfer, std::move(kept))) return false;
+  ticket.plane = location.plane;
+  ticket.location = std::move(location.text);
+  return true;
+}
+
+// The frame that tells of them does not leave: returns how many bytes the window still counts.
+std::size_t GrpcConnection::withdraw(const std::vector<std::uint64_t>& located) {
+  std::size_t total = 0;
+  for (const std::uint64_t transfer : located) {
+    if (const auto payload = located_.take(transfer)) total += payload->bytes.size();
+  }
+  return total;
 }
 
 absl::Status GrpcConnection::send(Lane lane, Frame frame) {
@@ -215,17 +260,19 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
         " bytes are queued and the frame has ", charged_bytes));
   }
   const bool sender_has_time = frame.may_linger;
-  BulkSender::Transfers transfers;
-  PacketFrame packet_frame = split(std::move(frame), transfers);
+  Beside beside;
+  PacketFrame packet_frame = split(lane, std::move(frame), beside);
+  std::size_t own_bytes = charge_bytes(packet_frame);
+  for (const auto& transfer : beside.transfers) own_bytes += transfer.second.size();
   const std::optional<std::size_t> queued = writer(lane).queue(std::move(packet_frame));
   if (!queued.has_value()) {
-    window.give_back(charged_bytes);
+    window.give_back(own_bytes + withdraw(beside.located));
     return down_status();
   }
   const bool may_linger =
       lane == Lane::kCalls && charged_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
   if (!may_linger || !linger(sender_has_time)) writer(lane).flush();
-  if (!transfers.empty()) bulk_sender_.submit(std::move(transfers), &window);
+  if (!beside.transfers.empty()) bulk_sender_.submit(std::move(beside.transfers), &window);
   return absl::OkStatus();
 }
 
@@ -255,11 +302,8 @@ void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
   }
   absl::StatusOr<Packet> packet = decode_packet(message, core_->limits());
   message.Clear();
-  if (packet.ok()) {
-    const bool bulk = stream_kind == StreamKind::kBulk;
-    if (bulk ? !packet->frames.empty() : !(packet->chunks.empty() && packet->granted.empty())) {
-      packet = absl::InvalidArgumentError("malformed message: not for this lane");
-    }
+  if (packet.ok() && !belongs_to(stream_kind, *packet)) {
+    packet = absl::InvalidArgumentError("malformed message: not for this lane");
   }
   if (!packet.ok()) {
     take_down(packet.status());
@@ -270,8 +314,7 @@ void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
       on_control_packet(*std::move(packet));
       return;
     case StreamKind::kCalls:
-      std::move(packet->frames.begin(), packet->frames.end(), std::back_inserter(parked_));
-      admit_calls();
+      on_calls_packet(*std::move(packet));
       return;
     case StreamKind::kBulk:
       on_bulk_packet(*std::move(packet));
@@ -279,14 +322,12 @@ void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
   }
 }
 
-bool GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Credit credit,
-                                  std::vector<Frame>& ready) {
+bool GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Credit credit, Arrived& arrived) {
   if (frame.complete()) {
-    Frame whole;
+    Frame& whole = arrived.ready.emplace_back();
     whole.envelope = std::move(frame.envelope);
     whole.payloads = std::move(frame.payloads);
     whole.credit = std::move(credit);
-    ready.push_back(std::move(whole));
     return true;
   }
   absl::StatusOr<BulkReceiver::Announced> announced =
@@ -295,16 +336,87 @@ bool GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Credit credit,
     take_down(announced.status());
     return false;
   }
-  if (announced->completed) ready.push_back(std::move(announced->completed->frame));
+  if (announced->completed) arrived.ready.push_back(std::move(announced->completed->frame));
   if (!announced->granted.empty()) bulk_sender_.grant(std::move(announced->granted));
+  std::move(announced->to_fetch.begin(), announced->to_fetch.end(),
+            std::back_inserter(arrived.to_fetch));
+  return true;
+}
+
+void GrpcConnection::process(Lane lane, Arrived arrived) {
+  deliveries_[index_of(lane)]->add(std::move(arrived.ready));
+  std::size_t in_place_bytes = 0;
+  for (BulkReceiver::ToFetch& wanted : arrived.to_fetch) {
+    if (planes_.fetches_in_place(wanted.plane)) in_place_bytes += wanted.size_bytes;
+    if (in_place_bytes <= kMaxFetchedInPlaceBytes) {
+      fetch_one(wanted);
+      continue;
+    }
+    // Dropped when the transport shuts down: the connection does not outlive that.
+    core_->run_aside(
+        [self = shared_from_this(), wanted = std::move(wanted)] { self->fetch_one(wanted); });
+  }
+}
+
+void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
+  const std::size_t size_bytes = wanted.size_bytes;
+  std::shared_ptr<ReceiveBlock> block;
+  try {
+    block = ReceivePool::of_process().allocate(size_bytes);
+  } catch (const std::bad_alloc&) {
+    take_down(absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a payload of ", size_bytes, " bytes")));
+    return;
+  }
+  char* const to = block->data();
+  planes_.fetch(wanted.plane, wanted.location, to, size_bytes,
+                [self = shared_from_this(), transfer = wanted.transfer,
+                 bytes = absl::MakeCordFromExternal({to, size_bytes}, [block = std::move(block)] {
+                 })](const absl::Status& status) mutable {
+                  self->on_fetch_end(transfer, std::move(bytes), status);
+                });
+}
+
+void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
+                                  const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) {
+    take_down(status);
+    return;
+  }
+  if (!status.ok()) {
+    if (bulk_receiver_.not_fetched(transfer)) bulk_sender_.grant({transfer});
+    return;
+  }
+  writer(Lane::kCalls).add_fetched(transfer);
+  arm_linger_timer();
+  absl::StatusOr<std::optional<BulkReceiver::Completed>> completed =
+      bulk_receiver_.fetched(transfer, std::move(bytes));
+  if (!completed.ok() || !completed->has_value()) return;
+  std::vector<Frame> frames;
+  frames.push_back(std::move((*completed)->frame));
+  deliveries_[index_of((*completed)->lane)]->add(std::move(frames));
+}
+
+bool GrpcConnection::on_plane_messages(const std::vector<std::string>& messages) {
+  std::vector<std::string> answers;
+  for (const std::string& message : messages) {
+    absl::StatusOr<std::vector<std::string>> more = planes_.on_message(message);
+    if (!more.ok()) {
+      take_down(more.status());
+      return false;
+    }
+    std::move(more->begin(), more->end(), std::back_inserter(answers));
+  }
+  if (!answers.empty()) writer(Lane::kControl).send_planes(std::move(answers));
   return true;
 }
 
 void GrpcConnection::on_control_packet(Packet packet) {
-  std::vector<Frame> ready;
-  ready.reserve(packet.frames.size());
+  if (!on_plane_messages(packet.planes)) return;
+  Arrived arrived;
+  arrived.ready.reserve(packet.frames.size());
   for (PacketFrame& frame : packet.frames) {
-    if (!accept_frame(Lane::kControl, std::move(frame), Credit(), ready)) return;
+    if (!accept_frame(Lane::kControl, std::move(frame), Credit(), arrived)) return;
     // This lane is never held up, so the only defence left is to part with a peer that floods it.
     if (bulk_receiver_.control_bytes() > kMaxControlAnnouncedBytes) {
       take_down(absl::InvalidArgumentError(absl::StrCat("the peer announced more than ",
@@ -313,21 +425,31 @@ void GrpcConnection::on_control_packet(Packet packet) {
       return;
     }
   }
-  deliveries_[index_of(Lane::kControl)]->add(std::move(ready));
+  process(Lane::kControl, std::move(arrived));
   if (const auto lane = stream(StreamKind::kControl)) lane->start_read();
+}
+
+void GrpcConnection::on_calls_packet(Packet packet) {
+  if (!located_.release(packet.fetched)) {
+    take_down(absl::InvalidArgumentError("the peer fetched what was not located for it"));
+    return;
+  }
+  for (const std::uint64_t transfer : packet.fetched) bulk_sender_.forget(transfer);
+  std::move(packet.frames.begin(), packet.frames.end(), std::back_inserter(parked_));
+  admit_calls();
 }
 
 void GrpcConnection::admit_calls() {
   while (true) {
-    std::vector<Frame> ready;
-    ready.reserve(parked_.size());
+    Arrived arrived;
+    arrived.ready.reserve(parked_.size());
     while (!parked_.empty() && receive_window_->has_room()) {
       PacketFrame frame = std::move(parked_.front());
       parked_.pop_front();
       Credit credit = receive_window_->take(frame.size_bytes() + kFrameOverheadBytes);
-      if (!accept_frame(Lane::kCalls, std::move(frame), std::move(credit), ready)) return;
+      if (!accept_frame(Lane::kCalls, std::move(frame), std::move(credit), arrived)) return;
     }
-    deliveries_[index_of(Lane::kCalls)]->add(std::move(ready));
+    process(Lane::kCalls, std::move(arrived));
     if (parked_.empty() && receive_window_->has_room()) {
       if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
       return;
@@ -353,7 +475,7 @@ void GrpcConnection::start_linger_timer() {
     // First: what lingers from here on sets it to kNeeded.
     LingerTimer state =
         self->linger_timer_.exchange(LingerTimer::kRunning, std::memory_order_acq_rel);
-    self->writer(Lane::kCalls).flush();
+    self->writer(Lane::kCalls).flush_all();
     if (state == LingerTimer::kRunning &&
         self->linger_timer_.compare_exchange_strong(state, LingerTimer::kOff,
                                                     std::memory_order_acq_rel)) {
@@ -367,6 +489,14 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
   if (absl::Status status = bulk_sender_.on_granted(packet.granted); !status.ok()) {
     take_down(status);
     return;
+  }
+  for (const std::uint64_t transfer : packet.granted) {
+    std::optional<LocatedPayloads::Payload> payload = located_.take(transfer);
+    if (!payload.has_value()) continue;
+    planes_.on_failed(payload->plane);
+    BulkSender::Transfers transfers;
+    transfers.emplace_back(transfer, std::move(payload->bytes));
+    bulk_sender_.submit(std::move(transfers), payload->window);
   }
   absl::StatusOr<std::vector<BulkReceiver::Completed>> completed =
       bulk_receiver_.receive(std::move(packet.chunks));
@@ -430,6 +560,9 @@ void GrpcConnection::take_down(absl::Status reason, const absl::Status& for_peer
     if (stream != nullptr) stream->end(for_peer);
   }
   for (const auto& writer : writers_) writer->close();
+  // What the peer still reads as it is freed must not pass for what it was.
+  planes_.close();
+  located_.close();
   bulk_sender_.close();
   bulk_receiver_.clear();
   leave_callback();

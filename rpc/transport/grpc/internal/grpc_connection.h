@@ -15,9 +15,11 @@
 #include "sinew/rpc/transport/grpc/internal/frame_delivery.h"
 #include "sinew/rpc/transport/grpc/internal/lane_stream.h"
 #include "sinew/rpc/transport/grpc/internal/lane_writer.h"
+#include "sinew/rpc/transport/grpc/internal/located_payloads.h"
 #include "sinew/rpc/transport/grpc/internal/receive_window.h"
 #include "sinew/rpc/transport/grpc/internal/send_window.h"
 #include "sinew/rpc/transport/grpc/internal/transport_core.h"
+#include "sinew/rpc/transport/plane/plane_set.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -60,6 +62,8 @@ class GrpcConnection : public Connection,
   /// down meanwhile.
   void set_handler(std::shared_ptr<ConnectionHandler> handler);
   void set_remote(std::string hello, AuthenticatedPeer remote);
+  /// What this end has said of itself. Before announce_up().
+  void set_local_hello(std::string hello) { local_hello_ = std::move(hello); }
 
   /// False when the connection is down: the stream has been ended then.
   bool add_stream(std::shared_ptr<LaneStream> stream);
@@ -67,7 +71,7 @@ class GrpcConnection : public Connection,
   void write_handshake(LaneStream& stream, grpc::ByteBuffer message);
   std::shared_ptr<LaneStream> stream(StreamKind kind);
   bool is_up() const;
-  /// Reports on_up, then reads all lanes.
+  /// Reports on_up, then reads all lanes and finds out which planes there are.
   void announce_up();
   /// A message that belongs to the handshake.
   virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;
@@ -91,20 +95,37 @@ class GrpcConnection : public Connection,
 
   void on_read(StreamKind stream, grpc::ByteBuffer message) final;
   void on_control_packet(Packet packet);
+  void on_calls_packet(Packet packet);
   void on_bulk_packet(Packet packet);
+  bool on_plane_messages(const std::vector<std::string>& messages);
   /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
   /// credit.
   void admit_calls();
   void arm_linger_timer();
   void start_linger_timer();
   bool linger(bool sender_has_time);
-  /// The frames go with `credit`s to where they are complete. False when the connection went down.
-  bool accept_frame(Lane lane, PacketFrame frame, Credit credit, std::vector<Frame>& ready);
+  struct Arrived {
+    std::vector<Frame> ready;
+    /// Follows them: so nothing overtakes a frame that is complete.
+    std::vector<BulkReceiver::ToFetch> to_fetch;
+  };
+  /// The frame goes with its credit to where it is complete. False when the connection went down.
+  bool accept_frame(Lane lane, PacketFrame frame, Credit credit, Arrived& arrived);
+  void process(Lane lane, Arrived arrived);
+  void fetch_one(const BulkReceiver::ToFetch& wanted);
+  void on_fetch_end(std::uint64_t transfer, absl::Cord bytes, const absl::Status& status);
   void deliver(Lane lane, std::vector<Frame> frames);
 
   absl::Status check_frame(Lane lane, const Frame& frame) const;
+  /// What travels beside the packets of a frame.
+  struct Beside {
+    BulkSender::Transfers transfers;
+    std::vector<std::uint64_t> located;
+  };
   /// Moves what is too large for a packet out of the frame.
-  PacketFrame split(Frame frame, BulkSender::Transfers& transfers);
+  PacketFrame split(Lane lane, Frame frame, Beside& beside);
+  bool locate(Lane lane, absl::Cord& payload, PayloadTicket& ticket);
+  std::size_t withdraw(const std::vector<std::uint64_t>& located);
   absl::Status down_status() const;
 
   /// The handler to call, or null when no callback may run (any more).
@@ -117,6 +138,8 @@ class GrpcConnection : public Connection,
   std::array<std::unique_ptr<LaneWriter>, kLaneCount> writers_;
   BulkSender bulk_sender_;
   BulkReceiver bulk_receiver_;
+  PlaneSet planes_;
+  LocatedPayloads located_;
   std::array<std::unique_ptr<FrameDelivery>, kLaneCount> deliveries_;
   std::shared_ptr<ReceiveWindow> receive_window_;
   /// Frames of the calls lane that were received while the window was full. Touched only by the one
@@ -127,6 +150,7 @@ class GrpcConnection : public Connection,
   std::atomic<LingerTimer> linger_timer_{LingerTimer::kOff};
 
   // Written before on_up, constant after.
+  std::string local_hello_;
   std::string remote_hello_;
   AuthenticatedPeer remote_;
 

@@ -1,5 +1,7 @@
 #include "sinew/rpc/transport/grpc/internal/lane_writer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "sinew/rpc/transport/grpc/internal/packet_codec.h"
@@ -29,6 +31,28 @@ void LaneWriter::flush() {
     batch = take_batch_locked();
   }
   write(std::move(batch));
+}
+
+void LaneWriter::send_planes(std::vector<std::string> messages) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    std::move(messages.begin(), messages.end(), std::back_inserter(planes_));
+  }
+  flush();
+}
+
+void LaneWriter::add_fetched(std::uint64_t transfer) {
+  absl::MutexLock lock(&mutex_);
+  if (!closed_) fetched_.push_back(transfer);
+}
+
+void LaneWriter::flush_all() {
+  {
+    absl::MutexLock lock(&mutex_);
+    fetched_is_due_ = !fetched_.empty();
+  }
+  flush();
 }
 
 void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
@@ -68,20 +92,29 @@ LaneWriter::Batch LaneWriter::next_batch() {
   return take_batch_locked();
 }
 
+bool LaneWriter::has_work_locked() const {
+  return !queue_.empty() || !planes_.empty() || fetched_is_due_;
+}
+
 LaneWriter::Batch LaneWriter::take_batch_locked() {
   Batch batch;
-  if (writing_ || corked_ || queue_.empty()) return batch;
+  if (writing_ || corked_ || !has_work_locked()) return batch;
   batch.stream = stream_;
   writing_ = true;
+  batch.packet.planes.swap(planes_);
+  const std::size_t fetched = std::min(fetched_.size(), kMaxGrantsPerPacket);
+  batch.packet.fetched.assign(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
+  fetched_.erase(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
+  fetched_is_due_ = fetched_is_due_ && !fetched_.empty();
   std::size_t encoded_bytes = 0;
-  do {
+  while (!queue_.empty() && encoded_bytes < packet_bytes_ &&
+         batch.packet.frames.size() < kMaxFramesPerPacket) {
     PacketFrame& frame = queue_.front();
     encoded_bytes += encoded_size_bytes(frame);
     in_flight_bytes_ += charge_bytes(frame);
     batch.packet.frames.push_back(std::move(frame));
     queue_.pop_front();
-  } while (!queue_.empty() && encoded_bytes < packet_bytes_ &&
-           batch.packet.frames.size() < kMaxFramesPerPacket);
+  }
   return batch;
 }
 

@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -28,6 +31,12 @@ class LaneWriter final : public Flushable {
   /// it, after close().
   std::optional<std::size_t> queue(PacketFrame frame);
   void flush() override;
+  /// Messages about planes, which leave at once.
+  void send_planes(std::vector<std::string> messages);
+  /// Tells the other end that it may let go of a transfer, with the next frame or flush_all().
+  void add_fetched(std::uint64_t transfer);
+  /// As flush(), and does not wait for a frame with what was added.
+  void flush_all();
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
   /// Between the two, frames are queued but do not leave. The handler of received frames runs
   /// between them, so that what it answers shares a packet rather than the first answer leaving
@@ -46,6 +55,7 @@ class LaneWriter final : public Flushable {
   };
   /// Ready to be written, or without a stream when there is nothing to write or it must not be now.
   Batch take_batch_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool has_work_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Writes the batch, and those that are ready when that has ended at once.
   void write(Batch batch);
   /// Whether the end of the next write is to be waited for by others. `written` counts
@@ -59,6 +69,11 @@ class LaneWriter final : public Flushable {
   absl::Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
   std::deque<PacketFrame> queue_ ABSL_GUARDED_BY(mutex_);
+  /// What stands beside the frames of the next packet.
+  std::vector<std::string> planes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> fetched_ ABSL_GUARDED_BY(mutex_);
+  /// Somebody has asked for `fetched_` to leave.
+  bool fetched_is_due_ ABSL_GUARDED_BY(mutex_) = false;
   /// True as long as there is no stream, so that frames wait for it.
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool corked_ ABSL_GUARDED_BY(mutex_) = false;

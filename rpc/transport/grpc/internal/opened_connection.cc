@@ -44,6 +44,7 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
     return;
   }
   channel_ = *std::move(channel);
+  set_local_hello(hello);
   Packet packet;
   packet.frames.emplace_back().envelope = hello;
   control_ = open_stream(StreamKind::kControl, "");

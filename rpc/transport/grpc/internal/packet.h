@@ -16,8 +16,11 @@ namespace sinew::internal {
 constexpr std::size_t kMaxPacketBytes = std::size_t{8} << 20;
 /// No packet carries more frames; keeps what a packet of empty frames unpacks to within bounds.
 constexpr std::size_t kMaxFramesPerPacket = 16384;
-/// No packet grants more transfers.
+/// No packet grants more transfers, or tells of more that were fetched.
 constexpr std::size_t kMaxGrantsPerPacket = 65536;
+/// No packet has more messages about planes, nor larger ones.
+constexpr std::size_t kMaxPlaneMessages = 64;
+constexpr std::size_t kMaxPlaneMessageBytes = std::size_t{16} << 10;
 /// Largest hello.
 constexpr std::size_t kMaxHelloBytes = std::size_t{256} << 10;
 /// Bytes of transfers that may be under way before the receiver has read the tickets that announce
@@ -34,10 +37,14 @@ constexpr std::size_t kFrameOverheadBytes = 128;
 /// Where a part of a frame is found.
 struct PayloadTicket {
   std::uint64_t size_bytes = 0;
-  /// 0: in the frame itself. Otherwise the number of a transfer on the bulk lane.
+  /// 0: in the frame itself. Otherwise the number of a transfer.
   std::uint64_t transfer = 0;
+  /// 0: on the bulk lane. Otherwise the receiver fetches it, by this plane.
+  std::uint32_t plane = 0;
+  std::string location{};
 
   bool inlined() const { return transfer == 0; }
+  bool located() const { return plane != 0; }
 };
 
 /// A frame as it stands in a packet. Parts that travel as transfers are empty here.
@@ -64,13 +71,17 @@ struct Chunk {
   absl::Cord data;
 };
 
-/// One message of an Exchange stream: frames on the control and calls lanes, the other two on the
-/// bulk lane.
+/// One message of an Exchange stream: frames on the control and calls lanes, chunks and grants on
+/// the bulk lane.
 struct Packet {
   std::vector<PacketFrame> frames;
   std::vector<Chunk> chunks;
   /// Transfers whose tickets have been read: their sender may send all of them.
   std::vector<std::uint64_t> granted;
+  /// On the control lane: serialised proto::PlaneMessage.
+  std::vector<std::string> planes;
+  /// On the calls lane: located transfers that have been fetched.
+  std::vector<std::uint64_t> fetched;
 };
 
 }  // namespace sinew::internal

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/transport/grpc/internal/slice_reader.h"
 #include "sinew/rpc/transport/grpc/internal/slice_writer.h"
+#include "sinew/rpc/transport/plane/pull_plane.h"
 
 namespace sinew::internal {
 namespace {
@@ -13,12 +14,16 @@ namespace {
 constexpr int kPacketFrames = 1;
 constexpr int kPacketChunks = 2;
 constexpr int kPacketGranted = 3;
+constexpr int kPacketPlanes = 4;
+constexpr int kPacketFetched = 5;
 constexpr int kFrameEnvelope = 1;
 constexpr int kFrameTickets = 2;
 constexpr int kFrameEnvelopeTicket = 3;
 constexpr int kFramePayloads = 15;
 constexpr int kTicketSize = 1;
 constexpr int kTicketTransfer = 2;
+constexpr int kTicketPlane = 3;
+constexpr int kTicketLocation = 4;
 constexpr int kChunkTransfer = 1;
 constexpr int kChunkSize = 2;
 constexpr int kChunkOffset = 3;
@@ -72,7 +77,9 @@ void skip_content(SliceReader& reader, const Field& field) { reader.skip(field.l
 
 std::size_t ticket_size(const PayloadTicket& ticket) {
   return SliceWriter::varint_field_size(ticket.size_bytes) +
-         SliceWriter::varint_field_size(ticket.transfer);
+         SliceWriter::varint_field_size(ticket.transfer) +
+         SliceWriter::varint_field_size(ticket.plane) +
+         (ticket.located() ? SliceWriter::field_size(ticket.location.size()) : 0);
 }
 
 std::size_t frame_size(const PacketFrame& frame) {
@@ -94,6 +101,10 @@ void write_ticket(SliceWriter& writer, int field, const PayloadTicket& ticket) {
   writer.open_field(field, ticket_size(ticket));
   writer.write_varint_field(kTicketSize, ticket.size_bytes);
   writer.write_varint_field(kTicketTransfer, ticket.transfer);
+  if (!ticket.located()) return;
+  writer.write_varint_field(kTicketPlane, ticket.plane);
+  writer.open_field(kTicketLocation, ticket.location.size());
+  writer.write_bytes(ticket.location);
 }
 
 void write_frame(SliceWriter& writer, const PacketFrame& frame) {
@@ -133,9 +144,19 @@ absl::StatusOr<PayloadTicket> read_ticket(SliceReader& reader, std::size_t lengt
     if (!field.ok()) return field.status();
     if (field->is(kTicketSize, kVarint)) ticket.size_bytes = field->value;
     if (field->is(kTicketTransfer, kVarint)) ticket.transfer = field->value;
+    if (field->is(kTicketPlane, kVarint)) {
+      if (field->value > UINT32_MAX) return malformed("no such plane");
+      ticket.plane = static_cast<std::uint32_t>(field->value);
+    }
+    if (field->is(kTicketLocation, kLengthDelimited)) {
+      if (field->length > kMaxLocationBytes) return malformed("a location is too long");
+      ticket.location = reader.read_string(field->length);
+      continue;
+    }
     skip_content(reader, *field);
   }
   reader.close_field(outer);
+  if (ticket.located() && ticket.inlined()) return malformed("a location of no transfer");
   return ticket;
 }
 
@@ -242,14 +263,22 @@ absl::StatusOr<Chunk> read_chunk(SliceReader& reader, std::size_t length,
   return chunk;
 }
 
-absl::Status read_granted(SliceReader& reader, std::size_t length,
-                          std::vector<std::uint64_t>& granted) {
+void write_transfers(SliceWriter& writer, int field, const std::vector<std::uint64_t>& transfers) {
+  if (transfers.empty()) return;
+  std::size_t size = 0;
+  for (const std::uint64_t transfer : transfers) size += SliceWriter::varint_size(transfer);
+  writer.open_field(field, size);
+  for (const std::uint64_t transfer : transfers) writer.write_varint(transfer);
+}
+
+absl::Status read_transfers(SliceReader& reader, std::size_t length,
+                            std::vector<std::uint64_t>& transfers) {
   const std::size_t outer = reader.open_field(length);
   while (!reader.at_end()) {
     const std::optional<std::uint64_t> transfer = reader.read_varint();
     if (!transfer) return malformed("a number does not end");
-    if (granted.size() == kMaxGrantsPerPacket) return malformed("too many grants");
-    granted.push_back(*transfer);
+    if (transfers.size() == kMaxGrantsPerPacket) return malformed("too many transfers");
+    transfers.push_back(*transfer);
   }
   reader.close_field(outer);
   return absl::OkStatus();
@@ -279,12 +308,12 @@ std::size_t encoded_size_bytes(const PacketFrame& frame) {
 grpc::ByteBuffer encode_packet(const Packet& packet) {
   SliceWriter writer;
   for (const PacketFrame& frame : packet.frames) write_frame(writer, frame);
-  if (!packet.granted.empty()) {
-    std::size_t size = 0;
-    for (const std::uint64_t transfer : packet.granted) size += SliceWriter::varint_size(transfer);
-    writer.open_field(kPacketGranted, size);
-    for (const std::uint64_t transfer : packet.granted) writer.write_varint(transfer);
+  write_transfers(writer, kPacketGranted, packet.granted);
+  for (const std::string& message : packet.planes) {
+    writer.open_field(kPacketPlanes, message.size());
+    writer.write_bytes(message);
   }
+  write_transfers(writer, kPacketFetched, packet.fetched);
   for (const Chunk& chunk : packet.chunks) write_chunk(writer, chunk);
   return writer.finish();
 }
@@ -311,9 +340,16 @@ absl::StatusOr<Packet> decode_packet(const grpc::ByteBuffer& message,
       absl::StatusOr<Chunk> chunk = read_chunk(reader, field->length, limits);
       if (!chunk.ok()) return chunk.status();
       packet.chunks.push_back(*std::move(chunk));
-    } else if (field->is(kPacketGranted, kLengthDelimited)) {
-      absl::Status status = read_granted(reader, field->length, packet.granted);
+    } else if (field->is(kPacketGranted, kLengthDelimited) ||
+               field->is(kPacketFetched, kLengthDelimited)) {
+      absl::Status status = read_transfers(
+          reader, field->length, field->number == kPacketGranted ? packet.granted : packet.fetched);
       if (!status.ok()) return status;
+    } else if (field->is(kPacketPlanes, kLengthDelimited)) {
+      if (packet.planes.size() == kMaxPlaneMessages || field->length > kMaxPlaneMessageBytes) {
+        return malformed("too much about planes");
+      }
+      packet.planes.push_back(reader.read_string(field->length));
     } else {
       skip_content(reader, *field);
     }

@@ -3,11 +3,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/grpc/internal/grpc_connection.h"
+#include "sinew/rpc/transport/plane/same_host_plane.h"
 
 namespace sinew::internal {
 
-TransportCore::TransportCore(GrpcTransportOptions options) : options_(std::move(options)) {}
+namespace {
+
+constexpr auto kPoolInterval = std::chrono::seconds(2);
+
+Executor::Options aside_options() {
+  Executor::Options options;
+  options.num_threads = 2;
+  options.name = "sinew-aside";
+  return options;
+}
+
+}  // namespace
+
+TransportCore::TransportCore(GrpcTransportOptions options)
+    : options_(std::move(options)), aside_(aside_options()) {
+  planes_.log = options_.log;
+  if (options_.tuning.same_host_plane) planes_.planes.push_back(make_same_host_plane());
+  planes_.planes.insert(planes_.planes.end(), options_.planes.begin(), options_.planes.end());
+}
 
 TransportCore::Hold& TransportCore::Hold::operator=(Hold&& other) noexcept {
   reset();
@@ -53,6 +73,13 @@ TimerQueue::TimerId TransportCore::run_after(std::chrono::nanoseconds delay, Tas
       std::move(task));
 }
 
+void TransportCore::tend_pool() {
+  ReceivePool::of_process().release_old();
+  run_after(kPoolInterval, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->tend_pool();
+  });
+}
+
 void TransportCore::cancel_timer(TimerQueue::TimerId timer) {
   absl::MutexLock lock(&mutex_);
   if (timers_ != nullptr) timers_->cancel(timer);
@@ -74,12 +101,15 @@ bool TransportCore::begin_shutdown() {
 }
 
 void TransportCore::finish_shutdown() {
+  // Goes after the lock, with its thread, whose last task may want the lock.
   std::unique_ptr<TimerQueue> timers;
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](std::size_t* holds) { return *holds == 0; }, &holds_));
-  timers.swap(timers_);
-  // The lock goes first, then the queue with its thread, whose last task may want the lock.
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(
+        +[](std::size_t* holds) { return *holds == 0; }, &holds_));
+    timers.swap(timers_);
+  }
+  aside_.shutdown();
 }
 
 }  // namespace sinew::internal

@@ -3,14 +3,17 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/internal/poller.h"
+#include "sinew/rpc/transport/plane/plane_set.h"
 
 namespace sinew::internal {
 
@@ -39,10 +42,13 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
   };
 
   explicit TransportCore(GrpcTransportOptions options);
+  /// What this does by itself.
+  void start() { tend_pool(); }
 
   const GrpcTransportOptions& options() const { return options_; }
   const Transport::Limits& limits() const { return options_.limits; }
   Poller& poller() { return poller_; }
+  Planes& planes() { return planes_; }
 
   Hold hold();
   /// Enters a connection whose closing shutdown() sees to. An empty hold: too late.
@@ -50,20 +56,26 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
 
   /// Runs `task` on the timers' thread; drops it after shutdown.
   void post(Task task) { run_after(std::chrono::nanoseconds(0), std::move(task)); }
+  /// Runs `task`, which takes a while, on a thread for such; drops it after shutdown.
+  void run_aside(Task task) { aside_.post(std::move(task)); }
   /// 0 after shutdown.
   TimerQueue::TimerId run_after(std::chrono::nanoseconds delay, Task task);
   void cancel_timer(TimerQueue::TimerId timer);
 
   /// Gives no more holds and closes all connections. False when that was done before.
   bool begin_shutdown();
-  /// Waits until the last hold is gone, and joins the timers' thread.
+  /// Waits until the last hold is gone, and joins the threads but those that poll.
   void finish_shutdown();
 
  private:
   void release();
+  /// Gives memory of the receive pool back to the system, now and from time to time.
+  void tend_pool();
 
   const GrpcTransportOptions options_;
+  Planes planes_;
   Poller poller_;
+  Executor aside_;
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::size_t holds_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,0 +1,15 @@
+#include "sinew/rpc/internal/log.h"
+
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::internal {
+
+void log_line(const std::string& worker, const std::string& text) {
+  // One write, so that lines of several workers do not mix.
+  std::cerr << absl::StrCat("[sinew ", worker, "] ", printable(text), "\n");
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,249 @@
+// Large payloads that the receiver fetches, between two transports of one process.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/support/eventually.h"
+#include "sinew/tests/support/fake_plane.h"
+#include "sinew/tests/transport/grpc_fixture.h"
+#include "sinew/tests/transport/station.h"
+
+namespace sinew::internal {
+namespace {
+
+using sinew::testing::eventually;
+
+constexpr std::size_t kLarge = std::size_t{300} << 10;
+
+GrpcTransportOptions with(std::shared_ptr<FakePlane> plane) {
+  GrpcTransportOptions options;
+  options.tuning.same_host_plane = plane == nullptr;
+  if (plane != nullptr) options.planes.push_back(std::move(plane));
+  return options;
+}
+
+/// A payload in one piece, as a tensor's is. `bytes` must outlive it.
+absl::Cord flat(const std::string& bytes) {
+  return absl::MakeCordFromExternal(bytes, [] {});
+}
+/// Counts when it is let go of.
+absl::Cord payload_of(const std::string& bytes, std::atomic<int>& let_go) {
+  return absl::MakeCordFromExternal(bytes, [&let_go] { ++let_go; });
+}
+
+struct Joined {
+  explicit Joined(const GrpcTransportOptions& options) : a(options), b(options) {
+    handler = std::make_shared<RecordingHandler>();
+    connection = a.transport->connect(b.address(), "hello", "", handler);
+    EXPECT_TRUE(handler->wait_up());
+    accepted = b.acceptor.handler();
+  }
+
+  /// Sends a payload and returns what has arrived.
+  std::string send(const absl::Cord& payload) {
+    std::vector<absl::Cord> payloads = {payload};
+    EXPECT_TRUE(connection->send(Lane::kCalls, make_frame("frame", std::move(payloads))).ok());
+    EXPECT_TRUE(accepted->wait_frames(Lane::kCalls, 1));
+    std::vector<Frame> frames = accepted->take_frames(Lane::kCalls);
+    return frames.size() == 1 ? std::string(frames[0].payloads.at(0)) : "";
+  }
+  std::int64_t fetched() { return b.transport->counters()["rpc.plane_fetched_tensors"]; }
+  std::int64_t failed() { return b.transport->counters()["rpc.plane_failures"]; }
+  /// Sends until the receiver fetches: the ends find out about planes after they are up.
+  void warm_up() {
+    const std::string bytes = pattern(kLarge, 1);
+    EXPECT_TRUE(eventually([&] {
+      EXPECT_EQ(send(flat(bytes)), bytes);
+      return fetched() + failed() > 0;
+    }));
+  }
+
+  Worker a;
+  Worker b;
+  std::shared_ptr<RecordingHandler> handler;
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<RecordingHandler> accepted;
+};
+
+TEST(GrpcPlane, LargePayloadsAreFetchedOutOfTheOtherProcess) {
+  Joined joined(with(nullptr));
+  joined.warm_up();
+  EXPECT_EQ(joined.failed(), 0);
+  for (const std::size_t size :
+       {std::size_t{70} << 10, std::size_t{1} << 20, std::size_t{5} << 20}) {
+    const std::string bytes = pattern(size, size);
+    const std::int64_t before = joined.fetched();
+    EXPECT_EQ(joined.send(flat(bytes)), bytes);
+    EXPECT_EQ(joined.fetched(), before + 1);
+  }
+}
+
+TEST(GrpcPlane, RepliesAreFetchedToo) {
+  Joined joined(with(nullptr));
+  const std::string bytes = pattern(kLarge, 3);
+  const auto fetched_here = [&] {
+    return joined.a.transport->counters()["rpc.plane_fetched_tensors"];
+  };
+  EXPECT_TRUE(eventually([&] {
+    const std::size_t before = joined.handler->frame_count(Lane::kCalls);
+    EXPECT_TRUE(
+        joined.accepted->connection()->send(Lane::kCalls, make_frame("reply", {flat(bytes)})).ok());
+    EXPECT_TRUE(joined.handler->wait_frames(Lane::kCalls, before + 1));
+    return fetched_here() > 0;
+  }));
+  for (Frame& frame : joined.handler->take_frames(Lane::kCalls)) {
+    EXPECT_EQ(std::string(frame.payloads.at(0)), bytes);
+  }
+}
+
+TEST(GrpcPlane, MemoryIsLetGoOfWithoutAReply) {
+  Joined joined(with(nullptr));
+  joined.warm_up();
+  const std::string bytes = pattern(kLarge, 4);
+  std::atomic<int> let_go{0};
+  EXPECT_EQ(joined.send(payload_of(bytes, let_go)), bytes);
+  EXPECT_TRUE(eventually([&] { return let_go == 1; }));
+  EXPECT_TRUE(eventually([&] { return joined.connection->queued_bytes() == 0; }));
+}
+
+TEST(GrpcPlane, ManyPayloadsOfOneFrameAreFetched) {
+  Joined joined(with(nullptr));
+  joined.warm_up();
+  std::vector<absl::Cord> payloads;
+  std::vector<std::string> sent;
+  for (std::size_t i = 0; i < 200; ++i) sent.push_back(pattern(i * 700, i));
+  for (const std::string& bytes : sent) payloads.push_back(flat(bytes));
+  ASSERT_TRUE(joined.connection->send(Lane::kCalls, make_frame("many", payloads)).ok());
+  ASSERT_TRUE(joined.accepted->wait_frames(Lane::kCalls, 1));
+  const std::vector<Frame> frames = joined.accepted->take_frames(Lane::kCalls);
+  ASSERT_EQ(frames.at(0).payloads.size(), sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(std::string(frames[0].payloads[i]), sent[i]) << i;
+  }
+}
+
+TEST(GrpcPlane, AFailureLeadsThroughGrpc) {
+  const auto plane = std::make_shared<FakePlane>();
+  Joined joined(with(plane));
+  joined.warm_up();
+  plane->behaviour = FakePlane::Behaviour::kFails;
+  const std::string bytes = pattern(kLarge, 5);
+  std::atomic<int> let_go{0};
+  EXPECT_EQ(joined.send(payload_of(bytes, let_go)), bytes);
+  EXPECT_EQ(joined.failed(), 1);
+  EXPECT_TRUE(eventually([&] { return let_go == 1; }));
+  EXPECT_TRUE(eventually([&] { return joined.connection->queued_bytes() == 0; }));
+  const int located = plane->located;
+  EXPECT_EQ(joined.send(flat(bytes)), bytes);
+  EXPECT_EQ(plane->located, located) << "the plane does not rest";
+  plane->behaviour = FakePlane::Behaviour::kWorks;
+  const std::int64_t fetched = joined.fetched();
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(joined.send(flat(bytes)), bytes);
+    return joined.fetched() > fetched;
+  })) << "it is not tried again";
+}
+
+TEST(GrpcPlane, AStoppedReceiverCostsTheSenderItsWindow) {
+  const auto plane = std::make_shared<FakePlane>();
+  GrpcTransportOptions options = with(plane);
+  options.limits.send_window_bytes = 4 * kLarge;
+  Joined joined(options);
+  joined.warm_up();
+  plane->behaviour = FakePlane::Behaviour::kWaits;
+  const std::string bytes = pattern(kLarge, 6);
+  int sent = 0;
+  absl::Status status;
+  while (status.ok() && sent < 100) {
+    status = joined.connection->send(Lane::kCalls, make_frame("frame", {flat(bytes)}));
+    sent += status.ok() ? 1 : 0;
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_LE(sent, 4);
+  EXPECT_TRUE(eventually([&] { return plane->waiting() == static_cast<std::size_t>(sent); }));
+  plane->answer_all(absl::OkStatus());
+  EXPECT_TRUE(joined.accepted->wait_frames(Lane::kCalls, static_cast<std::size_t>(sent)));
+  EXPECT_TRUE(eventually([&] { return joined.connection->queued_bytes() == 0; }));
+}
+
+TEST(GrpcPlane, SmallFramesDoNotWaitForAFetch) {
+  const auto plane = std::make_shared<FakePlane>();
+  Joined joined(with(plane));
+  joined.warm_up();
+  plane->behaviour = FakePlane::Behaviour::kWaits;
+  const std::string bytes = pattern(kLarge, 7);
+  ASSERT_TRUE(joined.connection->send(Lane::kCalls, make_frame("large", {flat(bytes)})).ok());
+  ASSERT_TRUE(joined.connection->send(Lane::kCalls, make_frame("small")).ok());
+  ASSERT_TRUE(joined.accepted->wait_frames(Lane::kCalls, 1));
+  EXPECT_THAT(joined.accepted->envelopes(Lane::kCalls), ::testing::ElementsAre("small"));
+  ASSERT_TRUE(eventually([&] { return plane->waiting() == 1; }));
+  plane->answer_all(absl::OkStatus());
+  ASSERT_TRUE(joined.accepted->wait_frames(Lane::kCalls, 2));
+  EXPECT_EQ(std::string(joined.accepted->take_frames(Lane::kCalls)[1].payloads.at(0)), bytes);
+}
+
+TEST(GrpcPlane, MemoryIsOutOfReachBeforeItIsFreed) {
+  const auto plane = std::make_shared<FakePlane>();
+  Joined joined(with(plane));
+  joined.warm_up();
+  plane->behaviour = FakePlane::Behaviour::kWaits;
+  const std::string bytes = pattern(kLarge, 8);
+  std::atomic<int> closed_when_freed{-1};
+  const absl::Cord payload =
+      absl::MakeCordFromExternal(bytes, [&] { closed_when_freed = plane->closed.load(); });
+  {
+    std::vector<absl::Cord> payloads = {payload};
+    ASSERT_TRUE(
+        joined.connection->send(Lane::kCalls, make_frame("frame", std::move(payloads))).ok());
+  }
+  ASSERT_TRUE(eventually([&] { return plane->waiting() == 1; }));
+  const_cast<absl::Cord&>(payload).Clear();
+  EXPECT_EQ(closed_when_freed, -1) << "the receiver is not done with it";
+  joined.connection->close(absl::UnavailableError("done"));
+  ASSERT_TRUE(joined.handler->wait_down());
+  EXPECT_GE(closed_when_freed, 1);
+  ASSERT_TRUE(joined.accepted->wait_down());
+  // Too late, and no harm.
+  plane->answer_all(absl::UnavailableError("late"));
+  EXPECT_EQ(joined.accepted->frame_count(Lane::kCalls), 0U);
+}
+
+TEST(GrpcPlane, ALocationWithoutSenseEndsTheConnection) {
+  const auto plane = std::make_shared<FakePlane>();
+  Joined joined(with(plane));
+  joined.warm_up();
+  plane->behaviour = FakePlane::Behaviour::kRefuses;
+  ASSERT_TRUE(
+      joined.connection->send(Lane::kCalls, make_frame("frame", {absl::Cord(pattern(kLarge, 9))}))
+          .ok());
+  ASSERT_TRUE(joined.accepted->wait_down());
+  EXPECT_TRUE(absl::IsInvalidArgument(joined.accepted->reason())) << joined.accepted->reason();
+}
+
+TEST(GrpcPlane, EndsWithoutACommonPlaneUseTheBulkLane) {
+  Worker with_plane(with(nullptr));
+  GrpcTransportOptions options;
+  options.tuning.same_host_plane = false;
+  Worker without(options);
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = with_plane.transport->connect(without.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up());
+  const auto accepted = without.acceptor.handler();
+  const std::string bytes = pattern(kLarge, 10);
+  for (std::size_t i = 0; i < 50; ++i) {
+    ASSERT_TRUE(connection->send(Lane::kCalls, make_frame("frame", {flat(bytes)})).ok());
+  }
+  ASSERT_TRUE(accepted->wait_frames(Lane::kCalls, 50));
+  for (Frame& frame : accepted->take_frames(Lane::kCalls)) {
+    EXPECT_EQ(std::string(frame.payloads.at(0)), bytes);
+  }
+  EXPECT_EQ(without.transport->counters()["rpc.plane_fetched_tensors"], 0);
+}
+
+}  // namespace
+}  // namespace sinew::internal

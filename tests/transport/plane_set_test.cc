@@ -1,0 +1,164 @@
+#include "sinew/rpc/transport/plane/plane_set.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/plane.pb.h"
+#include "sinew/tests/support/fake_plane.h"
+
+namespace sinew::internal {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+struct End {
+  explicit End(std::vector<std::shared_ptr<FakePlane>> fakes) {
+    planes.planes.assign(fakes.begin(), fakes.end());
+    planes.log = [this](const std::string& text) { log.push_back(text); };
+  }
+  Planes planes;
+  std::vector<std::string> log;
+  PlaneSet set{planes};
+};
+
+/// Carries messages both ways until there are no more.
+void exchange(End& a, End& b, std::vector<std::string> to_b, std::vector<std::string> to_a) {
+  while (!to_a.empty() || !to_b.empty()) {
+    std::vector<std::string> answers_to_a;
+    std::vector<std::string> answers_to_b;
+    for (const auto& [end, messages, answers] :
+         {std::tuple(&a, &to_a, &answers_to_b), std::tuple(&b, &to_b, &answers_to_a)}) {
+      for (const std::string& message : *messages) {
+        auto more = end->set.on_message(message);
+        ASSERT_TRUE(more.ok()) << more.status();
+        answers->insert(answers->end(), more->begin(), more->end());
+      }
+    }
+    to_a = answers_to_a;
+    to_b = answers_to_b;
+  }
+}
+
+void join(End& a, End& b) { exchange(a, b, a.set.begin("a", "b"), b.set.begin("b", "a")); }
+
+absl::Status fetch(End& end, const PlaneSet::Location& from, std::string& to) {
+  absl::Status result = absl::UnknownError("no answer");
+  end.set.fetch(from.plane, from.text, to.data(), to.size(),
+                [&](absl::Status status) { result = std::move(status); });
+  return result;
+}
+
+TEST(PlaneSet, FindsThePlaneThatBothEndsHave) {
+  const auto only_a = std::make_shared<FakePlane>(5);
+  const auto both = std::make_shared<FakePlane>(6);
+  End a({only_a, both});
+  End b({both});
+  EXPECT_EQ(a.set.locate("bytes").plane, 0U) << "nothing is proven yet";
+  join(a, b);
+  const std::string bytes = "some bytes";
+  const PlaneSet::Location location = a.set.locate(bytes);
+  EXPECT_EQ(location.plane, 6U);
+  std::string copy(bytes.size(), ' ');
+  EXPECT_TRUE(fetch(b, location, copy).ok());
+  EXPECT_EQ(copy, bytes);
+  EXPECT_EQ(b.planes.fetched_bytes, static_cast<std::int64_t>(bytes.size()));
+  EXPECT_EQ(b.planes.fetched_transfers, 1);
+}
+
+TEST(PlaneSet, TheFirstOneIsPreferred) {
+  const auto first = std::make_shared<FakePlane>(5);
+  const auto second = std::make_shared<FakePlane>(6);
+  End a({first, second});
+  End b({first, second});
+  join(a, b);
+  EXPECT_EQ(a.set.locate("bytes").plane, 5U);
+}
+
+TEST(PlaneSet, WhoIsNotReachedGetsNoLocations) {
+  const auto plane = std::make_shared<FakePlane>();
+  plane->verdict = absl::UnavailableError("another user");
+  End a({plane});
+  End b({plane});
+  join(a, b);
+  EXPECT_EQ(a.set.locate("bytes").plane, 0U);
+  ASSERT_THAT(a.log, SizeIs(1));
+  EXPECT_THAT(a.log[0], HasSubstr("another user"));
+}
+
+TEST(PlaneSet, OrdinaryReasonsAreNotWorthALine) {
+  const auto plane = std::make_shared<FakePlane>();
+  plane->verdict = absl::NotFoundError("another host");
+  End a({plane});
+  End b({plane});
+  join(a, b);
+  EXPECT_EQ(a.set.locate("bytes").plane, 0U);
+  EXPECT_THAT(a.log, IsEmpty());
+}
+
+TEST(PlaneSet, RestsAfterAFailureAndSaysSoOnce) {
+  const auto failing = std::make_shared<FakePlane>(5);
+  const auto other = std::make_shared<FakePlane>(6);
+  End a({failing, other});
+  End b({failing, other});
+  join(a, b);
+  failing->behaviour = FakePlane::Behaviour::kFails;
+  std::string copy(5, ' ');
+  for (int i = 0; i < 3; ++i) {
+    const PlaneSet::Location location{5, std::string(8, '\0')};
+    EXPECT_TRUE(absl::IsUnavailable(fetch(b, location, copy)));
+  }
+  EXPECT_EQ(b.planes.failed_transfers, 3);
+  ASSERT_THAT(b.log, SizeIs(1));
+  EXPECT_THAT(b.log[0], HasSubstr("as the test wants"));
+  // What the peer said of it.
+  a.set.on_failed(5);
+  EXPECT_EQ(a.set.locate("bytes").plane, 6U) << "the next one serves meanwhile";
+}
+
+TEST(PlaneSet, FetchesNothingThatIsNotProven) {
+  const auto plane = std::make_shared<FakePlane>();
+  End a({plane});
+  (void)a.set.begin("a", "b");
+  std::string copy(5, ' ');
+  EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {77, std::string(8, '\0')}, copy)));
+  EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {78, std::string(8, '\0')}, copy)));
+}
+
+TEST(PlaneSet, RefusesMessagesWithoutSense) {
+  const auto plane = std::make_shared<FakePlane>();
+  End a({plane});
+  End b({plane});
+  EXPECT_TRUE(absl::IsInvalidArgument(a.set.on_message("\xff garbage").status()));
+  join(a, b);
+  proto::PlaneMessage again;
+  again.set_plane(77);
+  again.set_proof("challenge by b");
+  EXPECT_TRUE(absl::IsInvalidArgument(a.set.on_message(again.SerializeAsString()).status()));
+  End c({plane});
+  (void)c.set.begin("c", "d");
+  proto::PlaneMessage forged;
+  forged.set_plane(77);
+  forged.set_proof("challenge by somebody else");
+  EXPECT_TRUE(absl::IsInvalidArgument(c.set.on_message(forged.SerializeAsString()).status()));
+}
+
+TEST(PlaneSet, IsSilentWhenItIsClosed) {
+  const auto plane = std::make_shared<FakePlane>();
+  End a({plane});
+  End b({plane});
+  join(a, b);
+  a.set.close();
+  a.set.close();
+  EXPECT_EQ(plane->closed, 1);
+  EXPECT_EQ(a.set.locate("bytes").plane, 0U);
+  std::string copy(5, ' ');
+  EXPECT_FALSE(fetch(a, {77, std::string(8, '\0')}, copy).ok());
+}
+
+}  // namespace
+}  // namespace sinew::internal
