@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "sinew/rpc/internal/log.h"
+#include "sinew/rpc/base/log.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"

@@ -17,7 +17,7 @@
 #include "sinew/rpc/internal/caller_record.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/hello.h"
-#include "sinew/rpc/internal/log.h"
+#include "sinew/rpc/base/log.h"
 #include "sinew/rpc/internal/make_transport.h"
 #include "sinew/rpc/internal/membership.h"
 #include "sinew/rpc/internal/session.h"

@@ -1,6 +1,8 @@
 #include "sinew/rpc/wire/tensor_codec.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -20,6 +22,7 @@
 #include "c10/core/CPUAllocator.h"
 #include "c10/util/accumulate.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/wire/absl_view.h"
 #include "sinew/rpc/wire/message_context.h"
@@ -104,6 +107,35 @@ bool owns_memory(const c10::Storage& storage) {
          memory.get_deleter() != &at::detail::noopDelete;
 }
 
+// Tells when a tensor was changed in place while a message referred to its memory.
+class ChangeCheck {
+ public:
+  explicit ChangeCheck(const at::Tensor& tensor)
+      : counter_(tensor.unsafeGetTensorImpl()->version_counter()),
+        version_(counter_.enabled() ? counter_.current_version() : 0),
+        description_(absl::StrCat(c10::toString(tensor.scalar_type()), " [",
+                                  absl::StrJoin(tensor.sizes(), ","), "]")) {}
+
+  void at_end() const {
+    if (!counter_.enabled() || counter_.current_version() == version_) return;
+    log_line("", absl::StrCat("a tensor, ", description_,
+                              ", was changed in place while it was being sent, so its receiver may "
+                              "have got some of both: wait for the call first, or send a clone()"));
+  }
+  static bool is_on() {
+    static const bool on = [] {
+      const char* const setting = std::getenv("SINEW_CHECK_TENSORS");
+      return setting != nullptr && absl::string_view(setting) == "1";
+    }();
+    return on;
+  }
+
+ private:
+  const c10::VariableVersion counter_;
+  const std::uint32_t version_;
+  const std::string description_;
+};
+
 // The elements of a dense tensor, in the order of its memory.
 absl::Cord elements(const at::Tensor& tensor) {
   const std::size_t size = tensor.nbytes();
@@ -116,6 +148,10 @@ absl::Cord elements(const at::Tensor& tensor) {
   }
   const absl::string_view bytes(static_cast<const char*>(tensor.data_ptr()), size);
   if (size < kMinAliasedBytes) return absl::Cord(bytes);
+  if (ChangeCheck::is_on()) {
+    return absl::MakeCordFromExternal(bytes,
+                                      [storage, check = ChangeCheck(tensor)] { check.at_end(); });
+  }
   return absl::MakeCordFromExternal(bytes, [storage] {});
 }
 

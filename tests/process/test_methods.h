@@ -69,6 +69,20 @@ inline std::map<int, int> executions() {
   return mine.executions;
 }
 
+/// Bytes that tell their position and `seed`.
+inline at::Tensor make_pattern(std::int64_t size, std::int64_t seed) {
+  const at::Tensor tensor = at::empty({size}, at::kByte);
+  auto* const bytes = tensor.data_ptr<std::uint8_t>();
+  for (std::int64_t i = 0; i < size; ++i) {
+    bytes[i] = static_cast<std::uint8_t>(i * 31 + (i >> 8) * 7 + (i >> 16) + seed);
+  }
+  return tensor;
+}
+inline at::Tensor echo_tensor(const at::Tensor& tensor) { return tensor; }
+inline bool has_pattern(const at::Tensor& tensor, std::int64_t seed) {
+  return at::equal(tensor, make_pattern(tensor.numel(), seed));
+}
+
 /// Answers when somebody calls release(). Holds no thread.
 inline sinew::Future<int> stall() {
   State& mine = state();
@@ -137,6 +151,9 @@ SINEW_METHOD(testapp::fail);
 SINEW_METHOD(testapp::echo);
 SINEW_METHOD(testapp::count);
 SINEW_METHOD(testapp::executions);
+SINEW_METHOD(testapp::make_pattern);
+SINEW_METHOD(testapp::echo_tensor);
+SINEW_METHOD(testapp::has_pattern);
 SINEW_METHOD(testapp::stall);
 SINEW_METHOD(testapp::stalled);
 SINEW_METHOD(testapp::release);
@@ -190,6 +207,7 @@ inline sinew::MethodTable methods() {
   table.add<&add>().add<&fail>().add<&echo>().add<&count>().add<&executions>();
   table.add<&keep>().add<&kept>().add<&drop>().add<&confirmed>().add<&add_to>().add<&add_to_kept>();
   table.add<&add_to_all>().add<&add_through>().add<&make_counters>().add<&same>();
+  table.add<&make_pattern>().add<&echo_tensor>().add<&has_pattern>();
   table.add<&counter_value>().add<&worker_names>();
   return table;
 }

@@ -51,6 +51,7 @@ sinew::WorkerOptions options_of(const Settings& settings) {
       {"bind", [&](const std::string& value) { options.bind_address = value; }},
       {"receive_window",
        [&](const std::string& value) { options.receive_window_bytes = std::stoul(value); }},
+      {"same_host", [&](const std::string& value) { options.same_host = value == "1"; }},
       {"ca", [&](const std::string& value) { files.ca = value; }},
       {"cert", [&](const std::string& value) { files.certificate = value; }},
       {"key", [&](const std::string& value) { files.key = value; }},

@@ -4,7 +4,7 @@
 
 namespace sinew::internal {
 
-/// Writes a line for people about a worker to stderr. Thread-safe.
+/// Writes a line for people to stderr, about a worker unless its name is empty. Thread-safe.
 void log_line(const std::string& worker, const std::string& text);
 
 }  // namespace sinew::internal

@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/log.h"
+#include "sinew/rpc/base/log.h"
 
 #include <iostream>
 
@@ -9,7 +9,8 @@ namespace sinew::internal {
 
 void log_line(const std::string& worker, const std::string& text) {
   // One write, so that lines of several workers do not mix.
-  std::cerr << absl::StrCat("[sinew ", worker, "] ", printable(text), "\n");
+  std::cerr << absl::StrCat("[sinew", worker.empty() ? "" : " ", worker, "] ", printable(text),
+                            "\n");
 }
 
 }  // namespace sinew::internal
