@@ -60,6 +60,33 @@ TEST(ReceivePoolTest, OldBlocksGoBackToTheSystem) {
   EXPECT_EQ(pool.stats().idle_bytes, 4096U);
 }
 
+TEST(ReceivePoolTest, TheyDoSoWithoutFurtherUse) {
+  ReceivePool::Options options;
+  options.max_idle_time = std::chrono::nanoseconds(0);
+  ReceivePool pool(options);
+  pool.allocate(kMiB);
+  pool.allocate(20 * kMiB);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  pool.release_old();
+  EXPECT_EQ(pool.stats().idle_bytes, 0U);
+}
+
+TEST(ReceivePoolTest, BlocksWhosePagesTheSystemMayTakeServeAgain) {
+  ReceivePool::Options options;
+  options.max_kept_time = std::chrono::nanoseconds(0);
+  ReceivePool pool(options);
+  char* const memory = pool.allocate(20 * kMiB)->data();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  pool.release_old();
+  EXPECT_EQ(pool.stats().idle_bytes, 20 * kMiB);
+  const auto block = pool.allocate(20 * kMiB);
+  ASSERT_EQ(block->data(), memory);
+  std::memset(block->data(), 7, 20 * kMiB);
+  pool.release_old();
+  EXPECT_EQ(std::string(block->data(), 20 * kMiB), std::string(20 * kMiB, 7))
+      << "it is in use again";
+}
+
 TEST(ReceivePoolTest, TrimGivesAllBack) {
   ReceivePool pool({});
   const auto used = pool.allocate(kMiB);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/ops/empty.h"
+#include "ATen/ops/equal.h"
 #include "sinew/sinew.h"
 
 // Methods that workers of tests serve, in one process or in several. Each worker has a state of its

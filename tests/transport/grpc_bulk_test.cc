@@ -231,6 +231,52 @@ TEST(GrpcBulk, RefusesTicketsThatContradict) {
   EXPECT_FALSE(empty.announce(Lane::kCalls, frame_with(0, 1), {}).ok());
 }
 
+PacketFrame located_frame(std::uint64_t size, std::uint64_t transfer) {
+  PacketFrame frame = frame_with(size, transfer);
+  frame.tickets[0].plane = 1;
+  frame.tickets[0].location = "there";
+  return frame;
+}
+
+TEST(GrpcBulk, LocatedTransfersAreFetchedNotGranted) {
+  BulkReceiver receiver;
+  auto announced = receiver.announce(Lane::kCalls, located_frame(5, 1), {});
+  ASSERT_TRUE(announced.ok());
+  EXPECT_TRUE(announced->granted.empty());
+  ASSERT_EQ(announced->to_fetch.size(), 1U);
+  EXPECT_EQ(announced->to_fetch[0].size_bytes, 5U);
+  EXPECT_EQ(announced->to_fetch[0].location, "there");
+  auto completed = receiver.fetched(1, absl::Cord("bytes"));
+  ASSERT_TRUE(completed.ok() && completed->has_value());
+  EXPECT_EQ((*completed)->frame.payloads.at(0), "bytes");
+}
+
+TEST(GrpcBulk, WhatCannotBeFetchedMayComeInPieces) {
+  BulkReceiver receiver;
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  EXPECT_TRUE(receiver.not_fetched(1));
+  auto completed = receiver.receive({chunk(1, 5, 0, 5)});
+  ASSERT_TRUE(completed.ok()) << completed.status();
+  EXPECT_EQ(completed->size(), 1U);
+}
+
+TEST(GrpcBulk, RefusesPiecesOfWhatIsBeingFetched) {
+  BulkReceiver during;
+  ASSERT_TRUE(during.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(during.receive({chunk(1, 5, 0, 5)}).status()));
+  BulkReceiver before;
+  ASSERT_TRUE(before.receive({chunk(1, 5, 0, 4)}).ok());
+  EXPECT_FALSE(before.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+}
+
+TEST(GrpcBulk, WhatIsFetchedTooLateIsDropped) {
+  BulkReceiver receiver;
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  receiver.clear();
+  EXPECT_TRUE(absl::IsCancelled(receiver.fetched(1, absl::Cord("bytes")).status()));
+  EXPECT_FALSE(receiver.not_fetched(1));
+}
+
 TEST(GrpcBulk, RefusesGrantsThatNobodyAskedFor) {
   Sender sender;
   sender.send({1000});

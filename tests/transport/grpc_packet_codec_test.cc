@@ -84,6 +84,48 @@ TEST(GrpcPacketCodec, ReadsBackChunksAndGrants) {
   EXPECT_TRUE(decoded->chunks[0].data == packet.chunks[0].data);
 }
 
+TEST(GrpcPacketCodec, ReadsBackWhatPlanesSay) {
+  Packet packet;
+  packet.planes = {"a message", std::string(1000, 'p')};
+  packet.fetched = {5, std::uint64_t{1} << 40};
+  PacketFrame& frame = packet.frames.emplace_back();
+  frame.payloads.resize(2);
+  frame.tickets = {{100'000, 6, 1, std::string("\0\x01location", 10)}, {200'000, 7}};
+  const absl::StatusOr<Packet> decoded = decode_packet(encode_packet(packet), {});
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->planes, packet.planes);
+  EXPECT_EQ(decoded->fetched, packet.fetched);
+  const std::vector<PayloadTicket>& tickets = decoded->frames.at(0).tickets;
+  ASSERT_EQ(tickets.size(), 2U);
+  EXPECT_EQ(tickets[0].plane, 1U);
+  EXPECT_EQ(tickets[0].location, frame.tickets[0].location);
+  EXPECT_FALSE(tickets[1].located());
+  proto::Packet parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes_of(encode_packet(packet))));
+  EXPECT_EQ(parsed.fetched(1), std::uint64_t{1} << 40);
+  EXPECT_EQ(parsed.frames(0).tickets(0).location(), frame.tickets[0].location);
+}
+
+TEST(GrpcPacketCodec, RefusesPlanesThatSayTooMuch) {
+  const auto refused = [](const Packet& packet) {
+    return absl::IsInvalidArgument(decode_packet(encode_packet(packet), {}).status());
+  };
+  Packet long_message;
+  long_message.planes = {std::string(kMaxPlaneMessageBytes + 1, 'p')};
+  EXPECT_TRUE(refused(long_message));
+  Packet many_messages;
+  many_messages.planes.resize(kMaxPlaneMessages + 1, "p");
+  EXPECT_TRUE(refused(many_messages));
+  Packet long_location;
+  long_location.frames.emplace_back().payloads.resize(1);
+  long_location.frames[0].tickets = {{5, 1, 1, std::string(1000, 'l')}};
+  EXPECT_TRUE(refused(long_location));
+  Packet no_transfer;
+  no_transfer.frames.emplace_back().payloads.emplace_back("12345");
+  no_transfer.frames[0].tickets = {{5, 0, 1, "location"}};
+  EXPECT_TRUE(refused(no_transfer));
+}
+
 TEST(GrpcPacketCodec, WritesWhatProtobufReads) {
   proto::Packet parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes_of(encode_packet(sample()))));
