@@ -52,6 +52,9 @@ struct WorkerOptions {
   std::string advertise_address;
   /// Insecure credentials work on loopback only.
   Credentials credentials = Credentials::insecure();
+  /// Workers of one host and user talk through Unix sockets and copy large tensors from each
+  /// other's memory. False: everything goes by TCP.
+  bool same_host = true;
 
   /// Time limit of calls that set none. kNoTimeout: none.
   std::chrono::nanoseconds default_timeout = std::chrono::seconds(60);
