@@ -74,6 +74,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   std::uint16_t port() const { return port_; }
+  pid_t process() const { return process_; }
 
  private:
   [[noreturn]] static void run_child(pid_t parent, int port_pipe,

@@ -10,9 +10,9 @@
 #include <deque>
 #include <exception>
 
-#include "benchmarks/measure.h"
-#include "benchmarks/server_process.h"
 #include "echo.capnp.h"
+#include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/server_process.h"
 
 namespace sinew::bench {
 namespace {

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "benchmarks/measure.h"
-#include "benchmarks/server_process.h"
 #include "echo.grpc.pb.h"
+#include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/server_process.h"
 
 namespace sinew::bench {
 namespace {
