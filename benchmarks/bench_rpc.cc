@@ -11,13 +11,12 @@
 #include <string>
 
 #include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/noop.h"
 #include "sinew/benchmarks/rl_rollout.h"
 #include "sinew/benchmarks/server_process.h"
 #include "sinew/sinew.h"
 
 namespace bench {
-
-std::int64_t noop() { return 0; }
 
 class Holder {
  public:
@@ -29,7 +28,6 @@ class Holder {
 
 }  // namespace bench
 
-SINEW_METHOD(bench::noop);
 SINEW_METHOD(bench::Holder::get);
 SINEW_CLASS(bench::Holder);
 

@@ -1,0 +1,278 @@
+// `tools/bench scale`: what a worker costs when there are many of them on one host, and what a
+// reference costs when there are many of those.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/noop.h"
+#include "sinew/benchmarks/one_thread.h"
+#include "sinew/benchmarks/worker_group.h"
+#include "sinew/sinew.h"
+
+namespace bench {
+
+/// What the references refer to.
+class Value {
+ public:
+  std::int64_t get() const { return value_; }
+
+ private:
+  std::int64_t value_ = 1;
+};
+
+/// What this worker was given.
+struct Shelf {
+  std::mutex mutex;
+  std::vector<sinew::RRef<Value>> references;
+};
+Shelf& shelf() {
+  static Shelf shelf;
+  return shelf;
+}
+
+void hold(std::vector<sinew::RRef<Value>> references) {
+  const std::lock_guard<std::mutex> lock(shelf().mutex);
+  auto& held = shelf().references;
+  held.insert(held.end(), references.begin(), references.end());
+}
+
+void drop_all() {
+  std::vector<sinew::RRef<Value>> dropped;
+  const std::lock_guard<std::mutex> lock(shelf().mutex);
+  dropped.swap(shelf().references);
+}
+
+}  // namespace bench
+
+SINEW_METHOD(bench::hold);
+SINEW_METHOD(bench::drop_all);
+SINEW_CLASS(bench::Value);
+
+namespace {
+
+using sinew::bench::Clock;
+using sinew::bench::Command;
+using sinew::bench::Options;
+using sinew::bench::WorkerGroup;
+
+constexpr std::array<int, 5> kWorkers = {2, 8, 16, 32, 64};
+constexpr double kMiB = 1 << 20;
+constexpr int kReferencesInACall = 1000;
+
+sinew::MethodTable methods() {
+  sinew::MethodTable table;
+  table.add<&bench::noop>().add<&bench::hold>().add<&bench::drop_all>().add_class<bench::Value>();
+  return table;
+}
+
+std::string figure_of(const std::string& what, int workers, const std::string& unit) {
+  return "scale_" + what + "_" + std::to_string(workers) + "_" + unit;
+}
+
+std::vector<std::string> known_figures() {
+  std::vector<std::string> names;
+  for (const int workers : kWorkers) {
+    for (const auto& [what, unit] : {std::pair<const char*, const char*>{"init", "s"},
+                                     {"memory_per_worker", "MiB"},
+                                     {"connect", "s"},
+                                     {"memory_connected", "MiB"},
+                                     {"noop_p50", "us"},
+                                     {"heartbeat", "B_per_s"},
+                                     {"heartbeat", "packets_per_s"}}) {
+      names.push_back(figure_of(what, workers, unit));
+    }
+  }
+  for (const char* name :
+       {"rref_create_us", "rref_share_us", "rref_delete_us", "rref_memory_before_MiB",
+        "rref_memory_full_MiB", "rref_memory_after_MiB"}) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+double mean_MiB(const std::vector<sinew::bench::WorkerProcess::Answer>& answers) {
+  double bytes = 0;
+  for (const auto& answer : answers) bytes += static_cast<double>(answer.first);
+  return bytes / static_cast<double>(answers.size()) / kMiB;
+}
+
+bool wants(const Options& options, int workers,
+           std::initializer_list<std::pair<const char*, const char*>> figures) {
+  for (const auto& [what, unit] : figures) {
+    if (options.wants(figure_of(what, workers, unit))) return true;
+  }
+  return false;
+}
+
+/// All but the heartbeat, with the options that workers have by default.
+void measure_group(const Options& options, int workers) {
+  WorkerGroup group({workers, true, methods()});
+  options.report(figure_of("init", workers, "s"), group.start());
+  options.report(figure_of("memory_per_worker", workers, "MiB"),
+                 mean_MiB(group.ask(Command::kMemory)));
+  options.report(figure_of("connect", workers, "s"), group.connect_all());
+  options.report(figure_of("memory_connected", workers, "MiB"),
+                 mean_MiB(group.ask(Command::kMemory)));
+  if (options.wants(figure_of("noop_p50", workers, "us"))) {
+    const sinew::Peer last = group.worker().peer(workers - 1);
+    const auto latency = sinew::bench::measure_latency(
+        options.latency_calls(), [&] { sinew::rpc_sync<&bench::noop>(last); });
+    options.report(figure_of("noop_p50", workers, "us"), latency.p50_us);
+  }
+  group.shutdown();
+}
+
+/// What connected workers send when nobody calls. Over TCP, since the kernel counts nothing for
+/// Unix sockets.
+void measure_heartbeat(const Options& options, int workers) {
+  WorkerGroup group({workers, false, methods()});
+  group.start();
+  group.connect_all();
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // what follows the calls has been sent
+  const Clock::time_point begin = Clock::now();
+  const auto before = group.ask(Command::kTcpSent);
+  std::this_thread::sleep_for(std::chrono::seconds(options.quick() ? 2 : 10));
+  const auto after = group.ask(Command::kTcpSent);
+  const double worker_seconds =
+      std::chrono::duration<double>(Clock::now() - begin).count() * (workers - 1);
+  double bytes = 0;
+  double packets = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    bytes += static_cast<double>(after[i].first - before[i].first);
+    packets += static_cast<double>(after[i].second - before[i].second);
+  }
+  options.report(figure_of("heartbeat", workers, "B_per_s"), bytes / worker_seconds);
+  options.report(figure_of("heartbeat", workers, "packets_per_s"), packets / worker_seconds);
+  group.shutdown();
+}
+
+template <class Condition>
+void wait_until(const char* what, Condition&& condition) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::minutes(2);
+  while (!condition()) {
+    if (Clock::now() > deadline) throw std::runtime_error(std::string("never happened: ") + what);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// Rank 0 makes values at rank 1, shares the references with rank 2, and both give them up.
+class ReferenceRun {
+ public:
+  explicit ReferenceRun(const Options& options)
+      : options_(options), count_(options.quick() ? 2000 : 100000), group_({3, true, methods()}) {
+    group_.start();
+    group_.connect_all();
+  }
+
+  void measure() {
+    options_.report("rref_memory_before_MiB", memory_MiB());
+    timed("rref_create_us", [this] { create(); });
+    timed("rref_share_us", [this] { share(); });
+    options_.report("rref_memory_full_MiB", memory_MiB());
+    timed("rref_delete_us", [this] { give_up(); });
+    options_.report("rref_memory_after_MiB", memory_MiB());
+    group_.shutdown();
+  }
+
+ private:
+  template <class Step>
+  void timed(const char* figure, Step&& step) {
+    const Clock::time_point begin = Clock::now();
+    step();
+    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+    options_.report(figure, took.count() / count_);
+  }
+
+  void create() {
+    const sinew::Peer owner = group_.worker().peer(1);
+    while (static_cast<int>(references_.size()) < count_) {
+      const std::size_t begin = references_.size();
+      for (int i = 0; i < kReferencesInACall; ++i) {
+        references_.push_back(sinew::remote<bench::Value>(owner));
+      }
+      for (std::size_t i = begin; i < references_.size(); ++i) references_[i].created().wait();
+    }
+  }
+
+  void share() {
+    const sinew::Peer third = group_.worker().peer(2);
+    for (auto begin = references_.begin(); begin != references_.end();
+         begin += kReferencesInACall) {
+      sinew::rpc_sync<&bench::hold>(
+          third, std::vector<sinew::RRef<bench::Value>>(begin, begin + kReferencesInACall));
+    }
+    wait_until("the owner knows of all who hold references",
+               [this] { return group_.worker().counters()["rref.pending_children"] == 0; });
+  }
+
+  void give_up() {
+    references_.clear();
+    sinew::rpc_sync<&bench::drop_all>(group_.worker().peer(2));
+    wait_until("the owner has deleted all values",
+               [this] { return group_.ask(1, Command::kOwnedValues).first == 0; });
+  }
+
+  /// Of the three together.
+  double memory_MiB() const {
+    double bytes = static_cast<double>(sinew::bench::private_bytes());
+    for (const auto& answer : group_.ask(Command::kMemory)) {
+      bytes += static_cast<double>(answer.first);
+    }
+    return bytes / kMiB;
+  }
+
+  const Options& options_;
+  const int count_;
+  WorkerGroup group_;
+  std::vector<sinew::RRef<bench::Value>> references_;
+};
+
+int run(int argc, char** argv) {
+  if (sinew::bench::is_worker_process(argc, argv)) {
+    return sinew::bench::run_worker_process(methods());
+  }
+  const Options options = sinew::bench::parse_options(argc, argv, known_figures());
+  sinew::bench::compute_on_one_thread();
+  if (options.wants_any({"rref_create_us", "rref_share_us", "rref_delete_us",
+                         "rref_memory_before_MiB", "rref_memory_full_MiB",
+                         "rref_memory_after_MiB"})) {
+    ReferenceRun(options).measure();
+  }
+  for (const int workers : kWorkers) {
+    if (wants(options, workers,
+              {{"init", "s"},
+               {"memory_per_worker", "MiB"},
+               {"connect", "s"},
+               {"memory_connected", "MiB"},
+               {"noop_p50", "us"}})) {
+      measure_group(options, workers);
+    }
+    if (wants(options, workers, {{"heartbeat", "B_per_s"}, {"heartbeat", "packets_per_s"}})) {
+      measure_heartbeat(options, workers);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_scale: %s\n", error.what());
+    return 1;
+  }
+}

@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed.optim import DistributedOptimizer
 from torch.distributed.rpc import RRef
 
+import peer_options
 import peer_program
 
 FIGURES = (
@@ -95,10 +96,10 @@ def loss_of(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def p50_us(steps: int, step: Callable[[], object]) -> float:
     for _ in range(3):
         step()
-    return peer_program.measure_latency(steps, step).p50_us
+    return peer_options.measure_latency(steps, step).p50_us
 
 
-def measure_layer(options: peer_program.Options) -> None:
+def measure_layer(options: peer_options.Options) -> None:
     layer = rpc.remote(SERVER, nn.Linear, args=(64, 64))
     steps = 100 if options.quick else 1200
     plain = torch.randn(8, 64)
@@ -167,7 +168,7 @@ def measure_local_rnn(work: Work, steps: int) -> float:
     return p50_us(steps, iteration)
 
 
-def measure(options: peer_program.Options) -> None:
+def measure(options: peer_options.Options) -> None:
     """Runs at the client."""
     if options.wants("dist_backward_linear64_p50_us", "dist_train_step_linear64_p50_us"):
         measure_layer(options)
@@ -185,5 +186,5 @@ def measure(options: peer_program.Options) -> None:
 
 if __name__ == "__main__":
     peer_program.run_workers(
-        ("client", SERVER), measure, peer_program.parse_options(FIGURES, __doc__ or "")
+        ("client", SERVER), measure, peer_options.parse_options(FIGURES, __doc__ or "")
     )

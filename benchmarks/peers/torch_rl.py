@@ -21,6 +21,7 @@ import torch.optim as optim
 from torch.distributed.rpc import RRef
 from torch.distributions import Categorical
 
+import peer_options
 import peer_program
 
 OBSERVERS_OF_FIGURE = {"rl_steps_per_s_1": 1, "rl_steps_per_s_4": 4}
@@ -206,7 +207,7 @@ def observer_names(count: int) -> list[str]:
     return [f"observer{i}" for i in range(1, count + 1)]
 
 
-def measure(options: peer_program.Options) -> None:
+def measure(options: peer_options.Options) -> None:
     """Runs at the agent, for the one figure in `options`."""
     (figure,) = options.figures
     names = observer_names(OBSERVERS_OF_FIGURE[figure])
@@ -214,10 +215,10 @@ def measure(options: peer_program.Options) -> None:
 
 
 def main() -> None:
-    options = peer_program.parse_options(tuple(OBSERVERS_OF_FIGURE), __doc__ or "")
+    options = peer_options.parse_options(tuple(OBSERVERS_OF_FIGURE), __doc__ or "")
     for figure in options.figures:
         names = ["agent", *observer_names(OBSERVERS_OF_FIGURE[figure])]
-        peer_program.run_workers(names, measure, peer_program.Options((figure,), options.quick))
+        peer_program.run_workers(names, measure, peer_options.Options((figure,), options.quick))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Deque
 import torch
 import torch.distributed.rpc as rpc
 
+import peer_options
 import peer_program
 
 FIGURES = (
@@ -37,7 +38,7 @@ class Holder:
         return self._value
 
 
-def measure_noop_async(options: peer_program.Options) -> float:
+def measure_noop_async(options: peer_options.Options) -> float:
     """Waits for the oldest call and starts a new one in its place, so the window is always full."""
     in_flight: Deque[torch.futures.Future] = collections.deque(
         rpc.rpc_async(SERVER, noop) for _ in range(CALLS_IN_FLIGHT)
@@ -60,10 +61,10 @@ def measure_noop_async(options: peer_program.Options) -> float:
     return completions / (now - start)
 
 
-def measure(options: peer_program.Options) -> None:
+def measure(options: peer_options.Options) -> None:
     """Runs at the client."""
     if options.wants("noop_sync_p50_us", "noop_sync_p99_us"):
-        latency = peer_program.measure_latency(
+        latency = peer_options.measure_latency(
             options.latency_calls, lambda: rpc.rpc_sync(SERVER, noop)
         )
         options.report("noop_sync_p50_us", latency.p50_us)
@@ -71,13 +72,13 @@ def measure(options: peer_program.Options) -> None:
     if options.wants("noop_async64_per_s"):
         options.report("noop_async64_per_s", measure_noop_async(options))
     if options.wants("remote_first_method_p50_us"):
-        latency = peer_program.measure_latency(
+        latency = peer_options.measure_latency(
             options.latency_calls, lambda: rpc.remote(SERVER, Holder).rpc_sync().get()
         )
         options.report("remote_first_method_p50_us", latency.p50_us)
     if options.wants("rref_method_p50_us"):
         holder = rpc.remote(SERVER, Holder)
-        latency = peer_program.measure_latency(
+        latency = peer_options.measure_latency(
             options.latency_calls, lambda: holder.rpc_sync().get()
         )
         options.report("rref_method_p50_us", latency.p50_us)
@@ -85,5 +86,5 @@ def measure(options: peer_program.Options) -> None:
 
 if __name__ == "__main__":
     peer_program.run_workers(
-        ("client", SERVER), measure, peer_program.parse_options(FIGURES, __doc__ or "")
+        ("client", SERVER), measure, peer_options.parse_options(FIGURES, __doc__ or "")
     )

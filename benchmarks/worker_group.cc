@@ -1,0 +1,264 @@
+#include "sinew/benchmarks/worker_group.h"
+
+// Not <netinet/tcp.h>: its tcp_info ends before the counters.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/noop.h"
+#include "sinew/benchmarks/one_thread.h"
+#include "sinew/benchmarks/server_process.h"
+
+namespace sinew::bench {
+namespace {
+
+constexpr char kWorkerFlag[] = "--worker";
+/// A process is told through its standard input, which is a socket.
+constexpr int kCommands = STDIN_FILENO;
+constexpr std::chrono::minutes kLimit{5};
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Worker start_worker(const WorkerProcess::Request& request, const MethodTable& methods) {
+  WorkerOptions options;
+  options.name = "worker" + std::to_string(request.rank);
+  options.methods = methods;
+  options.init_method = "tcp://127.0.0.1:" + std::to_string(request.port);
+  options.rank = request.rank;
+  options.world_size = request.world_size;
+  options.same_host = request.same_host;
+  options.join_timeout = kLimit;
+  options.num_threads = 2;  // of 64 processes
+  return init_rpc(std::move(options));
+}
+
+ShutdownOptions patient() {
+  ShutdownOptions options;
+  options.timeout = kLimit;
+  return options;
+}
+
+WorkerProcess::Answer follow(const WorkerProcess::Request& request, const MethodTable& methods,
+                             Worker& worker) {
+  switch (request.command) {
+    case Command::kStart:
+      worker = start_worker(request, methods);
+      return {};
+    case Command::kGreetAll:
+      greet_all(worker);
+      return {};
+    case Command::kMemory:
+      return {private_bytes(), 0};
+    case Command::kTcpSent: {
+      const TcpSent sent = tcp_sent();
+      return {sent.bytes, sent.packets};
+    }
+    case Command::kOwnedValues:
+      return {worker.counters()["rref.owned"], 0};
+    case Command::kShutdown:
+      worker.shutdown(patient());
+      worker = Worker();
+      return {};
+  }
+  throw std::runtime_error("an unknown command came");
+}
+
+}  // namespace
+
+TcpSent tcp_sent() {
+  TcpSent sent;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::atoi(entry.path().filename().c_str());
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;
+    if (size < offsetof(tcp_info, tcpi_bytes_sent) + sizeof info.tcpi_bytes_sent) {
+      throw std::runtime_error("this kernel does not count the bytes of a connection");
+    }
+    sent.bytes += static_cast<std::int64_t>(info.tcpi_bytes_sent);
+    sent.packets += info.tcpi_data_segs_out;
+  }
+  return sent;
+}
+
+std::int64_t private_bytes() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  std::int64_t kib = 0;
+  std::string line;
+  while (std::getline(rollup, line)) {
+    long long value = 0;
+    if (std::sscanf(line.c_str(), "Private_Clean: %lld kB", &value) == 1 ||
+        std::sscanf(line.c_str(), "Private_Dirty: %lld kB", &value) == 1) {
+      kib += value;
+    }
+  }
+  if (kib == 0) throw std::runtime_error("/proc/self/smaps_rollup tells nothing");
+  return kib * 1024;
+}
+
+void greet_all(const Worker& worker) {
+  std::vector<Future<std::int64_t>> calls;
+  for (const WorkerInfo& other : worker.workers()) {
+    if (other.rank != worker.rank()) calls.push_back(worker.rpc_async<&::bench::noop>(other));
+  }
+  for (const auto& call : calls) call.wait();
+}
+
+WorkerProcess::WorkerProcess(int rank) : rank_(rank) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw_errno("cannot make a socket pair");
+  }
+  socket_ = ends[0];
+  const timeval limit{std::chrono::seconds(kLimit).count(), 0};
+  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+
+  // Not fork(): this process has threads by now. A fresh image also shares no heap with us, so that
+  // its private memory is what it would be on a host of its own.
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], kCommands);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::string flag = kWorkerFlag;
+  char* const arguments[] = {program.data(), flag.data(), nullptr};
+  const int error = posix_spawn(&process_, program.c_str(), &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  if (error != 0) {
+    close(socket_);
+    throw std::system_error(error, std::generic_category(), "cannot start " + program);
+  }
+}
+
+WorkerProcess::~WorkerProcess() {
+  close(socket_);
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+}
+
+void WorkerProcess::send(const Request& request) const {
+  if (::send(socket_, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
+    throw std::runtime_error("worker " + std::to_string(rank_) + " has ended");
+  }
+}
+
+WorkerProcess::Answer WorkerProcess::receive() const {
+  Answer answer;
+  const ssize_t got = recv(socket_, &answer, sizeof answer, MSG_WAITALL);
+  if (got != sizeof answer) {
+    throw std::runtime_error("worker " + std::to_string(rank_) +
+                             (got < 0 ? " did not answer in time" : " has ended"));
+  }
+  return answer;
+}
+
+bool is_worker_process(int argc, char** argv) {
+  return argc == 2 && std::strcmp(argv[1], kWorkerFlag) == 0;
+}
+
+int run_worker_process(const MethodTable& methods) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  compute_on_one_thread();
+  Worker worker;
+  WorkerProcess::Request request;
+  try {
+    while (recv(kCommands, &request, sizeof request, MSG_WAITALL) == sizeof request) {
+      const WorkerProcess::Answer answer = follow(request, methods, worker);
+      if (::send(kCommands, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) break;
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "a worker process failed: %s\n", error.what());
+    std::fflush(stderr);
+    _exit(1);  // not past a worker that others may still be connected to
+  }
+}
+
+WorkerGroup::WorkerGroup(GroupOptions options) : options_(std::move(options)) {
+  for (int rank = 1; rank < options_.workers; ++rank) {
+    processes_.push_back(std::make_unique<WorkerProcess>(rank));
+  }
+  // An answer tells that a process has loaded LibTorch, which takes longer than all else.
+  ask(Command::kMemory);
+}
+
+double WorkerGroup::start() {
+  WorkerProcess::Request request;
+  request.same_host = options_.same_host;
+  request.port = free_loopback_port();
+  request.world_size = options_.workers;
+  const Clock::time_point begin = Clock::now();
+  for (const auto& process : processes_) {
+    ++request.rank;
+    process->send(request);
+  }
+  request.rank = 0;
+  worker_ = start_worker(request, options_.methods);
+  for (const auto& process : processes_) process->receive();
+  return seconds_since(begin);
+}
+
+double WorkerGroup::connect_all() {
+  const Clock::time_point begin = Clock::now();
+  WorkerProcess::Request request;
+  request.command = Command::kGreetAll;
+  for (const auto& process : processes_) process->send(request);
+  greet_all(worker_);
+  for (const auto& process : processes_) process->receive();
+  return seconds_since(begin);
+}
+
+std::vector<WorkerProcess::Answer> WorkerGroup::ask(Command command) const {
+  WorkerProcess::Request request;
+  request.command = command;
+  for (const auto& process : processes_) process->send(request);
+  std::vector<WorkerProcess::Answer> answers;
+  answers.reserve(processes_.size());
+  for (const auto& process : processes_) answers.push_back(process->receive());
+  return answers;
+}
+
+WorkerProcess::Answer WorkerGroup::ask(int rank, Command command) const {
+  WorkerProcess::Request request;
+  request.command = command;
+  const WorkerProcess& process = *processes_.at(static_cast<std::size_t>(rank - 1));
+  process.send(request);
+  return process.receive();
+}
+
+void WorkerGroup::shutdown() {
+  WorkerProcess::Request request;
+  request.command = Command::kShutdown;
+  for (const auto& process : processes_) process->send(request);
+  worker_.shutdown(patient());
+  for (const auto& process : processes_) process->receive();
+  worker_ = Worker();
+}
+
+}  // namespace sinew::bench

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sinew/sinew.h"
+
+/// Worker processes for `bench_scale`, which is their program too: rank 0 of a group is the process
+/// that measures, the others are started by it and do what it tells them through a socket, so that
+/// being told is no traffic between workers.
+namespace sinew::bench {
+
+/// Bytes and packets that this process has sent over its open TCP connections, as the kernel counts
+/// them: without headers of TCP and below.
+struct TcpSent {
+  std::int64_t bytes = 0;
+  std::int64_t packets = 0;
+};
+TcpSent tcp_sent();
+
+/// Memory that no other process shares with this one.
+std::int64_t private_bytes();
+
+/// Calls noop at all other workers, at once, and waits: then this worker has a connection to each.
+void greet_all(const Worker& worker);
+
+/// How the workers of a group start.
+struct GroupOptions {
+  int workers = 2;
+  bool same_host = true;
+  MethodTable methods;
+};
+
+/// What a started process can be told.
+enum class Command : std::uint8_t { kStart, kGreetAll, kMemory, kTcpSent, kOwnedValues, kShutdown };
+
+/// One started process. Throws std::runtime_error when it ends or does not answer in time.
+class WorkerProcess {
+ public:
+  /// `rank` is only for the text of errors.
+  explicit WorkerProcess(int rank);
+  ~WorkerProcess();
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  struct Request {
+    Command command = Command::kStart;
+    // Of kStart.
+    bool same_host = true;
+    std::uint16_t port = 0;
+    std::int32_t rank = 0;
+    std::int32_t world_size = 0;
+  };
+  struct Answer {
+    std::int64_t first = 0;
+    std::int64_t second = 0;
+  };
+  void send(const Request& request) const;
+  Answer receive() const;
+
+ private:
+  const int rank_;
+  int socket_ = -1;
+  pid_t process_ = -1;
+};
+
+/// Whether this process was started by a WorkerProcess.
+bool is_worker_process(int argc, char** argv);
+/// Its main function: ends when the process that started it does. Returns an exit status.
+int run_worker_process(const MethodTable& methods);
+
+/// A group. The processes start in the constructor, the workers in start().
+class WorkerGroup {
+ public:
+  explicit WorkerGroup(GroupOptions options);
+
+  /// Starts all workers, which must meet. Seconds until the last of them has.
+  double start();
+  /// Seconds until each worker has called each.
+  double connect_all();
+  /// Worker 0.
+  const Worker& worker() const { return worker_; }
+  /// What each of the started processes answers.
+  std::vector<WorkerProcess::Answer> ask(Command command) const;
+  WorkerProcess::Answer ask(int rank, Command command) const;
+  void shutdown();
+
+ private:
+  const GroupOptions options_;
+  std::vector<std::unique_ptr<WorkerProcess>> processes_;  // rank 1 and above
+  Worker worker_;
+};
+
+}  // namespace sinew::bench
