@@ -6,9 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <map>
+#include <initializer_list>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -117,9 +116,8 @@ bool wants(const Options& options, int workers,
 }
 
 /// All but the heartbeat, with the options that workers have by default.
-void measure_group(const Options& options, int workers) {
-  WorkerGroup group({workers, true, methods()});
-  options.report(figure_of("init", workers, "s"), group.start());
+void measure_workers(const Options& options, int workers, WorkerGroup& group) {
+  options.report(figure_of("init", workers, "s"), group.start(true));
   options.report(figure_of("memory_per_worker", workers, "MiB"),
                  mean_MiB(group.ask(Command::kMemory)));
   options.report(figure_of("connect", workers, "s"), group.connect_all());
@@ -136,9 +134,8 @@ void measure_group(const Options& options, int workers) {
 
 /// What connected workers send when nobody calls. Over TCP, since the kernel counts nothing for
 /// Unix sockets.
-void measure_heartbeat(const Options& options, int workers) {
-  WorkerGroup group({workers, false, methods()});
-  group.start();
+void measure_heartbeat(const Options& options, int workers, WorkerGroup& group) {
+  group.start(false);
   group.connect_all();
   std::this_thread::sleep_for(std::chrono::seconds(1));  // what follows the calls has been sent
   const Clock::time_point begin = Clock::now();
@@ -158,6 +155,21 @@ void measure_heartbeat(const Options& options, int workers) {
   group.shutdown();
 }
 
+void measure_group(const Options& options, int workers) {
+  const bool wants_workers = wants(options, workers,
+                                   {{"init", "s"},
+                                    {"memory_per_worker", "MiB"},
+                                    {"connect", "s"},
+                                    {"memory_connected", "MiB"},
+                                    {"noop_p50", "us"}});
+  const bool wants_heartbeat =
+      wants(options, workers, {{"heartbeat", "B_per_s"}, {"heartbeat", "packets_per_s"}});
+  if (!wants_workers && !wants_heartbeat) return;
+  WorkerGroup group(workers, methods());
+  if (wants_workers) measure_workers(options, workers, group);
+  if (wants_heartbeat) measure_heartbeat(options, workers, group);
+}
+
 template <class Condition>
 void wait_until(const char* what, Condition&& condition) {
   const Clock::time_point deadline = Clock::now() + std::chrono::minutes(2);
@@ -171,8 +183,8 @@ void wait_until(const char* what, Condition&& condition) {
 class ReferenceRun {
  public:
   explicit ReferenceRun(const Options& options)
-      : options_(options), count_(options.quick() ? 2000 : 100000), group_({3, true, methods()}) {
-    group_.start();
+      : options_(options), count_(options.quick() ? 2000 : 100000), group_(3, methods()) {
+    group_.start(true);
     group_.connect_all();
   }
 
@@ -250,19 +262,7 @@ int run(int argc, char** argv) {
                          "rref_memory_after_MiB"})) {
     ReferenceRun(options).measure();
   }
-  for (const int workers : kWorkers) {
-    if (wants(options, workers,
-              {{"init", "s"},
-               {"memory_per_worker", "MiB"},
-               {"connect", "s"},
-               {"memory_connected", "MiB"},
-               {"noop_p50", "us"}})) {
-      measure_group(options, workers);
-    }
-    if (wants(options, workers, {{"heartbeat", "B_per_s"}, {"heartbeat", "packets_per_s"}})) {
-      measure_heartbeat(options, workers);
-    }
-  }
+  for (const int workers : kWorkers) measure_group(options, workers);
   return 0;
 }
 

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "ATen/ATen.h"
 #include "sinew/benchmarks/measure.h"
@@ -87,14 +89,17 @@ void measure(const Options& options, std::string_view plane, const ServerProcess
 int run(int argc, char** argv) {
   const Options options = sinew::bench::parse_options(argc, argv, sinew::bench::tensor_figures());
   // Both, before the first worker starts threads here.
-  const ServerProcess same_host([](const auto& report) { serve(report, true); });
-  const ServerProcess network([](const auto& report) { serve(report, false); });
-  sinew::bench::compute_on_one_thread();
-  for (const std::string_view plane : {sinew::bench::kSameHost, sinew::bench::kNetwork}) {
-    if (sinew::bench::wants_plane(options, plane)) {
-      measure(options, plane, plane == sinew::bench::kSameHost ? same_host : network);
-    }
+  std::optional<ServerProcess> same_host;
+  std::optional<ServerProcess> network;
+  if (sinew::bench::wants_plane(options, sinew::bench::kSameHost)) {
+    same_host.emplace([](const auto& report) { serve(report, true); });
   }
+  if (sinew::bench::wants_plane(options, sinew::bench::kNetwork)) {
+    network.emplace([](const auto& report) { serve(report, false); });
+  }
+  sinew::bench::compute_on_one_thread();
+  if (same_host) measure(options, sinew::bench::kSameHost, *same_host);
+  if (network) measure(options, sinew::bench::kNetwork, *network);
   return 0;
 }
 

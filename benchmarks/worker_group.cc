@@ -200,44 +200,41 @@ int run_worker_process(const MethodTable& methods) {
   }
 }
 
-WorkerGroup::WorkerGroup(GroupOptions options) : options_(std::move(options)) {
-  for (int rank = 1; rank < options_.workers; ++rank) {
+WorkerGroup::WorkerGroup(int workers, MethodTable methods)
+    : workers_(workers), methods_(std::move(methods)) {
+  for (int rank = 1; rank < workers; ++rank) {
     processes_.push_back(std::make_unique<WorkerProcess>(rank));
   }
   // An answer tells that a process has loaded LibTorch, which takes longer than all else.
   ask(Command::kMemory);
 }
 
-double WorkerGroup::start() {
+double WorkerGroup::start(bool same_host) {
   WorkerProcess::Request request;
-  request.same_host = options_.same_host;
+  request.same_host = same_host;
   request.port = free_loopback_port();
-  request.world_size = options_.workers;
+  request.world_size = workers_;
   const Clock::time_point begin = Clock::now();
   for (const auto& process : processes_) {
     ++request.rank;
     process->send(request);
   }
   request.rank = 0;
-  worker_ = start_worker(request, options_.methods);
+  worker_ = start_worker(request, methods_);
   for (const auto& process : processes_) process->receive();
   return seconds_since(begin);
 }
 
 double WorkerGroup::connect_all() {
   const Clock::time_point begin = Clock::now();
-  WorkerProcess::Request request;
-  request.command = Command::kGreetAll;
-  for (const auto& process : processes_) process->send(request);
+  tell(Command::kGreetAll);
   greet_all(worker_);
   for (const auto& process : processes_) process->receive();
   return seconds_since(begin);
 }
 
 std::vector<WorkerProcess::Answer> WorkerGroup::ask(Command command) const {
-  WorkerProcess::Request request;
-  request.command = command;
-  for (const auto& process : processes_) process->send(request);
+  tell(command);
   std::vector<WorkerProcess::Answer> answers;
   answers.reserve(processes_.size());
   for (const auto& process : processes_) answers.push_back(process->receive());
@@ -245,20 +242,24 @@ std::vector<WorkerProcess::Answer> WorkerGroup::ask(Command command) const {
 }
 
 WorkerProcess::Answer WorkerGroup::ask(int rank, Command command) const {
+  const WorkerProcess& process = *processes_.at(static_cast<std::size_t>(rank - 1));
   WorkerProcess::Request request;
   request.command = command;
-  const WorkerProcess& process = *processes_.at(static_cast<std::size_t>(rank - 1));
   process.send(request);
   return process.receive();
 }
 
 void WorkerGroup::shutdown() {
-  WorkerProcess::Request request;
-  request.command = Command::kShutdown;
-  for (const auto& process : processes_) process->send(request);
+  tell(Command::kShutdown);
   worker_.shutdown(patient());
   for (const auto& process : processes_) process->receive();
   worker_ = Worker();
+}
+
+void WorkerGroup::tell(Command command) const {
+  WorkerProcess::Request request;
+  request.command = command;
+  for (const auto& process : processes_) process->send(request);
 }
 
 }  // namespace sinew::bench

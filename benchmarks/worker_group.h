@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,13 +25,6 @@ std::int64_t private_bytes();
 
 /// Calls noop at all other workers, at once, and waits: then this worker has a connection to each.
 void greet_all(const Worker& worker);
-
-/// How the workers of a group start.
-struct GroupOptions {
-  int workers = 2;
-  bool same_host = true;
-  MethodTable methods;
-};
 
 /// What a started process can be told.
 enum class Command : std::uint8_t { kStart, kGreetAll, kMemory, kTcpSent, kOwnedValues, kShutdown };
@@ -72,13 +64,14 @@ bool is_worker_process(int argc, char** argv);
 /// Its main function: ends when the process that started it does. Returns an exit status.
 int run_worker_process(const MethodTable& methods);
 
-/// A group. The processes start in the constructor, the workers in start().
+/// A group. The processes start in the constructor, and the workers in start().
 class WorkerGroup {
  public:
-  explicit WorkerGroup(GroupOptions options);
+  WorkerGroup(int workers, MethodTable methods);
 
-  /// Starts all workers, which must meet. Seconds until the last of them has.
-  double start();
+  /// Starts a job: all workers, which must meet. Seconds until the last of them has. After a
+  /// shutdown() the same processes can start another one.
+  double start(bool same_host);
   /// Seconds until each worker has called each.
   double connect_all();
   /// Worker 0.
@@ -89,7 +82,10 @@ class WorkerGroup {
   void shutdown();
 
  private:
-  const GroupOptions options_;
+  void tell(Command command) const;
+
+  const int workers_;
+  const MethodTable methods_;
   std::vector<std::unique_ptr<WorkerProcess>> processes_;  // rank 1 and above
   Worker worker_;
 };

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import peer_options
 from tensor_figures import BYTES, figure_name
@@ -65,7 +66,7 @@ def is_listening(port: int) -> bool:
     wanted = f"{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
-            rows = open(table, encoding="ascii").read().splitlines()[1:]
+            rows = Path(table).read_text(encoding="ascii").splitlines()[1:]
         except OSError:
             continue
         for row in rows:

@@ -4,9 +4,12 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -181,6 +184,27 @@ TEST_F(Membership, RankZeroWithAnAddressOfItsOwnStillMeetsTheOthers) {
 }
 
 // ---- What is refused, and how.
+
+/// Whether this host has a Unix socket that stands for the worker's address.
+bool has_local_socket(const Worker& worker) {
+  std::ifstream table("/proc/net/unix");
+  const std::string all{std::istreambuf_iterator<char>(table), {}};
+  return absl::StrContains(all, absl::StrCat("@sinew/", worker.address(), "\n"));
+}
+
+TEST_F(Membership, WorkersOfOneHostMayBeToldToUseTcpOnly) {
+  const std::string meet = tcp();
+  std::vector<WorkerOptions> options = {options_of("a", meet, 0, 3), options_of("b", meet, 1, 3),
+                                        options_of("c", meet, 2, 3)};
+  options[0].same_host = false;
+  options[1].same_host = false;
+  const auto workers = start_all(options);
+  expect_all_joined(workers);
+  EXPECT_FALSE(has_local_socket(workers[0].worker));
+  EXPECT_FALSE(has_local_socket(workers[1].worker));
+  EXPECT_TRUE(has_local_socket(workers[2].worker));
+  shut_down(workers);
+}
 
 TEST_F(Membership, MissingRanksAreNamed) {
   for (const std::string& meet : {tcp(), file()}) {

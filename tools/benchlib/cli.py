@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
-from benchlib import build, pairing, programs, report
+from benchlib import build, pairing, programs, report, tensor_chart
 from benchlib.errors import BenchError
 from benchlib.suites import SUITES, Figure, Suite
 
@@ -28,15 +28,25 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser, suite: Suite) -> None:
-    parser.add_argument(
-        "--peer",
-        nargs="?",
-        const=suite.peers,
-        default=(),
-        type=functools.partial(_parse_peers, suite),
-        metavar="NAMES",
-        help="measure the peers too: all, or those named, of %s" % ", ".join(suite.peers),
-    )
+    parser.set_defaults(peer=(), svg=None)
+    if suite.peers:
+        parser.add_argument(
+            "--peer",
+            nargs="?",
+            const=suite.peers,
+            type=functools.partial(_parse_peers, suite),
+            metavar="NAMES",
+            help="measure the peers too: all, or those named, of %s" % ", ".join(suite.peers),
+        )
+    if suite.chart:
+        parser.add_argument(
+            "--svg",
+            nargs="?",
+            const=ROOT / suite.chart,
+            type=Path,
+            metavar="FILE",
+            help=f"draw the curves, by default to {suite.chart}",
+        )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument(
         "--rounds",
@@ -139,6 +149,9 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
             print(report.to_json_line(row))
     elif rows:
         print(report.to_table(rows))
+    if options.svg and rows:
+        tensor_chart.write(rows, options.svg)
+        say(f"the curves are in {options.svg}")
     return 1 if any(rounds.failure for rounds in pairs) else 0
 
 

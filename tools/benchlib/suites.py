@@ -63,6 +63,8 @@ class Suite:
     binary: str  # our program, and the CMake target that builds it
     figures: tuple[Figure, ...]
     programs: tuple[PeerProgram, ...]
+    # Where the drawn curves of its figures are kept, from the root of the repository; "": none.
+    chart: str = ""
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -70,6 +72,15 @@ class Suite:
 
 
 _TORCH_PACKAGES = ("python3-torch", "libopenblas0-pthread")
+_GRPC_PACKAGES = (
+    "g++",
+    "cmake",
+    "libgrpc++-dev",
+    "libprotobuf-dev",
+    "protobuf-compiler",
+    "protobuf-compiler-grpc",
+)
+_CAPNP_PACKAGES = ("g++", "cmake", "pkg-config", "libcapnp-dev", "capnproto")
 
 RPC = Suite(
     name="rpc",
@@ -97,14 +108,7 @@ RPC = Suite(
             peer="grpc",
             cmake_target="grpc_raw",
             figures=("noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s"),
-            packages=(
-                "g++",
-                "cmake",
-                "libgrpc++-dev",
-                "libprotobuf-dev",
-                "protobuf-compiler",
-                "protobuf-compiler-grpc",
-            ),
+            packages=_GRPC_PACKAGES,
         ),
         PeerProgram(
             peer="capnp",
@@ -116,7 +120,7 @@ RPC = Suite(
                 "remote_first_method_p50_us",
                 "rref_method_p50_us",
             ),
-            packages=("g++", "cmake", "pkg-config", "libcapnp-dev", "capnproto"),
+            packages=_CAPNP_PACKAGES,
         ),
         PeerProgram(
             peer="torch",
@@ -208,4 +212,127 @@ AUTOGRAD = Suite(
     ),
 )
 
-SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in (RPC, AUTOGRAD)})
+TENSOR_BYTES = (4096, 65536, 1048576, 16777216, 134217728, 1073741824)
+TENSOR_PLANES = ("same_host", "network")
+TENSOR_DIRECTIONS = ("push", "pull")
+# A Data value of Cap'n Proto has fewer than 2^29 bytes.
+_CAPNP_MOST_BYTES = 2**29 - 1
+
+
+def tensor_figure(plane: str, direction: str, size: int) -> str:
+    """GB/s of tensors of `size` bytes: `push` is an argument of a call, `pull` its result."""
+    return f"{plane}_{direction}_{size}_GBps"
+
+
+def _tensor_figures(
+    planes: tuple[str, ...] = TENSOR_PLANES,
+    directions: tuple[str, ...] = TENSOR_DIRECTIONS,
+    most_bytes: int = TENSOR_BYTES[-1],
+) -> tuple[str, ...]:
+    return tuple(
+        tensor_figure(plane, direction, size)
+        for plane in planes
+        for direction in directions
+        for size in TENSOR_BYTES
+        if size <= most_bytes
+    )
+
+
+def _tensor_targets(plane: str, size: int) -> Mapping[str, float]:
+    if plane == "same_host":
+        return {"torch": 2.5, "limit": 0.6} if size >= 2**20 else {}
+    if size >= 2**20:
+        return {"torch": 2}
+    return {"torch": 1.5} if size >= 2**16 else {}
+
+
+TENSORS = Suite(
+    name="tensors",
+    summary="tensors of 4 KiB to 1 GiB, sent to and fetched from a process on this host",
+    binary="bench_tensors",
+    figures=tuple(
+        Figure(
+            tensor_figure(plane, direction, size),
+            Better.HIGHER,
+            targets=_tensor_targets(plane, size),
+        )
+        for plane in TENSOR_PLANES
+        for direction in TENSOR_DIRECTIONS
+        for size in TENSOR_BYTES
+    ),
+    programs=(
+        PeerProgram(
+            peer="limit",
+            cmake_target="kernel_limits",
+            figures=_tensor_figures(),
+            packages=("g++", "cmake"),
+        ),
+        PeerProgram(
+            peer="torch",
+            script="torch_tensors.py",
+            figures=_tensor_figures(),
+            packages=_TORCH_PACKAGES,
+        ),
+        PeerProgram(
+            peer="grpc",
+            cmake_target="grpc_tensors",
+            figures=_tensor_figures(),
+            packages=_GRPC_PACKAGES,
+        ),
+        PeerProgram(
+            peer="capnp",
+            cmake_target="capnp_tensors",
+            figures=_tensor_figures(most_bytes=_CAPNP_MOST_BYTES),
+            packages=_CAPNP_PACKAGES,
+        ),
+        PeerProgram(
+            peer="ucx",
+            script="ucx_tensors.py",
+            figures=(
+                *_tensor_figures(("same_host",)),
+                *_tensor_figures(("network",), ("push",)),
+            ),
+            packages=("ucx-utils",),
+        ),
+    ),
+    chart="benchmarks/tensors.svg",
+)
+
+SCALE_WORKERS = (2, 8, 16, 32, 64)
+
+SCALE = Suite(
+    name="scale",
+    summary="2 to 64 workers on this host, and 100,000 references",
+    binary="bench_scale",
+    figures=(
+        *(
+            Figure(f"scale_{what}_{workers}_{unit}", Better.LOWER)
+            for workers in SCALE_WORKERS
+            for what, unit in (
+                ("init", "s"),
+                ("memory_per_worker", "MiB"),
+                ("connect", "s"),
+                ("memory_connected", "MiB"),
+                ("noop_p50", "us"),
+                ("heartbeat", "B_per_s"),
+                ("heartbeat", "packets_per_s"),
+            )
+        ),
+        *(
+            Figure(f"rref_{what}", Better.LOWER)
+            for what in (
+                "create_us",
+                "share_us",
+                "delete_us",
+                "memory_before_MiB",
+                "memory_full_MiB",
+                "memory_after_MiB",
+            )
+        ),
+    ),
+    programs=(),
+)
+
+SUITES: Mapping[str, Suite] = MappingProxyType(
+    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE)}
+)
