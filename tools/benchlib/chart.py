@@ -10,10 +10,10 @@ from xml.sax.saxutils import escape
 # System to its points (bytes, GB/s). Points of a system need not be sorted.
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
-PANEL_WIDTH, PANEL_HEIGHT = 430, 250
+PANEL_WIDTH, PANEL_HEIGHT = 430, 270
 MARGIN_LEFT, MARGIN_TOP, MARGIN_RIGHT, MARGIN_BOTTOM = 58, 34, 16, 44
 LEGEND_HEIGHT = 34
-LEGEND_ENTRY_WIDTH = 120
+LEGEND_ENTRY_WIDTH = 125
 
 # On light ground, on dark ground, and the dashes of the line, so that colour is not needed. Told
 # apart by people who see no red or no green too (Okabe and Ito's palette, lightened for the dark).
@@ -131,7 +131,10 @@ def _draw_panel(
 ) -> list[str]:
     x_axis = _Scale(*sizes, left + MARGIN_LEFT, left + PANEL_WIDTH - MARGIN_RIGHT)
     y_axis = _Scale(*speeds, top + PANEL_HEIGHT - MARGIN_BOTTOM, top + MARGIN_TOP)
-    lines = [_text(x_axis.at_low, top + 20, panel.title, "start", "title")]
+    lines = [
+        _text(left + 6, top + 20, "GB/s", "start"),
+        _text(x_axis.at_low, top + 20, panel.title, "start", "title"),
+    ]
 
     speed = speeds[0]
     while speed <= speeds[1] * 1.001:
@@ -139,7 +142,6 @@ def _draw_panel(
         lines.append(_grid(x_axis.at_low, y, x_axis.at_high, y))
         lines.append(_text(x_axis.at_low - 6, y + 4, f"{speed:g}", "end"))
         speed *= 10
-    lines.append(_text(left + 6, y_axis.at_high - 4, "GB/s", "start"))
 
     for size in dict.fromkeys(s for curve in panel.curves.values() for s, _ in sorted(curve)):
         x = x_axis.place(size)
