@@ -172,8 +172,9 @@ WorkerProcess::Answer WorkerProcess::receive() const {
   Answer answer;
   const ssize_t got = recv(socket_, &answer, sizeof answer, MSG_WAITALL);
   if (got != sizeof answer) {
+    const bool late = got < 0 && errno == EAGAIN;
     throw std::runtime_error("worker " + std::to_string(rank_) +
-                             (got < 0 ? " did not answer in time" : " has ended"));
+                             (late ? " did not answer in time" : " has ended"));
   }
   return answer;
 }
