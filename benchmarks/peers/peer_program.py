@@ -28,9 +28,9 @@ def run_workers(
 ) -> None:
     """Starts one RPC worker process per name; `body` runs in the first, the others serve it.
 
-    `backend` are further options of TensorPipe. The processes meet through a file, so no port has to
-    be guessed. Ends with an exception, and the program with a status other than 0, when any of the
-    processes failed.
+    `backend` are further options of TensorPipe. The processes meet through a file, so no port has
+    to be guessed. Ends with an exception, and the program with a status other than 0, when any of
+    the processes failed.
     """
     with tempfile.TemporaryDirectory(prefix="torch-peer-") as folder:
         rendezvous = (Path(folder) / "rendezvous").as_uri()
