@@ -95,7 +95,7 @@ std::vector<std::string> known_figures() {
   }
   for (const char* name :
        {"rref_create_us", "rref_share_us", "rref_delete_us", "rref_memory_before_MiB",
-        "rref_memory_full_MiB", "rref_memory_after_MiB"}) {
+        "rref_memory_full_MiB", "rref_memory_after_MiB", "rref_memory_trimmed_MiB"}) {
     names.emplace_back(name);
   }
   return names;
@@ -194,7 +194,10 @@ class ReferenceRun {
     timed("rref_share_us", [this] { share(); });
     options_.report("rref_memory_full_MiB", memory_MiB());
     timed("rref_delete_us", [this] { give_up(); });
+    // For a lease the owner remembers who has given up what.
+    std::this_thread::sleep_for(sinew::WorkerOptions().lease + std::chrono::seconds(2));
     options_.report("rref_memory_after_MiB", memory_MiB());
+    options_.report("rref_memory_trimmed_MiB", memory_MiB(sinew::bench::Malloc::kTrimmed));
     group_.shutdown();
   }
 
@@ -237,9 +240,10 @@ class ReferenceRun {
   }
 
   /// Of the three together.
-  double memory_MiB() const {
-    double bytes = static_cast<double>(sinew::bench::private_bytes());
-    for (const auto& answer : group_.ask(Command::kMemory)) {
+  double memory_MiB(sinew::bench::Malloc malloc = sinew::bench::Malloc::kAsItIs) const {
+    const bool trimmed = malloc == sinew::bench::Malloc::kTrimmed;
+    double bytes = static_cast<double>(sinew::bench::private_bytes(malloc));
+    for (const auto& answer : group_.ask(trimmed ? Command::kTrimmedMemory : Command::kMemory)) {
       bytes += static_cast<double>(answer.first);
     }
     return bytes / kMiB;
@@ -258,8 +262,8 @@ int run(int argc, char** argv) {
   const Options options = sinew::bench::parse_options(argc, argv, known_figures());
   sinew::bench::compute_on_one_thread();
   if (options.wants_any({"rref_create_us", "rref_share_us", "rref_delete_us",
-                         "rref_memory_before_MiB", "rref_memory_full_MiB",
-                         "rref_memory_after_MiB"})) {
+                         "rref_memory_before_MiB", "rref_memory_full_MiB", "rref_memory_after_MiB",
+                         "rref_memory_trimmed_MiB"})) {
     ReferenceRun(options).measure();
   }
   for (const int workers : kWorkers) measure_group(options, workers);

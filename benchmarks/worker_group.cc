@@ -2,6 +2,7 @@
 
 // Not <netinet/tcp.h>: its tcp_info ends before the counters.
 #include <linux/tcp.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
@@ -74,6 +75,8 @@ WorkerProcess::Answer follow(const WorkerProcess::Request& request, const Method
       return {};
     case Command::kMemory:
       return {private_bytes(), 0};
+    case Command::kTrimmedMemory:
+      return {private_bytes(Malloc::kTrimmed), 0};
     case Command::kTcpSent: {
       const TcpSent sent = tcp_sent();
       return {sent.bytes, sent.packets};
@@ -106,7 +109,8 @@ TcpSent tcp_sent() {
   return sent;
 }
 
-std::int64_t private_bytes() {
+std::int64_t private_bytes(Malloc malloc) {
+  if (malloc == Malloc::kTrimmed) malloc_trim(0);
   std::ifstream rollup("/proc/self/smaps_rollup");
   std::int64_t kib = 0;
   std::string line;

@@ -22,14 +22,24 @@ struct TcpSent {
 };
 TcpSent tcp_sent();
 
+/// Whether malloc first gives back what it keeps for later.
+enum class Malloc { kAsItIs, kTrimmed };
 /// Memory that no other process shares with this one.
-std::int64_t private_bytes();
+std::int64_t private_bytes(Malloc malloc = Malloc::kAsItIs);
 
 /// Calls noop at all other workers, at once, and waits: then this worker has a connection to each.
 void greet_all(const Worker& worker);
 
 /// What a started process can be told.
-enum class Command : std::uint8_t { kStart, kGreetAll, kMemory, kTcpSent, kOwnedValues, kShutdown };
+enum class Command : std::uint8_t {
+  kStart,
+  kGreetAll,
+  kMemory,
+  kTrimmedMemory,
+  kTcpSent,
+  kOwnedValues,
+  kShutdown
+};
 
 /// One started process. Throws std::runtime_error when it ends or does not answer in time.
 class WorkerProcess {

@@ -327,6 +327,7 @@ SCALE = Suite(
                 "memory_before_MiB",
                 "memory_full_MiB",
                 "memory_after_MiB",
+                "memory_trimmed_MiB",
             )
         ),
     ),
