@@ -65,10 +65,6 @@ struct WorkerOptions {
   /// of calls.
   std::size_t max_blocked_threads = 256;
 
-  /// Workers of one host and user talk through Unix sockets and copy large tensors from each other's
-  /// memory. False: everything goes by TCP.
-  bool same_host = true;
-
   /// How often peers are asked whether they live.
   std::chrono::nanoseconds heartbeat_interval = std::chrono::seconds(1);
   /// A peer that has not answered for so long is lost for ever; a worker that returns joins anew.

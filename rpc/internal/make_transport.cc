@@ -76,7 +76,6 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   GrpcTransportOptions grpc;
   grpc.credentials = options.credentials;
   grpc.limits = limits_of(options);
-  grpc.tuning.local_sockets = options.same_host;
   grpc.advertised_host = options.advertise_address;
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
