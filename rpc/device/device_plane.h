@@ -20,6 +20,9 @@ struct DeviceBuffer {
   int device = 0;
   /// The library's own handle: cudaStream_t for CUDA.
   void* stream = nullptr;
+  /// Keeps the memory, if set. The plane drops it after on_end, or never, if it had to give up a
+  /// device that may still touch the memory.
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 /// Moves the tensors of messages from devices of this worker straight to devices of others, while
@@ -29,7 +32,8 @@ class DevicePlane {
  public:
   /// Runs once, on a thread of the plane; it must not block and must not run user code. OK: all
   /// buffers have been read, or are written and may be used on any stream. Otherwise their contents
-  /// are undefined and nothing touches them any more.
+  /// are undefined, and nothing touches them any more unless the device hangs: see
+  /// DeviceBuffer::owner.
   using OnEnd = absl::AnyInvocable<void(absl::Status) &&>;
 
   virtual ~DevicePlane() = default;
@@ -58,7 +62,8 @@ class DevicePlane {
   /// `peer` is out of use for ever.
   virtual void on_peer_lost(const WorkerInfo& peer) = 0;
 
-  /// Ends all transfers with kCancelled; returns when no callback runs or will run. Idempotent.
+  /// Ends all transfers with kCancelled; returns when no callback runs or will run. Must not be
+  /// called from one. Idempotent.
   virtual void stop() = 0;
 };
 
