@@ -1,0 +1,590 @@
+#include "sinew/tests/support/fake_nccl.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::testing {
+
+using internal::CondVar;
+using internal::Mutex;
+using internal::MutexLock;
+using internal::NcclApi;
+using internal::NcclProgress;
+
+namespace {
+
+struct Event {
+  // Counts records; those up to `done` have been reached.
+  int recorded = 0;
+  int done = 0;
+};
+
+struct Communicator;
+
+struct Part {
+  bool is_send = false;
+  void* data = nullptr;
+  std::size_t size_bytes = 0;
+  void* stream = nullptr;
+};
+
+struct Kernel {
+  Communicator* communicator = nullptr;
+  int number = 0;
+  std::vector<Part> parts;
+  bool runs = false;
+  bool stuck = false;
+  bool over = false;
+};
+
+struct Op {
+  enum class Kind { kRecord, kWait, kKernel, kGate };
+  Kind kind = Kind::kGate;
+  std::shared_ptr<Event> event;
+  int generation = 0;
+  std::shared_ptr<Kernel> kernel;
+  bool open = false;
+};
+
+struct Stream {
+  std::string worker;
+  int device = 0;
+  std::deque<Op> ops;
+};
+
+struct Communicator {
+  std::string worker;
+  std::string id;
+  int rank = 0;
+  int device = 0;
+  std::thread::id thread;
+  bool never_ready = false;
+  bool ready = false;
+  bool never_launches = false;
+  bool dead = false;
+  bool failed = false;
+  bool aborted = false;
+  int polls = 0;
+  int kernels = 0;
+  // Ended, but not launched yet.
+  std::shared_ptr<Kernel> pending;
+  void* pending_stream = nullptr;
+  std::vector<std::shared_ptr<Kernel>> launched;
+};
+
+struct Group {
+  int depth = 0;
+  bool stuck = false;
+  Communicator* communicator = nullptr;
+  std::vector<Part> parts;
+};
+
+}  // namespace
+
+struct FakeGpus::State {
+  State(int devices, int width) : devices_per_worker(devices), kernels_at_once(width) {}
+
+  const int devices_per_worker;
+  const int kernels_at_once;
+  mutable Mutex mutex;
+  CondVar released;
+  bool release = false;
+  int hanging = 0;
+  int most_kernels = 0;
+  std::vector<std::string> violations;
+  std::map<Call, int> calls;
+  // (worker, call) -> (calls to go, fault)
+  std::map<std::pair<std::string, Call>, std::pair<int, Fault>> faults;
+  std::map<void*, std::shared_ptr<Event>> events;
+  std::map<void*, std::unique_ptr<Stream>> streams;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::map<std::thread::id, Group> groups;
+  std::map<std::pair<std::string, std::thread::id>, int> bound;
+  // (worker, device) -> kernels
+  std::map<std::pair<std::string, int>, int> running;
+  std::map<std::pair<std::string, int>, int> queued;
+  int next_id = 0;
+
+  void violate(std::string what) { violations.push_back(std::move(what)); }
+
+  // What is to go wrong with this call, if anything. Hangs if that is it.
+  enum class Verdict { kFine, kFail, kNeverEnds };
+  Verdict enter(MutexLock& lock, const std::string& worker, Call call) {
+    ++calls[call];
+    const auto fault = faults.find({worker, call});
+    if (fault == faults.end() || --fault->second.first > 0) return Verdict::kFine;
+    const Fault kind = fault->second.second;
+    faults.erase(fault);
+    if (kind == Fault::kFail) return Verdict::kFail;
+    if (kind == Fault::kNeverEnds) return Verdict::kNeverEnds;
+    (void)lock;
+    ++hanging;
+    while (!release) released.wait(mutex);
+    --hanging;
+    released.notify_all();
+    return Verdict::kFine;
+  }
+
+  Communicator* find(NcclApi::Comm comm, const char* call) {
+    for (const auto& communicator : communicators) {
+      if (communicator.get() != comm) continue;
+      if (communicator->aborted) violate(absl::StrCat(call, " after abort"));
+      return communicator.get();
+    }
+    violate(absl::StrCat(call, " of no communicator"));
+    return nullptr;
+  }
+
+  // For calls that must come from the communicator's own thread, bound to its device.
+  Communicator* own(NcclApi::Comm comm, const char* call) {
+    Communicator* communicator = find(comm, call);
+    if (communicator == nullptr) return nullptr;
+    const auto self = std::this_thread::get_id();
+    if (communicator->thread != self) violate(absl::StrCat(call, " from another thread"));
+    const auto device = bound.find({communicator->worker, self});
+    if (device == bound.end() || device->second != communicator->device) {
+      violate(absl::StrCat(call, " on another device"));
+    }
+    return communicator;
+  }
+
+  Communicator* other(const Communicator& one) {
+    for (const auto& candidate : communicators) {
+      if (candidate->id == one.id && candidate->rank != one.rank) return candidate.get();
+    }
+    return nullptr;
+  }
+
+  void launch(Communicator& communicator) {
+    const std::shared_ptr<Kernel> kernel = std::move(communicator.pending);
+    communicator.pending = nullptr;
+    kernel->number = ++communicator.kernels;
+    communicator.launched.push_back(kernel);
+    Op op;
+    op.kind = Op::Kind::kKernel;
+    op.kernel = kernel;
+    streams.at(communicator.pending_stream)->ops.push_back(op);
+    int& count = queued[{communicator.worker, communicator.device}];
+    most_kernels = std::max(most_kernels, ++count);
+  }
+
+  void finish(Kernel& kernel) {
+    if (kernel.over) return;
+    kernel.over = true;
+    const std::pair<std::string, int> device(kernel.communicator->worker,
+                                             kernel.communicator->device);
+    if (kernel.runs) --running[device];
+    --queued[device];
+  }
+
+  // Moves the bytes if the other end runs too. What does not match never ends, as with NCCL.
+  void run(Kernel& kernel) {
+    Communicator& communicator = *kernel.communicator;
+    if (!kernel.runs) {
+      int& count = running[{communicator.worker, communicator.device}];
+      if (count >= kernels_at_once) return;
+      ++count;
+      kernel.runs = true;
+    }
+    const Communicator* peer = other(communicator);
+    if (peer == nullptr || peer->aborted || peer->dead || communicator.dead) return;
+    for (const auto& match : peer->launched) {
+      if (match->number != kernel.number || !match->runs || match->over) continue;
+      if (match->stuck || kernel.stuck) return;
+      exchange(kernel, *match);
+      return;
+    }
+  }
+
+  void exchange(Kernel& one, Kernel& two) {
+    bool fits = one.parts.size() == two.parts.size();
+    for (std::size_t i = 0; fits && i < one.parts.size(); ++i) {
+      fits = one.parts[i].is_send != two.parts[i].is_send &&
+             one.parts[i].size_bytes == two.parts[i].size_bytes;
+    }
+    if (!fits) {
+      violate(absl::StrCat("kernels ", one.number, " of '", one.communicator->worker, "' and '",
+                           two.communicator->worker, "' do not match"));
+      one.stuck = two.stuck = true;
+      return;
+    }
+    for (std::size_t i = 0; i < one.parts.size(); ++i) {
+      const Part& from = one.parts[i].is_send ? one.parts[i] : two.parts[i];
+      const Part& to = one.parts[i].is_send ? two.parts[i] : one.parts[i];
+      std::memcpy(to.data, from.data, from.size_bytes);
+    }
+    finish(one);
+    finish(two);
+  }
+
+  // Whether the op is through.
+  bool execute(Op& op) {
+    switch (op.kind) {
+      case Op::Kind::kRecord:
+        op.event->done = std::max(op.event->done, op.generation);
+        return true;
+      case Op::Kind::kWait:
+        return op.event->done >= op.generation;
+      case Op::Kind::kGate:
+        return op.open;
+      case Op::Kind::kKernel:
+        if (!op.kernel->over) run(*op.kernel);
+        return op.kernel->over;
+    }
+    return false;
+  }
+
+  // Does all that can be done.
+  void advance() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const auto& [handle, stream] : streams) {
+        while (!stream->ops.empty() && execute(stream->ops.front())) {
+          stream->ops.pop_front();
+          moved = true;
+        }
+      }
+    }
+  }
+};
+
+// ---- NCCL.
+
+class FakeGpus::Nccl final : public NcclApi {
+ public:
+  Nccl(std::shared_ptr<State> state, std::string worker, int version)
+      : state_(std::move(state)), worker_(std::move(worker)), version_(version) {}
+
+  int version() const override { return version_; }
+
+  absl::StatusOr<std::string> get_unique_id() override {
+    MutexLock lock(state_->mutex);
+    if (enter(lock, Call::kGetUniqueId) != State::Verdict::kFine) return error();
+    std::string id = absl::StrCat("id ", ++state_->next_id, " ");
+    id.resize(kIdBytes, '.');
+    return id;
+  }
+
+  Initialised init_rank(const std::string& id, int rank) override {
+    MutexLock lock(state_->mutex);
+    const auto verdict = enter(lock, Call::kInitRank);
+    if (verdict == State::Verdict::kFail) return {nullptr, error()};
+    auto made = std::make_unique<Communicator>();
+    made->worker = worker_;
+    made->id = id;
+    made->rank = rank;
+    made->thread = std::this_thread::get_id();
+    made->never_ready = verdict == State::Verdict::kNeverEnds;
+    const auto device = state_->bound.find({worker_, made->thread});
+    if (device == state_->bound.end()) {
+      state_->violate("init_rank on no device");
+    } else {
+      made->device = device->second;
+    }
+    for (const auto& one : state_->communicators) {
+      if (one->id == id && one->rank == rank) state_->violate("the same rank twice");
+      if (one->id == id && one->worker == worker_) state_->violate("a communicator with itself");
+    }
+    state_->communicators.push_back(std::move(made));
+    return {state_->communicators.back().get(), absl::OkStatus()};
+  }
+
+  absl::StatusOr<NcclProgress> progress(Comm comm) override {
+    MutexLock lock(state_->mutex);
+    Communicator* communicator = state_->own(comm, "progress");
+    if (communicator == nullptr || communicator->failed) return error();
+    if (!communicator->ready) {
+      const Communicator* peer = state_->other(*communicator);
+      // Some polls, so that what is done before it is ready shows.
+      communicator->ready = ++communicator->polls > 2 && peer != nullptr && !peer->aborted &&
+                            !communicator->never_ready && !peer->never_ready &&
+                            !communicator->dead && !peer->dead;
+      return communicator->ready ? NcclProgress::kDone : NcclProgress::kInProgress;
+    }
+    if (communicator->pending != nullptr) {
+      if (communicator->never_launches) return NcclProgress::kInProgress;
+      state_->launch(*communicator);
+      state_->advance();
+    }
+    return NcclProgress::kDone;
+  }
+
+  absl::Status group_start() override {
+    MutexLock lock(state_->mutex);
+    if (state_->groups[std::this_thread::get_id()].depth++ != 0) {
+      state_->violate("a group in a group");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status send(Comm comm, const void* data, std::size_t size_bytes, void* stream) override {
+    return add(comm, Call::kSend, Part{true, const_cast<void*>(data), size_bytes, stream});
+  }
+  absl::Status recv(Comm comm, void* data, std::size_t size_bytes, void* stream) override {
+    return add(comm, Call::kRecv, Part{false, data, size_bytes, stream});
+  }
+
+  absl::StatusOr<NcclProgress> group_end() override {
+    MutexLock lock(state_->mutex);
+    const auto verdict = enter(lock, Call::kGroupEnd);
+    const auto found = state_->groups.find(std::this_thread::get_id());
+    if (found == state_->groups.end() || found->second.depth != 1) {
+      state_->violate("group_end without group_start");
+      return error();
+    }
+    const Group group = std::move(found->second);
+    state_->groups.erase(found);
+    if (verdict == State::Verdict::kFail) return error();
+    if (group.communicator == nullptr) return NcclProgress::kDone;
+    Communicator& communicator = *group.communicator;
+    // The call may have hung meanwhile.
+    if (communicator.aborted) return error();
+    communicator.pending = std::make_shared<Kernel>();
+    communicator.pending->communicator = &communicator;
+    communicator.pending->parts = group.parts;
+    communicator.pending->stuck = group.stuck;
+    communicator.pending_stream = group.parts.front().stream;
+    communicator.never_launches = verdict == State::Verdict::kNeverEnds;
+    return NcclProgress::kInProgress;
+  }
+
+  absl::Status abort(Comm comm) override {
+    MutexLock lock(state_->mutex);
+    if (enter(lock, Call::kAbort) == State::Verdict::kFail) state_->violate("abort cannot fail");
+    Communicator* communicator = state_->find(comm, "abort");
+    if (communicator == nullptr) return error();
+    communicator->aborted = true;
+    for (const auto& kernel : communicator->launched) state_->finish(*kernel);
+    state_->advance();
+    return absl::OkStatus();
+  }
+
+ private:
+  State::Verdict enter(MutexLock& lock, Call call) { return state_->enter(lock, worker_, call); }
+  static absl::Status error() { return absl::InternalError("unhandled system error"); }
+
+  absl::Status add(Comm comm, Call call, const Part& part) {
+    MutexLock lock(state_->mutex);
+    const auto verdict = enter(lock, call);
+    Communicator* communicator = state_->own(comm, "send or recv");
+    if (communicator == nullptr) return error();
+    if (!communicator->ready || communicator->pending != nullptr) {
+      state_->violate("send or recv while another call is in progress");
+    }
+    const auto stream = state_->streams.find(part.stream);
+    if (stream == state_->streams.end() || stream->second->device != communicator->device ||
+        stream->second->worker != worker_) {
+      state_->violate("send or recv on a stream of another device");
+      return error();
+    }
+    Group& group = state_->groups[std::this_thread::get_id()];
+    if (group.depth == 0) state_->violate("send or recv outside of a group");
+    if (group.communicator != nullptr && group.communicator != communicator) {
+      state_->violate("two communicators in one group");
+    }
+    if (verdict == State::Verdict::kFail) return error();
+    group.communicator = communicator;
+    group.stuck |= verdict == State::Verdict::kNeverEnds;
+    group.parts.push_back(part);
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<State> state_;
+  const std::string worker_;
+  const int version_;
+};
+
+// ---- CUDA.
+
+class FakeGpus::Device final : public internal::DeviceApi {
+ public:
+  Device(std::shared_ptr<State> state, std::string worker)
+      : state_(std::move(state)), worker_(std::move(worker)) {}
+
+  int device_count() const override { return state_->devices_per_worker; }
+
+  absl::Status bind_thread(int device) override {
+    MutexLock lock(state_->mutex);
+    state_->bound[{worker_, std::this_thread::get_id()}] = device;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Stream> create_stream(int device) override {
+    MutexLock lock(state_->mutex);
+    if (state_->enter(lock, worker_, Call::kCreateStream) != State::Verdict::kFine) {
+      return absl::InternalError("out of memory");
+    }
+    auto stream = std::make_unique<testing::Stream>();
+    stream->worker = worker_;
+    stream->device = device;
+    void* handle = stream.get();
+    state_->streams[handle] = std::move(stream);
+    return handle;
+  }
+
+  void destroy_stream(int device, Stream handle) override {
+    MutexLock lock(state_->mutex);
+    testing::Stream* stream = find(handle, device, "destroy_stream");
+    if (stream == nullptr) return;
+    if (!stream->ops.empty()) state_->violate("a stream is destroyed while it works");
+    state_->streams.erase(handle);
+  }
+
+  absl::StatusOr<Event> create_event(int) override {
+    MutexLock lock(state_->mutex);
+    auto event = std::make_shared<testing::Event>();
+    void* handle = event.get();
+    state_->events[handle] = std::move(event);
+    return handle;
+  }
+
+  void destroy_event(Event handle) override {
+    MutexLock lock(state_->mutex);
+    if (state_->events.erase(handle) == 0) state_->violate("destroy_event of no event");
+  }
+
+  absl::Status record(Event handle, int device, Stream stream) override {
+    return queue(Op::Kind::kRecord, handle, device, stream);
+  }
+  absl::Status wait(Stream stream, int device, Event handle) override {
+    return queue(Op::Kind::kWait, handle, device, stream);
+  }
+
+  absl::StatusOr<bool> is_done(Event handle) override {
+    MutexLock lock(state_->mutex);
+    const auto event = state_->events.find(handle);
+    if (event == state_->events.end()) {
+      state_->violate("is_done of no event");
+      return absl::InternalError("invalid resource handle");
+    }
+    return event->second->done >= event->second->recorded;
+  }
+
+ private:
+  testing::Stream* find(Stream handle, int device, const char* call) {
+    const auto stream = state_->streams.find(handle);
+    if (stream == state_->streams.end() || stream->second->worker != worker_ ||
+        stream->second->device != device) {
+      state_->violate(absl::StrCat(call, " of no stream of the device"));
+      return nullptr;
+    }
+    return stream->second.get();
+  }
+
+  absl::Status queue(Op::Kind kind, Event handle, int device, Stream stream_handle) {
+    MutexLock lock(state_->mutex);
+    testing::Stream* stream = find(stream_handle, device, "record or wait");
+    const auto event = state_->events.find(handle);
+    if (stream == nullptr || event == state_->events.end()) {
+      state_->violate("record or wait of no event");
+      return absl::InternalError("invalid resource handle");
+    }
+    Op op;
+    op.kind = kind;
+    op.event = event->second;
+    op.generation = kind == Op::Kind::kRecord ? ++op.event->recorded : op.event->recorded;
+    stream->ops.push_back(std::move(op));
+    state_->advance();
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<State> state_;
+  const std::string worker_;
+};
+
+// ---- What tests do.
+
+FakeGpus::FakeGpus(int devices_per_worker, int kernels_at_once)
+    : state_(std::make_shared<State>(devices_per_worker, kernels_at_once)) {}
+
+FakeGpus::~FakeGpus() {
+  release();
+  MutexLock lock(state_->mutex);
+  while (state_->hanging != 0) state_->released.wait(state_->mutex);
+}
+
+std::shared_ptr<NcclApi> FakeGpus::nccl(const std::string& name, int version) {
+  return std::make_shared<Nccl>(state_, name, version);
+}
+
+std::shared_ptr<internal::DeviceApi> FakeGpus::device(const std::string& name) {
+  return std::make_shared<Device>(state_, name);
+}
+
+void FakeGpus::inject(const std::string& name, Call call, Fault fault, int nth) {
+  MutexLock lock(state_->mutex);
+  state_->faults[{name, call}] = {nth, fault};
+}
+
+void FakeGpus::release() {
+  MutexLock lock(state_->mutex);
+  state_->release = true;
+  state_->released.notify_all();
+}
+
+void FakeGpus::kill(const std::string& name) {
+  MutexLock lock(state_->mutex);
+  for (const auto& communicator : state_->communicators) {
+    if (communicator->worker == name) communicator->dead = true;
+  }
+}
+
+void FakeGpus::fail_communicators(const std::string& name) {
+  MutexLock lock(state_->mutex);
+  for (const auto& communicator : state_->communicators) {
+    if (communicator->worker == name) communicator->failed = true;
+  }
+}
+
+void FakeGpus::hold(internal::DeviceApi::Stream stream) {
+  MutexLock lock(state_->mutex);
+  state_->streams.at(stream)->ops.push_back(Op{});
+}
+
+void FakeGpus::let_go(internal::DeviceApi::Stream stream) {
+  MutexLock lock(state_->mutex);
+  for (Op& op : state_->streams.at(stream)->ops) op.open |= op.kind == Op::Kind::kGate;
+  state_->advance();
+}
+
+std::vector<std::string> FakeGpus::violations() const {
+  MutexLock lock(state_->mutex);
+  return state_->violations;
+}
+
+FakeGpus::Live FakeGpus::live() const {
+  MutexLock lock(state_->mutex);
+  Live live;
+  for (const auto& communicator : state_->communicators) {
+    if (!communicator->aborted) ++live.communicators;
+  }
+  live.streams = static_cast<int>(state_->streams.size());
+  live.events = static_cast<int>(state_->events.size());
+  return live;
+}
+
+int FakeGpus::most_kernels() const {
+  MutexLock lock(state_->mutex);
+  return state_->most_kernels;
+}
+
+int FakeGpus::calls(Call call) const {
+  MutexLock lock(state_->mutex);
+  const auto found = state_->calls.find(call);
+  return found == state_->calls.end() ? 0 : found->second;
+}
+
+int FakeGpus::hanging() const {
+  MutexLock lock(state_->mutex);
+  return state_->hanging;
+}
+
+}  // namespace sinew::testing

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sinew/rpc/device/nccl/nccl_api.h"
+
+namespace sinew::testing {
+
+/// GPUs, CUDA streams and NCCL for several workers of one process, with host memory for the
+/// devices' memory. It does what the real ones do as far as the plane can tell: streams work in
+/// order, communicators of two ranks move bytes once both ends have launched, what does not match
+/// hangs. And it takes note of every call that breaks a rule of theirs. Thread-safe.
+class FakeGpus {
+ public:
+  enum class Call { kGetUniqueId, kInitRank, kSend, kRecv, kGroupEnd, kAbort, kCreateStream };
+  enum class Fault {
+    /// Returns an error.
+    kFail,
+    /// Does not return until release().
+    kHang,
+    /// Returns, but what it has begun never ends. kInitRank: the communicator; kGroupEnd: the
+    /// launch; kSend and kRecv: the kernel.
+    kNeverEnds,
+  };
+  struct Live {
+    int communicators = 0;
+    int streams = 0;
+    int events = 0;
+  };
+
+  /// `kernels_at_once`: of each device; further ones wait, in no particular order.
+  FakeGpus(int devices_per_worker, int kernels_at_once);
+  /// Lets hanging calls return and waits for them.
+  ~FakeGpus();
+  FakeGpus(const FakeGpus&) = delete;
+  FakeGpus& operator=(const FakeGpus&) = delete;
+
+  /// What worker `name` sees. Valid for as long as this.
+  std::shared_ptr<internal::NcclApi> nccl(const std::string& name, int version = 21805);
+  std::shared_ptr<internal::DeviceApi> device(const std::string& name);
+
+  /// The `nth` such call of worker `name` from now on does not go well.
+  void inject(const std::string& name, Call call, Fault fault, int nth = 1);
+  /// Hanging calls return from here on.
+  void release();
+  /// The worker's communicators do nothing more, and nobody is told.
+  void kill(const std::string& name);
+  /// The worker's communicators report an error from here on.
+  void fail_communicators(const std::string& name);
+  /// Work that is queued on `stream` later waits until let_go().
+  void hold(internal::DeviceApi::Stream stream);
+  void let_go(internal::DeviceApi::Stream stream);
+
+  /// Calls that broke a rule; empty is good.
+  std::vector<std::string> violations() const;
+  Live live() const;
+  /// How many kernels of a device were queued or running at once, at most.
+  int most_kernels() const;
+  /// Calls of all workers so far, those that failed included.
+  int calls(Call call) const;
+  /// Calls that hang now.
+  int hanging() const;
+
+ private:
+  class Nccl;
+  class Device;
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace sinew::testing
