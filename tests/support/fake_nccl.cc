@@ -116,8 +116,8 @@ struct FakeGpus::State {
   void violate(std::string what) { violations.push_back(std::move(what)); }
 
   // What is to go wrong with this call, if anything. Hangs if that is it.
-  enum class Verdict { kFine, kFail, kNeverEnds };
-  Verdict enter(MutexLock& lock, const std::string& worker, Call call) {
+  enum class Verdict { kFine, kFail, kNeverEnds, kLate };
+  Verdict enter(const std::string& worker, Call call) {
     ++calls[call];
     const auto fault = faults.find({worker, call});
     if (fault == faults.end() || --fault->second.first > 0) return Verdict::kFine;
@@ -125,12 +125,11 @@ struct FakeGpus::State {
     faults.erase(fault);
     if (kind == Fault::kFail) return Verdict::kFail;
     if (kind == Fault::kNeverEnds) return Verdict::kNeverEnds;
-    (void)lock;
     ++hanging;
     while (!release) released.wait(mutex);
     --hanging;
     released.notify_all();
-    return Verdict::kFine;
+    return Verdict::kLate;
   }
 
   Communicator* find(NcclApi::Comm comm, const char* call) {
@@ -267,7 +266,7 @@ class FakeGpus::Nccl final : public NcclApi {
 
   absl::StatusOr<std::string> get_unique_id() override {
     MutexLock lock(state_->mutex);
-    if (enter(lock, Call::kGetUniqueId) != State::Verdict::kFine) return error();
+    if (enter(Call::kGetUniqueId) != State::Verdict::kFine) return error();
     std::string id = absl::StrCat("id ", ++state_->next_id, " ");
     id.resize(kIdBytes, '.');
     return id;
@@ -275,7 +274,7 @@ class FakeGpus::Nccl final : public NcclApi {
 
   Initialised init_rank(const std::string& id, int rank) override {
     MutexLock lock(state_->mutex);
-    const auto verdict = enter(lock, Call::kInitRank);
+    const auto verdict = enter(Call::kInitRank);
     if (verdict == State::Verdict::kFail) return {nullptr, error()};
     auto made = std::make_unique<Communicator>();
     made->worker = worker_;
@@ -334,7 +333,7 @@ class FakeGpus::Nccl final : public NcclApi {
 
   absl::StatusOr<NcclProgress> group_end() override {
     MutexLock lock(state_->mutex);
-    const auto verdict = enter(lock, Call::kGroupEnd);
+    const auto verdict = enter(Call::kGroupEnd);
     const auto found = state_->groups.find(std::this_thread::get_id());
     if (found == state_->groups.end() || found->second.depth != 1) {
       state_->violate("group_end without group_start");
@@ -358,7 +357,7 @@ class FakeGpus::Nccl final : public NcclApi {
 
   absl::Status abort(Comm comm) override {
     MutexLock lock(state_->mutex);
-    if (enter(lock, Call::kAbort) == State::Verdict::kFail) state_->violate("abort cannot fail");
+    if (enter(Call::kAbort) == State::Verdict::kFail) state_->violate("abort cannot fail");
     Communicator* communicator = state_->find(comm, "abort");
     if (communicator == nullptr) return error();
     communicator->aborted = true;
@@ -368,12 +367,14 @@ class FakeGpus::Nccl final : public NcclApi {
   }
 
  private:
-  State::Verdict enter(MutexLock& lock, Call call) { return state_->enter(lock, worker_, call); }
+  State::Verdict enter(Call call) { return state_->enter(worker_, call); }
   static absl::Status error() { return absl::InternalError("unhandled system error"); }
 
   absl::Status add(Comm comm, Call call, const Part& part) {
     MutexLock lock(state_->mutex);
-    const auto verdict = enter(lock, call);
+    const auto verdict = enter(call);
+    // The communicator may have been aborted meanwhile.
+    if (verdict == State::Verdict::kLate) return error();
     Communicator* communicator = state_->own(comm, "send or recv");
     if (communicator == nullptr) return error();
     if (!communicator->ready || communicator->pending != nullptr) {
@@ -419,7 +420,7 @@ class FakeGpus::Device final : public internal::DeviceApi {
 
   absl::StatusOr<Stream> create_stream(int device) override {
     MutexLock lock(state_->mutex);
-    if (state_->enter(lock, worker_, Call::kCreateStream) != State::Verdict::kFine) {
+    if (state_->enter(worker_, Call::kCreateStream) != State::Verdict::kFine) {
       return absl::InternalError("out of memory");
     }
     auto stream = std::make_unique<testing::Stream>();
