@@ -181,7 +181,7 @@ TEST_P(PlaneTransfers, WithdrawnAfterAcceptBothEndsAgree) {
     if (sent.ok()) {
       EXPECT_TRUE(transfer->is_moved());
     } else {
-      EXPECT_EQ(sent.code(), absl::StatusCode::kCancelled);
+      EXPECT_EQ(sent.code(), absl::StatusCode::kCancelled) << sent;
     }
   }
   EXPECT_EQ(network.plane(from()).counters().aborts, 0);

@@ -96,6 +96,7 @@ void Core::close_link_locked(Link& link, const absl::Status& status, Cause cause
   Peer& peer = *link.peer;
   const CommunicatorPtr communicator = std::move(link.communicator);
   link.communicator = nullptr;
+  link.wanted = false;
   // Refuses the communicator that the leader may be about to make.
   if (communicator == nullptr) ++link.epoch;
   if (tell == Tell::kPeer) {
@@ -175,12 +176,8 @@ void Core::on_locked(Peer& peer, const Open& open) {
         Cause::kIncompatible);
     return;
   }
-  const auto promised = [&link](const auto& entry) {
-    return entry.second->link == &link && entry.second->promised_here;
-  };
-  if (std::none_of(peer.outgoing.begin(), peer.outgoing.end(), promised) &&
-      std::none_of(peer.incoming.begin(), peer.incoming.end(), promised)) {
-    // All that it was for has ended here meanwhile.
+  if (!link.wanted) {
+    // All that it was for has ended when the link was closed here.
     link.epoch = open.epoch - 1;
     close_link_locked(link, absl::UnavailableError("nothing is to be transferred"), Cause::kFailed,
                       Tell::kPeer);

@@ -116,6 +116,7 @@ void Core::offer_locked(const WorkerInfo& worker, int to_device, const Prepared&
   const LinkKey key{transfer->buffers.front().device, to_device};
   transfer->peer = peer;
   transfer->link = &link_locked(*peer, key);
+  transfer->link->wanted = true;
   transfer->promised_here = true;
   for (const DeviceBuffer& buffer : transfer->buffers) transfer->sizes.push_back(buffer.size_bytes);
   peer->outgoing[transfer->ticket] = transfer;
@@ -202,6 +203,7 @@ void Core::promise_locked(const TransferPtr& transfer) {
     refuse_locked(transfer, status);
     return;
   }
+  transfer->link->wanted = true;
   transfer->promised_here = true;
   if (peer.follows) {
     queue_locked(transfer);

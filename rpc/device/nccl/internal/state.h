@@ -112,6 +112,9 @@ struct Link {
   /// Of the latest communicator, or of the latest one that was refused.
   std::uint64_t epoch = 0;
   CommunicatorPtr communicator;
+  /// This end has promised something since the link was closed, so a communicator may be made. What
+  /// was promised may have ended before the leader's word comes.
+  bool wanted = false;
   TimePoint retry_at = TimePoint::min();
   std::chrono::nanoseconds retry_delay{0};
 };
