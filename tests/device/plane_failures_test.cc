@@ -261,6 +261,19 @@ TEST_P(PlaneFailures, StopEndsWhatIsUnderWay) {
   EXPECT_FALSE(network.plane(from()).is_usable(network.info(to())));
 }
 
+TEST_P(PlaneFailures, NothingRunsAfterStop) {
+  PlaneNetwork network({});
+  network.plane(from()).stop();
+  network.plane(to()).stop();
+  TransferPtr transfer = begin(network, from(), to());
+  const std::weak_ptr<int> owner = transfer->sender_owner;
+  EXPECT_FALSE(transfer->sent->is_set());
+  EXPECT_FALSE(transfer->received->is_set());
+  // Nor is anything kept.
+  transfer = nullptr;
+  EXPECT_TRUE(owner.expired());
+}
+
 TEST_P(PlaneFailures, StopWhileACallHangs) {
   PlaneNetwork network(impatient());
   network.expect_leftovers();

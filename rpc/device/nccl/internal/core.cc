@@ -238,10 +238,10 @@ void Core::join_launchers() {
   {
     MutexLock lock(mutex_);
     for (const auto& [id, device] : devices_) {
+      if (!device->launcher.joinable()) continue;
       while (!device->launcher_ended && std::chrono::steady_clock::now() < give_up) {
         changed_.wait_until(mutex_, give_up);
       }
-      if (!device->launcher.joinable()) continue;
       if (device->launcher_ended) {
         ended.push_back(std::move(device->launcher));
       } else {

@@ -71,6 +71,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Prepared prepare(Direction direction, std::vector<DeviceBuffer> buffers,
                    DevicePlane::OnEnd on_end) const;
   absl::Status record_ready(Transfer& transfer) const;
+  void destroy_events(Transfer& transfer) const;
   absl::Status check_buffers(const std::vector<DeviceBuffer>& buffers) const;
   void offer_locked(const WorkerInfo& worker, int to_device, const Prepared& prepared)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -150,6 +151,8 @@ class Core : public std::enable_shared_from_this<Core> {
   CondVar changed_;  // for stop()
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  // The watchdog is there to report ends.
+  bool reports_ ABSL_GUARDED_BY(mutex_) = true;
   int sending_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<Incarnation, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);

@@ -19,7 +19,6 @@ Device& Core::device_locked(int id) {
   if (device == nullptr) {
     device = std::make_unique<Device>();
     device->id = id;
-    start_launcher_locked(*device);
   }
   return *device;
 }
@@ -38,6 +37,7 @@ void Core::make_communicator_locked(Link& link, std::uint64_t epoch, std::string
   link.communicator = communicator;
   Device& device = device_locked(communicator->device);
   device.communicators.push_back(communicator);
+  if (!device.launcher.joinable()) start_launcher_locked(device);
   device.wake.notify_all();
   wake_watchdog_.notify_all();
 }

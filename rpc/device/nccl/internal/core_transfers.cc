@@ -67,6 +67,13 @@ absl::Status Core::record_ready(Transfer& transfer) const {
   return absl::OkStatus();
 }
 
+void Core::destroy_events(Transfer& transfer) const {
+  for (DeviceApi::Event event : transfer.ready) options_.device->destroy_event(event);
+  transfer.ready.clear();
+  if (transfer.finished != nullptr) options_.device->destroy_event(transfer.finished);
+  transfer.finished = nullptr;
+}
+
 Core::Prepared Core::prepare(Direction direction, std::vector<DeviceBuffer> buffers,
                              DevicePlane::OnEnd on_end) const {
   Prepared prepared{std::make_shared<Transfer>(), check_buffers(buffers)};
@@ -82,11 +89,14 @@ Core::Prepared Core::prepare(Direction direction, std::vector<DeviceBuffer> buff
 std::uint64_t Core::offer(const WorkerInfo& worker, int to_device,
                           std::vector<DeviceBuffer> buffers, DevicePlane::OnEnd on_end) {
   const Prepared prepared = prepare(Direction::kOutgoing, std::move(buffers), std::move(on_end));
+  bool dropped = false;
   {
     MutexLock lock(mutex_);
+    dropped = !reports_;
     prepared.transfer->ticket = next_ticket_++;
     offer_locked(worker, to_device, prepared);
   }
+  if (dropped) destroy_events(*prepared.transfer);
   transmit();
   return prepared.transfer->ticket;
 }
@@ -141,14 +151,17 @@ void Core::accept(const WorkerInfo& worker, std::uint64_t ticket, std::vector<De
                   DevicePlane::OnEnd on_end) {
   const Prepared prepared = prepare(Direction::kIncoming, std::move(buffers), std::move(on_end));
   prepared.transfer->ticket = ticket;
+  bool dropped = false;
   {
     MutexLock lock(mutex_);
+    dropped = !reports_;
     if (!prepared.status.ok()) {
       end_locked(prepared.transfer, prepared.status);
     } else {
       accept_locked(worker, prepared.transfer);
     }
   }
+  if (dropped) destroy_events(*prepared.transfer);
   // Those that cannot be read into are declined.
   if (!prepared.status.ok()) decline(worker, ticket);
   transmit();
@@ -280,6 +293,8 @@ void Core::end_locked(const TransferPtr& transfer, const absl::Status& status) {
   forget_locked(*transfer);
   transfer->peer = nullptr;
   transfer->link = nullptr;
+  // After the end nobody is told; whoever has made the transfer drops it.
+  if (!reports_) return;
   ended_.push_back(Ended{transfer, status});
   wake_watchdog_.notify_all();
 }

@@ -1,8 +1,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "sinew/rpc/device/nccl/internal/core.h"
 
 // The thread of one device that makes all calls for its communicators, except for aborts. It never
@@ -22,10 +24,16 @@ struct Core::Launch {
 };
 
 void Core::start_launcher_locked(Device& device) {
-  device.launcher =
-      std::thread([self = shared_from_this(), &device, generation = device.generation] {
-        self->run_launcher(device, generation);
-      });
+  device.launcher_ended = false;
+  try {
+    device.launcher =
+        std::thread([self = shared_from_this(), &device, generation = device.generation] {
+          self->run_launcher(device, generation);
+        });
+  } catch (const std::system_error& error) {
+    // Its communicators will not be there in time; the next one tries again.
+    news_.push_back(absl::StrCat("there is no thread for NCCL: ", error.what()));
+  }
 }
 
 void Core::run_launcher(Device& device, int generation) {

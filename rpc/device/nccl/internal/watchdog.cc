@@ -33,6 +33,7 @@ void Core::run_watchdog() {
     if (stopping_ && teardowns_.empty()) break;
     wake_watchdog_.wait_until(mutex_, next_check_locked(now));
   }
+  reports_ = false;
   mutex_.unlock();
 }
 
@@ -207,11 +208,7 @@ void Core::replace_launcher_locked(Communicator& communicator) {
   Device& device = device_locked(communicator.device);
   device.launcher.detach();
   ++device.generation;
-  if (stopping_) {
-    device.launcher_ended = true;
-  } else {
-    start_launcher_locked(device);
-  }
+  if (!stopping_) start_launcher_locked(device);
 }
 
 // The communicator is gone, and its kernels are about to leave the stream. Once they have, the
@@ -286,8 +283,7 @@ void Core::report_locked() {
   mutex_.unlock();
   for (Ended& end : ended) {
     Transfer& transfer = *end.transfer;
-    for (DeviceApi::Event event : transfer.ready) options_.device->destroy_event(event);
-    if (transfer.finished != nullptr) options_.device->destroy_event(transfer.finished);
+    destroy_events(transfer);
     if (transfer.on_end != nullptr) std::move(transfer.on_end)(std::move(end.status));
     transfer.on_end = nullptr;
     transfer.buffers.clear();
