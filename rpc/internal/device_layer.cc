@@ -71,6 +71,11 @@ bool DeviceLayer::has_transfers(const MessageRoute& route) {
 
 // ---- Maps.
 
+bool DeviceLayer::can_return(const MessageRoute& call, c10::Device device) {
+  const Part* part = part_of(call);
+  return device.is_cpu() || (part != nullptr && part->results.find(device).has_value());
+}
+
 const DeviceMap* DeviceLayer::map_for(const WorkerInfo& peer) const {
   if (maps_.empty()) return nullptr;
   const auto found = maps_.find(peer.name);

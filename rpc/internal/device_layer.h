@@ -48,6 +48,8 @@ class DeviceLayer final : public Extension,
   /// attach under kLayer; empty: nothing.
   static std::string offer_transfers(MessageRoute& route);
   static bool has_transfers(const MessageRoute& route);
+  /// Whether the caller of `call` has said where a result on `device` arrives.
+  static bool can_return(const MessageRoute& call, c10::Device device);
   /// The message has been read: accepts what was read; the route waits for it. Declines the rest.
   static void accept_transfers(MessageRoute& route);
 

@@ -239,6 +239,10 @@ const std::shared_ptr<void>& Invocation::ambient() const { return request_->rout
 
 MessageRoute& Invocation::route() { return request_->route; }
 
+bool Invocation::can_return(c10::Device device) const {
+  return DeviceLayer::can_return(request_->route, device);
+}
+
 ValueWriter Invocation::result() {
   begin_message(request_->reply_route, ambient(), request_->results);
   return ValueWriter(*request_->reply.mutable_reply()->mutable_value(), request_->results);

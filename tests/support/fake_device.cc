@@ -221,8 +221,7 @@ class FakePlane final : public internal::DevicePlane {
     const absl::Status failed = absl::UnavailableError("the fake plane was told to fail");
     if (fault == FakePlanes::Fault::kNone) copy(offer->buffers, buffers);
     if (offer != nullptr) {
-      end(std::move(offer->on_end),
-          fault == FakePlanes::Fault::kFail ? failed : absl::OkStatus());
+      end(std::move(offer->on_end), fault == FakePlanes::Fault::kFail ? failed : absl::OkStatus());
     }
     end(std::move(on_end), fault == FakePlanes::Fault::kNone ? absl::OkStatus() : failed);
   }
