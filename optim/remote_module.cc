@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/internal/invocation.h"
 
 namespace sinew::internal {
 
@@ -33,6 +34,11 @@ RemoteDevice parse_remote_device(const Worker& worker, std::string_view text) {
     result.peer = worker.peer(parts[0]);
   }
   return result;
+}
+
+c10::Device result_device(const c10::Device& device) {
+  const auto* call = dynamic_cast<const Invocation*>(CallContext::current_or_null());
+  return call != nullptr && call->can_return(device) ? device : c10::Device(c10::kCPU);
 }
 
 c10::Device checked_device(const std::string& device) {

@@ -51,6 +51,10 @@ RemoteDevice parse_remote_device(const Worker& worker, std::string_view text);
 /// Throws RpcError kInvalidArgument, also for a device that this process does not have.
 c10::Device checked_device(const std::string& device);
 
+/// Where results that are on `device` are sent from: there if the caller of this handler has mapped
+/// a device to it, otherwise from the CPU.
+c10::Device result_device(const c10::Device& device);
+
 /// Values with their tensors on `device`; others as they are.
 template <class T>
 T moved(T value, const c10::Device&) {
@@ -99,12 +103,13 @@ class ModuleHost<Module, R (Module::*)(P...)> {
 
   explicit ModuleHost(const RRef<Module>& module) : module_(module.local_shared()) {}
 
-  /// Arguments go to where the module is, and results come back to the CPU: that is what travels.
+  /// Arguments go to where the module is, and results come back by the caller's device map.
   Result forward(const std::decay_t<P>&... arguments) {
     const std::vector<at::Tensor> parameters = module_->parameters();
     const c10::Device cpu(c10::kCPU);
     const c10::Device device = parameters.empty() ? cpu : parameters.front().device();
-    return moved(Result(module_->forward(moved(std::decay_t<P>(arguments), device)...)), cpu);
+    return moved(Result(module_->forward(moved(std::decay_t<P>(arguments), device)...)),
+                 result_device(device));
   }
   void place(const std::string& device) { module_->to(checked_device(device)); }
   std::vector<RRef<at::Tensor>> parameters() { return parameter_rrefs(current_worker(), *module_); }
@@ -162,7 +167,8 @@ class RemoteModule {
       : module_(std::move(module)),
         host_(remote<internal::HostConstructor<Module>>(module_.peer(), module_)) {}
 
-  /// Blocks; or does not. Tensors travel from CPU to CPU, whatever the module's device is.
+  /// Blocks; or does not. Arguments are moved to the module's device. Results are on the device of
+  /// this worker that WorkerOptions::device_maps maps to it; without such a map, on the CPU.
   template <class... Args>
   auto forward(Args&&... arguments) const {
     return rpc_sync<&Host::forward>(host_, std::forward<Args>(arguments)...);

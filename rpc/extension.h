@@ -95,6 +95,8 @@ class MessageRoute {
     has_references_ = true;
     on_end_.push_back(std::move(on_end));
   }
+  /// Writing: `on_end` runs once, when the message has been dealt with.
+  void when_dealt_with(OnCarrierEnd on_end) { on_end_.push_back(std::move(on_end)); }
   /// Writing: keeps something alive until the message has been dealt with.
   void keep_alive(std::shared_ptr<const void> kept) {
     on_end_.push_back([kept = std::move(kept)](CarrierEnd) {});
@@ -106,6 +108,18 @@ class MessageRoute {
   /// Sees the tensors of the message; null when nobody wants to.
   const std::shared_ptr<TensorHook>& tensor_hook() const { return tensor_hook_; }
   void set_tensor_hook(std::shared_ptr<TensorHook> hook) { tensor_hook_ = std::move(hook); }
+
+  /// Writing a reply: the call that it answers, which outlives this. Null: a call is written.
+  const MessageRoute* call() const { return call_; }
+  void set_call(const MessageRoute* call) { call_ = call; }
+
+  /// What the device layer keeps beside the message. Null until it needs something.
+  class DevicePart {
+   public:
+    virtual ~DevicePart() = default;
+  };
+  DevicePart* device_part() const { return device_part_.get(); }
+  void set_device_part(std::unique_ptr<DevicePart> part) { device_part_ = std::move(part); }
 
   /// Reading a call: what follows the work that serves it; see ThreadContext::ambient.
   const std::shared_ptr<void>& ambient() const { return ambient_; }
@@ -129,6 +143,8 @@ class MessageRoute {
   std::optional<bool> grad_mode_;
   std::vector<OnCarrierEnd> on_end_;
   std::vector<Future<void>> waits_;
+  const MessageRoute* call_ = nullptr;
+  std::unique_ptr<DevicePart> device_part_;
 };
 
 /// A layer that plugs into the calls of a worker: remote references, distributed autograd. Layers

@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "sinew/rpc/device/make_device_plane.h"
+#include "sinew/rpc/device_map.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/credentials.h"
 
@@ -76,6 +79,16 @@ struct WorkerOptions {
   std::size_t receive_window_bytes = std::size_t{256} << 20;
   /// Largest message, tensors included.
   std::size_t max_message_bytes = std::size_t{16} << 30;
+
+  /// Where tensors on this worker's devices arrive at others, by their names; also at this worker
+  /// itself, for calls to itself. Devices that others do not have, or that several of this worker's
+  /// are mapped to, make the start fail with kInvalidArgument; so do unknown workers, unless the
+  /// membership is open: there a call fails. See docs/gpu.md.
+  std::map<std::string, DeviceMap> device_maps;
+  /// The devices that messages may use here, by either side's map. Empty: all.
+  std::vector<c10::Device> devices;
+  /// Makes what moves tensors from device to device. Unset: they go by gRPC, through host memory.
+  internal::MakeDevicePlane device_plane;
 
   /// Joins workers of one process; needed by inproc://. See InprocNetwork.
   std::shared_ptr<internal::InprocNetwork> network;

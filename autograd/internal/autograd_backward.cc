@@ -60,7 +60,9 @@ BackwardPass::OnAnswer answer_to(const std::shared_ptr<Invocation>& call) {
         ListWriter list = writer.list(size);
         list.next().binary(reply.SerializeAsString());
         for (const EdgeGradients& one : answer.gradients) {
-          for (const at::Tensor& gradient : one.gradients) list.next().tensor(gradient);
+          for (std::size_t i = 0; i < one.gradients.size(); ++i) {
+            list.next().tensor_to(one.gradients[i], one.targets.at(i));
+          }
         }
       }
       call->finish();
@@ -139,14 +141,15 @@ class PartOutcome final : public PendingCall {
     // The graph does not run on the transport's thread.
     pass_->options().runner->post([pass = pass_, worker = worker_,
                                    reply = std::make_shared<ReceivedReply>(std::move(reply))] {
-      PartAnswer answer;
-      std::exception_ptr error;
+      auto answer = std::make_shared<PartAnswer>();
       try {
-        answer = read(*reply);
+        *answer = read(*reply);
       } catch (...) {
-        error = std::current_exception();
+        return pass->on_answer(worker, std::current_exception(), {});
       }
-      pass->on_answer(worker, error, std::move(answer));
+      ReceivedReply::when_arrived(reply, [pass, worker, answer](const std::exception_ptr& error) {
+        pass->on_answer(worker, error, std::move(*answer));
+      });
     });
   }
   void on_error(std::exception_ptr error) override {
@@ -422,7 +425,9 @@ void AutogradManager::send(const Peer& peer, std::string_view method, const std:
   CallBuilder call(peer, method, "");
   call.argument().binary(message);
   for (const EdgeGradients& one : gradients) {
-    for (const at::Tensor& gradient : one.gradients) call.argument().tensor(gradient);
+    for (std::size_t i = 0; i < one.gradients.size(); ++i) {
+      call.argument().tensor_to(one.gradients[i], one.targets.at(i));
+    }
   }
   calls_.fetch_add(1, std::memory_order_relaxed);
   call.send(std::move(pending));

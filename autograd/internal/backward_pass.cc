@@ -19,6 +19,14 @@ namespace {
 // The roots enter like a message with this number; those of messages start at 1.
 constexpr std::uint64_t kRoots = 0;
 
+/// What a message to this worker itself would do.
+void move_to_targets(EdgeGradients& gradients) {
+  for (std::size_t i = 0; i < gradients.gradients.size(); ++i) {
+    at::Tensor& gradient = gradients.gradients[i];
+    if (gradient.defined()) gradient = gradient.to(gradients.targets.at(i));
+  }
+}
+
 /// Adds undefined gradients for the edges of `all` that are missing.
 void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
   if (!std::includes(all.begin(), all.end(), arrival.edges.indexes.begin(),
@@ -158,6 +166,9 @@ BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
   for (LocalBackward::Outgoing& out : local_->run()) {
     EdgeGradients gradients{{out.node->message(), std::move(out.indexes)},
                             std::move(out.gradients)};
+    for (const std::uint32_t index : gradients.edges.indexes) {
+      gradients.targets.push_back(out.node->origin(index));
+    }
     outgoing[out.node->sender().incarnation].push_back(std::move(gradients));
   }
   if (local_->done()) commit();
@@ -182,6 +193,9 @@ void BackwardPass::commit() {
 
 void BackwardPass::send(Outgoing outgoing) {
   const auto to_self = outgoing.find(context_->self().incarnation);
+  if (to_self != outgoing.end()) {
+    for (EdgeGradients& one : to_self->second) move_to_targets(one);
+  }
   std::map<Incarnation, std::vector<MessageEdges>> ask;
   {
     MutexLock lock(mutex_);

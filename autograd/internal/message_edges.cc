@@ -10,13 +10,13 @@ std::optional<std::uint32_t> OutgoingEdges::on_write(const at::Tensor& tensor) {
   return static_cast<std::uint32_t>(edges_.size() - 1);
 }
 
-void IncomingEdges::on_read(const at::Tensor& tensor, std::uint32_t edge) {
+void IncomingEdges::on_read(const at::Tensor& tensor, std::uint32_t edge, c10::Device origin) {
   if (message_ == 0 || context_->released()) return;
   if (node_ == nullptr) {
     node_ = RecvNode::make(context_->id(), sender_, message_);
     context_->record_recv(node_);
   }
-  node_->attach(tensor, edge);
+  node_->attach(tensor, edge, origin);
 }
 
 }  // namespace sinew::internal

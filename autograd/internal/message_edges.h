@@ -27,7 +27,7 @@ class OutgoingEdges final : public TensorHook {
   torch::autograd::edge_list take_edges() { return std::move(edges_); }
 
   std::optional<std::uint32_t> on_write(const at::Tensor& tensor) override;
-  void on_read(const at::Tensor&, std::uint32_t) override {}
+  void on_read(const at::Tensor&, std::uint32_t, c10::Device) override {}
 
  private:
   const std::shared_ptr<ContextState> context_;
@@ -43,7 +43,7 @@ class IncomingEdges final : public TensorHook {
       : context_(std::move(context)), sender_(std::move(sender)), message_(message) {}
 
   std::optional<std::uint32_t> on_write(const at::Tensor&) override { return std::nullopt; }
-  void on_read(const at::Tensor& tensor, std::uint32_t edge) override;
+  void on_read(const at::Tensor& tensor, std::uint32_t edge, c10::Device origin) override;
 
  private:
   const std::shared_ptr<ContextState> context_;

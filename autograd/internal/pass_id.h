@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "c10/core/Device.h"
 #include "sinew/autograd/internal/edge_id.h"
 #include "sinew/rpc/base/ids.h"
 
@@ -25,6 +26,8 @@ struct EdgeGradients {
   MessageEdges edges;
   /// One for each index; some may be undefined.
   std::vector<at::Tensor> gradients;
+  /// To be sent: where each one is to be at the receiver. Empty for received ones.
+  std::vector<c10::Device> targets = {};
 };
 
 }  // namespace sinew::internal

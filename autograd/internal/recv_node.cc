@@ -26,7 +26,7 @@ std::shared_ptr<RecvNode> RecvNode::make(autograd::ContextId context, WorkerInfo
 RecvNode::RecvNode(autograd::ContextId context, WorkerInfo sender, std::uint64_t message)
     : context_(context), sender_(std::move(sender)), message_(message) {}
 
-void RecvNode::attach(const at::Tensor& tensor, std::uint32_t index) {
+void RecvNode::attach(const at::Tensor& tensor, std::uint32_t index, c10::Device origin) {
   const bool taken = index < attached_.size() && attached_[index];
   if (index >= kMaxEdges || taken) {
     throw RpcError(
@@ -42,6 +42,8 @@ void RecvNode::attach(const at::Tensor& tensor, std::uint32_t index) {
   }
   attached_.resize(std::max<std::size_t>(attached_.size(), index + 1));
   attached_[index] = true;
+  origins_.resize(attached_.size(), c10::kCPU);
+  origins_[index] = origin;
   tensor.set_requires_grad(false);
   torch::autograd::impl::set_gradient_edge(tensor, {shared_from_this(), index});
 }

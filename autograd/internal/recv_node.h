@@ -7,6 +7,7 @@
 
 #include <torch/csrc/autograd/function.h>
 
+#include "c10/core/Device.h"
 #include "sinew/autograd/context_id.h"
 #include "sinew/autograd/internal/edge_id.h"
 #include "sinew/rpc/base/ids.h"
@@ -26,9 +27,12 @@ class RecvNode final : public torch::autograd::Node {
   std::uint64_t message() const { return message_; }
   EdgeId edge(std::uint32_t index) const { return {sender_.incarnation, message_, index}; }
 
+  /// Where the gradient of a tensor is to be at the sender: where the tensor is.
+  c10::Device origin(std::uint32_t index) const { return origins_.at(index); }
+
   /// Makes `tensor`, a leaf, the output of this node with number `index`. Throws RpcError
   /// kInvalidArgument for a number that has been used or is out of bounds. Not thread-safe.
-  void attach(const at::Tensor& tensor, std::uint32_t index);
+  void attach(const at::Tensor& tensor, std::uint32_t index, c10::Device origin = c10::kCPU);
 
   std::string name() const override { return "SinewRecv"; }
 
@@ -42,6 +46,7 @@ class RecvNode final : public torch::autograd::Node {
   const WorkerInfo sender_;
   const std::uint64_t message_;
   std::vector<bool> attached_;
+  std::vector<c10::Device> origins_;
 };
 
 }  // namespace sinew::internal

@@ -10,6 +10,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
+#include "sinew/rpc/internal/device_layer.h"
 #include "sinew/rpc/internal/message_layers.h"
 #include "sinew/rpc/internal/session.h"
 #include "sinew/rpc/internal/worker_core.h"
@@ -56,7 +57,9 @@ struct CallBuilder::State {
         started(now),
         deadline(call_deadline),
         route(worker_core, PeerAccess::session(called)->peer(), call_deadline),
-        context(&route) {}
+        context(&route) {
+    allow_devices(route, context);
+  }
 
   const Peer peer;
   WorkerCore& core;
@@ -138,6 +141,7 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->started = state.started;
   pending->deadline = state.deadline;
   attach_layers(state.route, *call.mutable_attachments());
+  pending->streams = state.core.devices()->streams_of_results(state.route.peer());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
   if (state.deadline != Clock::TimePoint::max()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "c10/core/Device.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
@@ -18,9 +20,12 @@ struct Member {
   WorkerInfo worker;
   std::string address;
   std::uint64_t method_digest = 0;
+  /// Those that messages may name. Unset: the worker was met before the list with it came.
+  std::optional<std::vector<c10::Device>> devices = std::nullopt;
 
   friend bool operator==(const Member& a, const Member& b) {
-    return a.worker == b.worker && a.address == b.address && a.method_digest == b.method_digest;
+    return a.worker == b.worker && a.address == b.address && a.method_digest == b.method_digest &&
+           a.devices == b.devices;
   }
   friend bool operator!=(const Member& a, const Member& b) { return !(a == b); }
 };

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/internal/call_server.h"
+#include "sinew/rpc/internal/device_layer.h"
 #include "sinew/rpc/internal/envelope.h"
 #include "sinew/rpc/internal/error_codec.h"
 #include "sinew/rpc/internal/invocation_request.h"
@@ -164,6 +165,7 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
 void Invocation::when_ready(Task run) {
   request_->credit.reset();  // Everything has been read.
   entered_.store(true, std::memory_order_relaxed);
+  DeviceLayer::accept_transfers(request_->route);
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (waits.empty()) {
     std::move(run)();
@@ -237,6 +239,10 @@ const std::shared_ptr<void>& Invocation::ambient() const { return request_->rout
 
 MessageRoute& Invocation::route() { return request_->route; }
 
+bool Invocation::can_return(c10::Device device) const {
+  return DeviceLayer::can_return(request_->route, device);
+}
+
 ValueWriter Invocation::result() {
   begin_message(request_->reply_route, ambient(), request_->results);
   return ValueWriter(*request_->reply.mutable_reply()->mutable_value(), request_->results);
@@ -251,8 +257,9 @@ void Invocation::finish() {
   if (core == nullptr || !claim_reply()) return;
   proto::Reply& reply = *request_->reply.mutable_reply();
   if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
-  reply.set_carries_references(request_->reply_route.has_references());
   attach_layers(request_->reply_route, *reply.mutable_attachments());
+  reply.set_carries_references(request_->reply_route.has_references() ||
+                               DeviceLayer::has_transfers(request_->reply_route));
   send_reply();
 }
 

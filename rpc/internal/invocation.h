@@ -11,6 +11,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "c10/core/Device.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/extension.h"
 #include "sinew/rpc/transport/frame.h"
@@ -56,6 +57,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   WorkerCore& core() const { return core_; }
   /// That of the call, not of the reply.
   MessageRoute& route();
+  /// Whether the caller's map says where a result on `device` arrives.
+  bool can_return(c10::Device device) const;
 
   // For the typed code of serve.h.
 

@@ -5,6 +5,7 @@
 
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/internal/invocation.h"
+#include "sinew/rpc/internal/message_layers.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/wire/message_context.h"
 
@@ -19,7 +20,11 @@ struct Invocation::Request {
         reply_route(core, route.peer(), call_deadline),
         results(&reply_route),
         envelope(std::move(received)),
-        credit(std::move(frame.credit)) {}
+        credit(std::move(frame.credit)) {
+    reply_route.set_call(&route);
+    allow_devices(route, arguments);
+    allow_devices(reply_route, results);
+  }
 
   const proto::Call& call() const { return envelope->call(); }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/rendezvous.h"
+#include "sinew/rpc/wire/device_codec.h"
 
 namespace sinew::internal {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr std::size_t kMostAddressBytes = 1024;
 constexpr int kMostMembers = 65536;
 constexpr int kMostLeft = 1024;
+constexpr int kMostDevices = 256;
 
 }  // namespace
 
@@ -33,6 +35,8 @@ void encode(const Member& member, proto::Member& out) {
   out.mutable_worker()->set_incarnation(member.worker.incarnation.value);
   out.set_address(member.address);
   out.set_method_digest(member.method_digest);
+  if (!member.devices.has_value()) return;
+  for (const c10::Device device : *member.devices) write_device(device, *out.add_devices());
 }
 
 void encode(const MemberView& view, proto::MemberList& out) {
@@ -62,6 +66,15 @@ absl::StatusOr<Member> decode(const proto::Member& in) {
     return absl::InvalidArgumentError(absl::StrCat("worker '", member.worker.name,
                                                    "' gives no usable address; it must be 1 to ",
                                                    kMostAddressBytes, " printable characters"));
+  }
+  member.devices.emplace();
+  for (const proto::Device& each : in.devices()) {
+    const std::optional<c10::Device> device = read_device(each);
+    if (!device.has_value() || in.devices_size() > kMostDevices) {
+      return absl::InvalidArgumentError(absl::StrCat("worker '", member.worker.name,
+                                                     "' says that it has devices which cannot be"));
+    }
+    member.devices->push_back(*device);
   }
   return member;
 }

@@ -34,7 +34,8 @@ void encode(const Member& member, proto::Member& out);
 void encode(const MemberView& view, proto::MemberList& out);
 
 /// Check everything: a name that is allowed, an incarnation, an address of sane length, a rank from
-/// -1 (only members of a list must have one). kInvalidArgument names the culprit.
+/// -1 (only members of a list must have one), devices that can be (256 at most). kInvalidArgument
+/// names the culprit.
 absl::StatusOr<Member> decode(const proto::Member& in);
 /// Also: at most 65536 members, no name and no rank twice, at most 1024 that left.
 absl::StatusOr<MemberView> decode(const proto::MemberList& in);

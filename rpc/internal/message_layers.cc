@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "sinew/rpc/internal/device_layer.h"
 #include "sinew/rpc/internal/worker_core.h"
 
 namespace sinew::internal {
@@ -13,7 +14,18 @@ void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient,
   context.set_tensor_hook(route.tensor_hook().get());
 }
 
+void allow_devices(const MessageRoute& route, EncodeContext& context) {
+  if (route.peer().rank >= 0) context.set_device_road(route.core().devices());
+}
+
+void allow_devices(const MessageRoute& route, DecodeContext& context) {
+  if (route.peer().rank >= 0) context.set_device_road(route.core().devices());
+}
+
 void attach_layers(MessageRoute& route, Attachments& attachments) {
+  if (std::string body = DeviceLayer::offer_transfers(route); !body.empty()) {
+    attachments[std::string(DeviceLayer::kLayer)] = std::move(body);
+  }
   if (route.tensor_hook() == nullptr) return;
   for (const auto& extension : route.core().extensions()) {
     std::string body = extension->on_send(route);

@@ -17,6 +17,10 @@ using Attachments = google::protobuf::Map<std::string, std::string>;
 void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient,
                    EncodeContext& context);
 
+/// Lets tensors of devices be written or read, if the peer is a worker.
+void allow_devices(const MessageRoute& route, EncodeContext& context);
+void allow_devices(const MessageRoute& route, DecodeContext& context);
+
 /// Adds what the layers attach to a message that has been written.
 void attach_layers(MessageRoute& route, Attachments& attachments);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "c10/core/Stream.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/timer_queue.h"
 #include "sinew/rpc/cancellation.h"
@@ -33,13 +34,16 @@ class ReceivedReply {
   /// Throws what reading the value threw, with the call that it belongs to.
   [[noreturn]] void throw_unreadable(const std::exception_ptr& error) const;
   /// True when references arrived with it, whose owner must hear of them even if nobody reads the
-  /// value.
+  /// value, or tensors that the sender keeps until they are taken.
   bool must_be_read_now() const;
   /// Reads on the executor, since codecs may be user code: `read` runs there; then, once everything
   /// that reading has found to wait for is complete, `done` with null or with the error of either.
   static void read_soon(std::shared_ptr<ReceivedReply> reply,
                         absl::AnyInvocable<void(ReceivedReply&) &&> read,
                         absl::AnyInvocable<void(std::exception_ptr) &&> done);
+  /// The second half of it, for those who have read the value by themselves: any thread.
+  static void when_arrived(const std::shared_ptr<ReceivedReply>& reply,
+                           absl::AnyInvocable<void(std::exception_ptr) &&> done);
 
  private:
   std::unique_ptr<Data> data_;
@@ -61,6 +65,9 @@ class PendingCall {
   std::vector<CancellationToken> cancellations;
   /// Asked when the call ends with an error, if set: what to report in its place, or null.
   std::function<std::exception_ptr()> explain;
+  /// On which the caller works with the devices that results may arrive on. A reply that is read
+  /// for it by another thread is read on them.
+  std::vector<c10::Stream> streams;
   /// Runs once the carrying message is done with; see MessageRoute::carries_reference.
   std::vector<OnCarrierEnd> on_end;
 };

@@ -1,6 +1,8 @@
 #include "sinew/rpc/internal/received_reply.h"
 
+#include "c10/core/StreamGuard.h"
 #include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/internal/device_layer.h"
 #include "sinew/rpc/internal/error_codec.h"
 #include "sinew/rpc/internal/message_layers.h"
 #include "sinew/rpc/internal/worker_core.h"
@@ -19,8 +21,11 @@ void ReceivedReply::throw_if_error() const {
 }
 
 ValueReader ReceivedReply::value() {
-  receive_layers(data_->route, Extension::MessageKind::kReply,
-                 data_->envelope->reply().attachments(), data_->context);
+  if (!data_->layers_told) {
+    data_->layers_told = true;
+    receive_layers(data_->route, Extension::MessageKind::kReply,
+                   data_->envelope->reply().attachments(), data_->context);
+  }
   return ValueReader(data_->envelope->reply().value(), data_->context,
                      ValuePath{nullptr, "result"});
 }
@@ -43,23 +48,31 @@ void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
   Executor& executor = *reply->data_->route.core().executor();
   executor.post(
       [reply = std::move(reply), read = std::move(read), done = std::move(done)]() mutable {
+        const c10::MultiStreamGuard on_streams(reply->data_->streams);
         try {
           std::move(read)(*reply);
         } catch (...) {
           std::move(done)(std::current_exception());
           return;
         }
-        std::vector<Future<void>> waits = reply->data_->route.take_waits();
-        if (waits.empty()) {
-          std::move(done)(nullptr);
-          return;
-        }
-        // shared_ptr: callbacks of futures are copied.
-        auto shared_done = std::make_shared<decltype(done)>(std::move(done));
-        collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
-          std::move (*shared_done)(all.error());
-        });
+        when_arrived(reply, std::move(done));
       });
+}
+
+void ReceivedReply::when_arrived(const std::shared_ptr<ReceivedReply>& reply,
+                                 absl::AnyInvocable<void(std::exception_ptr) &&> done) {
+  MessageRoute& route = reply->data_->route;
+  DeviceLayer::accept_transfers(route);
+  std::vector<Future<void>> waits = route.take_waits();
+  if (waits.empty()) {
+    std::move(done)(nullptr);
+    return;
+  }
+  // shared_ptr: callbacks of futures are copied.
+  auto shared_done = std::make_shared<decltype(done)>(std::move(done));
+  collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
+    std::move (*shared_done)(all.error());
+  });
 }
 
 }  // namespace sinew::internal

@@ -483,8 +483,8 @@ void Session::on_reply(std::unique_ptr<proto::Envelope> envelope, Frame& frame) 
   if (std::exception_ptr error = ask ? call.explain() : nullptr) {
     call.on_error(std::move(error));
   } else {
-    auto data = std::make_unique<ReceivedReply::Data>(
-        core_, peer_.worker, call.method, call.deadline, std::move(envelope), std::move(frame));
+    auto data = std::make_unique<ReceivedReply::Data>(core_, peer_.worker, call,
+                                                      std::move(envelope), std::move(frame));
     call.on_reply(ReceivedReply(std::move(data)));
   }
   end(entry, CarrierEnd::kAnswered);

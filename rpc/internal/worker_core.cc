@@ -15,6 +15,8 @@
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/internal/call_server.h"
 #include "sinew/rpc/internal/caller_record.h"
+#include "sinew/rpc/internal/device_check.h"
+#include "sinew/rpc/internal/device_layer.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/hello.h"
 #include "sinew/rpc/base/log.h"
@@ -114,6 +116,7 @@ void WorkerCore::build() {
   world_size_ = rendezvous->world_size;
   self_.rank = rendezvous->rank;
 
+  devices_ = DeviceLayer::make(*this, usable_devices(options_));
   server_ = std::make_unique<CallServer>(*this);
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
   gather_ = std::make_unique<Gather>(*this, directory_, options_.name, *scheduler_);
@@ -127,13 +130,19 @@ void WorkerCore::build() {
   control_executor_->set_polling_duty(transport_->polling_duty());
 
   MembershipOptions membership;
-  membership.self = {self_, address_, options_.methods.digest()};
+  membership.self = {self_, address_, options_.methods.digest(), devices_->usable()};
   membership.job = options_.job;
   membership.rendezvous = *std::move(rendezvous);
   membership.timeout = options_.join_timeout;
   membership.serves_rendezvous = started->serves_rendezvous;
   membership.probe_lost = [this](const WorkerInfo& worker) { return probe_lost(worker); };
-  membership.on_change = [this](const std::vector<Member>&, const std::vector<Departed>& gone) {
+  membership.on_change = [this](const std::vector<Member>& joined,
+                                const std::vector<Departed>& gone) {
+    for (const Member& member : joined) {
+      // Calls to it will say the same.
+      const absl::Status fits = check_device_map(options_, member);
+      if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
+    }
     for (const auto& [worker, how] : gone) {
       const bool left = how == Departure::kLeft;
       worker_lost(worker,
@@ -160,10 +169,13 @@ void WorkerCore::join() {
   // The membership ends by itself at join_timeout; the margin only guards against a lost answer.
   joined.wait_for(options_.join_timeout + std::chrono::seconds(10));
   self_.rank = membership_->self().rank;
+  check_device_maps_of_world();
   // Now that the rank is known. On the thread that hands notes and losses to them; calls are held
   // back until open().
   Promise<void> made;
   control_executor_->post([this, made] {
+    devices_->start_plane();
+    extensions_.push_back(devices_);
     for (const auto& make : options_.extensions) extensions_.push_back(make(*this));
     made.set_value();
   });
@@ -173,6 +185,16 @@ void WorkerCore::join() {
   watch_callers();
   keep_leases();
   server_->open();
+}
+
+void WorkerCore::check_device_maps_of_world() {
+  const absl::Status fits = check_device_maps(options_, directory_.members(),
+                                              world_size_ > 0 ? World::kFixed : World::kOpen);
+  if (fits.ok()) return;
+  // The others are not to wait for its lease to end.
+  leaving_.store(true, std::memory_order_release);
+  membership_->leave_async(kGuestsTime).wait_for(kFarewell);
+  throw_error(fits);
 }
 
 // ---- Peers.

@@ -26,6 +26,7 @@ namespace sinew::internal {
 
 class CallServer;
 struct CallCounts;
+class DeviceLayer;
 class Gather;
 class Membership;
 class PendingCall;
@@ -53,6 +54,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Directory& directory() { return directory_; }
   Transport& transport() { return *transport_; }
   CallServer& server() { return *server_; }
+  const std::shared_ptr<DeviceLayer>& devices() const { return devices_; }
   /// Null when no reference layer is there.
   References* references() const { return references_; }
   const std::vector<std::shared_ptr<Extension>>& extensions() const { return extensions_; }
@@ -120,6 +122,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   explicit WorkerCore(WorkerOptions options);
   void build();
   void join();
+  void check_device_maps_of_world();
   CallTotals call_totals() const;
   CallCounts call_counts() const;
   Future<std::string> start_control_call(const std::shared_ptr<Session>& session,
@@ -155,6 +158,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Gather> gather_;
   std::unique_ptr<Membership> membership_;
+  std::shared_ptr<DeviceLayer> devices_;
   std::vector<std::shared_ptr<Extension>> extensions_;
   References* references_ = nullptr;
 

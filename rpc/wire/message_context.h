@@ -2,14 +2,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "c10/core/Device.h"
 
 namespace at {
 class Tensor;
+}
+
+namespace sinew::proto {
+class DeviceSlot;
 }
 
 namespace sinew::internal {
@@ -23,7 +29,8 @@ class TensorHook {
   virtual std::optional<std::uint32_t> on_write(const at::Tensor& tensor) = 0;
   /// Reading: `tensor` came with the number of an edge. It is a leaf that requires a gradient, and
   /// may be made part of a graph.
-  virtual void on_read(const at::Tensor& tensor, std::uint32_t edge) = 0;
+  /// `origin` is the sender's device that it came from.
+  virtual void on_read(const at::Tensor& tensor, std::uint32_t edge, c10::Device origin) = 0;
 };
 
 /// Lists within lists, in what is written and, unless DecodeLimits say otherwise, in what is read.
@@ -38,6 +45,30 @@ constexpr std::size_t kMaxEnvelopeBytes = std::size_t{64} << 20;
 // Defined by rpc/: the worker and peer that a message goes between. The wire layer only hands it
 // through to the codecs of layers above (references).
 class MessageRoute;
+
+/// Knows on which devices the tensors of a worker's messages arrive, and another road than payloads
+/// for those that go from device to device. Defined by rpc/. Thread-safe; all throw RpcError.
+class DeviceRoad {
+ public:
+  virtual ~DeviceRoad() = default;
+  /// Writing: where a tensor that is on `device` arrives. kInvalidArgument when the worker was not
+  /// told.
+  virtual c10::Device target(MessageRoute& route, c10::Device device) = 0;
+  /// Writing: takes `dense`, which has no gaps, along to `target` and fills in where it is found.
+  /// False: its elements must travel as a payload. Neither is host memory.
+  virtual bool take(MessageRoute& route, const at::Tensor& dense, c10::Device target,
+                    proto::DeviceSlot& slot) = 0;
+  /// Reading: kInvalidArgument unless tensors of messages may be put on `device`.
+  virtual void check_device(c10::Device device) = 0;
+  /// Reading: before memory is allocated for `size_bytes` that come from `slot`. kInvalidArgument
+  /// when there is no such slot, kResourceExhausted when the message has too much of it.
+  virtual void check_size(MessageRoute& route, const proto::DeviceSlot& slot,
+                          std::size_t size_bytes) = 0;
+  /// Reading: the elements of `dense`, which is new, come from `slot`, whose size was checked. What
+  /// reads the message waits for them. kInvalidArgument when it is on another device.
+  virtual void receive(MessageRoute& route, const proto::DeviceSlot& slot,
+                       const at::Tensor& dense) = 0;
+};
 
 /// Collects what stands beside the envelope while one message is written. Not thread-safe; lives as
 /// long as the writing of one message.
@@ -56,10 +87,14 @@ class EncodeContext {
   /// Null when nobody follows gradients. The hook outlives this.
   TensorHook* tensor_hook() const { return tensor_hook_; }
   void set_tensor_hook(TensorHook* hook) { tensor_hook_ = hook; }
+  /// Null when only tensors in host memory can be written. Set only with a route.
+  DeviceRoad* device_road() const { return device_road_.get(); }
+  void set_device_road(std::shared_ptr<DeviceRoad> road) { device_road_ = std::move(road); }
 
  private:
   MessageRoute* const route_;
   TensorHook* tensor_hook_ = nullptr;
+  std::shared_ptr<DeviceRoad> device_road_;
   std::vector<absl::Cord> payloads_;
 };
 
@@ -99,6 +134,8 @@ class DecodeContext {
   /// As in EncodeContext.
   TensorHook* tensor_hook() const { return tensor_hook_; }
   void set_tensor_hook(TensorHook* hook) { tensor_hook_ = hook; }
+  DeviceRoad* device_road() const { return device_road_.get(); }
+  void set_device_road(std::shared_ptr<DeviceRoad> road) { device_road_ = std::move(road); }
   std::size_t values_seen = 0;
   std::size_t tensors_seen = 0;
 
@@ -106,6 +143,7 @@ class DecodeContext {
   const DecodeLimits limits_;
   MessageRoute* const route_;
   TensorHook* tensor_hook_ = nullptr;
+  std::shared_ptr<DeviceRoad> device_road_;
   std::vector<absl::Cord> payloads_;
   std::vector<bool> payload_taken_;
 };

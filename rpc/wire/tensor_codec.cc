@@ -24,7 +24,9 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/receive_pool.h"
+#include "sinew/rpc/device/device_runtime.h"
 #include "sinew/rpc/wire/absl_view.h"
+#include "sinew/rpc/wire/device_codec.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rpc/wire/tensor_layout.h"
 #include "sinew/value.pb.h"
@@ -71,18 +73,28 @@ proto::DType wire_type(at::ScalarType type) {
                       " cannot be sent; convert it with .to(), e.g. to at::kFloat"));
 }
 
-// Where tensors of other devices will be brought to the host, or handed to a plane that reads their
-// memory.
-void check_device(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu()) return;
+DeviceRuntime& runtime_of(c10::Device device) {
+  const auto runtime = find_device_runtime(device.type());
+  if (runtime == nullptr) {
+    refuse(absl::StrCat("a tensor on ", device.str(), " cannot be sent: Sinew was built without ",
+                        c10::DeviceTypeName(device.type(), true), "; pass tensor.cpu()"));
+  }
+  // The registry keeps it.
+  return *runtime;
+}
+
+c10::Device target_of(const at::Tensor& tensor, EncodeContext& context) {
   if (tensor.is_meta()) refuse("a tensor on the meta device has no elements to send");
+  if (context.device_road() != nullptr) {
+    return context.device_road()->target(*context.route(), tensor.device());
+  }
+  if (tensor.device().is_cpu()) return c10::kCPU;
   refuse(
       absl::StrCat("a tensor on ", tensor.device().str(),
                    " cannot be sent; pass tensor.cpu() and move it to its device at the receiver"));
 }
 
 void check_sendable(const at::Tensor& tensor) {
-  check_device(tensor);
   if (tensor.is_quantized()) {
     refuse(
         "a quantized tensor cannot be sent; pass tensor.dequantize(), or tensor.int_repr() with "
@@ -171,8 +183,21 @@ at::Tensor tensor_in(std::shared_ptr<ReceiveBlock> block, at::IntArrayRef sizes,
       .set_(storage, 0, sizes, strides);
 }
 
-// `tensor` is strided, on the CPU and takes part in no graph.
-void encode_strided(at::Tensor tensor, proto::Tensor& description, EncodeContext& context) {
+absl::Cord staged_elements(const at::Tensor& tensor) {
+  if (tensor.nbytes() == 0) return absl::Cord();
+  DeviceRuntime& runtime = runtime_of(tensor.device());
+  return elements(runtime.to_host(tensor, runtime.current_stream(tensor.device())));
+}
+
+// Bytes that are no booleans must be found, which only the host does.
+bool may_skip_host(const at::Tensor& tensor, c10::Device target) {
+  return !tensor.device().is_cpu() && !target.is_cpu() && tensor.scalar_type() != at::kBool &&
+         tensor.nbytes() > 0;
+}
+
+// `tensor` is strided and takes part in no graph.
+void encode_strided(at::Tensor tensor, c10::Device target, proto::Tensor& description,
+                    EncodeContext& context) {
   description.set_dtype(wire_type(tensor.scalar_type()));
   for (const std::int64_t size : tensor.sizes()) description.add_sizes(size);
   // A zero tensor has no memory at all.
@@ -180,23 +205,37 @@ void encode_strided(at::Tensor tensor, proto::Tensor& description, EncodeContext
   tensor = tensor.resolve_conj().resolve_neg();
   DimensionOrder order = dimension_order({tensor.sizes().data(), tensor.sizes().size()},
                                          {tensor.strides().data(), tensor.strides().size()});
-  const bool must_copy = order.layout == Layout::kScattered ||
-                         (tensor.nbytes() >= kMinAliasedBytes && !owns_memory(tensor.storage()));
+  const bool on_host = tensor.device().is_cpu();
+  const bool must_copy =
+      order.layout == Layout::kScattered ||
+      (on_host && tensor.nbytes() >= kMinAliasedBytes && !owns_memory(tensor.storage()));
   if (must_copy) {
     const bool scattered = order.layout == Layout::kScattered;
     tensor = tensor.clone(scattered ? at::MemoryFormat::Contiguous : at::MemoryFormat::Preserve);
     if (scattered) order = {};
   }
   description.mutable_order()->Add(order.order.begin(), order.order.end());
-  description.set_payload(context.add_payload(elements(tensor)));
+  if (!target.is_cpu()) write_device(target, *description.mutable_device());
+  if (may_skip_host(tensor, target)) {
+    proto::DeviceSlot slot;
+    if (context.device_road()->take(*context.route(), tensor, target, slot)) {
+      *description.mutable_slot() = slot;
+      return;
+    }
+  }
+  description.set_payload(
+      context.add_payload(on_host ? elements(tensor) : staged_elements(tensor)));
 }
 
-void encode_sparse(const at::Tensor& tensor, proto::Tensor& description, EncodeContext& context) {
+void encode_sparse(const at::Tensor& tensor, c10::Device target, proto::Tensor& description,
+                   EncodeContext& context) {
   description.set_dtype(wire_type(tensor.scalar_type()));
   for (const std::int64_t size : tensor.sizes()) description.add_sizes(size);
+  if (!target.is_cpu()) write_device(target, *description.mutable_device());
   proto::Sparse& sparse = *description.mutable_sparse();
-  encode_strided(tensor._indices().contiguous(), *sparse.mutable_indices(), context);
-  encode_strided(tensor._values().contiguous(), *sparse.mutable_values(), context);
+  // To the host, which checks the indices.
+  encode_strided(tensor._indices().contiguous(), c10::kCPU, *sparse.mutable_indices(), context);
+  encode_strided(tensor._values().contiguous(), c10::kCPU, *sparse.mutable_values(), context);
   sparse.set_coalesced(tensor.is_coalesced());
 }
 
@@ -261,9 +300,21 @@ class TensorReader {
     tensor.requires_grad_(true);
   }
 
+  c10::Device target(const proto::Tensor& description) const {
+    if (!description.has_device()) return c10::kCPU;
+    const std::optional<c10::Device> device = read_device(description.device());
+    if (!device.has_value()) fail("a tensor is for a device that cannot be");
+    if (device->is_cpu()) return *device;
+    if (context_.device_road() == nullptr) {
+      fail("a tensor is for a device, but only workers may send such");
+    }
+    context_.device_road()->check_device(*device);
+    return *device;
+  }
+
   at::Tensor read_undefined(const proto::Tensor& description) const {
     if (description.has_payload() || description.has_sparse() || description.sizes_size() != 0 ||
-        description.order_size() != 0) {
+        description.order_size() != 0 || description.has_device() || description.has_slot()) {
       fail("an undefined tensor has sizes or elements");
     }
     return at::Tensor();
@@ -284,9 +335,24 @@ class TensorReader {
       fail(absl::StrCat("the order of a tensor's dimensions, [", absl::StrJoin(order, ","),
                         "], is no permutation of its ", sizes.size(), " dimensions"));
     }
+    const c10::Device device = target(description);
+    const std::vector<std::int64_t> strides = dense_strides(sizes, order);
+    if (description.has_slot()) {
+      const bool allowed = !device.is_cpu() && !description.has_payload() && type != at::kBool;
+      if (!allowed) fail("a tensor cannot come from device to device as its description says");
+      context_.device_road()->check_size(*context_.route(), description.slot(),
+                                         static_cast<std::size_t>(expected_bytes));
+      at::Tensor tensor = allocate_on(device, sizes, strides, type);
+      context_.device_road()->receive(*context_.route(), description.slot(), tensor);
+      return tensor;
+    }
     const absl::Cord payload = take_payload(description, sizes, expected_bytes);
     if (type == at::kBool) check_booleans(payload);
-    const std::vector<std::int64_t> strides = dense_strides(sizes, order);
+    if (!device.is_cpu()) {
+      at::Tensor tensor = allocate_on(device, sizes, strides, type);
+      if (expected_bytes > 0) bring(payload, tensor);
+      return tensor;
+    }
     if (const absl::optional<absl::string_view> flat = payload.TryFlat()) {
       // It was received into memory that nobody else has.
       if (auto block = ReceivePool::of_process().claim(*flat)) {
@@ -338,6 +404,36 @@ class TensorReader {
     }
   }
 
+  at::Tensor allocate_on(c10::Device device, Sizes sizes, const std::vector<std::int64_t>& strides,
+                         at::ScalarType type) const {
+    try {
+      return at::empty_strided({sizes.data(), sizes.size()}, strides,
+                               at::TensorOptions().dtype(type).device(device));
+    } catch (const std::exception& error) {
+      throw RpcError(
+          ErrorCode::kResourceExhausted,
+          absl::StrCat(path_.text(), ": no memory on ", device.str(), " for a tensor of shape ",
+                       shape_text(sizes), ": ", error.what()));
+    }
+  }
+
+  // From the host, `source`, to a device.
+  static void bring(const absl::Cord& source, const at::Tensor& tensor) {
+    DeviceRuntime& runtime = runtime_of(tensor.device());
+    const at::Tensor host = runtime.allocate_host(source.size());
+    copy(source, host);
+    runtime.to_device(host, tensor, runtime.current_stream(tensor.device()));
+  }
+
+  at::Tensor moved(const at::Tensor& from_host, c10::Device device) const {
+    if (device.is_cpu()) return from_host;
+    const Sizes sizes(from_host.sizes().data(), from_host.sizes().size());
+    at::Tensor tensor =
+        allocate_on(device, sizes, from_host.strides().vec(), from_host.scalar_type());
+    if (tensor.nbytes() > 0) bring(elements(from_host), tensor);
+    return tensor;
+  }
+
   static void copy(const absl::Cord& payload, const at::Tensor& tensor) {
     char* to = static_cast<char*>(tensor.data_ptr());
     for (const absl::string_view chunk : payload.Chunks()) {
@@ -348,9 +444,10 @@ class TensorReader {
 
   at::Tensor read_sparse(const proto::Tensor& description) {
     const proto::Sparse& sparse = description.sparse();
-    if (description.has_payload() || description.order_size() != 0) {
+    if (description.has_payload() || description.has_slot() || description.order_size() != 0) {
       fail("a sparse tensor has a payload of its own");
     }
+    const c10::Device device = target(description);
     check_part(sparse.indices());
     check_part(sparse.values());
     const at::ScalarType type = element_type(description);
@@ -365,16 +462,18 @@ class TensorReader {
     count();
     const at::Tensor values = read_elements(sparse.values());
     check_indices(indices, sizes, sparse.coalesced());
-    at::Tensor tensor =
-        at::_sparse_coo_tensor_unsafe(indices, values, at::IntArrayRef(sizes.data(), sizes.size()),
-                                      values.options().layout(at::kSparse));
+    const at::Tensor there = moved(values, device);
+    at::Tensor tensor = at::_sparse_coo_tensor_unsafe(moved(indices, device), there,
+                                                      at::IntArrayRef(sizes.data(), sizes.size()),
+                                                      there.options().layout(at::kSparse));
     tensor._coalesced_(sparse.coalesced());
     set_requires_grad(tensor, description);
     return tensor;
   }
 
   void check_part(const proto::Tensor& part) const {
-    if (part.undefined() || part.has_sparse() || part.order_size() != 0) {
+    if (part.undefined() || part.has_sparse() || part.order_size() != 0 || part.has_device() ||
+        part.has_slot()) {
       fail("the indices and values of a sparse tensor must be row-major tensors");
     }
   }
@@ -433,28 +532,47 @@ void encode_tensor(const at::Tensor& tensor, proto::Tensor& description, EncodeC
     description.set_undefined(true);
     return;
   }
+  encode_tensor_to(tensor, target_of(tensor, context), description, context);
+}
+
+void encode_tensor_to(const at::Tensor& tensor, const c10::Device& target,
+                      proto::Tensor& description, EncodeContext& context) {
+  if (!tensor.defined()) {
+    description.set_undefined(true);
+    return;
+  }
   check_sendable(tensor);
   {
     const at::NoGradGuard no_grad;
     if (tensor.is_sparse()) {
-      encode_sparse(tensor.detach(), description, context);
+      encode_sparse(tensor.detach(), target, description, context);
     } else {
-      encode_strided(tensor.detach(), description, context);
+      encode_strided(tensor.detach(), target, description, context);
     }
   }
   if (!tensor.requires_grad()) return;
   description.set_requires_grad(true);
   if (TensorHook* hook = context.tensor_hook()) {
-    if (const auto edge = hook->on_write(tensor)) description.set_edge(*edge);
+    const auto edge = hook->on_write(tensor);
+    if (!edge.has_value()) return;
+    description.set_edge(*edge);
+    if (!tensor.device().is_cpu()) write_device(tensor.device(), *description.mutable_origin());
   }
 }
 
 at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,
                          const ValuePath& path) {
   at::Tensor tensor = TensorReader(context, path).read(description);
-  if (description.has_edge() && tensor.defined() && tensor.requires_grad()) {
-    if (TensorHook* hook = context.tensor_hook()) hook->on_read(tensor, description.edge());
+  if (!description.has_edge() || !tensor.defined() || !tensor.requires_grad()) return tensor;
+  TensorHook* hook = context.tensor_hook();
+  if (hook == nullptr) return tensor;
+  std::optional<c10::Device> origin = c10::Device(c10::kCPU);
+  if (description.has_origin()) origin = read_device(description.origin());
+  if (!origin.has_value()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrCat(path.text(), ": a tensor comes from a device that cannot be"));
   }
+  hook->on_read(tensor, description.edge(), *origin);
   return tensor;
 }
 

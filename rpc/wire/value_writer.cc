@@ -129,6 +129,10 @@ void ValueWriter::tensor(const at::Tensor& tensor) {
   internal::encode_tensor(tensor, *claim().mutable_tensor(), context_);
 }
 
+void ValueWriter::tensor_to(const at::Tensor& tensor, const c10::Device& device) {
+  internal::encode_tensor_to(tensor, device, *claim().mutable_tensor(), context_);
+}
+
 void ValueWriter::message(const google::protobuf::Message& message) {
   if (message.ByteSizeLong() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
     throw RpcError(

@@ -9,6 +9,9 @@
 namespace at {
 class Tensor;
 }
+namespace c10 {
+struct Device;
+}
 namespace google::protobuf {
 class Message;
 }
@@ -70,6 +73,8 @@ class ValueWriter {
   void tensor(const at::Tensor& tensor);
   void message(const google::protobuf::Message& message);
 
+  /// For autograd/ only: a tensor that goes to `device` of the receiver, whatever the map says.
+  void tensor_to(const at::Tensor& tensor, const c10::Device& device);
   /// For rref/ only: the reference to fill in.
   proto::Reference& reference();
   internal::EncodeContext& context() const { return context_; }

@@ -63,6 +63,21 @@ TEST(HostileTensorTest, TooManyDimensions) {
             "argument 2: a tensor has 65 dimensions; the limit is 64");
 }
 
+TEST(HostileTensorTest, DevicesThatNobodyMayName) {
+  Encoded device = encode(counting({2}));
+  device.value.mutable_tensor()->mutable_device()->set_type(proto::Device::CUDA);
+  EXPECT_EQ(decode_error<at::Tensor>(device),
+            "argument 2: a tensor is for a device, but only workers may send such");
+  device.value.mutable_tensor()->mutable_device()->set_index(128);
+  EXPECT_THAT(decode_error<at::Tensor>(device), HasSubstr("a device that cannot be"));
+  device.value.mutable_tensor()->mutable_device()->set_type(proto::Device::CPU);
+  EXPECT_TRUE(decode<at::Tensor>(device).device().is_cpu());
+
+  Encoded slot = encode(counting({2}));
+  slot.value.mutable_tensor()->mutable_slot();
+  EXPECT_THAT(decode_error<at::Tensor>(slot), HasSubstr("from device to device"));
+}
+
 TEST(HostileTensorTest, PayloadNumbers) {
   Encoded missing = encode(counting({2}));
   missing.value.mutable_tensor()->clear_payload();

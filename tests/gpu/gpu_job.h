@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "ATen/Functions.h"
+#include "ATen/TensorOperators.h"
+#include "sinew/sinew.h"
+
+/// The job of both programs: two processes with one GPU, which meet through a file.
+namespace gpu {
+
+inline at::Tensor twice(const at::Tensor& tensor) { return tensor * 2; }
+inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) { return a.matmul(b); }
+inline std::string place(const at::Tensor& tensor) { return tensor.device().str(); }
+/// The sum, computed on a stream on which much is queued before it.
+inline at::Tensor busy_sum(const at::Tensor& tensor) {
+  at::Tensor work = at::ones({2048, 2048}, tensor.options().dtype(at::kFloat));
+  for (int i = 0; i < 50; ++i) work = work.matmul(work) / 2048;
+  return tensor.sum() + (work.sum() - work.sum()).to(tensor.scalar_type());
+}
+inline at::Tensor on_gpu(std::int64_t size) {
+  return at::ones({size}, at::TensorOptions().device("cuda:0"));
+}
+inline void take(const at::Tensor&) {}
+inline void end_process() { std::_Exit(9); }
+
+}  // namespace gpu
+
+SINEW_METHOD(gpu::twice);
+SINEW_METHOD(gpu::product);
+SINEW_METHOD(gpu::place);
+SINEW_METHOD(gpu::busy_sum);
+SINEW_METHOD(gpu::on_gpu);
+SINEW_METHOD(gpu::take);
+SINEW_METHOD(gpu::end_process);
+
+namespace gpu {
+
+/// Worker "gpu0" or "gpu1"; the one with rank 0 calls. `map` is from its devices to the other's.
+inline sinew::Worker start(int rank, const std::string& meeting_file, sinew::DeviceMap map) {
+  sinew::WorkerOptions options;
+  options.name = "gpu" + std::to_string(rank);
+  options.methods.add<&twice>()
+      .add<&product>()
+      .add<&place>()
+      .add<&busy_sum>()
+      .add<&on_gpu>()
+      .add<&take>()
+      .add<&end_process>();
+  options.init_method = "file://" + meeting_file;
+  options.rank = rank;
+  options.world_size = 2;
+  options.join_timeout = std::chrono::seconds(60);
+  if (rank == 0) options.device_maps["gpu1"] = std::move(map);
+  return sinew::init_rpc(std::move(options));
+}
+
+}  // namespace gpu
