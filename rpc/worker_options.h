@@ -65,6 +65,11 @@ struct WorkerOptions {
   /// Workers of one host and user talk through Unix sockets and copy large tensors from each other's
   /// memory. False: everything goes by TCP.
   bool same_host = true;
+  /// Large tensors also go by UCX (RDMA, or a TCP fabric that is trusted: UCX does not encrypt) where
+  /// `same_host` does not serve; see docs/ucx.md. init_rpc() fails with kInvalidArgument when the
+  /// credentials use TLS, with kUnimplemented when Sinew was built without UCX, and with UCX's own
+  /// text when that does not start.
+  bool ucx = false;
 
   /// How often peers are asked whether they live.
   std::chrono::nanoseconds heartbeat_interval = std::chrono::seconds(1);

@@ -114,8 +114,10 @@ absl::Status fetch(PullLink& reader, absl::string_view location, std::string& to
 
 /// The two ends of a connection.
 struct Ends {
+  explicit Ends(PullPlane& reading = reader_plane()) : reader(reading.open("reader", "owner")) {}
+
   std::unique_ptr<PullLink> owner = owner_plane().open("owner", "reader");
-  std::unique_ptr<PullLink> reader = reader_plane().open("reader", "owner");
+  std::unique_ptr<PullLink> reader;
 
   absl::Status join() {
     const auto proof = owner->prove(reader->challenge());
@@ -165,7 +167,10 @@ TEST(UcxPlane, NothingElseIsServed) {
 }
 
 TEST(UcxPlane, FetchesNothingOnceTheOwnerHasClosed) {
-  Ends ends;
+  UcxOptions options;
+  options.timeout = std::chrono::seconds(2);
+  const std::shared_ptr<PullPlane> plane = new_plane(options);
+  Ends ends(*plane);
   ASSERT_TRUE(ends.join().ok());
   std::atomic<int> let_go{0};
   const std::string bytes = pattern(70'000, 1);
@@ -174,7 +179,7 @@ TEST(UcxPlane, FetchesNothingOnceTheOwnerHasClosed) {
   ends.owner->close();
   EXPECT_EQ(let_go, 1);
   std::string copy(bytes.size(), ' ');
-  // Its end of the way is closed too: what UCX says of that comes first, or nobody answers.
+  // Its end of the way is closed too: UCX says so, or nobody answers.
   EXPECT_TRUE(absl::IsUnavailable(fetch(*ends.reader, location, copy)));
   EXPECT_FALSE(ends.owner->prove(ends.reader->challenge()).ok()) << "closed for good";
 }
@@ -291,8 +296,9 @@ TEST(UcxPlane, EitherEndMayCloseWhileFetchesAreUnderWay) {
     if (round > 4) {
       ASSERT_TRUE(fetches.front().pending.wait().ok());
     }
-    PullLink& closing = round % 2 == 0 ? *ends.owner : *ends.reader;
-    closing.close();
+    // As the connection goes down, at both ends.
+    (round % 2 == 0 ? ends.owner : ends.reader)->close();
+    (round % 2 == 0 ? ends.reader : ends.owner)->close();
     for (const Fetch& one : fetches) {
       const absl::Status status = one.pending.wait();
       EXPECT_TRUE(absl::IsUnavailable(status) || (status.ok() && *one.copy == bytes)) << status;
@@ -428,11 +434,8 @@ class Child {
 };
 
 TEST(UcxPlane, ReachesOtherProcessesForAsLongAsTheyLive) {
-  UcxOptions options;
-  options.timeout = std::chrono::seconds(3);
-  const std::shared_ptr<PullPlane> plane = new_plane(options);
   Child child;
-  const auto reader = plane->open("reader", "owner");
+  const auto reader = reader_plane().open("reader", "owner");
   const std::string challenge = read_text(child.socket());
   write_text(child.socket(), reader->challenge());
   ASSERT_EQ(read_text(child.socket()), "proved");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/plane.pb.h"
@@ -171,6 +172,13 @@ class UcxPlane final : public PullPlane {
 absl::StatusOr<std::shared_ptr<PullPlane>> make_ucx_plane(const UcxOptions& options) {
   absl::StatusOr<std::shared_ptr<UcxEngine>> engine = UcxEngine::start(options);
   if (!engine.ok()) return engine.status();
+  const std::size_t size_bytes = (*engine)->worker_address().size();
+  if (size_bytes > kMaxWorkerAddressBytes) {
+    (*engine)->stop();
+    return absl::FailedPreconditionError(
+        absl::StrCat("UCX: the address of its worker has ", size_bytes, " bytes, more than ",
+                     kMaxWorkerAddressBytes, ": name fewer devices in UCX_NET_DEVICES"));
+  }
   return std::make_shared<UcxPlane>(*std::move(engine));
 }
 
