@@ -93,8 +93,7 @@ TEST_F(GrpcUcx, ManyPayloadsBothWays) {
       const std::size_t size = std::size_t{1024} << (random() % 10);
       const auto bytes = std::make_shared<const std::string>(pattern(size + random() % size, i));
       const absl::Cord payload = absl::MakeCordFromExternal(*bytes, [bytes] {});
-      const Frame frame = make_frame(absl::StrCat(i), {payload});
-      EXPECT_TRUE(from.send(Lane::kCalls, frame).ok());
+      EXPECT_TRUE(from.send(Lane::kCalls, make_frame(absl::StrCat(i), {payload})).ok());
     }
   };
   const std::shared_ptr<Connection> back = accepted->connection();

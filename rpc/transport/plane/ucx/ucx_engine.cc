@@ -23,12 +23,6 @@ constexpr auto kClosingTime = std::chrono::seconds(2);
 
 }  // namespace
 
-// One that UCX has under way.
-struct UcxEngine::Operation {
-  UcxHeader header;
-  OnEnd on_end;
-};
-
 absl::Status ucx_error(absl::string_view what, ucs_status_t status) {
   return absl::UnavailableError(absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));
 }
@@ -179,16 +173,17 @@ void UcxEngine::sleep() {
 void UcxEngine::finish() {
   std::vector<UcxEndpoint*> open;
   for (const auto& known : endpoints_) open.push_back(known.first);
-  for (UcxEndpoint* const endpoint : open) disconnect(endpoint);
+  for (UcxEndpoint* const endpoint : open) disconnect(endpoint, State::kWhole);
   const auto end = std::chrono::steady_clock::now() + kClosingTime;
   while (!endpoints_.empty() && std::chrono::steady_clock::now() < end) {
     if (ucp_worker_progress(worker_) == 0) std::this_thread::yield();
   }
   receivers_.clear();
   timers_.clear();
-  // What is left under way ends with the worker. Here: its callbacks expect this thread.
+  // What is left under way ends with the worker, and may let go of its memory then.
   ucp_worker_destroy(std::exchange(worker_, nullptr));
   endpoints_.clear();
+  operations_.clear();
 }
 
 // ---- messages
@@ -249,12 +244,12 @@ void UcxEngine::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
   });
 }
 
-void UcxEngine::disconnect(UcxEndpoint* endpoint) {
+void UcxEngine::disconnect(UcxEndpoint* endpoint, State state) {
   if (std::exchange(endpoint->closing, true)) return;
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  param.flags = state == State::kBroken ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   param.cb.send = &UcxEngine::on_closed;
   param.user_data = endpoint;
   const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint->handle, &param);
@@ -270,31 +265,38 @@ void UcxEngine::on_closed(void* request, ucs_status_t, void* arg) {
 
 void UcxEngine::send(UcxEndpoint* endpoint, const UcxHeader& header, absl::string_view data,
                      bool by_rendezvous, OnEnd on_end) {
-  auto operation = std::make_unique<Operation>();
+  Operation* const operation = begin(std::move(on_end));
   operation->header = header;
-  operation->on_end = std::move(on_end);
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.flags = by_rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = &UcxEngine::on_sent;
-  param.user_data = operation.get();
+  param.user_data = operation;
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(endpoint->handle, kMessageId, &operation->header, sizeof operation->header,
                       data.data(), data.size(), &param);
-  end(request, operation.release());
+  end(request, operation);
 }
 
 void UcxEngine::receive(const UcxMessage& message, char* to, OnEnd on_end) {
-  auto operation = std::make_unique<Operation>();
-  operation->on_end = std::move(on_end);
+  Operation* const operation = begin(std::move(on_end));
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = &UcxEngine::on_received;
-  param.user_data = operation.get();
+  param.user_data = operation;
   const ucs_status_ptr_t request =
       ucp_am_recv_data_nbx(worker_, message.data, to, message.size_bytes, &param);
-  end(request, operation.release());
+  end(request, operation);
+}
+
+UcxEngine::Operation* UcxEngine::begin(OnEnd on_end) {
+  auto operation = std::make_unique<Operation>();
+  operation->engine = this;
+  operation->on_end = std::move(on_end);
+  Operation* const key = operation.get();
+  operations_[key] = std::move(operation);
+  return key;
 }
 
 // What ended at once has no callback of UCX.
@@ -303,7 +305,10 @@ void UcxEngine::end(ucs_status_ptr_t request, Operation* operation) {
 }
 
 void UcxEngine::on_sent(void* request, ucs_status_t status, void* arg) {
-  const std::unique_ptr<Operation> operation(static_cast<Operation*>(arg));
+  auto* const key = static_cast<Operation*>(arg);
+  const auto found = key->engine->operations_.find(key);
+  const std::unique_ptr<Operation> operation = std::move(found->second);
+  key->engine->operations_.erase(found);
   if (request != nullptr) ucp_request_free(request);
   std::move(operation->on_end)(status == UCS_OK ? absl::OkStatus()
                                                 : ucx_error("a transfer", status));

@@ -107,8 +107,11 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
 
   absl::StatusOr<UcxEndpoint*> connect(const std::string& worker_address,
                                        std::weak_ptr<UcxReceiver> receiver);
-  /// Ends what is under way there too; some of it before this returns.
-  void disconnect(UcxEndpoint* endpoint);
+  /// kBroken: UCX has reported an error there. What is under way ends too, some of it before this
+  /// returns. kWhole: nothing may be under way. UCX 1.13 faults later when an endpoint is forced to
+  /// close while it moves data.
+  enum class State { kWhole, kBroken };
+  void disconnect(UcxEndpoint* endpoint, State state);
   /// `data` must stay until `on_end` runs, which may be at once. `by_rendezvous`: without a copy,
   /// and the end means that the other side has them all.
   void send(UcxEndpoint* endpoint, const UcxHeader& header, absl::string_view data,
@@ -117,7 +120,12 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   void receive(const UcxMessage& message, char* to, OnEnd on_end);
 
  private:
-  struct Operation;
+  /// One that UCX has under way.
+  struct Operation {
+    UcxEngine* engine = nullptr;
+    UcxHeader header;
+    OnEnd on_end;
+  };
 
   explicit UcxEngine(const UcxOptions& options) : options_(options) {}
   absl::Status init();
@@ -136,6 +144,7 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   static void on_sent(void* request, ucs_status_t status, void* operation);
   static void on_received(void* request, ucs_status_t status, std::size_t size_bytes,
                           void* operation);
+  Operation* begin(OnEnd on_end);
   static void end(ucs_status_ptr_t request, Operation* operation);
 
   const UcxOptions options_;
@@ -154,6 +163,7 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   std::map<Timer, Task> timers_;
   std::uint64_t last_timer_ = 0;
   absl::flat_hash_map<UcxToken, std::weak_ptr<UcxReceiver>> receivers_;
+  absl::flat_hash_map<Operation*, std::unique_ptr<Operation>> operations_;
   /// With those that are being closed.
   absl::flat_hash_map<UcxEndpoint*, std::unique_ptr<UcxEndpoint>> endpoints_;
 };

@@ -77,19 +77,43 @@ absl::StatusOr<UcxEndpoint*> UcxPeer::endpoint() {
   return made;
 }
 
-void UcxPeer::break_off(const absl::Status& status) {
-  if (UcxEndpoint* const broken = std::exchange(endpoint_, nullptr)) engine_->disconnect(broken);
+void UcxPeer::end_all(const absl::Status& status) {
   while (!asks_.empty()) end(asks_.begin()->first, status);
 }
 
 void UcxPeer::on_endpoint_error(UcxEndpoint* endpoint, const absl::Status& status) {
-  if (endpoint == endpoint_) break_off(status);
+  if (endpoint != endpoint_) return;
+  endpoint_ = nullptr;
+  engine_->disconnect(endpoint, UcxEngine::State::kBroken);
+  end_all(status);
 }
 
 void UcxPeer::shut() {
   shut_ = true;
   engine_->leave(token_);
-  break_off(absl::UnavailableError("the connection is closed"));
+  end_all(absl::UnavailableError("the connection is closed"));
+  // Otherwise whatever ends last does it.
+  if (operations_ == 0) disconnect();
+}
+
+void UcxPeer::disconnect() {
+  UcxEndpoint* const endpoint = std::exchange(endpoint_, nullptr);
+  if (endpoint != nullptr) engine_->disconnect(endpoint, UcxEngine::State::kWhole);
+}
+
+PullLink::OnEnd UcxPeer::counted(OnEnd on_end) {
+  ++operations_;
+  return [self = shared_from_this(), on_end = std::move(on_end)](absl::Status status) mutable {
+    std::move(on_end)(std::move(status));
+    if (--self->operations_ > 0 || !self->shut_) return;
+    // Later: UCX is about to end the operation still.
+    self->engine_->post([self] { self->disconnect(); });
+  };
+}
+
+void UcxPeer::send(UcxEndpoint* to, const UcxHeader& header, absl::string_view data,
+                   bool by_rendezvous, OnEnd on_end) {
+  engine_->send(to, header, data, by_rendezvous, counted(std::move(on_end)));
 }
 
 void UcxPeer::on_message(const UcxMessage& message) {
@@ -133,7 +157,7 @@ void UcxPeer::answer(UcxHeader question, UcxHeader::Kind kind, std::string text)
   question.token = remote_token_;
   question.kind = kind;
   const auto kept = std::make_shared<const std::string>(std::move(text));
-  engine_->send(*to, question, *kept, false, [kept](const absl::Status&) {});
+  send(*to, question, *kept, false, [kept](const absl::Status&) {});
 }
 
 void UcxPeer::serve(const UcxHeader& question) {
@@ -148,25 +172,14 @@ void UcxPeer::serve(const UcxHeader& question) {
 void UcxPeer::send_data(const UcxHeader& question, absl::Cord payload) {
   const absl::StatusOr<UcxEndpoint*> to = endpoint();
   if (!to.ok()) return;
-  const std::weak_ptr<UcxPeer> weak = weak_from_this();
-  const UcxEngine::Timer timer =
-      engine_->run_after(time_for(payload.size()), [weak, endpoint = *to] {
-        if (const auto self = weak.lock()) {
-          self->on_endpoint_error(endpoint, absl::UnavailableError("the peer takes no data"));
-        }
-      });
   UcxHeader header = question;
   header.token = remote_token_;
   header.kind = UcxHeader::kData;
   const auto kept = std::make_shared<const absl::Cord>(std::move(payload));
-  engine_->send(*to, header, *kept->TryFlat(), true,
-                [weak, timer, question, kept](const absl::Status& status) {
-                  const auto self = weak.lock();
-                  if (self == nullptr) return;
-                  self->engine_->cancel(timer);
-                  const bool counts = status.ok() && self->is_located(question.handle);
-                  self->answer(question, counts ? UcxHeader::kDone : UcxHeader::kGone);
-                });
+  send(*to, header, *kept->TryFlat(), true, [this, question, kept](const absl::Status& status) {
+    const bool counts = status.ok() && is_located(question.handle);
+    answer(question, counts ? UcxHeader::kDone : UcxHeader::kGone);
+  });
 }
 
 // ---- as the reader
@@ -195,23 +208,19 @@ void UcxPeer::ask(std::shared_ptr<Ask> ask) {
     std::move(ask->on_end)(to.status());
     return;
   }
-  const std::weak_ptr<UcxPeer> weak = weak_from_this();
   UcxHeader& header = ask->header;
   header.token = remote_token_;
   header.sequence = ++last_sequence_;
-  // The rest of what is under way there would not come either.
-  ask->timer = engine_->run_after(time_for(header.size_bytes), [weak, sequence = header.sequence] {
-    const auto self = weak.lock();
-    if (self != nullptr && self->asks_.contains(sequence)) {
-      self->break_off(absl::UnavailableError("UCX: the peer did not answer in time"));
+  const std::uint64_t sequence = header.sequence;
+  ask->timer = engine_->run_after(time_for(header.size_bytes), [weak = weak_from_this(), sequence] {
+    if (const auto self = weak.lock()) {
+      self->end(sequence, absl::UnavailableError("UCX: the peer did not answer in time"));
     }
   });
-  asks_[header.sequence] = ask;
-  engine_->send(*to, header, {}, false,
-                [weak, sequence = header.sequence](const absl::Status& status) {
-                  const auto self = weak.lock();
-                  if (self != nullptr && !status.ok()) self->end(sequence, status);
-                });
+  asks_[sequence] = ask;
+  send(*to, header, {}, false, [this, sequence](const absl::Status& status) {
+    if (!status.ok()) end(sequence, status);
+  });
 }
 
 void UcxPeer::on_digest(const UcxMessage& message, const std::shared_ptr<Ask>& ask) {
@@ -235,17 +244,14 @@ void UcxPeer::on_data(const UcxMessage& message, const std::shared_ptr<Ask>& ask
     return;
   }
   // Keeps the target until UCX has let go of it, also when the fetch has failed by then.
-  engine_->receive(message, ask->target.to,
-                   [weak = weak_from_this(), ask](const absl::Status& status) {
-                     const auto self = weak.lock();
-                     if (self == nullptr) return;
+  engine_->receive(message, ask->target.to, counted([this, ask](const absl::Status& status) {
                      if (!status.ok()) {
-                       self->end(ask->header.sequence, status);
+                       end(ask->header.sequence, status);
                        return;
                      }
                      ask->data_ended = true;
-                     self->on_progress(ask);
-                   });
+                     on_progress(ask);
+                   }));
 }
 
 void UcxPeer::on_progress(const std::shared_ptr<Ask>& ask) {

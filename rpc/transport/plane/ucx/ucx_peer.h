@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/transport/plane/challenge.h"
 #include "sinew/rpc/transport/plane/pull_plane.h"
@@ -42,7 +43,8 @@ class UcxPeer final : public UcxReceiver, public std::enable_shared_from_this<Uc
   /// Asks the peer for its digest.
   void check(const Digest& expected, OnEnd on_end);
   void fetch(std::uint64_t handle, PullTarget target, OnEnd on_end);
-  /// Ends what is under way. Nothing may be asked after that.
+  /// Ends all fetches. Nothing may be asked after that. What UCX has under way goes on until it
+  /// ends by itself, counts for nothing, and keeps this and its memory.
   void shut();
 
  private:
@@ -67,8 +69,12 @@ class UcxPeer final : public UcxReceiver, public std::enable_shared_from_this<Uc
   void on_endpoint_error(UcxEndpoint* endpoint, const absl::Status& status) override;
 
   absl::StatusOr<UcxEndpoint*> endpoint();
-  /// The peer is not heard of any more, as far as what is under way goes.
-  void break_off(const absl::Status& status);
+  void disconnect();
+  void end_all(const absl::Status& status);
+  /// As UcxEngine's, and see to what is left when the last one has ended.
+  void send(UcxEndpoint* to, const UcxHeader& header, absl::string_view data, bool by_rendezvous,
+            OnEnd on_end);
+  OnEnd counted(OnEnd on_end);
   std::chrono::nanoseconds time_for(std::size_t size_bytes) const;
 
   // As the owner.
@@ -99,6 +105,8 @@ class UcxPeer final : public UcxReceiver, public std::enable_shared_from_this<Uc
   Digest shown_{};
   bool shut_ = false;
   UcxEndpoint* endpoint_ = nullptr;
+  /// What UCX has under way.
+  int operations_ = 0;
   std::uint64_t last_sequence_ = 0;
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Ask>> asks_;
 };
