@@ -288,9 +288,11 @@ TEST(UcxPlane, EitherEndMayCloseWhileFetchesAreUnderWay) {
   for (int round = 0; round < 10; ++round) {
     Ends ends;
     ASSERT_TRUE(ends.join().ok());
+    std::atomic<int> let_go{0};
     std::deque<Fetch> fetches;
     for (int i = 0; i < 4; ++i) {
-      fetches.emplace_back(*ends.reader, *ends.owner->locate(flat(bytes)), bytes.size());
+      const absl::Cord payload = absl::MakeCordFromExternal(bytes, [&] { ++let_go; });
+      fetches.emplace_back(*ends.reader, *ends.owner->locate(payload), bytes.size());
     }
     // At another moment in each round.
     if (round > 4) {
@@ -303,6 +305,7 @@ TEST(UcxPlane, EitherEndMayCloseWhileFetchesAreUnderWay) {
       const absl::Status status = one.pending.wait();
       EXPECT_TRUE(absl::IsUnavailable(status) || (status.ok() && *one.copy == bytes)) << status;
     }
+    EXPECT_TRUE(eventually([&] { return let_go == 4; }));
   }
 }
 

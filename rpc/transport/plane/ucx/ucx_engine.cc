@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned kMessageId = 1;
 // UCX reads addresses without knowing where they end: a broken one finds zeros there.
 constexpr std::size_t kAddressPadding = std::size_t{4} << 10;
-// For endpoints to close when the engine ends.
+// For data to arrive and endpoints to close when the engine ends.
 constexpr auto kClosingTime = std::chrono::seconds(2);
 
 }  // namespace
@@ -171,13 +171,17 @@ void UcxEngine::sleep() {
 }
 
 void UcxEngine::finish() {
+  const auto end = std::chrono::steady_clock::now() + kClosingTime;
+  const auto progress_until = [&](auto done) {
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      if (ucp_worker_progress(worker_) == 0) std::this_thread::yield();
+    }
+  };
+  progress_until([this] { return operations_.empty(); });
   std::vector<UcxEndpoint*> open;
   for (const auto& known : endpoints_) open.push_back(known.first);
   for (UcxEndpoint* const endpoint : open) disconnect(endpoint, State::kWhole);
-  const auto end = std::chrono::steady_clock::now() + kClosingTime;
-  while (!endpoints_.empty() && std::chrono::steady_clock::now() < end) {
-    if (ucp_worker_progress(worker_) == 0) std::this_thread::yield();
-  }
+  progress_until([this] { return endpoints_.empty(); });
   receivers_.clear();
   timers_.clear();
   // What is left under way ends with the worker, and may let go of its memory then.
@@ -213,11 +217,12 @@ ucs_status_t UcxEngine::on_active_message(void* engine, const void* header, std:
   return UCS_OK;
 }
 
-absl::StatusOr<UcxEndpoint*> UcxEngine::connect(const std::string& worker_address,
-                                                std::weak_ptr<UcxReceiver> receiver) {
+absl::StatusOr<UcxEndpoint*> UcxEngine::connect(const std::string& worker_address) {
+  const auto known = by_address_.find(worker_address);
+  if (known != by_address_.end()) return known->second;
   auto endpoint = std::make_unique<UcxEndpoint>();
   endpoint->engine = this;
-  endpoint->receiver = std::move(receiver);
+  endpoint->address = worker_address;
   const std::string padded = worker_address + std::string(kAddressPadding, '\0');
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -230,6 +235,7 @@ absl::StatusOr<UcxEndpoint*> UcxEngine::connect(const std::string& worker_addres
   if (status != UCS_OK) return ucx_error("no way to the peer", status);
   UcxEndpoint* const key = endpoint.get();
   endpoints_[key] = std::move(endpoint);
+  by_address_[worker_address] = key;
   return key;
 }
 
@@ -237,11 +243,19 @@ void UcxEngine::on_error(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* const endpoint = static_cast<UcxEndpoint*>(arg);
   if (endpoint->closing) return;
   // Later: within this call the endpoint must stay.
-  endpoint->engine->post([receiver = endpoint->receiver, endpoint, status] {
-    if (const auto alive = receiver.lock()) {
-      alive->on_endpoint_error(endpoint, ucx_error("the way to the peer broke", status));
-    }
+  endpoint->engine->post([endpoint, status] {
+    endpoint->engine->on_broken(endpoint, ucx_error("the way to the peer broke", status));
   });
+}
+
+void UcxEngine::on_broken(UcxEndpoint* endpoint, const absl::Status& status) {
+  by_address_.erase(endpoint->address);
+  std::vector<std::shared_ptr<UcxReceiver>> concerned;
+  for (const auto& known : receivers_) {
+    if (auto receiver = known.second.lock()) concerned.push_back(std::move(receiver));
+  }
+  for (const auto& receiver : concerned) receiver->on_endpoint_error(endpoint, status);
+  disconnect(endpoint, State::kBroken);
 }
 
 void UcxEngine::disconnect(UcxEndpoint* endpoint, State state) {

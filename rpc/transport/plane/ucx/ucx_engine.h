@@ -70,7 +70,7 @@ class UcxReceiver {
 struct UcxEndpoint {
   class UcxEngine* engine = nullptr;
   ucp_ep_h handle = nullptr;
-  std::weak_ptr<UcxReceiver> receiver;
+  std::string address;
   bool closing = false;
 };
 
@@ -105,13 +105,9 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   void enter(const UcxToken& token, std::weak_ptr<UcxReceiver> receiver);
   void leave(const UcxToken& token);
 
-  absl::StatusOr<UcxEndpoint*> connect(const std::string& worker_address,
-                                       std::weak_ptr<UcxReceiver> receiver);
-  /// kBroken: UCX has reported an error there. What is under way ends too, some of it before this
-  /// returns. kWhole: nothing may be under way. UCX 1.13 faults later when an endpoint is forced to
-  /// close while it moves data.
-  enum class State { kWhole, kBroken };
-  void disconnect(UcxEndpoint* endpoint, State state);
+  /// One for all links to a worker: stays until UCX reports an error there, or the engine ends.
+  /// UCX 1.13 faults, at either end, when one is closed while data move.
+  absl::StatusOr<UcxEndpoint*> connect(const std::string& worker_address);
   /// `data` must stay until `on_end` runs, which may be at once. `by_rendezvous`: without a copy,
   /// and the end means that the other side has them all.
   void send(UcxEndpoint* endpoint, const UcxHeader& header, absl::string_view data,
@@ -145,6 +141,9 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   static void on_received(void* request, ucs_status_t status, std::size_t size_bytes,
                           void* operation);
   Operation* begin(OnEnd on_end);
+  enum class State { kWhole, kBroken };
+  void disconnect(UcxEndpoint* endpoint, State state);
+  void on_broken(UcxEndpoint* endpoint, const absl::Status& status);
   static void end(ucs_status_ptr_t request, Operation* operation);
 
   const UcxOptions options_;
@@ -164,6 +163,7 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   std::uint64_t last_timer_ = 0;
   absl::flat_hash_map<UcxToken, std::weak_ptr<UcxReceiver>> receivers_;
   absl::flat_hash_map<Operation*, std::unique_ptr<Operation>> operations_;
+  absl::flat_hash_map<std::string, UcxEndpoint*> by_address_;
   /// With those that are being closed.
   absl::flat_hash_map<UcxEndpoint*, std::unique_ptr<UcxEndpoint>> endpoints_;
 };

@@ -72,7 +72,7 @@ void UcxPeer::open(std::string worker_address, const UcxToken& token, const Dige
 absl::StatusOr<UcxEndpoint*> UcxPeer::endpoint() {
   if (shut_ || remote_address_.empty()) return absl::UnavailableError("the connection is closed");
   if (endpoint_ != nullptr) return endpoint_;
-  absl::StatusOr<UcxEndpoint*> made = engine_->connect(remote_address_, weak_from_this());
+  absl::StatusOr<UcxEndpoint*> made = engine_->connect(remote_address_);
   if (made.ok()) endpoint_ = *made;
   return made;
 }
@@ -84,7 +84,6 @@ void UcxPeer::end_all(const absl::Status& status) {
 void UcxPeer::on_endpoint_error(UcxEndpoint* endpoint, const absl::Status& status) {
   if (endpoint != endpoint_) return;
   endpoint_ = nullptr;
-  engine_->disconnect(endpoint, UcxEngine::State::kBroken);
   end_all(status);
 }
 
@@ -92,28 +91,6 @@ void UcxPeer::shut() {
   shut_ = true;
   engine_->leave(token_);
   end_all(absl::UnavailableError("the connection is closed"));
-  // Otherwise whatever ends last does it.
-  if (operations_ == 0) disconnect();
-}
-
-void UcxPeer::disconnect() {
-  UcxEndpoint* const endpoint = std::exchange(endpoint_, nullptr);
-  if (endpoint != nullptr) engine_->disconnect(endpoint, UcxEngine::State::kWhole);
-}
-
-PullLink::OnEnd UcxPeer::counted(OnEnd on_end) {
-  ++operations_;
-  return [self = shared_from_this(), on_end = std::move(on_end)](absl::Status status) mutable {
-    std::move(on_end)(std::move(status));
-    if (--self->operations_ > 0 || !self->shut_) return;
-    // Later: UCX is about to end the operation still.
-    self->engine_->post([self] { self->disconnect(); });
-  };
-}
-
-void UcxPeer::send(UcxEndpoint* to, const UcxHeader& header, absl::string_view data,
-                   bool by_rendezvous, OnEnd on_end) {
-  engine_->send(to, header, data, by_rendezvous, counted(std::move(on_end)));
 }
 
 void UcxPeer::on_message(const UcxMessage& message) {
@@ -157,7 +134,7 @@ void UcxPeer::answer(UcxHeader question, UcxHeader::Kind kind, std::string text)
   question.token = remote_token_;
   question.kind = kind;
   const auto kept = std::make_shared<const std::string>(std::move(text));
-  send(*to, question, *kept, false, [kept](const absl::Status&) {});
+  engine_->send(*to, question, *kept, false, [kept](const absl::Status&) {});
 }
 
 void UcxPeer::serve(const UcxHeader& question) {
@@ -176,10 +153,11 @@ void UcxPeer::send_data(const UcxHeader& question, absl::Cord payload) {
   header.token = remote_token_;
   header.kind = UcxHeader::kData;
   const auto kept = std::make_shared<const absl::Cord>(std::move(payload));
-  send(*to, header, *kept->TryFlat(), true, [this, question, kept](const absl::Status& status) {
-    const bool counts = status.ok() && is_located(question.handle);
-    answer(question, counts ? UcxHeader::kDone : UcxHeader::kGone);
-  });
+  engine_->send(*to, header, *kept->TryFlat(), true,
+                [this, self = shared_from_this(), question, kept](const absl::Status& status) {
+                  const bool counts = status.ok() && is_located(question.handle);
+                  answer(question, counts ? UcxHeader::kDone : UcxHeader::kGone);
+                });
 }
 
 // ---- as the reader
@@ -218,9 +196,10 @@ void UcxPeer::ask(std::shared_ptr<Ask> ask) {
     }
   });
   asks_[sequence] = ask;
-  send(*to, header, {}, false, [this, sequence](const absl::Status& status) {
-    if (!status.ok()) end(sequence, status);
-  });
+  engine_->send(*to, header, {}, false,
+                [this, self = shared_from_this(), sequence](const absl::Status& status) {
+                  if (!status.ok()) end(sequence, status);
+                });
 }
 
 void UcxPeer::on_digest(const UcxMessage& message, const std::shared_ptr<Ask>& ask) {
@@ -244,14 +223,15 @@ void UcxPeer::on_data(const UcxMessage& message, const std::shared_ptr<Ask>& ask
     return;
   }
   // Keeps the target until UCX has let go of it, also when the fetch has failed by then.
-  engine_->receive(message, ask->target.to, counted([this, ask](const absl::Status& status) {
+  engine_->receive(message, ask->target.to,
+                   [this, self = shared_from_this(), ask](const absl::Status& status) {
                      if (!status.ok()) {
                        end(ask->header.sequence, status);
                        return;
                      }
                      ask->data_ended = true;
                      on_progress(ask);
-                   }));
+                   });
 }
 
 void UcxPeer::on_progress(const std::shared_ptr<Ask>& ask) {

@@ -69,12 +69,7 @@ class UcxPeer final : public UcxReceiver, public std::enable_shared_from_this<Uc
   void on_endpoint_error(UcxEndpoint* endpoint, const absl::Status& status) override;
 
   absl::StatusOr<UcxEndpoint*> endpoint();
-  void disconnect();
   void end_all(const absl::Status& status);
-  /// As UcxEngine's, and see to what is left when the last one has ended.
-  void send(UcxEndpoint* to, const UcxHeader& header, absl::string_view data, bool by_rendezvous,
-            OnEnd on_end);
-  OnEnd counted(OnEnd on_end);
   std::chrono::nanoseconds time_for(std::size_t size_bytes) const;
 
   // As the owner.
@@ -105,8 +100,6 @@ class UcxPeer final : public UcxReceiver, public std::enable_shared_from_this<Uc
   Digest shown_{};
   bool shut_ = false;
   UcxEndpoint* endpoint_ = nullptr;
-  /// What UCX has under way.
-  int operations_ = 0;
   std::uint64_t last_sequence_ = 0;
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Ask>> asks_;
 };
