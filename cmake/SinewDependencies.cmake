@@ -16,6 +16,21 @@ sinew_find(gRPC "libgrpc++-dev protobuf-compiler-grpc" CONFIG)
 # A wheel's LibTorch works too: CMAKE_PREFIX_PATH=$(python3 -c "import torch; print(torch.utils.cmake_prefix_path)")
 sinew_find(Torch libtorch-dev)
 
+# Only when asked for: the library has effects on every program that is linked with it (docs/ucx.md).
+if(SINEW_WITH_UCX AND NOT TARGET Sinew::ucx)
+  find_path(SINEW_UCX_INCLUDE_DIR ucp/api/ucp.h)
+  find_library(SINEW_UCP_LIBRARY ucp)
+  find_library(SINEW_UCS_LIBRARY ucs)
+  mark_as_advanced(SINEW_UCX_INCLUDE_DIR SINEW_UCP_LIBRARY SINEW_UCS_LIBRARY)
+  if(NOT (SINEW_UCX_INCLUDE_DIR AND SINEW_UCP_LIBRARY AND SINEW_UCS_LIBRARY))
+    message(FATAL_ERROR "SINEW_WITH_UCX is on and CMake does not find UCX. On Debian: apt-get install libucx-dev. "
+                        "Elsewhere: set CMAKE_PREFIX_PATH.")
+  endif()
+  add_library(Sinew::ucx INTERFACE IMPORTED)
+  target_link_libraries(Sinew::ucx INTERFACE "${SINEW_UCP_LIBRARY}" "${SINEW_UCS_LIBRARY}")
+  target_include_directories(Sinew::ucx SYSTEM INTERFACE "${SINEW_UCX_INCLUDE_DIR}")
+endif()
+
 if(SINEW_CUDA AND NOT TARGET torch_cuda)
   message(FATAL_ERROR "SINEW_CUDA is on, but the LibTorch that CMake found has no CUDA: "
                       "set CMAKE_PREFIX_PATH to one that has.")

@@ -48,14 +48,18 @@ function(sinew_test name)
   sinew_sanitizer_environment(${name})
 endfunction()
 
-# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...])
+# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex])
 #
 # Each *_test.cc of this folder and its subfolders is a program <prefix>_<file>; the other sources are linked to all of
 # them, as objects (a linker would drop suites that nothing refers to from a library). A name that begins or ends so
-# gets a label: grpc_*, *_process_test.cc, *_slow_test.cc. Fuzzers (fuzz_*.cc) are left out.
+# gets a label: grpc_*, *_process_test.cc, *_slow_test.cc. Fuzzers (fuzz_*.cc) and what EXCLUDE
+# matches are left out.
 function(sinew_test_folder prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "LIBS;LABELS")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
+  if(arg_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
+  endif()
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(support ${sources})

@@ -58,6 +58,11 @@ struct WorkerOptions {
   /// Workers of one host and user talk through Unix sockets and copy large tensors from each
   /// other's memory. False: everything goes by TCP.
   bool same_host = true;
+  /// Large tensors also go by UCX (RDMA, or a TCP fabric that is trusted: UCX does not encrypt)
+  /// where `same_host` does not serve; see docs/ucx.md. init_rpc() fails with kInvalidArgument when
+  /// the credentials use TLS, with kUnimplemented when Sinew was built without UCX, and with UCX's
+  /// own text when that does not start.
+  bool ucx = false;
 
   /// Time limit of calls that set none. kNoTimeout: none.
   std::chrono::nanoseconds default_timeout = std::chrono::seconds(60);

@@ -10,6 +10,7 @@
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
+#include "sinew/rpc/transport/plane/ucx/ucx_plane.h"
 
 namespace sinew::internal {
 namespace {
@@ -70,6 +71,24 @@ absl::StatusOr<std::string> default_bind_address(const Rendezvous& rendezvous) {
   return v6 ? absl::StrCat("[", *local, "]:0") : absl::StrCat(*local, ":0");
 }
 
+absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc) {
+  if (credentials.uses_tls()) {
+    return absl::InvalidArgumentError(
+        "WorkerOptions::ucx sends tensors in the clear, and the credentials use TLS: leave ucx "
+        "off, "
+        "or use insecure credentials on a network that is trusted");
+  }
+  UcxOptions ucx;
+  ucx.loopback_only = credentials.loopback_only();
+  absl::StatusOr<std::shared_ptr<PullPlane>> plane = make_ucx_plane(ucx);
+  if (!plane.ok()) {
+    return absl::Status(plane.status().code(),
+                        absl::StrCat("WorkerOptions::ucx: ", plane.status().message()));
+  }
+  grpc.planes.push_back(*std::move(plane));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
                                             const Rendezvous& rendezvous, Acceptor* acceptor,
                                             UnaryHandler* unary) {
@@ -80,6 +99,9 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
   grpc.log = [name = options.name](const std::string& text) { log_line(name, text); };
+  if (options.ucx) {
+    if (absl::Status status = add_ucx(options.credentials, grpc); !status.ok()) return status;
+  }
   if (!options.bind_address.empty()) {
     grpc.listen = {options.bind_address};
     if (rendezvous.kind == Rendezvous::Kind::kTcp) grpc.advertise_towards = rendezvous.address;

@@ -18,6 +18,7 @@
 #include "sinew/tests/autograd/gated_chain.h"
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/optim/training.h"
+#include "sinew/tests/process/tensor_methods.h"
 #include "sinew/tests/process/test_methods.h"
 
 namespace {
@@ -32,6 +33,7 @@ std::chrono::nanoseconds milliseconds(const std::string& text) {
 sinew::WorkerOptions options_of(const Settings& settings) {
   sinew::WorkerOptions options;
   options.methods = testapp::methods();
+  options.methods.add<&testapp::negated>();
   testgrad::add_methods(options.methods);
   testgrad::add_chain_methods(options.methods);
   testoptim::add_methods(options.methods);
@@ -49,6 +51,8 @@ sinew::WorkerOptions options_of(const Settings& settings) {
        [&](const std::string& value) { options.heartbeat_interval = milliseconds(value); }},
       {"join_ms", [&](const std::string& value) { options.join_timeout = milliseconds(value); }},
       {"bind", [&](const std::string& value) { options.bind_address = value; }},
+      {"same_host", [&](const std::string& value) { options.same_host = value == "1"; }},
+      {"ucx", [&](const std::string& value) { options.ucx = value == "1"; }},
       {"receive_window",
        [&](const std::string& value) { options.receive_window_bytes = std::stoul(value); }},
       {"same_host", [&](const std::string& value) { options.same_host = value == "1"; }},

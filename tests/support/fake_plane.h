@@ -35,11 +35,21 @@ class FakePlane final : public PullPlane {
   }
 
   std::atomic<Behaviour> behaviour{Behaviour::kWorks};
-  /// What verify() says.
+  /// What verify() says, or end_verifications() when it waits.
   absl::Status verdict;
+  bool verifies_later = false;
   std::atomic<int> located{0};
+  std::atomic<int> released{0};
   std::atomic<int> closed{0};
 
+  void end_verifications() {
+    std::vector<PullLink::OnEnd> ends;
+    {
+      MutexLock lock(mutex_);
+      ends.swap(verifications_);
+    }
+    for (PullLink::OnEnd& on_end : ends) std::move(on_end)(verdict);
+  }
   std::size_t waiting() const {
     MutexLock lock(mutex_);
     return waiting_.size();
@@ -56,8 +66,7 @@ class FakePlane final : public PullPlane {
  private:
   struct Fetch {
     std::string location;
-    char* to = nullptr;
-    std::size_t size_bytes = 0;
+    PullTarget target;
     PullLink::OnEnd on_end;
   };
 
@@ -70,22 +79,23 @@ class FakePlane final : public PullPlane {
     absl::StatusOr<std::string> prove(absl::string_view challenge) override {
       return absl::StrCat(challenge, " by ", local_);
     }
-    absl::Status verify(absl::string_view proof) override {
+    void verify(absl::string_view proof, OnEnd on_end) override {
       if (proof != absl::StrCat(challenge_, " by ", remote_)) {
-        return absl::InvalidArgumentError("malformed proof of the plane of a test");
+        std::move(on_end)(absl::InvalidArgumentError("malformed proof of the plane of a test"));
+        return;
       }
-      return plane_.verdict;
+      plane_.verify(std::move(on_end));
     }
-    std::optional<std::string> locate(absl::string_view bytes) override {
+    std::optional<std::string> locate(const absl::Cord& payload) override {
       ++plane_.located;
-      const char* const data = bytes.data();
+      const char* const data = payload.TryFlat()->data();
       std::string location(sizeof data, '\0');
       std::memcpy(location.data(), &data, sizeof data);
       return location;
     }
-    void fetch(absl::string_view location, char* to, std::size_t size_bytes,
-               OnEnd on_end) override {
-      plane_.fetch({std::string(location), to, size_bytes, std::move(on_end)});
+    void release(absl::string_view) override { ++plane_.released; }
+    void fetch(absl::string_view location, PullTarget target, OnEnd on_end) override {
+      plane_.fetch({std::string(location), std::move(target), std::move(on_end)});
     }
     bool fetches_in_place() const override { return false; }
     void close() override { ++plane_.closed; }
@@ -97,6 +107,14 @@ class FakePlane final : public PullPlane {
     const std::string challenge_ = "challenge";
   };
 
+  void verify(PullLink::OnEnd on_end) {
+    if (!verifies_later) {
+      std::move(on_end)(verdict);
+      return;
+    }
+    MutexLock lock(mutex_);
+    verifications_.push_back(std::move(on_end));
+  }
   void fetch(Fetch fetch) {
     switch (behaviour.load()) {
       case Behaviour::kWorks:
@@ -117,13 +135,14 @@ class FakePlane final : public PullPlane {
     if (status.ok()) {
       const char* data = nullptr;
       std::memcpy(&data, fetch.location.data(), sizeof data);
-      std::memcpy(fetch.to, data, fetch.size_bytes);
+      std::memcpy(fetch.target.to, data, fetch.target.size_bytes);
     }
     std::move(fetch.on_end)(status);
   }
 
   const std::uint32_t number_;
   mutable Mutex mutex_;
+  std::vector<PullLink::OnEnd> verifications_ ABSL_GUARDED_BY(mutex_);
   std::vector<Fetch> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -138,6 +138,7 @@ TEST(GrpcPlane, AFailureLeadsThroughGrpc) {
   EXPECT_EQ(joined.failed(), 1);
   EXPECT_TRUE(eventually([&] { return let_go == 1; }));
   EXPECT_TRUE(eventually([&] { return joined.connection->queued_bytes() == 0; }));
+  EXPECT_TRUE(eventually([&] { return plane->released == plane->located; }));
   const int located = plane->located;
   EXPECT_EQ(joined.send(flat(bytes)), bytes);
   EXPECT_EQ(plane->located, located) << "the plane does not rest";

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -21,36 +22,51 @@ struct End {
     planes.planes.assign(fakes.begin(), fakes.end());
     planes.log = [this](const std::string& text) { log.push_back(text); };
   }
+  void begin(const std::string& local_hello, const std::string& remote_hello) {
+    set.begin(local_hello, remote_hello, owner, [this](auto messages) {
+      if (messages.ok()) {
+        outbox.insert(outbox.end(), messages->begin(), messages->end());
+      } else {
+        complaint = messages.status();
+      }
+    });
+  }
   Planes planes;
   std::vector<std::string> log;
+  std::vector<std::string> outbox;
+  absl::Status complaint;
+  std::shared_ptr<int> owner = std::make_shared<int>();
   PlaneSet set{planes};
 };
 
 /// Carries messages both ways until there are no more.
-void exchange(End& a, End& b, std::vector<std::string> to_b, std::vector<std::string> to_a) {
-  while (!to_a.empty() || !to_b.empty()) {
-    std::vector<std::string> answers_to_a;
-    std::vector<std::string> answers_to_b;
-    for (const auto& [end, messages, answers] :
-         {std::tuple(&a, &to_a, &answers_to_b), std::tuple(&b, &to_b, &answers_to_a)}) {
-      for (const std::string& message : *messages) {
-        auto more = end->set.on_message(message);
-        ASSERT_TRUE(more.ok()) << more.status();
-        answers->insert(answers->end(), more->begin(), more->end());
+void exchange(End& a, End& b) {
+  while (!a.outbox.empty() || !b.outbox.empty()) {
+    for (const auto& [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+      for (const std::string& message : std::exchange(from->outbox, {})) {
+        to->set.on_message(message);
+        ASSERT_TRUE(to->complaint.ok()) << to->complaint;
       }
     }
-    to_a = answers_to_a;
-    to_b = answers_to_b;
   }
 }
 
-void join(End& a, End& b) { exchange(a, b, a.set.begin("a", "b"), b.set.begin("b", "a")); }
+void join(End& a, End& b) {
+  a.begin("a", "b");
+  b.begin("b", "a");
+  exchange(a, b);
+}
 
 absl::Status fetch(End& end, const PlaneSet::Location& from, std::string& to) {
   absl::Status result = absl::UnknownError("no answer");
-  end.set.fetch(from.plane, from.text, to.data(), to.size(),
+  end.set.fetch(from.plane, from.text, {to.data(), to.size(), nullptr},
                 [&](absl::Status status) { result = std::move(status); });
   return result;
+}
+
+/// In one piece, as a tensor's is. `bytes` must outlive it.
+absl::Cord flat(const std::string& bytes) {
+  return absl::MakeCordFromExternal(bytes, [] {});
 }
 
 TEST(PlaneSet, FindsThePlaneThatBothEndsHave) {
@@ -58,10 +74,10 @@ TEST(PlaneSet, FindsThePlaneThatBothEndsHave) {
   const auto both = std::make_shared<FakePlane>(6);
   End a({only_a, both});
   End b({both});
-  EXPECT_EQ(a.set.locate("bytes").plane, 0U) << "nothing is proven yet";
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 0U) << "nothing is proven yet";
   join(a, b);
   const std::string bytes = "some bytes";
-  const PlaneSet::Location location = a.set.locate(bytes);
+  const PlaneSet::Location location = a.set.locate(flat(bytes));
   EXPECT_EQ(location.plane, 6U);
   std::string copy(bytes.size(), ' ');
   EXPECT_TRUE(fetch(b, location, copy).ok());
@@ -76,7 +92,7 @@ TEST(PlaneSet, TheFirstOneIsPreferred) {
   End a({first, second});
   End b({first, second});
   join(a, b);
-  EXPECT_EQ(a.set.locate("bytes").plane, 5U);
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 5U);
 }
 
 TEST(PlaneSet, WhoIsNotReachedGetsNoLocations) {
@@ -85,7 +101,7 @@ TEST(PlaneSet, WhoIsNotReachedGetsNoLocations) {
   End a({plane});
   End b({plane});
   join(a, b);
-  EXPECT_EQ(a.set.locate("bytes").plane, 0U);
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 0U);
   ASSERT_THAT(a.log, SizeIs(1));
   EXPECT_THAT(a.log[0], HasSubstr("another user"));
 }
@@ -96,7 +112,7 @@ TEST(PlaneSet, OrdinaryReasonsAreNotWorthALine) {
   End a({plane});
   End b({plane});
   join(a, b);
-  EXPECT_EQ(a.set.locate("bytes").plane, 0U);
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 0U);
   EXPECT_THAT(a.log, IsEmpty());
 }
 
@@ -117,13 +133,13 @@ TEST(PlaneSet, RestsAfterAFailureAndSaysSoOnce) {
   EXPECT_THAT(b.log[0], HasSubstr("as the test wants"));
   // What the peer said of it.
   a.set.on_failed(5);
-  EXPECT_EQ(a.set.locate("bytes").plane, 6U) << "the next one serves meanwhile";
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 6U) << "the next one serves meanwhile";
 }
 
 TEST(PlaneSet, FetchesNothingThatIsNotProven) {
   const auto plane = std::make_shared<FakePlane>();
   End a({plane});
-  (void)a.set.begin("a", "b");
+  a.begin("a", "b");
   std::string copy(5, ' ');
   EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {77, std::string(8, '\0')}, copy)));
   EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {78, std::string(8, '\0')}, copy)));
@@ -132,19 +148,64 @@ TEST(PlaneSet, FetchesNothingThatIsNotProven) {
 TEST(PlaneSet, RefusesMessagesWithoutSense) {
   const auto plane = std::make_shared<FakePlane>();
   End a({plane});
+  a.begin("a", "b");
+  a.set.on_message("\xff garbage");
+  EXPECT_TRUE(absl::IsInvalidArgument(a.complaint));
+}
+
+TEST(PlaneSet, RefusesASecondProof) {
+  const auto plane = std::make_shared<FakePlane>();
+  End a({plane});
   End b({plane});
-  EXPECT_TRUE(absl::IsInvalidArgument(a.set.on_message("\xff garbage").status()));
   join(a, b);
   proto::PlaneMessage again;
   again.set_plane(77);
   again.set_proof("challenge by b");
-  EXPECT_TRUE(absl::IsInvalidArgument(a.set.on_message(again.SerializeAsString()).status()));
+  a.set.on_message(again.SerializeAsString());
+  EXPECT_TRUE(absl::IsInvalidArgument(a.complaint));
+}
+
+TEST(PlaneSet, RefusesTheProofOfSomebodyElse) {
+  const auto plane = std::make_shared<FakePlane>();
   End c({plane});
-  (void)c.set.begin("c", "d");
+  c.begin("c", "d");
   proto::PlaneMessage forged;
   forged.set_plane(77);
   forged.set_proof("challenge by somebody else");
-  EXPECT_TRUE(absl::IsInvalidArgument(c.set.on_message(forged.SerializeAsString()).status()));
+  c.set.on_message(forged.SerializeAsString());
+  EXPECT_TRUE(absl::IsInvalidArgument(c.complaint));
+}
+
+TEST(PlaneSet, AVerificationMayTakeItsTime) {
+  const auto plane = std::make_shared<FakePlane>();
+  plane->verifies_later = true;
+  End a({plane});
+  End b({plane});
+  join(a, b);
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 0U) << "nothing is proven yet";
+  plane->end_verifications();
+  exchange(a, b);
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 77U);
+}
+
+TEST(PlaneSet, AVerificationMayOutliveIt) {
+  const auto plane = std::make_shared<FakePlane>();
+  plane->verifies_later = true;
+  {
+    End a({plane});
+    End b({plane});
+    join(a, b);
+  }
+  plane->end_verifications();  // Touches nothing that is gone.
+}
+
+TEST(PlaneSet, TellsThePlaneWhatIsReleased) {
+  const auto plane = std::make_shared<FakePlane>();
+  End a({plane});
+  End b({plane});
+  join(a, b);
+  a.set.release(a.set.locate(absl::Cord("bytes")));
+  EXPECT_EQ(plane->released, 1);
 }
 
 TEST(PlaneSet, IsSilentWhenItIsClosed) {
@@ -155,7 +216,7 @@ TEST(PlaneSet, IsSilentWhenItIsClosed) {
   a.set.close();
   a.set.close();
   EXPECT_EQ(plane->closed, 1);
-  EXPECT_EQ(a.set.locate("bytes").plane, 0U);
+  EXPECT_EQ(a.set.locate(absl::Cord("bytes")).plane, 0U);
   std::string copy(5, ' ');
   EXPECT_FALSE(fetch(a, {77, std::string(8, '\0')}, copy).ok());
 }

@@ -22,6 +22,17 @@ using testing::HasSubstr;
 
 const std::unique_ptr<PullPlane> plane = make_same_host_plane();
 
+absl::Status verify_proof(PullLink& reader, absl::string_view proof) {
+  absl::Status result = absl::UnknownError("no answer");
+  reader.verify(proof, [&](absl::Status status) { result = std::move(status); });
+  return result;
+}
+
+/// In one piece, as a tensor's is. `bytes` must outlive it.
+absl::Cord flat(absl::string_view bytes) {
+  return absl::MakeCordFromExternal(bytes, [] {});
+}
+
 /// The two ends of a connection, both in this process.
 struct Ends {
   std::unique_ptr<PullLink> owner = plane->open("owner", "reader");
@@ -29,13 +40,13 @@ struct Ends {
 
   absl::Status verify() {
     const auto proof = owner->prove(reader->challenge());
-    return proof.ok() ? reader->verify(*proof) : proof.status();
+    return proof.ok() ? verify_proof(*reader, *proof) : proof.status();
   }
 };
 
 absl::Status fetch(PullLink& reader, const std::string& location, std::string& to) {
   absl::Status result = absl::UnknownError("no answer");
-  reader.fetch(location, to.data(), to.size(),
+  reader.fetch(location, {to.data(), to.size(), nullptr},
                [&](absl::Status status) { result = std::move(status); });
   return result;
 }
@@ -46,7 +57,7 @@ TEST(SameHostPlane, FetchesWhatTheOtherEndLocates) {
   std::string bytes(300'000, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 3);
   std::string copy(bytes.size(), ' ');
-  ASSERT_TRUE(fetch(*ends.reader, *ends.owner->locate(bytes), copy).ok());
+  ASSERT_TRUE(fetch(*ends.reader, *ends.owner->locate(flat(bytes)), copy).ok());
   EXPECT_EQ(copy, bytes);
 }
 
@@ -54,7 +65,7 @@ TEST(SameHostPlane, FetchesNothingOnceTheOwnerHasClosed) {
   Ends ends;
   ASSERT_TRUE(ends.verify().ok());
   const std::string bytes(5000, 'x');
-  const std::string location = *ends.owner->locate(bytes);
+  const std::string location = *ends.owner->locate(flat(bytes));
   ends.owner->close();
   std::string copy(bytes.size(), ' ');
   const absl::Status status = fetch(*ends.reader, location, copy);
@@ -70,7 +81,7 @@ TEST(SameHostPlane, AProofIsWorthNothingOnAnotherConnection) {
   const auto victim = plane->open("victim", "the one in the middle");
   const auto proof = victim->prove(ends.reader->challenge());
   ASSERT_TRUE(proof.ok());
-  EXPECT_TRUE(absl::IsUnavailable(ends.reader->verify(*proof)));
+  EXPECT_TRUE(absl::IsUnavailable(verify_proof(*ends.reader, *proof)));
 }
 
 TEST(SameHostPlane, AnswersOneChallengeOnly) {
@@ -90,7 +101,7 @@ TEST(SameHostPlane, OtherHostsAreNotReached) {
   Ends ends;
   proto::SameHostProof proof = proof_of(ends);
   proof.set_boot_id("another one");
-  EXPECT_TRUE(absl::IsNotFound(ends.reader->verify(proof.SerializeAsString())));
+  EXPECT_TRUE(absl::IsNotFound(verify_proof(*ends.reader, proof.SerializeAsString())));
 }
 
 TEST(SameHostPlane, WrongPlacesAreNoProof) {
@@ -99,7 +110,7 @@ TEST(SameHostPlane, WrongPlacesAreNoProof) {
     proto::SameHostProof proof = proof_of(ends);
     static const char elsewhere[64] = {};
     proof.set_address(unmapped ? 8 : reinterpret_cast<std::uintptr_t>(elsewhere));
-    EXPECT_TRUE(absl::IsUnavailable(ends.reader->verify(proof.SerializeAsString())));
+    EXPECT_TRUE(absl::IsUnavailable(verify_proof(*ends.reader, proof.SerializeAsString())));
   }
 }
 
@@ -110,13 +121,13 @@ TEST(SameHostPlane, ProcessesThatAreNotThereAreNoProof) {
   if (gone == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
   proof.set_process(gone);
-  EXPECT_TRUE(absl::IsUnavailable(ends.reader->verify(proof.SerializeAsString())));
+  EXPECT_TRUE(absl::IsUnavailable(verify_proof(*ends.reader, proof.SerializeAsString())));
 }
 
 TEST(SameHostPlane, GarbageIsRefused) {
   for (const char* const garbage : {"", "\xff\xff", "garbage"}) {
     Ends ends;
-    EXPECT_TRUE(absl::IsInvalidArgument(ends.reader->verify(garbage))) << garbage;
+    EXPECT_TRUE(absl::IsInvalidArgument(verify_proof(*ends.reader, garbage))) << garbage;
   }
   Ends ends;
   ASSERT_TRUE(ends.verify().ok());
@@ -136,7 +147,7 @@ TEST(SameHostPlane, MemoryThatEndsEarlyIsAnError) {
   ASSERT_EQ(::mprotect(static_cast<char*>(pages) + page, page, PROT_NONE), 0);
   std::string copy(2 * page, ' ');
   const absl::Status status =
-      fetch(*ends.reader, *ends.owner->locate({static_cast<char*>(pages), 2 * page}), copy);
+      fetch(*ends.reader, *ends.owner->locate(flat({static_cast<char*>(pages), 2 * page})), copy);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_EQ(::munmap(pages, 2 * page), 0);
 }
@@ -170,12 +181,12 @@ TEST(SameHostPlane, ReachesOtherProcessesForAsLongAsTheyLive) {
   Child child;
   ASSERT_GT(child.process(), 0);
   proof.set_process(child.process());
-  const absl::Status verified = ends.reader->verify(proof.SerializeAsString());
+  const absl::Status verified = verify_proof(*ends.reader, proof.SerializeAsString());
   if (verified.message().find("Operation not permitted") != std::string::npos) {
     GTEST_SKIP() << "the system forbids it: " << verified;
   }
   ASSERT_TRUE(verified.ok()) << verified;
-  const std::string location = *ends.owner->locate(bytes);
+  const std::string location = *ends.owner->locate(flat(bytes));
   bytes.assign(bytes.size(), 'y');  // Here, not there.
   std::string copy(bytes.size(), ' ');
   ASSERT_TRUE(fetch(*ends.reader, location, copy).ok());
@@ -203,7 +214,7 @@ TEST(SameHostPlane, OtherUsersAreNotReached) {
   char became = 'n';
   ASSERT_EQ(::read(ready[0], &became, 1), 1);
   proof.set_process(other);
-  const absl::Status status = ends.reader->verify(proof.SerializeAsString());
+  const absl::Status status = verify_proof(*ends.reader, proof.SerializeAsString());
   ::kill(other, SIGKILL);
   ASSERT_EQ(::waitpid(other, nullptr, 0), other);
   ::close(ready[0]);

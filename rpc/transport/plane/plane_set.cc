@@ -21,20 +21,24 @@ proto::PlaneMessage message_about(std::uint32_t plane) {
 
 }  // namespace
 
-std::vector<std::string> PlaneSet::begin(const std::string& local_hello,
-                                         const std::string& remote_hello) {
+void PlaneSet::begin(const std::string& local_hello, const std::string& remote_hello,
+                     std::weak_ptr<void> owner, OnAnswer on_answer) {
+  owner_ = std::move(owner);
+  on_answer_ = std::move(on_answer);
   std::vector<std::string> messages;
-  absl::MutexLock lock(&mutex_);
-  if (closed_) return messages;
-  for (const std::shared_ptr<PullPlane>& plane : planes_.planes) {
-    Entry& entry = entries_.emplace_back();
-    entry.plane = plane.get();
-    entry.link = plane->open(local_hello, remote_hello);
-    proto::PlaneMessage message = message_about(plane->number());
-    message.set_challenge(entry.link->challenge());
-    messages.push_back(message.SerializeAsString());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    for (const std::shared_ptr<PullPlane>& plane : planes_.planes) {
+      Entry& entry = entries_.emplace_back();
+      entry.plane = plane.get();
+      entry.link = plane->open(local_hello, remote_hello);
+      proto::PlaneMessage message = message_about(plane->number());
+      message.set_challenge(entry.link->challenge());
+      messages.push_back(message.SerializeAsString());
+    }
   }
-  return messages;
+  if (!messages.empty()) on_answer_(std::move(messages));
 }
 
 PlaneSet::Entry* PlaneSet::find_locked(std::uint32_t plane) {
@@ -44,74 +48,96 @@ PlaneSet::Entry* PlaneSet::find_locked(std::uint32_t plane) {
   return found == entries_.end() ? nullptr : &*found;
 }
 
-absl::StatusOr<std::vector<std::string>> PlaneSet::on_message(const std::string& bytes) {
+void PlaneSet::on_message(const std::string& bytes) {
   proto::PlaneMessage message;
   if (!message.ParseFromString(bytes)) {
-    return absl::InvalidArgumentError("malformed message about a plane");
+    on_answer_(absl::InvalidArgumentError("malformed message about a plane"));
+    return;
   }
   std::shared_ptr<PullLink> link;
+  bool again = false;
   {
     absl::MutexLock lock(&mutex_);
     Entry* const entry = find_locked(message.plane());
     // Of a plane that only the other end has, or this end does not offer.
-    if (entry == nullptr || closed_) return std::vector<std::string>();
+    if (entry == nullptr || closed_) return;
     if (message.has_proven()) {
       entry->may_locate = message.proven();
-      return std::vector<std::string>();
+      return;
     }
-    if (message.has_proof() && std::exchange(entry->was_verified, true)) {
-      return absl::InvalidArgumentError("the proof of a plane came twice");
-    }
+    if (message.has_proof()) again = std::exchange(entry->was_verified, true);
     link = entry->link;
   }
+  if (again) {
+    on_answer_(absl::InvalidArgumentError("the proof of a plane came twice"));
+    return;
+  }
   // Without the lock: both take system calls.
-  return message.has_proof() ? verify(*link, message.plane(), message.proof())
-                             : prove(*link, message.plane(), message.challenge());
+  if (message.has_proof()) {
+    verify(*link, message.plane(), message.proof());
+  } else {
+    prove(*link, message.plane(), message.challenge());
+  }
 }
 
-absl::StatusOr<std::vector<std::string>> PlaneSet::prove(PullLink& link, std::uint32_t plane,
-                                                         const std::string& challenge) const {
+void PlaneSet::prove(PullLink& link, std::uint32_t plane, const std::string& challenge) {
   absl::StatusOr<std::string> proof = link.prove(challenge);
-  if (absl::IsInvalidArgument(proof.status())) return proof.status();
-  if (!proof.ok()) return std::vector<std::string>();
+  if (absl::IsInvalidArgument(proof.status())) {
+    on_answer_(proof.status());
+    return;
+  }
+  if (!proof.ok()) return;
   proto::PlaneMessage answer = message_about(plane);
   answer.set_proof(*std::move(proof));
-  return std::vector<std::string>{answer.SerializeAsString()};
+  on_answer_(std::vector<std::string>{answer.SerializeAsString()});
 }
 
-absl::StatusOr<std::vector<std::string>> PlaneSet::verify(PullLink& link, std::uint32_t plane,
-                                                          const std::string& proof) {
-  const absl::Status status = link.verify(proof);
-  if (absl::IsInvalidArgument(status)) return status;
-  if (!status.ok()) {
-    // kNotFound: an ordinary reason, such as another host.
-    if (!absl::IsNotFound(status) && !planes_.said_unreachable.exchange(true)) {
-      absl::MutexLock lock(&mutex_);
-      if (const Entry* const entry = find_locked(plane)) {
-        planes_.log(absl::StrCat("no tensors from a peer by ", entry->plane->name(),
-                                 ", they come through gRPC: ", status.message()));
-      }
-    }
-    return std::vector<std::string>();
+void PlaneSet::verify(PullLink& link, std::uint32_t plane, const std::string& proof) {
+  link.verify(proof, [this, owner = owner_, plane](const absl::Status& status) {
+    if (const std::shared_ptr<void> alive = owner.lock()) on_verified(plane, status);
+  });
+}
+
+void PlaneSet::on_verified(std::uint32_t plane, const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) {
+    on_answer_(status);
+    return;
   }
-  absl::MutexLock lock(&mutex_);
-  Entry* const entry = find_locked(plane);
-  if (entry == nullptr || closed_) return std::vector<std::string>();
-  entry->may_fetch = true;
+  {
+    absl::MutexLock lock(&mutex_);
+    Entry* const entry = find_locked(plane);
+    if (entry == nullptr || closed_) return;
+    entry->may_fetch = status.ok();
+    // kNotFound: an ordinary reason, such as another host.
+    if (!status.ok() && !absl::IsNotFound(status) && !planes_.said_unreachable.exchange(true)) {
+      planes_.log(absl::StrCat("no tensors from a peer by ", entry->plane->name(),
+                               ", they come through gRPC: ", status.message()));
+    }
+  }
+  if (!status.ok()) return;
   proto::PlaneMessage answer = message_about(plane);
   answer.set_proven(true);
-  return std::vector<std::string>{answer.SerializeAsString()};
+  on_answer_(std::vector<std::string>{answer.SerializeAsString()});
 }
 
-PlaneSet::Location PlaneSet::locate(absl::string_view bytes) {
+PlaneSet::Location PlaneSet::locate(const absl::Cord& payload) {
   absl::MutexLock lock(&mutex_);
   for (Entry& entry : entries_) {
     if (!entry.may_locate || closed_) continue;
     if (entry.rest.count() > 0 && Clock::system().now() < entry.rests_until) continue;
-    std::optional<std::string> location = entry.link->locate(bytes);
+    std::optional<std::string> location = entry.link->locate(payload);
     if (location.has_value()) return {entry.plane->number(), *std::move(location)};
   }
   return {};
+}
+
+void PlaneSet::release(const Location& location) {
+  std::shared_ptr<PullLink> link;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const Entry* const entry = find_locked(location.plane)) link = entry->link;
+  }
+  if (link != nullptr) link->release(location.text);
 }
 
 void PlaneSet::on_failed(std::uint32_t plane) {
@@ -126,8 +152,8 @@ void PlaneSet::on_failed(std::uint32_t plane) {
   entry->rests_until = now + entry->rest;
 }
 
-void PlaneSet::fetch(std::uint32_t plane, absl::string_view location, char* to,
-                     std::size_t size_bytes, PullLink::OnEnd on_end) {
+void PlaneSet::fetch(std::uint32_t plane, absl::string_view location, PullTarget target,
+                     PullLink::OnEnd on_end) {
   std::shared_ptr<PullLink> link;
   {
     absl::MutexLock lock(&mutex_);
@@ -139,7 +165,8 @@ void PlaneSet::fetch(std::uint32_t plane, absl::string_view location, char* to,
         absl::StrCat("a payload is located by plane ", plane, ", which this end has no proof of")));
     return;
   }
-  link->fetch(location, to, size_bytes,
+  const std::size_t size_bytes = target.size_bytes;
+  link->fetch(location, std::move(target),
               [this, plane, size_bytes, on_end = std::move(on_end)](absl::Status status) mutable {
                 on_fetched(plane, size_bytes, status);
                 std::move(on_end)(std::move(status));

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/base/timer_queue.h"
@@ -41,25 +42,32 @@ class PlaneSet {
   /// `planes` outlives this, and what it calls back.
   explicit PlaneSet(Planes& planes) : planes_(planes) {}
 
-  /// Serialised messages for the other end, once both ends have told each other their hellos.
-  std::vector<std::string> begin(const std::string& local_hello, const std::string& remote_hello);
-  /// What a message of the other end is to be answered with. kInvalidArgument when it makes no
-  /// sense.
-  absl::StatusOr<std::vector<std::string>> on_message(const std::string& message);
+  /// Gets serialised messages for the other end, or kInvalidArgument when what that one said makes
+  /// no sense. On any thread, also within begin() and on_message().
+  using OnAnswer = std::function<void(absl::StatusOr<std::vector<std::string>>)>;
+  /// Once both ends have told each other their hellos. `owner` is what this belongs to: `on_answer`
+  /// is called for as long as it lives.
+  void begin(const std::string& local_hello, const std::string& remote_hello,
+             std::weak_ptr<void> owner, OnAnswer on_answer);
+  /// Takes in a message of the other end.
+  void on_message(const std::string& message);
 
   struct Location {
     /// 0: no plane reaches it.
     std::uint32_t plane = 0;
     std::string text;
   };
-  /// Where the other end can fetch `bytes`, which stay until it says that it is done or close().
-  Location locate(absl::string_view bytes);
+  /// Where the other end can fetch `payload`, which is in one piece and stays until release() or
+  /// close().
+  Location locate(const absl::Cord& payload);
+  /// The other end is done with what was located there.
+  void release(const Location& location);
   /// The other end could not fetch what this plane has located: it rests for a while.
   void on_failed(std::uint32_t plane);
 
   /// Fetches what the other end has located. As PullLink::fetch; fails for a plane that is not
   /// there or has no proof.
-  void fetch(std::uint32_t plane, absl::string_view location, char* to, std::size_t size_bytes,
+  void fetch(std::uint32_t plane, absl::string_view location, PullTarget target,
              PullLink::OnEnd on_end);
   bool fetches_in_place(std::uint32_t plane);
 
@@ -81,14 +89,16 @@ class PlaneSet {
   };
 
   Entry* find_locked(std::uint32_t plane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::vector<std::string>> prove(PullLink& link, std::uint32_t plane,
-                                                 const std::string& challenge) const;
-  absl::StatusOr<std::vector<std::string>> verify(PullLink& link, std::uint32_t plane,
-                                                  const std::string& proof);
+  void prove(PullLink& link, std::uint32_t plane, const std::string& challenge);
+  void verify(PullLink& link, std::uint32_t plane, const std::string& proof);
+  void on_verified(std::uint32_t plane, const absl::Status& status);
   void on_fetched(std::uint32_t plane, std::size_t size_bytes, const absl::Status& status);
 
   Planes& planes_;
-  mutable absl::Mutex mutex_;
+  // Written by begin().
+  std::weak_ptr<void> owner_;
+  OnAnswer on_answer_;
+  absl::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };

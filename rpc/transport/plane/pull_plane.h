@@ -9,9 +9,20 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 
 namespace sinew::internal {
+
+/// Where a fetch puts what it copies.
+struct PullTarget {
+  char* to = nullptr;
+  /// Not 0.
+  std::size_t size_bytes = 0;
+  /// Owns the memory at `to`. A fetch that fails may keep it for a while longer, when something
+  /// could still be written to it.
+  std::shared_ptr<void> keep;
+};
 
 /// One connection's end of a way for a receiver to fetch payloads out of its peer's memory by
 /// itself, beside the streams of the connection. Thread-safe.
@@ -30,23 +41,26 @@ class PullLink {
   virtual const std::string& challenge() const = 0;
   /// Answers the peer's challenge. At most once: kFailedPrecondition for the next one.
   virtual absl::StatusOr<std::string> prove(absl::string_view challenge) = 0;
-  /// Whether what `proof` describes is the memory of the peer. Otherwise the reason why this plane
-  /// does not reach it: kNotFound for ordinary ones, such as another host, kInvalidArgument for
-  /// what is no proof at all. At most once, before any fetch.
-  virtual absl::Status verify(absl::string_view proof) = 0;
+  /// Finds out whether what `proof` describes is the memory of the peer. Otherwise `on_end` gets
+  /// the reason why this plane does not reach it: kNotFound for ordinary ones, such as another
+  /// host, kInvalidArgument for what is no proof at all. Does not wait; `on_end` runs on any
+  /// thread, also on this one before verify() returns. At most once, before any fetch.
+  virtual void verify(absl::string_view proof, OnEnd on_end) = 0;
 
-  /// Where `bytes` are for the peer, at most kMaxLocationBytes of text; nothing when this plane
-  /// cannot reach them. They must stay until the peer is done with them, or close().
-  virtual std::optional<std::string> locate(absl::string_view bytes) = 0;
-  /// Copies `size_bytes` (not 0) from where the peer has located them to `to`. Not OK: what is at
-  /// `to` is undefined. kInvalidArgument: no such location can be; others may be worth another try.
-  virtual void fetch(absl::string_view location, char* to, std::size_t size_bytes,
-                     OnEnd on_end) = 0;
+  /// Where `payload`, which is in one piece, is for the peer: at most kMaxLocationBytes of text;
+  /// nothing when this plane cannot reach it. Its memory must stay until release() or close().
+  virtual std::optional<std::string> locate(const absl::Cord& payload) = 0;
+  /// The peer is done with what is located there, or will not fetch it any more.
+  virtual void release(absl::string_view location) = 0;
+  /// Copies from where the peer has located it. Not OK: what is at the target is undefined.
+  /// kInvalidArgument: no such location can be; others may be worth another try. `on_end` runs on
+  /// any thread, also on this one before fetch() returns.
+  virtual void fetch(absl::string_view location, PullTarget target, OnEnd on_end) = 0;
   /// Whether fetch() copies on the calling thread, so that it takes a while.
   virtual bool fetches_in_place() const = 0;
 
-  /// From here on fetches of the peer fail; when this returns, what was located may be freed.
-  /// Idempotent.
+  /// From here on fetches of the peer fail; when this returns, what was located may be freed and
+  /// changed. Idempotent.
   virtual void close() = 0;
 };
 

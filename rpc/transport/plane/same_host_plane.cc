@@ -1,6 +1,5 @@
 #include "sinew/rpc/transport/plane/same_host_plane.h"
 
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -19,40 +18,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/plane.pb.h"
-#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/transport/plane/challenge.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::uint32_t kNumber = 1;
-constexpr std::size_t kChallengeBytes = 16;
-constexpr std::size_t kDigestBytes = 32;
 // A system call moves 2 GiB at most, and cannot be interrupted.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 20;
-
-using Digest = std::array<char, kDigestBytes>;
-
-std::string new_challenge() {
-  std::string challenge(kChallengeBytes, '\0');
-  for (std::size_t at = 0; at < kChallengeBytes; at += sizeof(std::uint64_t)) {
-    const std::uint64_t secret = random_secret();
-    std::memcpy(&challenge[at], &secret, sizeof secret);
-  }
-  return challenge;
-}
-
-absl::StatusOr<Digest> digest_of(absl::string_view challenge, absl::string_view hello) {
-  const std::string text = absl::StrCat(challenge, hello);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1 ||
-      size != kDigestBytes) {
-    return absl::InternalError("OpenSSL offers no SHA-256");
-  }
-  Digest result{};
-  std::memcpy(result.data(), digest.data(), kDigestBytes);
-  return result;
-}
 
 // Tells the machines apart, and one from itself before it was started anew.
 const std::string& boot_id() {
@@ -82,15 +55,19 @@ class SameHostLink final : public PullLink {
 
   const std::string& challenge() const override { return challenge_; }
   absl::StatusOr<std::string> prove(absl::string_view challenge) override;
-  absl::Status verify(absl::string_view proof) override;
-  std::optional<std::string> locate(absl::string_view bytes) override;
-  void fetch(absl::string_view location, char* to, std::size_t size_bytes, OnEnd on_end) override {
-    std::move(on_end)(fetch_now(location, to, size_bytes));
+  void verify(absl::string_view proof, OnEnd on_end) override {
+    std::move(on_end)(verify_now(proof));
+  }
+  std::optional<std::string> locate(const absl::Cord& payload) override;
+  void release(absl::string_view) override {}
+  void fetch(absl::string_view location, PullTarget target, OnEnd on_end) override {
+    std::move(on_end)(fetch_now(location, target.to, target.size_bytes));
   }
   bool fetches_in_place() const override { return true; }
   void close() override;
 
  private:
+  absl::Status verify_now(absl::string_view proof);
   absl::Status check_owner(pid_t process) const;
   absl::Status fetch_now(absl::string_view location, char* to, std::size_t size_bytes) const;
   absl::Status read(void* from, char* to, std::size_t size_bytes) const;
@@ -129,7 +106,7 @@ absl::StatusOr<std::string> SameHostLink::prove(absl::string_view challenge) {
   return proof.SerializeAsString();
 }
 
-absl::Status SameHostLink::verify(absl::string_view bytes) {
+absl::Status SameHostLink::verify_now(absl::string_view bytes) {
   proto::SameHostProof proof;
   if (!proof.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || proof.process() <= 0) {
     return absl::InvalidArgumentError("malformed proof of the same-host plane");
@@ -157,8 +134,10 @@ absl::Status SameHostLink::check_owner(pid_t process) const {
   return absl::OkStatus();
 }
 
-std::optional<std::string> SameHostLink::locate(absl::string_view bytes) {
-  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(bytes.data());
+std::optional<std::string> SameHostLink::locate(const absl::Cord& payload) {
+  const absl::optional<absl::string_view> bytes = payload.TryFlat();
+  if (!bytes.has_value()) return std::nullopt;
+  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(bytes->data());
   std::string location(sizeof address, '\0');
   std::memcpy(location.data(), &address, sizeof address);
   return location;

@@ -48,7 +48,8 @@ GrpcConnection::GrpcConnection(std::shared_ptr<TransportCore> core)
       send_windows_{SendWindow(core_->limits().control_window_bytes),
                     SendWindow(core_->limits().send_window_bytes)},
       bulk_sender_(core_->options().tuning.chunk_bytes),
-      planes_(core_->planes()) {
+      planes_(core_->planes()),
+      located_(planes_) {
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
     writers_[index_of(lane)] = std::make_unique<LaneWriter>(&send_windows_[index_of(lane)],
                                                             core_->options().tuning.packet_bytes);
@@ -149,8 +150,14 @@ void GrpcConnection::announce_up() {
   core_->cancel_timer(timer);
   handler->on_up(shared_from_this());
   leave_callback();
-  std::vector<std::string> challenges = planes_.begin(local_hello_, remote_hello_);
-  if (!challenges.empty()) writer(Lane::kControl).send_planes(std::move(challenges));
+  planes_.begin(local_hello_, remote_hello_, weak_from_this(),
+                [this](absl::StatusOr<std::vector<std::string>> messages) {
+                  if (!messages.ok()) {
+                    take_down(messages.status());
+                    return;
+                  }
+                  writer(Lane::kControl).send_planes(*std::move(messages));
+                });
   for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls, StreamKind::kBulk}) {
     if (const auto lane = stream(kind)) lane->start_read();
   }
@@ -227,11 +234,10 @@ PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
 // Leaves the payload to be fetched by the other end, if that can.
 bool GrpcConnection::locate(Lane lane, absl::Cord& payload, PayloadTicket& ticket) {
   if (payload.size() < kMinLocatedBytes) return false;
-  const absl::optional<absl::string_view> bytes = payload.TryFlat();
-  if (!bytes.has_value()) return false;
-  PlaneSet::Location location = planes_.locate(*bytes);
+  if (!payload.TryFlat().has_value()) return false;
+  PlaneSet::Location location = planes_.locate(payload);
   if (location.plane == 0) return false;
-  LocatedPayloads::Payload kept{payload, location.plane, &send_windows_[index_of(lane)]};
+  LocatedPayloads::Payload kept{payload, location, &send_windows_[index_of(lane)]};
   // Down meanwhile: it does not matter any more which way it takes.
   if (!located_.add(ticket.transfer, std::move(kept))) return false;
   ticket.plane = location.plane;
@@ -369,10 +375,10 @@ void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
     return;
   }
   char* const to = block->data();
-  planes_.fetch(wanted.plane, wanted.location, to, size_bytes,
+  planes_.fetch(wanted.plane, wanted.location, {to, size_bytes, block},
                 [self = shared_from_this(), transfer = wanted.transfer,
-                 bytes = absl::MakeCordFromExternal({to, size_bytes}, [block = std::move(block)] {
-                 })](const absl::Status& status) mutable {
+                 bytes = absl::MakeCordFromExternal({to, size_bytes}, [block] {})](
+                    const absl::Status& status) mutable {
                   self->on_fetch_end(transfer, std::move(bytes), status);
                 });
 }
@@ -397,22 +403,10 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
   deliveries_[index_of((*completed)->lane)]->add(std::move(frames));
 }
 
-bool GrpcConnection::on_plane_messages(const std::vector<std::string>& messages) {
-  std::vector<std::string> answers;
-  for (const std::string& message : messages) {
-    absl::StatusOr<std::vector<std::string>> more = planes_.on_message(message);
-    if (!more.ok()) {
-      take_down(more.status());
-      return false;
-    }
-    std::move(more->begin(), more->end(), std::back_inserter(answers));
-  }
-  if (!answers.empty()) writer(Lane::kControl).send_planes(std::move(answers));
-  return true;
-}
-
 void GrpcConnection::on_control_packet(Packet packet) {
-  if (!on_plane_messages(packet.planes)) return;
+  for (const std::string& message : packet.planes) planes_.on_message(message);
+  // One that made no sense.
+  if (!is_up()) return;
   Arrived arrived;
   arrived.ready.reserve(packet.frames.size());
   for (PacketFrame& frame : packet.frames) {
@@ -493,7 +487,7 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
   for (const std::uint64_t transfer : packet.granted) {
     std::optional<LocatedPayloads::Payload> payload = located_.take(transfer);
     if (!payload.has_value()) continue;
-    planes_.on_failed(payload->plane);
+    planes_.on_failed(payload->location.plane);
     BulkSender::Transfers transfers;
     transfers.emplace_back(transfer, std::move(payload->bytes));
     bulk_sender_.submit(std::move(transfers), payload->window);

@@ -97,7 +97,6 @@ class GrpcConnection : public Connection,
   void on_control_packet(Packet packet);
   void on_calls_packet(Packet packet);
   void on_bulk_packet(Packet packet);
-  bool on_plane_messages(const std::vector<std::string>& messages);
   /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
   /// credit.
   void admit_calls();

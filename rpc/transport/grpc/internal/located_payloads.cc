@@ -15,11 +15,15 @@ bool LocatedPayloads::add(std::uint64_t transfer, Payload payload) {
 }
 
 std::optional<LocatedPayloads::Payload> LocatedPayloads::take(std::uint64_t transfer) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = payloads_.find(transfer);
-  if (found == payloads_.end()) return std::nullopt;
-  std::optional<Payload> payload(std::move(found->second));
-  payloads_.erase(found);
+  std::optional<Payload> payload;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = payloads_.find(transfer);
+    if (found == payloads_.end()) return std::nullopt;
+    payload = std::move(found->second);
+    payloads_.erase(found);
+  }
+  planes_.release(payload->location);
   return payload;
 }
 

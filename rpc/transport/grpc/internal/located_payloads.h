@@ -10,6 +10,7 @@
 #include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/transport/grpc/internal/send_window.h"
+#include "sinew/rpc/transport/plane/plane_set.h"
 
 namespace sinew::internal {
 
@@ -17,9 +18,12 @@ namespace sinew::internal {
 /// Thread-safe.
 class LocatedPayloads {
  public:
+  /// `planes`, which outlives this, is told when it need not serve a payload any more.
+  explicit LocatedPayloads(PlaneSet& planes) : planes_(planes) {}
+
   struct Payload {
     absl::Cord bytes;
-    std::uint32_t plane = 0;
+    PlaneSet::Location location;
     /// Has counted the bytes; outlives this object.
     SendWindow* window = nullptr;
   };
@@ -36,6 +40,7 @@ class LocatedPayloads {
   void close();
 
  private:
+  PlaneSet& planes_;
   absl::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::uint64_t, Payload> payloads_ ABSL_GUARDED_BY(mutex_);

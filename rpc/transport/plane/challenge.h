@@ -1,0 +1,23 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace sinew::internal {
+
+constexpr std::size_t kChallengeBytes = 16;
+constexpr std::size_t kDigestBytes = 32;
+
+using Digest = std::array<char, kDigestBytes>;
+
+/// Bytes that nobody can foresee.
+std::string new_challenge();
+
+/// What the end with this hello shows when it is challenged: SHA256(challenge, hello).
+absl::StatusOr<Digest> digest_of(absl::string_view challenge, absl::string_view hello);
+
+}  // namespace sinew::internal
