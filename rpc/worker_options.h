@@ -92,7 +92,10 @@ struct WorkerOptions {
   std::map<std::string, DeviceMap> device_maps;
   /// The devices that messages may use here, by either side's map. Empty: all.
   std::vector<c10::Device> devices;
-  /// Makes what moves tensors from device to device. Unset: they go by gRPC, through host memory.
+  /// Tensors go from GPU to GPU by NCCL where Sinew was built with it, both workers have GPUs, and
+  /// both say so here. Otherwise by gRPC, through host memory.
+  bool nccl = true;
+  /// Makes another plane for that than NCCL's.
   internal::MakeDevicePlane device_plane;
 
   /// Joins workers of one process; needed by inproc://. See InprocNetwork.

@@ -15,6 +15,8 @@ struct DevicePlaneContext {
   /// Sends a message to the plane of `to`, over the authenticated connection of the worker. It may
   /// get lost with that. Does not block; any thread.
   std::function<void(const WorkerInfo& to, std::string message)> send;
+  /// Whether `peer` has said that it has a plane. Does not block.
+  std::function<bool(const WorkerInfo& peer)> peer_has_plane;
   /// A line of the worker's log.
   std::function<void(const std::string& text)> log;
 };

@@ -10,6 +10,7 @@
 #include "sinew/device.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/device/device_runtime.h"
+#include "sinew/rpc/device/nccl/default_plane.h"
 #include "sinew/rpc/internal/device_check.h"
 #include "sinew/rpc/internal/device_part.h"
 #include "sinew/rpc/internal/worker_core.h"
@@ -26,6 +27,11 @@ constexpr std::size_t kMostTensors = 65536;
   throw RpcError(ErrorCode::kInvalidArgument, std::move(problem));
 }
 
+MakeDevicePlane plane_for(const WorkerOptions& options) {
+  if (options.device_plane != nullptr) return options.device_plane;
+  return options.nccl ? default_device_plane() : nullptr;
+}
+
 }  // namespace
 
 std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerCore& core, std::vector<c10::Device> usable) {
@@ -37,7 +43,8 @@ DeviceLayer::DeviceLayer(WorkerCore& core, std::vector<c10::Device> usable)
       self_name_(core.options().name),
       maps_(core.options().device_maps),
       usable_(std::move(usable)),
-      max_message_bytes_(core.options().max_message_bytes) {}
+      max_message_bytes_(core.options().max_message_bytes),
+      make_plane_(plane_for(core.options())) {}
 
 DeviceLayer::~DeviceLayer() = default;
 

@@ -15,6 +15,7 @@
 #include "c10/core/Stream.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/device/device_plane.h"
+#include "sinew/rpc/device/make_device_plane.h"
 #include "sinew/rpc/device_map.h"
 #include "sinew/rpc/extension.h"
 #include "sinew/rpc/wire/message_context.h"
@@ -38,6 +39,8 @@ class DeviceLayer final : public Extension,
 
   /// Makes the plane, if the worker is to have one. When the worker has its rank, before calls.
   void start_plane();
+  /// Whether start_plane() will make one.
+  bool has_plane() const { return make_plane_ != nullptr; }
   const std::vector<c10::Device>& usable() const { return usable_; }
   /// This thread's streams of the devices on which results of `peer` may arrive.
   std::vector<c10::Stream> streams_of_results(const WorkerInfo& peer) const;
@@ -130,6 +133,7 @@ class DeviceLayer final : public Extension,
   const std::map<std::string, DeviceMap> maps_;
   const std::vector<c10::Device> usable_;
   const std::size_t max_message_bytes_;
+  const MakeDevicePlane make_plane_;
   // Constant after start_plane().
   std::unique_ptr<DevicePlane> plane_;
 

@@ -24,15 +24,15 @@ constexpr std::string_view kBytesMethod = "sinew.device.fetch";
 // For the receiver of a reply to ask for what the plane has not brought.
 constexpr auto kKeepTime = std::chrono::seconds(60);
 
-DeviceBuffer buffer_of(const at::Tensor& tensor, void* stream) {
-  return {tensor.data_ptr(), tensor.nbytes(), tensor.device().index(), stream};
-}
-
-std::vector<DeviceBuffer> buffers_of(const std::vector<at::Tensor>& tensors, c10::Stream stream) {
+// `owner` keeps the tensors, for a device that does not come to an end with them.
+std::vector<DeviceBuffer> buffers_of(const std::vector<at::Tensor>& tensors, c10::Stream stream,
+                                     const std::shared_ptr<const void>& owner) {
   void* const handle = find_device_runtime(stream.device_type())->handle(stream);
   std::vector<DeviceBuffer> buffers;
   buffers.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) buffers.push_back(buffer_of(tensor, handle));
+  for (const at::Tensor& tensor : tensors) {
+    buffers.push_back({tensor.data_ptr(), tensor.nbytes(), tensor.device().index(), handle, owner});
+  }
   return buffers;
 }
 
@@ -55,7 +55,7 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 // ---- The plane.
 
 void DeviceLayer::start_plane() {
-  if (core_.options().device_plane == nullptr) return;
+  if (make_plane_ == nullptr) return;
   const std::weak_ptr<WorkerCore> weak = core_.weak_from_this();
   DevicePlaneContext context;
   context.self = core_.self();
@@ -65,7 +65,13 @@ void DeviceLayer::start_plane() {
   context.log = [weak](const std::string& text) {
     if (auto core = weak.lock()) core->log(text);
   };
-  plane_ = core_.options().device_plane(std::move(context));
+  context.peer_has_plane = [weak](const WorkerInfo& peer) {
+    const auto core = weak.lock();
+    if (core == nullptr) return false;
+    const absl::StatusOr<Member> member = core->directory().find(peer);
+    return member.ok() && member->has_device_plane;
+  };
+  plane_ = make_plane_(std::move(context));
 }
 
 DevicePlane* DeviceLayer::plane() const {
@@ -164,7 +170,7 @@ DeviceLayer::Offered DeviceLayer::offer(MessageRoute& route, Group group) {
   }
   // The plane may read the tensors even when nobody else needs them any more.
   offered.ticket = plane_->offer(
-      route.peer(), group.to.index(), buffers_of(*tensors, group.stream),
+      route.peer(), group.to.index(), buffers_of(*tensors, group.stream, tensors),
       [weak = weak_from_this(), kept = offered.kept, tensors](const absl::Status& status) {
         if (auto self = weak.lock()) self->offer_ended(kept, status);
       });
@@ -285,7 +291,7 @@ void DeviceLayer::begin_arrival(MessageRoute& route, Incoming incoming) {
     return fetch(arrival, absl::UnavailableError(all ? "the worker has no plane for them"
                                                      : "not all of them are used"));
   }
-  plane->accept(route.peer(), incoming.ticket, buffers_of(tensors, arrival->stream),
+  plane->accept(route.peer(), incoming.ticket, buffers_of(tensors, arrival->stream, arrival),
                 [weak = weak_from_this(), arrival](const absl::Status& status) {
                   if (auto self = weak.lock()) self->plane_ended(arrival, status);
                 });

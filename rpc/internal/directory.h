@@ -22,10 +22,12 @@ struct Member {
   std::uint64_t method_digest = 0;
   /// Those that messages may name. Unset: the worker was met before the list with it came.
   std::optional<std::vector<c10::Device>> devices = std::nullopt;
+  /// It can take part in transfers from device to device.
+  bool has_device_plane = false;
 
   friend bool operator==(const Member& a, const Member& b) {
     return a.worker == b.worker && a.address == b.address && a.method_digest == b.method_digest &&
-           a.devices == b.devices;
+           a.devices == b.devices && a.has_device_plane == b.has_device_plane;
   }
   friend bool operator!=(const Member& a, const Member& b) { return !(a == b); }
 };

@@ -35,6 +35,7 @@ void encode(const Member& member, proto::Member& out) {
   out.mutable_worker()->set_incarnation(member.worker.incarnation.value);
   out.set_address(member.address);
   out.set_method_digest(member.method_digest);
+  out.set_device_plane(member.has_device_plane);
   if (!member.devices.has_value()) return;
   for (const c10::Device device : *member.devices) write_device(device, *out.add_devices());
 }
@@ -67,6 +68,7 @@ absl::StatusOr<Member> decode(const proto::Member& in) {
                                                    "' gives no usable address; it must be 1 to ",
                                                    kMostAddressBytes, " printable characters"));
   }
+  member.has_device_plane = in.device_plane();
   member.devices.emplace();
   for (const proto::Device& each : in.devices()) {
     const std::optional<c10::Device> device = read_device(each);

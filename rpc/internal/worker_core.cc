@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/internal/call_server.h"
@@ -19,7 +20,6 @@
 #include "sinew/rpc/internal/device_layer.h"
 #include "sinew/rpc/internal/gather.h"
 #include "sinew/rpc/internal/hello.h"
-#include "sinew/rpc/base/log.h"
 #include "sinew/rpc/internal/make_transport.h"
 #include "sinew/rpc/internal/membership.h"
 #include "sinew/rpc/internal/session.h"
@@ -130,7 +130,8 @@ void WorkerCore::build() {
   control_executor_->set_polling_duty(transport_->polling_duty());
 
   MembershipOptions membership;
-  membership.self = {self_, address_, options_.methods.digest(), devices_->usable()};
+  membership.self = {self_, address_, options_.methods.digest(), devices_->usable(),
+                     devices_->has_plane()};
   membership.job = options_.job;
   membership.rendezvous = *std::move(rendezvous);
   membership.timeout = options_.join_timeout;

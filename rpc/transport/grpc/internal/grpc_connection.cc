@@ -13,23 +13,11 @@
 namespace sinew::internal {
 namespace {
 
-// What the control and bulk lanes may keep of the packet bound for envelope, tickets and inline
-// payloads of one frame.
-constexpr std::size_t kMaxInlinedBytes = std::size_t{256} << 10;
-
 // How long a frame may wait for others.
 constexpr auto kLongestLinger = std::chrono::milliseconds(1);
-// Frames up to this size may wait for others, up to so many: the receiver is to have something to
-// do while the sender prepares the rest.
-constexpr std::size_t kMaxLingeringBytes = std::size_t{4} << 10;
-constexpr std::size_t kMaxLingeringFrames = 16;
-
 // What the thread that reads a lane fetches by itself, while nobody else polls. More is worth
 // another thread's waking up.
 constexpr std::size_t kMaxFetchedInPlaceBytes = std::size_t{2} << 20;
-
-// For less a system call does not pay. Also, what a cord holds within itself moves with it.
-constexpr std::size_t kMinLocatedBytes = std::size_t{4} << 10;
 
 bool belongs_to(StreamKind stream, const Packet& packet) {
   const bool bulk = stream == StreamKind::kBulk;
@@ -163,135 +151,7 @@ void GrpcConnection::announce_up() {
   }
 }
 
-// ---- sending
-
-absl::Status GrpcConnection::check_frame(Lane lane, const Frame& frame) const {
-  const Transport::Limits& limits = core_->limits();
-  const std::size_t size_bytes = frame.size_bytes();
-  // What fills the whole window of the control lane would hold up heartbeats.
-  const std::size_t most = lane == Lane::kControl
-                               ? std::min(limits.max_frame_bytes, limits.control_window_bytes)
-                               : limits.max_frame_bytes;
-  if (size_bytes > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a frame has ", size_bytes, " bytes; the limit of ", most, " is Transport::Limits::",
-        most == limits.max_frame_bytes ? "max_frame_bytes" : "control_window_bytes"));
-  }
-  if (frame.payloads.size() > limits.max_payloads) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame has ", frame.payloads.size(),
-                                                   " payloads; the limit of ", limits.max_payloads,
-                                                   " is Transport::Limits::max_payloads"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GrpcConnection::down_status() const {
-  absl::MutexLock lock(&mutex_);
-  return absl::UnavailableError(absl::StrCat("the connection is down: ", down_reason_.message()));
-}
-
-PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
-  PacketFrame packet_frame;
-  packet_frame.envelope = std::move(frame.envelope);
-  packet_frame.payloads = std::move(frame.payloads);
-  if (packet_frame.envelope.size() > kMaxInlinedBytes) {
-    packet_frame.envelope_ticket.size_bytes = packet_frame.envelope.size();
-    packet_frame.envelope_ticket.transfer = bulk_sender_.reserve(1);
-    beside.transfers.emplace_back(packet_frame.envelope_ticket.transfer,
-                                  std::move(packet_frame.envelope));
-    packet_frame.envelope.clear();
-  }
-  std::size_t inlined_bytes = packet_frame.envelope.size();
-  std::vector<std::size_t> elsewhere;
-  for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
-    const std::size_t size_bytes = packet_frame.payloads[i].size();
-    if (size_bytes > core_->options().tuning.bulk_threshold_bytes ||
-        inlined_bytes + size_bytes > kMaxInlinedBytes) {
-      if (size_bytes > 0) elsewhere.push_back(i);
-      continue;
-    }
-    inlined_bytes += size_bytes;
-  }
-  if (elsewhere.empty()) return packet_frame;
-  packet_frame.tickets.resize(packet_frame.payloads.size());
-  for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
-    packet_frame.tickets[i].size_bytes = packet_frame.payloads[i].size();
-  }
-  std::uint64_t number = bulk_sender_.reserve(elsewhere.size());
-  for (const std::size_t i : elsewhere) {
-    absl::Cord payload = std::exchange(packet_frame.payloads[i], absl::Cord());
-    packet_frame.tickets[i].transfer = number;
-    if (locate(lane, payload, packet_frame.tickets[i])) {
-      beside.located.push_back(number);
-    } else {
-      beside.transfers.emplace_back(number, std::move(payload));
-    }
-    ++number;
-  }
-  return packet_frame;
-}
-
-// Leaves the payload to be fetched by the other end, if that can.
-bool GrpcConnection::locate(Lane lane, absl::Cord& payload, PayloadTicket& ticket) {
-  if (payload.size() < kMinLocatedBytes) return false;
-  if (!payload.TryFlat().has_value()) return false;
-  PlaneSet::Location location = planes_.locate(payload);
-  if (location.plane == 0) return false;
-  LocatedPayloads::Payload kept{payload, location, &send_windows_[index_of(lane)]};
-  // Down meanwhile: it does not matter any more which way it takes.
-  if (!located_.add(ticket.transfer, std::move(kept))) return false;
-  ticket.plane = location.plane;
-  ticket.location = std::move(location.text);
-  return true;
-}
-
-// The frame that tells of them does not leave: returns how many bytes the window still counts.
-std::size_t GrpcConnection::withdraw(const std::vector<std::uint64_t>& located) {
-  std::size_t total = 0;
-  for (const std::uint64_t transfer : located) {
-    if (const auto payload = located_.take(transfer)) total += payload->bytes.size();
-  }
-  return total;
-}
-
-absl::Status GrpcConnection::send(Lane lane, Frame frame) {
-  // A frame that is passed on may still carry the credit of the connection it came from.
-  frame.credit.reset();
-  if (absl::Status status = check_frame(lane, frame); !status.ok()) return status;
-  SendWindow& window = send_windows_[index_of(lane)];
-  const std::size_t charged_bytes = frame.size_bytes() + kFrameOverheadBytes;
-  if (!window.take(charged_bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the send window of ", window.limit_bytes(), " bytes is full: ", window.queued_bytes(),
-        " bytes are queued and the frame has ", charged_bytes));
-  }
-  const bool sender_has_time = frame.may_linger;
-  Beside beside;
-  PacketFrame packet_frame = split(lane, std::move(frame), beside);
-  std::size_t own_bytes = charge_bytes(packet_frame);
-  for (const auto& transfer : beside.transfers) own_bytes += transfer.second.size();
-  const std::optional<std::size_t> queued = writer(lane).queue(std::move(packet_frame));
-  if (!queued.has_value()) {
-    window.give_back(own_bytes + withdraw(beside.located));
-    return down_status();
-  }
-  const bool may_linger =
-      lane == Lane::kCalls && charged_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
-  if (!may_linger || !linger(sender_has_time)) writer(lane).flush();
-  if (!beside.transfers.empty()) bulk_sender_.submit(std::move(beside.transfers), &window);
-  return absl::OkStatus();
-}
-
-// Whether somebody sees to what was queued on the calls lane last: the executor's thread, after the
-// short tasks that follow; or, when the sender says that there is time, whoever waits next.
-bool GrpcConnection::linger(bool sender_has_time) {
-  const std::shared_ptr<Flushable> calls(shared_from_this(), &writer(Lane::kCalls));
-  if (Executor::flush_later(calls)) return true;
-  if (!sender_has_time) return false;
-  flush_before_wait(calls);
-  arm_linger_timer();
-  return true;
-}
+// ---- sending: see also grpc_connection_send.cc
 
 std::size_t GrpcConnection::queued_bytes() const {
   std::size_t total = 0;

@@ -123,7 +123,8 @@ class GrpcConnection : public Connection,
   };
   /// Moves what is too large for a packet out of the frame.
   PacketFrame split(Lane lane, Frame frame, Beside& beside);
-  bool locate(Lane lane, absl::Cord& payload, PayloadTicket& ticket);
+  void send_beside(Lane lane, absl::Cord payload, PlaneSet::Location location,
+                   PayloadTicket& ticket, Beside& beside);
   std::size_t withdraw(const std::vector<std::uint64_t>& located);
   absl::Status down_status() const;
 
