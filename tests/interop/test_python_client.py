@@ -49,7 +49,7 @@ def generate_stubs(protos: Path, folder: str) -> None:
     global rpc_pb2, value_pb2
     subprocess.run(
         ["protoc", f"--proto_path={protos}", f"--python_out={folder}", "sinew/rpc.proto",
-         "sinew/value.proto"],
+         "sinew/plane.proto", "sinew/value.proto"],
         check=True,
     )
     sys.path.insert(0, folder)
