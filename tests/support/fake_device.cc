@@ -325,9 +325,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty_strided", &sinew::testing::empty_strided);
   library.impl("_copy_from", &sinew::testing::copy_from);
   library.impl("_copy_from_and_resize", &sinew::testing::copy_from_and_resize);
-  library.impl("set_.source_Storage_storage_offset", TORCH_FN(at::native::set_storage_cpu_));
-  library.impl("resize_", TORCH_FN(at::native::resize_));
+  library.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
+  library.impl("resize_", &at::native::resize_);
   library.impl("as_strided", &at::native::as_strided_tensorimpl);
-  library.impl("view", TORCH_FN(at::native::view));
-  library.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  library.impl("view", &at::native::view);
+  library.impl("_reshape_alias", &at::native::_reshape_alias);
 }
