@@ -179,9 +179,8 @@ absl::Status SameHostLink::read(void* from, char* to, std::size_t size_bytes) co
 void SameHostLink::close() {
   absl::MutexLock lock(&mutex_);
   closed_ = true;
-  for (std::atomic<char>& byte : shown_) byte = 0;
-  // Before anything that the caller frees is written to.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Exchanges, not stores: what the caller frees afterwards must not be written to before them.
+  for (std::atomic<char>& byte : shown_) byte.exchange(0);
 }
 
 class SameHostPlane final : public PullPlane {
