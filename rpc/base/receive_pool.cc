@@ -39,11 +39,12 @@ char* fresh_pages(std::size_t capacity) {
   if (capacity < kHugePageBytes) {
     return static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
   }
-  // The size need not be a multiple of the alignment for glibc.
-  auto* const memory = static_cast<char*>(std::aligned_alloc(kHugePageBytes, capacity));
+  void* memory = nullptr;
+  // Unlike aligned_alloc(), it takes sizes that are no multiple of the alignment.
+  if (::posix_memalign(&memory, kHugePageBytes, capacity) != 0) return nullptr;
   // Advice: small pages do too.
-  if (memory != nullptr) (void)::madvise(memory, capacity, MADV_HUGEPAGE);
-  return memory;
+  (void)::madvise(memory, capacity, MADV_HUGEPAGE);
+  return static_cast<char*>(memory);
 }
 
 ReceivePool::Options options_of_process() {
