@@ -139,8 +139,7 @@ void WorkerCore::build() {
   membership.probe_lost = [this](const WorkerInfo& worker) { return probe_lost(worker); };
   membership.on_change = [this](const std::vector<Member>& joined,
                                 const std::vector<Departed>& gone) {
-    for (const Member& member : joined) {
-      // Calls to it will say the same.
+    for (const Member& member : joined) {  // Calls to it will say the same.
       const absl::Status fits = check_device_map(options_, member);
       if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
     }

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/fake_plane.h"
 #include "sinew/tests/transport/grpc_fixture.h"
@@ -81,6 +82,19 @@ TEST(GrpcPlane, LargePayloadsAreFetchedOutOfTheOtherProcess) {
     EXPECT_EQ(joined.send(flat(bytes)), bytes);
     EXPECT_EQ(joined.fetched(), before + 1);
   }
+}
+
+TEST(GrpcPlane, AlsoWithTls) {
+  const sinew::testing::Certificates certificates;
+  GrpcTransportOptions options = with(nullptr);
+  options.credentials =
+      Credentials::mutual_tls(certificates.issue("worker", "DNS:worker,IP:127.0.0.1"));
+  Joined joined(options);
+  EXPECT_TRUE(joined.connection->remote().authenticated);
+  joined.warm_up();
+  EXPECT_EQ(joined.failed(), 0);
+  const std::string bytes = pattern(kLarge, 2);
+  EXPECT_EQ(joined.send(flat(bytes)), bytes);
 }
 
 TEST(GrpcPlane, RepliesAreFetchedToo) {
