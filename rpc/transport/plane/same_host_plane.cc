@@ -4,7 +4,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -19,13 +18,12 @@
 #include "absl/synchronization/mutex.h"
 #include "sinew/plane.pb.h"
 #include "sinew/rpc/transport/plane/challenge.h"
+#include "sinew/rpc/transport/plane/copy_team.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::uint32_t kNumber = 1;
-// A system call moves 2 GiB at most, and cannot be interrupted.
-constexpr std::size_t kPieceBytes = std::size_t{128} << 20;
 
 // Tells the machines apart, and one from itself before it was started anew.
 const std::string& boot_id() {
@@ -47,8 +45,9 @@ void* address_of(std::uint64_t number) {
 
 class SameHostLink final : public PullLink {
  public:
-  SameHostLink(std::string local_hello, std::string remote_hello)
-      : challenge_(new_challenge()),
+  SameHostLink(std::string local_hello, std::string remote_hello, std::shared_ptr<CopyTeam> team)
+      : team_(std::move(team)),
+        challenge_(new_challenge()),
         local_hello_(std::move(local_hello)),
         remote_hello_(std::move(remote_hello)) {}
   ~SameHostLink() override { close(); }
@@ -72,6 +71,7 @@ class SameHostLink final : public PullLink {
   absl::Status fetch_now(absl::string_view location, char* to, std::size_t size_bytes) const;
   absl::Status read(void* from, char* to, std::size_t size_bytes) const;
 
+  const std::shared_ptr<CopyTeam> team_;
   const std::string challenge_;
   const std::string local_hello_;
   const std::string remote_hello_;
@@ -153,13 +153,9 @@ absl::Status SameHostLink::fetch_now(absl::string_view location, char* to,
   if (size_bytes > UINT64_MAX - address) {
     return absl::InvalidArgumentError("a location of the same-host plane beyond all memory");
   }
-  for (std::size_t done = 0; done < size_bytes;) {
-    const std::size_t piece = std::min(size_bytes - done, kPieceBytes);
-    absl::Status status = read(address_of(address + done), to + done, piece);
-    if (!status.ok()) return status;
-    done += piece;
-  }
-  return absl::OkStatus();
+  return team_->copy(size_bytes, [&](std::size_t offset, std::size_t piece_bytes) {
+    return read(address_of(address + offset), to + offset, piece_bytes);
+  });
 }
 
 absl::Status SameHostLink::read(void* from, char* to, std::size_t size_bytes) const {
@@ -188,8 +184,11 @@ class SameHostPlane final : public PullPlane {
   std::uint32_t number() const override { return kNumber; }
   absl::string_view name() const override { return "same-host memory"; }
   std::unique_ptr<PullLink> open(std::string local_hello, std::string remote_hello) override {
-    return std::make_unique<SameHostLink>(std::move(local_hello), std::move(remote_hello));
+    return std::make_unique<SameHostLink>(std::move(local_hello), std::move(remote_hello), team_);
   }
+
+ private:
+  const std::shared_ptr<CopyTeam> team_ = CopyTeam::for_this_machine();
 };
 
 }  // namespace

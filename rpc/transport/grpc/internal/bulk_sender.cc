@@ -11,6 +11,9 @@ namespace {
 
 // A rest of the allowance that is smaller is not worth a chunk of its own.
 constexpr std::size_t kSmallestPieceBytes = std::size_t{64} << 10;
+// A frame leaves in two packets at least if they get as large as this: so its receiver copies the
+// one while the other is on its way (measured).
+constexpr std::size_t kMinHalfBytes = std::size_t{256} << 10;
 
 }  // namespace
 
@@ -34,6 +37,9 @@ void BulkSender::submit(Transfers transfers, SendWindow* window) {
     frame.transfers.assign(std::make_move_iterator(transfers.begin()),
                            std::make_move_iterator(transfers.end()));
     frame.window = window;
+    std::size_t frame_bytes = 0;
+    for (const auto& transfer : frame.transfers) frame_bytes += transfer.second.size();
+    frame.packet_bytes = std::min(chunk_bytes_, std::max(kMinHalfBytes, frame_bytes / 2 + 1));
     active_.push_back(std::move(frame));
   }
   start_write_if_idle();
@@ -129,7 +135,7 @@ void BulkSender::take_chunks_locked(Packet& packet) {
   while (!active_.empty()) {
     Outgoing frame = std::move(active_.front());
     active_.pop_front();
-    std::size_t room = chunk_bytes_;
+    std::size_t room = frame.packet_bytes;
     while (!frame.transfers.empty() && room > 0 && packet.chunks.size() < kMaxFramesPerPacket) {
       const std::size_t bytes = std::min(room, allowed_locked(frame));
       if (bytes == 0) break;

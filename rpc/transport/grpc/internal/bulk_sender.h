@@ -60,6 +60,8 @@ class BulkSender {
     /// Of the first one: bytes that have left.
     std::uint64_t offset = 0;
     SendWindow* window = nullptr;
+    /// How much of it leaves at a time.
+    std::size_t packet_bytes = 0;
   };
   struct Ledger {
     /// Bytes charged to kUnannouncedBytes.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sinew/rpc/base/receive_pool.h"
+#include "sinew/rpc/base/warm_heap.h"
 #include "sinew/rpc/transport/grpc/internal/grpc_connection.h"
 #include "sinew/rpc/transport/plane/same_host_plane.h"
 
@@ -27,6 +28,11 @@ TransportCore::TransportCore(GrpcTransportOptions options)
   planes_.log = options_.log;
   if (options_.tuning.same_host_plane) planes_.planes.push_back(make_same_host_plane());
   planes_.planes.insert(planes_.planes.end(), options_.planes.begin(), options_.planes.end());
+}
+
+void TransportCore::start() {
+  keep_heap_warm();
+  tend_pool();
 }
 
 TransportCore::Hold& TransportCore::Hold::operator=(Hold&& other) noexcept {

@@ -43,7 +43,7 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
 
   explicit TransportCore(GrpcTransportOptions options);
   /// What this does by itself.
-  void start() { tend_pool(); }
+  void start();
 
   const GrpcTransportOptions& options() const { return options_; }
   const Transport::Limits& limits() const { return options_.limits; }

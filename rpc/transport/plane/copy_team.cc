@@ -1,0 +1,97 @@
+#include "sinew/rpc/transport/plane/copy_team.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace sinew::internal {
+namespace {
+
+// For less, the copy is done before another core has woken up.
+constexpr std::size_t kMinSharedBytes = std::size_t{8} << 20;
+// So many that nobody has long to wait for the last one, but none so small that its system call
+// counts.
+constexpr std::size_t kPieces = 16;
+constexpr std::size_t kMinPieceBytes = std::size_t{128} << 10;
+constexpr std::size_t kMaxPieceBytes = std::size_t{4} << 20;
+// A few cores use up what the memory can do.
+constexpr std::size_t kMaxHelpers = 3;
+
+Executor::Options executor_options(std::size_t helpers) {
+  Executor::Options options;
+  options.num_threads = std::max<std::size_t>(1, helpers);
+  options.name = "sinew-copy";
+  return options;
+}
+
+}  // namespace
+
+/// Outlives the copy: a helper may look at it later.
+struct CopyTeam::Job {
+  Job(std::size_t size, CopyPiece copy_one)
+      : size_bytes(size),
+        piece_bytes(std::clamp(size / kPieces, kMinPieceBytes, kMaxPieceBytes)),
+        copy_piece(copy_one) {}
+
+  /// Copies pieces until none are left or one has failed.
+  void work() {
+    absl::MutexLock lock(&mutex);
+    while (next < size_bytes) {
+      const std::size_t offset = next;
+      const std::size_t size = std::min(piece_bytes, size_bytes - offset);
+      next += size;
+      ++running;
+      mutex.Unlock();
+      absl::Status one = copy_piece(offset, size);
+      mutex.Lock();
+      --running;
+      if (one.ok()) continue;
+      next = size_bytes;
+      status.Update(std::move(one));
+    }
+  }
+
+  absl::Status wait() {
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(
+        +[](std::size_t* count) { return *count == 0; }, &running));
+    return status;
+  }
+
+  const std::size_t size_bytes;
+  const std::size_t piece_bytes;
+  /// Not to be called once all pieces are taken: the caller may be gone.
+  const CopyPiece copy_piece;
+  absl::Mutex mutex;
+  std::size_t next ABSL_GUARDED_BY(mutex) = 0;
+  std::size_t running ABSL_GUARDED_BY(mutex) = 0;
+  absl::Status status ABSL_GUARDED_BY(mutex);
+};
+
+CopyTeam::CopyTeam(std::size_t helpers)
+    : helpers_(helpers), executor_(executor_options(helpers)) {}
+
+std::shared_ptr<CopyTeam> CopyTeam::for_this_machine() {
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return std::make_shared<CopyTeam>(std::min(cores - 1, kMaxHelpers));
+}
+
+absl::Status CopyTeam::copy(std::size_t size_bytes, CopyPiece copy_piece) {
+  const auto job = std::make_shared<Job>(size_bytes, copy_piece);
+  const std::size_t pieces = (size_bytes - 1) / job->piece_bytes + 1;
+  if (size_bytes >= kMinSharedBytes && helpers_ > 0) {
+    std::vector<Task> tasks;
+    for (std::size_t i = 0; i < std::min(helpers_, pieces - 1); ++i) {
+      tasks.emplace_back([job] { job->work(); });
+    }
+    executor_.post_all(std::move(tasks));
+  }
+  job->work();
+  return job->wait();
+}
+
+}  // namespace sinew::internal
