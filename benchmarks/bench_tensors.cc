@@ -4,16 +4,21 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "sinew/benchmarks/measure.h"
 #include "sinew/benchmarks/one_thread.h"
+#include "sinew/benchmarks/own_certificate.h"
 #include "sinew/benchmarks/server_process.h"
 #include "sinew/benchmarks/tensor_transfers.h"
 #include "sinew/sinew.h"
@@ -46,37 +51,45 @@ namespace {
 using sinew::bench::Options;
 using sinew::bench::ServerProcess;
 
-sinew::Worker start_worker(int rank, std::uint16_t port, bool same_host) {
+/// How the two workers may talk.
+struct Plane {
+  std::string_view name;
+  bool same_host = false;
+  std::optional<sinew::Credentials> credentials;
+};
+
+sinew::Worker start_worker(int rank, std::uint16_t port, const Plane& plane) {
   sinew::WorkerOptions options;
   options.name = rank == 0 ? "server" : "client";
   options.methods.add<&bench::sink>().add<&bench::keep>().add<&bench::fetch>();
   options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
   options.rank = rank;
   options.world_size = 2;
-  options.same_host = same_host;
-  // The server of the second plane waits until the first one has been measured.
+  options.same_host = plane.same_host;
+  if (plane.credentials) options.credentials = *plane.credentials;
+  // The servers of the other planes wait until the first one has been measured.
   options.join_timeout = std::chrono::hours(1);
   return sinew::init_rpc(std::move(options));
 }
 
 /// The port must be known before the server starts: the client tries until it is there.
-void serve(const ServerProcess::ReportPort& report, bool same_host) {
+void serve(const ServerProcess::ReportPort& report, const Plane& plane) {
   sinew::bench::compute_on_one_thread();
   const std::uint16_t port = sinew::bench::free_loopback_port();
   report(port);
-  const sinew::Worker worker = start_worker(0, port, same_host);
+  const sinew::Worker worker = start_worker(0, port, plane);
   sinew::ShutdownOptions with_the_client;
   with_the_client.timeout = std::chrono::hours(1);
   worker.shutdown(with_the_client);
   for (;;) pause();  // The client's process kills this one.
 }
 
-void measure(const Options& options, std::string_view plane, const ServerProcess& process) {
-  const sinew::Worker worker = start_worker(1, process.port(), plane == sinew::bench::kSameHost);
+void measure(const Options& options, const Plane& plane, const ServerProcess& process) {
+  const sinew::Worker worker = start_worker(1, process.port(), plane);
   const sinew::Peer server = worker.peer("server");
   at::Tensor tensor;
   sinew::bench::measure_plane(
-      options, plane,
+      options, plane.name,
       [&](std::int64_t bytes) {
         tensor = bench::make_tensor(bytes);
         sinew::rpc_sync<&bench::keep>(server, bytes);
@@ -86,20 +99,33 @@ void measure(const Options& options, std::string_view plane, const ServerProcess
   worker.shutdown();
 }
 
-int run(int argc, char** argv) {
-  const Options options = sinew::bench::parse_options(argc, argv, sinew::bench::tensor_figures());
-  // Both, before the first worker starts threads here.
-  std::optional<ServerProcess> same_host;
-  std::optional<ServerProcess> network;
-  if (sinew::bench::wants_plane(options, sinew::bench::kSameHost)) {
-    same_host.emplace([](const auto& report) { serve(report, true); });
+std::vector<Plane> wanted_planes(const Options& options) {
+  std::vector<Plane> planes;
+  if (wants_plane(options, sinew::bench::kSameHost)) {
+    planes.push_back({sinew::bench::kSameHost, true, std::nullopt});
   }
-  if (sinew::bench::wants_plane(options, sinew::bench::kNetwork)) {
-    network.emplace([](const auto& report) { serve(report, false); });
+  if (wants_plane(options, sinew::bench::kNetwork)) {
+    planes.push_back({sinew::bench::kNetwork, false, std::nullopt});
+  }
+  if (wants_plane(options, sinew::bench::kTls)) {
+    planes.push_back({sinew::bench::kTls, false, sinew::bench::own_certificate()});
+  }
+  return planes;
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::string> figures = sinew::bench::tensor_figures();
+  const std::vector<std::string> with_tls = sinew::bench::plane_figures(sinew::bench::kTls);
+  figures.insert(figures.end(), with_tls.begin(), with_tls.end());
+  const Options options = sinew::bench::parse_options(argc, argv, figures);
+  const std::vector<Plane> planes = wanted_planes(options);
+  // All of them before the first worker starts threads here.
+  std::deque<ServerProcess> servers;
+  for (const Plane& plane : planes) {
+    servers.emplace_back([&plane](const auto& report) { serve(report, plane); });
   }
   sinew::bench::compute_on_one_thread();
-  if (same_host) measure(options, sinew::bench::kSameHost, *same_host);
-  if (network) measure(options, sinew::bench::kNetwork, *network);
+  for (std::size_t i = 0; i < planes.size(); ++i) measure(options, planes[i], servers[i]);
   return 0;
 }
 

@@ -20,31 +20,39 @@ inline constexpr std::array<std::int64_t, 6> kTensorBytes = {4096,     65536,   
 /// Everything that processes of one host can share, or TCP only.
 inline constexpr std::string_view kSameHost = "same_host";
 inline constexpr std::string_view kNetwork = "network";
+/// The same with mutual TLS; only ours has figures of it.
+inline constexpr std::string_view kTls = "tls";
 
 inline std::string tensor_figure(std::string_view plane, std::string_view direction,
                                  std::int64_t bytes) {
   return std::string(plane) + "_" + std::string(direction) + "_" + std::to_string(bytes) + "_GBps";
 }
 
-/// The names of all figures of tensors up to `most_bytes`.
-inline std::vector<std::string> tensor_figures(
-    std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max()) {
+/// The names of the figures of a plane, of tensors up to `most_bytes`.
+inline std::vector<std::string> plane_figures(
+    std::string_view plane, std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max()) {
   std::vector<std::string> names;
-  for (const std::string_view plane : {kSameHost, kNetwork}) {
-    for (const std::string_view direction : {"push", "pull"}) {
-      for (const std::int64_t bytes : kTensorBytes) {
-        if (bytes <= most_bytes) names.push_back(tensor_figure(plane, direction, bytes));
-      }
+  for (const std::string_view direction : {"push", "pull"}) {
+    for (const std::int64_t bytes : kTensorBytes) {
+      if (bytes <= most_bytes) names.push_back(tensor_figure(plane, direction, bytes));
     }
   }
   return names;
 }
 
+/// Those of both planes that all systems have.
+inline std::vector<std::string> tensor_figures(
+    std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max()) {
+  std::vector<std::string> names = plane_figures(kSameHost, most_bytes);
+  const std::vector<std::string> more = plane_figures(kNetwork, most_bytes);
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
 inline bool wants_plane(const Options& options, std::string_view plane) {
-  const std::vector<std::string> names = tensor_figures();
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return name.compare(0, plane.size(), plane) == 0 && options.wants(name);
-  });
+  const std::vector<std::string> names = plane_figures(plane);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return options.wants(name); });
 }
 
 /// How often a tensor crosses for one figure: 2 GiB altogether, within limits.

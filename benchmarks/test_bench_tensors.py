@@ -56,12 +56,25 @@ class TensorSuiteTest(unittest.TestCase):
         )
 
     def test_leaves_out_what_a_peer_cannot_carry(self) -> None:
-        everything = {figure.name for figure in TENSORS.figures}
+        everything = {
+            figure.name for figure in TENSORS.figures if not figure.name.startswith("tls_")
+        }
         self.assertEqual(set(self.figures_of("torch")), everything)
         lacking = everything - set(self.figures_of("capnp"))
         self.assertEqual({name.split("_")[-2] for name in lacking}, {"1073741824"})
         lacking = everything - set(self.figures_of("ucx"))
         self.assertTrue(lacking and all(name.startswith("network_pull_") for name in lacking))
+
+    def test_compares_tls_with_the_same_without_and_nothing_else(self) -> None:
+        for figure in TENSORS.figures:
+            without = figure.counterpart("no-tls")
+            if figure.name.startswith("tls_"):
+                self.assertEqual(without, figure.name.replace("tls_", "network_"))
+                self.assertIn(without, self.figures_of("no-tls"))
+                self.assertEqual(figure.counterpart("torch"), "")
+            else:
+                self.assertEqual(without, "")
+                self.assertEqual(figure.counterpart("torch"), figure.name)
 
     def test_asks_ucx_for_what_its_script_measures(self) -> None:
         self.assertEqual(set(self.figures_of("ucx")), set(ucx_tensors.FIGURES))

@@ -214,6 +214,8 @@ AUTOGRAD = Suite(
 
 TENSOR_BYTES = (4096, 65536, 1048576, 16777216, 134217728, 1073741824)
 TENSOR_PLANES = ("same_host", "network")
+# Only ours: the network's figures with mutual TLS, which are compared with those without.
+TENSOR_TLS_PLANE = "tls"
 TENSOR_DIRECTIONS = ("push", "pull")
 # A Data value of Cap'n Proto has fewer than 2^29 bytes.
 _CAPNP_MOST_BYTES = 2**29 - 1
@@ -238,6 +240,16 @@ def _tensor_figures(
     )
 
 
+def _tensor_counterparts(plane: str, direction: str, size: int) -> Mapping[str, str]:
+    """The same figure of other systems and the kernel; our own is compared with that of TLS."""
+    peers = ["limit", "torch", "grpc"]
+    if size <= _CAPNP_MOST_BYTES:
+        peers.append("capnp")
+    if (plane, direction) != ("network", "pull"):
+        peers.append("ucx")
+    return MappingProxyType(dict.fromkeys(peers, tensor_figure(plane, direction, size)))
+
+
 def _tensor_targets(plane: str, size: int) -> Mapping[str, float]:
     if plane == "same_host":
         return {"torch": 2.5, "limit": 0.6} if size >= 2**20 else {}
@@ -255,8 +267,18 @@ TENSORS = Suite(
             tensor_figure(plane, direction, size),
             Better.HIGHER,
             targets=_tensor_targets(plane, size),
+            counterparts=_tensor_counterparts(plane, direction, size),
         )
         for plane in TENSOR_PLANES
+        for direction in TENSOR_DIRECTIONS
+        for size in TENSOR_BYTES
+    )
+    + tuple(
+        Figure(
+            tensor_figure(TENSOR_TLS_PLANE, direction, size),
+            Better.HIGHER,
+            counterparts=MappingProxyType({"no-tls": tensor_figure("network", direction, size)}),
+        )
         for direction in TENSOR_DIRECTIONS
         for size in TENSOR_BYTES
     ),
@@ -293,6 +315,9 @@ TENSORS = Suite(
                 *_tensor_figures(("network",), ("push",)),
             ),
             packages=("ucx-utils",),
+        ),
+        PeerProgram(
+            peer="no-tls", ours=True, figures=_tensor_figures(("network",)), packages=("openssl",)
         ),
     ),
     chart="benchmarks/tensors.svg",
