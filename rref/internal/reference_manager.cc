@@ -544,8 +544,8 @@ void ReferenceManager::add_counters(Counters& counters) const {
 }
 
 void ReferenceManager::stop() {
-  absl::flat_hash_map<RRefId, std::shared_ptr<ValueSlot>> slots;
-  absl::flat_hash_map<ForkId, Promise<void>> confirmations;
+  absl::btree_map<RRefId, std::shared_ptr<ValueSlot>> slots;
+  absl::btree_map<ForkId, Promise<void>> confirmations;
   absl::btree_multimap<RRefId, Waiting> waiting;
   std::vector<Drain> drains;
   {

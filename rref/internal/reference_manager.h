@@ -146,9 +146,9 @@ class ReferenceManager final : public Extension,
   mutable Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   ledger::Ledger ledger_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<RRefId, std::shared_ptr<ValueSlot>> slots_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<RRefId, std::shared_ptr<ValueSlot>> slots_ ABSL_GUARDED_BY(mutex_);
   // Received references that wait for their owner.
-  absl::flat_hash_map<ForkId, Promise<void>> confirmations_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<ForkId, Promise<void>> confirmations_ ABSL_GUARDED_BY(mutex_);
   absl::btree_multimap<RRefId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Incarnation, Channel> channels_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<Incarnation> dirty_ ABSL_GUARDED_BY(mutex_);

@@ -168,7 +168,9 @@ absl::Status SameHostLink::read(void* from, char* to, std::size_t size_bytes) co
   if (static_cast<std::size_t>(copied) != size_bytes + shown.size()) {
     return unreachable(process_, "its memory ends early");
   }
-  if (shown != expected_) return unreachable(process_, "it does not have the proof (any more)");
+  // What close() leaves behind.
+  if (shown == Digest{}) return absl::NotFoundError("the peer has closed the connection");
+  if (shown != expected_) return unreachable(process_, "it does not have the proof");
   return absl::OkStatus();
 }
 
