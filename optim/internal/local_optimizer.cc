@@ -259,8 +259,12 @@ StepAnswer LocalOptimizer::State::apply(const Worker& worker, const autograd::Co
   }
   try {
     if (!stepped.empty()) optimizer_->step();
+  } catch (const c10::Error& error) {
+    broken_ = error.what_without_backtrace();
   } catch (const std::exception& error) {
     broken_ = error.what();
+  }
+  if (!broken_.empty()) {
     answer.outcome = StepOutcome::kBroken;
     answer.code = static_cast<std::int32_t>(ErrorCode::kDataLoss);
     answer.error = broken_;

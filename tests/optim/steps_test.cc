@@ -45,6 +45,9 @@ class Table {
   /// Its gradient is `factor` everywhere.
   at::Tensor weighted_sum(double factor) { return (weight_ * factor).sum(); }
   at::Tensor value() { return weight_.detach().clone(); }
+  /// All elements in the same place: no operator writes to that.
+  void fold() { weight_.set_data(at::zeros({1}).expand(weight_.sizes())); }
+  void unfold() { weight_.set_data(weight_.detach().clone()); }
 
  private:
   at::Tensor weight_;
@@ -57,6 +60,8 @@ SINEW_METHOD(testoptim::Table::parameter);
 SINEW_METHOD(testoptim::Table::pick);
 SINEW_METHOD(testoptim::Table::weighted_sum);
 SINEW_METHOD(testoptim::Table::value);
+SINEW_METHOD(testoptim::Table::fold);
+SINEW_METHOD(testoptim::Table::unfold);
 
 namespace testoptim {
 
@@ -133,6 +138,7 @@ class Steps : public sinew::testing::ClusterTest {
     options.size = size;
     options.methods.add_class<Table>().add<&Table::parameter>().add<&Table::pick>();
     options.methods.add<&Table::weighted_sum>().add<&Table::value>();
+    options.methods.add<&Table::fold>().add<&Table::unfold>();
     options.methods.add<&testoptim::pick_some>().add<&testoptim::pick_alone>();
     options.methods.add<&testoptim::weigh>();
     options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
@@ -378,6 +384,47 @@ TEST_P(Steps, AreKnownToTheirOwnerByTheirIds) {
   EXPECT_EQ(late.outcome, sinew::internal::StepOutcome::kRefused);
   EXPECT_THAT(late.error, HasSubstr("step 2 comes too late"));
   EXPECT_EQ(times(), 4);
+}
+
+// LibTorch throws at the second parameter, when it has stepped the first.
+TEST_P(Steps, ThatFailHalfWayStopTheirOptimizer) {
+  start_workers(2);
+  const RRef<Table> first = make_table(1, 2);
+  const RRef<Table> second = make_table(1, 2);
+  const DistributedOptimizer optimizer(worker(0), {parameter_of(first), parameter_of(second)},
+                                       testoptim::rate_of_one());
+  const auto step_with = [&](const DistributedOptimizer& stepped) {
+    const Context context(worker(0));
+    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::weighted_sum>(first, 1.0) +
+                                        sinew::rpc_sync<&Table::weighted_sum>(second, 1.0)});
+    stepped.step(context);
+  };
+  step_with(optimizer);
+  sinew::rpc_sync<&Table::fold>(second);
+  try {
+    step_with(optimizer);
+    ADD_FAILURE() << "the step did not fail";
+  } catch (const PartialStep& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.what();
+    EXPECT_EQ(error.peer(), "worker1");
+    EXPECT_EQ(error.unknown(), std::vector<std::string>{"worker1"});
+  }
+  EXPECT_EQ(value_of(first)[0].item<double>(), -2) << "stepped before";
+  EXPECT_EQ(value_of(second)[0].item<double>(), 0);
+  try {
+    step_with(optimizer);
+    ADD_FAILURE() << "the step did not fail";
+  } catch (const sinew::RpcError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("an earlier step failed half-way"));
+    EXPECT_THAT(error.message(), HasSubstr("load a checkpoint or make the optimizer anew"));
+  }
+  EXPECT_EQ(value_of(first)[0].item<double>(), -2) << "nothing more was applied";
+  sinew::rpc_sync<&Table::unfold>(second);
+  step_with(DistributedOptimizer(worker(0), {parameter_of(first), parameter_of(second)},
+                                 testoptim::rate_of_one()));
+  EXPECT_EQ(value_of(first)[0].item<double>(), -3);
+  EXPECT_EQ(value_of(second)[1].item<double>(), -1);
 }
 
 TEST_P(Steps, LostOwnerIsListedAndTheOthersAreNot) {

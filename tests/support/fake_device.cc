@@ -19,11 +19,48 @@
 #include "c10/core/impl/FakeGuardImpl.h"
 
 #include <torch/library.h>
+#include <torch/version.h>
 
 namespace sinew::testing {
 namespace {
 
 using Guard = c10::impl::FakeGuardImpl<c10::kPrivateUse1>;
+
+/// LibTorch's fake, and a default stream for each device, for which newer engines ask.
+struct GuardWithDefaultStreams final : c10::impl::DeviceGuardImplInterface {
+  static constexpr c10::DeviceType static_type = c10::kPrivateUse1;
+
+  c10::DeviceType type() const override { return fake.type(); }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return fake.exchangeDevice(device);
+  }
+  c10::Device getDevice() const override { return fake.getDevice(); }
+  void setDevice(c10::Device device) const override { fake.setDevice(device); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    fake.uncheckedSetDevice(device);
+  }
+  c10::Stream getStream(c10::Device device) const noexcept override {
+    return fake.getStream(device);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return fake.exchangeStream(stream);
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return fake.deviceCount(); }
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex device,
+              c10::EventFlag flag) const override {
+    fake.record(event, stream, device, flag);
+  }
+  void block(void* event, const c10::Stream& stream) const override { fake.block(event, stream); }
+  bool queryEvent(void* event) const override { return fake.queryEvent(event); }
+  void destroyEvent(void* event, c10::DeviceIndex device) const noexcept override {
+    fake.destroyEvent(event, device);
+  }
+
+  const Guard fake{};
+};
 
 std::atomic<int> live_blocks{0};
 std::atomic<int> copies_to_host{0};
@@ -38,14 +75,22 @@ std::vector<c10::Stream>& copy_streams() {
 
 class FakeAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(std::size_t size) const override {
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(std::size_t size) override { return make_block(size); }
+  void copy_data(void* to, const void* from, std::size_t size) const override {
+    default_copy_data(to, from, size);
+  }
+#else
+  c10::DataPtr allocate(std::size_t size) const override { return make_block(size); }
+#endif
+
+ private:
+  static c10::DataPtr make_block(std::size_t size) {
     void* memory = std::malloc(size == 0 ? 1 : size);
     ++live_blocks;
     return {memory, memory, &release,
             c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(Guard::getDeviceIndex()))};
   }
-
- private:
   static void release(void* memory) {
     std::free(memory);
     --live_blocks;
@@ -314,7 +359,7 @@ FakePlanes::Stats FakePlanes::stats() const {
 
 }  // namespace sinew::testing
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, c10::impl::FakeGuardImpl<c10::kPrivateUse1>);
+C10_REGISTER_GUARD_IMPL(PrivateUse1, sinew::testing::GuardWithDefaultStreams);
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&sinew::testing::on_the_cpu>());

@@ -72,8 +72,7 @@ struct CopyTeam::Job {
   absl::Status status ABSL_GUARDED_BY(mutex);
 };
 
-CopyTeam::CopyTeam(std::size_t helpers)
-    : helpers_(helpers), executor_(executor_options(helpers)) {}
+CopyTeam::CopyTeam(std::size_t helpers) : helpers_(helpers), executor_(executor_options(helpers)) {}
 
 std::shared_ptr<CopyTeam> CopyTeam::for_this_machine() {
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
