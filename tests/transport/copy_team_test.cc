@@ -2,22 +2,23 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
+#include <future>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr auto kLong = std::chrono::seconds(60);
 
 using Pieces = std::vector<std::pair<std::size_t, std::size_t>>;
 
@@ -37,10 +38,10 @@ TEST(CopyTeam, EachByteIsCopiedOnce) {
     CopyTeam team(helpers);
     for (const std::size_t size_bytes :
          {std::size_t{1}, kMiB, 8 * kMiB - 1, 8 * kMiB, 8 * kMiB + 1, 100 * kMiB + 12345}) {
-      absl::Mutex mutex;
+      std::mutex mutex;
       Pieces pieces;
       const absl::Status status = team.copy(size_bytes, [&](std::size_t offset, std::size_t size) {
-        absl::MutexLock lock(&mutex);
+        const std::lock_guard lock(mutex);
         pieces.emplace_back(offset, size);
         return absl::OkStatus();
       });
@@ -64,16 +65,15 @@ TEST(CopyTeam, SmallCopiesAreTheCallersAlone) {
 
 TEST(CopyTeam, HelpersCopyAtTheSameTime) {
   CopyTeam team(2);
-  absl::Mutex mutex;
+  std::mutex mutex;
+  std::condition_variable came;
   std::vector<std::thread::id> threads;
   const absl::Status status = team.copy(64 * kMiB, [&](std::size_t, std::size_t) {
-    absl::MutexLock lock(&mutex);
+    std::unique_lock lock(mutex);
     threads.push_back(std::this_thread::get_id());
+    came.notify_all();
     // Nobody ends his first piece before all three have begun one.
-    const bool all = mutex.AwaitWithTimeout(
-        absl::Condition(
-            +[](std::vector<std::thread::id>* ids) { return ids->size() >= 3; }, &threads),
-        kLong);
+    const bool all = came.wait_for(lock, kLong, [&] { return threads.size() >= 3; });
     return all ? absl::OkStatus() : absl::DeadlineExceededError("the helpers did not come");
   });
   EXPECT_TRUE(status.ok()) << status;
@@ -96,18 +96,19 @@ TEST(CopyTeam, AFailureEndsTheCopy) {
 TEST(CopyTeam, NoCallRunsAfterTheReturn) {
   CopyTeam team(1);
   const std::thread::id caller = std::this_thread::get_id();
-  absl::Notification helper_is_in;
+  std::promise<void> helper_is_in;
+  std::atomic<bool> told{false};
   std::atomic<int> running{0};
   // The caller fails as soon as the helper is at work; it must wait for that one all the same.
   const absl::Status status = team.copy(64 * kMiB, [&](std::size_t, std::size_t) {
     ++running;
     if (std::this_thread::get_id() != caller) {
-      if (!helper_is_in.HasBeenNotified()) helper_is_in.Notify();
-      absl::SleepFor(absl::Milliseconds(20));
+      if (!told.exchange(true)) helper_is_in.set_value();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
       --running;
       return absl::OkStatus();
     }
-    const bool came = helper_is_in.WaitForNotificationWithTimeout(kLong);
+    const bool came = helper_is_in.get_future().wait_for(kLong) == std::future_status::ready;
     --running;
     return came ? absl::UnavailableError("enough") : absl::DeadlineExceededError("no helper came");
   });

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 namespace {
@@ -39,16 +39,16 @@ struct CopyTeam::Job {
 
   /// Copies pieces until none are left or one has failed.
   void work() {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(mutex);
     while (next < size_bytes) {
       const std::size_t offset = next;
       const std::size_t size = std::min(piece_bytes, size_bytes - offset);
       next += size;
       ++running;
-      mutex.Unlock();
+      lock.unlock();
       absl::Status one = copy_piece(offset, size);
-      mutex.Lock();
-      --running;
+      lock.lock();
+      if (--running == 0) none_runs.notify_all();
       if (one.ok()) continue;
       next = size_bytes;
       status.Update(std::move(one));
@@ -56,17 +56,17 @@ struct CopyTeam::Job {
   }
 
   absl::Status wait() {
-    absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(
-        +[](std::size_t* count) { return *count == 0; }, &running));
-    return status;
+    MutexLock lock(mutex);
+    while (running > 0) none_runs.wait(mutex);
+    return std::move(status);
   }
 
   const std::size_t size_bytes;
   const std::size_t piece_bytes;
   /// Not to be called once all pieces are taken: the caller may be gone.
   const CopyPiece copy_piece;
-  absl::Mutex mutex;
+  Mutex mutex;
+  CondVar none_runs;
   std::size_t next ABSL_GUARDED_BY(mutex) = 0;
   std::size_t running ABSL_GUARDED_BY(mutex) = 0;
   absl::Status status ABSL_GUARDED_BY(mutex);
