@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "ATen/ATen.h"
+#include "ATen/core/grad_mode.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/support/cluster.h"
 
