@@ -257,17 +257,18 @@ StepAnswer LocalOptimizer::State::apply(const Worker& worker, const autograd::Co
     parameter->follow();
     parameter->shadow.mutable_grad() = gradient;
   }
-  try {
-    if (!stepped.empty()) optimizer_->step();
-  } catch (const c10::Error& error) {
-    broken_ = error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    broken_ = error.what();
-  }
-  if (!broken_.empty()) {
+  const auto fail = [&](absl::string_view why) {
+    broken_ = why.empty() ? "an exception without a text" : std::string(why);
     answer.outcome = StepOutcome::kBroken;
     answer.code = static_cast<std::int32_t>(ErrorCode::kDataLoss);
     answer.error = broken_;
+  };
+  try {
+    if (!stepped.empty()) optimizer_->step();
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
   }
   for (const auto& [parameter, gradient] : stepped) parameter->shadow.mutable_grad().reset();
   answer.order = manager_->next_order();

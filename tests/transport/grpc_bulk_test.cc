@@ -99,6 +99,16 @@ TEST(GrpcBulk, ManySmallTransfersOfAFrameShareAPacket) {
   EXPECT_EQ(sender.next().chunks.size(), 100U);
 }
 
+TEST(GrpcBulk, AFrameOfOneChunkLeavesInTwoHalves) {
+  Sender sender;
+  sender.send({kChunkBytes});
+  const std::size_t first = sender.next().chunks.at(0).data.size();
+  EXPECT_LT(first, kChunkBytes * 6 / 10);
+  EXPECT_EQ(first + sender.next().chunks.at(0).data.size(), kChunkBytes);
+  sender.send({std::size_t{100} << 10});
+  EXPECT_EQ(sender.next().chunks.at(0).data.size(), std::size_t{100} << 10) << "small: in one";
+}
+
 TEST(GrpcBulk, SendsNoMoreThanAgreedBeforeTheTicketsAreRead) {
   Sender sender;
   std::vector<PacketFrame> frames;

@@ -54,11 +54,14 @@ absl::Status fetch(PullLink& reader, const std::string& location, std::string& t
 TEST(SameHostPlane, FetchesWhatTheOtherEndLocates) {
   Ends ends;
   ASSERT_TRUE(ends.verify().ok());
-  std::string bytes(300'000, '\0');
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 3);
-  std::string copy(bytes.size(), ' ');
-  ASSERT_TRUE(fetch(*ends.reader, *ends.owner->locate(flat(bytes)), copy).ok());
-  EXPECT_EQ(copy, bytes);
+  // The second one is copied in pieces, by several threads.
+  for (const std::size_t size : {std::size_t{300'000}, (std::size_t{20} << 20) + 1}) {
+    std::string bytes(size, '\0');
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 3);
+    std::string copy(bytes.size(), ' ');
+    ASSERT_TRUE(fetch(*ends.reader, *ends.owner->locate(flat(bytes)), copy).ok());
+    EXPECT_TRUE(copy == bytes) << size << " bytes";
+  }
 }
 
 TEST(SameHostPlane, FetchesNothingOnceTheOwnerHasClosed) {
