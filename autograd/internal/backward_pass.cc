@@ -27,6 +27,21 @@ void move_to_targets(EdgeGradients& gradients) {
   }
 }
 
+EdgeGradients to_edges(LocalBackward::Outgoing& out) {
+  EdgeGradients gradients{{out.node->message(), std::move(out.indexes)}, std::move(out.gradients)};
+  for (const std::uint32_t index : gradients.edges.indexes) {
+    gradients.targets.push_back(out.node->origin(index));
+  }
+  return gradients;
+}
+
+void answer_all(std::vector<BackwardPass::OnAnswer> on_answer, PartAnswer answer) {
+  // One call is as good as another to bring them.
+  for (BackwardPass::OnAnswer& one : on_answer) {
+    std::move(one)(nullptr, {std::exchange(answer.gradients, {}), answer.waits});
+  }
+}
+
 /// Adds undefined gradients for the edges of `all` that are missing.
 void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
   if (!std::includes(all.begin(), all.end(), arrival.edges.indexes.begin(),
@@ -90,9 +105,11 @@ void BackwardPass::begin(Part part) {
 void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answering,
                            OnAnswer on_answer) {
   bool ended = false;
+  std::exception_ptr untold;
   {
     MutexLock lock(mutex_);
     ended = phase_ == Phase::kEnded;
+    if (answering == Answering::kInSteps) untold = std::exchange(untold_, nullptr);
     if (!ended) {
       for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
       if (answering == Answering::kInSteps) on_answer_.push_back(std::move(on_answer));
@@ -100,6 +117,9 @@ void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answe
   }
   if (answering == Answering::kAtTheEnd) {
     std::move(on_answer)(nullptr, {});
+  } else if (untold != nullptr) {
+    context_->end_pass(id_, ContextState::PassEnd::kFailed);
+    std::move(on_answer)(untold, {});
   } else if (ended) {
     std::move(on_answer)(
         make_error(absl::AbortedError(
@@ -131,7 +151,9 @@ void BackwardPass::pump() {
   std::vector<EdgeGradients> arrivals;
   while (take_arrivals(arrivals)) {
     try {
-      send(step(std::exchange(arrivals, {})));
+      Outgoing outgoing = step(std::exchange(arrivals, {}));
+      const Ask ask = take_to_ask(outgoing);
+      send(std::move(outgoing), ask);
     } catch (...) {
       const std::exception_ptr error = named(std::current_exception());
       {
@@ -163,13 +185,10 @@ void BackwardPass::arrive(EdgeGradients arrival) {
 BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
   for (EdgeGradients& arrival : arrivals) arrive(std::move(arrival));
   Outgoing outgoing;
-  for (LocalBackward::Outgoing& out : local_->run()) {
-    EdgeGradients gradients{{out.node->message(), std::move(out.indexes)},
-                            std::move(out.gradients)};
-    for (const std::uint32_t index : gradients.edges.indexes) {
-      gradients.targets.push_back(out.node->origin(index));
-    }
-    outgoing[out.node->sender().incarnation].push_back(std::move(gradients));
+  const auto early = [this](Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
+                            bool only) { return send_early(worker, gradients, only); };
+  for (LocalBackward::Outgoing& out : local_->run(early)) {
+    outgoing[out.node->sender().incarnation].push_back(to_edges(out));
   }
   if (local_->done()) commit();
   return outgoing;
@@ -191,22 +210,69 @@ void BackwardPass::commit() {
 
 // ---- Other workers.
 
-void BackwardPass::send(Outgoing outgoing) {
+// Gradients leave before the rest of a step has run, where that takes no further message.
+bool BackwardPass::send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
+                              bool only) {
+  if (worker == context_->self().incarnation) return false;
+  const bool last_step = local_->missing().empty();
+  bool in_steps = false;
+  {
+    MutexLock lock(mutex_);
+    if (requester_ == worker) {
+      // The answer at the end brings those of the last step.
+      if (last_step) return false;
+      in_steps = answering_ == Answering::kInSteps;
+    }
+  }
+  if (in_steps) return only && answer_early(gradients);
+  Outgoing outgoing;
+  for (LocalBackward::Outgoing& out : gradients) outgoing[worker].push_back(to_edges(out));
+  Ask ask;
+  for (Ask* to_ask : {&to_ask_, &to_ask_later_}) {
+    if (auto asked = to_ask->extract(worker)) ask.insert(std::move(asked));
+  }
+  send(std::move(outgoing), ask);
+  return true;
+}
+
+// The requester has gradients to bring yet, so another call will ask for the end. The answer has to
+// have all that the calls before it lead to: those gradients may depend on it.
+bool BackwardPass::answer_early(std::vector<LocalBackward::Outgoing>& gradients) {
+  std::vector<OnAnswer> on_answer;
+  PartAnswer answer;
+  {
+    MutexLock lock(mutex_);
+    if (phase_ != Phase::kRunning || outstanding_ > 0 || !arrivals_.empty() || on_answer_.empty()) {
+      return false;
+    }
+    on_answer = std::exchange(on_answer_, {});
+    answer.gradients = std::exchange(reply_, {});
+  }
+  for (LocalBackward::Outgoing& out : gradients) answer.gradients.push_back(to_edges(out));
+  answer.waits = true;
+  answer_all(std::move(on_answer), std::move(answer));
+  return true;
+}
+
+BackwardPass::Ask BackwardPass::take_to_ask(const Outgoing& outgoing) {
+  Ask ask = std::exchange(to_ask_, {});
+  for (const auto& [worker, gradients] : outgoing) {
+    if (auto later = to_ask_later_.extract(worker)) ask.insert(std::move(later));
+  }
+  return ask;
+}
+
+void BackwardPass::send(Outgoing outgoing, const Ask& ask) {
   const auto to_self = outgoing.find(context_->self().incarnation);
   if (to_self != outgoing.end()) {
     for (EdgeGradients& one : to_self->second) move_to_targets(one);
   }
-  std::map<Incarnation, std::vector<MessageEdges>> ask;
   {
     MutexLock lock(mutex_);
     if (phase_ == Phase::kEnded) return;
     if (to_self != outgoing.end()) {
       for (EdgeGradients& one : to_self->second) arrivals_.push_back(std::move(one));
       outgoing.erase(to_self);
-    }
-    ask.swap(to_ask_);
-    for (const auto& [worker, gradients] : outgoing) {
-      if (auto later = to_ask_later_.extract(worker)) ask.insert(std::move(later));
     }
     // With the answer, which is due now.
     const bool answers = local_done_ || answering_ == Answering::kInSteps;
@@ -276,26 +342,28 @@ void BackwardPass::end_if_done() {
         make_error(absl::InternalError("a worker waits for gradients that nothing leads to")));
   }
   if (!answer.waits) context_->end_pass(id_, ContextState::PassEnd::kDone);
-  // One call is as good as another to bring them.
-  for (OnAnswer& one : on_answer) {
-    std::move(one)(nullptr, {std::exchange(answer.gradients, {}), answer.waits});
-  }
+  answer_all(std::move(on_answer), std::move(answer));
 }
 
 void BackwardPass::fail(std::exception_ptr error) {
   std::vector<OnAnswer> on_answer;
   std::vector<Incarnation> asked;
+  auto end = ContextState::PassEnd::kFailed;
   {
     MutexLock lock(mutex_);
     if (phase_ == Phase::kEnded) return;
     phase_ = Phase::kEnded;
     on_answer = std::exchange(on_answer_, {});
+    if (on_answer.empty() && answering_ == Answering::kInSteps) {
+      untold_ = error;
+      end = ContextState::PassEnd::kFailedUntold;
+    }
     asked = asked_;
     arrivals_.clear();
     reply_.clear();
   }
   const auto self = shared_from_this();
-  context_->end_pass(id_, ContextState::PassEnd::kFailed);
+  context_->end_pass(id_, end);
   cancellation_.cancel();
   // Also those that are through already: what they have added does not count.
   network_.abort(*context_, id_, asked);

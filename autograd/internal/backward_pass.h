@@ -39,8 +39,9 @@ struct PassOptions {
 enum class Answering {
   /// When its part is done.
   kAtTheEnd,
-  /// Whenever it has run all that it could, to each call that brought gradients: for workers whose
-  /// gradients all come from the one that asked. Theirs ride in the answers then.
+  /// Whenever it has all gradients for the one that asked that those which it has got lead to, to
+  /// each call that brought some: for workers whose gradients all come from the one that asked.
+  /// Theirs ride in the answers then.
   kInSteps,
 };
 
@@ -124,13 +125,17 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
  private:
   enum class Phase { kNew, kRunning, kEnded };
   using Outgoing = std::map<Incarnation, std::vector<EdgeGradients>>;
+  using Ask = std::map<Incarnation, std::vector<MessageEdges>>;
 
   void pump();
   bool take_arrivals(std::vector<EdgeGradients>& arrivals);
   Outgoing step(std::vector<EdgeGradients> arrivals);
   void arrive(EdgeGradients arrival);
   void commit();
-  void send(Outgoing outgoing);
+  bool send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients, bool only);
+  bool answer_early(std::vector<LocalBackward::Outgoing>& gradients);
+  Ask take_to_ask(const Outgoing& outgoing);
+  void send(Outgoing outgoing, const Ask& ask);
   void end_if_done();
   std::exception_ptr named(const std::exception_ptr& error) const;
 
@@ -142,8 +147,8 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   // Written by begin(), then used by the one thread that runs the graph at a time.
   std::optional<LocalBackward> local_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> live_;
-  std::map<Incarnation, std::vector<MessageEdges>> to_ask_;
-  std::map<Incarnation, std::vector<MessageEdges>> to_ask_later_;
+  Ask to_ask_;
+  Ask to_ask_later_;
   // Those of to_ask_later_; constant after begin().
   std::set<Incarnation> in_steps_;
 
@@ -162,6 +167,8 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
+  // What the pass has failed with, when nobody waited for an answer: told with the next one.
+  std::exception_ptr untold_ ABSL_GUARDED_BY(mutex_);
   // Calls to other workers that have not ended.
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
   // Workers that answer in steps and have not said that they are done.

@@ -213,6 +213,7 @@ void ContextState::end_pass(const PassId& id, PassEnd end) {
   std::shared_ptr<BackwardPass> ended;
   MutexLock lock(mutex_);
   if (released_) return;
+  if (end == PassEnd::kFailedUntold) return gradients_.undo(id);
   std::uint64_t& last = ended_[id.initiator];
   last = std::max(last, id.serial);
   if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);

@@ -83,7 +83,8 @@ class ContextState {
   std::pair<std::vector<MessageEdges>, Entries> all_entries() const;
   /// Adds the gradients that a pass has brought; false, and nothing is added, when it has ended.
   bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves);
-  enum class PassEnd { kDone, kFailed };
+  /// kFailedUntold: nobody who waits could be told so, so the pass stays until kFailed.
+  enum class PassEnd { kDone, kFailed, kFailedUntold };
   /// The pass has ended; what a failed one has added is taken back. Also for one that never began
   /// here.
   void end_pass(const PassId& id, PassEnd end);

@@ -31,20 +31,27 @@ at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
   return a.is_sparse() && !b.is_sparse() ? b + a : a + b;
 }
 
+// The engine runs the node with the largest number first, of those that can run.
+constexpr std::uint64_t kFirst = std::numeric_limits<std::uint64_t>::max();
+// Before all that have a number of LibTorch's, which counts nodes.
+constexpr std::uint64_t kUrgent = std::uint64_t{1} << 62;
+
 /// Takes gradients out of a stage.
 class Collector final : public torch::autograd::Node {
  public:
-  explicit Collector(const torch::autograd::Node& like)
-      : Node(std::numeric_limits<std::uint64_t>::max()) {
+  explicit Collector(const torch::autograd::Node& like) : Node(kFirst) {
     for (std::uint32_t i = 0; i < like.num_inputs(); ++i) {
       input_metadata_.emplace_back(like.input_metadata(i));
     }
   }
   variable_list gradients;
+  /// Runs when they are there; may be null.
+  std::function<void()> on_gradients;
 
  private:
   variable_list apply(variable_list&& inputs) override {
     gradients = std::move(inputs);
+    if (on_gradients != nullptr) on_gradients();
     return {};
   }
 };
@@ -53,8 +60,7 @@ class Collector final : public torch::autograd::Node {
 /// roots, but passes them on within a graph.
 class Starter final : public torch::autograd::Node {
  public:
-  explicit Starter(edge_list started)
-      : Node(std::numeric_limits<std::uint64_t>::max(), std::move(started)) {
+  explicit Starter(edge_list started) : Node(kFirst, std::move(started)) {
     add_input_metadata(root());
   }
   static at::Tensor root() { return at::zeros({}); }
@@ -66,8 +72,10 @@ class Starter final : public torch::autograd::Node {
 /// Runs a node of the graph in its place in a stage.
 class Proxy final : public torch::autograd::Node {
  public:
-  Proxy(std::shared_ptr<Node> node, edge_list next, LocalBackward::Graph graph)
-      : Node(node->sequence_nr(), std::move(next)), node_(std::move(node)), graph_(graph) {
+  Proxy(std::shared_ptr<Node> node, edge_list next, bool urgent, LocalBackward::Graph graph)
+      : Node(node->sequence_nr() + (urgent ? kUrgent : 0), std::move(next)),
+        node_(std::move(node)),
+        graph_(graph) {
     for (std::uint32_t i = 0; i < node_->num_inputs(); ++i) {
       input_metadata_.emplace_back(node_->input_metadata(i));
     }
@@ -96,6 +104,65 @@ class Proxy final : public torch::autograd::Node {
 };
 
 }  // namespace
+
+/// Sends the gradients that a stage has for other workers as soon as the last one for a worker is
+/// there, while other nodes of the stage still have to run.
+class LocalBackward::EarlySends {
+ public:
+  EarlySends(const SendEarly& send, const std::vector<State*>& stage) : send_(send) {
+    for (State* state : stage) {
+      if (state->kind != Kind::kReceived) continue;
+      Group& group = groups_[worker_of(*state)];
+      group.states.push_back(state);
+      group.on_cpu = group.on_cpu && is_on_cpu(*state);
+    }
+  }
+
+  /// Lets `collector` say when it has the gradients of `state`, a received tensor of the stage.
+  void watch(LocalBackward& local, State& state, Collector& collector) {
+    Group& group = groups_.at(worker_of(state));
+    // The engine's threads for other devices are not the one that called run().
+    if (!group.on_cpu) return;
+    ++group.open;
+    collector.on_gradients = [this, &local, &state, &group, &collector] {
+      local.add(state, std::move(collector.gradients));
+      if (--group.open == 0) send(local, group);
+    };
+  }
+
+  /// What was complete, but not taken.
+  std::vector<Outgoing> take_left() { return std::move(left_); }
+
+ private:
+  struct Group {
+    std::vector<State*> states;
+    bool on_cpu = true;
+    // Those that wait for the engine.
+    int open = 0;
+  };
+
+  static bool is_on_cpu(const State& state) {
+    for (std::uint32_t i = 0; i < state.used.size(); ++i) {
+      if (state.used[i] && !state.node->input_metadata(i).device().is_cpu()) return false;
+    }
+    return true;
+  }
+
+  static Incarnation worker_of(const State& state) {
+    return static_cast<const RecvNode&>(*state.node).sender().incarnation;
+  }
+
+  void send(LocalBackward& local, const Group& group) {
+    std::vector<Outgoing> outgoing;
+    for (State* state : group.states) local.finish(*state, outgoing);
+    if (send_(worker_of(*group.states.front()), outgoing, groups_.size() == 1)) return;
+    for (Outgoing& one : outgoing) left_.push_back(std::move(one));
+  }
+
+  const SendEarly& send_;
+  std::map<Incarnation, Group> groups_;
+  std::vector<Outgoing> left_;
+};
 
 // ---- The graph.
 
@@ -166,6 +233,10 @@ void LocalBackward::add(State& state, std::uint32_t input, at::Tensor gradient) 
   so_far = so_far.defined() ? sum(so_far, gradient) : std::move(gradient);
 }
 
+void LocalBackward::add(State& state, variable_list gradients) {
+  for (std::uint32_t i = 0; i < gradients.size(); ++i) add(state, i, std::move(gradients[i]));
+}
+
 bool LocalBackward::has_gradient(const State& state) {
   return std::any_of(state.pending.begin(), state.pending.end(),
                      [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -173,7 +244,7 @@ bool LocalBackward::has_gradient(const State& state) {
 
 // ---- Running.
 
-std::vector<LocalBackward::Outgoing> LocalBackward::run() {
+std::vector<LocalBackward::Outgoing> LocalBackward::run(const SendEarly& send_early) {
   const at::AutoGradMode no_grad(false);
   const std::vector<State*> stage = take_stage();
   nodes_left_ -= stage.size();
@@ -187,9 +258,12 @@ std::vector<LocalBackward::Outgoing> LocalBackward::run() {
     }
   }
   arrived_.clear();
-  if (!run_whole(stage)) run_stage(stage);
-  std::vector<Outgoing> outgoing;
-  for (State* state : stage) finish(*state, outgoing);
+  EarlySends early(send_early, stage);
+  if (!run_whole(stage)) run_stage(stage, early);
+  std::vector<Outgoing> outgoing = early.take_left();
+  for (State* state : stage) {
+    if (!state->finished) finish(*state, outgoing);
+  }
   return outgoing;
 }
 
@@ -261,7 +335,7 @@ bool LocalBackward::run_whole(const std::vector<State*>& stage) {
 // Some nodes have to wait for gradients that are not there: the engine gets a copy of the part that
 // can run, cut where the rest begins. Its own means cannot cut there, since gradients for a node
 // beyond the cut may come from this side of it too.
-void LocalBackward::run_stage(const std::vector<State*>& stage) {
+void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& early) {
   absl::flat_hash_map<const Node*, std::shared_ptr<Proxy>> proxies;
   absl::flat_hash_map<const Node*, std::shared_ptr<Collector>> collectors;
   const auto place_of = [&](const Edge& edge) -> Edge {
@@ -275,17 +349,27 @@ void LocalBackward::run_stage(const std::vector<State*>& stage) {
     state.entered = true;
     return Edge(collector, edge.input_nr);
   };
+  const auto leads_out = [&](const Edge& edge) {
+    if (!edge.is_valid()) return false;
+    const State& state = *states_.at(edge.function.get());
+    return state.in_stage && (state.urgent || state.kind == Kind::kReceived);
+  };
   edge_list roots;
   variable_list gradients;
   edge_list undefined;
+  bool something_can_wait = false;
   // Backwards: an edge needs the node that it leads to.
   for (auto at = stage.rbegin(); at != stage.rend(); ++at) {
     State& state = **at;
     if (state.kind != Kind::kOperation) continue;
     edge_list next;
     next.reserve(state.node->num_outputs());
-    for (const Edge& edge : state.node->next_edges()) next.push_back(place_of(edge));
-    auto proxy = std::make_shared<Proxy>(state.node, std::move(next), graph_);
+    for (const Edge& edge : state.node->next_edges()) {
+      next.push_back(place_of(edge));
+      state.urgent = state.urgent || leads_out(edge);
+    }
+    something_can_wait = something_can_wait || !state.urgent;
+    auto proxy = std::make_shared<Proxy>(state.node, std::move(next), state.urgent, graph_);
     bool started = false;
     for (std::uint32_t i = 0; i < state.pending.size(); ++i) {
       if (!state.pending[i].defined()) continue;
@@ -302,16 +386,20 @@ void LocalBackward::run_stage(const std::vector<State*>& stage) {
     roots.emplace_back(std::make_shared<Starter>(std::move(undefined)), 0);
     gradients.push_back(Starter::root());
   }
+  if (something_can_wait) {
+    for (auto& [node, collector] : collectors) {
+      State& state = *states_.at(node);
+      if (state.in_stage && state.kind == Kind::kReceived) early.watch(*this, state, *collector);
+    }
+  }
   Engine::get_default_engine().execute(roots, gradients, graph_ == Graph::kRetain, false, true);
   for (auto& [node, collector] : collectors) {
-    State& state = *states_.at(node);
-    for (std::uint32_t i = 0; i < collector->gradients.size(); ++i) {
-      add(state, i, std::move(collector->gradients[i]));
-    }
+    add(*states_.at(node), std::move(collector->gradients));
   }
 }
 
 void LocalBackward::finish(State& state, std::vector<Outgoing>& outgoing) {
+  state.finished = true;
   if (state.kind == Kind::kOperation) return;
   variable_list gradients = std::move(state.pending);
   gradients.resize(state.node->num_inputs());

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -44,9 +45,15 @@ class LocalBackward {
   /// zeros. Throws RpcError kInvalidArgument for an entry that there is not, or that has arrived.
   void arrive(std::uint64_t entry, torch::autograd::variable_list gradients);
 
-  /// Runs all nodes whose inputs are complete. Throws what a node or a hook throws; the object is
-  /// of no use then.
-  std::vector<Outgoing> run();
+  /// Is given gradients for one worker while the rest of run() still has to run: all that this
+  /// run() has for it. `only`: and none for other workers. Returns whether it has taken them; if
+  /// not, run() returns them. Runs within a node of the engine, on the thread that called run().
+  using SendEarly =
+      std::function<bool(Incarnation worker, std::vector<Outgoing>& gradients, bool only)>;
+
+  /// Runs all nodes whose inputs are complete, those first that gradients for other workers depend
+  /// on. Throws what a node, a hook or `send_early` throws; the object is of no use then.
+  std::vector<Outgoing> run(const SendEarly& send_early);
 
   /// All entries have arrived and all nodes have run.
   bool done() const { return entries_.empty() && nodes_left_ == 0; }
@@ -65,6 +72,9 @@ class LocalBackward {
     // Something has arrived from outside of the stage that runs it; may all be undefined.
     bool entered = false;
     bool in_stage = false;
+    // Gradients that the stage sends depend on it.
+    bool urgent = false;
+    bool finished = false;
     // Sums so far, by input; empty when there are none.
     torch::autograd::variable_list pending;
     // Of a received tensor: inputs that an edge of the graph leads to.
@@ -74,14 +84,15 @@ class LocalBackward {
     torch::autograd::edge_list edges;
     torch::autograd::variable_list gradients;
   };
-  class Stage;
+  class EarlySends;
 
   State& visit(const torch::autograd::Edge& edge, std::vector<Node*>& open);
   std::vector<State*> take_stage();
-  void run_stage(const std::vector<State*>& stage);
+  void run_stage(const std::vector<State*>& stage, EarlySends& early);
   bool run_whole(const std::vector<State*>& stage);
   void finish(State& state, std::vector<Outgoing>& outgoing);
   static void add(State& state, std::uint32_t input, at::Tensor gradient);
+  static void add(State& state, torch::autograd::variable_list gradients);
   static bool has_gradient(const State& state);
 
   const autograd::ContextId context_;

@@ -1,0 +1,193 @@
+// Gradients that other workers wait for leave before the rest of a worker's step has run.
+
+#include <atomic>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "ATen/ATen.h"
+#include "sinew/sinew.h"
+#include "sinew/tests/support/cluster.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::autograd::backward;
+using sinew::autograd::BackwardOptions;
+using sinew::autograd::Context;
+using sinew::autograd::gradient_of;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using ::testing::HasSubstr;
+
+namespace testgrad {
+
+using at::Tensor;
+
+Tensor leaf() { return at::full({2}, 0.5).set_requires_grad(true); }
+
+/// What no other worker waits for, and what a test makes of it.
+struct Rest {
+  sinew::testing::Gate gate;
+  std::atomic<bool> throws{false};
+  std::atomic<int> ran{0};
+  const Tensor weight = leaf();
+};
+Rest* rest = nullptr;
+
+struct AtTheGate : torch::autograd::Function<AtTheGate> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& weight) {
+    return weight.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    rest->gate.pass();
+    if (rest->throws) throw std::out_of_range("no gradient today");
+    ++rest->ran;
+    return gradients;
+  }
+};
+
+Tensor twice(const Tensor& input) { return input * 2; }
+
+// The engine left to itself begins with what was recorded last.
+Tensor with_weight(const Tensor& input) {
+  const Tensor product = input * 3;
+  return product + AtTheGate::apply(rest->weight);
+}
+
+}  // namespace testgrad
+
+SINEW_METHOD(testgrad::twice);
+SINEW_METHOD(testgrad::with_weight);
+
+namespace testgrad {
+
+/// Five times the input; `arrived` runs when its gradient is there.
+Tensor watched(const Tensor& input, std::function<void()> arrived) {
+  Tensor result = input * 5;
+  result.register_hook([arrived = std::move(arrived)](const Tensor& gradient) {
+    arrived();
+    return gradient;
+  });
+  return result;
+}
+
+Tensor by_way_of(const Tensor& input, int to) {
+  return sinew::current_worker().rpc_sync<&with_weight>(to,
+                                                        watched(input, [] { rest->gate.open(); }));
+}
+
+}  // namespace testgrad
+
+SINEW_METHOD(testgrad::by_way_of);
+
+namespace {
+
+using at::Tensor;
+using testgrad::leaf;
+using testgrad::rest;
+using testgrad::watched;
+
+class EarlyGradients : public sinew::testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    rest = &rest_;
+    sinew::MethodTable methods;
+    methods.add<&testgrad::twice>().add<&testgrad::with_weight>().add<&testgrad::by_way_of>();
+    start(3, methods);
+  }
+  bool none(const std::string& counter) {
+    for (int rank = 0; rank < 3; ++rank) {
+      if (worker(rank).counters()[counter] != 0) return false;
+    }
+    return true;
+  }
+  std::int64_t calls() {
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < 3; ++rank) sum += worker(rank).counters()["autograd.calls"];
+    return sum;
+  }
+  /// Calls worker 1 twice. In between, where the gradient is awaited: `arrived`.
+  Tensor there_and_back_twice(const Tensor& input, std::function<void()> arrived) {
+    const Tensor first = worker(0).rpc_sync<&testgrad::twice>(1, input);
+    return worker(0).rpc_sync<&testgrad::with_weight>(1, watched(first, std::move(arrived)));
+  }
+
+  testgrad::Rest rest_;
+};
+
+TEST_P(EarlyGradients, RideInTheAnswerOfAStep) {
+  const Context context(worker(0));
+  const Tensor input = leaf();
+  int ran_before = -1;
+  const Tensor loss = there_and_back_twice(input, [&] {
+                        ran_before = rest->ran;
+                        rest->gate.open();
+                      }).sum();
+  backward(context, {loss});
+  EXPECT_EQ(ran_before, 0);
+  EXPECT_EQ(rest->ran, 1);
+  EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 30.0)));
+  // One call with each gradient, as without.
+  EXPECT_EQ(calls(), 2);
+}
+
+TEST_P(EarlyGradients, GoToAThirdWorker) {
+  const Context context(worker(0));
+  const Tensor input = leaf();
+  // Worker 2 waits for the gradient of this one too, so what follows is not all of its part.
+  const Tensor first = worker(0).rpc_sync<&testgrad::twice>(2, input);
+  const Tensor loss = worker(0).rpc_sync<&testgrad::by_way_of>(1, first, 2).sum();
+  backward(context, {loss});
+  EXPECT_EQ(rest->ran, 1);
+  EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 30.0)));
+}
+
+// The answer that could have told is gone: the next one tells.
+TEST_P(EarlyGradients, TheRestThrows) {
+  const Context context(worker(0));
+  const Tensor input = leaf();
+  const Tensor loss = there_and_back_twice(input, [] { rest->gate.open(); }).sum();
+  BackwardOptions options;
+  options.retain_graph = true;
+  for (int round = 1; round <= 20; ++round) {
+    rest->gate.close();
+    rest->throws = true;
+    const RpcError error = error_of([&] { backward(context, {loss}, options); });
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
+    EXPECT_EQ(error.peer(), "worker1");
+    EXPECT_THAT(error.message(), HasSubstr("no gradient today"));
+    EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
+    rest->gate.close();
+    rest->throws = false;
+    backward(context, {loss}, options);
+    EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 30.0 * round)));
+  }
+  EXPECT_EQ(rest->ran, 20);
+}
+
+TEST_P(EarlyGradients, TheInitiatorFailsWhileTheRestRuns) {
+  const Tensor input = leaf();
+  {
+    const Context context(worker(0));
+    const Tensor loss =
+        there_and_back_twice(input, [] { throw std::domain_error("no more of this"); }).sum();
+    const RpcError error = error_of([&] { backward(context, {loss}); });
+    EXPECT_THAT(error.message(), HasSubstr("no more of this"));
+    EXPECT_EQ(error.peer(), "worker0");
+    EXPECT_EQ(rest->ran, 0);
+    rest->gate.open();
+    EXPECT_TRUE(eventually([&] { return rest->ran == 1 && none("autograd.passes"); }));
+    EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+  }
+  EXPECT_TRUE(eventually([&] { return none("autograd.contexts"); }));
+}
+
+SINEW_INSTANTIATE_CLUSTER_TEST(EarlyGradients);
+
+}  // namespace
