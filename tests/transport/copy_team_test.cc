@@ -51,16 +51,19 @@ TEST(CopyTeam, EachByteIsCopiedOnce) {
   }
 }
 
-TEST(CopyTeam, SmallCopiesAreTheCallersAlone) {
+TEST(CopyTeam, SmallCopiesAreTheCallersAloneAndInOnePiece) {
   CopyTeam team(3);
   const std::thread::id caller = std::this_thread::get_id();
   std::atomic<int> by_others{0};
+  std::atomic<int> calls{0};
   const absl::Status status = team.copy(4 * kMiB, [&](std::size_t, std::size_t) {
     if (std::this_thread::get_id() != caller) ++by_others;
+    ++calls;
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(by_others, 0);
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(CopyTeam, HelpersCopyAtTheSameTime) {

@@ -13,10 +13,8 @@ namespace {
 
 // For less, the copy is done before another core has woken up.
 constexpr std::size_t kMinSharedBytes = std::size_t{8} << 20;
-// So many that nobody has long to wait for the last one, but none so small that its system call
-// counts.
-constexpr std::size_t kPieces = 16;
-constexpr std::size_t kMinPieceBytes = std::size_t{128} << 10;
+// So many that nobody has long to wait for the last one.
+constexpr std::size_t kSharedPieces = 16;
 constexpr std::size_t kMaxPieceBytes = std::size_t{4} << 20;
 // A few cores use up what the memory can do.
 constexpr std::size_t kMaxHelpers = 3;
@@ -32,10 +30,8 @@ Executor::Options executor_options(std::size_t helpers) {
 
 /// Outlives the copy: a helper may look at it later.
 struct CopyTeam::Job {
-  Job(std::size_t size, CopyPiece copy_one)
-      : size_bytes(size),
-        piece_bytes(std::clamp(size / kPieces, kMinPieceBytes, kMaxPieceBytes)),
-        copy_piece(copy_one) {}
+  Job(std::size_t size, std::size_t piece, CopyPiece copy_one)
+      : size_bytes(size), piece_bytes(piece), copy_piece(copy_one) {}
 
   /// Copies pieces until none are left or one has failed.
   void work() {
@@ -80,13 +76,14 @@ std::shared_ptr<CopyTeam> CopyTeam::for_this_machine() {
 }
 
 absl::Status CopyTeam::copy(std::size_t size_bytes, CopyPiece copy_piece) {
-  const auto job = std::make_shared<Job>(size_bytes, copy_piece);
-  const std::size_t pieces = (size_bytes - 1) / job->piece_bytes + 1;
-  if (size_bytes >= kMinSharedBytes && helpers_ > 0) {
+  const bool shared = size_bytes >= kMinSharedBytes && helpers_ > 0;
+  // Each piece costs a system call: those of one thread are as large as can be.
+  const std::size_t piece_bytes =
+      shared ? std::min(size_bytes / kSharedPieces, kMaxPieceBytes) : kMaxPieceBytes;
+  const auto job = std::make_shared<Job>(size_bytes, piece_bytes, copy_piece);
+  if (shared) {
     std::vector<Task> tasks;
-    for (std::size_t i = 0; i < std::min(helpers_, pieces - 1); ++i) {
-      tasks.emplace_back([job] { job->work(); });
-    }
+    for (std::size_t i = 0; i < helpers_; ++i) tasks.emplace_back([job] { job->work(); });
     executor_.post_all(std::move(tasks));
   }
   job->work();
