@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -122,6 +123,22 @@ TEST(SameHostPlane, AnOwnerThatHasClosedAlreadyIsNotReached) {
   Ends ends;
   const proto::SameHostProof proof = proof_of(ends);
   ends.owner->close();
+  EXPECT_TRUE(absl::IsNotFound(verify_proof(*ends.reader, proof.SerializeAsString())));
+}
+
+TEST(SameHostPlane, AnOwnerThatIsGoneIsNotReachedWhateverTookItsMemory) {
+  Ends ends;
+  const proto::SameHostProof proof = proof_of(ends);
+  ends.owner.reset();
+  std::vector<std::string> blocks;
+  std::vector<std::unique_ptr<PullLink>> others;
+  for (std::size_t bytes = 16; bytes <= 1024; bytes += 16) {
+    for (int i = 0; i < 10; ++i) blocks.emplace_back(bytes, 'x');
+  }
+  for (int i = 0; i < 100; ++i) {
+    others.push_back(plane->open("other", "reader"));
+    ASSERT_TRUE(others.back()->prove(ends.reader->challenge()).ok());
+  }
   EXPECT_TRUE(absl::IsNotFound(verify_proof(*ends.reader, proof.SerializeAsString())));
 }
 

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/plane.pb.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/plane/challenge.h"
 #include "sinew/rpc/transport/plane/copy_team.h"
 
@@ -42,6 +45,54 @@ absl::Status unreachable(pid_t process, absl::string_view what) {
 void* address_of(std::uint64_t number) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
 }
+
+/// What a peer reads: the digest, all zero when there is none. The memory of a link that is gone
+/// shows nothing else for long: a peer that looks late should see that it is gone, and not what
+/// malloc put there.
+class ShownDigest {
+ public:
+  ShownDigest() : cell_(take()) {}
+  ~ShownDigest() {
+    clear();
+    Resting& all = resting();
+    MutexLock lock(all.mutex);
+    all.cells.push_back(std::move(cell_));
+  }
+  ShownDigest(const ShownDigest&) = delete;
+  ShownDigest& operator=(const ShownDigest&) = delete;
+
+  const void* address() const { return cell_->data(); }
+  void show(const Digest& digest) {
+    for (std::size_t i = 0; i < kDigestBytes; ++i) (*cell_)[i] = digest[i];
+  }
+  void clear() {
+    // Exchanges, not stores: what the caller frees afterwards must not be written to before them.
+    for (std::atomic<char>& byte : *cell_) byte.exchange(0);
+  }
+
+ private:
+  using Cell = std::array<std::atomic<char>, kDigestBytes>;
+  struct Resting {
+    Mutex mutex;
+    std::deque<std::unique_ptr<Cell>> cells ABSL_GUARDED_BY(mutex);
+  };
+  static constexpr std::size_t kResting = 1024;
+
+  static Resting& resting() {
+    static auto& all = *new Resting();
+    return all;
+  }
+  static std::unique_ptr<Cell> take() {
+    Resting& all = resting();
+    MutexLock lock(all.mutex);
+    if (all.cells.size() < kResting) return std::make_unique<Cell>();
+    std::unique_ptr<Cell> rested = std::move(all.cells.front());
+    all.cells.pop_front();
+    return rested;
+  }
+
+  std::unique_ptr<Cell> cell_;
+};
 
 class SameHostLink final : public PullLink {
  public:
@@ -78,8 +129,7 @@ class SameHostLink final : public PullLink {
   absl::Mutex mutex_;
   bool proved_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  /// What the peer reads: the digest, all zero when there is none.
-  alignas(64) std::array<std::atomic<char>, kDigestBytes> shown_{};
+  ShownDigest shown_;
 
   // The peer, written by verify().
   pid_t process_ = 0;
@@ -98,10 +148,10 @@ absl::StatusOr<std::string> SameHostLink::prove(absl::string_view challenge) {
   if (closed_ || std::exchange(proved_, true)) {
     return absl::FailedPreconditionError("this end has answered a challenge before, or is closed");
   }
-  for (std::size_t i = 0; i < kDigestBytes; ++i) shown_[i] = (*digest)[i];
+  shown_.show(*digest);
   proto::SameHostProof proof;
   proof.set_process(::getpid());
-  proof.set_address(reinterpret_cast<std::uintptr_t>(shown_.data()));
+  proof.set_address(reinterpret_cast<std::uintptr_t>(shown_.address()));
   proof.set_boot_id(boot_id());
   return proof.SerializeAsString();
 }
@@ -177,8 +227,7 @@ absl::Status SameHostLink::read(void* from, char* to, std::size_t size_bytes) co
 void SameHostLink::close() {
   absl::MutexLock lock(&mutex_);
   closed_ = true;
-  // Exchanges, not stores: what the caller frees afterwards must not be written to before them.
-  for (std::atomic<char>& byte : shown_) byte.exchange(0);
+  shown_.clear();
 }
 
 class SameHostPlane final : public PullPlane {
