@@ -500,7 +500,7 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   }
   cancellation.notify([weak = std::weak_ptr<BackwardPass>(pass)] {
     if (const auto running = weak.lock()) {
-      running->fail(make_error(absl::CancelledError("the pass was given up")));
+      running->abandon(make_error(absl::CancelledError("the pass was given up")));
     }
   });
   BackwardPass::Part part;

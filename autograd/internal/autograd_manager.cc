@@ -213,7 +213,7 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
     drop(context, reason, worker.incarnation, context->id().serial + 1);
   }
   for (const auto& pass : passes) {
-    pass->fail(make_error(reason, worker.name, {}, Execution::kMayHaveRun));
+    pass->abandon(make_error(reason, worker.name, {}, Execution::kMayHaveRun));
   }
 }
 

@@ -97,6 +97,8 @@ void BackwardPass::begin(Part part) {
     MutexLock lock(mutex_);
     if (phase_ != Phase::kNew) return;
     phase_ = Phase::kRunning;
+    // Gradients may come to them from those that are asked before them.
+    for (const auto& [worker, live] : to_ask_) asked_.push_back(worker);
     for (EdgeGradients& one : part.gradients) arrivals_.push_back(std::move(one));
   }
   pump();
@@ -109,7 +111,7 @@ void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answe
   {
     MutexLock lock(mutex_);
     ended = phase_ == Phase::kEnded;
-    if (answering == Answering::kInSteps) untold = std::exchange(untold_, nullptr);
+    untold = untold_;
     if (!ended) {
       for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
       if (answering == Answering::kInSteps) on_answer_.push_back(std::move(on_answer));
@@ -117,14 +119,13 @@ void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answe
   }
   if (answering == Answering::kAtTheEnd) {
     std::move(on_answer)(nullptr, {});
-  } else if (untold != nullptr) {
-    context_->end_pass(id_, ContextState::PassEnd::kFailed);
-    std::move(on_answer)(untold, {});
   } else if (ended) {
-    std::move(on_answer)(
-        make_error(absl::AbortedError(
-            absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name))),
-        {});
+    // The initiator ends the pass here when it has heard of the failure, or the context does.
+    if (untold == nullptr) {
+      untold = make_error(absl::AbortedError(
+          absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name)));
+    }
+    std::move(on_answer)(std::move(untold), {});
   }
   if (!ended) pump();
 }
@@ -186,7 +187,9 @@ BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
   for (EdgeGradients& arrival : arrivals) arrive(std::move(arrival));
   Outgoing outgoing;
   const auto early = [this](Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
-                            bool only) { return send_early(worker, gradients, only); };
+                            const std::set<Incarnation>& receivers) {
+    return send_early(worker, gradients, receivers);
+  };
   for (LocalBackward::Outgoing& out : local_->run(early)) {
     outgoing[out.node->sender().incarnation].push_back(to_edges(out));
   }
@@ -212,7 +215,7 @@ void BackwardPass::commit() {
 
 // Gradients leave before the rest of a step has run, where that takes no further message.
 bool BackwardPass::send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
-                              bool only) {
+                              const std::set<Incarnation>& receivers) {
   if (worker == context_->self().incarnation) return false;
   const bool last_step = local_->missing().empty();
   bool in_steps = false;
@@ -224,12 +227,14 @@ bool BackwardPass::send_early(Incarnation worker, std::vector<LocalBackward::Out
       in_steps = answering_ == Answering::kInSteps;
     }
   }
-  if (in_steps) return only && answer_early(gradients);
+  if (in_steps) return receivers.size() == 1 && answer_early(gradients);
   Outgoing outgoing;
   for (LocalBackward::Outgoing& out : gradients) outgoing[worker].push_back(to_edges(out));
-  Ask ask;
-  for (Ask* to_ask : {&to_ask_, &to_ask_later_}) {
-    if (auto asked = to_ask->extract(worker)) ask.insert(std::move(asked));
+  Ask ask = take_to_ask(outgoing);
+  // The others are asked together with their gradients.
+  for (const Incarnation other : receivers) {
+    if (other == worker) continue;
+    if (auto later = ask.extract(other)) to_ask_.insert(std::move(later));
   }
   send(std::move(outgoing), ask);
   return true;
@@ -283,8 +288,9 @@ void BackwardPass::send(Outgoing outgoing, const Ask& ask) {
       outgoing.erase(to_requester);
     }
     for (const auto& [worker, live] : ask) {
+      if (in_steps_.count(worker) == 0) continue;
       asked_.push_back(worker);
-      if (in_steps_.count(worker) != 0) unfinished_.insert(worker);
+      unfinished_.insert(worker);
     }
     outstanding_ += static_cast<int>(ask.size());
     for (const auto& [worker, gradients] : outgoing) outstanding_ += ask.count(worker) == 0;
@@ -368,6 +374,11 @@ void BackwardPass::fail(std::exception_ptr error) {
   // Also those that are through already: what they have added does not count.
   network_.abort(*context_, id_, asked);
   for (OnAnswer& one : on_answer) std::move(one)(error, {});
+}
+
+void BackwardPass::abandon(std::exception_ptr error) {
+  fail(std::move(error));
+  context_->end_pass(id_, ContextState::PassEnd::kFailed);
 }
 
 std::string BackwardPass::describe_wait() const {

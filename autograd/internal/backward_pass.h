@@ -119,6 +119,8 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
 
   /// Ends the pass here, and at all that this worker has asked. Does nothing after the end.
   void fail(std::exception_ptr error);
+  /// fail(), where the initiator will not call again to hear of it.
+  void abandon(std::exception_ptr error);
   /// What the pass waits for, for the text of an error.
   std::string describe_wait() const;
 
@@ -132,7 +134,8 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   Outgoing step(std::vector<EdgeGradients> arrivals);
   void arrive(EdgeGradients arrival);
   void commit();
-  bool send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients, bool only);
+  bool send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
+                  const std::set<Incarnation>& receivers);
   bool answer_early(std::vector<LocalBackward::Outgoing>& gradients);
   Ask take_to_ask(const Outgoing& outgoing);
   void send(Outgoing outgoing, const Ask& ask);
@@ -167,7 +170,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the pass has failed with, when nobody waited for an answer: told with the next one.
+  // What the pass has failed with, when nobody waited for an answer: told to those who call later.
   std::exception_ptr untold_ ABSL_GUARDED_BY(mutex_);
   // Calls to other workers that have not ended.
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,7 +1,9 @@
 #include "sinew/autograd/internal/local_backward.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -51,7 +53,14 @@ class Collector final : public torch::autograd::Node {
  private:
   variable_list apply(variable_list&& inputs) override {
     gradients = std::move(inputs);
-    if (on_gradients != nullptr) on_gradients();
+    try {
+      if (on_gradients != nullptr) on_gradients();
+    } catch (const std::exception&) {
+      throw;
+    } catch (...) {
+      // The engine's own state is not made for these.
+      throw std::runtime_error("a hook threw something that is no std::exception");
+    }
     return {};
   }
 };
@@ -112,6 +121,7 @@ class LocalBackward::EarlySends {
   EarlySends(const SendEarly& send, const std::vector<State*>& stage) : send_(send) {
     for (State* state : stage) {
       if (state->kind != Kind::kReceived) continue;
+      receivers_.insert(worker_of(*state));
       Group& group = groups_[worker_of(*state)];
       group.states.push_back(state);
       group.on_cpu = group.on_cpu && is_on_cpu(*state);
@@ -155,12 +165,13 @@ class LocalBackward::EarlySends {
   void send(LocalBackward& local, const Group& group) {
     std::vector<Outgoing> outgoing;
     for (State* state : group.states) local.finish(*state, outgoing);
-    if (send_(worker_of(*group.states.front()), outgoing, groups_.size() == 1)) return;
+    if (send_(worker_of(*group.states.front()), outgoing, receivers_)) return;
     for (Outgoing& one : outgoing) left_.push_back(std::move(one));
   }
 
   const SendEarly& send_;
   std::map<Incarnation, Group> groups_;
+  std::set<Incarnation> receivers_;
   std::vector<Outgoing> left_;
 };
 

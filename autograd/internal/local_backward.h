@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
@@ -46,10 +47,11 @@ class LocalBackward {
   void arrive(std::uint64_t entry, torch::autograd::variable_list gradients);
 
   /// Is given gradients for one worker while the rest of run() still has to run: all that this
-  /// run() has for it. `only`: and none for other workers. Returns whether it has taken them; if
-  /// not, run() returns them. Runs within a node of the engine, on the thread that called run().
-  using SendEarly =
-      std::function<bool(Incarnation worker, std::vector<Outgoing>& gradients, bool only)>;
+  /// run() has for it. `receivers`: all that this run() has gradients for. Returns whether it has
+  /// taken them; if not, run() returns them. Runs within a node of the engine, on the thread that
+  /// called run().
+  using SendEarly = std::function<bool(Incarnation worker, std::vector<Outgoing>& gradients,
+                                       const std::set<Incarnation>& receivers)>;
 
   /// Runs all nodes whose inputs are complete, those first that gradients for other workers depend
   /// on. Throws what a node, a hook or `send_early` throws; the object is of no use then.

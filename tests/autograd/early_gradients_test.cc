@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@ using ::testing::HasSubstr;
 namespace testgrad {
 
 using at::Tensor;
+using sinew::autograd::Context;
 
 Tensor leaf() { return at::full({2}, 0.5).set_requires_grad(true); }
 
@@ -82,9 +84,26 @@ Tensor by_way_of(const Tensor& input, int to) {
                                                         watched(input, [] { rest->gate.open(); }));
 }
 
+/// By way of worker `to`, and the gradient back.
+Tensor there_and_back(const Tensor& input, int to) {
+  return sinew::current_worker().rpc_sync<&twice>(to, watched(input, [] { rest->gate.open(); }));
+}
+
+/// Leads a pass in which worker `to` answers in steps, and stops between two of them.
+sinew::testing::Gate* between_steps = nullptr;
+void lead(const Tensor& input, int to) {
+  const sinew::Worker here = sinew::current_worker();
+  const Tensor first = here.rpc_sync<&twice>(to, input);
+  const Tensor again =
+      here.rpc_sync<&with_weight>(to, watched(first, [] { between_steps->pass(); }));
+  sinew::autograd::backward(here, *Context::current(), {again.sum()});
+}
+
 }  // namespace testgrad
 
 SINEW_METHOD(testgrad::by_way_of);
+SINEW_METHOD(testgrad::there_and_back);
+SINEW_METHOD(testgrad::lead);
 
 namespace {
 
@@ -99,6 +118,7 @@ class EarlyGradients : public sinew::testing::ClusterTest {
     rest = &rest_;
     sinew::MethodTable methods;
     methods.add<&testgrad::twice>().add<&testgrad::with_weight>().add<&testgrad::by_way_of>();
+    methods.add<&testgrad::there_and_back>().add<&testgrad::lead>();
     start(3, methods);
   }
   bool none(const std::string& counter) {
@@ -186,6 +206,44 @@ TEST_P(EarlyGradients, TheInitiatorFailsWhileTheRestRuns) {
     EXPECT_TRUE(sinew::autograd::gradients(context).empty());
   }
   EXPECT_TRUE(eventually([&] { return none("autograd.contexts"); }));
+}
+
+// Worker 2 takes part by then, though worker 0 has no gradients for it, and must hear of the end.
+TEST_P(EarlyGradients, TheRestOfTheInitiatorThrows) {
+  const Context context(worker(0));
+  const Tensor input = leaf();
+  rest->throws = true;
+  const Tensor far = worker(0).rpc_sync<&testgrad::there_and_back>(1, input * 2, 2);
+  const Tensor loss = (far + testgrad::AtTheGate::apply(rest->weight)).sum();
+  const RpcError error = error_of([&] { backward(context, {loss}); });
+  EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
+  EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+}
+
+TEST_P(EarlyGradients, TheInitiatorIsLostBetweenSteps) {
+  sinew::testing::Gate between_steps;
+  testgrad::between_steps = &between_steps;
+  rest->gate.open();
+  const Context context(worker(0));
+  const Tensor input = leaf();
+  const auto led = worker(0).rpc_async<&testgrad::lead>(1, input, 2);
+  ASSERT_TRUE(between_steps.wait_for_arrivals(1));
+  EXPECT_EQ(worker(2).counters()["autograd.passes"], 1);
+  auto lost = std::async(std::launch::async, [&] {
+    sinew::ShutdownOptions now;
+    now.graceful = false;
+    worker(1).shutdown(now);
+  });
+  EXPECT_TRUE(eventually([&] { return worker(2).counters()["autograd.passes"] == 0; }));
+  between_steps.open();
+  lost.get();
+  EXPECT_EQ(error_of([&] { led.wait(); }).code(), ErrorCode::kUnavailable);
+  // Worker 2 takes part in others.
+  const Tensor loss = worker(0).rpc_sync<&testgrad::twice>(2, input).sum();
+  backward(context, {loss});
+  EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 2.0)));
+  abandon();
 }
 
 SINEW_INSTANTIATE_CLUSTER_TEST(EarlyGradients);

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "ATen/ATen.h"
+#include "ATen/autocast_mode.h"
 #include "ATen/core/grad_mode.h"
 
 using at::Tensor;
@@ -32,7 +34,7 @@ void expect_like_linear(const Tensor& input, const Tensor& weight, const Tensor&
   for (const Tensor& one : {input, weight, bias}) {
     if (one.defined() && one.requires_grad()) trained.push_back(one);
   }
-  const Tensor gradient = at::randn(ours.sizes(), at::kDouble);
+  const Tensor gradient = at::randn(ours.sizes(), ours.scalar_type());
   const auto got = torch::autograd::grad({ours}, trained, {gradient});
   const auto wanted = torch::autograd::grad({theirs}, trained, {gradient});
   for (std::size_t i = 0; i < trained.size(); ++i) {
@@ -65,6 +67,51 @@ TEST(SplitLinear, IsLikeLinearWhereSomeAreNotTrained) {
 
 TEST(SplitLinear, TakesInputsThatAreNotContiguous) {
   expect_like_linear(random({kIn, 4, 2}).transpose(0, 2), random({kIn, kOut}).t(), random({kOut}));
+}
+
+TEST(SplitLinear, TakesComplexNumbers) {
+  const auto random_complex = [](std::vector<std::int64_t> sizes) {
+    return at::randn(sizes, at::kComplexDouble).set_requires_grad(true);
+  };
+  expect_like_linear(random_complex({4, kIn}), random_complex({kOut, kIn}), random_complex({kOut}));
+}
+
+struct NoGradient : torch::autograd::Function<NoGradient> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list) {
+    return {Tensor()};
+  }
+};
+
+TEST(SplitLinear, HasNoGradientWhereNoneComes) {
+  const std::vector<Tensor> trained = {random({4, kIn}), random({kOut, kIn}), random({kOut})};
+  const Tensor output = split_linear(trained[0], trained[1], trained[2]);
+  const auto gradients = torch::autograd::grad({NoGradient::apply(output).sum()}, trained, {},
+                                               false, false, /*allow_unused=*/true);
+  for (const Tensor& gradient : gradients) EXPECT_FALSE(gradient.defined()) << gradient;
+}
+
+TEST(SplitLinear, WorksUnderAutocast) {
+  const std::vector<Tensor> trained = {at::randn({4, kIn}).set_requires_grad(true),
+                                       at::randn({kOut, kIn}).set_requires_grad(true),
+                                       at::randn({kOut}).set_requires_grad(true)};
+  const auto half = [&](const auto& linear) {
+    at::autocast::set_cpu_enabled(true);
+    const Tensor output = linear(trained[0], trained[1], trained[2]);
+    at::autocast::clear_cache();
+    at::autocast::set_cpu_enabled(false);
+    EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+    return torch::autograd::grad({output.sum()}, trained);
+  };
+  const auto ours = half(&split_linear);
+  const auto theirs = half([](const Tensor& input, const Tensor& weight, const Tensor& bias) {
+    return at::linear(input, weight, bias);
+  });
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    EXPECT_EQ(ours[i].scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::allclose(ours[i], theirs[i], 0.02, 0.02)) << ours[i] << theirs[i];
+  }
 }
 
 TEST(SplitLinear, HasGradientsOfGradients) {
