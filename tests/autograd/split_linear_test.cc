@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
 #include "ATen/ATen.h"
 #include "ATen/autocast_mode.h"
@@ -92,15 +93,23 @@ TEST(SplitLinear, HasNoGradientWhereNoneComes) {
   for (const Tensor& gradient : gradients) EXPECT_FALSE(gradient.defined()) << gradient;
 }
 
+void set_autocast(bool on) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  at::autocast::set_autocast_enabled(at::kCPU, on);
+#else
+  at::autocast::set_cpu_enabled(on);
+#endif
+}
+
 TEST(SplitLinear, WorksUnderAutocast) {
   const std::vector<Tensor> trained = {at::randn({4, kIn}).set_requires_grad(true),
                                        at::randn({kOut, kIn}).set_requires_grad(true),
                                        at::randn({kOut}).set_requires_grad(true)};
   const auto half = [&](const auto& linear) {
-    at::autocast::set_cpu_enabled(true);
+    set_autocast(true);
     const Tensor output = linear(trained[0], trained[1], trained[2]);
     at::autocast::clear_cache();
-    at::autocast::set_cpu_enabled(false);
+    set_autocast(false);
     EXPECT_EQ(output.scalar_type(), at::kBFloat16);
     return torch::autograd::grad({output.sum()}, trained);
   };
