@@ -13,8 +13,14 @@ endif()
 # Precompiled headers are only cached when ccache is told not to mind them.
 find_program(SINEW_CCACHE ccache)
 if(SINEW_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${SINEW_CCACHE}")
+  set(sinew_ccache_settings CCACHE_SLOPPINESS=pch_defines,time_macros)
+  # Presets share what they compile alike. A user who has said what paths are relative to knows better.
+  execute_process(COMMAND "${SINEW_CCACHE}" --get-config base_dir
+                  OUTPUT_VARIABLE sinew_ccache_base_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(NOT sinew_ccache_base_dir)
+    list(APPEND sinew_ccache_settings "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1)
+  endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;${sinew_ccache_settings};${SINEW_CCACHE}")
 endif()
 
 # Makes <sinew/...> the root of the source tree, as it is where Sinew is installed.

@@ -186,9 +186,14 @@ void BackwardPass::arrive(EdgeGradients arrival) {
 BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
   for (EdgeGradients& arrival : arrivals) arrive(std::move(arrival));
   Outgoing outgoing;
-  const auto early = [this](Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
-                            const std::set<Incarnation>& receivers) {
+  LocalBackward::Early early;
+  early.send = [this](Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
+                      const std::set<Incarnation>& receivers) {
     return send_early(worker, gradients, receivers);
+  };
+  early.in_pieces = [this](Incarnation worker) {
+    MutexLock lock(mutex_);
+    return worker != context_->self().incarnation && requester_ != worker;
   };
   for (LocalBackward::Outgoing& out : local_->run(early)) {
     outgoing[out.node->sender().incarnation].push_back(to_edges(out));

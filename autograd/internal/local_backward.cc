@@ -1,6 +1,7 @@
 #include "sinew/autograd/internal/local_backward.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <stdexcept>
@@ -35,8 +36,13 @@ at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
 
 // The engine runs the node with the largest number first, of those that can run.
 constexpr std::uint64_t kFirst = std::numeric_limits<std::uint64_t>::max();
-// Before all that have a number of LibTorch's, which counts nodes.
-constexpr std::uint64_t kUrgent = std::uint64_t{1} << 62;
+// LibTorch counts nodes. What is urgent comes before all that is not, and what is more urgent
+// before what is less.
+constexpr int kUrgencyShift = 42;
+constexpr std::uint64_t kMaxUrgency = std::uint64_t{1} << 20;
+
+// Gradients that take so long to compute are worth a message of their own, which costs some 0.1 ms.
+constexpr auto kWorthAMessage = std::chrono::milliseconds(1);
 
 /// Takes gradients out of a stage.
 class Collector final : public torch::autograd::Node {
@@ -81,8 +87,10 @@ class Starter final : public torch::autograd::Node {
 /// Runs a node of the graph in its place in a stage.
 class Proxy final : public torch::autograd::Node {
  public:
-  Proxy(std::shared_ptr<Node> node, edge_list next, bool urgent, LocalBackward::Graph graph)
-      : Node(node->sequence_nr() + (urgent ? kUrgent : 0), std::move(next)),
+  Proxy(std::shared_ptr<Node> node, edge_list next, std::uint64_t urgency,
+        LocalBackward::Graph graph)
+      : Node(node->sequence_nr() + (std::min(urgency, kMaxUrgency) << kUrgencyShift),
+             std::move(next)),
         node_(std::move(node)),
         graph_(graph) {
     for (std::uint32_t i = 0; i < node_->num_inputs(); ++i) {
@@ -114,29 +122,52 @@ class Proxy final : public torch::autograd::Node {
 
 }  // namespace
 
-/// Sends the gradients that a stage has for other workers as soon as the last one for a worker is
-/// there, while other nodes of the stage still have to run.
+/// Sends the gradients that a stage has for other workers while other nodes of the stage still have
+/// to run: those for a worker when the last one is there, or as they come.
 class LocalBackward::EarlySends {
  public:
-  EarlySends(const SendEarly& send, const std::vector<State*>& stage) : send_(send) {
+  EarlySends(const Early& early, const std::vector<State*>& stage)
+      : early_(early), last_send_(std::chrono::steady_clock::now()) {
+    std::vector<State*> received;
     for (State* state : stage) {
-      if (state->kind != Kind::kReceived) continue;
-      receivers_.insert(worker_of(*state));
-      Group& group = groups_[worker_of(*state)];
+      if (state->kind == Kind::kReceived) received.push_back(state);
+    }
+    // As in local autograd what was computed last comes first.
+    std::sort(received.begin(), received.end(), [](const State* a, const State* b) {
+      return recv_of(*a).message() < recv_of(*b).message();
+    });
+    for (State* state : received) {
+      state->urgency = ++last_urgency_;
+      const Incarnation worker = recv_of(*state).sender().incarnation;
+      receivers_.insert(worker);
+      Group& group = groups_[worker];
       group.states.push_back(state);
       group.on_cpu = group.on_cpu && is_on_cpu(*state);
     }
+    for (auto& [worker, group] : groups_) {
+      group.in_pieces = group.on_cpu && group.states.size() > 1 && early.in_pieces(worker);
+      has_pieces_ = has_pieces_ || group.in_pieces;
+    }
   }
 
+  /// Some gradients may leave before others for the same worker.
+  bool has_pieces() const { return has_pieces_; }
+
   /// Lets `collector` say when it has the gradients of `state`, a received tensor of the stage.
-  void watch(LocalBackward& local, State& state, Collector& collector) {
-    Group& group = groups_.at(worker_of(state));
+  /// `rest`: nodes of the stage run after all that is sent.
+  void watch(LocalBackward& local, State& state, Collector& collector, bool rest) {
+    Group& group = groups_.at(recv_of(state).sender().incarnation);
     // The engine's threads for other devices are not the one that called run().
-    if (!group.on_cpu) return;
+    if (!group.on_cpu || !(rest || group.in_pieces)) return;
     ++group.open;
     collector.on_gradients = [this, &local, &state, &group, &collector] {
       local.add(state, std::move(collector.gradients));
-      if (--group.open == 0) send(local, group);
+      group.complete.push_back(&state);
+      if (--group.open == 0) return send(local, group.states);
+      const auto now = std::chrono::steady_clock::now();
+      if (group.in_pieces && now - last_send_ >= kWorthAMessage) {
+        send(local, std::exchange(group.complete, {}));
+      }
     };
   }
 
@@ -147,9 +178,16 @@ class LocalBackward::EarlySends {
   struct Group {
     std::vector<State*> states;
     bool on_cpu = true;
+    bool in_pieces = false;
     // Those that wait for the engine.
     int open = 0;
+    // Those that it has brought, and that were not sent.
+    std::vector<State*> complete;
   };
+
+  static const RecvNode& recv_of(const State& state) {
+    return static_cast<const RecvNode&>(*state.node);
+  }
 
   static bool is_on_cpu(const State& state) {
     for (std::uint32_t i = 0; i < state.used.size(); ++i) {
@@ -158,20 +196,23 @@ class LocalBackward::EarlySends {
     return true;
   }
 
-  static Incarnation worker_of(const State& state) {
-    return static_cast<const RecvNode&>(*state.node).sender().incarnation;
-  }
-
-  void send(LocalBackward& local, const Group& group) {
+  void send(LocalBackward& local, const std::vector<State*>& states) {
     std::vector<Outgoing> outgoing;
-    for (State* state : group.states) local.finish(*state, outgoing);
-    if (send_(worker_of(*group.states.front()), outgoing, receivers_)) return;
-    for (Outgoing& one : outgoing) left_.push_back(std::move(one));
+    for (State* state : states) {
+      if (!state->finished) local.finish(*state, outgoing);
+    }
+    if (!early_.send(recv_of(*states.front()).sender().incarnation, outgoing, receivers_)) {
+      for (Outgoing& one : outgoing) left_.push_back(std::move(one));
+    }
+    last_send_ = std::chrono::steady_clock::now();
   }
 
-  const SendEarly& send_;
+  const Early& early_;
   std::map<Incarnation, Group> groups_;
   std::set<Incarnation> receivers_;
+  std::uint64_t last_urgency_ = 0;
+  bool has_pieces_ = false;
+  std::chrono::steady_clock::time_point last_send_;
   std::vector<Outgoing> left_;
 };
 
@@ -255,7 +296,7 @@ bool LocalBackward::has_gradient(const State& state) {
 
 // ---- Running.
 
-std::vector<LocalBackward::Outgoing> LocalBackward::run(const SendEarly& send_early) {
+std::vector<LocalBackward::Outgoing> LocalBackward::run(const Early& how) {
   const at::AutoGradMode no_grad(false);
   const std::vector<State*> stage = take_stage();
   nodes_left_ -= stage.size();
@@ -269,8 +310,8 @@ std::vector<LocalBackward::Outgoing> LocalBackward::run(const SendEarly& send_ea
     }
   }
   arrived_.clear();
-  EarlySends early(send_early, stage);
-  if (!run_whole(stage)) run_stage(stage, early);
+  EarlySends early(how, stage);
+  if (early.has_pieces() || !run_whole(stage)) run_stage(stage, early);
   std::vector<Outgoing> outgoing = early.take_left();
   for (State* state : stage) {
     if (!state->finished) finish(*state, outgoing);
@@ -360,15 +401,15 @@ void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& earl
     state.entered = true;
     return Edge(collector, edge.input_nr);
   };
-  const auto leads_out = [&](const Edge& edge) {
-    if (!edge.is_valid()) return false;
+  const auto urgency_of = [&](const Edge& edge) {
+    if (!edge.is_valid()) return std::uint64_t{0};
     const State& state = *states_.at(edge.function.get());
-    return state.in_stage && (state.urgent || state.kind == Kind::kReceived);
+    return state.in_stage ? state.urgency : 0;
   };
   edge_list roots;
   variable_list gradients;
   edge_list undefined;
-  bool something_can_wait = false;
+  bool rest = false;
   // Backwards: an edge needs the node that it leads to.
   for (auto at = stage.rbegin(); at != stage.rend(); ++at) {
     State& state = **at;
@@ -377,10 +418,10 @@ void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& earl
     next.reserve(state.node->num_outputs());
     for (const Edge& edge : state.node->next_edges()) {
       next.push_back(place_of(edge));
-      state.urgent = state.urgent || leads_out(edge);
+      state.urgency = std::max(state.urgency, urgency_of(edge));
     }
-    something_can_wait = something_can_wait || !state.urgent;
-    auto proxy = std::make_shared<Proxy>(state.node, std::move(next), state.urgent, graph_);
+    rest = rest || state.urgency == 0;
+    auto proxy = std::make_shared<Proxy>(state.node, std::move(next), state.urgency, graph_);
     bool started = false;
     for (std::uint32_t i = 0; i < state.pending.size(); ++i) {
       if (!state.pending[i].defined()) continue;
@@ -397,11 +438,10 @@ void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& earl
     roots.emplace_back(std::make_shared<Starter>(std::move(undefined)), 0);
     gradients.push_back(Starter::root());
   }
-  if (something_can_wait) {
-    for (auto& [node, collector] : collectors) {
-      State& state = *states_.at(node);
-      if (state.in_stage && state.kind == Kind::kReceived) early.watch(*this, state, *collector);
-    }
+  for (auto& [node, collector] : collectors) {
+    State& state = *states_.at(node);
+    if (!state.in_stage || state.kind != Kind::kReceived) continue;
+    early.watch(*this, state, *collector, rest);
   }
   Engine::get_default_engine().execute(roots, gradients, graph_ == Graph::kRetain, false, true);
   for (auto& [node, collector] : collectors) {

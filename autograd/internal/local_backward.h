@@ -46,16 +46,21 @@ class LocalBackward {
   /// zeros. Throws RpcError kInvalidArgument for an entry that there is not, or that has arrived.
   void arrive(std::uint64_t entry, torch::autograd::variable_list gradients);
 
-  /// Is given gradients for one worker while the rest of run() still has to run: all that this
-  /// run() has for it. `receivers`: all that this run() has gradients for. Returns whether it has
-  /// taken them; if not, run() returns them. Runs within a node of the engine, on the thread that
-  /// called run().
-  using SendEarly = std::function<bool(Incarnation worker, std::vector<Outgoing>& gradients,
-                                       const std::set<Incarnation>& receivers)>;
+  /// What becomes of gradients while the rest of run() still has to run.
+  struct Early {
+    /// Is given gradients for one worker: all that this run() has for it, or some of several.
+    /// `receivers`: all that this run() has gradients for. Returns whether it has taken them; if
+    /// not, run() returns them. Runs within a node of the engine, on the thread that called run().
+    std::function<bool(Incarnation worker, std::vector<Outgoing>& gradients,
+                       const std::set<Incarnation>& receivers)>
+        send;
+    /// Whether those for `worker` may leave one after the other, where they take long to compute.
+    std::function<bool(Incarnation worker)> in_pieces;
+  };
 
   /// Runs all nodes whose inputs are complete, those first that gradients for other workers depend
-  /// on. Throws what a node, a hook or `send_early` throws; the object is of no use then.
-  std::vector<Outgoing> run(const SendEarly& send_early);
+  /// on. Throws what a node, a hook or `early` throws; the object is of no use then.
+  std::vector<Outgoing> run(const Early& early);
 
   /// All entries have arrived and all nodes have run.
   bool done() const { return entries_.empty() && nodes_left_ == 0; }
@@ -74,8 +79,9 @@ class LocalBackward {
     // Something has arrived from outside of the stage that runs it; may all be undefined.
     bool entered = false;
     bool in_stage = false;
-    // Gradients that the stage sends depend on it.
-    bool urgent = false;
+    // What the stage sends is counted from 1; the largest number of what depends on this. 0:
+    // nothing does.
+    std::uint64_t urgency = 0;
     bool finished = false;
     // Sums so far, by input; empty when there are none.
     torch::autograd::variable_list pending;

@@ -4,6 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
+#include "sinew/autograd/split_linear.h"
 
 namespace pipeline {
 
@@ -29,7 +30,8 @@ at::Tensor Stage::forward(const sinew::RRef<at::Tensor>& input) {
 at::Tensor Stage::forward_local(const at::Tensor& input) {
   at::Tensor hidden = input;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    hidden = layers_[layer]->forward(hidden);
+    // The stage before waits for the gradient of `hidden`, not for those of the weights.
+    hidden = sinew::autograd::split_linear(hidden, layers_[layer]->weight, layers_[layer]->bias);
     if (layer + 1 < layers_.size() || relu_at_end_) hidden = hidden.relu();
   }
   return hidden;

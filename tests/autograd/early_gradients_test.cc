@@ -1,10 +1,12 @@
 // Gradients that other workers wait for leave before the rest of a worker's step has run.
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -62,8 +64,34 @@ Tensor with_weight(const Tensor& input) {
   return product + AtTheGate::apply(rest->weight);
 }
 
+struct Slow : torch::autograd::Function<Slow> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& input) {
+    return input.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    // What takes longer than a millisecond is worth a message.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return gradients;
+  }
+};
+
+/// Twice the input; `rest` goes on when the gradient has come.
+std::atomic<int> ran_before{-1};
+Tensor awaited(const Tensor& input) {
+  Tensor result = input * 2;
+  result.register_hook([](const Tensor& gradient) {
+    int none = -1;
+    ran_before.compare_exchange_strong(none, rest->ran);
+    rest->gate.open();
+    return gradient;
+  });
+  return result;
+}
+
 }  // namespace testgrad
 
+SINEW_METHOD(testgrad::awaited);
 SINEW_METHOD(testgrad::twice);
 SINEW_METHOD(testgrad::with_weight);
 
@@ -89,6 +117,15 @@ Tensor there_and_back(const Tensor& input, int to) {
   return sinew::current_worker().rpc_sync<&twice>(to, watched(input, [] { rest->gate.open(); }));
 }
 
+/// Two calls to worker `to`. In the backward pass the second one's gradient is there first, and the
+/// first one's only when the second one's has come to where it is awaited.
+Tensor two_calls(const Tensor& input, int to) {
+  const sinew::Worker here = sinew::current_worker();
+  const Tensor first = here.rpc_sync<&awaited>(to, input);
+  const Tensor second = here.rpc_sync<&awaited>(to, input * 5);
+  return Slow::apply(second) + AtTheGate::apply(first);
+}
+
 /// Leads a pass in which worker `to` answers in steps, and stops between two of them.
 sinew::testing::Gate* between_steps = nullptr;
 void lead(const Tensor& input, int to) {
@@ -103,6 +140,7 @@ void lead(const Tensor& input, int to) {
 
 SINEW_METHOD(testgrad::by_way_of);
 SINEW_METHOD(testgrad::there_and_back);
+SINEW_METHOD(testgrad::two_calls);
 SINEW_METHOD(testgrad::lead);
 
 namespace {
@@ -118,7 +156,10 @@ class EarlyGradients : public sinew::testing::ClusterTest {
     rest = &rest_;
     sinew::MethodTable methods;
     methods.add<&testgrad::twice>().add<&testgrad::with_weight>().add<&testgrad::by_way_of>();
-    methods.add<&testgrad::there_and_back>().add<&testgrad::lead>();
+    methods.add<&testgrad::there_and_back>()
+        .add<&testgrad::awaited>()
+        .add<&testgrad::two_calls>()
+        .add<&testgrad::lead>();
     start(3, methods);
   }
   bool none(const std::string& counter) {
@@ -166,6 +207,18 @@ TEST_P(EarlyGradients, GoToAThirdWorker) {
   backward(context, {loss});
   EXPECT_EQ(rest->ran, 1);
   EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 30.0)));
+}
+
+// Also where all that is left of a worker's part can run at once.
+TEST_P(EarlyGradients, LeaveOneByOneWhereTheyTakeLong) {
+  const Context context(worker(0));
+  const Tensor input = leaf();
+  testgrad::ran_before = -1;
+  const Tensor loss = worker(0).rpc_sync<&testgrad::two_calls>(1, input, 2).sum();
+  backward(context, {loss});
+  EXPECT_EQ(testgrad::ran_before, 0);
+  EXPECT_EQ(rest->ran, 1);
+  EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 12.0)));
 }
 
 // The answer that could have told is gone: the next one tells.
