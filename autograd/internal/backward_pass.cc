@@ -365,9 +365,9 @@ void BackwardPass::fail(std::exception_ptr error) {
     if (phase_ == Phase::kEnded) return;
     phase_ = Phase::kEnded;
     on_answer = std::exchange(on_answer_, {});
-    if (on_answer.empty() && answering_ == Answering::kInSteps) {
+    if (answering_ == Answering::kInSteps) {
       untold_ = error;
-      end = ContextState::PassEnd::kFailedUntold;
+      if (on_answer.empty()) end = ContextState::PassEnd::kFailedUntold;
     }
     asked = asked_;
     arrivals_.clear();

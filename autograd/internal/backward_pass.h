@@ -170,7 +170,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the pass has failed with, when nobody waited for an answer: told to those who call later.
+  // What the pass has failed with, in steps: told to those who call later.
   std::exception_ptr untold_ ABSL_GUARDED_BY(mutex_);
   // Calls to other workers that have not ended.
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
