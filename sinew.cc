@@ -4,7 +4,7 @@
 
 #include "sinew/autograd/internal/autograd_manager.h"
 #include "sinew/optim/internal/optim_manager.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref/internal/reference_manager.h"
 
 namespace sinew {

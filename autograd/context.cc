@@ -9,8 +9,8 @@
 #include "sinew/autograd/internal/context_thread.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/call_builder.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew {
 

@@ -65,4 +65,4 @@ else()
   message(STATUS "NCCL plane: without NCCL, since SINEW_WITH_NCCL is off")
 endif()
 
-file(GLOB SINEW_NCCL_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rpc/device/nccl/real/*.cc")
+file(GLOB SINEW_NCCL_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rpc/planes/nccl/real/*.cc")

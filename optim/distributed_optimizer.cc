@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref/remote.h"
 
 namespace sinew::optim {

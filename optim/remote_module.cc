@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/invocation.h"
+#include "sinew/rpc/calls/invocation.h"
 
 namespace sinew::internal {
 

@@ -4,8 +4,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "sinew/rpc/internal/call_builder.h"
-#include "sinew/rpc/internal/method_traits.h"
+#include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/method_traits.h"
 #include "sinew/rpc/method.h"
 #include "sinew/rpc/peer.h"
 

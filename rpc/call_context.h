@@ -6,7 +6,7 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/internal/thread_context.h"
-#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/cancellation.h"
 
 namespace sinew {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "sinew/rpc/internal/method_traits.h"
+#include "sinew/rpc/calls/method_traits.h"
 
 /// Methods: C++ functions that other workers may call, under the name that is written in the
 /// source.

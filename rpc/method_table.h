@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sinew/rpc/internal/serve.h"
+#include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/method.h"
 
 namespace sinew {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/session.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/worker.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/gather.h"
-#include "sinew/rpc/internal/session.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/session.h"
+#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sinew/rpc/call.h"
-#include "sinew/rpc/extension.h"
+#include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/peer.h"
 #include "sinew/rpc/worker_options.h"
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "sinew/rpc/device/make_device_plane.h"
 #include "sinew/rpc/device_map.h"
 #include "sinew/rpc/method_table.h"
+#include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/transport/credentials.h"
 
 namespace sinew {

@@ -12,13 +12,13 @@
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/waiter_runner.h"
-#include "sinew/rpc/internal/call_builder.h"
-#include "sinew/rpc/internal/invocation.h"
-#include "sinew/rpc/internal/pending_call.h"
-#include "sinew/rpc/internal/session.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/base/threads/waiter_runner.h"
+#include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/invocation.h"
+#include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/wire/bytes.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 #include <torch/csrc/autograd/variable.h>
 

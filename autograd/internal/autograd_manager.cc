@@ -9,7 +9,7 @@
 #include "sinew/autograd/internal/message_edges.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {

@@ -18,7 +18,7 @@
 #include "sinew/autograd/internal/release_queue.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/extension.h"
+#include "sinew/rpc/calls/extension.h"
 
 namespace sinew::proto {
 class AutogradDelivery;

@@ -15,9 +15,9 @@
 #include "sinew/autograd/internal/context_state.h"
 #include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/pass_id.h"
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/cancellation.h"
 
 namespace sinew::internal {

@@ -19,7 +19,7 @@
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {

@@ -7,8 +7,8 @@
 #include "sinew/optim/checkpoint.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/serve.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "sinew/optim/internal/parameter_gate.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/extension.h"
+#include "sinew/rpc/calls/extension.h"
 
 namespace sinew::internal {
 

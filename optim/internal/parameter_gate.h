@@ -7,8 +7,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/executor.h"
 
 namespace sinew::internal {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/identity_codec.h"
+#include "sinew/rpc/link/identity_codec.h"
 
 namespace sinew::internal {
 namespace {

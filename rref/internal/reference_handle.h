@@ -7,8 +7,8 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/call_options.h"
-#include "sinew/rpc/extension.h"
-#include "sinew/rpc/internal/call_builder.h"
+#include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/peer.h"
 #include "sinew/rpc/worker.h"
 

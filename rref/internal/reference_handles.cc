@@ -6,9 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/session.h"
-#include "sinew/rpc/internal/type_text.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/session.h"
+#include "sinew/rpc/calls/type_text.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref/internal/ledger_codec.h"
 
 namespace sinew::internal {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/method_traits.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/method_traits.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref.pb.h"
 #include "sinew/rref/internal/ledger_codec.h"
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/outbox.h"
-#include "sinew/rpc/extension.h"
+#include "sinew/rpc/calls/extension.h"
 #include "sinew/rref/internal/ledger.h"
 
 namespace sinew::internal {

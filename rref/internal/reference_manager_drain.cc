@@ -2,8 +2,8 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/match.h"
-#include "sinew/rpc/internal/type_text.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/type_text.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref/internal/reference_manager.h"
 
 namespace sinew::internal {

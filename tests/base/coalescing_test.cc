@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/executor.h"
-#include "sinew/rpc/base/flushable.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/flushable.h"
 #include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <thread>
 
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {

@@ -1,4 +1,4 @@
-#include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/base/threads/executor.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

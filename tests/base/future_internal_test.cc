@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/thread_context.h"
+#include "sinew/rpc/base/threads/executor.h"
 
 namespace sinew::internal {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/threads/executor.h"
 
 namespace sinew {
 

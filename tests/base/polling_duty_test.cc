@@ -1,4 +1,4 @@
-#include "sinew/rpc/base/polling_duty.h"
+#include "sinew/rpc/base/threads/polling_duty.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/thread_context.h"
+#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {

@@ -1,4 +1,4 @@
-#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sinew/rpc/base/internal/timer_heap.h"
+#include "sinew/rpc/base/threads/timer_heap.h"
 #include "sinew/tests/support/manual_clock.h"
 
 namespace sinew::internal {

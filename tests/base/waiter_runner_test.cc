@@ -1,4 +1,4 @@
-#include "sinew/rpc/base/waiter_runner.h"
+#include "sinew/rpc/base/threads/waiter_runner.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {

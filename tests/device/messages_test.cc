@@ -1,4 +1,4 @@
-#include "sinew/rpc/device/nccl/internal/messages.h"
+#include "sinew/rpc/planes/nccl/internal/messages.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "sinew/nccl.pb.h"
-#include "sinew/rpc/device/nccl/internal/ordered_inbox.h"
+#include "sinew/rpc/planes/nccl/internal/ordered_inbox.h"
 
 namespace sinew::internal::nccl {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "plane_network.h"
-#include "sinew/rpc/device/nccl/internal/messages.h"
+#include "sinew/rpc/planes/nccl/internal/messages.h"
 #include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/repetitions.h"
 

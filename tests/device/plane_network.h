@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/device/nccl/nccl_plane.h"
+#include "sinew/rpc/planes/nccl/nccl_plane.h"
 #include "sinew/tests/support/fake_nccl.h"
 
 namespace sinew::testing {

@@ -1,9 +1,9 @@
 // What a peer may say about devices that is wrong.
 
 #include "sinew/device.pb.h"
-#include "sinew/rpc/internal/call_builder.h"
-#include "sinew/rpc/internal/device_layer.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/device/layer/device_layer.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/devices/device_methods.h"
 #include "sinew/value.pb.h"
 

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 
 #include "sinew/rpc.pb.h"
-#include "sinew/rpc/internal/worker_core.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
 

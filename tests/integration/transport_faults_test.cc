@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/rpc/internal/hello.h"
+#include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/tests/process/test_methods.h"

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sinew/rpc/base/executor.h"
+#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/tests/support/eventually.h"
 
 using sinew::internal::Executor;

@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/coordinator.h"
+#include "sinew/rpc/membership/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/directory.h"
+#include "sinew/rpc/membership/directory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/envelope.h"
+#include "sinew/rpc/calls/envelope.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/gather.h"
+#include "sinew/rpc/membership/gather.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/quiescence.h"
+#include "sinew/rpc/membership/quiescence.h"
 #include "sinew/tests/support/fake_control_plane.h"
 #include "sinew/tests/support/manual_clock.h"
 #include "sinew/tests/support/repetitions.h"

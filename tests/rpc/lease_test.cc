@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/lease.h"
+#include "sinew/rpc/link/lease.h"
 
 #include <gtest/gtest.h>
 

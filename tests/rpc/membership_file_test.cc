@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "sinew/rpc/internal/file_rendezvous.h"
+#include "sinew/rpc/membership/file_rendezvous.h"
 #include "sinew/tests/rpc/membership_world.h"
 
 namespace sinew::internal {

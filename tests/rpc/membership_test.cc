@@ -1,4 +1,4 @@
-#include "sinew/rpc/internal/membership.h"
+#include "sinew/rpc/membership/membership.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

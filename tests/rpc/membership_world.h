@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/directory.h"
-#include "sinew/rpc/internal/membership.h"
+#include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/tests/support/fake_control_plane.h"
 #include "sinew/tests/support/manual_clock.h"
 

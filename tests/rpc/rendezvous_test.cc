@@ -1,4 +1,4 @@
-#include "sinew/rpc/rendezvous.h"
+#include "sinew/rpc/membership/rendezvous.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "sinew/rpc/internal/file_rendezvous.h"
+#include "sinew/rpc/membership/file_rendezvous.h"
 
 namespace sinew {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/internal/scheduler.h"
+#include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::testing {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "sinew/rpc/base/executor.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/internal/control_plane.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/membership/control_plane.h"
 #include "sinew/tests/support/manual_clock.h"
 
 namespace sinew::testing {

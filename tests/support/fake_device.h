@@ -12,9 +12,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/device/device_plane.h"
 #include "sinew/rpc/device/device_runtime.h"
-#include "sinew/rpc/device/make_device_plane.h"
+#include "sinew/rpc/planes/device_plane.h"
+#include "sinew/rpc/planes/make_device_plane.h"
 
 namespace sinew::testing {
 

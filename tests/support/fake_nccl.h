@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sinew/rpc/device/nccl/nccl_api.h"
+#include "sinew/rpc/planes/nccl/nccl_api.h"
 
 namespace sinew::testing {
 

@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/transport/plane/pull_plane.h"
+#include "sinew/rpc/planes/pull_plane.h"
 
 namespace sinew::internal {
 

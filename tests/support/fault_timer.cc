@@ -5,7 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 
 namespace sinew::internal {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/internal/timer_heap.h"
-#include "sinew/rpc/base/timer_queue.h"
+#include "sinew/rpc/base/threads/timer_heap.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 
 namespace sinew::testing {
 

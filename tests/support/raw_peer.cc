@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sinew/rpc/internal/hello.h"
+#include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/reference_messages.h"

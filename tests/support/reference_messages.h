@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sinew/rpc/internal/call_builder.h"
+#include "sinew/rpc/calls/call_builder.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rref.pb.h"
 #include "sinew/rref/rref.h"

@@ -36,7 +36,7 @@ class LayersTest(unittest.TestCase):
                 "rpc/base/ids.h": ["<string>", '"absl/status/status.h"'],
                 "rpc/wire/codec.h": ['"sinew/rpc/base/ids.h"', '"ATen/core/Tensor.h"'],
                 "rpc/wire/codec.cc": ['"sinew/rpc/wire/codec.h"', '"sinew/value.pb.h"'],
-                "rpc/transport/grpc/internal/channel.cc": ['"grpcpp/channel.h"', '"sinew/rpc.grpc.pb.h"'],
+                "rpc/transport/grpc/connection/channel.cc": ['"grpcpp/channel.h"', '"sinew/rpc.grpc.pb.h"'],
                 "rref/rref.h": ['"sinew/rpc/wire/codec.h"', '"sinew/rref/internal/handle.h"'],
                 "rref/internal/handle.h": [],
                 "autograd/internal/node.cc": ['"torch/csrc/autograd/function.h"'],

@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/plane/copy_team.h"
+#include "sinew/rpc/planes/same_host/copy_team.h"
 
 #include <algorithm>
 #include <atomic>

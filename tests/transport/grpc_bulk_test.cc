@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "sinew/rpc/transport/grpc/internal/bulk_receiver.h"
-#include "sinew/rpc/transport/grpc/internal/bulk_sender.h"
-#include "sinew/rpc/transport/grpc/internal/packet_codec.h"
+#include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
+#include "sinew/rpc/transport/grpc/bulk/bulk_sender.h"
+#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 
 namespace sinew::internal {
 namespace {

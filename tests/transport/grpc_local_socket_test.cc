@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/grpc/internal/local_socket.h"
+#include "sinew/rpc/transport/grpc/local/local_socket.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/grpc/internal/packet_codec.h"
+#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 
 #include <random>
 #include <string>

@@ -13,7 +13,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
-#include "sinew/rpc/transport/grpc/local_address.h"
+#include "sinew/rpc/transport/grpc/local/local_address.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/recording_handler.h"
 

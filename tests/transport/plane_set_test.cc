@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/plane/plane_set.h"
+#include "sinew/rpc/planes/plane_set.h"
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/plane/same_host_plane.h"
+#include "sinew/rpc/planes/same_host/same_host_plane.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>

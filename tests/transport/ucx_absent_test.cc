@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/rpc/transport/plane/ucx/ucx_plane.h"
+#include "sinew/rpc/planes/ucx/ucx_plane.h"
 
 namespace sinew::internal {
 namespace {

@@ -1,7 +1,7 @@
 // Both ends in one process, or one in a child. UCX_TLS decides what they talk by: this program is
 // several tests of ctest.
 
-#include "sinew/rpc/transport/plane/ucx/ucx_plane.h"
+#include "sinew/rpc/planes/ucx/ucx_plane.h"
 
 #include <sys/prctl.h>
 #include <sys/socket.h>

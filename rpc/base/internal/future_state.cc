@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/executor.h"
-#include "sinew/rpc/base/flushable.h"
 #include "sinew/rpc/base/internal/thread_context.h"
-#include "sinew/rpc/base/polling_duty.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/flushable.h"
+#include "sinew/rpc/base/threads/polling_duty.h"
 
 namespace sinew::internal {
 

@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/base/receive_pool.h"
-#include "sinew/rpc/transport/grpc/internal/host_port.h"
-#include "sinew/rpc/transport/grpc/internal/opened_connection.h"
-#include "sinew/rpc/transport/grpc/internal/server.h"
-#include "sinew/rpc/transport/grpc/internal/transport_core.h"
-#include "sinew/rpc/transport/grpc/local_address.h"
+#include "sinew/rpc/transport/grpc/connection/opened_connection.h"
+#include "sinew/rpc/transport/grpc/connection/transport_core.h"
+#include "sinew/rpc/transport/grpc/local/host_port.h"
+#include "sinew/rpc/transport/grpc/local/local_address.h"
+#include "sinew/rpc/transport/grpc/server/server.h"
 
 namespace sinew::internal {
 namespace {

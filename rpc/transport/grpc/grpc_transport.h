@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "sinew/rpc/planes/pull_plane.h"
 #include "sinew/rpc/transport/credentials.h"
-#include "sinew/rpc/transport/plane/pull_plane.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {

@@ -1,0 +1,564 @@
+#include "sinew/rpc/base/threads/executor.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <iterator>
+#include <list>
+#include <system_error>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::internal {
+namespace {
+
+// Threads beyond num_threads that stay for the next blocking wait; starting one costs some 20 us.
+constexpr std::size_t kSpareThreads = 4;
+
+// What it takes, in the order of magnitude, until a parked thread runs.
+constexpr std::chrono::nanoseconds kWakeUp = std::chrono::microseconds(30);
+// As much work is worth one, even if each task is short: a part is done before the thread is there,
+// and both threads pay for sharing the rest.
+constexpr std::chrono::nanoseconds kWorthAThread = std::chrono::microseconds(250);
+// How often the watching thread looks.
+constexpr auto kWatchInterval = std::chrono::milliseconds(1);
+// Flushes are put off for so many tasks at most, so that those who wait for the first ones go on
+// while the last ones run.
+constexpr int kMaxTasksPerFlush = 16;
+
+// A thread that lets an exception escape ends the process and names the exception; so does a task.
+void run_task(Task task) noexcept { std::move(task)(); }
+
+}  // namespace
+
+class Executor::Impl final : public TaskRunner, public std::enable_shared_from_this<Impl> {
+ public:
+  struct Worker {
+    Impl* pool = nullptr;
+    std::thread thread;
+    // Shared with those who wake: this worker may be gone when they get to it.
+    const std::shared_ptr<CondVar> wake = std::make_shared<CondVar>();
+    // Guarded by the pool's mutex_.
+    bool woken = false;
+    // Touched by the worker's own thread only.
+    std::size_t blocking_scopes = 0;
+    // Tasks follow the one that it runs.
+    bool more_follow = false;
+    std::chrono::steady_clock::time_point task_begun;
+    int tasks_since_flush = 0;
+
+    Mutex flush_mutex;
+    std::vector<std::shared_ptr<Flushable>> flushes ABSL_GUARDED_BY(flush_mutex);
+  };
+
+  // Wakes workers when it goes, which is to be after the mutex: a thread that is woken under it
+  // may run at once, in the place of the one that holds it, and would only wait for it.
+  class Wakeups {
+   public:
+    Wakeups() = default;
+    ~Wakeups() { notify(); }
+    Wakeups(const Wakeups&) = delete;
+    Wakeups& operator=(const Wakeups&) = delete;
+    void add(const Worker& worker) { workers_.push_back(worker.wake); }
+    void notify() {
+      for (const auto& worker : workers_) worker->notify_one();
+      workers_.clear();
+    }
+
+   private:
+    absl::InlinedVector<std::shared_ptr<CondVar>, 2> workers_;
+  };
+
+  Impl(Executor* owner, Options options) : owner_(owner), options_(std::move(options)) {
+    options_.num_threads = std::max<std::size_t>(options_.num_threads, 1);
+  }
+
+  Executor* owner() const { return owner_; }
+
+  bool post(Task task) override {
+    Wakeups wakeups;
+    MutexLock lock(mutex_);
+    if (stopping_) return false;
+    queue_.push_back(std::move(task));
+    add_runner_locked(wakeups);
+    return true;
+  }
+
+  bool post_all(std::vector<Task> tasks) {
+    Wakeups wakeups;
+    MutexLock lock(mutex_);
+    if (stopping_) return false;
+    queue_.insert(queue_.end(), std::make_move_iterator(tasks.begin()),
+                  std::make_move_iterator(tasks.end()));
+    if (!queue_.empty()) add_runner_locked(wakeups);
+    return true;
+  }
+
+  void shutdown();
+  Stats stats() const;
+  bool is_stalled() const {
+    MutexLock lock(mutex_);
+    return !queue_.empty() && running_ == 0;
+  }
+
+  void enter_blocking(const std::function<std::string()>& describe_caller);
+  void leave_blocking() {
+    MutexLock lock(mutex_);
+    --blocked_;
+    ++running_;
+  }
+
+  PollingDuty* polling_duty() const override {
+    return polling_duty_.load(std::memory_order_acquire);
+  }
+  void set_polling_duty(std::shared_ptr<PollingDuty> duty) {
+    owned_polling_duty_ = std::move(duty);
+    polling_duty_.store(owned_polling_duty_.get(), std::memory_order_release);
+  }
+
+  using WorkerPosition = std::list<Worker>::iterator;
+  // A helper's worker is in workers_ from being taken on until it has run.
+  void run_helper(Helper::State& helper);
+  Helper::Workload workload() const {
+    MutexLock lock(mutex_);
+    return {queue_.size() * average_task_, is_brisk_locked()};
+  }
+
+  bool flush_later(Worker& worker, const std::shared_ptr<Flushable>& what);
+  static void flush(Worker& worker);
+
+  // Which worker the calling thread is. A thread cannot tell its pool otherwise: the functions that
+  // wait are called by user code, which passes no executor along.
+  static thread_local Worker* this_worker;
+  // The helper that offers itself on the calling thread. What is posted there does not come from
+  // those who know it.
+  static thread_local Helper::State* this_helper;
+
+ private:
+  void run_worker(Worker& worker);
+  void run_tasks(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void park(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool watch(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool have_watched_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void flush_all() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the threads that run are through with the queue before another would be of use.
+  bool is_brisk_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return average_task_ < kWakeUp && queue_.size() * average_task_ < kWorthAThread * running_;
+  }
+  bool add_runner_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void take_on_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool start_worker_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void wake_one_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool surplus_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return workers_.size() - blocked_ > options_.num_threads + kSpareThreads;
+  }
+  void retire_locked(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Executor* const owner_;
+  Options options_;
+  std::shared_ptr<PollingDuty> owned_polling_duty_;
+  std::atomic<PollingDuty*> polling_duty_{nullptr};
+
+  mutable Mutex mutex_;
+  std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
+  std::list<Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  // Have left workers_ and end without taking mutex_ again; to be joined.
+  std::list<Worker> retired_ ABSL_GUARDED_BY(mutex_);
+  // Parked workers. The one that parked last is woken first: its cache is warm, and those at the
+  // bottom never wake when there is little to do.
+  std::vector<Worker*> idle_ ABSL_GUARDED_BY(mutex_);
+  // Workers that are neither parked nor blocked, with those that were woken and have not got here
+  // yet. At most num_threads, but for threads that come back from a wait.
+  std::size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of those, the ones that were woken and have not got here yet.
+  std::size_t waking_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::size_t blocked_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The parked worker that wakes now and then, while tasks are left to those that run.
+  Worker* watcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // The same, for flush_later(), which must not take mutex_.
+  std::atomic<bool> watched_{false};
+  // Tasks were left to those that run since the watcher looked.
+  bool left_to_running_ ABSL_GUARDED_BY(mutex_) = false;
+  std::uint64_t tasks_started_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of what the last tasks took, weighted towards the latest.
+  std::chrono::nanoseconds average_task_ ABSL_GUARDED_BY(mutex_) = kWakeUp;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool joined_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar stopped_;  // workers_ became empty, or joined_ was set
+};
+
+struct Executor::Helper::State {
+  // The pool that has left it tasks.
+  std::shared_ptr<Impl> pool;
+  // One worker, which is here between two engagements.
+  std::list<Impl::Worker> idle{1};
+  Impl::WorkerPosition worker = idle.begin();
+};
+
+thread_local Executor::Impl::Worker* Executor::Impl::this_worker = nullptr;
+thread_local Executor::Helper::State* Executor::Impl::this_helper = nullptr;
+
+// Sees to it that one more worker looks at the queue, unless enough do. One that is on its way
+// suffices: it wakes the next when it finds more than it can feed on. Returns false if no worker
+// will ever come.
+bool Executor::Impl::add_runner_locked(Wakeups& wakeups) {
+  if (waking_ > 0 || running_ >= options_.num_threads) return true;
+  if (this_helper != nullptr && this_helper->pool == nullptr) {
+    take_on_helper_locked();
+    return true;
+  }
+  if (running_ > 0 && is_brisk_locked() && have_watched_locked(wakeups)) return true;
+  if (!idle_.empty() || watcher_ != nullptr) {
+    wake_one_locked(wakeups);
+    return true;
+  }
+  return start_worker_locked() || running_ > 0;
+}
+
+void Executor::Impl::wake_one_locked(Wakeups& wakeups) {
+  Worker* worker = watcher_;
+  if (idle_.empty()) {
+    watcher_ = nullptr;
+  } else {
+    worker = idle_.back();
+    idle_.pop_back();
+  }
+  worker->woken = true;
+  wakeups.add(*worker);
+  ++running_;
+  ++waking_;
+}
+
+// Sees to it that a parked worker watches; false if there is none.
+bool Executor::Impl::have_watched_locked(Wakeups& wakeups) {
+  left_to_running_ = true;
+  if (watcher_ != nullptr) return true;
+  if (idle_.empty()) return false;
+  watcher_ = idle_.back();
+  idle_.pop_back();
+  wakeups.add(*watcher_);
+  watched_.store(true, std::memory_order_release);
+  return true;
+}
+
+void Executor::Impl::take_on_helper_locked() {
+  Helper::State& helper = *this_helper;
+  helper.pool = shared_from_this();
+  helper.worker->pool = this;
+  workers_.splice(workers_.end(), helper.idle, helper.worker);
+  ++running_;
+  ++waking_;
+}
+
+void Executor::Impl::run_helper(Helper::State& helper) {
+  this_worker = &*helper.worker;
+  MutexLock lock(mutex_);
+  --waking_;
+  run_tasks(*helper.worker);
+  --running_;
+  helper.idle.splice(helper.idle.end(), workers_, helper.worker);
+  if (workers_.empty()) stopped_.notify_all();
+  this_worker = nullptr;
+}
+
+bool Executor::Impl::start_worker_locked() {
+  Worker& worker = workers_.emplace_back();
+  worker.pool = this;
+  auto body = [this, &worker] { run_worker(worker); };
+  try {
+    worker.thread = options_.start_thread ? options_.start_thread(body) : std::thread(body);
+  } catch (const std::system_error&) {
+    // Out of threads. Those that exist go on, and each post() tries again.
+    workers_.pop_back();
+    return false;
+  }
+  ++running_;
+  ++waking_;
+  return true;
+}
+
+void Executor::Impl::run_worker(Worker& worker) {
+  this_worker = &worker;
+  pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
+  MutexLock lock(mutex_);
+  --waking_;
+  while (true) {
+    run_tasks(worker);
+    --running_;
+    if (stopping_ || surplus_locked()) break;
+    park(worker);
+  }
+  std::list<Worker> finished;
+  if (!stopping_) finished.swap(retired_);
+  retire_locked(worker);
+  lock.unlock();
+  for (Worker& other : finished) other.thread.join();
+}
+
+void Executor::Impl::run_tasks(Worker& worker) {
+  using SteadyClock = std::chrono::steady_clock;
+  SteadyClock::time_point begun = SteadyClock::now();
+  while (!queue_.empty() && running_ <= options_.num_threads) {
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    ++tasks_started_;
+    Wakeups wakeups;
+    if (!queue_.empty()) add_runner_locked(wakeups);
+    worker.more_follow = !queue_.empty() && have_watched_locked(wakeups);
+    worker.task_begun = begun;
+    mutex_.unlock();
+    wakeups.notify();
+    run_task(std::move(task));
+    if (!worker.more_follow || ++worker.tasks_since_flush >= kMaxTasksPerFlush) flush(worker);
+    const SteadyClock::time_point ended = SteadyClock::now();
+    mutex_.lock();
+    average_task_ += (ended - begun - average_task_) / 8;
+    begun = ended;
+    if (worker.tasks_since_flush > 0 && (queue_.empty() || running_ > options_.num_threads)) {
+      // Others have taken what was to follow.
+      mutex_.unlock();
+      flush(worker);
+      mutex_.lock();
+    }
+  }
+}
+
+// Returns when the worker counts as running again.
+void Executor::Impl::park(Worker& worker) {
+  worker.woken = false;
+  idle_.push_back(&worker);
+  while (true) {
+    while (!worker.woken && watcher_ != &worker) worker.wake->wait(mutex_);
+    if (worker.woken) break;
+    if (watch(worker)) return;
+    idle_.push_back(&worker);
+  }
+  --waking_;
+}
+
+// Looks now and then whether the tasks that were left to the running workers move on. Returns true
+// when this worker runs now, either because they do not or because it was woken, and false when
+// there is nothing to watch any more.
+bool Executor::Impl::watch(Worker& worker) {
+  bool runs = false;
+  while (!runs) {
+    const std::uint64_t started_before = tasks_started_;
+    left_to_running_ = false;
+    const auto until = std::chrono::steady_clock::now() + kWatchInterval;
+    while (!worker.woken && std::chrono::steady_clock::now() < until) {
+      worker.wake->wait_until(mutex_, until);
+    }
+    if (worker.woken) {
+      --waking_;
+      runs = true;
+    } else if (!queue_.empty() && tasks_started_ == started_before &&
+               running_ < options_.num_threads) {
+      ++running_;
+      runs = true;
+    } else if (queue_.empty() && !left_to_running_) {
+      break;
+    } else {
+      flush_all();
+    }
+  }
+  if (!worker.woken) watcher_ = nullptr;
+  // In this order: what flush_later() accepts is flushed here or by its own thread's loop.
+  watched_.store(watcher_ != nullptr, std::memory_order_release);
+  flush_all();
+  return runs;
+}
+
+bool Executor::Impl::flush_later(Worker& worker, const std::shared_ptr<Flushable>& what) {
+  if (!worker.more_follow) return false;
+  // After a long task those that follow are likely to be long too.
+  if (std::chrono::steady_clock::now() - worker.task_begun > kWakeUp) return false;
+  MutexLock lock(worker.flush_mutex);
+  if (!watched_.load(std::memory_order_acquire)) return false;
+  if (std::find(worker.flushes.begin(), worker.flushes.end(), what) == worker.flushes.end()) {
+    worker.flushes.push_back(what);
+  }
+  return true;
+}
+
+void Executor::Impl::flush(Worker& worker) {
+  worker.tasks_since_flush = 0;
+  std::vector<std::shared_ptr<Flushable>> flushes;
+  {
+    MutexLock lock(worker.flush_mutex);
+    flushes.swap(worker.flushes);
+  }
+  for (const auto& each : flushes) each->flush();
+}
+
+// What the running workers have put off, from another thread: they may be busy for long.
+void Executor::Impl::flush_all() {
+  std::vector<std::shared_ptr<Flushable>> flushes;
+  for (Worker& each : workers_) {
+    MutexLock flush_lock(each.flush_mutex);
+    std::move(each.flushes.begin(), each.flushes.end(), std::back_inserter(flushes));
+    each.flushes.clear();
+  }
+  if (flushes.empty()) return;
+  mutex_.unlock();
+  for (const auto& each : flushes) each->flush();
+  mutex_.lock();
+}
+
+void Executor::Impl::retire_locked(Worker& worker) {
+  const auto self = std::find_if(workers_.begin(), workers_.end(),
+                                 [&](const Worker& other) { return &other == &worker; });
+  retired_.splice(retired_.end(), workers_, self);
+  if (workers_.empty()) stopped_.notify_all();
+}
+
+void Executor::Impl::shutdown() {
+  if (this_worker != nullptr && this_worker->pool == this) {
+    std::fprintf(
+        stderr,
+        "sinew: the executor '%s' was shut down or destroyed by one of its own tasks, which "
+        "would wait for itself\n",
+        options_.name.c_str());
+    std::abort();
+  }
+  std::list<Worker> finished;
+  Wakeups wakeups;
+  MutexLock lock(mutex_);
+  const bool first = !stopping_;
+  stopping_ = true;
+  while (!idle_.empty() || watcher_ != nullptr) wake_one_locked(wakeups);
+  wakeups.notify();
+  while (!workers_.empty() || (!first && !joined_)) stopped_.wait(mutex_);
+  finished.swap(retired_);
+  // What is left if no thread could be started for it.
+  std::deque<Task> left;
+  left.swap(queue_);
+  lock.unlock();
+  for (Worker& worker : finished) worker.thread.join();
+  for (Task& task : left) run_task(std::move(task));
+  lock.lock();
+  joined_ = true;
+  stopped_.notify_all();
+}
+
+Executor::Stats Executor::Impl::stats() const {
+  MutexLock lock(mutex_);
+  Stats stats;
+  stats.threads = workers_.size();
+  stats.idle_threads = idle_.size();
+  stats.blocked_threads = blocked_;
+  stats.queued_tasks = queue_.size();
+  return stats;
+}
+
+void Executor::Impl::enter_blocking(const std::function<std::string()>& describe_caller) {
+  std::string cause;
+  {
+    Wakeups wakeups;
+    MutexLock lock(mutex_);
+    if (blocked_ >= options_.max_blocked_threads) {
+      cause = absl::StrCat(blocked_, " tasks are blocked in a wait already (max_blocked_threads)");
+    } else {
+      ++blocked_;
+      --running_;
+      if (queue_.empty() || add_runner_locked(wakeups)) return;
+      --blocked_;
+      ++running_;
+      cause = "the system starts no further thread";
+    }
+  }
+  const std::string chain = describe_caller ? describe_caller() : std::string();
+  throw RpcError(
+      ErrorCode::kResourceExhausted,
+      absl::StrCat("this wait would block a thread of the executor '", options_.name, "', but ",
+                   cause, "; return a Future from the handler instead of waiting, or allow more",
+                   chain.empty() ? "" : "; call chain: ", chain));
+}
+
+Executor::Executor(Options options)
+    : impl_(std::make_shared<Impl>(this, std::move(options))), runner_(impl_) {}
+
+Executor::~Executor() { shutdown(); }
+
+bool Executor::post(Task task) { return impl_->post(std::move(task)); }
+
+bool Executor::post_all(std::vector<Task> tasks) { return impl_->post_all(std::move(tasks)); }
+
+const std::shared_ptr<TaskRunner>& Executor::runner() const { return runner_; }
+
+void Executor::shutdown() { impl_->shutdown(); }
+
+Executor::Stats Executor::stats() const { return impl_->stats(); }
+
+bool Executor::is_stalled() const { return impl_->is_stalled(); }
+
+Executor* Executor::current() {
+  const Impl::Worker* worker = Impl::this_worker;
+  return worker == nullptr ? nullptr : worker->pool->owner();
+}
+
+bool Executor::flush_later(const std::shared_ptr<Flushable>& what) {
+  Impl::Worker* worker = Impl::this_worker;
+  return worker != nullptr && worker->pool->flush_later(*worker, what);
+}
+
+void Executor::set_polling_duty(std::shared_ptr<PollingDuty> duty) {
+  impl_->set_polling_duty(std::move(duty));
+}
+
+Executor::DetachedScope::DetachedScope() : worker_(std::exchange(Impl::this_worker, nullptr)) {}
+
+Executor::DetachedScope::~DetachedScope() {
+  Impl::this_worker = static_cast<Impl::Worker*>(worker_);
+}
+
+Executor::Helper::Helper() : state_(std::make_unique<State>()) {}
+
+Executor::Helper::~Helper() = default;
+
+Executor::Helper::Offer::Offer(Helper* helper) {
+  Impl::this_helper = helper == nullptr ? nullptr : helper->state_.get();
+}
+
+Executor::Helper::Offer::~Offer() { Impl::this_helper = nullptr; }
+
+bool Executor::Helper::has_tasks() const { return state_->pool != nullptr; }
+
+Executor::Helper::Workload Executor::Helper::workload() const {
+  return state_->pool == nullptr ? Workload() : state_->pool->workload();
+}
+
+void Executor::Helper::run() {
+  if (state_->pool == nullptr) return;
+  state_->pool->run_helper(*state_);
+  state_->pool.reset();
+}
+
+Executor::BlockingScope::BlockingScope(const std::function<std::string()>& describe_caller) {
+  Impl::Worker* worker = Impl::this_worker;
+  if (worker == nullptr) return;
+  if (worker->blocking_scopes == 0) {
+    // What it waits for may depend on what it has put off.
+    worker->more_follow = false;
+    Impl::flush(*worker);
+    worker->pool->enter_blocking(describe_caller);
+  }
+  ++worker->blocking_scopes;
+}
+
+Executor::BlockingScope::~BlockingScope() {
+  Impl::Worker* worker = Impl::this_worker;
+  if (worker == nullptr) return;
+  if (--worker->blocking_scopes == 0) worker->pool->leave_blocking();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/executor.h"
+
+namespace sinew::internal {
+
+/// Where events come from that a thread has to poll for, such as a completion queue.
+class EventSource {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Event {
+    enum class Kind { kSomething, kDeadline, kEnd };
+    Kind kind = Kind::kDeadline;
+    /// Of kSomething; means something to the source only.
+    void* tag = nullptr;
+    bool ok = false;
+  };
+
+  virtual ~EventSource() = default;
+  /// Waits for the next event, until `deadline` at the latest. kEnd when there will be none any
+  /// more. Called by one thread at a time.
+  virtual Event next(TimePoint deadline) = 0;
+  /// Does what `event`, of kSomething, asks for. Runs no user code and does not block.
+  virtual void handle(const Event& event) = 0;
+  /// Brings about an event that asks for nothing. Thread-safe; not called after next() may have
+  /// returned kEnd.
+  virtual void interrupt() = 0;
+};
+
+class PollingWait;
+
+/// Which thread polls an event source: one at a time, its leader (the leader/followers pattern:
+/// Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2).
+///
+/// To wake a thread takes longer than all else that a short call does, so the thread that gets an
+/// event should need no other one. Hence two kinds of threads lead:
+/// - those of the source's own pool, which run the tasks that an event has posted to executors, and
+/// - those that wait for the outcome of a call, which then is brought by themselves.
+/// A leader with something better to do lays the duty down. As long as it is likely to be back soon
+/// it wakes no successor; a parked thread of the pool watches, and takes the duty up when it has
+/// lain for one to two milliseconds. Otherwise a thread of the pool is woken to lead.
+///
+/// Thread-safe.
+class PollingDuty {
+ public:
+  using TimePoint = EventSource::TimePoint;
+
+  /// `source` must outlive the last serve() and close().
+  explicit PollingDuty(EventSource* source) : source_(source) {}
+  PollingDuty(const PollingDuty&) = delete;
+  PollingDuty& operator=(const PollingDuty&) = delete;
+
+  /// Takes part with the calling thread, as one of the pool's two, until the source's end.
+  void serve();
+
+  /// From here on only the pool leads. Returns when no waiting thread does.
+  void close();
+
+  /// Makes the poll() of a waiting thread return: what it waits for has come from elsewhere.
+  void interrupt();
+  /// An event has woken a thread in its PollingWait that was asleep. For the thread that handles
+  /// it.
+  void woke_waiter();
+
+ private:
+  friend class PollingWait;
+  enum class Leader { kNobody, kPool, kWaiter };
+
+  bool await_lead();
+  void lead_pool(Executor::Helper& helper);
+  bool lead_again();
+  bool may_help();
+  bool note_wait_after_absence(std::chrono::nanoseconds waited);
+  void handle_more();
+  void lay_down_for(const Executor::Helper::Workload& tasks);
+  bool lay_down_for_waiter();
+  void promote_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void take_locked(Leader leader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void begin(PollingWait& wait);
+  void end(PollingWait& wait);
+  static bool is_young(const PollingWait* wait, TimePoint now);
+  bool take_for_waiter();
+  bool lead_on(bool waits_for_long);
+
+  EventSource* const source_;
+  Mutex mutex_;
+  CondVar changed_;      // for the pool's parked threads
+  CondVar waiter_left_;  // leader_ is kWaiter no more
+  Leader leader_ ABSL_GUARDED_BY(mutex_) = Leader::kNobody;
+  // A thread of the pool is to lead as soon as one is there, unless somebody else is first.
+  bool promoted_ ABSL_GUARDED_BY(mutex_) = true;
+  // Counts the times at which the duty was taken up or laid down.
+  std::uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::size_t parked_ ABSL_GUARDED_BY(mutex_) = 0;
+  // One of the parked threads is to watch; one does.
+  bool watch_ ABSL_GUARDED_BY(mutex_) = false;
+  bool watching_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // The waits there are, in the order in which they began.
+  PollingWait* youngest_wait_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  TimePoint last_wait_ended_ ABSL_GUARDED_BY(mutex_);
+  // Between the end of a wait and the beginning of the next one; weighted towards the latest.
+  std::chrono::nanoseconds average_gap_ ABSL_GUARDED_BY(mutex_) = std::chrono::milliseconds(1);
+  bool woke_waiter_ ABSL_GUARDED_BY(mutex_) = false;
+  // How often an event was there already when the pool's leader was back from its tasks, 1 being
+  // always.
+  double crowding_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The last ones that it ran.
+  bool tasks_are_brisk_ ABSL_GUARDED_BY(mutex_) = true;
+};
+
+/// Of a thread that waits for something that an event brings.
+class PollingWait {
+ public:
+  /// `duty` may be null, and outlives this otherwise.
+  explicit PollingWait(PollingDuty* duty);
+  /// Lays the duty down.
+  ~PollingWait();
+  PollingWait(const PollingWait&) = delete;
+  PollingWait& operator=(const PollingWait&) = delete;
+
+  /// Whether the calling thread is to poll(), rather than to sleep: nobody else leads, or it does
+  /// already and has not waited for long.
+  bool lead();
+  /// Waits for an event until `deadline` and handles it. After lead() only.
+  void poll(PollingDuty::TimePoint deadline);
+
+ private:
+  friend class PollingDuty;
+  PollingDuty* const duty_;
+  PollingDuty::TimePoint begun_;
+  // Guarded by the duty's mutex.
+  PollingWait* older_ = nullptr;
+  PollingWait* younger_ = nullptr;
+  bool leads_ = false;
+  bool has_polled_ = false;
+  bool weary_ = false;
+};
+
+}  // namespace sinew::internal

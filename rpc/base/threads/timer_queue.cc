@@ -1,0 +1,104 @@
+#include "sinew/rpc/base/threads/timer_queue.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/timer_heap.h"
+
+namespace sinew::internal {
+namespace {
+
+class SystemClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// An exception of a callback ends the process, as one that leaves a thread does.
+void run_timer(Task task) noexcept { std::move(task)(); }
+
+}  // namespace
+
+Clock& Clock::system() {
+  static SystemClock clock;
+  return clock;
+}
+
+struct TimerQueue::Impl {
+  void run();
+
+  mutable Mutex mutex;
+  CondVar changed;
+  TimerHeap heap ABSL_GUARDED_BY(mutex);
+  // Until when the thread sleeps; the past while it is awake, since it will look at the heap by
+  // itself. It may be the time of a callback that was cancelled: waking once for nothing is cheaper
+  // than looking at each cancellation.
+  Clock::TimePoint asleep_until ABSL_GUARDED_BY(mutex) = Clock::TimePoint::min();
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::thread thread;
+};
+
+void TimerQueue::Impl::run() {
+  pthread_setname_np(pthread_self(), "sinew-timers");
+  MutexLock lock(mutex);
+  while (!stopping) {
+    if (Task task = heap.pop_due(Clock::system().now()); task != nullptr) {
+      lock.unlock();
+      run_timer(std::move(task));
+      lock.lock();
+      continue;
+    }
+    asleep_until = heap.next_due();
+    if (asleep_until == Clock::TimePoint::max()) {
+      changed.wait(mutex);
+    } else {
+      changed.wait_until(mutex, asleep_until);
+    }
+    asleep_until = Clock::TimePoint::min();
+  }
+}
+
+TimerQueue::TimerQueue() : impl_(std::make_unique<Impl>()) {
+  impl_->thread = std::thread([this] { impl_->run(); });
+}
+
+TimerQueue::~TimerQueue() {
+  {
+    MutexLock lock(impl_->mutex);
+    impl_->stopping = true;
+    impl_->changed.notify_one();
+  }
+  impl_->thread.join();
+}
+
+TimerQueue::TimerId TimerQueue::run_at(Clock::TimePoint when, Task task) {
+  TimerId id = 0;
+  bool wake = false;
+  {
+    MutexLock lock(impl_->mutex);
+    id = impl_->heap.add(when, std::move(task));
+    wake = when < impl_->asleep_until;
+    // The next ones need not wake the thread again unless they are earlier still.
+    if (wake) impl_->asleep_until = when;
+  }
+  // Without the lock: the woken thread may run at once, in the place of this one.
+  if (wake) impl_->changed.notify_one();
+  return id;
+}
+
+bool TimerQueue::cancel(TimerId id) {
+  Task removed;  // destroyed without the lock
+  MutexLock lock(impl_->mutex);
+  removed = impl_->heap.remove(id);
+  return removed != nullptr;
+}
+
+std::size_t TimerQueue::size() const {
+  MutexLock lock(impl_->mutex);
+  return impl_->heap.size();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,163 @@
+#include "sinew/rpc/calls/call_builder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call_context.h"
+#include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/session.h"
+#include "sinew/rpc/device/layer/device_layer.h"
+#include "sinew/rpc/wire/message_context.h"
+#include "sinew/rpc/worker/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+constexpr std::size_t kMaxChain = 16;
+
+WorkerCore& core_of(const Peer& peer) {
+  const auto& core = PeerAccess::core(peer);
+  if (core == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "a call was made on an empty Peer: get one from Worker::peer()");
+  }
+  if (!core->is_running()) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("worker '%s' was shut down: it makes no calls any more",
+                                   core->self().name));
+  }
+  return *core;
+}
+
+/// Whole microseconds, rounded up; 0 stands for no limit.
+std::uint64_t rounded_timeout_us(std::chrono::nanoseconds timeout) {
+  if (timeout == kNoTimeout) return 0;
+  if (timeout <= std::chrono::nanoseconds(0)) {
+    throw RpcError(
+        ErrorCode::kInvalidArgument,
+        absl::StrFormat("a call's timeout must be positive, or kNoTimeout; this one is %d ns",
+                        timeout.count()));
+  }
+  return static_cast<std::uint64_t>((timeout.count() - 1) / 1000 + 1);
+}
+
+}  // namespace
+
+struct CallBuilder::State {
+  State(const Peer& called, WorkerCore& worker_core, Clock::TimePoint now,
+        Clock::TimePoint call_deadline)
+      : peer(called),
+        core(worker_core),
+        started(now),
+        deadline(call_deadline),
+        route(worker_core, PeerAccess::session(called)->peer(), call_deadline),
+        context(&route) {
+    allow_devices(route, context);
+  }
+
+  const Peer peer;
+  WorkerCore& core;
+  const Clock::TimePoint started;
+  const Clock::TimePoint deadline;
+  MessageRoute route;
+  EncodeContext context;
+  proto::Envelope envelope;
+  std::function<std::exception_ptr()> explain;
+  std::vector<CancellationToken> cancellations;
+};
+
+CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
+    : state_([&] {
+        WorkerCore& core = core_of(peer);
+        const Clock::TimePoint now = core.clock().now();
+        const std::uint64_t timeout_us =
+            rounded_timeout_us(peer.options().timeout.value_or(core.default_timeout()));
+        Clock::TimePoint deadline = Clock::TimePoint::max();
+        // Compared in microseconds: in nanoseconds the timeout might not fit.
+        const auto longest =
+            std::chrono::duration_cast<std::chrono::microseconds>(Clock::TimePoint::max() - now);
+        if (timeout_us != 0 && timeout_us < static_cast<std::uint64_t>(longest.count())) {
+          deadline = now + std::chrono::microseconds(timeout_us);
+        }
+        const CallContext* parent = CallContext::current_or_null();
+        if (parent != nullptr) deadline = std::min(deadline, parent->deadline());
+        auto state = std::make_unique<State>(peer, core, now, deadline);
+        if (const auto& current = ThreadContext::current(); current != nullptr) {
+          begin_message(state->route, current->ambient(), state->context);
+        }
+        proto::Call& call = *state->envelope.mutable_call();
+        call.set_method(std::string(method));
+        call.set_signature(signature);
+        if (parent != nullptr) {
+          const auto& chain = parent->chain();
+          const std::size_t first = chain.size() > kMaxChain ? chain.size() - kMaxChain : 0;
+          for (std::size_t i = first; i < chain.size(); ++i) call.add_chain(chain[i]);
+        }
+        return state;
+      }()) {}
+
+CallBuilder::~CallBuilder() = default;
+
+ValueWriter CallBuilder::argument() {
+  return ValueWriter(*state_->envelope.mutable_call()->add_arguments(), state_->context);
+}
+
+proto::Reference& CallBuilder::target() {
+  return *state_->envelope.mutable_call()->mutable_target();
+}
+
+proto::Retain& CallBuilder::retain() {
+  proto::Call& call = *state_->envelope.mutable_call();
+  call.set_disposition(proto::RETAIN);
+  return *call.mutable_retain();
+}
+
+void CallBuilder::explain_errors(std::function<std::exception_ptr()> explain) {
+  state_->explain = std::move(explain);
+}
+
+void CallBuilder::cancel_with(CancellationToken token) {
+  state_->cancellations.push_back(std::move(token));
+}
+
+MessageRoute& CallBuilder::route() { return state_->route; }
+
+const std::string& CallBuilder::method() const { return state_->envelope.call().method(); }
+
+std::shared_ptr<TaskRunner> CallBuilder::runner() const {
+  return state_->core.executor()->runner();
+}
+
+void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
+  State& state = *state_;
+  proto::Call& call = *state.envelope.mutable_call();
+  pending->method = call.method();
+  pending->started = state.started;
+  pending->deadline = state.deadline;
+  attach_layers(state.route, *call.mutable_attachments());
+  pending->streams = state.core.devices()->streams_of_results(state.route.peer());
+  pending->on_end = state.route.take_on_end();
+  pending->explain = std::move(state.explain);
+  if (state.deadline != Clock::TimePoint::max()) {
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
+        state.deadline - state.core.clock().now());
+    // At least 1, since 0 means no limit: the session ends a call whose time is over already.
+    call.set_timeout_us(static_cast<std::uint64_t>(std::max<std::int64_t>(1, left.count())));
+  }
+  pending->cancellations = std::move(state.cancellations);
+  pending->cancellations.push_back(state.peer.options().cancellation);
+  if (const CallContext* parent = CallContext::current_or_null()) {
+    pending->cancellations.push_back(parent->cancellation());
+  }
+  PeerAccess::session(state.peer)
+      ->start_call(std::move(pending), state.envelope, std::move(state.context.payloads()),
+                   Lane::kCalls);
+}
+
+}  // namespace sinew::internal

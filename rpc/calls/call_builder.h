@@ -1,0 +1,55 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/peer.h"
+#include "sinew/rpc/wire/value_writer.h"
+
+namespace sinew::proto {
+class Reference;
+class Retain;
+}  // namespace sinew::proto
+
+namespace sinew::internal {
+
+/// Writes one call and sends it: the untyped half of rpc_sync, rpc_async and remote. Not
+/// thread-safe.
+class CallBuilder {
+ public:
+  /// Throws kFailedPrecondition for an invalid peer or a worker that was shut down,
+  /// kInvalidArgument for a bad timeout.
+  CallBuilder(const Peer& peer, std::string_view method, const std::string& signature);
+  ~CallBuilder();
+  CallBuilder(const CallBuilder&) = delete;
+  CallBuilder& operator=(const CallBuilder&) = delete;
+
+  /// The next argument. Write exactly one value to it.
+  ValueWriter argument();
+  /// The object of a member function.
+  proto::Reference& target();
+  /// Asks the callee to keep the result.
+  proto::Retain& retain();
+  MessageRoute& route();
+  /// When the call ends with an error, `explain` is asked for the exception to report in its place;
+  /// null: that error.
+  void explain_errors(std::function<std::exception_ptr()> explain);
+  /// One more token that cancels the call.
+  void cancel_with(CancellationToken token);
+  const std::string& method() const;
+  /// Runs the result's callbacks.
+  std::shared_ptr<TaskRunner> runner() const;
+
+  /// Sends the call. Failures to send reach `pending`. Call it once, last.
+  void send(std::unique_ptr<PendingCall> pending);
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace sinew::internal

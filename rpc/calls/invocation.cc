@@ -1,0 +1,345 @@
+#include "sinew/rpc/calls/invocation.h"
+
+#include <optional>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/call_server.h"
+#include "sinew/rpc/calls/envelope.h"
+#include "sinew/rpc/calls/error_codec.h"
+#include "sinew/rpc/calls/invocation_request.h"
+#include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/calls/type_text.h"
+#include "sinew/rpc/device/layer/device_layer.h"
+#include "sinew/rpc/worker.h"
+#include "sinew/rpc/worker/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+constexpr std::size_t kMaxChain = 16;
+
+std::vector<std::string> chain_of(const proto::Call& call) {
+  std::vector<std::string> chain;
+  for (const std::string& method : call.chain()) {
+    if (chain.size() == kMaxChain) break;
+    chain.push_back(printable(method, 512));
+  }
+  chain.push_back(printable(call.method(), 512));
+  return chain;
+}
+
+RpcError did_not_run(ErrorCode code, std::string message) {
+  ErrorInfo info;
+  info.code = code;
+  info.message = std::move(message);
+  info.execution = Execution::kDidNotRun;
+  return RpcError(std::move(info));
+}
+
+}  // namespace
+
+Invocation::Invocation(WorkerCore& core, std::unique_ptr<Request> request,
+                       std::shared_ptr<ReplySink> sink)
+    : CallContext(request->route.peer(), request->call().method(), request->route.deadline(),
+                  chain_of(request->call())),
+      core_(core),
+      weak_core_(core.weak_from_this()),
+      request_(std::move(request)),
+      sink_(std::move(sink)) {
+  core_.server().call_began();
+}
+
+Invocation::~Invocation() {
+  if (const std::shared_ptr<WorkerCore> core = weak_core_.lock()) core->server().call_ended();
+}
+
+Worker Invocation::worker() const { return WorkerAccess::make(core_.shared_from_this()); }
+
+std::uint64_t Invocation::call_id() const { return request_->call().id(); }
+
+// ---- From the first step to the method.
+
+void Invocation::start() {
+  try {
+    receive_layers(request_->route, Extension::MessageKind::kCall, request_->call().attachments(),
+                   request_->arguments);
+  } catch (...) {
+    layers_failed_ = std::current_exception();
+  }
+  guard([this] {
+    const proto::Call& call = request_->call();
+    // First: whatever it is refused for becomes the reference's error, which those who use it
+    // already wait for.
+    if (retains()) {
+      if (core_.references() == nullptr) {
+        throw did_not_run(
+            ErrorCode::kUnimplemented,
+            absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
+                            core_.self().name));
+      }
+      const absl::Status begun = core_.references()->begin_retain(call, caller_);
+      if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
+      retain_begun_ = true;
+    }
+    if (layers_failed_ != nullptr) std::rethrow_exception(layers_failed_);
+    throw_if_given_up();
+    request_->method = core_.server().find_method(call.method());
+    if (request_->method == nullptr) {
+      throw did_not_run(ErrorCode::kUnimplemented,
+                        absl::StrFormat("worker '%s' serves no method '%s': code does not travel, "
+                                        "so add it to the MethodTable of "
+                                        "that worker",
+                                        core_.self().name, printable(call.method(), 512)));
+    }
+    const std::string& signature = request_->method->signature;
+    if (!call.signature().empty() && !signature.empty() && call.signature() != signature) {
+      throw did_not_run(ErrorCode::kInvalidArgument,
+                        absl::StrFormat("method '%s' is %s at worker '%s', but the caller was "
+                                        "built with %s: build both from the same "
+                                        "declaration",
+                                        call.method(), signature, core_.self().name,
+                                        printable(call.signature(), 1024)));
+    }
+    if (call.has_target()) {
+      resolve_target_and_run();
+    } else {
+      run_method();
+    }
+  });
+}
+
+void Invocation::throw_if_given_up() const {
+  if (deadline() <= core_.clock().now()) {
+    throw did_not_run(
+        ErrorCode::kDeadlineExceeded,
+        absl::StrFormat("the time of the call had passed before worker '%s' could start it",
+                        core_.self().name));
+  }
+  if (cancellation_.token().is_cancelled()) {
+    throw did_not_run(ErrorCode::kCancelled, "the call was cancelled before it started");
+  }
+}
+
+void Invocation::resolve_target_and_run() {
+  if (core_.references() == nullptr) {
+    throw did_not_run(ErrorCode::kUnimplemented,
+                      absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
+                                      core_.self().name));
+  }
+  Future<AnyValue> target =
+      core_.references()->resolve(request_->call().target(), caller_, deadline());
+  if (target.done()) {
+    request_->target = target.wait();
+    run_method();
+    return;
+  }
+  target.on_done([self = shared_from_this()](const Future<AnyValue>& resolved) {
+    self->guard([&] {
+      self->request_->target = resolved.value();
+      self->throw_if_given_up();
+      self->run_method();
+    });
+  });
+}
+
+void Invocation::run_method() { request_->method->serve(shared_from_this()); }
+
+void Invocation::guard(absl::FunctionRef<void()> run) {
+  const ThreadContext::Scope scope(shared_from_this());
+  std::optional<c10::AutoGradMode> grad_mode;
+  if (request_->route.grad_mode().has_value()) grad_mode.emplace(*request_->route.grad_mode());
+  try {
+    run();
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
+void Invocation::when_ready(Task run) {
+  request_->credit.reset();  // Everything has been read.
+  entered_.store(true, std::memory_order_relaxed);
+  DeviceLayer::accept_transfers(request_->route);
+  std::vector<Future<void>> waits = request_->route.take_waits();
+  if (waits.empty()) {
+    std::move(run)();
+    return;
+  }
+  // shared_ptr: on_done's callbacks must be copyable.
+  auto shared_run = std::make_shared<Task>(std::move(run));
+  collect_all(std::move(waits))
+      .on_done([self = shared_from_this(), shared_run](const Future<void>& ready) {
+        self->guard([&] {
+          ready.value();
+          std::move (*shared_run)();
+        });
+      });
+}
+
+void Invocation::abort(const absl::Status& status) {
+  cancellation_.cancel();
+  fail(make_error(status));
+}
+
+// ---- For typed code.
+
+void Invocation::check_argument_count(std::size_t count) {
+  const auto given = static_cast<std::size_t>(request_->call().arguments_size());
+  if (given == count) return;
+  throw did_not_run(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat("method '%s' takes %d arguments, the call has %d: its signature is %s",
+                      method_, count, given, request_->method->signature));
+}
+
+std::size_t Invocation::argument_count() const {
+  return static_cast<std::size_t>(request_->call().arguments_size());
+}
+
+ValueReader Invocation::argument(std::size_t index) {
+  return ValueReader(request_->call().arguments(static_cast<int>(index)), request_->arguments,
+                     ValuePath{nullptr, "argument", index + 1});
+}
+
+void* Invocation::target(const std::type_info& type) const {
+  const AnyValue& target = request_->target;
+  if (target.empty()) {
+    throw did_not_run(
+        ErrorCode::kInvalidArgument,
+        absl::StrFormat(
+            "method '%s' is a member function: the call must name its object as a reference",
+            method_));
+  }
+  if (*target.type != type) {
+    throw did_not_run(ErrorCode::kInvalidArgument,
+                      absl::StrFormat("method '%s' belongs to %s, but the reference is to %s",
+                                      method_, type_text(type), type_text(*target.type)));
+  }
+  return target.pointer.get();
+}
+
+void Invocation::finish_with_target() {
+  const AnyValue& target = request_->target;
+  if (target.empty()) this->target(typeid(void));  // Throws.
+  if (target.encode == nullptr) fail_not_a_wire_type(*target.type);
+  ValueWriter writer = result();
+  target.encode(writer, target.pointer.get());
+  finish();
+}
+
+bool Invocation::retains() const { return request_->call().disposition() == proto::RETAIN; }
+
+const std::shared_ptr<void>& Invocation::ambient() const { return request_->route.ambient(); }
+
+MessageRoute& Invocation::route() { return request_->route; }
+
+bool Invocation::can_return(c10::Device device) const {
+  return DeviceLayer::can_return(request_->route, device);
+}
+
+ValueWriter Invocation::result() {
+  begin_message(request_->reply_route, ambient(), request_->results);
+  return ValueWriter(*request_->reply.mutable_reply()->mutable_value(), request_->results);
+}
+
+// ---- Replies.
+
+bool Invocation::claim_reply() { return !replied_.exchange(true, std::memory_order_acq_rel); }
+
+void Invocation::finish() {
+  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
+  if (core == nullptr || !claim_reply()) return;
+  proto::Reply& reply = *request_->reply.mutable_reply();
+  if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
+  attach_layers(request_->reply_route, *reply.mutable_attachments());
+  reply.set_carries_references(request_->reply_route.has_references() ||
+                               DeviceLayer::has_transfers(request_->reply_route));
+  send_reply();
+}
+
+void Invocation::finish_retained(AnyValue value) {
+  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
+  if (core == nullptr) return;
+  if (replied_.load(std::memory_order_acquire)) {
+    // Aborted meanwhile: the caller was told that it failed.
+    core_.references()->fail_retain(request_->call().retain(),
+                                    make_error(absl::CancelledError("the call was given up")));
+    return;
+  }
+  core_.references()->retain(request_->call().retain(), std::move(value));
+  if (!claim_reply()) return;
+  request_->reply.mutable_reply()->mutable_retained();
+  send_reply();
+}
+
+void Invocation::fail(std::exception_ptr error) {
+  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
+  if (core == nullptr || !claim_reply()) return;
+  ErrorInfo info = describe(error);
+  if (entered_.load(std::memory_order_relaxed)) info.execution = Execution::kMayHaveRun;
+  // Not for a call that was refused: its ids may be somebody else's.
+  if (retain_begun_) core_.references()->fail_retain(request_->call().retain(), make_error(info));
+  // A result that could not be written to the end must not travel half.
+  request_->reply.Clear();
+  request_->results.payloads().clear();
+  const bool is_foreign = !sink_->wants_envelope();
+  if (is_foreign && !absl::StrContains(info.message, method_)) {
+    info.message = absl::StrCat("method '", method_, "': ", info.message);
+  }
+  write_error(info, *request_->reply.mutable_reply()->mutable_error());
+  send_reply();
+}
+
+void Invocation::send_reply() {
+  proto::Reply& reply = *request_->reply.mutable_reply();
+  reply.set_id(call_id());
+  Frame frame;
+  frame.envelope =
+      sink_->wants_envelope() ? request_->reply.SerializeAsString() : reply.SerializeAsString();
+  if (const absl::Status fits = check_envelope_size(frame.envelope); !fits.ok()) {
+    return send_instead(fits);
+  }
+  frame.payloads = std::move(request_->results.payloads());
+  request_->credit.reset();
+  sink_->on_reply(call_id(), std::move(frame), request_->reply_route.take_on_end());
+}
+
+void Invocation::send_instead(const absl::Status& too_large) {
+  request_->reply.Clear();
+  request_->results.payloads().clear();
+  for (OnCarrierEnd& end : request_->reply_route.take_on_end()) {
+    std::move(end)(CarrierEnd::kNotSent);
+  }
+  ErrorInfo info;
+  info.code = too_large.code();
+  info.execution = Execution::kMayHaveRun;
+  info.message =
+      absl::StrCat("the result of method '", method_, "' cannot be sent: ", too_large.message());
+  write_error(info, *request_->reply.mutable_reply()->mutable_error());
+  send_reply();
+}
+
+void Invocation::fail_not_a_wire_type(const std::type_info& type) const {
+  throw RpcError(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat(
+          "the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
+          "specialise sinew::Codec for the type",
+          method_, type_text(type)));
+}
+
+void deliver_nothing(Invocation& call) {
+  if (call.retains()) {
+    call.finish_retained(AnyValue::of(std::make_shared<std::monostate>()));
+  } else {
+    call.finish();
+  }
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "c10/core/Device.h"
+#include "sinew/rpc/call_context.h"
+#include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/transport/frame.h"
+#include "sinew/rpc/wire/value_reader.h"
+#include "sinew/rpc/wire/value_writer.h"
+
+namespace sinew::proto {
+class Call;
+}
+
+namespace sinew::internal {
+
+/// Takes the one reply of a served call: a stream's record of its caller, or a foreign client's
+/// unary call.
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  /// `reply` is a serialised Envelope with a Reply (for workers) or a serialised Reply (for
+  /// others), as wants_envelope() says.
+  virtual void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) = 0;
+  virtual bool wants_envelope() const = 0;
+};
+
+/// One call that is being served: reads its arguments, runs its method and replies once. It is the
+/// context which the handler sees. Held by shared_ptr; start() and everything after it run on
+/// executor threads.
+class Invocation final : public CallContext, public std::enable_shared_from_this<Invocation> {
+ public:
+  struct Request;
+  Invocation(WorkerCore& core, std::unique_ptr<Request> request, std::shared_ptr<ReplySink> sink);
+  ~Invocation() override;
+
+  /// Runs the call from start to end, or to where it waits for something.
+  void start();
+  /// The caller no longer waits.
+  void cancel() { cancellation_.cancel(); }
+  /// Replies with an error unless a reply is under way. For calls that end from outside.
+  void abort(const absl::Status& status);
+
+  Worker worker() const override;
+  const std::shared_ptr<void>& ambient() const override;
+  std::uint64_t call_id() const;
+  WorkerCore& core() const { return core_; }
+  /// That of the call, not of the reply.
+  MessageRoute& route();
+  /// Whether the caller's map says where a result on `device` arrives.
+  bool can_return(c10::Device device) const;
+
+  // For the typed code of serve.h.
+
+  /// Throws kInvalidArgument unless the call has `count` arguments.
+  void check_argument_count(std::size_t count);
+  ValueReader argument(std::size_t index);
+  std::size_t argument_count() const;
+  /// The object of a member function, made ready before the method is entered. Throws when it is of
+  /// another type.
+  void* target(const std::type_info& type) const;
+  /// Replies with a copy of the target itself.
+  void finish_with_target();
+  /// Runs `run` in this context now, or when everything that the arguments wait for is complete.
+  /// What it throws becomes the reply.
+  void when_ready(Task run);
+  /// Runs `run` in this context; what it throws becomes the reply.
+  void guard(absl::FunctionRef<void()> run);
+
+  bool retains() const;
+  ValueWriter result();
+  /// Sends the reply with what was written to result() (null if nothing was).
+  void finish();
+  void finish_retained(AnyValue value);
+  void fail(std::exception_ptr error);
+  [[noreturn]] void fail_not_a_wire_type(const std::type_info& type) const;
+
+ private:
+  /// Before the method is entered.
+  void throw_if_given_up() const;
+  void resolve_target_and_run();
+  void run_method();
+  void send_reply();
+  void send_instead(const absl::Status& too_large);
+  bool claim_reply();
+
+  WorkerCore& core_;
+  // A handler's future may be completed, or forgotten, when the worker is gone.
+  const std::weak_ptr<WorkerCore> weak_core_;
+  const std::unique_ptr<Request> request_;
+  const std::shared_ptr<ReplySink> sink_;
+  // Written before the method is entered.
+  bool retain_begun_ = false;
+  std::exception_ptr layers_failed_;
+  std::atomic<bool> replied_{false};
+  // The method was entered: what fails from here on may have run.
+  std::atomic<bool> entered_{false};
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/calls/invocation.h"
+#include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/method_table.h"
+#include "sinew/rpc/wire/message_context.h"
+
+namespace sinew::internal {
+
+/// A received call with what its reading and its reply need. The envelope owns the call.
+struct Invocation::Request {
+  Request(WorkerCore& core, WorkerInfo from, Clock::TimePoint call_deadline,
+          std::unique_ptr<proto::Envelope> received, Frame frame)
+      : route(core, std::move(from), call_deadline),
+        arguments(std::move(frame.payloads), &route),
+        reply_route(core, route.peer(), call_deadline),
+        results(&reply_route),
+        envelope(std::move(received)),
+        credit(std::move(frame.credit)) {
+    reply_route.set_call(&route);
+    allow_devices(route, arguments);
+    allow_devices(reply_route, results);
+  }
+
+  const proto::Call& call() const { return envelope->call(); }
+
+  MessageRoute route;
+  DecodeContext arguments;
+  MessageRoute reply_route;
+  EncodeContext results;
+  const std::unique_ptr<proto::Envelope> envelope;
+  // Given back when the arguments have been read.
+  Credit credit;
+  proto::Envelope reply;
+  AnyValue target;
+  const MethodTable::Entry* method = nullptr;
+};
+
+}  // namespace sinew::internal

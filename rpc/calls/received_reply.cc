@@ -1,0 +1,78 @@
+#include "sinew/rpc/calls/received_reply.h"
+
+#include "c10/core/StreamGuard.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/calls/error_codec.h"
+#include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/device/layer/device_layer.h"
+#include "sinew/rpc/worker/worker_core.h"
+
+namespace sinew::internal {
+
+ReceivedReply::ReceivedReply(std::unique_ptr<Data> data) : data_(std::move(data)) {}
+ReceivedReply::ReceivedReply(ReceivedReply&&) noexcept = default;
+ReceivedReply& ReceivedReply::operator=(ReceivedReply&&) noexcept = default;
+ReceivedReply::~ReceivedReply() = default;
+
+void ReceivedReply::throw_if_error() const {
+  const proto::Reply& reply = data_->envelope->reply();
+  if (reply.outcome_case() != proto::Reply::kError) return;
+  throw RpcError(read_error(reply.error(), data_->route.peer().name, data_->method));
+}
+
+ValueReader ReceivedReply::value() {
+  if (!data_->layers_told) {
+    data_->layers_told = true;
+    receive_layers(data_->route, Extension::MessageKind::kReply,
+                   data_->envelope->reply().attachments(), data_->context);
+  }
+  return ValueReader(data_->envelope->reply().value(), data_->context,
+                     ValuePath{nullptr, "result"});
+}
+
+void ReceivedReply::throw_unreadable(const std::exception_ptr& error) const {
+  ErrorInfo info = describe(error);
+  info.peer = data_->route.peer().name;
+  info.method = data_->method;
+  info.execution = Execution::kMayHaveRun;
+  throw RpcError(std::move(info));
+}
+
+bool ReceivedReply::must_be_read_now() const {
+  return data_->envelope->reply().carries_references();
+}
+
+void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
+                              absl::AnyInvocable<void(ReceivedReply&) &&> read,
+                              absl::AnyInvocable<void(std::exception_ptr) &&> done) {
+  Executor& executor = *reply->data_->route.core().executor();
+  executor.post(
+      [reply = std::move(reply), read = std::move(read), done = std::move(done)]() mutable {
+        const c10::MultiStreamGuard on_streams(reply->data_->streams);
+        try {
+          std::move(read)(*reply);
+        } catch (...) {
+          std::move(done)(std::current_exception());
+          return;
+        }
+        when_arrived(reply, std::move(done));
+      });
+}
+
+void ReceivedReply::when_arrived(const std::shared_ptr<ReceivedReply>& reply,
+                                 absl::AnyInvocable<void(std::exception_ptr) &&> done) {
+  MessageRoute& route = reply->data_->route;
+  DeviceLayer::accept_transfers(route);
+  std::vector<Future<void>> waits = route.take_waits();
+  if (waits.empty()) {
+    std::move(done)(nullptr);
+    return;
+  }
+  // shared_ptr: callbacks of futures are copied.
+  auto shared_done = std::make_shared<decltype(done)>(std::move(done));
+  collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
+    std::move (*shared_done)(all.error());
+  });
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/wire/message_context.h"
+
+namespace sinew::internal {
+
+struct ReceivedReply::Data {
+  Data(WorkerCore& core, WorkerInfo from, const PendingCall& call,
+       std::unique_ptr<proto::Envelope> received, Frame frame)
+      : method(call.method),
+        streams(call.streams),
+        route(core, std::move(from), call.deadline),
+        context(std::move(frame.payloads), &route),
+        envelope(std::move(received)),
+        credit(std::move(frame.credit)) {
+    allow_devices(route, context);
+  }
+
+  const std::string method;
+  const std::vector<c10::Stream> streams;
+  MessageRoute route;
+  DecodeContext context;
+  const std::unique_ptr<proto::Envelope> envelope;
+  Credit credit;
+  // The layers have seen what came attached.
+  bool layers_told = false;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/membership/control_plane.h"
+#include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/scheduler.h"
+
+namespace sinew::internal {
+
+/// What a gather does when one of its members is lost.
+enum class LossMode {
+  /// Everyone gets an error that names it.
+  kFail,
+  /// It goes on without the lost member, the leader included; its value is then the empty string.
+  kTolerate,
+};
+
+/// Barriers and all-gathers among named workers, this one included. All of them must make the same
+/// calls on a set of names in the same order; calls on different sets do not meet, and several may
+/// be under way at once, from any threads. The n-th call on a set here meets the n-th call there:
+/// in kFail mode counted anew when a member is replaced by a new incarnation, in kTolerate mode
+/// from the start of each worker.
+///
+/// The smallest name that lives leads: it collects the values and answers with all of them, or with
+/// one error. Nobody ever gets a part. When the leader is lost in kTolerate mode, the next one asks
+/// the others whether they have its answer already, so that all who get a result get the same one.
+///
+/// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
+/// shutdown.
+class Gather {
+ public:
+  /// Adds the control method "sinew.gather": before the worker accepts. `self` is the name of this
+  /// worker.
+  Gather(ControlPlane& plane, Directory& directory, std::string self, Scheduler& scheduler);
+  ~Gather();
+  Gather(const Gather&) = delete;
+  Gather& operator=(const Gather&) = delete;
+
+  /// The values of all, in the order of the sorted names. Order and repetition in `names` mean
+  /// nothing. kInvalidArgument: no names, or without this worker; kNotFound: a name is no member
+  /// (kFail mode); kUnavailable: a member was lost, by name; kDeadlineExceeded: names those that
+  /// had not come, and the seconds (at the leader and at those whom its answer reaches; otherwise
+  /// names the leader).
+  Future<std::vector<std::string>> all_gather_async(const std::vector<std::string>& names,
+                                                    std::string value,
+                                                    std::chrono::nanoseconds timeout,
+                                                    LossMode mode);
+  /// An all-gather of nothing.
+  Future<void> barrier_async(const std::vector<std::string>& names,
+                             std::chrono::nanoseconds timeout, LossMode mode = LossMode::kFail);
+
+  /// That incarnation is lost, or has left the job.
+  void on_worker_lost(const WorkerInfo& worker);
+
+ private:
+  const std::shared_ptr<class GatherCore> core_;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sinew/membership.pb.h"
+#include "sinew/rpc/membership/directory.h"
+
+namespace sinew::internal {
+
+/// The members at one version.
+struct MemberView {
+  std::uint64_t version = 0;
+  int world_size = 0;
+  /// Sorted by rank.
+  std::vector<Member> members;
+  /// Who said goodbye, the latest last. Others that are no members any more were lost.
+  std::vector<Incarnation> left = {};
+};
+
+/// How a member came to be none.
+enum class Departure { kLeft, kLost };
+
+/// Remembers in `view` that a worker has left, at the cost of the one that left first when there
+/// are too many.
+void note_left(MemberView& view, Incarnation incarnation);
+Departure how_departed(const MemberView& view, Incarnation incarnation);
+
+void encode(const Member& member, proto::Member& out);
+void encode(const MemberView& view, proto::MemberList& out);
+
+/// Check everything: a name that is allowed, an incarnation, an address of sane length, a rank from
+/// -1 (only members of a list must have one), devices that can be (256 at most). kInvalidArgument
+/// names the culprit.
+absl::StatusOr<Member> decode(const proto::Member& in);
+/// Also: at most 65536 members, no name and no rank twice, at most 1024 that left.
+absl::StatusOr<MemberView> decode(const proto::MemberList& in);
+
+/// `what` for the text: "a JoinRequest".
+template <class Message>
+absl::StatusOr<Message> parse_message(std::string_view what, const std::string& bytes) {
+  Message message;
+  if (message.ParseFromString(bytes)) return message;
+  return absl::InvalidArgumentError(std::string(what) +
+                                    " cannot be understood: its bytes are no such message");
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,31 @@
+#include "sinew/rpc/membership/membership.h"
+
+#include <utility>
+
+#include "sinew/rpc/membership/membership_core.h"
+
+namespace sinew::internal {
+
+Membership::Membership(ControlPlane& plane, Directory& directory, Options options,
+                       Scheduler& scheduler)
+    : core_(std::make_shared<MembershipCore>(plane, directory, std::move(options), scheduler)) {
+  core_->add_methods();
+}
+
+Membership::~Membership() { core_->close(); }
+
+Future<void> Membership::join_async() { return core_->join_async(); }
+
+Future<void> Membership::leave_async(std::chrono::nanoseconds timeout) {
+  return core_->leave_async(timeout);
+}
+
+void Membership::on_worker_lost(const WorkerInfo& worker) { core_->on_worker_lost(worker); }
+
+bool Membership::ready() const { return core_->ready(); }
+
+WorkerInfo Membership::self() const { return core_->self(); }
+
+WorkerInfo Membership::coordinator() const { return core_->coordinator(); }
+
+}  // namespace sinew::internal

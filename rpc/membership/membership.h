@@ -1,0 +1,108 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/membership/control_plane.h"
+#include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/member_codec.h"
+#include "sinew/rpc/membership/rendezvous.h"
+#include "sinew/rpc/membership/scheduler.h"
+
+namespace sinew::internal {
+
+/// A worker that is no member any more.
+struct Departed {
+  WorkerInfo worker;
+  Departure how = Departure::kLost;
+};
+
+struct MembershipOptions {
+  /// This worker. Its rank is that of `rendezvous`; -1 is replaced when it joins.
+  Member self;
+  std::string job;
+  Rendezvous rendezvous;
+  /// For joining, from join_async() on.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  /// This worker's transport answers at the rendezvous address (kTcp, kInproc). With open
+  /// membership the worker that does founds the job. Ignored by fixed worlds, where rank 0 does,
+  /// and by files.
+  bool serves_rendezvous = false;
+  /// Asks the network whether a member is gone for certain: true when its address refuses
+  /// connections or another incarnation answers there, false when it lives or may live. Null: it
+  /// always may live.
+  std::function<Future<bool>(const WorkerInfo&)> probe_lost;
+  /// Others that joined, and incarnations that left, were lost or replaced; the directory says so
+  /// already. Called on an executor thread, one call at a time; the first one comes before
+  /// join_async() is done.
+  std::function<void(const std::vector<Member>& joined, const std::vector<Departed>& gone)>
+      on_change;
+  /// The others have taken this worker off the list: they believe that it is dead. It must not go
+  /// on.
+  std::function<void(const absl::Status& reason)> on_removed;
+  /// Things that somebody should know and that stop nothing, for the log.
+  std::function<void(const std::string& warning)> on_warning;
+};
+
+/// Joins, follows and leaves the job. The member with the lowest rank that is not lost coordinates:
+/// it admits workers, gives ranks, and sends each new list, with a growing version, to all. When it
+/// leaves or is lost the next one goes on, after it has asked all others for the newest list that
+/// they saw. A worker joins a fixed world through rank 0, which answers when all ranks are there,
+/// and open membership through whoever answers at the rendezvous. A worker that comes back with a
+/// new incarnation takes the place of the old one if that is known to be lost, or if a probe says
+/// so.
+///
+/// The session layer must keep a lease with coordinator() and, at the coordinator, with every
+/// member, and report each end by on_worker_lost().
+///
+/// Limits. There is no quorum. When the network splits, both sides go on with the members that they
+/// see; the side without the coordinator elects one, and those who meet a list with a newer version
+/// that lacks them get on_removed(). With open membership and tcp:// a worker that takes over the
+/// rendezvous address after its first owner left founds a job of its own; and while nobody serves
+/// the address nobody can join. A file:// rendezvous has neither problem. In a fixed world the
+/// coordinator calls a rank 0 that has come back to the rendezvous address in, so that it need not
+/// wait for others.
+///
+/// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
+/// shutdown.
+class Membership {
+ public:
+  using Options = MembershipOptions;
+
+  /// Adds the control methods "sinew.member.*": before the worker accepts.
+  Membership(ControlPlane& plane, Directory& directory, Options options, Scheduler& scheduler);
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  /// Done when this worker is a member and the directory has everybody. Call it once, when the
+  /// worker accepts. kDeadlineExceeded names the missing ranks, or what was tried in vain;
+  /// kAlreadyExists, kFailedPrecondition (another job, another kind of world), kInvalidArgument:
+  /// refused; kPermissionDenied, kUnauthenticated.
+  Future<void> join_async();
+
+  /// Tells the others, waits (2 s at most) until they know, and gives up membership; joining
+  /// workers that wait for this one go elsewhere. Fails with kDeadlineExceeded when the others
+  /// could not be told within `timeout`; this worker is out all the same.
+  Future<void> leave_async(std::chrono::nanoseconds timeout);
+
+  /// The lease of that incarnation has ended, or it is gone for certain.
+  void on_worker_lost(const WorkerInfo& worker);
+
+  /// This worker is a member.
+  bool ready() const;
+  /// This worker, with the rank that it was given.
+  WorkerInfo self() const;
+  /// Who coordinates, as far as this worker knows; no name before it has joined.
+  WorkerInfo coordinator() const;
+
+ private:
+  const std::shared_ptr<class MembershipCore> core_;
+};
+
+}  // namespace sinew::internal

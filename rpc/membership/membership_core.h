@@ -1,0 +1,201 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/threads/strand.h"
+#include "sinew/rpc/membership/coordinator.h"
+#include "sinew/rpc/membership/file_rendezvous.h"
+#include "sinew/rpc/membership/membership.h"
+
+namespace sinew::internal {
+
+/// What Membership is made of. All of it runs on one strand, so nothing but the published snapshot
+/// needs a lock. membership_join.cc: this worker asks to join. membership_serve.cc: it answers
+/// others who do, and coordinates. membership_core.cc: lists, leaving, losses.
+class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
+ public:
+  MembershipCore(ControlPlane& plane, Directory& directory, MembershipOptions options,
+                 Scheduler& scheduler);
+
+  void add_methods();
+  Future<void> join_async();
+  Future<void> leave_async(std::chrono::nanoseconds timeout);
+  void on_worker_lost(const WorkerInfo& worker);
+  void close();
+
+  bool ready() const;
+  WorkerInfo self() const;
+  WorkerInfo coordinator() const;
+
+ private:
+  using TimePoint = Scheduler::TimePoint;
+  using Answer = Promise<std::string>;
+  using Step = std::function<void(MembershipCore&)>;
+  using Reply = std::function<void(MembershipCore&, const absl::StatusOr<std::string>&)>;
+
+  enum class State {
+    kIdle,
+    /// Looks for a member to join through.
+    kSeeking,
+    /// Coordinates a fixed world that is not complete yet.
+    kCollecting,
+    kMember,
+    /// Asks the others for the newest list before it coordinates.
+    kTakingOver,
+    kCoordinating,
+    kLeaving,
+    /// Left, failed to join, or was removed.
+    kOut,
+  };
+  struct Waiting {
+    WorkerInfo worker;
+    Answer answer;
+    TimePoint since;
+  };
+  // Who joins or leaves with a version of the list, and is answered when all others have it.
+  struct Settling {
+    std::uint64_t version;
+    WorkerInfo worker;
+    Answer answer;
+  };
+
+  // Runs `step` on the strand, unless the membership is closed by then.
+  void post(Step step);
+  void after(std::chrono::nanoseconds delay, Step step);
+  void call(const WorkerInfo& to, std::string_view method, std::string body,
+            std::chrono::nanoseconds timeout, Reply reply);
+  void call_address(const std::string& address, std::string_view method, std::string body,
+                    std::chrono::nanoseconds timeout, Reply reply);
+  void on_reply(const Future<std::string>& future, Reply reply);
+  using Handler = void (MembershipCore::*)(const WorkerInfo& from, const std::string& body,
+                                           const Answer& answer);
+  void add_method(std::string name, Handler handler);
+  Answer make_answer() const { return Answer(scheduler_.executor()); }
+  void warn(const std::string& text);
+  std::string job_text() const;
+
+  // membership_join.cc
+  void start_join();
+  void found();
+  void seek();
+  void seek_next();
+  void seek_again();
+  void ask_to_join(const std::string& address);
+  void on_join_reply(const absl::StatusOr<std::string>& reply);
+  void on_candidate_failed(const std::string& address, const absl::Status& status);
+  bool found_instead();
+  void on_join_deadline();
+  absl::Status never_answered() const;
+  void finish_join(MemberView view);
+  void fail_join(const absl::Status& status);
+  void publish_to_file();
+  void handle_invite(const WorkerInfo& from, const std::string& body, const Answer& answer);
+
+  // membership_serve.cc
+  void handle_join(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void handle_admit(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void handle_list(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void decide(const JoinAsk& ask, std::chrono::nanoseconds patience, const Answer& answer);
+  void probe(const JoinAsk& ask, std::chrono::nanoseconds patience,
+             const std::vector<WorkerInfo>& incumbents, const Answer& answer);
+  void wait_for_world(const WorkerInfo& worker, std::chrono::nanoseconds patience,
+                      const Answer& answer);
+  void on_patience_over(const WorkerInfo& worker, TimePoint since);
+  void complete_world();
+  void admit(const WorkerInfo& worker, const Answer& answer);
+  void answer_when_settled(std::uint64_t version, const WorkerInfo& worker, const Answer& answer);
+  void settle(std::uint64_t version);
+  void check_settled();
+  void answer_join(const WorkerInfo& worker, const Answer& answer);
+  void answer_settled(const Settling& settled);
+  void fail_waiting(const absl::Status& status);
+  void invite();
+
+  // membership_core.cc
+  void handle_update(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void handle_leave(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void adopt(MemberView view);
+  void elect();
+  void take_over();
+  void on_list(const WorkerInfo& from, const absl::StatusOr<std::string>& reply);
+  void finish_take_over();
+  void coordinate(MemberView view);
+  void publish();
+  void publish_to(const Member& member);
+  void on_published(const WorkerInfo& to, std::uint64_t version, const absl::Status& status);
+  void drop(const WorkerInfo& worker, Departure how);
+  void lose(const WorkerInfo& worker);
+  void be_removed(const absl::Status& reason);
+  void start_leave(TimePoint deadline, Promise<void> done);
+  void try_to_leave();
+  void leave_as_coordinator();
+  void leave_as_member(const WorkerInfo& coordinator);
+  void check_left();
+  void finish_leave(const absl::Status& status);
+  bool is_lost(const WorkerInfo& worker) const { return lost_.count(worker.incarnation) > 0; }
+  const Member* lowest_alive() const;
+  void snapshot();
+
+  ControlPlane& plane_;
+  Directory& directory_;
+  const MembershipOptions options_;
+  Scheduler& scheduler_;
+  const std::shared_ptr<Strand> strand_;
+  const std::optional<FileRendezvous> file_;
+
+  // The rest is touched on the strand only, but for what mutex_ guards.
+  State state_ = State::kIdle;
+  Member self_;
+  MemberView view_;
+  std::set<Incarnation> lost_;
+  std::optional<Coordinator> coordinator_;
+
+  // Joining.
+  std::optional<Promise<void>> joined_;
+  TimePoint deadline_;
+  std::chrono::nanoseconds backoff_{};
+  std::vector<Member> file_entries_;
+  // Addresses that are left in this round, to be tried from the back.
+  std::vector<std::string> candidates_;
+  // Set by an invitation: the only place to ask.
+  std::string invited_to_;
+  std::size_t tried_ = 0;
+  // Candidates of this round that are dead for certain.
+  std::size_t refused_ = 0;
+  bool asking_ = false;
+  std::string last_failure_;
+
+  // Coordinating.
+  std::vector<Waiting> waiting_;
+  std::vector<Settling> settling_;
+  std::map<Incarnation, std::uint64_t> acknowledged_;
+  std::set<Incarnation> publishing_;
+  // This worker made the list of that version, so it sees to it that all get it.
+  std::uint64_t published_version_ = 0;
+  bool inviting_ = false;
+  // Taking over: the members that have not answered, and the newest list so far.
+  std::set<Incarnation> awaited_lists_;
+  MemberView newest_;
+
+  // Leaving.
+  std::optional<Promise<void>> left_;
+  TimePoint leave_deadline_;
+
+  mutable Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  WorkerInfo self_snapshot_ ABSL_GUARDED_BY(mutex_);
+  WorkerInfo coordinator_snapshot_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

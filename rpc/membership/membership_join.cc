@@ -1,0 +1,299 @@
+// The part of MembershipCore that joins: it looks for a member, asks it, or founds the job.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/membership_core.h"
+
+namespace sinew::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+constexpr nanoseconds kFirstBackoff = milliseconds(50);
+constexpr nanoseconds kLongestBackoff = seconds(1);
+// To find out whether somebody is there at all.
+constexpr nanoseconds kGreetTimeout = seconds(5);
+// We wait for this much longer than we say, since the coordinator's answer at the deadline names
+// who is missing and our own would not.
+constexpr nanoseconds kAnswerGrace = seconds(1);
+
+bool worth_another_try(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsNotFound(status) || absl::IsCancelled(status) ||
+         absl::IsAborted(status);
+}
+
+bool is_refusal(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
+}
+
+}  // namespace
+
+Future<void> MembershipCore::join_async() {
+  const Promise<void> joined(scheduler_.executor());
+  post([joined](MembershipCore& core) {
+    if (core.state_ != State::kIdle) {
+      joined.set_error(RpcError(ErrorCode::kFailedPrecondition,
+                                "this worker has joined, or tried to, already; make a new one"));
+      return;
+    }
+    core.joined_ = joined;
+    core.start_join();
+  });
+  return joined.future();
+}
+
+void MembershipCore::start_join() {
+  deadline_ = deadline_after(scheduler_.now(), options_.timeout);
+  backoff_ = kFirstBackoff;
+  after(options_.timeout, [](MembershipCore& core) { core.on_join_deadline(); });
+  const bool fixed = options_.rendezvous.world_size > 0;
+  const bool founds = fixed ? options_.rendezvous.rank == 0 : options_.serves_rendezvous;
+  if (founds && !file_) {
+    found();
+  } else {
+    seek();
+  }
+}
+
+void MembershipCore::found() {
+  if (self_.worker.rank < 0) self_.worker.rank = 0;
+  coordinator_.emplace(options_.job, MemberView{1, options_.rendezvous.world_size, {self_}}, false);
+  state_ = State::kCollecting;
+  if (coordinator_->complete()) complete_world();
+}
+
+void MembershipCore::seek() {
+  state_ = State::kSeeking;
+  tried_ = 0;
+  refused_ = 0;
+  candidates_.clear();
+  file_entries_.clear();
+  if (!invited_to_.empty()) {
+    candidates_.push_back(invited_to_);
+  } else if (!file_) {
+    candidates_.push_back(dial_address(options_.rendezvous));
+  } else {
+    absl::StatusOr<FileRendezvous::Contents> contents = file_->read();
+    if (!contents.ok()) {
+      fail_join(contents.status());
+      return;
+    }
+    for (const std::string& warning : contents->warnings) warn(warning);
+    file_entries_ = std::move(contents->entries);
+    for (const Member& entry : file_entries_) candidates_.push_back(entry.address);
+  }
+  seek_next();
+}
+
+void MembershipCore::seek_next() {
+  if (state_ != State::kSeeking) return;
+  if (scheduler_.now() >= deadline_) {
+    fail_join(never_answered());
+    return;
+  }
+  if (candidates_.empty()) {
+    if (!found_instead()) seek_again();
+    return;
+  }
+  const std::string address = std::move(candidates_.back());
+  candidates_.pop_back();
+  ++tried_;
+  if (address == self_.address) {
+    // This worker listens there, so whoever wrote it is dead.
+    ++refused_;
+    seek_next();
+    return;
+  }
+  const nanoseconds left = deadline_ - scheduler_.now();
+  call_address(address, "sinew.member.list", {}, std::min(left, kGreetTimeout),
+               [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+                 if (core.state_ != State::kSeeking) return;
+                 if (reply.ok()) {
+                   core.ask_to_join(address);
+                 } else {
+                   core.on_candidate_failed(address, reply.status());
+                 }
+               });
+}
+
+void MembershipCore::on_candidate_failed(const std::string& address, const absl::Status& status) {
+  last_failure_ = absl::StrCat("'", address, "' said: ", status.message());
+  if (absl::IsNotFound(status)) ++refused_;
+  // A file may hold addresses that others use by now, so a refusal there says nothing about the
+  // job.
+  if (is_refusal(status) && !file_) {
+    fail_join(status);
+    return;
+  }
+  seek_next();
+}
+
+void MembershipCore::ask_to_join(const std::string& address) {
+  const nanoseconds left = std::max(deadline_ - scheduler_.now(), nanoseconds(0));
+  proto::JoinRequest request;
+  encode(self_, *request.mutable_member());
+  request.set_job(options_.job);
+  request.set_world_size(options_.rendezvous.world_size);
+  request.set_timeout_us(static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(left).count()));
+  asking_ = true;
+  call_address(address, "sinew.member.join", request.SerializeAsString(),
+               std::min(left, nanoseconds::max() - kAnswerGrace) + kAnswerGrace,
+               [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+                 core.asking_ = false;
+                 if (core.state_ != State::kSeeking) return;
+                 if (reply.ok() || !worth_another_try(reply.status())) {
+                   core.on_join_reply(reply);
+                 } else {
+                   core.on_candidate_failed(address, reply.status());
+                 }
+               });
+}
+
+void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
+  if (!reply.ok()) {
+    fail_join(reply.status());
+    return;
+  }
+  const absl::StatusOr<proto::JoinResponse> response =
+      parse_message<proto::JoinResponse>("the answer to a JoinRequest", *reply);
+  if (!response.ok()) {
+    fail_join(response.status());
+    return;
+  }
+  absl::StatusOr<MemberView> view = decode(response->members());
+  if (!view.ok()) {
+    fail_join(view.status());
+    return;
+  }
+  finish_join(*std::move(view));
+}
+
+void MembershipCore::finish_join(MemberView view) {
+  const auto me = std::find_if(view.members.begin(), view.members.end(), [&](const Member& member) {
+    return member.worker.name == self_.worker.name &&
+           member.worker.incarnation == self_.worker.incarnation;
+  });
+  if (me == view.members.end()) {
+    fail_join(
+        absl::InternalError("the member list that answered the JoinRequest lacks this worker"));
+    return;
+  }
+  self_.worker.rank = me->worker.rank;
+  state_ = State::kMember;
+  publish_to_file();
+  adopt(std::move(view));
+  joined_->try_set_value();
+}
+
+void MembershipCore::publish_to_file() {
+  if (!file_) return;
+  const absl::Status published = file_->publish(self_);
+  if (!published.ok()) warn(std::string(published.message()));
+}
+
+// At the end of a round over a file's entries: true if this worker is the one that others will
+// find.
+bool MembershipCore::found_instead() {
+  if (!file_ || !invited_to_.empty()) return false;
+  const bool fixed = options_.rendezvous.world_size > 0;
+  // An entry that merely does not answer may be that of a busy worker: two jobs would come of it.
+  // Rank 0 of a fixed world cannot wait for it, since an old file would keep the job from ever
+  // starting.
+  const bool may_found = fixed ? options_.rendezvous.rank == 0 : refused_ == tried_;
+  if (!may_found) return false;
+  const WorkerInfo before = self_.worker;
+  if (self_.worker.rank < 0) self_.worker.rank = 0;
+  const absl::Status founded = file_->found(self_, file_entries_);
+  if (founded.ok()) {
+    found();
+    return true;
+  }
+  self_.worker = before;
+  if (absl::IsAborted(founded)) return false;
+  fail_join(founded);
+  return true;
+}
+
+void MembershipCore::seek_again() {
+  const nanoseconds left = deadline_ - scheduler_.now();
+  after(std::min(backoff_, left), [](MembershipCore& core) {
+    if (core.state_ == State::kSeeking && !core.asking_) core.seek();
+  });
+  backoff_ = std::min(backoff_ * 2, kLongestBackoff);
+}
+
+void MembershipCore::on_join_deadline() {
+  if (state_ == State::kCollecting) {
+    const absl::Status missing = coordinator_->missing_text(options_.timeout);
+    fail_waiting(missing);
+    fail_join(missing);
+  } else if (state_ == State::kSeeking && !asking_) {
+    fail_join(never_answered());
+  }
+}
+
+absl::Status MembershipCore::never_answered() const {
+  std::string text = absl::StrCat("worker '", self_.worker.name, "' could not join ", job_text(),
+                                  " within ", seconds_text(options_.timeout), ": ");
+  if (file_ && tried_ == 0) {
+    absl::StrAppend(&text, "the rendezvous file '", file_->path(), "' names no worker of the job",
+                    "; start rank 0 and make sure that all workers see the same file");
+  } else if (file_) {
+    absl::StrAppend(&text, "none of the ", tried_, " workers in the rendezvous file '",
+                    file_->path(), "' let it in; remove the file if they are of an old job");
+  } else {
+    const bool fixed = options_.rendezvous.world_size > 0;
+    absl::StrAppend(&text, fixed ? "rank 0" : "a member", " at '",
+                    dial_address(options_.rendezvous),
+                    "' never answered; start it, or correct the rendezvous address");
+  }
+  if (!last_failure_.empty()) absl::StrAppend(&text, "; last try: ", last_failure_);
+  return absl::DeadlineExceededError(text);
+}
+
+void MembershipCore::fail_join(const absl::Status& status) {
+  const bool was_published = file_ && state_ == State::kCollecting;
+  state_ = State::kOut;
+  coordinator_.reset();
+  if (was_published) {
+    const absl::Status removed = file_->remove(self_.worker);
+    if (!removed.ok()) warn(std::string(removed.message()));
+  }
+  if (joined_) joined_->try_set_error(make_error(status));
+}
+
+// The job runs already and its coordinator has found us at the rendezvous address, where we wait
+// for others as rank 0 does. Those who asked us meanwhile come back and find the job through us.
+void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& body,
+                                   const Answer& answer) {
+  const absl::StatusOr<proto::MemberList> list =
+      parse_message<proto::MemberList>("a MemberList", body);
+  absl::StatusOr<MemberView> view = list.ok() ? decode(*list) : list.status();
+  if (!view.ok()) {
+    answer.set_error(make_error(view.status()));
+    return;
+  }
+  const auto inviter =
+      std::find_if(view->members.begin(), view->members.end(), [&](const Member& member) {
+        return member.worker.name == from.name && member.worker.incarnation == from.incarnation;
+      });
+  const bool fits = state_ == State::kCollecting && inviter != view->members.end() &&
+                    view->world_size == options_.rendezvous.world_size;
+  if (!fits) {
+    answer.set_error(make_error(absl::FailedPreconditionError(
+        absl::StrCat("worker '", self_.worker.name, "' does not wait for an invitation"))));
+    return;
+  }
+  answer.set_value({});
+  fail_waiting(absl::UnavailableError("rank 0 joins a job that runs already; ask again"));
+  coordinator_.reset();
+  invited_to_ = inviter->address;
+  seek();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,388 @@
+#include "sinew/rpc/membership/rendezvous.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew {
+namespace {
+
+using absl::InvalidArgumentError;
+
+constexpr std::size_t kMostNameBytes = 128;
+constexpr std::size_t kMostShownBytes = 256;
+
+// Abseil's string_view is a type of its own where Abseil was built for C++14, as in Debian 12.
+absl::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+std::string shown(absl::string_view text) {
+  return internal::printable({text.data(), text.size()}, kMostShownBytes);
+}
+
+std::string quoted(absl::string_view text) { return absl::StrCat("'", shown(text), "'"); }
+
+bool is_name_character(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == ':' ||
+         c == '-';
+}
+
+// SimpleAtoi forgives blanks and a plus sign, which are likelier a mistake than meant.
+std::optional<int> parse_integer(absl::string_view text) {
+  absl::string_view digits = text;
+  absl::ConsumePrefix(&digits, "-");
+  if (digits.empty()) return std::nullopt;
+  for (const char c : digits) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return std::nullopt;
+  }
+  int value = 0;
+  if (!absl::SimpleAtoi(text, &value)) return std::nullopt;
+  return value;
+}
+
+absl::StatusOr<int> parse_integer_of(absl::string_view what, absl::string_view text) {
+  if (const std::optional<int> value = parse_integer(text)) return *value;
+  return InvalidArgumentError(absl::StrCat(what, " is ", quoted(text), "; write a whole number"));
+}
+
+absl::Status check_port(absl::string_view what, absl::string_view text) {
+  const std::optional<int> port = parse_integer(text);
+  if (port && *port >= 0 && *port <= 65535) return absl::OkStatus();
+  return InvalidArgumentError(
+      absl::StrCat(what, " is ", quoted(text), "; write a port from 0 to 65535"));
+}
+
+absl::Status check_host(absl::string_view what, absl::string_view host) {
+  for (const char c : host) {
+    const bool fits = is_name_character(c) || c == '%';  // %eth0 of a link-local address
+    if (!fits) {
+      return InvalidArgumentError(
+          absl::StrCat(what, " is ", quoted(host),
+                       ", which is no host name or address; write a name, an IPv4 "
+                       "address, or an IPv6 address in brackets"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+struct Url {
+  absl::string_view scheme;
+  absl::string_view rest;
+  std::optional<int> rank;
+  std::optional<int> world_size;
+};
+
+absl::Status take_parameter(absl::string_view text, Url& url) {
+  const std::pair<absl::string_view, absl::string_view> parameter =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  const bool is_rank = parameter.first == "rank";
+  if (!is_rank && parameter.first != "world_size") {
+    return InvalidArgumentError(absl::StrCat("the rendezvous URL has an unknown parameter ",
+                                             quoted(parameter.first),
+                                             "; only rank and world_size can be given"));
+  }
+  std::optional<int>& target = is_rank ? url.rank : url.world_size;
+  if (target) {
+    return InvalidArgumentError(
+        absl::StrCat("the rendezvous URL gives ", parameter.first, " twice; give it once"));
+  }
+  const absl::StatusOr<int> value = parse_integer_of(
+      absl::StrCat("the parameter ", parameter.first, " of the rendezvous URL"), parameter.second);
+  if (!value.ok()) return value.status();
+  target = *value;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Url> split_url(absl::string_view text) {
+  const std::size_t colon = text.find("://");
+  if (colon == absl::string_view::npos) {
+    return InvalidArgumentError(
+        absl::StrCat("the rendezvous ", quoted(text),
+                     " is no URL; write env://, tcp://host:port, file:///path or inproc://name"));
+  }
+  Url url;
+  url.scheme = text.substr(0, colon);
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text.substr(colon + 3), absl::MaxSplits('?', 1));
+  url.rest = parts.first;
+  if (parts.second.empty()) return url;
+  for (const absl::string_view parameter : absl::StrSplit(parts.second, '&')) {
+    const absl::Status taken = take_parameter(parameter, url);
+    if (!taken.ok()) return taken;
+  }
+  return url;
+}
+
+absl::StatusOr<std::string> parse_address(absl::string_view text) {
+  constexpr absl::string_view kWhat = "the host of the rendezvous URL";
+  absl::string_view host;
+  absl::string_view port;
+  if (absl::StartsWith(text, "[")) {
+    const std::size_t end = text.find("]:");
+    if (end == absl::string_view::npos) {
+      return InvalidArgumentError(absl::StrCat("the rendezvous address ", quoted(text),
+                                               " lacks \"]:port\"; write tcp://[address]:port"));
+    }
+    host = text.substr(1, end - 1);
+    port = text.substr(end + 2);
+  } else {
+    const std::size_t colon = text.rfind(':');
+    if (colon == absl::string_view::npos) {
+      return InvalidArgumentError(absl::StrCat("the rendezvous address ", quoted(text),
+                                               " has no port; write tcp://host:port"));
+    }
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+    if (absl::StrContains(host, ':')) {
+      return InvalidArgumentError(
+          absl::StrCat("the rendezvous address ", quoted(text),
+                       " has more than one colon; write an IPv6 address in brackets: "
+                       "tcp://[address]:port"));
+    }
+  }
+  if (host.empty()) {
+    return InvalidArgumentError(
+        absl::StrCat(kWhat, " is missing in ", quoted(text), "; write tcp://host:port"));
+  }
+  absl::Status checked = check_host(kWhat, host);
+  if (checked.ok()) checked = check_port("the port of the rendezvous URL", port);
+  if (!checked.ok()) return checked;
+  return std::string(text);
+}
+
+int hex_value(char c) {
+  if (absl::ascii_isdigit(static_cast<unsigned char>(c))) return c - '0';
+  return absl::ascii_tolower(static_cast<unsigned char>(c)) - 'a' + 10;
+}
+
+absl::StatusOr<std::string> percent_decoded(absl::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded.push_back(text[i]);
+      continue;
+    }
+    const bool is_escape = i + 2 < text.size() &&
+                           absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+                           absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]));
+    if (!is_escape) {
+      return InvalidArgumentError(
+          absl::StrCat("the path of the rendezvous URL, ", quoted(text),
+                       ", has a '%' without two hexadecimal digits; write %25 for a percent sign"));
+    }
+    decoded.push_back(static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2])));
+    i += 2;
+  }
+  return decoded;
+}
+
+absl::StatusOr<std::string> parse_path(absl::string_view text) {
+  if (text.empty()) {
+    return InvalidArgumentError(
+        "the rendezvous URL file:// has no path; write file:///absolute/path");
+  }
+  if (text.front() != '/') {
+    return InvalidArgumentError(
+        absl::StrCat("the rendezvous URL file://", shown(text),
+                     " has a host or a relative path; write three slashes and an absolute path: "
+                     "file:///absolute/path"));
+  }
+  absl::StatusOr<std::string> path = percent_decoded(text);
+  if (!path.ok()) return path;
+  if (path->find('\0') != std::string::npos) {
+    return InvalidArgumentError("the path of the rendezvous URL has a NUL byte; leave out %00");
+  }
+  if (path->back() == '/') {
+    return InvalidArgumentError(absl::StrCat("the path of the rendezvous URL, ", quoted(*path),
+                                             ", names a folder; name a file in it"));
+  }
+  return path;
+}
+
+absl::StatusOr<std::string> require_variable(const EnvironmentReader& environment,
+                                             const std::string& name) {
+  if (const std::optional<std::string> value = environment(name)) return *value;
+  return absl::NotFoundError(absl::StrCat("the rendezvous env:// needs the environment variable ",
+                                          name,
+                                          ", which is not set; set it or write tcp://host:port"));
+}
+
+absl::StatusOr<std::optional<int>> integer_variable(const EnvironmentReader& environment,
+                                                    const std::string& name) {
+  const std::optional<std::string> value = environment(name);
+  if (!value) return std::optional<int>();
+  const absl::StatusOr<int> number =
+      parse_integer_of(absl::StrCat("the environment variable ", name), *value);
+  if (!number.ok()) return number.status();
+  return std::optional<int>(*number);
+}
+
+absl::StatusOr<std::string> environment_address(const EnvironmentReader& environment) {
+  absl::StatusOr<std::string> host = require_variable(environment, "MASTER_ADDR");
+  if (!host.ok()) return host;
+  const absl::StatusOr<std::string> port = require_variable(environment, "MASTER_PORT");
+  if (!port.ok()) return port;
+  absl::string_view bare = *host;
+  if (absl::StartsWith(bare, "[") && absl::EndsWith(bare, "]")) {
+    bare = bare.substr(1, bare.size() - 2);
+  }
+  if (bare.empty()) {
+    return InvalidArgumentError(
+        "the environment variable MASTER_ADDR is empty; set it to the host of rank 0");
+  }
+  absl::Status checked = check_host("the environment variable MASTER_ADDR", bare);
+  if (checked.ok()) checked = check_port("the environment variable MASTER_PORT", *port);
+  if (!checked.ok()) return checked;
+  if (absl::StrContains(bare, ':')) return absl::StrCat("[", bare, "]:", *port);
+  return absl::StrCat(bare, ":", *port);
+}
+
+absl::StatusOr<std::optional<int>> either(absl::string_view what, std::optional<int> from_url,
+                                          std::optional<int> from_argument) {
+  if (from_url && from_argument) {
+    return InvalidArgumentError(absl::StrCat(what,
+                                             " is given in the rendezvous URL and as an argument; "
+                                             "give it in one place"));
+  }
+  return from_url ? from_url : from_argument;
+}
+
+absl::Status check_place(const std::optional<int>& rank, const std::optional<int>& world_size,
+                         bool from_environment) {
+  if (world_size && *world_size < 0) {
+    return InvalidArgumentError(absl::StrCat("the world size is ", *world_size,
+                                             "; write the number of workers, or 0 for open "
+                                             "membership"));
+  }
+  if (rank && *rank < 0) {
+    return InvalidArgumentError(
+        absl::StrCat("the rank is ", *rank, "; write a rank from 0, or none to be given one"));
+  }
+  const int size = world_size.value_or(0);
+  if (size > 0 && !rank) {
+    const std::string text = absl::StrCat("the world size is ", size, " but the rank is missing; ");
+    if (!from_environment) {
+      return InvalidArgumentError(absl::StrCat(text, "give a rank from 0 to ", size - 1));
+    }
+    return absl::NotFoundError(
+        absl::StrCat(text, "set the environment variable RANK to 0 ... ", size - 1));
+  }
+  if (size > 0 && *rank >= size) {
+    return InvalidArgumentError(absl::StrCat("the rank is ", *rank, " but the world size is ", size,
+                                             "; ranks go from 0 to ", size - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status fill_location(const Url& url, const EnvironmentReader& environment,
+                           Rendezvous& rendezvous) {
+  absl::StatusOr<std::string> location;
+  if (url.scheme == "env") {
+    if (!url.rest.empty()) {
+      return InvalidArgumentError(absl::StrCat("the rendezvous URL env:// takes no ",
+                                               quoted(url.rest), "; write env:// alone"));
+    }
+    location = environment_address(environment);
+  } else if (url.scheme == "tcp") {
+    location = parse_address(url.rest);
+  } else if (url.scheme == "file") {
+    rendezvous.kind = Rendezvous::Kind::kFile;
+    location = parse_path(url.rest);
+  } else if (url.scheme == "inproc") {
+    rendezvous.kind = Rendezvous::Kind::kInproc;
+    location = std::string(url.rest);
+    for (const char c : url.rest) {
+      if (is_name_character(c)) continue;
+      return InvalidArgumentError(absl::StrCat("the rendezvous name ", quoted(url.rest),
+                                               " has a character other than letters, digits and "
+                                               "'_', '.', ':', '-'"));
+    }
+    if (url.rest.empty()) {
+      return InvalidArgumentError("the rendezvous URL inproc:// has no name; write inproc://name");
+    }
+  } else {
+    return InvalidArgumentError(
+        absl::StrCat("the rendezvous scheme ", quoted(url.scheme),
+                     " is unknown; write env://, tcp://host:port, file:///path or inproc://name"));
+  }
+  if (!location.ok()) return location.status();
+  const bool is_file = rendezvous.kind == Rendezvous::Kind::kFile;
+  (is_file ? rendezvous.path : rendezvous.address) = *std::move(location);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+EnvironmentReader process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return std::string(value);
+  };
+}
+
+absl::StatusOr<Rendezvous> parse_rendezvous(std::string_view url_text, std::optional<int> rank,
+                                            std::optional<int> world_size,
+                                            const EnvironmentReader& environment) {
+  const absl::StatusOr<Url> url = split_url(view(url_text));
+  if (!url.ok()) return url.status();
+  Rendezvous rendezvous;
+  const absl::Status filled = fill_location(*url, environment, rendezvous);
+  if (!filled.ok()) return filled;
+  absl::StatusOr<std::optional<int>> my_rank = either("the rank", url->rank, rank);
+  if (!my_rank.ok()) return my_rank.status();
+  absl::StatusOr<std::optional<int>> size = either("the world size", url->world_size, world_size);
+  if (!size.ok()) return size.status();
+  const bool from_environment = url->scheme == "env";
+  if (from_environment && !size->has_value()) size = integer_variable(environment, "WORLD_SIZE");
+  if (!size.ok()) return size.status();
+  if (from_environment && !my_rank->has_value()) my_rank = integer_variable(environment, "RANK");
+  if (!my_rank.ok()) return my_rank.status();
+  const absl::Status checked = check_place(*my_rank, *size, from_environment);
+  if (!checked.ok()) return checked;
+  rendezvous.rank = my_rank->value_or(-1);
+  rendezvous.world_size = size->value_or(0);
+  return rendezvous;
+}
+
+absl::Status validate_worker_name(std::string_view name) {
+  if (name.empty()) {
+    return InvalidArgumentError("the worker name is empty; give each worker a name of its own");
+  }
+  if (name.size() > kMostNameBytes) {
+    return InvalidArgumentError(absl::StrCat("the worker name ", quoted(view(name.substr(0, 32))),
+                                             "... has ", name.size(), " characters; use at most ",
+                                             kMostNameBytes));
+  }
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (is_name_character(name[i])) continue;
+    return InvalidArgumentError(absl::StrCat("the worker name ", quoted(view(name)),
+                                             " has the character ", quoted(view(name.substr(i, 1))),
+                                             " at position ", i,
+                                             "; use letters, digits and '_', '.', ':', '-'"));
+  }
+  return absl::OkStatus();
+}
+
+namespace internal {
+
+std::string dial_address(const Rendezvous& rendezvous) {
+  if (rendezvous.kind == Rendezvous::Kind::kFile) return {};
+  if (rendezvous.kind == Rendezvous::Kind::kInproc) {
+    return absl::StrCat("inproc://", rendezvous.address);
+  }
+  return rendezvous.address;
+}
+
+}  // namespace internal
+}  // namespace sinew

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/planes/nccl/nccl_api.h"
+
+namespace sinew::internal::nccl {
+
+/// Aborts a communicator on a thread of its own, since ncclCommAbort may never return. Not
+/// thread-safe.
+class AbortThread {
+ public:
+  using Owner = std::shared_ptr<const void>;
+
+  /// Null if the system has no thread left.
+  static std::shared_ptr<AbortThread> start(std::shared_ptr<NcclApi> nccl,
+                                            std::shared_ptr<DeviceApi> device_api, int device,
+                                            NcclApi::Comm comm);
+  /// Waits for the thread unless it was left behind.
+  ~AbortThread();
+  AbortThread(const AbortThread&) = delete;
+  AbortThread& operator=(const AbortThread&) = delete;
+
+  bool is_done() const;
+  /// Stops waiting for the thread. `owners` of what the device may still touch are dropped when the
+  /// abort returns after all.
+  void leave_behind(std::vector<Owner> owners);
+
+ private:
+  struct Shared {
+    Mutex mutex;
+    bool done ABSL_GUARDED_BY(mutex) = false;
+    std::vector<Owner> owners ABSL_GUARDED_BY(mutex);
+  };
+
+  AbortThread() = default;
+
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::thread thread_;
+};
+
+}  // namespace sinew::internal::nccl

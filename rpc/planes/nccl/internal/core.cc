@@ -1,0 +1,275 @@
+#include "sinew/rpc/planes/nccl/internal/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sinew::internal::nccl {
+namespace {
+
+// What a peer that never acknowledges anything may make us keep.
+constexpr std::size_t kMaxUnacknowledged = 8192;
+// Threads that hang in NCCL keep memory of the device; from here on the plane stays out of use.
+constexpr std::int64_t kMaxLeftBehind = 8;
+
+OutboxOptions outbox_options() {
+  OutboxOptions options;
+  options.window = OrderedInbox::kWindow;
+  return options;
+}
+
+std::chrono::nanoseconds since_epoch(TimePoint now) { return now.time_since_epoch(); }
+
+}  // namespace
+
+Core::Core(NcclPlaneOptions options)
+    : options_(std::move(options)),
+      version_(options_.nccl->version()),
+      device_count_(std::min(options_.device->device_count(), kMaxDevices)) {}
+
+void Core::start() {
+  watchdog_ = std::thread([this] { run_watchdog(); });
+}
+
+// ---- Peers.
+
+Peer* Core::known_peer_locked(const WorkerInfo& worker) const {
+  const auto found = peers_.find(worker.incarnation);
+  return found == peers_.end() ? nullptr : found->second.get();
+}
+
+Peer* Core::peer_locked(const WorkerInfo& worker) {
+  if (Peer* known = known_peer_locked(worker)) return known;
+  if (lost_.count(worker.incarnation) != 0 || worker.incarnation == options_.self.incarnation) {
+    return nullptr;
+  }
+  auto peer = std::make_unique<Peer>();
+  peer->worker = worker;
+  peer->outbox = Outbox<Message>(outbox_options());
+  // The same rank twice is no lasting state, but both ends must decide alike.
+  peer->follows = std::make_pair(options_.self.rank, options_.self.incarnation) <
+                  std::make_pair(worker.rank, worker.incarnation);
+  return (peers_[worker.incarnation] = std::move(peer)).get();
+}
+
+Link& Core::link_locked(Peer& peer, LinkKey key) {
+  std::unique_ptr<Link>& link = peer.links[key];
+  if (link == nullptr) {
+    link = std::make_unique<Link>();
+    link->peer = &peer;
+    link->key = key;
+    link->retry_delay = options_.first_retry_delay;
+  }
+  return *link;
+}
+
+absl::Status Core::usable_locked(const Peer& peer) const {
+  const auto unusable = [&peer](const char* why) {
+    return absl::UnavailableError(absl::StrCat("the NCCL plane to '", peer.worker.name, "' ", why));
+  };
+  if (peer.closed) return unusable("was closed");
+  if (is_overfull(peer)) return unusable("gets no answer");
+  if (counters_.threads_left_behind >= kMaxLeftBehind) {
+    return unusable("is out of use: too many calls of NCCL hang");
+  }
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (const auto& [key, link] : peer.links) {
+    if (now < link->retry_at) return unusable("has failed a moment ago");
+  }
+  return absl::OkStatus();
+}
+
+bool Core::is_usable(const WorkerInfo& peer) const {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_ || device_count_ == 0 || lost_.count(peer.incarnation) != 0 ||
+        peer.incarnation == options_.self.incarnation ||
+        counters_.threads_left_behind >= kMaxLeftBehind) {
+      return false;
+    }
+    const Peer* known = known_peer_locked(peer);
+    if (known != nullptr && !usable_locked(*known).ok()) return false;
+  }
+  return options_.peer_has_plane == nullptr || options_.peer_has_plane(peer);
+}
+
+void Core::on_peer_lost(const WorkerInfo& worker) {
+  MutexLock lock(mutex_);
+  lost_.insert(worker.incarnation);
+  Peer* peer = known_peer_locked(worker);
+  if (peer == nullptr) return;
+  end_all_locked(*peer, absl::UnavailableError(absl::StrCat("worker '", worker.name, "' is lost")),
+                 Cause::kFailed);
+  peers_.erase(worker.incarnation);
+}
+
+// Without an answer from the peer: it is lost, has broken a rule, or this plane stops.
+void Core::end_all_locked(Peer& peer, const absl::Status& status, Cause cause) {
+  for (const auto& [key, link] : peer.links) close_link_locked(*link, status, cause, Tell::kPeer);
+  for (const Direction direction : {Direction::kOutgoing, Direction::kIncoming}) {
+    // Only what was accepted or declined before its offer came belongs to no link.
+    const auto rest = peer.transfers(direction);
+    for (const auto& [ticket, transfer] : rest) end_locked(transfer, status);
+  }
+}
+
+void Core::break_peer_locked(Peer& peer, const absl::Status& why, Cause cause) {
+  if (peer.closed) return;
+  news_.push_back(absl::StrCat("the NCCL plane to '", peer.worker.name,
+                               "' is closed, tensors go by gRPC: ", why.message()));
+  end_all_locked(peer, absl::UnavailableError(why.message()), cause);
+  peer.closed = true;
+}
+
+// ---- Messages.
+
+bool Core::is_overfull(const Peer& peer) {
+  return peer.outbox.unacknowledged() >= kMaxUnacknowledged;
+}
+
+void Core::post_locked(Peer& peer, Message message) {
+  peer.outbox.send(std::move(message), since_epoch(std::chrono::steady_clock::now()));
+}
+
+void Core::on_message(const WorkerInfo& worker, const std::string& bytes) {
+  absl::StatusOr<Note> note = decode(bytes);
+  {
+    MutexLock lock(mutex_);
+    Peer* peer = stopping_ ? nullptr : peer_locked(worker);
+    if (peer == nullptr) return;
+    if (!note.ok()) {
+      ++counters_.protocol_errors;
+      break_peer_locked(*peer, note.status(), Cause::kIncompatible);
+    } else {
+      peer->outbox.on_ack(ControlAck{note->acknowledged, {}});
+      for (Numbered& numbered : note->messages) peer->inbox.add(std::move(numbered));
+      peer->ack_due |= !note->messages.empty();
+      // What comes makes answers, so whoever does not take those is not heard either.
+      while (!is_overfull(*peer)) {
+        std::optional<Message> message = peer->inbox.take();
+        if (!message.has_value()) break;
+        handle_locked(*peer, *message);
+      }
+    }
+    wake_watchdog_.notify_all();
+  }
+  transmit();
+}
+
+void Core::handle_locked(Peer& peer, Message& message) {
+  if (peer.closed) {
+    // Who offers must not wait in vain.
+    if (const Offer* offer = std::get_if<Offer>(&message)) {
+      post_locked(peer, End{offer->ticket, Direction::kIncoming,
+                            absl::UnavailableError("the NCCL plane is closed")});
+    }
+    return;
+  }
+  std::visit(
+      [this, &peer](auto& body) {
+        mutex_.assert_held();
+        on_locked(peer, body);
+      },
+      message);
+}
+
+void Core::transmit() {
+  MutexLock lock(mutex_);
+  if (stopped_) return;
+  std::vector<std::pair<WorkerInfo, std::string>> notes;
+  const auto now = since_epoch(std::chrono::steady_clock::now());
+  for (const auto& [incarnation, peer] : peers_) {
+    Note note;
+    for (auto& due : peer->outbox.due(now)) {
+      note.messages.push_back(Numbered{due.sequence, std::move(due.payload)});
+    }
+    if (note.messages.empty() && !peer->ack_due) continue;
+    peer->ack_due = false;
+    note.acknowledged = peer->inbox.taken();
+    notes.emplace_back(peer->worker, encode(note));
+  }
+  std::vector<std::string> news;
+  news.swap(news_);
+  ++sending_;
+  lock.unlock();
+  for (auto& [worker, note] : notes) options_.send(worker, std::move(note));
+  for (const std::string& text : news) log(text);
+  lock.lock();
+  --sending_;
+  changed_.notify_all();
+}
+
+void Core::log(const std::string& text) const {
+  if (options_.log != nullptr) options_.log(text);
+}
+
+// ---- The end.
+
+void Core::stop() {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) {
+      while (!stopped_) changed_.wait(mutex_);
+      return;
+    }
+    stopping_ = true;
+    const absl::Status status = absl::CancelledError("the NCCL plane stops");
+    for (const auto& [incarnation, peer] : peers_) {
+      end_all_locked(*peer, status, Cause::kStopped);
+    }
+    for (const auto& [id, device] : devices_) device->wake.notify_all();
+    wake_watchdog_.notify_all();
+  }
+  transmit();
+  if (watchdog_.joinable()) watchdog_.join();
+  join_launchers();
+  MutexLock lock(mutex_);
+  // Those who came before stop() may still be sending.
+  while (sending_ != 0) changed_.wait(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+void Core::join_launchers() {
+  const TimePoint give_up = std::chrono::steady_clock::now() + options_.abort_timeout;
+  std::vector<std::thread> ended;
+  bool hangs = false;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, device] : devices_) {
+      if (!device->launcher.joinable()) continue;
+      while (!device->launcher_ended && std::chrono::steady_clock::now() < give_up) {
+        changed_.wait_until(mutex_, give_up);
+      }
+      if (device->launcher_ended) {
+        ended.push_back(std::move(device->launcher));
+      } else {
+        // It holds this object, and touches nothing else when it comes back.
+        device->launcher.detach();
+        ++counters_.threads_left_behind;
+        hangs = true;
+      }
+    }
+  }
+  for (std::thread& launcher : ended) launcher.join();
+  if (hangs) log("a call of NCCL does not return: its thread is left behind");
+}
+
+NcclCounters Core::counters() const {
+  MutexLock lock(mutex_);
+  NcclCounters counters = counters_;
+  for (const auto& [id, device] : devices_) {
+    counters.communicators += static_cast<std::int64_t>(device->communicators.size());
+  }
+  for (const auto& [incarnation, peer] : peers_) {
+    counters.transfers += static_cast<std::int64_t>(peer->outgoing.size() + peer->incoming.size());
+  }
+  for (const auto& teardown : teardowns_) {
+    counters.transfers += static_cast<std::int64_t>(teardown->transfers.size());
+  }
+  counters.aborts_under_way = static_cast<std::int64_t>(teardowns_.size());
+  return counters;
+}
+
+}  // namespace sinew::internal::nccl

@@ -1,0 +1,242 @@
+#include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sinew::internal {
+namespace {
+
+// Grants of transfers that are here already wait until they are worth this much: all they do is to
+// give the sender its allowance back, the larger part of which it still has. A transfer of which
+// something is missing must be granted at once, because its sender may have used up the allowance
+// for others whose tickets are not read before this one ends.
+constexpr std::size_t kGrantBatchBytes = kUnannouncedBytes / 4;
+
+absl::Status violation(std::uint64_t transfer, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("transfer ", transfer, ": ", what));
+}
+
+void copy(const absl::Cord& bytes, char* to) {
+  for (const absl::string_view piece : bytes.Chunks()) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame,
+                                                               Credit credit) {
+  // Destroyed after the lock is gone if the tickets are wrong: it holds a credit.
+  Waiting waiting;
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return absl::CancelledError("the connection is down");
+  Announced announced;
+  const std::uint64_t number = next_waiting_++;
+  waiting.lane = lane;
+  waiting.size_bytes = frame.size_bytes();
+  waiting.frame.envelope = std::move(frame.envelope);
+  waiting.frame.payloads = std::move(frame.payloads);
+  waiting.frame.credit = std::move(credit);
+  if (lane == Lane::kControl) control_bytes_ += waiting.size_bytes;
+  if (!frame.envelope_ticket.inlined()) {
+    absl::Status status = add_ticket_locked(frame.envelope_ticket, number, waiting, -1, announced);
+    if (!status.ok()) return fail_locked(std::move(status));
+  }
+  for (std::size_t i = 0; i < frame.tickets.size(); ++i) {
+    if (frame.tickets[i].inlined()) continue;
+    absl::Status status = add_ticket_locked(frame.tickets[i], number, waiting,
+                                            static_cast<std::ptrdiff_t>(i), announced);
+    if (!status.ok()) return fail_locked(std::move(status));
+  }
+  if (arrived_bytes_ >= kGrantBatchBytes || !announced.granted.empty()) {
+    announced.granted.insert(announced.granted.end(), arrived_.begin(), arrived_.end());
+    arrived_.clear();
+    arrived_bytes_ = 0;
+  }
+  if (waiting.missing == 0) {
+    announced.completed = finish_locked(waiting);
+  } else {
+    waiting_.emplace(number, std::move(waiting));
+  }
+  return announced;
+}
+
+absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::uint64_t number,
+                                             Waiting& waiting, std::ptrdiff_t at,
+                                             Announced& announced) {
+  if (ticket.size_bytes == 0) return violation(ticket.transfer, "announced as empty");
+  const auto [entry, is_new] = assemblies_.try_emplace(ticket.transfer);
+  Assembly& assembly = entry->second;
+  if (is_new) {
+    assembly.size_bytes = ticket.size_bytes;
+  } else {
+    if (assembly.waiting != 0) return violation(ticket.transfer, "announced twice");
+    if (ticket.located()) return violation(ticket.transfer, "located, but it came in pieces");
+    if (assembly.size_bytes != ticket.size_bytes) {
+      return violation(ticket.transfer, "another size than its ticket");
+    }
+    unannounced_bytes_ -= assembly.received_bytes + kTransferOverheadBytes;
+    if (assembly.received_bytes == assembly.size_bytes) {
+      place(std::move(assembly.received), at, waiting.frame);
+      assemblies_.erase(entry);
+      arrived_.push_back(ticket.transfer);
+      arrived_bytes_ += ticket.size_bytes + kTransferOverheadBytes;
+      return absl::OkStatus();
+    }
+  }
+  assembly.waiting = number;
+  assembly.place = at;
+  ++waiting.missing;
+  if (ticket.located()) {
+    assembly.located = true;
+    announced.to_fetch.push_back(
+        {ticket.transfer, ticket.size_bytes, ticket.plane, ticket.location});
+    return absl::OkStatus();
+  }
+  announced.granted.push_back(ticket.transfer);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BulkReceiver::Assembly*> BulkReceiver::find_assembly_locked(const Chunk& chunk) {
+  const auto [entry, is_new] = assemblies_.try_emplace(chunk.transfer);
+  Assembly& assembly = entry->second;
+  if (is_new) {
+    assembly.size_bytes = chunk.size_bytes;
+    unannounced_bytes_ += kTransferOverheadBytes;
+  }
+  if (assembly.located) return violation(chunk.transfer, "a piece of what is being fetched");
+  if (assembly.size_bytes != chunk.size_bytes) return violation(chunk.transfer, "its size changes");
+  if (chunk.offset != assembly.received_bytes ||
+      chunk.data.size() > assembly.size_bytes - assembly.received_bytes) {
+    return violation(chunk.transfer, "a piece overlaps or is missing");
+  }
+  if (assembly.waiting == 0) {
+    unannounced_bytes_ += chunk.data.size();
+    if (unannounced_bytes_ > kUnannouncedBytes) {
+      return violation(chunk.transfer, "too many bytes before the ticket");
+    }
+  }
+  return &assembly;
+}
+
+absl::StatusOr<std::vector<BulkReceiver::Completed>> BulkReceiver::receive(
+    std::vector<Chunk> chunks) {
+  // When a later chunk is wrong, frames that are complete already are dropped with their credits.
+  std::vector<Completed> completed;
+  for (Chunk& chunk : chunks) {
+    absl::StatusOr<std::optional<Completed>> one = receive_one(std::move(chunk));
+    if (!one.ok()) return one.status();
+    if (one->has_value()) completed.push_back(**std::move(one));
+  }
+  return completed;
+}
+
+absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one(Chunk chunk) {
+  absl::Cord early;
+  std::shared_ptr<ReceiveBlock> block;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return absl::CancelledError("the connection is down");
+    absl::StatusOr<Assembly*> found = find_assembly_locked(chunk);
+    if (!found.ok()) return fail_locked(found.status());
+    Assembly& assembly = **found;
+    if (assembly.waiting == 0 || assembly.size_bytes < ReceivePool::kMinBytes) {
+      assembly.received_bytes += chunk.data.size();
+      assembly.received.Append(std::move(chunk.data));
+      return complete_locked(chunk.transfer);
+    }
+    if (assembly.block == nullptr) {
+      try {
+        assembly.block = ReceivePool::of_process().allocate(assembly.size_bytes);
+      } catch (const std::bad_alloc&) {
+        return fail_locked(absl::ResourceExhaustedError(
+            absl::StrCat("no memory for a payload of ", assembly.size_bytes, " bytes")));
+      }
+      early.swap(assembly.received);
+    }
+    block = assembly.block;
+  }
+  // Without the lock: it takes a while, and nobody else touches the block before it is complete.
+  copy(early, block->data());
+  copy(chunk.data, block->data() + chunk.offset);
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return absl::CancelledError("the connection is down");
+  assemblies_[chunk.transfer].received_bytes += chunk.data.size();
+  return complete_locked(chunk.transfer);
+}
+
+// The frame whose last missing transfer this is, if it is complete.
+std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64_t transfer) {
+  const auto found = assemblies_.find(transfer);
+  Assembly& assembly = found->second;
+  if (assembly.waiting == 0 || assembly.received_bytes < assembly.size_bytes) return std::nullopt;
+  const auto waiting = waiting_.find(assembly.waiting);
+  absl::Cord bytes = std::move(assembly.received);
+  if (assembly.block != nullptr) {
+    const absl::string_view all(assembly.block->data(), assembly.size_bytes);
+    bytes = absl::MakeCordFromExternal(all, [block = std::move(assembly.block)] {});
+  }
+  place(std::move(bytes), assembly.place, waiting->second.frame);
+  assemblies_.erase(found);
+  if (--waiting->second.missing > 0) return std::nullopt;
+  Completed completed = finish_locked(waiting->second);
+  waiting_.erase(waiting);
+  return completed;
+}
+
+absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::fetched(std::uint64_t transfer,
+                                                                             absl::Cord bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return absl::CancelledError("the connection is down");
+  Assembly& assembly = assemblies_[transfer];
+  assembly.received_bytes = assembly.size_bytes;
+  assembly.received = std::move(bytes);
+  return complete_locked(transfer);
+}
+
+bool BulkReceiver::not_fetched(std::uint64_t transfer) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return false;
+  assemblies_[transfer].located = false;
+  return true;
+}
+
+void BulkReceiver::place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame) {
+  if (place < 0) {
+    frame.envelope = std::string(bytes);
+  } else {
+    frame.payloads[static_cast<std::size_t>(place)] = std::move(bytes);
+  }
+}
+
+BulkReceiver::Completed BulkReceiver::finish_locked(Waiting& waiting) {
+  if (waiting.lane == Lane::kControl) control_bytes_ -= waiting.size_bytes;
+  return {waiting.lane, std::move(waiting.frame)};
+}
+
+absl::Status BulkReceiver::fail_locked(absl::Status status) {
+  closed_ = true;
+  return status;
+}
+
+std::size_t BulkReceiver::control_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return control_bytes_;
+}
+
+void BulkReceiver::clear() {
+  absl::flat_hash_map<std::uint64_t, Assembly> assemblies;
+  absl::flat_hash_map<std::uint64_t, Waiting> waiting;
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  assemblies.swap(assemblies_);
+  waiting.swap(waiting_);
+  unannounced_bytes_ = 0;
+  control_bytes_ = 0;
+}
+
+}  // namespace sinew::internal

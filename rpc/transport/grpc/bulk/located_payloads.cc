@@ -1,0 +1,52 @@
+#include "sinew/rpc/transport/grpc/bulk/located_payloads.h"
+
+#include <utility>
+
+namespace sinew::internal {
+
+// What a payload refers to is freed by whoever drops it, which may run code of LibTorch's: never
+// under the lock.
+
+bool LocatedPayloads::add(std::uint64_t transfer, Payload payload) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return false;
+  payloads_.emplace(transfer, std::move(payload));
+  return true;
+}
+
+std::optional<LocatedPayloads::Payload> LocatedPayloads::take(std::uint64_t transfer) {
+  std::optional<Payload> payload;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = payloads_.find(transfer);
+    if (found == payloads_.end()) return std::nullopt;
+    payload = std::move(found->second);
+    payloads_.erase(found);
+  }
+  planes_.release(payload->location);
+  return payload;
+}
+
+bool LocatedPayloads::release(const std::vector<std::uint64_t>& transfers) {
+  for (const std::uint64_t transfer : transfers) {
+    const std::optional<Payload> payload = take(transfer);
+    if (!payload.has_value()) {
+      absl::MutexLock lock(&mutex_);
+      return closed_;
+    }
+    payload->window->give_back(payload->bytes.size());
+  }
+  return true;
+}
+
+void LocatedPayloads::close() {
+  absl::flat_hash_map<std::uint64_t, Payload> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    dropped.swap(payloads_);
+  }
+  for (const auto& [transfer, payload] : dropped) payload.window->give_back(payload.bytes.size());
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/cord.h"
+#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/planes/plane_set.h"
+#include "sinew/rpc/transport/grpc/connection/send_window.h"
+
+namespace sinew::internal {
+
+/// Payloads that the other end fetches by itself: kept until it says that it is done with them.
+/// Thread-safe.
+class LocatedPayloads {
+ public:
+  /// `planes`, which outlives this, is told when it need not serve a payload any more.
+  explicit LocatedPayloads(PlaneSet& planes) : planes_(planes) {}
+
+  struct Payload {
+    absl::Cord bytes;
+    PlaneSet::Location location;
+    /// Has counted the bytes; outlives this object.
+    SendWindow* window = nullptr;
+  };
+
+  /// False, keeping nothing, after close().
+  bool add(std::uint64_t transfer, Payload payload);
+  /// The other end will not fetch it: hands it out with its bytes still counted. Nothing when there
+  /// is no such transfer.
+  std::optional<Payload> take(std::uint64_t transfer);
+  /// The other end has fetched these: lets go of them and gives their bytes back to their windows.
+  /// False when one is not here, unless close() came first.
+  bool release(const std::vector<std::uint64_t>& transfers);
+  /// Lets go of all. The memory must be out of the other end's reach by now.
+  void close();
+
+ private:
+  PlaneSet& planes_;
+  absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<std::uint64_t, Payload> payloads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

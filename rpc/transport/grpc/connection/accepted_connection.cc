@@ -1,0 +1,126 @@
+#include "sinew/rpc/transport/grpc/connection/accepted_connection.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
+#include "sinew/rpc/transport/grpc/connection/peer_identity.h"
+
+namespace sinew::internal {
+
+std::string TokenRegistry::issue(const std::shared_ptr<AcceptedConnection>& connection) {
+  std::string token = absl::StrFormat("%016x%016x", random_secret(), random_secret());
+  absl::MutexLock lock(&mutex_);
+  connections_[token] = connection;
+  return token;
+}
+
+std::shared_ptr<AcceptedConnection> TokenRegistry::find(const std::string& token) {
+  absl::MutexLock lock(&mutex_);
+  const auto entry = connections_.find(token);
+  return entry == connections_.end() ? nullptr : entry->second.lock();
+}
+
+void TokenRegistry::revoke(const std::string& token) {
+  absl::MutexLock lock(&mutex_);
+  connections_.erase(token);
+}
+
+AcceptedConnection::AcceptedConnection(std::shared_ptr<TransportCore> core,
+                                       std::shared_ptr<TokenRegistry> tokens, Acceptor* acceptor,
+                                       std::string origin)
+    : GrpcConnection(std::move(core)),
+      tokens_(std::move(tokens)),
+      acceptor_(acceptor),
+      origin_(std::move(origin)) {}
+
+void AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
+                                std::shared_ptr<TokenRegistry> tokens, Acceptor* acceptor,
+                                std::unique_ptr<ServerCall> call) {
+  const auto identity = call->context().auth_context();
+  const std::string address = call->context().peer();
+  std::shared_ptr<AcceptedConnection> connection(new AcceptedConnection(
+      std::move(core), std::move(tokens), acceptor, stream_origin(identity.get(), address)));
+  connection->set_remote("", peer_identity(identity.get(), address));
+  if (!connection->enter()) {
+    refuse_exchange(std::move(call), absl::UnavailableError("the worker shuts down"));
+    return;
+  }
+  const std::shared_ptr<ServerStream> stream =
+      ServerStream::accept(StreamKind::kControl, connection->as_events(), std::move(call));
+  if (connection->add_stream(stream)) stream->start_read();
+}
+
+void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> call) {
+  const unsigned bit = 1u << static_cast<unsigned>(kind);
+  constexpr unsigned kAll = 1u << static_cast<unsigned>(StreamKind::kCalls) |
+                            1u << static_cast<unsigned>(StreamKind::kBulk);
+  if (stream_origin(call->context().auth_context().get(), call->context().peer()) != origin_) {
+    refuse_exchange(std::move(call),
+                    absl::PermissionDeniedError("this connection belongs to somebody else"));
+    return;
+  }
+  if (stream(kind) != nullptr || is_up()) {
+    refuse_exchange(std::move(call), absl::InvalidArgumentError("this lane is open already"));
+    return;
+  }
+  const std::shared_ptr<ServerStream> stream =
+      ServerStream::accept(kind, as_events(), std::move(call));
+  if (!add_stream(stream)) return;
+  if (kind == StreamKind::kCalls) {
+    writer(Lane::kCalls).open(stream, WriterStart::kBusy);
+  } else {
+    bulk_sender().open(stream, WriterStart::kBusy);
+  }
+  // on_up comes before the answer that lets the other end be up: what it sends then finds this end
+  // ready.
+  if ((attached_.fetch_or(bit) | bit) == kAll) announce_up();
+  write_handshake(*stream, encode_packet(Packet()));
+}
+
+void AcceptedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {
+  if (!enter_handshake()) return;
+  if (absl::Status status = ask_acceptor(message); !status.ok()) take_down(status);
+  leave_callback();
+}
+
+absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
+  absl::StatusOr<Packet> packet = decode_packet(message, core().limits());
+  if (!packet.ok()) return packet.status();
+  if (packet->frames.size() != 1 || !packet->frames[0].complete()) {
+    return absl::InvalidArgumentError("malformed message: no hello");
+  }
+  const AuthenticatedPeer peer = remote();
+  absl::StatusOr<Acceptor::Accepted> accepted =
+      acceptor_->on_connection(packet->frames[0].envelope, peer);
+  if (!accepted.ok()) return accepted.status();
+  set_handler(std::move(accepted->handler));
+  if (accepted->hello.size() > kMaxHelloBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("a hello of ", accepted->hello.size(),
+                                                   " bytes is larger than the limit of ",
+                                                   kMaxHelloBytes));
+  }
+  set_remote(std::move(packet->frames[0].envelope), peer);
+  set_local_hello(accepted->hello);
+  token_ = tokens_->issue(self());
+  const std::shared_ptr<LaneStream> control = stream(StreamKind::kControl);
+  if (control == nullptr) return absl::OkStatus();
+  writer(Lane::kControl).open(control, WriterStart::kBusy);
+  Packet answer;
+  answer.frames.resize(2);
+  answer.frames[0].envelope = std::move(accepted->hello);
+  answer.frames[1].envelope = token_;
+  write_handshake(*control, encode_packet(answer));
+  return absl::OkStatus();
+}
+
+absl::Status AcceptedConnection::explain_end(const absl::Status&, bool) const {
+  return absl::UnavailableError(
+      absl::StrCat("the other end at ", remote().address, " closed the connection or it broke"));
+}
+
+void AcceptedConnection::release() { tokens_->revoke(token_); }
+
+}  // namespace sinew::internal

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
+#include "sinew/rpc/transport/grpc/connection/server_stream.h"
+
+namespace sinew::internal {
+
+class AcceptedConnection;
+
+/// Finds the connection that a stream belongs to, by a token that only its opener was told.
+/// Thread-safe.
+class TokenRegistry {
+ public:
+  std::string issue(const std::shared_ptr<AcceptedConnection>& connection);
+  std::shared_ptr<AcceptedConnection> find(const std::string& token);
+  void revoke(const std::string& token);
+
+ private:
+  absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, std::weak_ptr<AcceptedConnection>> connections_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+/// The acceptor's end of a connection; see OpenedConnection for the handshake.
+class AcceptedConnection final : public GrpcConnection {
+ public:
+  /// A control stream has come in. `acceptor` outlives the transport's shutdown.
+  static void accept(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
+                     Acceptor* acceptor, std::unique_ptr<ServerCall> call);
+  /// Another stream has come in, with this connection's token.
+  void attach(StreamKind kind, std::unique_ptr<ServerCall> call);
+
+  bool opened_here() const override { return false; }
+
+ private:
+  AcceptedConnection(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
+                     Acceptor* acceptor, std::string origin);
+
+  std::shared_ptr<AcceptedConnection> self() {
+    return std::static_pointer_cast<AcceptedConnection>(shared_from_this());
+  }
+  void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) override;
+  absl::Status ask_acceptor(const grpc::ByteBuffer& message);
+  absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const override;
+  void release() override;
+
+  const std::shared_ptr<TokenRegistry> tokens_;
+  Acceptor* const acceptor_;
+  /// Every stream must come from here.
+  const std::string origin_;
+  std::atomic<unsigned> attached_{0};
+  /// Written during the handshake, read by release() after it.
+  std::string token_;
+};
+
+}  // namespace sinew::internal

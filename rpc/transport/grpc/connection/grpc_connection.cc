@@ -1,0 +1,477 @@
+#include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/receive_pool.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+// How long a frame may wait for others.
+constexpr auto kLongestLinger = std::chrono::milliseconds(1);
+// What the thread that reads a lane fetches by itself, while nobody else polls. More is worth
+// another thread's waking up.
+constexpr std::size_t kMaxFetchedInPlaceBytes = std::size_t{2} << 20;
+
+bool belongs_to(StreamKind stream, const Packet& packet) {
+  const bool bulk = stream == StreamKind::kBulk;
+  return (bulk ? packet.frames.empty() : packet.chunks.empty() && packet.granted.empty()) &&
+         (stream == StreamKind::kControl || packet.planes.empty()) &&
+         (stream == StreamKind::kCalls || packet.fetched.empty());
+}
+
+std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream); }
+
+}  // namespace
+
+GrpcConnection::GrpcConnection(std::shared_ptr<TransportCore> core)
+    : core_(std::move(core)),
+      send_windows_{SendWindow(core_->limits().control_window_bytes),
+                    SendWindow(core_->limits().send_window_bytes)},
+      bulk_sender_(core_->options().tuning.chunk_bytes),
+      planes_(core_->planes()),
+      located_(planes_) {
+  for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
+    writers_[index_of(lane)] = std::make_unique<LaneWriter>(&send_windows_[index_of(lane)],
+                                                            core_->options().tuning.packet_bytes);
+    deliveries_[index_of(lane)] = std::make_unique<FrameDelivery>(
+        [this, lane](std::vector<Frame> frames) { deliver(lane, std::move(frames)); });
+  }
+}
+
+GrpcConnection::~GrpcConnection() = default;
+
+bool GrpcConnection::enter() {
+  const std::shared_ptr<GrpcConnection> self = shared_from_this();
+  const std::weak_ptr<GrpcConnection> weak_self = self;
+  // Credit may come back long after the connection is gone, on any thread.
+  receive_window_ = std::make_shared<ReceiveWindow>(
+      core_->limits().receive_window_bytes, [weak_self, weak_core = std::weak_ptr(core_)] {
+        const std::shared_ptr<TransportCore> core = weak_core.lock();
+        if (core == nullptr) return;
+        core->post([weak_self] {
+          if (const auto connection = weak_self.lock()) connection->admit_calls();
+        });
+      });
+  TransportCore::Hold hold = core_->add(self);
+  const std::chrono::milliseconds timeout = core_->limits().connect_timeout;
+  absl::MutexLock lock(&mutex_);
+  if (!hold) {
+    phase_ = Phase::kDown;
+    on_down_posted_ = true;
+    down_reason_ = absl::UnavailableError("the transport was shut down");
+    return false;
+  }
+  hold_ = std::move(hold);
+  connect_timer_ = core_->run_after(timeout, [weak_self, timeout] {
+    if (const auto connection = weak_self.lock()) {
+      connection->take_down(
+          absl::UnavailableError(absl::StrCat("no connection within ", timeout.count(), " ms")));
+    }
+  });
+  return true;
+}
+
+void GrpcConnection::set_handler(std::shared_ptr<ConnectionHandler> handler) {
+  absl::MutexLock lock(&mutex_);
+  handler_ = std::move(handler);
+}
+
+bool GrpcConnection::enter_handshake() {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kOpening) return false;
+  ++callbacks_running_;
+  return true;
+}
+
+void GrpcConnection::set_remote(std::string hello, AuthenticatedPeer remote) {
+  remote_hello_ = std::move(hello);
+  remote_ = std::move(remote);
+}
+
+bool GrpcConnection::add_stream(std::shared_ptr<LaneStream> stream) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kDown) {
+      streams_[index_of(stream->kind())] = std::move(stream);
+      return true;
+    }
+  }
+  stream->end(absl::UnavailableError("the connection is down"));
+  return false;
+}
+
+void GrpcConnection::write_handshake(LaneStream& stream, grpc::ByteBuffer message) {
+  if (stream.start_write(message, WriteMode::kMayEndNow) == WriteEnd::kNow) {
+    on_written(stream.kind());
+  }
+}
+
+std::shared_ptr<LaneStream> GrpcConnection::stream(StreamKind kind) {
+  absl::MutexLock lock(&mutex_);
+  return streams_[index_of(kind)];
+}
+
+bool GrpcConnection::is_up() const {
+  absl::MutexLock lock(&mutex_);
+  return phase_ == Phase::kUp;
+}
+
+void GrpcConnection::announce_up() {
+  std::shared_ptr<ConnectionHandler> handler;
+  TimerQueue::TimerId timer = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ != Phase::kOpening) return;
+    phase_ = Phase::kUp;
+    ++callbacks_running_;
+    handler = handler_;
+    timer = std::exchange(connect_timer_, 0);
+  }
+  core_->cancel_timer(timer);
+  handler->on_up(shared_from_this());
+  leave_callback();
+  planes_.begin(local_hello_, remote_hello_, weak_from_this(),
+                [this](absl::StatusOr<std::vector<std::string>> messages) {
+                  if (!messages.ok()) {
+                    take_down(messages.status());
+                    return;
+                  }
+                  writer(Lane::kControl).send_planes(*std::move(messages));
+                });
+  for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls, StreamKind::kBulk}) {
+    if (const auto lane = stream(kind)) lane->start_read();
+  }
+}
+
+// ---- sending: see also grpc_connection_send.cc
+
+std::size_t GrpcConnection::queued_bytes() const {
+  std::size_t total = 0;
+  for (const SendWindow& window : send_windows_) total += window.queued_bytes();
+  return total;
+}
+
+// ---- receiving
+
+void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
+  if (!is_up()) {
+    on_handshake_read(stream_kind, message);
+    return;
+  }
+  absl::StatusOr<Packet> packet = decode_packet(message, core_->limits());
+  message.Clear();
+  if (packet.ok() && !belongs_to(stream_kind, *packet)) {
+    packet = absl::InvalidArgumentError("malformed message: not for this lane");
+  }
+  if (!packet.ok()) {
+    take_down(packet.status());
+    return;
+  }
+  switch (stream_kind) {
+    case StreamKind::kControl:
+      on_control_packet(*std::move(packet));
+      return;
+    case StreamKind::kCalls:
+      on_calls_packet(*std::move(packet));
+      return;
+    case StreamKind::kBulk:
+      on_bulk_packet(*std::move(packet));
+      return;
+  }
+}
+
+bool GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Credit credit, Arrived& arrived) {
+  if (frame.complete()) {
+    Frame& whole = arrived.ready.emplace_back();
+    whole.envelope = std::move(frame.envelope);
+    whole.payloads = std::move(frame.payloads);
+    whole.credit = std::move(credit);
+    return true;
+  }
+  absl::StatusOr<BulkReceiver::Announced> announced =
+      bulk_receiver_.announce(lane, std::move(frame), std::move(credit));
+  if (!announced.ok()) {
+    take_down(announced.status());
+    return false;
+  }
+  if (announced->completed) arrived.ready.push_back(std::move(announced->completed->frame));
+  if (!announced->granted.empty()) bulk_sender_.grant(std::move(announced->granted));
+  std::move(announced->to_fetch.begin(), announced->to_fetch.end(),
+            std::back_inserter(arrived.to_fetch));
+  return true;
+}
+
+void GrpcConnection::process(Lane lane, Arrived arrived) {
+  deliveries_[index_of(lane)]->add(std::move(arrived.ready));
+  std::size_t in_place_bytes = 0;
+  for (BulkReceiver::ToFetch& wanted : arrived.to_fetch) {
+    if (planes_.fetches_in_place(wanted.plane)) in_place_bytes += wanted.size_bytes;
+    if (in_place_bytes <= kMaxFetchedInPlaceBytes) {
+      fetch_one(wanted);
+      continue;
+    }
+    // Dropped when the transport shuts down: the connection does not outlive that.
+    core_->run_aside(
+        [self = shared_from_this(), wanted = std::move(wanted)] { self->fetch_one(wanted); });
+  }
+}
+
+void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
+  const std::size_t size_bytes = wanted.size_bytes;
+  std::shared_ptr<ReceiveBlock> block;
+  try {
+    block = ReceivePool::of_process().allocate(size_bytes);
+  } catch (const std::bad_alloc&) {
+    take_down(absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a payload of ", size_bytes, " bytes")));
+    return;
+  }
+  char* const to = block->data();
+  planes_.fetch(wanted.plane, wanted.location, {to, size_bytes, block},
+                [self = shared_from_this(), transfer = wanted.transfer,
+                 bytes = absl::MakeCordFromExternal({to, size_bytes}, [block] {})](
+                    const absl::Status& status) mutable {
+                  self->on_fetch_end(transfer, std::move(bytes), status);
+                });
+}
+
+void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
+                                  const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) {
+    take_down(status);
+    return;
+  }
+  if (!status.ok()) {
+    if (bulk_receiver_.not_fetched(transfer)) bulk_sender_.grant({transfer});
+    return;
+  }
+  writer(Lane::kCalls).add_fetched(transfer);
+  arm_linger_timer();
+  absl::StatusOr<std::optional<BulkReceiver::Completed>> completed =
+      bulk_receiver_.fetched(transfer, std::move(bytes));
+  if (!completed.ok() || !completed->has_value()) return;
+  std::vector<Frame> frames;
+  frames.push_back(std::move((*completed)->frame));
+  deliveries_[index_of((*completed)->lane)]->add(std::move(frames));
+}
+
+void GrpcConnection::on_control_packet(Packet packet) {
+  for (const std::string& message : packet.planes) planes_.on_message(message);
+  // One that made no sense.
+  if (!is_up()) return;
+  Arrived arrived;
+  arrived.ready.reserve(packet.frames.size());
+  for (PacketFrame& frame : packet.frames) {
+    if (!accept_frame(Lane::kControl, std::move(frame), Credit(), arrived)) return;
+    // This lane is never held up, so the only defence left is to part with a peer that floods it.
+    if (bulk_receiver_.control_bytes() > kMaxControlAnnouncedBytes) {
+      take_down(absl::InvalidArgumentError(absl::StrCat("the peer announced more than ",
+                                                        kMaxControlAnnouncedBytes,
+                                                        " bytes on the control lane at once")));
+      return;
+    }
+  }
+  process(Lane::kControl, std::move(arrived));
+  if (const auto lane = stream(StreamKind::kControl)) lane->start_read();
+}
+
+void GrpcConnection::on_calls_packet(Packet packet) {
+  if (!located_.release(packet.fetched)) {
+    take_down(absl::InvalidArgumentError("the peer fetched what was not located for it"));
+    return;
+  }
+  for (const std::uint64_t transfer : packet.fetched) bulk_sender_.forget(transfer);
+  std::move(packet.frames.begin(), packet.frames.end(), std::back_inserter(parked_));
+  admit_calls();
+}
+
+void GrpcConnection::admit_calls() {
+  while (true) {
+    Arrived arrived;
+    arrived.ready.reserve(parked_.size());
+    while (!parked_.empty() && receive_window_->has_room()) {
+      PacketFrame frame = std::move(parked_.front());
+      parked_.pop_front();
+      Credit credit = receive_window_->take(frame.size_bytes() + kFrameOverheadBytes);
+      if (!accept_frame(Lane::kCalls, std::move(frame), std::move(credit), arrived)) return;
+    }
+    process(Lane::kCalls, std::move(arrived));
+    if (parked_.empty() && receive_window_->has_room()) {
+      if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
+      return;
+    }
+    // From here on another thread may be in this function; see ReceiveWindow::pause().
+    if (receive_window_->pause()) return;
+  }
+}
+
+void GrpcConnection::arm_linger_timer() {
+  if (linger_timer_.exchange(LingerTimer::kNeeded, std::memory_order_acq_rel) ==
+      LingerTimer::kOff) {
+    start_linger_timer();
+  }
+}
+
+// Goes on for as long as it is needed: setting it anew from another thread each time would wake the
+// timers' thread once more.
+void GrpcConnection::start_linger_timer() {
+  core_->run_after(kLongestLinger, [weak = weak_from_this()] {
+    const std::shared_ptr<GrpcConnection> self = weak.lock();
+    if (self == nullptr) return;
+    // First: what lingers from here on sets it to kNeeded.
+    LingerTimer state =
+        self->linger_timer_.exchange(LingerTimer::kRunning, std::memory_order_acq_rel);
+    self->writer(Lane::kCalls).flush_all();
+    if (state == LingerTimer::kRunning &&
+        self->linger_timer_.compare_exchange_strong(state, LingerTimer::kOff,
+                                                    std::memory_order_acq_rel)) {
+      return;
+    }
+    self->start_linger_timer();
+  });
+}
+
+void GrpcConnection::on_bulk_packet(Packet packet) {
+  if (absl::Status status = bulk_sender_.on_granted(packet.granted); !status.ok()) {
+    take_down(status);
+    return;
+  }
+  for (const std::uint64_t transfer : packet.granted) {
+    std::optional<LocatedPayloads::Payload> payload = located_.take(transfer);
+    if (!payload.has_value()) continue;
+    planes_.on_failed(payload->location.plane);
+    BulkSender::Transfers transfers;
+    transfers.emplace_back(transfer, std::move(payload->bytes));
+    bulk_sender_.submit(std::move(transfers), payload->window);
+  }
+  absl::StatusOr<std::vector<BulkReceiver::Completed>> completed =
+      bulk_receiver_.receive(std::move(packet.chunks));
+  if (!completed.ok()) {
+    take_down(completed.status());
+    return;
+  }
+  for (BulkReceiver::Completed& each : *completed) {
+    std::vector<Frame> frames;
+    frames.push_back(std::move(each.frame));
+    deliveries_[index_of(each.lane)]->add(std::move(frames));
+  }
+  if (const auto lane = stream(StreamKind::kBulk)) lane->start_read();
+}
+
+void GrpcConnection::deliver(Lane lane, std::vector<Frame> frames) {
+  const std::shared_ptr<ConnectionHandler> handler = enter_callback();
+  if (handler == nullptr) return;
+  writer(lane).cork();
+  handler->on_frames(shared_from_this(), lane, std::move(frames));
+  writer(lane).uncork();
+  leave_callback();
+}
+
+void GrpcConnection::on_written(StreamKind stream_kind) {
+  switch (stream_kind) {
+    case StreamKind::kControl:
+      writer(Lane::kControl).on_written();
+      return;
+    case StreamKind::kCalls:
+      writer(Lane::kCalls).on_written();
+      return;
+    case StreamKind::kBulk:
+      bulk_sender_.on_written();
+      return;
+  }
+}
+
+// ---- going down
+
+void GrpcConnection::close(absl::Status reason) {
+  take_down(absl::CancelledError(absl::StrCat("closed from here: ", reason.message())),
+            absl::UnavailableError(reason.message()));
+}
+
+void GrpcConnection::take_down(absl::Status reason, const absl::Status& for_peer) {
+  std::array<std::shared_ptr<LaneStream>, kStreamCount> streams;
+  TimerQueue::TimerId timer = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (phase_ == Phase::kDown) return;
+    phase_ = Phase::kDown;
+    down_reason_ = std::move(reason);
+    streams = streams_;
+    timer = std::exchange(connect_timer_, 0);
+    // Like a callback: on_down comes when nothing can be sent any more.
+    ++callbacks_running_;
+  }
+  core_->cancel_timer(timer);
+  for (const auto& stream : streams) {
+    if (stream != nullptr) stream->end(for_peer);
+  }
+  for (const auto& writer : writers_) writer->close();
+  // What the peer still reads as it is freed must not pass for what it was.
+  planes_.close();
+  located_.close();
+  bulk_sender_.close();
+  bulk_receiver_.clear();
+  leave_callback();
+}
+
+void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status,
+                              bool said_by_acceptor) {
+  // Declared first, so that it goes after the lock: it may be the last to hold the stream.
+  std::shared_ptr<LaneStream> ended;
+  bool was_up = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended = std::exchange(streams_[index_of(stream_kind)], nullptr);
+    if (phase_ == Phase::kDown) return;
+    was_up = phase_ == Phase::kUp;
+  }
+  if (was_up && said_by_acceptor) {
+    take_down(absl::UnavailableError(absl::StrCat("closed by the other end: ", status.message())));
+    return;
+  }
+  take_down(explain_end(status, said_by_acceptor));
+}
+
+std::shared_ptr<ConnectionHandler> GrpcConnection::enter_callback() {
+  absl::MutexLock lock(&mutex_);
+  if (phase_ != Phase::kUp) return nullptr;
+  ++callbacks_running_;
+  return handler_;
+}
+
+void GrpcConnection::leave_callback() {
+  absl::MutexLock lock(&mutex_);
+  if (--callbacks_running_ == 0 && phase_ == Phase::kDown) post_on_down_locked();
+}
+
+void GrpcConnection::post_on_down_locked() {
+  if (std::exchange(on_down_posted_, true)) return;
+  core_->post([self = shared_from_this()] { self->run_on_down(); });
+}
+
+void GrpcConnection::run_on_down() {
+  std::shared_ptr<ConnectionHandler> handler;
+  absl::Status reason;
+  TransportCore::Hold hold;
+  {
+    absl::MutexLock lock(&mutex_);
+    handler.swap(handler_);
+    reason = down_reason_;
+    hold = std::move(hold_);
+  }
+  release();
+  // An acceptor's end that was refused, or that nobody was asked about, has nobody to tell.
+  if (handler != nullptr) handler->on_down(shared_from_this(), reason);
+  // The handler goes before the hold, so that shutdown() outlasts it.
+  handler.reset();
+}
+
+}  // namespace sinew::internal

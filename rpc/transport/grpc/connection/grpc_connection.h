@@ -1,0 +1,168 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/planes/plane_set.h"
+#include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
+#include "sinew/rpc/transport/grpc/bulk/bulk_sender.h"
+#include "sinew/rpc/transport/grpc/bulk/located_payloads.h"
+#include "sinew/rpc/transport/grpc/connection/frame_delivery.h"
+#include "sinew/rpc/transport/grpc/connection/lane_stream.h"
+#include "sinew/rpc/transport/grpc/connection/lane_writer.h"
+#include "sinew/rpc/transport/grpc/connection/receive_window.h"
+#include "sinew/rpc/transport/grpc/connection/send_window.h"
+#include "sinew/rpc/transport/grpc/connection/transport_core.h"
+#include "sinew/rpc/transport/transport.h"
+
+namespace sinew::internal {
+
+/// What both ends of a connection share: everything but how it comes up (OpenedConnection,
+/// AcceptedConnection).
+///
+///   opening --(the handshake is done: announce_up)--> up --(take_down)--> down
+///      \------------------------(take_down)-----------------------------/
+///
+/// on_up, on_frames and on_down keep their order because entering a callback and going down exclude
+/// each other under `mutex_`, and on_down is posted by whoever leaves last: the callback that was
+/// running or take_down().
+class GrpcConnection : public Connection,
+                       protected StreamEvents,
+                       public std::enable_shared_from_this<GrpcConnection> {
+ public:
+  absl::Status send(Lane lane, Frame frame) final;
+  void close(absl::Status reason) final;
+  const std::string& remote_hello() const final { return remote_hello_; }
+  const AuthenticatedPeer& remote() const final { return remote_; }
+  std::size_t queued_bytes() const final;
+
+ protected:
+  /// `core` is asked for a hold by start().
+  explicit GrpcConnection(std::shared_ptr<TransportCore> core);
+  ~GrpcConnection() override;
+
+  TransportCore& core() const { return *core_; }
+  const std::shared_ptr<TransportCore>& shared_core() const { return core_; }
+  std::shared_ptr<StreamEvents> as_events() { return {shared_from_this(), this}; }
+  /// Enters the connection into the core and arms the connect timeout. False: the transport is shut
+  /// down; the connection is down then and has no callbacks.
+  bool enter();
+  /// Puts on_down off until leave_callback(). False when the connection is down.
+  bool enter_handshake();
+  void leave_callback();
+  /// Who hears about this connection. Called by the constructing thread, or between
+  /// enter_handshake() and leave_callback(), so that the handler hears of a connection that goes
+  /// down meanwhile.
+  void set_handler(std::shared_ptr<ConnectionHandler> handler);
+  void set_remote(std::string hello, AuthenticatedPeer remote);
+  /// What this end has said of itself. Before announce_up().
+  void set_local_hello(std::string hello) { local_hello_ = std::move(hello); }
+
+  /// False when the connection is down: the stream has been ended then.
+  bool add_stream(std::shared_ptr<LaneStream> stream);
+  /// A message of the handshake; the writer of the stream was opened as busy.
+  void write_handshake(LaneStream& stream, grpc::ByteBuffer message);
+  std::shared_ptr<LaneStream> stream(StreamKind kind);
+  bool is_up() const;
+  /// Reports on_up, then reads all lanes and finds out which planes there are.
+  void announce_up();
+  /// A message that belongs to the handshake.
+  virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;
+  /// What a broken stream means before the connection was up.
+  virtual absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const = 0;
+  /// The connection is down and no callback runs any more: lets go of what belongs to the
+  /// handshake.
+  virtual void release() {}
+
+  /// `reason` is what on_down says, `for_peer` what the other end is told where that is possible.
+  void take_down(absl::Status reason, const absl::Status& for_peer);
+  void take_down(const absl::Status& reason) { take_down(reason, reason); }
+
+  void on_written(StreamKind stream) override;
+  void on_ended(StreamKind stream, const absl::Status& status, bool said_by_acceptor) final;
+  LaneWriter& writer(Lane lane) { return *writers_[static_cast<std::size_t>(lane)]; }
+  BulkSender& bulk_sender() { return bulk_sender_; }
+
+ private:
+  enum class Phase { kOpening, kUp, kDown };
+
+  void on_read(StreamKind stream, grpc::ByteBuffer message) final;
+  void on_control_packet(Packet packet);
+  void on_calls_packet(Packet packet);
+  void on_bulk_packet(Packet packet);
+  /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
+  /// credit.
+  void admit_calls();
+  void arm_linger_timer();
+  void start_linger_timer();
+  bool linger(bool sender_has_time);
+  struct Arrived {
+    std::vector<Frame> ready;
+    /// Follows them: so nothing overtakes a frame that is complete.
+    std::vector<BulkReceiver::ToFetch> to_fetch;
+  };
+  /// The frame goes with its credit to where it is complete. False when the connection went down.
+  bool accept_frame(Lane lane, PacketFrame frame, Credit credit, Arrived& arrived);
+  void process(Lane lane, Arrived arrived);
+  void fetch_one(const BulkReceiver::ToFetch& wanted);
+  void on_fetch_end(std::uint64_t transfer, absl::Cord bytes, const absl::Status& status);
+  void deliver(Lane lane, std::vector<Frame> frames);
+
+  absl::Status check_frame(Lane lane, const Frame& frame) const;
+  /// What travels beside the packets of a frame.
+  struct Beside {
+    BulkSender::Transfers transfers;
+    std::vector<std::uint64_t> located;
+  };
+  /// Moves what is too large for a packet out of the frame.
+  PacketFrame split(Lane lane, Frame frame, Beside& beside);
+  void send_beside(Lane lane, absl::Cord payload, PlaneSet::Location location,
+                   PayloadTicket& ticket, Beside& beside);
+  std::size_t withdraw(const std::vector<std::uint64_t>& located);
+  absl::Status down_status() const;
+
+  /// The handler to call, or null when no callback may run (any more).
+  std::shared_ptr<ConnectionHandler> enter_callback();
+  void post_on_down_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void run_on_down();
+
+  const std::shared_ptr<TransportCore> core_;
+  std::array<SendWindow, kLaneCount> send_windows_;
+  std::array<std::unique_ptr<LaneWriter>, kLaneCount> writers_;
+  BulkSender bulk_sender_;
+  BulkReceiver bulk_receiver_;
+  PlaneSet planes_;
+  LocatedPayloads located_;
+  std::array<std::unique_ptr<FrameDelivery>, kLaneCount> deliveries_;
+  std::shared_ptr<ReceiveWindow> receive_window_;
+  /// Frames of the calls lane that were received while the window was full. Touched only by the one
+  /// thread that reads the lane at a time.
+  std::deque<PacketFrame> parked_;
+  /// kNeeded: something lingers since the timer went off last.
+  enum class LingerTimer { kOff, kRunning, kNeeded };
+  std::atomic<LingerTimer> linger_timer_{LingerTimer::kOff};
+
+  // Written before on_up, constant after.
+  std::string local_hello_;
+  std::string remote_hello_;
+  AuthenticatedPeer remote_;
+
+  mutable absl::Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOpening;
+  absl::Status down_reason_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ConnectionHandler> handler_ ABSL_GUARDED_BY(mutex_);
+  std::array<std::shared_ptr<LaneStream>, kStreamCount> streams_ ABSL_GUARDED_BY(mutex_);
+  int callbacks_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool on_down_posted_ ABSL_GUARDED_BY(mutex_) = false;
+  TimerQueue::TimerId connect_timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  TransportCore::Hold hold_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal

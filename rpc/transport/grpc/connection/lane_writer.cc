@@ -1,0 +1,149 @@
+#include "sinew/rpc/transport/grpc/connection/lane_writer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+// About what it takes until a polling thread has reported the end of a write.
+constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
+
+}  // namespace
+
+// The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps
+// others from the stream, and senders do not wait for a system call.
+
+std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return std::nullopt;
+  queue_.push_back(std::move(frame));
+  return queue_.size();
+}
+
+void LaneWriter::flush() {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+}
+
+void LaneWriter::send_planes(std::vector<std::string> messages) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    std::move(messages.begin(), messages.end(), std::back_inserter(planes_));
+  }
+  flush();
+}
+
+void LaneWriter::add_fetched(std::uint64_t transfer) {
+  absl::MutexLock lock(&mutex_);
+  if (!closed_) fetched_.push_back(transfer);
+}
+
+void LaneWriter::flush_all() {
+  {
+    absl::MutexLock lock(&mutex_);
+    fetched_is_due_ = !fetched_.empty();
+  }
+  flush();
+}
+
+void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    stream_ = std::move(stream);
+    writing_ = start == WriterStart::kBusy;
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+}
+
+void LaneWriter::cork() {
+  absl::MutexLock lock(&mutex_);
+  corked_ = true;
+}
+
+void LaneWriter::uncork() {
+  Batch batch;
+  {
+    absl::MutexLock lock(&mutex_);
+    corked_ = false;
+    batch = take_batch_locked();
+  }
+  write(std::move(batch));
+}
+
+void LaneWriter::on_written() { write(next_batch()); }
+
+LaneWriter::Batch LaneWriter::next_batch() {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return Batch();
+  window_->give_back(std::exchange(in_flight_bytes_, 0));
+  writing_ = false;
+  return take_batch_locked();
+}
+
+bool LaneWriter::has_work_locked() const {
+  return !queue_.empty() || !planes_.empty() || fetched_is_due_;
+}
+
+LaneWriter::Batch LaneWriter::take_batch_locked() {
+  Batch batch;
+  if (writing_ || corked_ || !has_work_locked()) return batch;
+  batch.stream = stream_;
+  writing_ = true;
+  batch.packet.planes.swap(planes_);
+  const std::size_t fetched = std::min(fetched_.size(), kMaxGrantsPerPacket);
+  batch.packet.fetched.assign(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
+  fetched_.erase(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
+  fetched_is_due_ = fetched_is_due_ && !fetched_.empty();
+  std::size_t encoded_bytes = 0;
+  while (!queue_.empty() && encoded_bytes < packet_bytes_ &&
+         batch.packet.frames.size() < kMaxFramesPerPacket) {
+    PacketFrame& frame = queue_.front();
+    encoded_bytes += encoded_size_bytes(frame);
+    in_flight_bytes_ += charge_bytes(frame);
+    batch.packet.frames.push_back(std::move(frame));
+    queue_.pop_front();
+  }
+  return batch;
+}
+
+// A single frame is written and done with. Where writes follow each other closely, the end of one
+// is left to the polling thread: what becomes ready until it is reported shares the next packet.
+WriteMode LaneWriter::next_mode(int written) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool crowded = now - std::exchange(last_write_, now) < kCrowdedInterval;
+  return crowded || written >= kMaxWritesInARow ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
+}
+
+void LaneWriter::write(Batch batch) {
+  for (int written = 1; batch.stream != nullptr; ++written) {
+    const WriteMode mode = next_mode(written);
+    if (batch.stream->start_write(encode_packet(batch.packet), mode) == WriteEnd::kLater) return;
+    batch = next_batch();
+  }
+}
+
+void LaneWriter::close() {
+  std::deque<PacketFrame> dropped;
+  std::shared_ptr<LaneStream> stream;
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  std::size_t bytes = std::exchange(in_flight_bytes_, 0);
+  for (const PacketFrame& frame : queue_) bytes += charge_bytes(frame);
+  window_->give_back(bytes);
+  dropped.swap(queue_);
+  stream.swap(stream_);
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/threads/flushable.h"
+#include "sinew/rpc/transport/grpc/connection/lane_stream.h"
+#include "sinew/rpc/transport/grpc/connection/packet.h"
+#include "sinew/rpc/transport/grpc/connection/send_window.h"
+
+namespace sinew::internal {
+
+/// Writes the frames of one lane: as soon as the stream is idle, together with those that became
+/// ready while it was busy. Frames leave in the order in which they were queued. Thread-safe.
+class LaneWriter final : public Flushable {
+ public:
+  /// `window` outlives the writer.
+  LaneWriter(SendWindow* window, std::size_t packet_bytes)
+      : window_(window), packet_bytes_(packet_bytes) {}
+
+  /// Queues a frame whose inlined bytes the window has counted. It leaves with the next flush(), or
+  /// when a write that is in flight is done. Returns the number of queued frames; none, dropping
+  /// it, after close().
+  std::optional<std::size_t> queue(PacketFrame frame);
+  void flush() override;
+  /// Messages about planes, which leave at once.
+  void send_planes(std::vector<std::string> messages);
+  /// Tells the other end that it may let go of a transfer, with the next frame or flush_all().
+  void add_fetched(std::uint64_t transfer);
+  /// As flush(), and does not wait for a frame with what was added.
+  void flush_all();
+  void open(std::shared_ptr<LaneStream> stream, WriterStart start);
+  /// Between the two, frames are queued but do not leave. The handler of received frames runs
+  /// between them, so that what it answers shares a packet rather than the first answer leaving
+  /// alone; it must not block for that reason too.
+  void cork();
+  void uncork();
+  /// The write that was in flight is done.
+  void on_written();
+  /// Drops what is queued and the stream.
+  void close();
+
+ private:
+  struct Batch {
+    Packet packet;
+    std::shared_ptr<LaneStream> stream;
+  };
+  /// Ready to be written, or without a stream when there is nothing to write or it must not be now.
+  Batch take_batch_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool has_work_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Writes the batch, and those that are ready when that has ended at once.
+  void write(Batch batch);
+  /// Whether the end of the next write is to be waited for by others. `written` counts
+  /// those that one thread makes in a row.
+  WriteMode next_mode(int written);
+  /// The write that was in flight is done: the next batch.
+  Batch next_batch() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  SendWindow* const window_;
+  const std::size_t packet_bytes_;
+  absl::Mutex mutex_;
+  std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::deque<PacketFrame> queue_ ABSL_GUARDED_BY(mutex_);
+  /// What stands beside the frames of the next packet.
+  std::vector<std::string> planes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> fetched_ ABSL_GUARDED_BY(mutex_);
+  /// Somebody has asked for `fetched_` to leave.
+  bool fetched_is_due_ ABSL_GUARDED_BY(mutex_) = false;
+  /// True as long as there is no stream, so that frames wait for it.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;
+  bool corked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  /// When the last write began. Touched only by the one who writes.
+  std::chrono::steady_clock::time_point last_write_;
+  /// What the write in flight gives back to the window.
+  std::size_t in_flight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+/// What a frame counts in the window of its lane, beside its transfers.
+inline std::size_t charge_bytes(const PacketFrame& frame) {
+  return frame.inlined_bytes() + kFrameOverheadBytes;
+}
+
+}  // namespace sinew::internal

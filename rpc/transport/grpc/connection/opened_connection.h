@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "grpcpp/channel.h"
+#include "sinew/rpc/transport/grpc/connection/client_stream.h"
+#include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
+
+namespace sinew::internal {
+
+/// The opener's end of a connection. The handshake: the control stream carries the hello there, the
+/// acceptor's hello and a token come back; the two other streams show that token and are answered
+/// with an empty packet each.
+class OpenedConnection final : public GrpcConnection {
+ public:
+  static std::shared_ptr<Connection> open(std::shared_ptr<TransportCore> core, std::string address,
+                                          const std::string& hello,
+                                          const std::string& expected_name,
+                                          std::shared_ptr<ConnectionHandler> handler);
+  bool opened_here() const override { return true; }
+
+ private:
+  OpenedConnection(std::shared_ptr<TransportCore> core, std::string address);
+
+  void begin(const std::string& hello, const std::string& expected_name);
+  std::shared_ptr<ClientStream> open_stream(StreamKind kind, const std::string& token);
+  void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) override;
+  void on_acceptor_hello(const grpc::ByteBuffer& message);
+  absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const override;
+  void release() override;
+
+  const std::string address_;
+  // For the handshake; touched only between enter_handshake() and leave_callback(), and by
+  // release() after those.
+  std::shared_ptr<grpc::Channel> channel_;
+  std::shared_ptr<ClientStream> control_;
+  std::atomic<int> lanes_ready_{0};
+};
+
+}  // namespace sinew::internal

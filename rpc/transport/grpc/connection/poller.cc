@@ -1,0 +1,127 @@
+#include "sinew/rpc/transport/grpc/connection/poller.h"
+
+#include <pthread.h>
+
+#include <chrono>
+
+#include "grpc/grpc.h"
+#include "grpc/support/time.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/impl/codegen/completion_queue_tag.h"
+
+namespace sinew::internal {
+namespace {
+
+/// Brings the end of an operation, of which a thread learned that must not report it, to a polling
+/// thread.
+class Forwarded final : public Completion {
+ public:
+  static void send(grpc::CompletionQueue* queue, Completion* to, bool ok) {
+    auto* forwarded = new Forwarded(to, ok);
+    // Not now: gRPC's timers are whole milliseconds, rounded up, and only what is past is due at
+    // once.
+    forwarded->alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_MONOTONIC),
+                          static_cast<Completion*>(forwarded));
+  }
+  void on_completion(bool) override {
+    to_->on_completion(ok_);
+    delete this;
+  }
+
+ private:
+  Forwarded(Completion* to, bool ok) : to_(to), ok_(ok) {}
+  ~Forwarded() = default;
+  Completion* const to_;
+  const bool ok_;
+  grpc::Alarm alarm_;
+};
+
+// What an event leads to that only makes a thread look up.
+class Nothing final : public Completion {
+ public:
+  void on_completion(bool) override {}
+};
+Nothing nothing;
+
+gpr_timespec to_gpr(std::chrono::steady_clock::time_point deadline) {
+  const auto now = std::chrono::steady_clock::now();
+  if (deadline <= now) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+  const std::chrono::nanoseconds left = deadline - now;
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+}
+
+// One that polls, and one that can take over.
+constexpr int kThreads = 2;
+
+}  // namespace
+
+Poller::Poller()
+    : queue_(builder_.AddCompletionQueue()),
+      duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this))) {
+  for (int i = 0; i < kThreads; ++i) {
+    threads_.emplace_back([this] {
+      pthread_setname_np(pthread_self(), "sinew-grpc");
+      duty_->serve();
+    });
+  }
+}
+
+Poller::~Poller() { shutdown(); }
+
+EventSource::Event Poller::next(TimePoint deadline) {
+  Event event;
+  if (deadline == TimePoint::max()) {
+    const bool more = queue_->Next(&event.tag, &event.ok);
+    event.kind = more ? Event::Kind::kSomething : Event::Kind::kEnd;
+    return event;
+  }
+  switch (queue_->AsyncNext(&event.tag, &event.ok, to_gpr(deadline))) {
+    case grpc::CompletionQueue::GOT_EVENT:
+      event.kind = Event::Kind::kSomething;
+      break;
+    case grpc::CompletionQueue::TIMEOUT:
+      event.kind = Event::Kind::kDeadline;
+      break;
+    case grpc::CompletionQueue::SHUTDOWN:
+      event.kind = Event::Kind::kEnd;
+      break;
+  }
+  return event;
+}
+
+void Poller::handle(const Event& event) {
+  static_cast<Completion*>(event.tag)->on_completion(event.ok);
+}
+
+void Poller::interrupt() { Forwarded::send(queue_.get(), &nothing, true); }
+
+std::optional<bool> Poller::try_now(Completion* tag, absl::FunctionRef<void()> start) {
+  // gRPC keeps one ended operation of the calling thread from the queue; CompletionQueue itself
+  // offers that only together with polling.
+  grpc_completion_queue_thread_local_cache_init(queue_->cq());
+  start();
+  void* ended = nullptr;
+  int success = 0;
+  if (grpc_completion_queue_thread_local_cache_flush(queue_->cq(), &ended, &success) == 0) {
+    return std::nullopt;
+  }
+  bool ok = success != 0;
+  auto* operation = static_cast<grpc::internal::CompletionQueueTag*>(ended);
+  if (!operation->FinalizeResult(&ended, &ok)) return std::nullopt;
+  auto* const completion = static_cast<Completion*>(ended);
+  if (completion == tag) return ok;
+  // gRPC has done another call's work on this thread.
+  Forwarded::send(queue_.get(), completion, ok);
+  return std::nullopt;
+}
+
+void Poller::shutdown() {
+  if (threads_.empty()) return;
+  duty_->close();
+  queue_->Shutdown();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,130 @@
+#include "sinew/rpc/transport/grpc/foreign/foreign_unary_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/transport/grpc/connection/grpc_status.h"
+#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
+#include "sinew/rpc/transport/grpc/connection/peer_identity.h"
+
+namespace sinew::internal {
+namespace {
+
+/// The worker's side.
+class GrpcUnaryCall final : public UnaryCall {
+ public:
+  GrpcUnaryCall(std::shared_ptr<ForeignUnaryCall> call, Frame request)
+      : call_(std::move(call)), request_(std::move(request)) {}
+  ~GrpcUnaryCall() override {
+    call_->answer(absl::InternalError("the worker dropped the call unanswered"), {});
+  }
+
+  const AuthenticatedPeer& remote() const override { return call_->remote(); }
+  Frame& request() override { return request_; }
+  std::chrono::nanoseconds time_left() const override { return call_->time_left(); }
+  void notify_on_cancel(absl::AnyInvocable<void() &&> on_cancel) override {
+    call_->notify_on_cancel(std::move(on_cancel));
+  }
+  void reply(Frame reply) override { call_->answer(absl::OkStatus(), std::move(reply)); }
+  void fail(const absl::Status& status) override {
+    call_->answer(status.ok() ? absl::InternalError("the worker failed the call with OK") : status,
+                  {});
+  }
+
+ private:
+  const std::shared_ptr<ForeignUnaryCall> call_;
+  Frame request_;
+};
+
+}  // namespace
+
+ForeignUnaryCall::ForeignUnaryCall(std::shared_ptr<TransportCore> core,
+                                   std::shared_ptr<ForeignCalls> calls, UnaryHandler* handler,
+                                   std::unique_ptr<ServerCall> server_call)
+    : ForeignCall(std::move(calls), std::move(server_call)),
+      core_(std::move(core)),
+      handler_(handler),
+      deadline_(call().context().deadline()),
+      remote_(peer_identity(call().context().auth_context().get(), call().context().peer())) {}
+
+void ForeignUnaryCall::start(const std::shared_ptr<TransportCore>& core,
+                             std::shared_ptr<ForeignCalls> calls, UnaryHandler* handler,
+                             std::unique_ptr<ServerCall> call) {
+  if (handler == nullptr) {
+    ServerCall::refuse(std::move(call),
+                       absl::UnimplementedError("this worker takes no unary calls"));
+    return;
+  }
+  ForeignCall::start(std::shared_ptr<ForeignUnaryCall>(
+      new ForeignUnaryCall(core, std::move(calls), handler, std::move(call))));
+}
+
+void ForeignUnaryCall::on_message(const grpc::ByteBuffer& message) {
+  const std::size_t limit = core_->options().tuning.max_unary_bytes;
+  if (message.Length() > limit) {
+    answer(absl::ResourceExhaustedError(absl::StrCat("a request of ", message.Length(),
+                                                     " bytes is larger than the limit of ", limit,
+                                                     " bytes")),
+           {});
+    return;
+  }
+  absl::StatusOr<Frame> frame = decode_unary(message, core_->limits());
+  if (!frame.ok()) {
+    answer(frame.status(), {});
+    return;
+  }
+  handler_->on_unary_call(std::make_unique<GrpcUnaryCall>(
+      std::static_pointer_cast<ForeignUnaryCall>(shared_from_this()), *std::move(frame)));
+}
+
+void ForeignUnaryCall::on_messages_end() {
+  answer(absl::InvalidArgumentError("a call without a request"), {});
+}
+
+std::chrono::nanoseconds ForeignUnaryCall::time_left() const {
+  if (deadline_ == std::chrono::system_clock::time_point::max()) {
+    return std::chrono::nanoseconds::max();
+  }
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ -
+                                                              std::chrono::system_clock::now());
+}
+
+void ForeignUnaryCall::notify_on_cancel(absl::AnyInvocable<void() &&> on_cancel) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!cancelled_) {
+      if (!answered_) on_cancel_ = std::move(on_cancel);
+      return;
+    }
+  }
+  // The caller may hold locks that the callback wants.
+  core_->post([on_cancel = std::move(on_cancel)]() mutable { std::move(on_cancel)(); });
+}
+
+void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
+  // Outlives the lock: what it holds is destroyed without it.
+  absl::AnyInvocable<void() &&> on_cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(answered_, true)) return;
+    on_cancel = std::exchange(on_cancel_, nullptr);
+  }
+  if (status.ok()) {
+    write_and_finish(encode_unary(reply));
+  } else {
+    finish(status);
+  }
+}
+
+void ForeignUnaryCall::on_cancelled() {
+  absl::AnyInvocable<void() &&> on_cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (answered_) return;
+    cancelled_ = true;
+    on_cancel = std::exchange(on_cancel_, nullptr);
+  }
+  if (on_cancel) std::move(on_cancel)();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,79 @@
+#include "sinew/rpc/transport/grpc/local/local_address.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
+#include "sinew/rpc/transport/grpc/local/host_port.h"
+
+namespace sinew::internal {
+namespace {
+
+/// The address as a literal, without its port; empty if it is none of IP.
+std::string literal(const sockaddr& address) {
+  const socklen_t size = address.sa_family == AF_INET    ? sizeof(sockaddr_in)
+                         : address.sa_family == AF_INET6 ? sizeof(sockaddr_in6)
+                                                         : 0;
+  char text[NI_MAXHOST];
+  if (size == 0 ||
+      ::getnameinfo(&address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return text;
+}
+
+/// Empty, with errno set, when no route leads there.
+std::string source_address(const addrinfo& target) {
+  // Connecting a datagram socket only asks the kernel for a route.
+  const FileDescriptor probe(::socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe.valid()) return "";
+  if (::connect(probe.number(), target.ai_addr, target.ai_addrlen) != 0) return "";
+  sockaddr_storage source{};
+  socklen_t size = sizeof source;
+  if (::getsockname(probe.number(), reinterpret_cast<sockaddr*>(&source), &size) != 0) return "";
+  return literal(reinterpret_cast<const sockaddr&>(source));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> local_address_towards(const std::string& host_port) {
+  const absl::StatusOr<HostPort> target = parse_host_port(host_port);
+  if (!target.ok()) return target.status();
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  // A route does not depend on the port, but connecting to port 0 fails on some systems.
+  const std::string port = std::to_string(target->port == 0 ? 1 : target->port);
+  if (const int error = ::getaddrinfo(target->host.c_str(), port.c_str(), &hints, &found);
+      error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("the host of ", host_port, " is unknown: ", ::gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    std::string source = source_address(*each);
+    if (!source.empty()) return source;
+  }
+  return absl::UnavailableError(
+      absl::StrCat("no route leads to ", host_port, ": ", std::strerror(errno)));
+}
+
+bool is_local_address(const std::string& host) {
+  if (HostPort{host, 0}.is_loopback()) return true;
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return false;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, ::freeifaddrs);
+  for (const ifaddrs* each = found; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr != nullptr && literal(*each->ifa_addr) == host) return true;
+  }
+  return false;
+}
+
+}  // namespace sinew::internal
