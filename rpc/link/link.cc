@@ -1,0 +1,352 @@
+#include "sinew/rpc/link/link.h"
+
+#include <algorithm>
+
+#include "sinew/rpc/link/link_bugs.h"
+
+namespace sinew::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// An end that opens a connection itself leaves the other's aside for so long.
+constexpr nanoseconds kPatience = milliseconds(250);
+// A firewall, or a listener that is being replaced, may refuse for a moment.
+constexpr nanoseconds kRefusalFuse = milliseconds(1000);
+constexpr nanoseconds kFirstPause = milliseconds(20);
+constexpr nanoseconds kLongestPause = milliseconds(2000);
+constexpr nanoseconds kSoon = milliseconds(50);
+
+LinkLife life_of(const Link::Options& options, Link::TimePoint now) {
+  return LinkLife(options.terms, now);
+}
+
+}  // namespace
+
+Consequence consequence_of(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kNone:
+    case Refusal::kNotListeningYet:
+    case Refusal::kUnreachable:
+      return Consequence::kTryAgain;
+    case Refusal::kDuplicate:
+    case Refusal::kBusy:
+      return Consequence::kTryAgainSoon;
+    case Refusal::kOtherIncarnation:
+    case Refusal::kOtherJob:
+    case Refusal::kOtherInstance:
+    case Refusal::kOtherProtocol:
+      return Consequence::kCountAsRefused;
+    case Refusal::kLostHere:
+    case Refusal::kEvicted:
+    case Refusal::kLeft:
+      return Consequence::kLostIfProved;
+    case Refusal::kNotAllowed:
+      return Consequence::kFail;
+  }
+  return Consequence::kTryAgain;
+}
+
+const char* text_of(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kNone:
+      return "nothing";
+    case Refusal::kOtherJob:
+      return "another job answers there";
+    case Refusal::kOtherInstance:
+      return "another run of the job answers there";
+    case Refusal::kOtherProtocol:
+      return "it speaks another version of the protocol";
+    case Refusal::kNotAllowed:
+      return "it does not let this worker in";
+    case Refusal::kNotListeningYet:
+      return "it is starting";
+    case Refusal::kLostHere:
+      return "it holds this worker for lost";
+    case Refusal::kEvicted:
+      return "the others have taken this worker off the list";
+    case Refusal::kOtherIncarnation:
+      return "another incarnation answers there";
+    case Refusal::kLeft:
+      return "it has left the job";
+    case Refusal::kDuplicate:
+      return "it has a connection already";
+    case Refusal::kBusy:
+      return "it opens a connection itself";
+    case Refusal::kUnreachable:
+      return "it cannot be reached";
+  }
+  return "an unknown reason";
+}
+
+Link::Link(Options options, TimePoint now)
+    : options_(options),
+      lanes_(options.limits, options.send_window_bytes),
+      life_(life_of(options, now)) {}
+
+// ---- Frames.
+
+FrameToken Link::send(OutgoingFrame frame, TimePoint now, Outputs& outputs) {
+  expire(now, outputs);
+  const FrameToken token = lanes_.send(std::move(frame), now, outputs);
+  if (state_ == State::kIdle) dial(now, outputs);
+  return token;
+}
+
+LinkLanes::GivenUp Link::give_up(FrameToken token, TimePoint now, Outputs& outputs) {
+  expire(now, outputs);
+  return lanes_.give_up(token, outputs);
+}
+
+LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& header,
+                                   std::uint64_t bytes, TimePoint now, Outputs& outputs) {
+  expire(now, outputs);
+  const bool heard = (state_ == State::kUp && on == connection_) ||
+                     (SINEW_LINK_BUG(kOldConnectionHeard) && !ended()) ||
+                     SINEW_LINK_BUG(kEndedHears);
+  if (!heard) return LinkLanes::Delivery::kDrop;
+  const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
+  if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
+  if (header.beat != 0) life_.on_beat(now);
+  look_for_suspicion(now, outputs);
+  return delivery;
+}
+
+void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
+  if (!ended()) lanes_.return_room(bytes, now, outputs);
+}
+
+// One end leads: the other one puts its own beat into its answer, and gets the answer to that with
+// the next beat. So a pair of workers costs two small frames per interval.
+void Link::answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs) {
+  if (expire(now, outputs) || state_ != State::kUp) return;
+  if (leads()) {
+    unanswered_beat_ = beat;
+  } else {
+    this->beat(beat, now, outputs);
+  }
+}
+
+void Link::beat(std::uint64_t reply, TimePoint now, Outputs& outputs) {
+  LinkHeader& header = outputs.writes.emplace_back().header;
+  header.beat = life_.take_beat(now);
+  header.beat_reply = reply;
+  lanes_.fill_header(header);
+}
+
+void Link::look_for_suspicion(TimePoint now, Outputs& outputs) {
+  const bool suspected = life_.suspected(now);
+  if (suspected == suspected_) return;
+  suspected_ = suspected;
+  outputs.suspected = suspected;
+}
+
+// ---- Connections.
+
+LinkHello Link::hello(const ConnectionName& connection) const {
+  LinkHello hello;
+  hello.connection = connection;
+  hello.last_up = last_up_;
+  hello.terms = options_.terms;
+  lanes_.fill_hello(hello);
+  return hello;
+}
+
+void Link::connect(TimePoint now, Outputs& outputs) {
+  if (expire(now, outputs)) return;
+  wanted_ = true;
+  if (state_ == State::kIdle) dial(now, outputs);
+}
+
+void Link::dial(TimePoint now, Outputs& outputs) {
+  state_ = State::kDialling;
+  connection_ = {options_.self, ++own_attempts_};
+  dialled_at_ = now;
+  retry_at_ = TimePoint::max();
+  outputs.dial = own_attempts_;
+}
+
+Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs) {
+  if (expire(now, outputs) || ended()) return Refusal::kLostHere;
+  const ConnectionName& offer = theirs.connection;
+  // Attempts grow, so that an old hello cannot be brought again.
+  if (offer.opener != options_.peer || offer.attempt <= their_attempts_) {
+    return Refusal::kDuplicate;
+  }
+  switch (state_) {
+    case State::kUp:
+    case State::kAccepted: {
+      // Either the other end says that this connection has broken, or it has opened this one too.
+      const bool supersedes = theirs.last_up == connection_ || connection_.opener == options_.peer;
+      if (!supersedes) return Refusal::kDuplicate;
+      outputs.close.push_back(connection_);
+      lanes_.on_down();
+      break;
+    }
+    case State::kDialling:
+      // Of two that open at once the smaller decides, for a while.
+      if ((leads() || SINEW_LINK_BUG(kBothKeepTheirOwn)) &&
+          (now < dialled_at_ + kPatience || SINEW_LINK_BUG(kBothKeepTheirOwn))) {
+        return Refusal::kBusy;
+      }
+      outputs.close.push_back(connection_);
+      break;
+    case State::kIdle:
+    case State::kBackingOff:
+      break;
+    case State::kEnded:
+      return Refusal::kLostHere;
+  }
+  their_attempts_ = offer.attempt;
+  connection_ = offer;
+  // From here on its opener may see it up.
+  last_up_ = offer;
+  state_ = State::kAccepted;
+  dialled_at_ = now;
+  retry_at_ = TimePoint::max();
+  return Refusal::kNone;
+}
+
+void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, TimePoint now,
+                 Outputs& outputs) {
+  const bool awaited =
+      connection == connection_ && (state_ == State::kDialling || state_ == State::kAccepted);
+  if (expire(now, outputs) || !awaited) {
+    outputs.close.push_back(connection);
+    return;
+  }
+  // The hello of ours that this answers left when the attempt began; theirs came just then.
+  const TimePoint sent = dialled_at_;
+  state_ = State::kUp;
+  last_up_ = connection_;
+  failed_attempts_ = 0;
+  refused_since_.reset();
+  failing_since_.reset();
+  unanswered_beat_ = 0;
+  life_.agree(theirs.terms);
+  life_.on_contact(sent, now);
+  look_for_suspicion(now, outputs);
+  lanes_.on_up(theirs, now, outputs);
+}
+
+void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal refusal, bool proved,
+                   TimePoint now, Outputs& outputs) {
+  if (expire(now, outputs) || connection != connection_) return;
+  if (state_ != State::kDialling && state_ != State::kAccepted && state_ != State::kUp) return;
+  const bool was_up = state_ == State::kUp;
+  lanes_.on_down();
+  ++failed_attempts_;
+  if (!failing_since_.has_value()) failing_since_ = now;
+  Consequence consequence = Consequence::kTryAgain;
+  if (cause == DownCause::kAddressRefuses) consequence = Consequence::kCountAsRefused;
+  if (cause == DownCause::kRefused) consequence = consequence_of(refusal);
+  switch (consequence) {
+    case Consequence::kTryAgain:
+      refused_since_.reset();
+      // The end that had opened it opens the next one; the other one leaves it time for that.
+      retry(now, outputs, was_up && connection.opener == options_.self);
+      break;
+    case Consequence::kTryAgainSoon:
+      refused_since_.reset();
+      back_off(kSoon, now);
+      break;
+    case Consequence::kLostIfProved:
+      if (proved) return end(LinkEnd::kEndedThere, outputs);
+      count_refused(now, outputs);
+      break;
+    case Consequence::kFail:
+    case Consequence::kCountAsRefused:
+      count_refused(now, outputs);
+      break;
+  }
+}
+
+void Link::count_refused(TimePoint now, Outputs& outputs) {
+  if (!refused_since_.has_value()) refused_since_ = now;
+  if (now < *refused_since_ + kRefusalFuse) return retry(now, outputs, false);
+  if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);
+  // Nobody was ever there, so nobody is lost; whoever wants it may try again later.
+  state_ = State::kIdle;
+  wanted_ = false;
+  failed_attempts_ = 0;
+  refused_since_.reset();
+  failing_since_.reset();
+  outputs.unreachable = true;
+}
+
+void Link::retry(TimePoint now, Outputs& outputs, bool soon) {
+  if (!is_wanted()) {
+    state_ = State::kIdle;
+    return;
+  }
+  if (!was_up() && failing_since_.has_value() && now >= *failing_since_ + options_.terms.lease) {
+    refused_since_ = *failing_since_ - kRefusalFuse;
+    return count_refused(now, outputs);
+  }
+  if (soon && failed_attempts_ <= 1) return dial(now, outputs);
+  nanoseconds pause = kFirstPause * (1 << std::min(failed_attempts_ - 1, 10));
+  // Two ends that lost each other are not to return in step.
+  if (!leads()) pause += pause / 2;
+  if (refused_since_.has_value()) pause = std::min<nanoseconds>(pause, kRefusalFuse / 4);
+  back_off(std::min(pause, kLongestPause), now);
+}
+
+void Link::back_off(nanoseconds pause, TimePoint now) {
+  state_ = State::kBackingOff;
+  retry_at_ = now + pause;
+}
+
+// ---- Time, and the end.
+
+// Looked at before each use, not by the timer alone: a thread may have slept over the end.
+bool Link::expire(TimePoint now, Outputs& outputs) {
+  if (ended()) return true;
+  if (!life_.fenced(now)) return false;
+  end(LinkEnd::kLease, outputs);
+  return true;
+}
+
+void Link::end(LinkEnd cause, Outputs& outputs) {
+  if (state_ == State::kDialling || state_ == State::kAccepted || state_ == State::kUp) {
+    outputs.close.push_back(connection_);
+  }
+  state_ = State::kEnded;
+  end_cause_ = cause;
+  retry_at_ = TimePoint::max();
+  outputs.end = cause;
+  lanes_.close(outputs);
+}
+
+void Link::close(Outputs& outputs) {
+  if (!ended()) end(LinkEnd::kClosed, outputs);
+}
+
+void Link::poll(TimePoint now, Outputs& outputs) {
+  if (expire(now, outputs)) return;
+  if (state_ == State::kBackingOff && now >= retry_at_) {
+    if (is_wanted()) {
+      dial(now, outputs);
+    } else {
+      state_ = State::kIdle;
+      retry_at_ = TimePoint::max();
+    }
+  }
+  if (state_ == State::kUp && now >= life_.next_beat(leads())) {
+    beat(std::exchange(unanswered_beat_, 0), now, outputs);
+  }
+  lanes_.poll(now, outputs);
+  look_for_suspicion(now, outputs);
+}
+
+Link::TimePoint Link::wake() const {
+  if (ended()) return TimePoint::max();
+  TimePoint wake = std::min(retry_at_, lanes_.receipts_due());
+  if (life_.had_contact()) {
+    wake = std::min(wake, life_.fence_at());
+    if (state_ == State::kUp) wake = std::min(wake, life_.next_beat(leads()));
+  }
+  return wake;
+}
+
+}  // namespace sinew::internal
