@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/error_codec.h"

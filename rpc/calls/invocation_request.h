@@ -19,8 +19,7 @@ struct Invocation::Request {
         arguments(std::move(frame.payloads), &route),
         reply_route(core, route.peer(), call_deadline),
         results(&reply_route),
-        envelope(std::move(received)),
-        credit(std::move(frame.credit)) {
+        envelope(std::move(received)) {
     reply_route.set_call(&route);
     allow_devices(route, arguments);
     allow_devices(reply_route, results);
@@ -33,8 +32,6 @@ struct Invocation::Request {
   MessageRoute reply_route;
   EncodeContext results;
   const std::unique_ptr<proto::Envelope> envelope;
-  // Given back when the arguments have been read.
-  Credit credit;
   proto::Envelope reply;
   AnyValue target;
   const MethodTable::Entry* method = nullptr;

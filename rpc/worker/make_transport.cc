@@ -17,8 +17,6 @@ namespace {
 
 Transport::Limits limits_of(const WorkerOptions& options) {
   Transport::Limits limits;
-  limits.send_window_bytes = options.send_window_bytes;
-  limits.receive_window_bytes = options.receive_window_bytes;
   limits.max_frame_bytes = options.max_message_bytes;
   return limits;
 }
