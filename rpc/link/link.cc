@@ -29,6 +29,7 @@ Consequence consequence_of(Refusal refusal) {
     case Refusal::kNone:
     case Refusal::kNotListeningYet:
     case Refusal::kUnreachable:
+    case Refusal::kWhoAnswers:
       return Consequence::kTryAgain;
     case Refusal::kDuplicate:
     case Refusal::kBusy:
@@ -76,6 +77,8 @@ const char* text_of(Refusal refusal) {
       return "it opens a connection itself";
     case Refusal::kUnreachable:
       return "it cannot be reached";
+    case Refusal::kWhoAnswers:
+      return "it was asked who it is";
   }
   return "an unknown reason";
 }
@@ -111,6 +114,10 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
   if (header.beat != 0) life_.on_beat(now);
   look_for_suspicion(now, outputs);
   return delivery;
+}
+
+bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes) {
+  return state_ == State::kUp && on == connection_ && lanes_.announce(header, bytes);
 }
 
 void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {

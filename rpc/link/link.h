@@ -42,7 +42,7 @@ enum class LinkEnd {
 /// suspended. Not thread-safe. A link that has ended accepts and sends nothing.
 class Link {
  public:
-  using TimePoint = Clock::TimePoint;
+  using TimePoint = BootClock::TimePoint;
 
   struct Options {
     Incarnation self;
@@ -98,6 +98,8 @@ class Link {
   /// A frame came in on a connection. kDrop on any but the one that is up.
   LinkLanes::Delivery on_frame(const ConnectionName& on, const LinkHeader& header,
                                std::uint64_t bytes, TimePoint now, Outputs& outputs);
+  /// A frame is announced whose payloads follow; see LinkLanes::announce().
+  bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes);
   void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs);
   /// Answers a beat that came in with a frame. Late by whatever the owner took to see that it can
   /// still work.

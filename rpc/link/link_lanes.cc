@@ -10,6 +10,8 @@ namespace {
 
 // From here on memory of the sender waits for a receipt.
 constexpr std::uint64_t kLargeFrameBytes = std::uint64_t{64} << 10;
+// What travels beside a lane has so much at least.
+constexpr std::uint64_t kMinPayloadBytes = std::uint64_t{4} << 10;
 constexpr auto kLargeReceiptDelay = std::chrono::milliseconds(5);
 // How many frames the other end may give up before they arrive. More are sent by whoever floods.
 constexpr std::size_t kMaxVoided = 4096;
@@ -68,6 +70,11 @@ bool LinkLanes::may_write(const Entry& entry) const {
   return written == 0 || written + bytes <= window;
 }
 
+bool LinkLanes::fits_limits(const OutgoingFrame& frame) const {
+  return frame.bytes <= theirs_->max_frame_bytes && frame.payloads <= theirs_->max_payloads &&
+         frame.envelope_bytes <= theirs_->max_envelope_bytes;
+}
+
 void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
   if (!up_) return;
   for (const FrameKind kind : {FrameKind::kControl, FrameKind::kReply, FrameKind::kRequest}) {
@@ -82,6 +89,11 @@ void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
       if (found->second.frame.deadline <= now) {
         // Stays until its sender gives it up, which it is about to do.
         waiting.pop_front();
+        continue;
+      }
+      if (!fits_limits(found->second.frame)) {
+        waiting.pop_front();
+        end(token, FrameEnd::kTooLarge, outputs);
         continue;
       }
       if (!may_write(found->second)) break;
@@ -219,6 +231,7 @@ LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t 
         const bool given_up = header.is_void || voided != in.voided.end();
         if (voided != in.voided.end()) in.voided.erase(voided);
         const std::uint64_t size = header.is_void ? header.bytes : bytes;
+        if (size > own_.max_frame_bytes) return Delivery::kViolation;
         if (header.kind == FrameKind::kRequest) {
           const std::uint64_t waiting_frames = arrived_frames_ - returned_frames_;
           const std::uint64_t waiting_bytes = arrived_bytes_ - returned_bytes_;
@@ -247,7 +260,8 @@ void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t bytes, Time
   unreceipted_in_bytes_ += cost(bytes);
   const std::uint64_t window =
       header.kind == FrameKind::kControl ? own_.control_window_bytes : own_.reply_window_bytes;
-  if (unreceipted_in_bytes_ >= window / 4) {
+  if (bytes >= kMinPayloadBytes) ++unreceipted_in_large_;
+  if (unreceipted_in_bytes_ >= window / 4 || unreceipted_in_large_ >= kMaxLargeFrames / 4) {
     send_link_frame(outputs);
   } else if (bytes >= kLargeFrameBytes) {
     receipts_due_ = std::min(receipts_due_, now + kLargeReceiptDelay);
@@ -281,6 +295,7 @@ void LinkLanes::fill_header(LinkHeader& header) {
     header.received[lane] = in_[lane].numbers.take_unreported();
   }
   unreceipted_in_bytes_ = 0;
+  unreceipted_in_large_ = 0;
   receipts_due_ = TimePoint::max();
   if (told_frames_ != returned_frames_) {
     header.returned_frames = told_frames_ = returned_frames_;

@@ -11,7 +11,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
-#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/base/boot_clock.h"
 #include "sinew/rpc/link/frame_numbers.h"
 #include "sinew/rpc/link/link_messages.h"
 
@@ -30,12 +30,14 @@ struct OutgoingFrame {
   std::uint64_t subject = 0;
   /// Envelope and payloads.
   std::uint64_t bytes = 0;
+  std::uint64_t envelope_bytes = 0;
+  std::uint64_t payloads = 0;
   /// Its payloads may arrive after frames that follow it.
   bool large = false;
   /// It is in no hurry (see Frame::may_linger).
   bool may_linger = false;
   /// After this it is of no use any more.
-  Clock::TimePoint deadline = Clock::TimePoint::max();
+  BootClock::TimePoint deadline = BootClock::TimePoint::max();
   std::shared_ptr<Outbound> content;
 };
 
@@ -43,6 +45,8 @@ struct OutgoingFrame {
 enum class FrameEnd {
   /// It never left.
   kNotSent,
+  /// It never left, since it is over the other end's limits.
+  kTooLarge,
   /// It has arrived, or its number has without it, after it was given up: it has no effect that it
   /// has not had by now.
   kReceived,
@@ -57,7 +61,7 @@ struct LinkOutputs {
     /// Null: the header alone.
     std::shared_ptr<Outbound> content;
     bool may_linger = false;
-    Clock::TimePoint deadline = Clock::TimePoint::max();
+    BootClock::TimePoint deadline = BootClock::TimePoint::max();
   };
   struct Ended {
     std::shared_ptr<Outbound> content;
@@ -77,7 +81,7 @@ struct LinkOutputs {
 /// Pure: no threads, clock or I/O. Not thread-safe.
 class LinkLanes {
  public:
-  using TimePoint = Clock::TimePoint;
+  using TimePoint = BootClock::TimePoint;
 
   /// Frames with payloads beside them that may be without a receipt at once, per lane: others may
   /// overtake each of them.
@@ -148,7 +152,8 @@ class LinkLanes {
 
   /// What the other end accepts; known once a connection was up.
   const std::optional<LinkLimits>& their_limits() const { return theirs_; }
-  std::uint64_t unsent_and_unreceipted_bytes() const { return requests_here_bytes_; }
+  /// Of requests that have not ended.
+  std::uint64_t requests_here_bytes() const { return requests_here_bytes_; }
   /// Frames that have not ended.
   std::size_t frames() const { return frames_.size(); }
 
@@ -173,6 +178,7 @@ class LinkLanes {
   static std::uint64_t cost(std::uint64_t bytes) { return bytes + kFrameCostBytes; }
   static std::size_t index(FrameKind kind) { return static_cast<std::size_t>(kind); }
   bool may_write(const Entry& entry) const;
+  bool fits_limits(const OutgoingFrame& frame) const;
   void pump(TimePoint now, LinkOutputs& outputs);
   void write_first(FrameToken token, Entry& entry, LinkOutputs& outputs);
   void write(const Entry& entry, bool is_void, LinkOutputs& outputs);
@@ -217,8 +223,10 @@ class LinkLanes {
   // On the connection that is up: frames whose payloads are on their way, and what they cost.
   absl::flat_hash_map<std::pair<Lane, std::uint64_t>, std::uint64_t> announced_;
   std::uint64_t announced_bytes_[4] = {};
-  // Bytes of frames that arrived since receipts left last.
+  // Frames that arrived since receipts left last: their bytes, and how many may have had payloads
+  // beside them.
   std::uint64_t unreceipted_in_bytes_ = 0;
+  std::size_t unreceipted_in_large_ = 0;
   TimePoint receipts_due_ = TimePoint::max();
 };
 

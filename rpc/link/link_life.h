@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/base/boot_clock.h"
 #include "sinew/rpc/link/link_messages.h"
 
 namespace sinew::internal {
@@ -20,7 +20,7 @@ namespace sinew::internal {
 /// not go back. Not thread-safe.
 class LinkLife {
  public:
-  using TimePoint = Clock::TimePoint;
+  using TimePoint = BootClock::TimePoint;
 
   LinkLife(LeaseTerms own, TimePoint now);
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sinew/rpc/base/boot_clock.h"
 #include "sinew/rpc/base/ids.h"
-#include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/link/frame_numbers.h"
 #include "sinew/rpc/transport/frame.h"
 
@@ -87,6 +87,8 @@ enum class Refusal : std::uint8_t {
   /// The other end opens one itself at this moment.
   kBusy = 11,
   kUnreachable = 12,
+  /// The opener asked who answers.
+  kWhoAnswers = 13,
 };
 
 /// What an end does that was refused.

@@ -29,6 +29,10 @@ struct AuthenticatedPeer {
 
 class ConnectionHandler;
 
+/// Under this URL the status with which an Acceptor refuses a connection may carry bytes (a payload
+/// of absl::Status) that reach the opener with it, in the status of on_down.
+inline constexpr char kRefusalPayload[] = "sinew.dev/refusal";
+
 /// One connection between two workers, with independent lanes that each keep order. Once it is up,
 /// both ends are the same: either may send anything on any lane.
 ///

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/call_options.h"
