@@ -313,10 +313,11 @@ void LinkLanes::fill_hello(LinkHello& own) const {
 void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outputs) {
   theirs_ = theirs.limits;
   up_ = true;
-  // The hello that led here said all of it.
+  // The hello that led here said all that has arrived, as nothing arrives between the two. But
+  // handlers may have started since: the room is told again.
   for (InLane& lane : in_) lane.numbers.take_unreported();
-  told_frames_ = returned_frames_;
-  told_bytes_ = returned_bytes_;
+  told_frames_ = 0;
+  told_bytes_ = 0;
   on_returned(theirs.returned_frames, theirs.returned_bytes);
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
     apply_receipts(lane, theirs.received[static_cast<std::size_t>(lane)], outputs);
@@ -330,6 +331,7 @@ void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outpu
     }
   }
   pump(now, outputs);
+  if (told_frames_ != returned_frames_) send_link_frame(outputs);
 }
 
 void LinkLanes::on_down() {

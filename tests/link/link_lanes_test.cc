@@ -264,6 +264,21 @@ TEST_F(LinkLanesTest, requests_are_written_against_room_that_their_handlers_give
   EXPECT_THAT(numbers(hear(header)), ElementsAre(5));
 }
 
+TEST_F(LinkLanesTest, room_that_comes_free_after_the_hello_is_told) {
+  up();
+  for (std::uint64_t number = 1; number <= 4; ++number) hear(incoming(FrameKind::kRequest, number));
+  lanes.on_down();
+  LinkHello own;
+  lanes.fill_hello(own);
+  EXPECT_EQ(own.returned_frames, 0);
+  LinkOutputs outputs;
+  for (int i = 0; i < 4; ++i) lanes.return_room(0, now, outputs);
+  EXPECT_THAT(outputs.writes, IsEmpty());
+  outputs = up();
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_EQ(outputs.writes[0].header.returned_frames, 4);
+}
+
 TEST_F(LinkLanesTest, more_room_than_was_taken_cannot_be_given_back) {
   up();
   for (int i = 0; i < 5; ++i) send(request());
