@@ -158,15 +158,15 @@ void LinkLanes::end(FrameToken token, FrameEnd how, LinkOutputs& outputs) {
 void LinkLanes::apply_receipts(Lane lane, const std::vector<NumberRange>& ranges,
                                LinkOutputs& outputs) {
   OutLane& out = out_[static_cast<std::size_t>(lane)];
-  std::vector<FrameToken> received;
   for (const NumberRange& range : ranges) {
-    // Only what was written can have arrived: the other end may say anything.
+    // Only what was written can have arrived: the other end may say anything. Each frame ends as it
+    // is met, so that ranges which overlap cost no more than others.
     for (auto at = out.written.lower_bound(range.first);
-         at != out.written.end() && at->first <= range.last; ++at) {
-      received.push_back(at->second);
+         at != out.written.end() && at->first <= range.last;
+         at = out.written.lower_bound(range.first)) {
+      end(at->second, FrameEnd::kReceived, outputs);
     }
   }
-  for (const FrameToken token : received) end(token, FrameEnd::kReceived, outputs);
 }
 
 void LinkLanes::on_returned(std::uint64_t frames, std::uint64_t bytes) {

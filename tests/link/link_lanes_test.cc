@@ -133,6 +133,15 @@ TEST_F(LinkLanesTest, receipts_of_what_was_never_sent_change_nothing) {
   EXPECT_EQ(lanes.frames(), 1);
 }
 
+TEST_F(LinkLanesTest, ranges_of_receipts_that_overlap_end_each_frame_once) {
+  LinkHello theirs;
+  up(theirs);
+  for (int i = 0; i < 1000; ++i) send(reply());
+  LinkHeader header;
+  header.received[1].assign(10000, NumberRange{1, 1000});
+  EXPECT_THAT(hear(header).ended, SizeIs(1000));
+}
+
 TEST_F(LinkLanesTest, a_frame_that_comes_twice_is_delivered_once) {
   up();
   hear(incoming(FrameKind::kRequest, 1));
