@@ -189,8 +189,11 @@ bool LinkLanes::announce(const LinkHeader& header, std::uint64_t bytes) {
     window = own_.control_window_bytes;
   }
   if (taken != 0 && (taken > window || cost(bytes) > window - taken)) return false;
-  announced_bytes_[index(header.kind)] += cost(bytes);
-  announced_.emplace(std::make_pair(lane_of(header.kind), header.number), cost(bytes));
+  const Announced announced{header.kind, cost(bytes)};
+  if (!announced_.emplace(std::make_pair(lane_of(header.kind), header.number), announced).second) {
+    return false;
+  }
+  announced_bytes_[index(header.kind)] += announced.cost;
   return true;
 }
 
@@ -201,12 +204,13 @@ LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t 
   }
   if (header.returned_frames != 0) on_returned(header.returned_frames, header.returned_bytes);
   Delivery delivery = Delivery::kDrop;
-  if (const auto announced = announced_.find({lane_of(header.kind), header.number});
-      announced != announced_.end()) {
-    announced_bytes_[index(header.kind)] -= announced->second;
-    announced_.erase(announced);
-  }
   if (header.kind != FrameKind::kLink) {
+    if (const auto found = announced_.find({lane_of(header.kind), header.number});
+        found != announced_.end()) {
+      // It may come as another kind than it was announced as.
+      announced_bytes_[index(found->second.kind)] -= found->second.cost;
+      announced_.erase(found);
+    }
     InLane& in = in_[static_cast<std::size_t>(lane_of(header.kind))];
     switch (in.numbers.add(header.number)) {
       case FrameNumbers::Arrival::kRefused:

@@ -356,6 +356,23 @@ TEST_F(LinkLanesTest, what_is_announced_takes_room) {
   EXPECT_TRUE(lanes.announce(incoming(FrameKind::kReply, 2), 0));
 }
 
+TEST_F(LinkLanesTest, a_frame_is_announced_once) {
+  up();
+  EXPECT_TRUE(lanes.announce(incoming(FrameKind::kReply, 1), 0));
+  EXPECT_FALSE(lanes.announce(incoming(FrameKind::kReply, 1), 0));
+  hear(incoming(FrameKind::kReply, 1));
+  EXPECT_TRUE(lanes.announce(incoming(FrameKind::kReply, 2), kCost));
+}
+
+TEST_F(LinkLanesTest, what_comes_as_another_kind_than_announced_gains_no_room) {
+  up();
+  EXPECT_TRUE(lanes.announce(incoming(FrameKind::kReply, 1), kCost));
+  hear(incoming(FrameKind::kRequest, 1), kCost);
+  EXPECT_TRUE(lanes.announce(incoming(FrameKind::kReply, 2), kCost)) << "the room is free again";
+  EXPECT_TRUE(lanes.announce(incoming(FrameKind::kRequest, 3), kCost));
+  EXPECT_FALSE(lanes.announce(incoming(FrameKind::kRequest, 4), 0)) << "four places, all taken";
+}
+
 TEST_F(LinkLanesTest, what_was_announced_on_a_broken_connection_does_not_come) {
   up();
   EXPECT_TRUE(lanes.announce(incoming(FrameKind::kReply, 1), kCost));
