@@ -119,7 +119,8 @@ void LinkLanes::write(const Entry& entry, bool is_void, LinkOutputs& outputs) {
     write.may_linger = entry.frame.may_linger;
     write.deadline = entry.frame.deadline;
   }
-  fill_header(write.header);
+  // A large frame arrives late, and what it carried would be late with it.
+  if (is_void || !entry.frame.large) fill_header(write.header);
 }
 
 LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, LinkOutputs& outputs) {

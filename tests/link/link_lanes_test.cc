@@ -167,6 +167,21 @@ TEST_F(LinkLanesTest, receipts_leave_at_once_when_a_quarter_of_the_window_waits_
   EXPECT_THAT(hear(incoming(FrameKind::kControl, 1)).writes, SizeIs(1));
 }
 
+TEST_F(RoomyLanesTest, receipts_and_room_do_not_ride_in_large_frames) {
+  up();
+  hear(incoming(FrameKind::kRequest, 1), 1 << 20);
+  LinkOutputs outputs;
+  lanes.return_room(1 << 20, now, outputs);
+  OutgoingFrame large = reply(1 << 20);
+  large.large = true;
+  outputs = send(large);
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_THAT(outputs.writes[0].header.received[1], IsEmpty());
+  EXPECT_EQ(outputs.writes[0].header.returned_frames, 0);
+  hear(incoming(FrameKind::kRequest, 2), 1 << 20);
+  EXPECT_LE(lanes.receipts_due(), now + milliseconds(10));
+}
+
 TEST_F(RoomyLanesTest, receipts_of_large_frames_leave_within_milliseconds) {
   up();
   EXPECT_THAT(hear(incoming(FrameKind::kReply, 1), 1 << 20).writes, IsEmpty());
