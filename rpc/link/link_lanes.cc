@@ -80,8 +80,12 @@ void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
         continue;
       }
       if (found->second.frame.deadline <= now) {
-        // Stays until its sender gives it up, which it is about to do.
+        // A request stays until its sender gives it up, which it is about to do. Nobody waits for
+        // the others.
         waiting.pop_front();
+        if (found->second.frame.kind != FrameKind::kRequest) {
+          end(token, FrameEnd::kNotSent, outputs);
+        }
         continue;
       }
       if (!may_write(found->second)) break;

@@ -324,6 +324,21 @@ TEST_F(LinkLanesTest, replies_are_written_against_receipts) {
   EXPECT_FALSE(lanes.replies_blocked());
 }
 
+TEST_F(LinkLanesTest, an_overdue_reply_takes_no_room) {
+  up();
+  for (int i = 0; i < 2; ++i) send(reply());
+  OutgoingFrame overdue = reply();
+  overdue.deadline = now + seconds(1);
+  send(overdue);
+  EXPECT_TRUE(lanes.replies_blocked());
+  now += seconds(1);
+  LinkOutputs outputs;
+  lanes.poll(now, outputs);
+  ASSERT_THAT(outputs.ended, SizeIs(1));
+  EXPECT_EQ(outputs.ended[0].how, FrameEnd::kNotSent);
+  EXPECT_FALSE(lanes.replies_blocked());
+}
+
 TEST_F(LinkLanesTest, replies_and_control_frames_pass_requests_without_room) {
   up();
   for (int i = 0; i < 5; ++i) send(request());
