@@ -290,7 +290,8 @@ void LinkLanes::fill_header(LinkHeader& header) {
     header.received[lane] = in_[lane].numbers.take_unreported();
   }
   unreceipted_in_bytes_ = 0;
-  receipts_due_ = TimePoint::max();
+  const bool more = in_[0].numbers.has_unreported() || in_[1].numbers.has_unreported();
+  receipts_due_ = more ? TimePoint::min() : TimePoint::max();
   if (told_frames_ != returned_frames_) {
     header.returned_frames = told_frames_ = returned_frames_;
     header.returned_bytes = told_bytes_ = returned_bytes_;
@@ -324,7 +325,7 @@ void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outpu
   up_ = true;
   // The hello that led here said all that has arrived, as nothing arrives between the two. But
   // handlers may have started since: the room is told again.
-  for (InLane& lane : in_) lane.numbers.take_unreported();
+  for (InLane& lane : in_) lane.numbers.all_reported();
   told_frames_ = 0;
   told_bytes_ = 0;
   on_returned(theirs.returned_frames, theirs.returned_bytes);

@@ -67,5 +67,15 @@ TEST(FrameNumbers, what_is_new_is_reported_once) {
   EXPECT_THAT(numbers.take_unreported(), ElementsAre(range(3, 3)));
 }
 
+TEST(FrameNumbers, a_report_is_short_and_the_rest_follows) {
+  FrameNumbers numbers;
+  for (std::uint64_t i = 1; i <= FrameNumbers::kMaxReported + 1; ++i) numbers.add(2 * i);
+  EXPECT_EQ(numbers.take_unreported().size(), FrameNumbers::kMaxReported);
+  EXPECT_TRUE(numbers.has_unreported());
+  const std::uint64_t last = 2 * (FrameNumbers::kMaxReported + 1);
+  EXPECT_THAT(numbers.take_unreported(), ElementsAre(range(last, last)));
+  EXPECT_FALSE(numbers.has_unreported());
+}
+
 }  // namespace
 }  // namespace sinew::internal

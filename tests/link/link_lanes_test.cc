@@ -167,6 +167,20 @@ TEST_F(LinkLanesTest, receipts_leave_at_once_when_a_quarter_of_the_window_waits_
   EXPECT_THAT(hear(incoming(FrameKind::kControl, 1)).writes, SizeIs(1));
 }
 
+TEST_F(RoomyLanesTest, receipts_that_do_not_fit_into_one_header_follow_at_once) {
+  up();
+  for (std::uint64_t i = 1; i <= 2 * FrameNumbers::kMaxReported; ++i) {
+    hear(incoming(FrameKind::kReply, 2 * i));
+  }
+  EXPECT_THAT(send(reply()).writes[0].header.received[1], SizeIs(FrameNumbers::kMaxReported));
+  EXPECT_LE(lanes.receipts_due(), now);
+  LinkOutputs outputs;
+  lanes.poll(now, outputs);
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_THAT(outputs.writes[0].header.received[1], SizeIs(FrameNumbers::kMaxReported));
+  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+}
+
 TEST_F(RoomyLanesTest, receipts_and_room_do_not_ride_in_large_frames) {
   up();
   hear(incoming(FrameKind::kRequest, 1), 1 << 20);
