@@ -33,6 +33,7 @@ void LinkLife::on_beat(TimePoint now) { heard_ = now; }
 
 void LinkLife::on_beat_reply(std::uint64_t beat, TimePoint now) {
   // Numbers that were never sent, are out of date or come again change nothing.
+  if (beat > last_beat_) return;
   while (!sent_.empty() && sent_.front().beat < beat) sent_.pop_front();
   if (sent_.empty() || sent_.front().beat != beat) return;
   acknowledged_ = std::max(acknowledged_, sent_.front().when);
@@ -49,8 +50,10 @@ std::uint64_t LinkLife::take_beat(TimePoint now) {
 
 bool terms_fit(const LeaseTerms& own, const LeaseTerms& theirs) {
   using std::chrono::nanoseconds;
-  return theirs.interval > nanoseconds(0) && theirs.lease >= own.lease / 100 &&
-         theirs.lease / 100 <= own.lease && theirs.lease / 3 >= theirs.interval;
+  return theirs.interval > nanoseconds(0) &&
+         theirs.interval >= std::min(own.interval, theirs.lease / 100) &&
+         theirs.lease >= own.lease / 100 && theirs.lease / 100 <= own.lease &&
+         theirs.lease / 3 >= theirs.interval;
 }
 
 }  // namespace sinew::internal

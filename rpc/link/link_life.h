@@ -70,7 +70,8 @@ class LinkLife {
 };
 
 /// Whether two ends can work together by these terms: the lease of the other one is within a
-/// hundredth and a hundred times ours, and has room for three beats.
+/// hundredth and a hundred times ours, has room for three beats, and for no more than a hundred
+/// unless we beat as often.
 bool terms_fit(const LeaseTerms& own, const LeaseTerms& theirs);
 
 }  // namespace sinew::internal

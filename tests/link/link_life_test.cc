@@ -76,6 +76,15 @@ TEST(LinkLife, an_older_answer_does_not_move_the_lease_back) {
   EXPECT_EQ(life.fence_at(), kStart + seconds(12));
 }
 
+TEST(LinkLife, an_answer_to_a_beat_that_was_never_sent_changes_nothing) {
+  LinkLife life = in_contact();
+  const std::uint64_t beat = life.take_beat(kStart + seconds(1));
+  life.on_beat_reply(beat + 1, kStart + seconds(2));
+  EXPECT_EQ(life.fence_at(), kStart + seconds(10));
+  life.on_beat_reply(beat, kStart + seconds(2));
+  EXPECT_EQ(life.fence_at(), kStart + seconds(11));
+}
+
 TEST(LinkLife, it_is_suspicious_at_half_the_smaller_lease) {
   const LinkLife life = in_contact();
   EXPECT_FALSE(life.suspected(kStart + seconds(5) - nanoseconds(1)));
@@ -89,6 +98,8 @@ TEST(LinkLife, terms_fit_when_neither_end_loses_the_other_by_them) {
   EXPECT_FALSE(terms_fit(kTerms, {milliseconds(1), milliseconds(99)}));
   EXPECT_FALSE(terms_fit(kTerms, {seconds(1), seconds(1001)}));
   EXPECT_FALSE(terms_fit(kTerms, {seconds(0), seconds(10)}));
+  EXPECT_FALSE(terms_fit(kTerms, {nanoseconds(1), seconds(10)})) << "would have us beat for ever";
+  EXPECT_TRUE(terms_fit({milliseconds(1), seconds(10)}, {milliseconds(1), seconds(10)}));
 }
 
 }  // namespace
