@@ -106,6 +106,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
                      (SINEW_LINK_BUG(kOldConnectionHeard) && !ended()) ||
                      SINEW_LINK_BUG(kEndedHears);
   if (!heard) return LinkLanes::Delivery::kDrop;
+  if (!confirmed_) confirm(now, outputs);
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -200,8 +201,9 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
   }
   their_attempts_ = offer.attempt;
   connection_ = offer;
-  // From here on its opener may see it up.
+  // From here on its opener may see it up, and hold this end for alive from when it began.
   last_up_ = offer;
+  life_.on_heard(now);
   state_ = State::kAccepted;
   dialled_at_ = now;
   retry_at_ = TimePoint::max();
@@ -216,18 +218,28 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     outputs.close.push_back(connection);
     return;
   }
-  // The hello of ours that this answers left when the attempt began; theirs came just then.
-  const TimePoint sent = dialled_at_;
   state_ = State::kUp;
   last_up_ = connection_;
   failed_attempts_ = 0;
+  unanswered_beat_ = 0;
+  confirmed_ = false;
+  life_.agree(theirs.terms);
+  life_.on_up(now);
+  // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
+  // when it hears something, which is why something is always said.
+  const bool opened = connection.opener == options_.self;
+  if (opened) confirm(now, outputs);
+  lanes_.on_up(theirs, now, outputs);
+  if (opened && outputs.writes.empty()) beat(0, now, outputs);
+}
+
+// The other end has heard our hello, which left when the attempt began, or when its own came.
+void Link::confirm(TimePoint now, Outputs& outputs) {
+  confirmed_ = true;
   refused_since_.reset();
   failing_since_.reset();
-  unanswered_beat_ = 0;
-  life_.agree(theirs.terms);
-  life_.on_contact(sent, now);
+  life_.on_contact(dialled_at_, now);
   look_for_suspicion(now, outputs);
-  lanes_.on_up(theirs, now, outputs);
 }
 
 void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal refusal, bool proved,
@@ -342,10 +354,8 @@ void Link::poll(TimePoint now, Outputs& outputs) {
 Link::TimePoint Link::wake() const {
   if (ended()) return TimePoint::max();
   TimePoint wake = std::min(retry_at_, lanes_.receipts_due());
-  if (life_.had_contact()) {
-    wake = std::min(wake, life_.fence_at());
-    if (state_ == State::kUp) wake = std::min(wake, life_.next_beat(leads()));
-  }
+  if (life_.had_contact()) wake = std::min(wake, life_.fence_at());
+  if (state_ == State::kUp) wake = std::min(wake, life_.next_beat(leads()));
   return wake;
 }
 

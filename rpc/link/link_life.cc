@@ -21,12 +21,16 @@ std::chrono::nanoseconds LinkLife::interval() const {
 
 void LinkLife::agree(const LeaseTerms& theirs) { theirs_ = theirs; }
 
+void LinkLife::on_up(TimePoint now) {
+  heard_ = now;
+  next_beat_ = now + interval();
+}
+
 void LinkLife::on_contact(TimePoint sent, TimePoint now) {
   // A handshake is a beat that was answered. `sent` of an earlier attempt must not move it back.
   acknowledged_ = had_contact_ ? std::max(acknowledged_, sent) : sent;
   had_contact_ = true;
   heard_ = now;
-  next_beat_ = now + interval();
 }
 
 void LinkLife::on_beat(TimePoint now) { heard_ = now; }

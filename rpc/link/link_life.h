@@ -26,8 +26,12 @@ class LinkLife {
 
   /// The other end's terms, from its hello.
   void agree(const LeaseTerms& theirs);
-  /// A connection is up: `sent` is when the hello left here that the other end has answered or
-  /// (where it opened the connection) when its hello came. What counts begins anew with the first.
+  /// The other end has said a hello.
+  void on_heard(TimePoint now) { heard_ = now; }
+  /// A connection is up here.
+  void on_up(TimePoint now);
+  /// It is surely up at the other end too, which therefore has heard this end's hello: `sent` is
+  /// when that left. What counts begins anew with the first contact.
   void on_contact(TimePoint sent, TimePoint now);
   void on_beat(TimePoint now);
   void on_beat_reply(std::uint64_t beat, TimePoint now);

@@ -302,6 +302,50 @@ TEST_F(LinkTest, who_was_never_reached_is_not_lost) {
   EXPECT_NE(send().dial, 0) << "who wants it may try again";
 }
 
+TEST_F(LinkTest, an_offer_is_word_from_the_other_end) {
+  dial_up();
+  now += seconds(8);
+  down(own(1));
+  offer(hello(theirs(1), own(1)));
+  EXPECT_EQ(link.state(), State::kAccepted);
+  // It may see the connection up, and use what it holds of this end for a lease from now.
+  EXPECT_GE(link.drop_at(), now + seconds(10));
+}
+
+TEST_F(LinkTest, who_accepts_is_not_heard_before_it_hears) {
+  accept_up(1);
+  now += seconds(8);
+  offer(hello(theirs(2)));
+  up(theirs(2));
+  // Our hello may be lost: the other end does not know that this one lives.
+  now += seconds(2);
+  EXPECT_EQ(poll().end, LinkEnd::kLease);
+}
+
+TEST_F(LinkTest, who_accepts_and_hears_was_heard) {
+  accept_up(1);
+  now += seconds(8);
+  offer(hello(theirs(2)));
+  up(theirs(2));
+  hear(theirs(2), LinkHeader{});
+  now += seconds(10) - nanoseconds(1);
+  EXPECT_EQ(poll().end, LinkEnd::kNone);
+  now += nanoseconds(1);
+  EXPECT_EQ(poll().end, LinkEnd::kLease);
+}
+
+TEST_F(LinkTest, who_opens_says_something_at_once) {
+  connect();
+  EXPECT_THAT(up(own(1)).writes, SizeIs(1));
+}
+
+TEST_F(LinkTest, who_accepts_and_hears_nothing_ever_has_lost_nobody) {
+  offer(hello(theirs(1)));
+  up(theirs(1));
+  now += seconds(100);
+  EXPECT_EQ(poll().end, LinkEnd::kNone);
+}
+
 TEST_F(LinkTest, the_lease_ends_the_link_and_each_use_looks) {
   dial_up();
   const FrameToken sent = (send(), token);
