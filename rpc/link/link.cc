@@ -228,7 +228,10 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
   // when it hears something, which is why something is always said.
   const bool opened = connection.opener == options_.self;
-  if (opened) confirm(now, outputs);
+  if (opened) {
+    reached_ = true;
+    confirm(now, outputs);
+  }
   lanes_.on_up(theirs, now, outputs);
   if (opened && outputs.writes.empty()) beat(0, now, outputs);
 }
@@ -268,6 +271,10 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
       count_refused(now, outputs);
       break;
     case Consequence::kFail:
+      // It let us in before, so it may again: certificates are renewed.
+      if (was_up()) return retry(now, outputs, false);
+      count_refused(now, outputs);
+      break;
     case Consequence::kCountAsRefused:
       count_refused(now, outputs);
       break;
@@ -275,6 +282,9 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
 }
 
 void Link::count_refused(TimePoint now, Outputs& outputs) {
+  // Where this end never got through, a refusal says nothing of the other end: it may be behind a
+  // firewall, and open all connections itself.
+  if (was_up() && !reached_) return retry(now, outputs, false);
   if (!refused_since_.has_value()) refused_since_ = now;
   if (now < *refused_since_ + kRefusalFuse) return retry(now, outputs, false);
   if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);

@@ -149,6 +149,8 @@ class Link {
   LinkEnd end_cause_ = LinkEnd::kNone;
   bool wanted_ = false;
   bool suspected_ = false;
+  // A connection that this end opened was up.
+  bool reached_ = false;
 
   // The connection of kDialling, kAccepted and kUp.
   ConnectionName connection_;

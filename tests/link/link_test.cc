@@ -284,6 +284,27 @@ TEST_F(LinkTest, an_address_that_refuses_ends_the_link_after_a_short_fuse) {
   EXPECT_LE(now, first + seconds(2));
 }
 
+TEST_F(LinkTest, an_address_where_this_end_never_got_through_says_nothing_when_it_refuses) {
+  accept_up();
+  down(theirs(1));
+  for (int i = 0; i < 8; ++i) {
+    std::uint64_t attempt = 0;
+    while (attempt == 0 && !link.ended()) attempt = pass(milliseconds(100));
+    EXPECT_EQ(down(own(attempt), DownCause::kAddressRefuses).end, LinkEnd::kNone);
+  }
+  EXPECT_GT(now, kStart + seconds(2));
+}
+
+TEST_F(LinkTest, who_is_not_let_in_any_more_has_a_lease_to_be_let_in_again) {
+  dial_up();
+  std::uint64_t attempt = down(own(1)).dial;
+  while (now < kStart + seconds(5)) {
+    EXPECT_EQ(down(own(attempt), DownCause::kRefused, Refusal::kNotAllowed).end, LinkEnd::kNone);
+    attempt = 0;
+    while (attempt == 0) attempt = pass(milliseconds(100));
+  }
+}
+
 TEST_F(LinkTest, who_was_never_reached_is_not_lost) {
   std::uint64_t attempt = send().dial;
   bool unreachable = false;
