@@ -12,6 +12,8 @@ using std::chrono::nanoseconds;
 
 // An end that opens a connection itself leaves the other's aside for so long.
 constexpr nanoseconds kPatience = milliseconds(250);
+// Each time that it did not help it is doubled, so often at most.
+constexpr int kMostYields = 5;
 // A firewall, or a listener that is being replaced, may refuse for a moment.
 constexpr nanoseconds kRefusalFuse = milliseconds(1000);
 constexpr nanoseconds kFirstPause = milliseconds(20);
@@ -107,6 +109,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
                      SINEW_LINK_BUG(kEndedHears);
   if (!heard) return LinkLanes::Delivery::kDrop;
   if (!confirmed_) confirm(now, outputs);
+  yielded_ = 0;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -188,9 +191,12 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
     case State::kDialling:
       // Of two that open at once the smaller decides, for a while.
       if ((leads() || SINEW_LINK_BUG(kBothKeepTheirOwn)) &&
-          (now < dialled_at_ + kPatience || SINEW_LINK_BUG(kBothKeepTheirOwn))) {
+          (now < dialled_at_ + kPatience * (1 << yielded_) || SINEW_LINK_BUG(kBothKeepTheirOwn))) {
         return Refusal::kBusy;
       }
+      // Its own may be arriving just now, and the other end may be taking that in turn. Where that
+      // happens again and again, the way is longer than the patience.
+      if (leads()) yielded_ = std::min(yielded_ + 1, kMostYields);
       outputs.close.push_back(connection_);
       break;
     case State::kIdle:
@@ -219,8 +225,8 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     return;
   }
   state_ = State::kUp;
+  up_at_ = now;
   last_up_ = connection_;
-  failed_attempts_ = 0;
   unanswered_beat_ = 0;
   confirmed_ = false;
   life_.agree(theirs.terms);
@@ -251,6 +257,8 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
   if (state_ != State::kDialling && state_ != State::kAccepted && state_ != State::kUp) return;
   const bool was_up = state_ == State::kUp;
   lanes_.on_down();
+  // One that breaks as soon as it is up has not been a success.
+  if (was_up && now >= up_at_ + kLongestPause) failed_attempts_ = 0;
   ++failed_attempts_;
   if (!failing_since_.has_value()) failing_since_ = now;
   Consequence consequence = Consequence::kTryAgain;

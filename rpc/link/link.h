@@ -160,8 +160,12 @@ class Link {
   std::uint64_t own_attempts_ = 0;
   std::uint64_t their_attempts_ = 0;
   TimePoint dialled_at_;
+  TimePoint up_at_;
   TimePoint retry_at_ = TimePoint::max();
   int failed_attempts_ = 0;
+  // How often this end has given up an attempt of its own for the other's since it last heard
+  // something.
+  int yielded_ = 0;
   // Since when every attempt was refused, or has failed.
   std::optional<TimePoint> refused_since_;
   std::optional<TimePoint> failing_since_;

@@ -161,6 +161,34 @@ TEST_F(LinkTest, of_two_that_open_at_once_the_smaller_decides_for_a_while) {
   EXPECT_EQ(refusal, Refusal::kNone);
 }
 
+TEST_F(LinkTest, the_smaller_is_more_patient_when_yielding_did_not_help) {
+  connect();
+  now += milliseconds(250);
+  offer(hello(theirs(1)));
+  ASSERT_EQ(refusal, Refusal::kNone);
+  up(theirs(1));
+  down(theirs(1));
+  ASSERT_NE(pass(milliseconds(20)), 0);
+  now += milliseconds(499);
+  offer(hello(theirs(2)));
+  EXPECT_EQ(refusal, Refusal::kBusy);
+  now += milliseconds(1);
+  offer(hello(theirs(3)));
+  EXPECT_EQ(refusal, Refusal::kNone);
+}
+
+TEST_F(LinkTest, connections_that_break_at_once_are_made_ever_more_slowly) {
+  dial_up();
+  std::uint64_t attempt = 1;
+  for (int i = 0; i < 6; ++i) {
+    std::uint64_t next = down(own(attempt)).dial;
+    while (next == 0) next = pass(milliseconds(10));
+    attempt = next;
+    up(own(attempt));
+  }
+  EXPECT_GT(now, kStart + milliseconds(500));
+}
+
 TEST_F(LinkFollowerTest, of_two_that_open_at_once_the_larger_yields) {
   connect();
   EXPECT_THAT(offer(hello(theirs(1))).close, ElementsAre(own(1)));
