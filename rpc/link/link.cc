@@ -20,6 +20,9 @@ constexpr nanoseconds kFirstPause = milliseconds(20);
 constexpr nanoseconds kLongestPause = milliseconds(2000);
 constexpr nanoseconds kSoon = milliseconds(50);
 
+// For a handshake. The transport's own limit comes first, with the better text.
+constexpr nanoseconds kHandshake = milliseconds(12000);
+
 LinkLife life_of(const Link::Options& options, Link::TimePoint now) {
   return LinkLife(options.terms, now);
 }
@@ -118,7 +121,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
 }
 
 void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
-  if (!ended()) lanes_.return_room(bytes, now, outputs);
+  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs);
 }
 
 // One end leads: the other one puts its own beat into its answer, and gets the answer to that with
@@ -218,6 +221,7 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
 
 void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, TimePoint now,
                  Outputs& outputs) {
+  if (state_ == State::kUp && connection == connection_) return;
   const bool awaited =
       connection == connection_ && (state_ == State::kDialling || state_ == State::kAccepted);
   if (expire(now, outputs) || !awaited) {
@@ -327,6 +331,23 @@ void Link::back_off(nanoseconds pause, TimePoint now) {
   retry_at_ = now + pause;
 }
 
+// When the present connection is given up if nothing comes of it, or on it: early enough for
+// another one within the lease. Some networks swallow all and say nothing.
+Link::TimePoint Link::connection_ends() const {
+  switch (state_) {
+    case State::kDialling:
+    case State::kAccepted:
+      return dialled_at_ + (was_up() ? std::min(kHandshake, life_.smaller_lease() / 3) : kHandshake);
+    case State::kUp:
+      return std::max(up_at_, life_.acknowledged()) + life_.smaller_lease() / 3 * 2;
+    case State::kIdle:
+    case State::kBackingOff:
+    case State::kEnded:
+      break;
+  }
+  return TimePoint::max();
+}
+
 // ---- Time, and the end.
 
 // Looked at before each use, not by the timer alone: a thread may have slept over the end.
@@ -354,6 +375,11 @@ void Link::close(Outputs& outputs) {
 
 void Link::poll(TimePoint now, Outputs& outputs) {
   if (expire(now, outputs)) return;
+  if (now >= connection_ends()) {
+    const ConnectionName silent = connection_;
+    outputs.close.push_back(silent);
+    on_down(silent, DownCause::kBroken, Refusal::kNone, false, now, outputs);
+  }
   if (state_ == State::kBackingOff && now >= retry_at_) {
     if (is_wanted()) {
       dial(now, outputs);
@@ -371,8 +397,11 @@ void Link::poll(TimePoint now, Outputs& outputs) {
 
 Link::TimePoint Link::wake() const {
   if (ended()) return TimePoint::max();
-  TimePoint wake = std::min(retry_at_, lanes_.receipts_due());
-  if (life_.had_contact()) wake = std::min(wake, life_.fence_at());
+  TimePoint wake = std::min({retry_at_, lanes_.receipts_due(), connection_ends()});
+  if (life_.had_contact()) {
+    wake = std::min(wake, life_.fence_at());
+    if (!suspected_) wake = std::min(wake, life_.suspected_at());
+  }
   if (state_ == State::kUp) wake = std::min(wake, life_.next_beat(leads()));
   return wake;
 }

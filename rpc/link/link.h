@@ -140,6 +140,7 @@ class Link {
   bool is_wanted() const { return wanted_ || life_.had_contact() || lanes_.frames() > 0; }
   void beat(std::uint64_t reply, TimePoint now, Outputs& outputs);
   void confirm(TimePoint now, Outputs& outputs);
+  TimePoint connection_ends() const;
   void look_for_suspicion(TimePoint now, Outputs& outputs);
 
   const Options options_;

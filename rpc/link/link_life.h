@@ -46,10 +46,13 @@ class LinkLife {
   /// True once this end must not use the other any more; only after contact.
   bool fenced(TimePoint now) const { return had_contact_ && now >= fence_at(); }
   TimePoint fence_at() const { return acknowledged_ + smaller_lease(); }
+  /// When the newest beat that was answered had left.
+  TimePoint acknowledged() const { return acknowledged_; }
+  TimePoint suspected_at() const { return acknowledged_ + smaller_lease() / 2; }
   /// When what the other end holds here may be dropped.
   TimePoint drop_at() const { return heard_ + larger_lease() + larger_lease() / 4; }
   bool suspected(TimePoint now) const {
-    return had_contact_ && now >= acknowledged_ + smaller_lease() / 2;
+    return had_contact_ && now >= suspected_at();
   }
   std::chrono::nanoseconds interval() const;
   std::chrono::nanoseconds smaller_lease() const;
@@ -64,7 +67,6 @@ class LinkLife {
   LeaseTerms own_;
   LeaseTerms theirs_;
   bool had_contact_ = false;
-  // When the newest beat that was answered had left.
   TimePoint acknowledged_;
   TimePoint heard_;
   TimePoint next_beat_;

@@ -256,6 +256,44 @@ TEST_F(LinkTest, who_did_not_open_it_leaves_the_other_end_time) {
   EXPECT_NE(pass(seconds(1)), 0);
 }
 
+TEST_F(LinkTest, an_attempt_that_comes_to_nothing_is_given_up) {
+  connect();
+  now = link.wake();
+  EXPECT_EQ(now, kStart + seconds(12));
+  EXPECT_THAT(poll().close, ElementsAre(own(1)));
+  EXPECT_EQ(link.state(), State::kBackingOff);
+}
+
+TEST_F(LinkTest, a_connection_that_swallows_all_is_given_up_while_there_is_time_for_another) {
+  dial_up();
+  std::uint64_t attempt = 0;
+  while (attempt == 0 && now < kStart + seconds(9)) attempt = pass(milliseconds(100));
+  EXPECT_EQ(attempt, 2);
+  EXPECT_LE(now, kStart + seconds(7));
+  while (attempt == 2 && now < kStart + seconds(10)) attempt = std::max(attempt, pass(milliseconds(100)));
+  EXPECT_EQ(attempt, 2) << "an attempt has a third of the lease";
+  EXPECT_TRUE(link.ended());
+}
+
+TEST_F(LinkTest, that_a_connection_is_up_can_be_said_twice) {
+  dial_up();
+  EXPECT_THAT(up(own(1)).close, IsEmpty());
+  EXPECT_EQ(link.state(), State::kUp);
+}
+
+TEST_F(LinkTest, suspicion_is_noticed_in_time) {
+  dial_up();
+  down(own(1));
+  down(own(2));
+  std::optional<bool> suspected;
+  while (!suspected.has_value() && now < kStart + seconds(9)) {
+    now = link.wake();
+    const Link::Outputs outputs = poll();
+    suspected = outputs.suspected;
+  }
+  EXPECT_EQ(now, kStart + seconds(5));
+}
+
 // ---- L6: refusals.
 
 TEST(Refusals, each_has_a_consequence_and_a_text) {
