@@ -164,6 +164,7 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
 
 void Invocation::when_ready(Task run) {
   entered_.store(true, std::memory_order_relaxed);
+  if (!keeps_room_) request_->credit.reset();  // Everything has been read.
   DeviceLayer::accept_transfers(request_->route);
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (waits.empty()) {
@@ -305,6 +306,7 @@ void Invocation::send_reply() {
     return send_instead(fits);
   }
   frame.payloads = std::move(request_->results.payloads());
+  request_->credit.reset();
   sink_->on_reply(call_id(), std::move(frame), request_->reply_route.take_on_end());
 }
 

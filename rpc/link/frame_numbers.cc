@@ -35,6 +35,8 @@ FrameNumbers::Arrival FrameNumbers::add(std::uint64_t number) {
   }
   if (!unreported_.empty() && unreported_.back().last + 1 == number) {
     unreported_.back().last = number;
+  } else if (!unreported_.empty() && unreported_.back().first == number + 1) {
+    unreported_.back().first = number;
   } else {
     unreported_.push_back({number, number});
   }
@@ -48,6 +50,12 @@ std::vector<NumberRange> FrameNumbers::all() const {
   return ranges;
 }
 
-std::vector<NumberRange> FrameNumbers::take_unreported() { return std::exchange(unreported_, {}); }
+std::vector<NumberRange> FrameNumbers::take_unreported() {
+  if (unreported_.size() <= kMaxReported) return std::exchange(unreported_, {});
+  const auto end = unreported_.begin() + kMaxReported;
+  std::vector<NumberRange> taken(unreported_.begin(), end);
+  unreported_.erase(unreported_.begin(), end);
+  return taken;
+}
 
 }  // namespace sinew::internal

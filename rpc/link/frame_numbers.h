@@ -26,6 +26,9 @@ class FrameNumbers {
   /// any sender that keeps the rules causes.
   static constexpr std::size_t kMaxRuns = 1024;
 
+  /// Ranges that are reported at once, so that a header stays small whatever order frames come in.
+  static constexpr std::size_t kMaxReported = 256;
+
   enum class Arrival {
     kNew,
     kRepeated,
@@ -37,9 +40,11 @@ class FrameNumbers {
 
   /// All that have arrived, ascending, at most kMaxRuns.
   std::vector<NumberRange> all() const;
-  /// What is new since the last call.
+  /// What is new since the last call; at most kMaxReported, the rest with the next call.
   std::vector<NumberRange> take_unreported();
   bool has_unreported() const { return !unreported_.empty(); }
+  /// The sender was told of all() that have arrived.
+  void all_reported() { unreported_.clear(); }
 
  private:
   // By their first number; no two touch.

@@ -12,11 +12,16 @@ using std::chrono::nanoseconds;
 
 // An end that opens a connection itself leaves the other's aside for so long.
 constexpr nanoseconds kPatience = milliseconds(250);
+// Each time that it did not help it is doubled, so often at most.
+constexpr int kMostYields = 5;
 // A firewall, or a listener that is being replaced, may refuse for a moment.
 constexpr nanoseconds kRefusalFuse = milliseconds(1000);
 constexpr nanoseconds kFirstPause = milliseconds(20);
 constexpr nanoseconds kLongestPause = milliseconds(2000);
 constexpr nanoseconds kSoon = milliseconds(50);
+
+// For a handshake. The transport's own limit comes first, with the better text.
+constexpr nanoseconds kHandshake = milliseconds(12000);
 
 LinkLife life_of(const Link::Options& options, Link::TimePoint now) {
   return LinkLife(options.terms, now);
@@ -109,6 +114,8 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
                      (SINEW_LINK_BUG(kOldConnectionHeard) && !ended()) ||
                      SINEW_LINK_BUG(kEndedHears);
   if (!heard) return LinkLanes::Delivery::kDrop;
+  if (!confirmed_) confirm(now, outputs);
+  yielded_ = 0;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -121,7 +128,7 @@ bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uin
 }
 
 void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
-  if (!ended()) lanes_.return_room(bytes, now, outputs);
+  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs);
 }
 
 // One end leads: the other one puts its own beat into its answer, and gets the answer to that with
@@ -194,9 +201,12 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
     case State::kDialling:
       // Of two that open at once the smaller decides, for a while.
       if ((leads() || SINEW_LINK_BUG(kBothKeepTheirOwn)) &&
-          (now < dialled_at_ + kPatience || SINEW_LINK_BUG(kBothKeepTheirOwn))) {
+          (now < dialled_at_ + kPatience * (1 << yielded_) || SINEW_LINK_BUG(kBothKeepTheirOwn))) {
         return Refusal::kBusy;
       }
+      // Its own may be arriving just now, and the other end may be taking that in turn. Where that
+      // happens again and again, the way is longer than the patience.
+      if (leads()) yielded_ = std::min(yielded_ + 1, kMostYields);
       outputs.close.push_back(connection_);
       break;
     case State::kIdle:
@@ -207,8 +217,9 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
   }
   their_attempts_ = offer.attempt;
   connection_ = offer;
-  // From here on its opener may see it up.
+  // From here on its opener may see it up, and hold this end for alive from when it began.
   last_up_ = offer;
+  life_.on_heard(now);
   state_ = State::kAccepted;
   dialled_at_ = now;
   retry_at_ = TimePoint::max();
@@ -217,24 +228,38 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
 
 void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, TimePoint now,
                  Outputs& outputs) {
+  if (state_ == State::kUp && connection == connection_) return;
   const bool awaited =
       connection == connection_ && (state_ == State::kDialling || state_ == State::kAccepted);
   if (expire(now, outputs) || !awaited) {
     outputs.close.push_back(connection);
     return;
   }
-  // The hello of ours that this answers left when the attempt began; theirs came just then.
-  const TimePoint sent = dialled_at_;
   state_ = State::kUp;
+  up_at_ = now;
   last_up_ = connection_;
-  failed_attempts_ = 0;
+  unanswered_beat_ = 0;
+  confirmed_ = false;
+  life_.agree(theirs.terms);
+  life_.on_up(now);
+  // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
+  // when it hears something, which is why something is always said.
+  const bool opened = connection.opener == options_.self;
+  if (opened) {
+    reached_ = true;
+    confirm(now, outputs);
+  }
+  lanes_.on_up(theirs, now, outputs);
+  if (opened && outputs.writes.empty()) beat(0, now, outputs);
+}
+
+// The other end has heard our hello, which left when the attempt began, or when its own came.
+void Link::confirm(TimePoint now, Outputs& outputs) {
+  confirmed_ = true;
   refused_since_.reset();
   failing_since_.reset();
-  unanswered_beat_ = 0;
-  life_.agree(theirs.terms);
-  life_.on_contact(sent, now);
+  life_.on_contact(dialled_at_, now);
   look_for_suspicion(now, outputs);
-  lanes_.on_up(theirs, now, outputs);
 }
 
 void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal refusal, bool proved,
@@ -243,6 +268,8 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
   if (state_ != State::kDialling && state_ != State::kAccepted && state_ != State::kUp) return;
   const bool was_up = state_ == State::kUp;
   lanes_.on_down();
+  // One that breaks as soon as it is up has not been a success.
+  if (was_up && now >= up_at_ + kLongestPause) failed_attempts_ = 0;
   ++failed_attempts_;
   if (!failing_since_.has_value()) failing_since_ = now;
   Consequence consequence = Consequence::kTryAgain;
@@ -263,6 +290,10 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
       count_refused(now, outputs);
       break;
     case Consequence::kFail:
+      // It let us in before, so it may again: certificates are renewed.
+      if (was_up()) return retry(now, outputs, false);
+      count_refused(now, outputs);
+      break;
     case Consequence::kCountAsRefused:
       count_refused(now, outputs);
       break;
@@ -270,6 +301,9 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
 }
 
 void Link::count_refused(TimePoint now, Outputs& outputs) {
+  // Where this end never got through, a refusal says nothing of the other end: it may be behind a
+  // firewall, and open all connections itself.
+  if (was_up() && !reached_) return retry(now, outputs, false);
   if (!refused_since_.has_value()) refused_since_ = now;
   if (now < *refused_since_ + kRefusalFuse) return retry(now, outputs, false);
   if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);
@@ -304,6 +338,23 @@ void Link::back_off(nanoseconds pause, TimePoint now) {
   retry_at_ = now + pause;
 }
 
+// When the present connection is given up if nothing comes of it, or on it: early enough for
+// another one within the lease. Some networks swallow all and say nothing.
+Link::TimePoint Link::connection_ends() const {
+  switch (state_) {
+    case State::kDialling:
+    case State::kAccepted:
+      return dialled_at_ + (was_up() ? std::min(kHandshake, life_.smaller_lease() / 3) : kHandshake);
+    case State::kUp:
+      return std::max(up_at_, life_.acknowledged()) + life_.smaller_lease() / 3 * 2;
+    case State::kIdle:
+    case State::kBackingOff:
+    case State::kEnded:
+      break;
+  }
+  return TimePoint::max();
+}
+
 // ---- Time, and the end.
 
 // Looked at before each use, not by the timer alone: a thread may have slept over the end.
@@ -331,6 +382,11 @@ void Link::close(Outputs& outputs) {
 
 void Link::poll(TimePoint now, Outputs& outputs) {
   if (expire(now, outputs)) return;
+  if (now >= connection_ends()) {
+    const ConnectionName silent = connection_;
+    outputs.close.push_back(silent);
+    on_down(silent, DownCause::kBroken, Refusal::kNone, false, now, outputs);
+  }
   if (state_ == State::kBackingOff && now >= retry_at_) {
     if (is_wanted()) {
       dial(now, outputs);
@@ -348,11 +404,12 @@ void Link::poll(TimePoint now, Outputs& outputs) {
 
 Link::TimePoint Link::wake() const {
   if (ended()) return TimePoint::max();
-  TimePoint wake = std::min(retry_at_, lanes_.receipts_due());
+  TimePoint wake = std::min({retry_at_, lanes_.receipts_due(), connection_ends()});
   if (life_.had_contact()) {
     wake = std::min(wake, life_.fence_at());
-    if (state_ == State::kUp) wake = std::min(wake, life_.next_beat(leads()));
+    if (!suspected_) wake = std::min(wake, life_.suspected_at());
   }
+  if (state_ == State::kUp) wake = std::min(wake, life_.next_beat(leads()));
   return wake;
 }
 

@@ -84,6 +84,7 @@ class Link {
   State state() const { return state_; }
   bool ended() const { return state_ == State::kEnded; }
   LinkEnd end_cause() const { return end_cause_; }
+  /// Both ends have had a connection up.
   bool was_up() const { return life_.had_contact(); }
   /// When what the other end holds here may be dropped.
   TimePoint drop_at() const { return life_.drop_at(); }
@@ -114,7 +115,8 @@ class Link {
   /// The other end opens a connection: kNone when it is the one from here on (on_up or on_down
   /// follow), or why not.
   Refusal on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs);
-  /// The connection is up, and the other end has said `theirs` with it.
+  /// The connection is up, and the other end has said `theirs` with it. Of an offer that was
+  /// accepted: our hello is on its way. Frames come after this, none before.
   void on_up(const ConnectionName& connection, const LinkHello& theirs, TimePoint now,
              Outputs& outputs);
   /// `refusal` with kRefused; `proved`: the link's other end has surely said it.
@@ -139,6 +141,8 @@ class Link {
   bool leads() const { return options_.self < options_.peer; }
   bool is_wanted() const { return wanted_ || life_.had_contact() || lanes_.frames() > 0; }
   void beat(std::uint64_t reply, TimePoint now, Outputs& outputs);
+  void confirm(TimePoint now, Outputs& outputs);
+  TimePoint connection_ends() const;
   void look_for_suspicion(TimePoint now, Outputs& outputs);
 
   const Options options_;
@@ -148,15 +152,23 @@ class Link {
   LinkEnd end_cause_ = LinkEnd::kNone;
   bool wanted_ = false;
   bool suspected_ = false;
+  // A connection that this end opened was up.
+  bool reached_ = false;
 
   // The connection of kDialling, kAccepted and kUp.
   ConnectionName connection_;
+  // With kUp: the other end surely has it up too.
+  bool confirmed_ = false;
   ConnectionName last_up_;
   std::uint64_t own_attempts_ = 0;
   std::uint64_t their_attempts_ = 0;
   TimePoint dialled_at_;
+  TimePoint up_at_;
   TimePoint retry_at_ = TimePoint::max();
   int failed_attempts_ = 0;
+  // How often this end has given up an attempt of its own for the other's since it last heard
+  // something.
+  int yielded_ = 0;
   // Since when every attempt was refused, or has failed.
   std::optional<TimePoint> refused_since_;
   std::optional<TimePoint> failing_since_;

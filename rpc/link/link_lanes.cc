@@ -87,8 +87,12 @@ void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
         continue;
       }
       if (found->second.frame.deadline <= now) {
-        // Stays until its sender gives it up, which it is about to do.
+        // A request stays until its sender gives it up, which it is about to do. Nobody waits for
+        // the others.
         waiting.pop_front();
+        if (found->second.frame.kind != FrameKind::kRequest) {
+          end(token, FrameEnd::kNotSent, outputs);
+        }
         continue;
       }
       if (!fits_limits(found->second.frame)) {
@@ -131,7 +135,8 @@ void LinkLanes::write(const Entry& entry, bool is_void, LinkOutputs& outputs) {
     write.may_linger = entry.frame.may_linger;
     write.deadline = entry.frame.deadline;
   }
-  fill_header(write.header);
+  // A large frame arrives late, and what it carried would be late with it.
+  if (is_void || !entry.frame.large) fill_header(write.header);
 }
 
 LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, LinkOutputs& outputs) {
@@ -170,15 +175,15 @@ void LinkLanes::end(FrameToken token, FrameEnd how, LinkOutputs& outputs) {
 void LinkLanes::apply_receipts(Lane lane, const std::vector<NumberRange>& ranges,
                                LinkOutputs& outputs) {
   OutLane& out = out_[static_cast<std::size_t>(lane)];
-  std::vector<FrameToken> received;
   for (const NumberRange& range : ranges) {
-    // Only what was written can have arrived: the other end may say anything.
+    // Only what was written can have arrived: the other end may say anything. Each frame ends as it
+    // is met, so that ranges which overlap cost no more than others.
     for (auto at = out.written.lower_bound(range.first);
-         at != out.written.end() && at->first <= range.last; ++at) {
-      received.push_back(at->second);
+         at != out.written.end() && at->first <= range.last;
+         at = out.written.lower_bound(range.first)) {
+      end(at->second, FrameEnd::kReceived, outputs);
     }
   }
-  for (const FrameToken token : received) end(token, FrameEnd::kReceived, outputs);
 }
 
 void LinkLanes::on_returned(std::uint64_t frames, std::uint64_t bytes) {
@@ -201,8 +206,11 @@ bool LinkLanes::announce(const LinkHeader& header, std::uint64_t bytes) {
     window = own_.control_window_bytes;
   }
   if (taken != 0 && (taken > window || cost(bytes) > window - taken)) return false;
-  announced_bytes_[index(header.kind)] += cost(bytes);
-  announced_.emplace(std::make_pair(lane_of(header.kind), header.number), cost(bytes));
+  const Announced announced{header.kind, cost(bytes)};
+  if (!announced_.emplace(std::make_pair(lane_of(header.kind), header.number), announced).second) {
+    return false;
+  }
+  announced_bytes_[index(header.kind)] += announced.cost;
   return true;
 }
 
@@ -213,12 +221,13 @@ LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t 
   }
   if (header.returned_frames != 0) on_returned(header.returned_frames, header.returned_bytes);
   Delivery delivery = Delivery::kDrop;
-  if (const auto announced = announced_.find({lane_of(header.kind), header.number});
-      announced != announced_.end()) {
-    announced_bytes_[index(header.kind)] -= announced->second;
-    announced_.erase(announced);
-  }
   if (header.kind != FrameKind::kLink) {
+    if (const auto found = announced_.find({lane_of(header.kind), header.number});
+        found != announced_.end()) {
+      // It may come as another kind than it was announced as.
+      announced_bytes_[index(found->second.kind)] -= found->second.cost;
+      announced_.erase(found);
+    }
     InLane& in = in_[static_cast<std::size_t>(lane_of(header.kind))];
     switch (in.numbers.add(header.number)) {
       case FrameNumbers::Arrival::kRefused:
@@ -296,7 +305,8 @@ void LinkLanes::fill_header(LinkHeader& header) {
   }
   unreceipted_in_bytes_ = 0;
   unreceipted_in_large_ = 0;
-  receipts_due_ = TimePoint::max();
+  const bool more = in_[0].numbers.has_unreported() || in_[1].numbers.has_unreported();
+  receipts_due_ = more ? TimePoint::min() : TimePoint::max();
   if (told_frames_ != returned_frames_) {
     header.returned_frames = told_frames_ = returned_frames_;
     header.returned_bytes = told_bytes_ = returned_bytes_;
@@ -328,10 +338,11 @@ void LinkLanes::fill_hello(LinkHello& own) const {
 void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outputs) {
   theirs_ = theirs.limits;
   up_ = true;
-  // The hello that led here said all of it.
-  for (InLane& lane : in_) lane.numbers.take_unreported();
-  told_frames_ = returned_frames_;
-  told_bytes_ = returned_bytes_;
+  // The hello that led here said all that has arrived, as nothing arrives between the two. But
+  // handlers may have started since: the room is told again.
+  for (InLane& lane : in_) lane.numbers.all_reported();
+  told_frames_ = 0;
+  told_bytes_ = 0;
   on_returned(theirs.returned_frames, theirs.returned_bytes);
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
     apply_receipts(lane, theirs.received[static_cast<std::size_t>(lane)], outputs);
@@ -345,6 +356,7 @@ void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outpu
     }
   }
   pump(now, outputs);
+  if (told_frames_ != returned_frames_) send_link_frame(outputs);
 }
 
 void LinkLanes::on_down() {

@@ -124,8 +124,9 @@ class LinkLanes {
   /// The header of a frame that arrived whole; `bytes` are those of envelope and payloads.
   Delivery on_frame(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
                     LinkOutputs& outputs);
-  /// A frame is announced whose payloads follow on the same connection. False: there is no room
-  /// for it, so the other end breaks the rules.
+  /// A frame is announced whose payloads follow on the same connection, which is the one that is
+  /// up. False: there is no room for it, or it was announced before, so the other end breaks the
+  /// rules.
   bool announce(const LinkHeader& header, std::uint64_t bytes);
   /// The other end has given up the frame with this number: should it not have come yet, it is
   /// dropped when it does.
@@ -221,7 +222,11 @@ class LinkLanes {
   std::uint64_t told_frames_ = 0;
   std::uint64_t told_bytes_ = 0;
   // On the connection that is up: frames whose payloads are on their way, and what they cost.
-  absl::flat_hash_map<std::pair<Lane, std::uint64_t>, std::uint64_t> announced_;
+  struct Announced {
+    FrameKind kind = FrameKind::kRequest;
+    std::uint64_t cost = 0;
+  };
+  absl::flat_hash_map<std::pair<Lane, std::uint64_t>, Announced> announced_;
   std::uint64_t announced_bytes_[4] = {};
   // Frames that arrived since receipts left last: their bytes, and how many may have had payloads
   // beside them.

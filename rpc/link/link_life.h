@@ -26,8 +26,12 @@ class LinkLife {
 
   /// The other end's terms, from its hello.
   void agree(const LeaseTerms& theirs);
-  /// A connection is up: `sent` is when the hello left here that the other end has answered or
-  /// (where it opened the connection) when its hello came. What counts begins anew with the first.
+  /// The other end has said a hello.
+  void on_heard(TimePoint now) { heard_ = now; }
+  /// A connection is up here.
+  void on_up(TimePoint now);
+  /// It is surely up at the other end too, which therefore has heard this end's hello: `sent` is
+  /// when that left. What counts begins anew with the first contact.
   void on_contact(TimePoint sent, TimePoint now);
   void on_beat(TimePoint now);
   void on_beat_reply(std::uint64_t beat, TimePoint now);
@@ -42,10 +46,13 @@ class LinkLife {
   /// True once this end must not use the other any more; only after contact.
   bool fenced(TimePoint now) const { return had_contact_ && now >= fence_at(); }
   TimePoint fence_at() const { return acknowledged_ + smaller_lease(); }
+  /// When the newest beat that was answered had left.
+  TimePoint acknowledged() const { return acknowledged_; }
+  TimePoint suspected_at() const { return acknowledged_ + smaller_lease() / 2; }
   /// When what the other end holds here may be dropped.
   TimePoint drop_at() const { return heard_ + larger_lease() + larger_lease() / 4; }
   bool suspected(TimePoint now) const {
-    return had_contact_ && now >= acknowledged_ + smaller_lease() / 2;
+    return had_contact_ && now >= suspected_at();
   }
   std::chrono::nanoseconds interval() const;
   std::chrono::nanoseconds smaller_lease() const;
@@ -60,7 +67,6 @@ class LinkLife {
   LeaseTerms own_;
   LeaseTerms theirs_;
   bool had_contact_ = false;
-  // When the newest beat that was answered had left.
   TimePoint acknowledged_;
   TimePoint heard_;
   TimePoint next_beat_;
@@ -70,7 +76,8 @@ class LinkLife {
 };
 
 /// Whether two ends can work together by these terms: the lease of the other one is within a
-/// hundredth and a hundred times ours, and has room for three beats.
+/// hundredth and a hundred times ours, has room for three beats, and for no more than a hundred
+/// unless we beat as often.
 bool terms_fit(const LeaseTerms& own, const LeaseTerms& theirs);
 
 }  // namespace sinew::internal

@@ -285,7 +285,8 @@ absl::StatusOr<FrameToken> LinkRunner::send_to_self(OutgoingFrame frame, WhenFul
     user->on_frames(std::move(frames));
     user->on_frame_ended(*frame.content, FrameEnd::kReceived);
   }
-  return FrameToken{0};
+  // No other frame's, and not that of none.
+  return ~FrameToken{0};
 }
 
 LinkLanes::GivenUp LinkRunner::give_up(FrameToken token) {
