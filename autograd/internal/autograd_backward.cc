@@ -14,9 +14,9 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/threads/waiter_runner.h"
 #include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/pending_call.h"
-#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/wire/bytes.h"
 #include "sinew/rpc/worker/worker_core.h"
 
@@ -174,7 +174,7 @@ class PartOutcome final : public PendingCall {
   const Incarnation worker_;
 };
 
-/// The session of a worker that is known by its incarnation only.
+/// The link with a worker that is known by its incarnation only.
 Peer peer_of(WorkerCore& core, const ContextState& context, Incarnation incarnation) {
   WorkerInfo found;
   for (const WorkerInfo& peer : context.peers()) {
@@ -187,9 +187,9 @@ Peer peer_of(WorkerCore& core, const ContextState& context, Incarnation incarnat
     throw RpcError(ErrorCode::kUnavailable,
                    "a worker that took part in the context is not a member of the job any more");
   }
-  absl::StatusOr<std::shared_ptr<Session>> session = core.session(found);
-  if (!session.ok()) throw_error(session.status());
-  return PeerAccess::make(core.shared_from_this(), *std::move(session));
+  absl::StatusOr<std::shared_ptr<CallLink>> link = core.link(found);
+  if (!link.ok()) throw_error(link.status());
+  return PeerAccess::make(core.shared_from_this(), *std::move(link));
 }
 
 Peer peer_for(WorkerCore& core, const BackwardPass& pass, Incarnation worker) {

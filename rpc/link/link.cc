@@ -291,7 +291,7 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
       break;
     case Consequence::kFail:
       // It let us in before, so it may again: certificates are renewed.
-      if (was_up()) return retry(now, outputs, false);
+      if (this->was_up()) return retry(now, outputs, false);
       count_refused(now, outputs);
       break;
     case Consequence::kCountAsRefused:
@@ -344,7 +344,8 @@ Link::TimePoint Link::connection_ends() const {
   switch (state_) {
     case State::kDialling:
     case State::kAccepted:
-      return dialled_at_ + (was_up() ? std::min(kHandshake, life_.smaller_lease() / 3) : kHandshake);
+      return dialled_at_ +
+             (was_up() ? std::min(kHandshake, life_.smaller_lease() / 3) : kHandshake);
     case State::kUp:
       return std::max(up_at_, life_.acknowledged()) + life_.smaller_lease() / 3 * 2;
     case State::kIdle:
