@@ -51,9 +51,7 @@ class LinkLife {
   TimePoint suspected_at() const { return acknowledged_ + smaller_lease() / 2; }
   /// When what the other end holds here may be dropped.
   TimePoint drop_at() const { return heard_ + larger_lease() + larger_lease() / 4; }
-  bool suspected(TimePoint now) const {
-    return had_contact_ && now >= suspected_at();
-  }
+  bool suspected(TimePoint now) const { return had_contact_ && now >= suspected_at(); }
   std::chrono::nanoseconds interval() const;
   std::chrono::nanoseconds smaller_lease() const;
   std::chrono::nanoseconds larger_lease() const;
