@@ -266,10 +266,10 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
                    TimePoint now, Outputs& outputs) {
   if (expire(now, outputs) || connection != connection_) return;
   if (state_ != State::kDialling && state_ != State::kAccepted && state_ != State::kUp) return;
-  const bool was_up = state_ == State::kUp;
+  const bool broke = state_ == State::kUp;
   lanes_.on_down();
   // One that breaks as soon as it is up has not been a success.
-  if (was_up && now >= up_at_ + kLongestPause) failed_attempts_ = 0;
+  if (broke && now >= up_at_ + kLongestPause) failed_attempts_ = 0;
   ++failed_attempts_;
   if (!failing_since_.has_value()) failing_since_ = now;
   Consequence consequence = Consequence::kTryAgain;
@@ -279,7 +279,7 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
     case Consequence::kTryAgain:
       refused_since_.reset();
       // The end that had opened it opens the next one; the other one leaves it time for that.
-      retry(now, outputs, was_up && connection.opener == options_.self);
+      retry(now, outputs, broke && connection.opener == options_.self);
       break;
     case Consequence::kTryAgainSoon:
       refused_since_.reset();

@@ -270,7 +270,8 @@ TEST_F(LinkTest, a_connection_that_swallows_all_is_given_up_while_there_is_time_
   while (attempt == 0 && now < kStart + seconds(9)) attempt = pass(milliseconds(100));
   EXPECT_EQ(attempt, 2);
   EXPECT_LE(now, kStart + seconds(7));
-  while (attempt == 2 && now < kStart + seconds(10)) attempt = std::max(attempt, pass(milliseconds(100)));
+  while (attempt == 2 && now < kStart + seconds(10))
+    attempt = std::max(attempt, pass(milliseconds(100)));
   EXPECT_EQ(attempt, 2) << "an attempt has a third of the lease";
   EXPECT_TRUE(link.ended());
 }
