@@ -16,10 +16,7 @@ absl::Status parse_envelope(const std::string& bytes, google::protobuf::MessageL
                                                    kMaxEnvelopeBytes, " are allowed"));
   }
   // None of the protocol's messages is a lite one.
-  absl::Status parsed = parse_bounded(bytes, dynamic_cast<google::protobuf::Message&>(envelope));
-  if (!absl::IsResourceExhausted(parsed)) return parsed;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("a message of ", bytes.size(), " bytes is refused: ", parsed.message()));
+  return parse_bounded(bytes, static_cast<google::protobuf::Message&>(envelope));
 }
 
 absl::Status check_envelope_size(const std::string& bytes,

@@ -40,15 +40,15 @@ class PartCounter {
       if (absl::Status walked = field(type, tag, depth); !walked.ok()) return walked;
       if (parts_ > kMaxMessageParts) {
         return absl::ResourceExhaustedError(
-            absl::StrCat("it has more than ", kMaxMessageParts,
+            absl::StrCat("the message has more than ", kMaxMessageParts,
                          " values, texts and other parts beside its tensors: pass long lists of "
                          "numbers as vectors of integers or reals, which travel packed as one "
                          "part, and bulk data as tensors"));
       }
       if (items_ > kMaxPackedItems) {
-        return absl::ResourceExhaustedError(absl::StrCat("its packed lists have more than ",
-                                                         kMaxPackedItems,
-                                                         " numbers: pass bulk data as tensors"));
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the packed lists of the message have more than ", kMaxPackedItems,
+                         " numbers: pass bulk data as tensors"));
       }
     }
     return in_.ConsumedEntireMessage() ? absl::OkStatus() : malformed();
@@ -134,8 +134,13 @@ class PartCounter {
 };
 
 absl::Status no_memory(std::size_t size_bytes) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("there is no memory for a message of ", size_bytes, " bytes"));
+  try {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for a message of ", size_bytes, " bytes"));
+  } catch (const std::bad_alloc&) {
+    // Without a text it needs none.
+    return absl::Status(absl::StatusCode::kResourceExhausted, "");
+  }
 }
 
 }  // namespace
@@ -149,7 +154,10 @@ absl::Status check_parts(std::string_view bytes, const Descriptor& type) {
 }
 
 absl::Status parse_bounded(std::string_view bytes, google::protobuf::Message& message) {
-  if (absl::Status fits = check_parts(bytes, *message.GetDescriptor()); !fits.ok()) return fits;
+  // The first look at a descriptor takes memory.
+  if (bytes.size() > kTooShortBytes) {
+    if (absl::Status fits = check_parts(bytes, *message.GetDescriptor()); !fits.ok()) return fits;
+  }
   try {
     if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return absl::OkStatus();
