@@ -421,6 +421,7 @@ void CallLink::close(const absl::Status& reason) {
 }
 
 void CallLink::on_suspected(bool suspected) {
+  if (!is_member()) return;
   core_.log(
       absl::StrFormat("worker '%s' %s", name_,
                       suspected ? "does not answer; it is suspected to be lost" : "answers again"));

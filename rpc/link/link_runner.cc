@@ -145,7 +145,9 @@ void LinkRunner::perform(Outcome outcome) {
   }
   end_frames(outputs);
   for (const auto& connection : outcome.to_close) {
-    connection->close(absl::CancelledError("another connection has taken its place"));
+    connection->close(outcome.reason.ok()
+                          ? absl::CancelledError("another connection has taken its place")
+                          : outcome.reason);
   }
   if (outputs.dial != 0) {
     // Not here: names may have to be looked up.

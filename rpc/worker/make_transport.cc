@@ -11,6 +11,7 @@
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/local/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
+#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
@@ -23,7 +24,9 @@ Transport::Limits limits_of(const WorkerOptions& options) {
 
 absl::Status start_one(const WorkerOptions& options, std::unique_ptr<Transport>& transport,
                        Acceptor* acceptor, UnaryHandler* unary) {
-  if (options.wrap_transport) transport = options.wrap_transport(std::move(transport));
+  if (options.parts != nullptr && options.parts->wrap_transport) {
+    transport = options.parts->wrap_transport(std::move(transport));
+  }
   return transport->start(acceptor, unary);
 }
 
