@@ -132,6 +132,7 @@ class Link {
   void close(Outputs& outputs);
 
  private:
+  friend struct LinkInspector;  // tests only: a digest of the state
   bool expire(TimePoint now, Outputs& outputs);
   void end(LinkEnd cause, Outputs& outputs);
   void dial(TimePoint now, Outputs& outputs);

@@ -390,7 +390,7 @@ TEST_F(LinkTest, who_was_never_reached_is_not_lost) {
   EXPECT_NE(send().dial, 0) << "who wants it may try again";
 }
 
-TEST_F(LinkTest, an_offer_is_word_from_the_other_end) {
+TEST_F(LinkFollowerTest, an_offer_is_word_from_the_other_end) {
   dial_up();
   now += seconds(8);
   down(own(1));
