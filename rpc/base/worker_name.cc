@@ -29,19 +29,19 @@ bool is_name_character(char c) {
 
 absl::Status validate_worker_name(std::string_view name) {
   if (name.empty()) {
-    return absl::InvalidArgumentError("the worker name is empty; give each worker a name of its own");
+    return absl::InvalidArgumentError(
+        "the worker name is empty; give each worker a name of its own");
   }
   if (name.size() > kMostNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the worker name ", quoted(name.substr(0, 32)),
-                                             "... has ", name.size(), " characters; use at most ",
-                                             kMostNameBytes));
+                                                   "... has ", name.size(),
+                                                   " characters; use at most ", kMostNameBytes));
   }
   for (std::size_t i = 0; i < name.size(); ++i) {
     if (internal::is_name_character(name[i])) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the worker name ", quoted(name),
-                                             " has the character ", quoted(name.substr(i, 1)),
-                                             " at position ", i,
-                                             "; use letters, digits and '_', '.', ':', '-'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the worker name ", quoted(name), " has the character ", quoted(name.substr(i, 1)),
+        " at position ", i, "; use letters, digits and '_', '.', ':', '-'"));
   }
   return absl::OkStatus();
 }

@@ -8,9 +8,11 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_link_content.h"
+#include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/received_reply.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_links.h"
 
 namespace sinew::internal {
 namespace {
@@ -57,10 +59,10 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
 
 std::uint64_t CallLink::register_call(std::unique_ptr<PendingCall> call, Lane lane,
                                       proto::Envelope& envelope) {
-  requests_started_.fetch_add(1, std::memory_order_relaxed);
+  count_request();
   if (lane == Lane::kCalls) {
-    active_calls_.fetch_add(1, std::memory_order_acq_rel);
-    calls_started_.fetch_add(1, std::memory_order_acq_rel);
+    core_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
+    core_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
   }
   absl::Status refused;
   Entry entry;
@@ -121,8 +123,13 @@ void CallLink::send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Cont
   }
 }
 
+void CallLink::count_request() {
+  if (runner_->is_loopback()) return;
+  core_.server().made().requests.fetch_add(1, std::memory_order_relaxed);
+}
+
 void CallLink::send_note(proto::Envelope& envelope) {
-  requests_started_.fetch_add(1, std::memory_order_relaxed);
+  count_request();
   // Whoever cannot be told any more is lost, and that is for others to find out.
   send_control(envelope).IgnoreError();
 }
@@ -307,7 +314,8 @@ void CallLink::end_with_error(Entry entry, const absl::Status& status, Execution
 void CallLink::end(Entry& entry, CarrierEnd how) {
   for (OnCarrierEnd& on_end : entry.call->on_end) std::move(on_end)(how);
   // Last: what follows from the call must be seen to be under way before the call itself is not.
-  if (entry.lane == Lane::kCalls) active_calls_.fetch_sub(1, std::memory_order_release);
+  if (entry.lane != Lane::kCalls) return;
+  core_.server().made().active.fetch_sub(1, std::memory_order_release);
 }
 
 void CallLink::end_after_frame(Entry& entry) {
@@ -413,14 +421,14 @@ void CallLink::close(const absl::Status& reason) {
 }
 
 void CallLink::on_suspected(bool suspected) {
-  core_.log(absl::StrFormat("worker '%s' %s", name_,
-                            suspected ? "does not answer; it is suspected to be lost"
-                                      : "answers again"));
+  core_.log(
+      absl::StrFormat("worker '%s' %s", name_,
+                      suspected ? "does not answer; it is suspected to be lost" : "answers again"));
 }
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
   retire(reason);
-  if (cause != LinkEnd::kClosed) core_.link_ended(peer(), reason, runner_->drop_at());
+  if (cause != LinkEnd::kClosed) core_.links().on_link_ended(peer(), reason, runner_->drop_at());
 }
 
 void CallLink::on_beat(std::uint64_t beat) {

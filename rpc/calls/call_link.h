@@ -38,19 +38,11 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   /// Rank -1: it is no member, as far as is known here.
   WorkerInfo peer() const;
   LinkRunner& runner() { return *runner_; }
+  void set_rank(std::int32_t rank) { rank_.store(rank, std::memory_order_release); }
   /// False once the peer is lost, or has left.
   bool alive() const;
 
   // --- Calls that this worker makes.
-
-  /// User calls that have not ended; a call counts until what follows from its end has been posted.
-  std::uint64_t active_calls() const { return active_calls_.load(std::memory_order_acquire); }
-  /// User calls that were ever started.
-  std::uint64_t calls_started() const { return calls_started_.load(std::memory_order_acquire); }
-  /// Calls of any kind and notes that were ever started, the layers' own ones too.
-  std::uint64_t requests_started() const {
-    return requests_started_.load(std::memory_order_relaxed);
-  }
 
   /// Starts a call. Its id is set here. Whatever goes wrong reaches the pending call.
   /// Lane::kControl: one by which workers run the job, and which no user call can hold up.
@@ -116,6 +108,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void end_with_error(Entry entry, const absl::Status& status, Execution execution);
   void end(Entry& entry, CarrierEnd how);
   void end_after_frame(Entry& entry);
+  void count_request();
   void cancel_call(std::uint64_t id, const absl::Status& reason);
   void send_cancel(std::uint64_t id, std::uint64_t number);
   void fail_all(const absl::Status& reason);
@@ -141,9 +134,6 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   const std::string name_;
   const Incarnation incarnation_;
   std::atomic<std::int32_t> rank_{-1};
-  std::atomic<std::uint64_t> active_calls_{0};
-  std::atomic<std::uint64_t> calls_started_{0};
-  std::atomic<std::uint64_t> requests_started_{0};
   std::atomic<std::uint64_t> last_id_{0};
 
   mutable Mutex mutex_;

@@ -76,16 +76,16 @@ void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
     MutexLock lock(mutex_);
     held_bytes_ += bytes;
     if (held_bytes_ > kMaxHeldBytes || held_.size() + tasks.size() >= kMaxHeldFrames) {
-      parsed = absl::PermissionDeniedError(absl::StrFormat(
-          "worker '%s' is no member of the job: it may not call methods", name_));
+      parsed = absl::PermissionDeniedError(
+          absl::StrFormat("worker '%s' is no member of the job: it may not call methods", name_));
     }
   }
   if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed);
   const Clock::TimePoint deadline = deadline_of(frame.header, core_.clock().now());
   auto request = std::make_unique<Invocation::Request>(
       core_, peer(), deadline, std::move(envelope), std::move(frame.payloads), std::move(credit));
-  auto invocation = std::make_shared<Invocation>(
-      core_, std::move(request), std::make_shared<LinkSink>(shared_from_this()));
+  auto invocation = std::make_shared<Invocation>(core_, std::move(request),
+                                                 std::make_shared<LinkSink>(shared_from_this()));
   {
     MutexLock lock(mutex_);
     // Whose ids are not his own gets no second answer.
@@ -272,8 +272,8 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
   ErrorInfo info;
   info.code = static_cast<ErrorCode>(status.code());
   info.message = std::string(status.message());
-  info.execution = absl::IsResourceExhausted(status) ? Execution::kMayHaveRun
-                                                     : Execution::kDidNotRun;
+  info.execution =
+      absl::IsResourceExhausted(status) ? Execution::kMayHaveRun : Execution::kDidNotRun;
   write_error(info, *reply.mutable_error());
   auto content = std::make_shared<Content>();
   content->kind = lane == Lane::kCalls ? FrameKind::kReply : FrameKind::kControl;

@@ -47,8 +47,7 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 
 }  // namespace
 
-CallServer::CallServer(WorkerCore& core)
-    : core_(core), fetch_{kFetchMethod, "", &serve_fetch} {}
+CallServer::CallServer(WorkerCore& core) : core_(core), fetch_{kFetchMethod, "", &serve_fetch} {}
 
 CallServer::~CallServer() = default;
 
@@ -116,9 +115,8 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   const Clock::TimePoint now = core_.clock().now();
   Clock::TimePoint deadline = deadline_of(now, envelope->call().timeout_us());
   if (left != std::chrono::nanoseconds::max()) deadline = std::min(deadline, now + left);
-  auto request = std::make_unique<Invocation::Request>(core_, WorkerInfo(), deadline,
-                                                       std::move(envelope),
-                                                       std::move(frame.payloads));
+  auto request = std::make_unique<Invocation::Request>(
+      core_, WorkerInfo(), deadline, std::move(envelope), std::move(frame.payloads));
   auto sink = std::make_shared<UnarySink>(std::move(call));
   auto invocation = std::make_shared<Invocation>(core_, std::move(request), sink);
   sink->call().notify_on_cancel([weak = std::weak_ptr<Invocation>(invocation)] {

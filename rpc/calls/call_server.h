@@ -47,6 +47,17 @@ class CallServer final : public UnaryHandler {
   }
   void call_ended() { active_calls_.fetch_sub(1, std::memory_order_release); }
 
+  /// What the worker's links count together, since they come and go.
+  struct Made {
+    /// User calls that have not ended; a call counts until what follows from its end has been
+    /// posted. And all that were ever started.
+    std::atomic<std::int64_t> active{0};
+    std::atomic<std::int64_t> started{0};
+    /// Calls of any kind and notes to others that were ever started, the layers' own ones too.
+    std::atomic<std::int64_t> requests{0};
+  };
+  Made& made() { return made_; }
+
   // UnaryHandler
   void on_unary_call(std::unique_ptr<UnaryCall> call) override;
 
@@ -57,6 +68,7 @@ class CallServer final : public UnaryHandler {
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
   std::atomic<std::int64_t> active_calls_{0};
   std::atomic<std::int64_t> calls_started_{0};
+  Made made_;
 
   mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;

@@ -291,7 +291,7 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
       break;
     case Consequence::kFail:
       // It let us in before, so it may again: certificates are renewed.
-      if (was_up()) return retry(now, outputs, false);
+      if (this->was_up()) return retry(now, outputs, false);
       count_refused(now, outputs);
       break;
     case Consequence::kCountAsRefused:

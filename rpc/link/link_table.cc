@@ -45,36 +45,32 @@ void LinkTable::start(Transport& transport) {
   started_ = true;
 }
 
-absl::StatusOr<std::shared_ptr<LinkRunner>> LinkTable::find_or_make(const WorkerInfo& peer,
-                                                                    const std::string& address) {
-  std::shared_ptr<LinkRunner> runner;
-  {
-    MutexLock lock(mutex_);
-    if (closed_) return close_reason_;
-    const auto [found, inserted] = links_.try_emplace(Key{peer.name, peer.incarnation});
-    Entry& entry = found->second;
-    if (inserted) {
-      entry.runner = std::make_shared<LinkRunner>(*this, peer, address);
-      entry.user = options_.make_user(entry.runner);
-      entry.runner->set_user(entry.user);
-    }
-    runner = entry.runner;
+absl::StatusOr<LinkTable::Link> LinkTable::find_or_make(const WorkerInfo& peer,
+                                                        const std::string& address) {
+  MutexLock lock(mutex_);
+  if (closed_) return close_reason_;
+  const auto [found, inserted] = links_.try_emplace(Key{peer.name, peer.incarnation});
+  Link& link = found->second;
+  if (inserted) {
+    link.runner = std::make_shared<LinkRunner>(*this, peer, address);
+    link.user = options_.make_user(link.runner);
+    link.runner->set_user(link.user);
   }
-  return runner;
+  return link;
 }
 
-std::shared_ptr<LinkRunner> LinkTable::find(const WorkerInfo& peer) const {
+LinkTable::Link LinkTable::find(const WorkerInfo& peer) const {
   MutexLock lock(mutex_);
   const auto found = links_.find(Key{peer.name, peer.incarnation});
-  return found == links_.end() ? nullptr : found->second.runner;
+  return found == links_.end() ? Link() : found->second;
 }
 
 void LinkTable::forget(const LinkRunner& runner) {
-  Entry entry;  // Goes after the lock.
+  Link link;  // Goes after the lock.
   MutexLock lock(mutex_);
   const auto found = links_.find(Key{runner.peer().name, runner.peer().incarnation});
   if (found == links_.end() || found->second.runner.get() != &runner) return;
-  entry = std::move(found->second);
+  link = std::move(found->second);
   ended_.emplace_back(found->first, runner.secret());
   if (ended_.size() > kMaxEnded) ended_.pop_front();
   links_.erase(found);
@@ -89,12 +85,12 @@ std::optional<LinkSecret> LinkTable::secret_of_ended(const WorkerInfo& peer) con
   return std::nullopt;
 }
 
-std::vector<std::shared_ptr<LinkRunner>> LinkTable::all() const {
-  std::vector<std::shared_ptr<LinkRunner>> runners;
+std::vector<LinkTable::Link> LinkTable::all() const {
+  std::vector<Link> links;
   MutexLock lock(mutex_);
-  runners.reserve(links_.size());
-  for (const auto& [key, entry] : links_) runners.push_back(entry.runner);
-  return runners;
+  links.reserve(links_.size());
+  for (const auto& [key, link] : links_) links.push_back(link);
+  return links;
 }
 
 void LinkTable::close(const absl::Status& reason) {
@@ -104,7 +100,7 @@ void LinkTable::close(const absl::Status& reason) {
     closed_ = true;
     close_reason_ = reason;
   }
-  for (const auto& runner : all()) runner->close(reason);
+  for (const Link& link : all()) link.runner->close(reason);
 }
 
 void LinkTable::ask_who_answers(const std::string& address, OnAnswer on_answer) {
@@ -146,12 +142,12 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
     return refuse(options_.self, Refusal::kNotAllowed, "that incarnation is this worker's own",
                   nullptr);
   }
-  std::shared_ptr<LinkRunner> runner = find(peer);
+  std::shared_ptr<LinkRunner> runner = find(peer).runner;
   if (runner == nullptr) {
     if (absl::Status refused = check_stranger(*said, peer); !refused.ok()) return refused;
-    absl::StatusOr<std::shared_ptr<LinkRunner>> made = find_or_make(peer, said->address());
+    absl::StatusOr<Link> made = find_or_make(peer, said->address());
     if (!made.ok()) return made.status();
-    runner = *std::move(made);
+    runner = made->runner;
   }
   return runner->offer(*said);
 }
@@ -177,8 +173,8 @@ absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInf
   }
   if (options_.is_member(peer)) return absl::OkStatus();
   std::size_t guests = 0;
-  for (const auto& each : all()) {
-    if (!options_.is_member(each->peer())) ++guests;
+  for (const Link& each : all()) {
+    if (!options_.is_member(each.runner->peer())) ++guests;
   }
   if (guests < kMaxGuests) return absl::OkStatus();
   return no(Refusal::kNotListeningYet,

@@ -52,10 +52,14 @@ class LinkTable final : public Acceptor {
   /// From here on connections are made, and accepted: what they need of the worker is there.
   void start(Transport& transport);
 
-  /// The link with a worker; made if there is none. kUnavailable once the table is closed.
-  absl::StatusOr<std::shared_ptr<LinkRunner>> find_or_make(const WorkerInfo& peer,
-                                                           const std::string& address);
-  std::shared_ptr<LinkRunner> find(const WorkerInfo& peer) const;
+  struct Link {
+    std::shared_ptr<LinkRunner> runner;
+    std::shared_ptr<LinkUser> user;
+  };
+  /// The link with a worker; made if there is none. The reason of close() after that.
+  absl::StatusOr<Link> find_or_make(const WorkerInfo& peer, const std::string& address);
+  /// Both are null if there is none.
+  Link find(const WorkerInfo& peer) const;
 
   /// Asks who answers at `address`, once. `on_answer` runs on a transport thread, or within this
   /// call: kNotFound when nobody listens there, or what listens is no worker; the refusal's code
@@ -65,7 +69,7 @@ class LinkTable final : public Acceptor {
 
   /// Ends all links; none is made any more.
   void close(const absl::Status& reason);
-  std::vector<std::shared_ptr<LinkRunner>> all() const;
+  std::vector<Link> all() const;
 
   // Acceptor
   absl::StatusOr<Accepted> on_connection(const std::string& hello,
@@ -95,11 +99,6 @@ class LinkTable final : public Acceptor {
       return H::combine(std::move(h), key.name, key.incarnation);
     }
   };
-  struct Entry {
-    std::shared_ptr<LinkRunner> runner;
-    std::shared_ptr<LinkUser> user;
-  };
-
   LinkTableOptions options_;
   Executor& executor_;
   Timers& timers_;
@@ -110,7 +109,7 @@ class LinkTable final : public Acceptor {
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status close_reason_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Key, Entry> links_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Key, Link> links_ ABSL_GUARDED_BY(mutex_);
   // The latest links that have ended, so that their other ends can be told so in a way that they
   // may believe.
   std::deque<std::pair<Key, LinkSecret>> ended_ ABSL_GUARDED_BY(mutex_);
