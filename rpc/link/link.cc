@@ -114,6 +114,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
                      (SINEW_LINK_BUG(kOldConnectionHeard) && !ended()) ||
                      SINEW_LINK_BUG(kEndedHears);
   if (!heard) return LinkLanes::Delivery::kDrop;
+  if (!confirmed_ && give_up_silent(now, outputs)) return LinkLanes::Delivery::kDrop;
   if (!confirmed_) confirm(now, outputs);
   yielded_ = 0;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
@@ -235,12 +236,14 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     outputs.close.push_back(connection);
     return;
   }
+  life_.agree(theirs.terms);
+  // A lease that began with this attempt would be over as soon as it counts.
+  if (give_up_silent(now, outputs)) return;
   state_ = State::kUp;
   up_at_ = now;
   last_up_ = connection_;
   unanswered_beat_ = 0;
   confirmed_ = false;
-  life_.agree(theirs.terms);
   life_.on_up(now);
   // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
   // when it hears something, which is why something is always said.
@@ -344,8 +347,7 @@ Link::TimePoint Link::connection_ends() const {
   switch (state_) {
     case State::kDialling:
     case State::kAccepted:
-      return dialled_at_ +
-             (was_up() ? std::min(kHandshake, life_.smaller_lease() / 3) : kHandshake);
+      return dialled_at_ + std::min(kHandshake, life_.smaller_lease() / 3 * (was_up() ? 1 : 2));
     case State::kUp:
       return std::max(up_at_, life_.acknowledged()) + life_.smaller_lease() / 3 * 2;
     case State::kIdle:
@@ -354,6 +356,14 @@ Link::TimePoint Link::connection_ends() const {
       break;
   }
   return TimePoint::max();
+}
+
+bool Link::give_up_silent(TimePoint now, Outputs& outputs) {
+  if (now < connection_ends()) return false;
+  const ConnectionName silent = connection_;
+  outputs.close.push_back(silent);
+  on_down(silent, DownCause::kBroken, Refusal::kNone, false, now, outputs);
+  return true;
 }
 
 // ---- Time, and the end.
@@ -383,11 +393,7 @@ void Link::close(Outputs& outputs) {
 
 void Link::poll(TimePoint now, Outputs& outputs) {
   if (expire(now, outputs)) return;
-  if (now >= connection_ends()) {
-    const ConnectionName silent = connection_;
-    outputs.close.push_back(silent);
-    on_down(silent, DownCause::kBroken, Refusal::kNone, false, now, outputs);
-  }
+  give_up_silent(now, outputs);
   if (state_ == State::kBackingOff && now >= retry_at_) {
     if (is_wanted()) {
       dial(now, outputs);

@@ -144,6 +144,7 @@ class Link {
   void beat(std::uint64_t reply, TimePoint now, Outputs& outputs);
   void confirm(TimePoint now, Outputs& outputs);
   TimePoint connection_ends() const;
+  bool give_up_silent(TimePoint now, Outputs& outputs);
   void look_for_suspicion(TimePoint now, Outputs& outputs);
 
   const Options options_;
