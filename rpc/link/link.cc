@@ -133,10 +133,11 @@ void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
 }
 
 // One end leads: the other one puts its own beat into its answer, and gets the answer to that with
-// the next beat. So a pair of workers costs two small frames per interval.
+// the next beat. So a pair of workers costs two small frames per interval. Only the first one on a
+// connection is answered at once, since some of the lease may be over by then.
 void Link::answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs) {
   if (expire(now, outputs) || state_ != State::kUp) return;
-  if (leads()) {
+  if (leads() && std::exchange(answered_, true)) {
     unanswered_beat_ = beat;
   } else {
     this->beat(beat, now, outputs);
@@ -244,6 +245,7 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   last_up_ = connection_;
   unanswered_beat_ = 0;
   confirmed_ = false;
+  answered_ = false;
   life_.on_up(now);
   // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
   // when it hears something, which is why something is always said.
@@ -252,8 +254,16 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     reached_ = true;
     confirm(now, outputs);
   }
-  lanes_.on_up(theirs, now, outputs);
-  if (opened && outputs.writes.empty()) beat(0, now, outputs);
+  // What is written may have been received. So before there was any contact nothing is, and who is
+  // unreachable has surely received nothing.
+  first_.reset();
+  if (was_up()) {
+    lanes_.on_up(theirs, now, outputs);
+  } else {
+    first_ = theirs;
+  }
+  // Some of the lease may be over already.
+  beat(0, now, outputs);
 }
 
 // The other end has heard our hello, which left when the attempt began, or when its own came.
@@ -262,6 +272,7 @@ void Link::confirm(TimePoint now, Outputs& outputs) {
   refused_since_.reset();
   failing_since_.reset();
   life_.on_contact(dialled_at_, now);
+  if (first_.has_value()) lanes_.on_up(*std::exchange(first_, std::nullopt), now, outputs);
   look_for_suspicion(now, outputs);
 }
 

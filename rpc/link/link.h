@@ -161,6 +161,10 @@ class Link {
   ConnectionName connection_;
   // With kUp: the other end surely has it up too.
   bool confirmed_ = false;
+  // The other end's beat was answered on it.
+  bool answered_ = false;
+  // What the other end said when it opened the first connection, until this end has heard more.
+  std::optional<LinkHello> first_;
   ConnectionName last_up_;
   std::uint64_t own_attempts_ = 0;
   std::uint64_t their_attempts_ = 0;
