@@ -90,8 +90,7 @@ void MembershipCore::handle_admit(const WorkerInfo& from, const std::string& bod
   decide(request->ask, request->patience, answer);
 }
 
-void MembershipCore::handle_list(const WorkerInfo& from, const std::string&,
-                                 const Answer& answer) {
+void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, const Answer& answer) {
   const bool knows = state_ == State::kCollecting || state_ == State::kCoordinating ||
                      state_ == State::kMember || state_ == State::kTakingOver;
   if (!knows) {
@@ -102,7 +101,13 @@ void MembershipCore::handle_list(const WorkerInfo& from, const std::string&,
   proto::MemberList list;
   // Who wants to join only needs to hear that there is a job: names and incarnations are for
   // members.
-  if (is_member(view, from)) encode(view, list);
+  if (is_member(view, from)) {
+    encode(view, list);
+  } else {
+    // Who has been removed without hearing of it, and wants to take over, learns it from this.
+    list.set_version(view.version);
+    list.set_world_size(view.world_size);
+  }
   answer.set_value(list.SerializeAsString());
 }
 
