@@ -68,7 +68,6 @@ absl::Status Server::listen() {
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::InternalError("gRPC did not start the server");
-  await_call();
   if (uses_local_sockets(options)) {
     for (FileDescriptor& socket : listen_locally(listened())) {
       listeners.push_back({std::move(socket),
@@ -80,6 +79,7 @@ absl::Status Server::listen() {
                         [this](const std::string& text) { core_->strangers().refusals.add(text); });
   if (!loop.ok()) return loop.status();
   accept_loop_ = *std::move(loop);
+  await_call();
   return absl::OkStatus();
 }
 
