@@ -47,6 +47,7 @@ class FrameNumbers {
   void all_reported() { unreported_.clear(); }
 
  private:
+  friend struct LinkInspector;  // tests only: a digest of the state
   // By their first number; no two touch.
   absl::btree_map<std::uint64_t, std::uint64_t> runs_;
   // In the order of arrival, neighbours merged.

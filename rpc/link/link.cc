@@ -114,6 +114,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
                      (SINEW_LINK_BUG(kOldConnectionHeard) && !ended()) ||
                      SINEW_LINK_BUG(kEndedHears);
   if (!heard) return LinkLanes::Delivery::kDrop;
+  if (!confirmed_ && give_up_silent(now, outputs)) return LinkLanes::Delivery::kDrop;
   if (!confirmed_) confirm(now, outputs);
   yielded_ = 0;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
@@ -132,10 +133,11 @@ void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
 }
 
 // One end leads: the other one puts its own beat into its answer, and gets the answer to that with
-// the next beat. So a pair of workers costs two small frames per interval.
+// the next beat. So a pair of workers costs two small frames per interval. Only the first one on a
+// connection is answered at once, since some of the lease may be over by then.
 void Link::answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs) {
   if (expire(now, outputs) || state_ != State::kUp) return;
-  if (leads()) {
+  if (leads() && std::exchange(answered_, true)) {
     unanswered_beat_ = beat;
   } else {
     this->beat(beat, now, outputs);
@@ -235,12 +237,15 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     outputs.close.push_back(connection);
     return;
   }
+  life_.agree(theirs.terms);
+  // A lease that began with this attempt would be over as soon as it counts.
+  if (give_up_silent(now, outputs)) return;
   state_ = State::kUp;
   up_at_ = now;
   last_up_ = connection_;
   unanswered_beat_ = 0;
   confirmed_ = false;
-  life_.agree(theirs.terms);
+  answered_ = false;
   life_.on_up(now);
   // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
   // when it hears something, which is why something is always said.
@@ -249,8 +254,16 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     reached_ = true;
     confirm(now, outputs);
   }
-  lanes_.on_up(theirs, now, outputs);
-  if (opened && outputs.writes.empty()) beat(0, now, outputs);
+  // What is written may have been received. So before there was any contact nothing is, and who is
+  // unreachable has surely received nothing.
+  first_.reset();
+  if (was_up()) {
+    lanes_.on_up(theirs, now, outputs);
+  } else {
+    first_ = theirs;
+  }
+  // Some of the lease may be over already.
+  beat(0, now, outputs);
 }
 
 // The other end has heard our hello, which left when the attempt began, or when its own came.
@@ -259,6 +272,7 @@ void Link::confirm(TimePoint now, Outputs& outputs) {
   refused_since_.reset();
   failing_since_.reset();
   life_.on_contact(dialled_at_, now);
+  if (first_.has_value()) lanes_.on_up(*std::exchange(first_, std::nullopt), now, outputs);
   look_for_suspicion(now, outputs);
 }
 
@@ -344,8 +358,7 @@ Link::TimePoint Link::connection_ends() const {
   switch (state_) {
     case State::kDialling:
     case State::kAccepted:
-      return dialled_at_ +
-             (was_up() ? std::min(kHandshake, life_.smaller_lease() / 3) : kHandshake);
+      return dialled_at_ + std::min(kHandshake, life_.smaller_lease() / 3 * (was_up() ? 1 : 2));
     case State::kUp:
       return std::max(up_at_, life_.acknowledged()) + life_.smaller_lease() / 3 * 2;
     case State::kIdle:
@@ -354,6 +367,14 @@ Link::TimePoint Link::connection_ends() const {
       break;
   }
   return TimePoint::max();
+}
+
+bool Link::give_up_silent(TimePoint now, Outputs& outputs) {
+  if (now < connection_ends()) return false;
+  const ConnectionName silent = connection_;
+  outputs.close.push_back(silent);
+  on_down(silent, DownCause::kBroken, Refusal::kNone, false, now, outputs);
+  return true;
 }
 
 // ---- Time, and the end.
@@ -383,11 +404,7 @@ void Link::close(Outputs& outputs) {
 
 void Link::poll(TimePoint now, Outputs& outputs) {
   if (expire(now, outputs)) return;
-  if (now >= connection_ends()) {
-    const ConnectionName silent = connection_;
-    outputs.close.push_back(silent);
-    on_down(silent, DownCause::kBroken, Refusal::kNone, false, now, outputs);
-  }
+  give_up_silent(now, outputs);
   if (state_ == State::kBackingOff && now >= retry_at_) {
     if (is_wanted()) {
       dial(now, outputs);

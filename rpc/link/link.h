@@ -132,6 +132,7 @@ class Link {
   void close(Outputs& outputs);
 
  private:
+  friend struct LinkInspector;  // tests only: a digest of the state
   bool expire(TimePoint now, Outputs& outputs);
   void end(LinkEnd cause, Outputs& outputs);
   void dial(TimePoint now, Outputs& outputs);
@@ -143,6 +144,7 @@ class Link {
   void beat(std::uint64_t reply, TimePoint now, Outputs& outputs);
   void confirm(TimePoint now, Outputs& outputs);
   TimePoint connection_ends() const;
+  bool give_up_silent(TimePoint now, Outputs& outputs);
   void look_for_suspicion(TimePoint now, Outputs& outputs);
 
   const Options options_;
@@ -159,6 +161,10 @@ class Link {
   ConnectionName connection_;
   // With kUp: the other end surely has it up too.
   bool confirmed_ = false;
+  // The other end's beat was answered on it.
+  bool answered_ = false;
+  // What the other end said when it opened the first connection, until this end has heard more.
+  std::optional<LinkHello> first_;
   ConnectionName last_up_;
   std::uint64_t own_attempts_ = 0;
   std::uint64_t their_attempts_ = 0;

@@ -159,6 +159,7 @@ class LinkLanes {
   std::size_t frames() const { return frames_.size(); }
 
  private:
+  friend struct LinkInspector;  // tests only: a digest of the state
   struct Entry {
     OutgoingFrame frame;
     std::uint64_t number = 0;

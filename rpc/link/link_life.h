@@ -57,6 +57,7 @@ class LinkLife {
   std::chrono::nanoseconds larger_lease() const;
 
  private:
+  friend struct LinkInspector;  // tests only: a digest of the state
   struct Sent {
     std::uint64_t beat = 0;
     TimePoint when;

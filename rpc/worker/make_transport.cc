@@ -1,5 +1,6 @@
 #include "sinew/rpc/worker/make_transport.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,9 @@ namespace {
 
 Transport::Limits limits_of(const WorkerOptions& options) {
   Transport::Limits limits;
-  limits.max_frame_bytes = options.max_message_bytes;
+  // The link has told the sender before; its header counts here too.
+  limits.max_frame_bytes =
+      std::min(options.max_message_bytes, ~std::size_t{0} - kMaxHeaderBytes) + kMaxHeaderBytes;
   return limits;
 }
 

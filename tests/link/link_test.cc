@@ -140,7 +140,7 @@ TEST_F(LinkTest, the_first_frame_makes_a_connection) {
   EXPECT_EQ(send().dial, 1);
   EXPECT_EQ(link.state(), State::kDialling);
   EXPECT_EQ(send().dial, 0) << "one at a time";
-  EXPECT_THAT(up(own(1)).writes, SizeIs(2));
+  EXPECT_THAT(up(own(1)).writes, SizeIs(3)) << "both, and a beat";
 }
 
 TEST_F(LinkTest, an_end_without_a_connection_takes_what_is_offered) {
@@ -259,7 +259,7 @@ TEST_F(LinkTest, who_did_not_open_it_leaves_the_other_end_time) {
 TEST_F(LinkTest, an_attempt_that_comes_to_nothing_is_given_up) {
   connect();
   now = link.wake();
-  EXPECT_EQ(now, kStart + seconds(12));
+  EXPECT_LE(now, kStart + seconds(7));
   EXPECT_THAT(poll().close, ElementsAre(own(1)));
   EXPECT_EQ(link.state(), State::kBackingOff);
 }
@@ -390,7 +390,7 @@ TEST_F(LinkTest, who_was_never_reached_is_not_lost) {
   EXPECT_NE(send().dial, 0) << "who wants it may try again";
 }
 
-TEST_F(LinkTest, an_offer_is_word_from_the_other_end) {
+TEST_F(LinkFollowerTest, an_offer_is_word_from_the_other_end) {
   dial_up();
   now += seconds(8);
   down(own(1));
@@ -422,9 +422,37 @@ TEST_F(LinkTest, who_accepts_and_hears_was_heard) {
   EXPECT_EQ(poll().end, LinkEnd::kLease);
 }
 
-TEST_F(LinkTest, who_opens_says_something_at_once) {
+TEST_F(LinkTest, both_ends_beat_as_soon_as_a_connection_is_up) {
   connect();
-  EXPECT_THAT(up(own(1)).writes, SizeIs(1));
+  Link::Outputs outputs = up(own(1));
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_NE(outputs.writes[0].header.beat, 0);
+  down(own(1));
+  offer(hello(theirs(1), own(1)));
+  outputs = up(theirs(1));
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_NE(outputs.writes[0].header.beat, 0);
+}
+
+TEST_F(LinkTest, who_accepts_the_first_connection_writes_no_frame_before_it_hears) {
+  offer(hello(theirs(1)));
+  send();
+  EXPECT_THAT(up(theirs(1)).writes, SizeIs(1)) << "a beat";
+  EXPECT_THAT(send().writes, IsEmpty());
+  EXPECT_THAT(hear(theirs(1), LinkHeader{}).writes, SizeIs(2));
+}
+
+TEST_F(LinkTest, a_handshake_that_took_a_lease_is_made_again) {
+  connect();
+  now += seconds(10);
+  EXPECT_THAT(up(own(1)).close, ElementsAre(own(1)));
+  EXPECT_EQ(link.state(), State::kBackingOff);
+  offer(hello(theirs(1)));
+  up(theirs(1));
+  now += seconds(10);
+  EXPECT_THAT(hear_request(theirs(1), 1).close, ElementsAre(theirs(1)));
+  EXPECT_EQ(delivery, LinkLanes::Delivery::kDrop);
+  EXPECT_FALSE(link.ended());
 }
 
 TEST_F(LinkTest, who_accepts_and_hears_nothing_ever_has_lost_nobody) {
@@ -470,6 +498,10 @@ TEST_F(LinkFollowerTest, the_end_that_does_not_lead_answers_with_its_own_beat) {
 TEST_F(LinkTest, the_end_that_leads_answers_with_its_next_beat) {
   accept_up();
   Link::Outputs outputs;
+  link.answer_beat(6, now, outputs);
+  ASSERT_THAT(outputs.writes, SizeIs(1)) << "the first at once";
+  EXPECT_EQ(outputs.writes[0].header.beat_reply, 6);
+  outputs = {};
   link.answer_beat(7, now, outputs);
   EXPECT_THAT(outputs.writes, IsEmpty());
   now += seconds(1);

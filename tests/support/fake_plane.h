@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -38,6 +39,8 @@ class FakePlane final : public PullPlane {
   /// What verify() says, or end_verifications() when it waits.
   absl::Status verdict;
   bool verifies_later = false;
+  /// Makes locations longer.
+  std::atomic<std::size_t> padding_bytes{0};
   std::atomic<int> located{0};
   std::atomic<int> released{0};
   std::atomic<int> closed{0};
@@ -89,7 +92,7 @@ class FakePlane final : public PullPlane {
     std::optional<std::string> locate(const absl::Cord& payload) override {
       ++plane_.located;
       const char* const data = payload.TryFlat()->data();
-      std::string location(sizeof data, '\0');
+      std::string location(sizeof data + plane_.padding_bytes, '\0');
       std::memcpy(location.data(), &data, sizeof data);
       return location;
     }

@@ -61,7 +61,8 @@ class RawPeer {
   /// Opens a connection of its link with the worker at `address`: the link's first one, or the next
   /// one. OK, or why it was refused; see refused_as(). The connection that it has stays as it is
   /// then. Fails the test if the answer is not proved.
-  absl::Status connect(const std::string& address, const Handshake& handshake = {});
+  absl::Status connect(const std::string& address) { return connect(address, Handshake()); }
+  absl::Status connect(const std::string& address, const Handshake& handshake);
   /// What the last attempt was refused as; ACCEPTED if it was not.
   proto::Refusal refused_as() const { return refused_as_; }
   /// Forgets the link: the next connection makes another one, with a half of its own.
