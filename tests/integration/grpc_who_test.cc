@@ -159,6 +159,7 @@ class Who : public ::testing::TestWithParam<Security> {
     return all;
   }
   void expect_refused(RawPeer& thief) {
+    thief.set_peer(worker(1).info());
     for (const Handshake& handshake : thefts(thief.claims())) {
       const absl::Status refused = thief.connect(victim(), handshake);
       EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;

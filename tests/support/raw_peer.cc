@@ -63,9 +63,15 @@ absl::StatusOr<WorkerInfo> RawPeer::ask(const std::string& address) {
   proto::Hello hello;
   internal::write_self({claims_, "default", transport_->address(), 0}, hello);
   const Attempt attempt = open(address, hello.SerializeAsString(), "");
+  refused_as_ = attempt.refusal.refusal();
   if (attempt.status.ok()) return absl::InternalError("it accepted a connection to nobody");
   if (attempt.refusal.refusal() != proto::WHO_ANSWERS) return attempt.status;
   return internal::read_identity(attempt.refusal.worker());
+}
+
+void RawPeer::set_peer(const WorkerInfo& peer) {
+  peer_ = peer;
+  secret_.emplace(claims_.incarnation, peer.incarnation);
 }
 
 std::string RawPeer::make_hello(const Handshake& handshake) {
@@ -98,8 +104,7 @@ absl::Status RawPeer::connect(const std::string& address, const Handshake& hands
   if (!peer_.has_value()) {
     absl::StatusOr<WorkerInfo> answerer = ask(address);
     if (!answerer.ok()) return answerer.status();
-    peer_ = *std::move(answerer);
-    secret_.emplace(claims_.incarnation, peer_->incarnation);
+    set_peer(*answerer);
   }
   Attempt attempt = open(address, make_hello(handshake), peer_->name);
   refused_as_ = attempt.refusal.refusal();
@@ -112,6 +117,17 @@ absl::Status RawPeer::connect(const std::string& address, const Handshake& hands
   EXPECT_TRUE(answer.secret().empty() || secret_->learn(answer.secret()));
   EXPECT_TRUE(internal::is_proved(answer, *secret_)) << "whoever answers does not know the secret";
   half_is_known_ = true;
+  const absl::StatusOr<internal::LinkHello> link =
+      internal::read_link_hello(answer, claims_.incarnation);
+  EXPECT_TRUE(link.ok()) << link.status();
+  if (link.ok()) {
+    MutexLock lock(mutex_);
+    for (std::size_t lane = 0; lane < internal::kLaneCount; ++lane) {
+      for (const internal::NumberRange& range : link->received[lane]) {
+        note_receipts_locked(range, lane);
+      }
+    }
+  }
   last_up_ = {claims_.incarnation, attempts_};
   // The opener says something at once, so that the other end knows that its answer has come.
   send_link([this](LinkHeader& header) { header.beat = attempts_; });
@@ -234,9 +250,7 @@ void RawPeer::on_frames(const std::shared_ptr<internal::Connection>& connection,
       if (header->beat_reply != 0) ++beats_answered_;
       for (std::size_t lane = 0; lane < internal::kLaneCount; ++lane) {
         for (const internal::NumberRange& range : header->received[lane]) {
-          for (std::uint64_t number = range.first; number <= range.last; ++number) {
-            receipts_[lane].add(number);
-          }
+          note_receipts_locked(range, lane);
         }
       }
       if (header->beat != 0) answer.beat_reply = header->beat;
@@ -255,6 +269,12 @@ void RawPeer::on_frames(const std::shared_ptr<internal::Connection>& connection,
   internal::Frame frame;
   frame.header = internal::write_header(answer);
   connection->send(Lane::kControl, std::move(frame)).IgnoreError();
+}
+
+void RawPeer::note_receipts_locked(const internal::NumberRange& range, std::size_t lane) {
+  for (std::uint64_t number = range.first; number <= range.last; ++number) {
+    receipts_[lane].add(number);
+  }
 }
 
 std::vector<proto::Envelope> RawPeer::heard() const {

@@ -57,12 +57,13 @@ class RawPeer {
   /// Asks who answers at an address: a hello that names nobody. The status of the refusal when it
   /// is none that says so.
   absl::StatusOr<WorkerInfo> ask(const std::string& address);
+  /// Whom its link is with. If nobody has said, the first connect() asks.
+  void set_peer(const WorkerInfo& peer);
 
   /// Opens a connection of its link with the worker at `address`: the link's first one, or the next
   /// one. OK, or why it was refused; see refused_as(). The connection that it has stays as it is
   /// then. Fails the test if the answer is not proved.
-  absl::Status connect(const std::string& address) { return connect(address, Handshake()); }
-  absl::Status connect(const std::string& address, const Handshake& handshake);
+  absl::Status connect(const std::string& address, const Handshake& handshake = {});
   /// What the last attempt was refused as; ACCEPTED if it was not.
   proto::Refusal refused_as() const { return refused_as_; }
   /// Forgets the link: the next connection makes another one, with a half of its own.
@@ -118,6 +119,8 @@ class RawPeer {
   Attempt open(const std::string& address, const std::string& hello,
                const std::string& expected_name);
   std::uint64_t next_number(internal::FrameKind kind);
+  void note_receipts_locked(const internal::NumberRange& range, std::size_t lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const WorkerInfo claims_;
   internal::RecordingAcceptor acceptor_;
