@@ -21,6 +21,7 @@ using Source = PeerProcess::Source;
 absl::StatusOr<PeerProcess> listener_at(const std::string& place, Source source = Source::kSocket) {
   absl::StatusOr<std::optional<FileDescriptor>> socket = connect_to_place(place);
   if (!socket.ok()) return socket.status();
+  if (!socket->has_value()) return absl::InternalError("nobody is there");
   return PeerProcess::of(**socket, source);
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// A visitor before whom too many wait.
+// A visitor who finds nobody, or too many before him.
 constexpr auto kRetryInterval = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -37,7 +37,7 @@ struct MeetingPlace::Meeting {
   Outcome go_on(TimePoint now) {
     if (listener.valid()) {
       if (absl::Status status = admit(); !status.ok()) return status;
-    } else if (greetings.empty()) {
+    } else if (is_outside()) {
       if (absl::Status status = come(); !status.ok()) return status;
     }
     for (auto greeting = greetings.begin(); greeting != greetings.end();) {
@@ -82,15 +82,24 @@ struct MeetingPlace::Meeting {
     return absl::OkStatus();
   }
 
+  /// A visitor who has not been able to come. The host may have gone because the connection has,
+  /// which this end will hear of: so it goes on trying until then.
+  bool is_outside() const { return !listener.valid() && greetings.empty(); }
+
   absl::Status overdue() const {
     if (!refusal.ok()) return refusal;
-    return absl::UnavailableError("the peer did not come to the Unix socket in time");
+    if (is_outside()) {
+      return absl::UnavailableError(
+          "nobody is at the peer's Unix socket; it may be in another namespace of networks");
+    }
+    return absl::UnavailableError(listener.valid()
+                                      ? "the peer did not come to the Unix socket in time"
+                                      : "the peer said nothing at its Unix socket in time");
   }
 
   /// When to look again, though nothing has come.
   TimePoint next_look(TimePoint now) const {
-    const bool stands_outside = !listener.valid() && greetings.empty();
-    return stands_outside ? std::min(deadline, now + kRetryInterval) : deadline;
+    return is_outside() ? std::min(deadline, now + kRetryInterval) : deadline;
   }
 
   const MeetingTerms terms;

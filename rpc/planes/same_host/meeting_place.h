@@ -20,8 +20,8 @@ namespace sinew::internal {
 /// One thread sees to all of them, and lives only while there are any. Thread-safe.
 class MeetingPlace {
  public:
-  /// Runs once, on the thread of the meetings. kCancelled: cancel(), or this is gone; kUnavailable:
-  /// nobody came in time, or not the right one.
+  /// Runs once, on the thread of the meetings. kCancelled: cancel(), or this is gone; kNotFound:
+  /// the other end has broken it off; kUnavailable: nobody came in time, or not the right one.
   using OnMet = absl::AnyInvocable<void(absl::StatusOr<MetPeer>) &&>;
   /// 0 is none.
   using Ticket = std::uint64_t;

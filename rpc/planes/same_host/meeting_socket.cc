@@ -42,6 +42,11 @@ absl::Status failed(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
+// Who closes says why at its own end, if it is worth saying.
+absl::Status broken_off() { return absl::NotFoundError("the peer has broken the meeting off"); }
+
+bool says_closed(int error) { return error == EPIPE || error == ECONNRESET; }
+
 FileDescriptor new_socket() {
   return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
@@ -88,9 +93,10 @@ absl::StatusOr<std::optional<FileDescriptor>> connect_to_place(absl::string_view
   if (::connect(socket.number(), name->generic(), name->size) == 0) {
     return std::optional(std::move(socket));
   }
-  if (errno == EAGAIN || errno == EINTR) return std::optional<FileDescriptor>();
-  return failed(
-      "the peer cannot be met at a Unix socket; it may be in another namespace of networks");
+  if (errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) {
+    return std::optional<FileDescriptor>();
+  }
+  return failed("the peer cannot be met at a Unix socket");
 }
 
 absl::StatusOr<std::optional<FileDescriptor>> accept_at(const FileDescriptor& listener) {
@@ -127,7 +133,7 @@ absl::Status send_signed(const FileDescriptor& socket, absl::string_view bytes) 
   std::memcpy(CMSG_DATA(header), &self, sizeof self);
   // A few short messages always have room.
   if (::sendmsg(socket.number(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    return failed("the peer has broken the meeting off");
+    return says_closed(errno) ? broken_off() : failed("nothing can be said to the peer");
   }
   return absl::OkStatus();
 }
@@ -145,9 +151,9 @@ absl::StatusOr<std::optional<SignedMessage>> receive_signed(const FileDescriptor
   const ssize_t size = ::recvmsg(socket.number(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) {
     if (errno == EAGAIN || errno == EINTR) return std::optional<SignedMessage>();
-    return failed("the peer has broken the meeting off");
+    return says_closed(errno) ? broken_off() : failed("nothing is heard of the peer");
   }
-  if (size == 0) return absl::UnavailableError("the peer has broken the meeting off");
+  if (size == 0) return broken_off();
   const std::optional<ucred> sender = sender_of(message);
   if ((message.msg_flags & MSG_TRUNC) != 0 || !sender.has_value()) {
     return absl::UnavailableError("a greeting that is too long, or nobody's");

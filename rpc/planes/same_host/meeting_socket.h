@@ -18,7 +18,7 @@ namespace sinew::internal {
 
 absl::StatusOr<FileDescriptor> listen_at(absl::string_view place);
 
-/// Nothing: so many wait there that it has to be tried again.
+/// Nothing: nobody is there, or so many wait that it has to be tried again.
 absl::StatusOr<std::optional<FileDescriptor>> connect_to_place(absl::string_view place);
 
 /// The next one that waits; nothing when there is none.
@@ -27,15 +27,15 @@ absl::StatusOr<std::optional<FileDescriptor>> accept_at(const FileDescriptor& li
 /// Has the kernel say with each message that comes who has sent it.
 absl::Status ask_for_senders(const FileDescriptor& socket);
 
-/// With this process's credentials.
+/// With this process's credentials. kNotFound when the other end has closed.
 absl::Status send_signed(const FileDescriptor& socket, absl::string_view message);
 
 struct SignedMessage {
   std::string bytes;
   ucred sender{};
 };
-/// Nothing when none has come. kUnavailable also when the other end has closed, and for messages of
-/// more than kMaxSignedMessageBytes or without a sender.
+/// Nothing when none has come. kNotFound when the other end has closed. kUnavailable also for
+/// messages of more than kMaxSignedMessageBytes or without a sender.
 absl::StatusOr<std::optional<SignedMessage>> receive_signed(const FileDescriptor& socket);
 
 constexpr std::size_t kMaxSignedMessageBytes = 512;
