@@ -22,6 +22,7 @@
 #include "sinew/rpc/planes/same_host/location_seal.h"
 #include "sinew/rpc/planes/same_host/meeting_place.h"
 #include "sinew/rpc/planes/same_host/meeting_socket.h"
+#include "sinew/rpc/planes/same_host/remote_memory.h"
 #include "sinew/rpc/planes/same_host/shown_word.h"
 #include "sinew/tests/support/eventually.h"
 #include "sinew/tests/transport/listening_process.h"
@@ -343,6 +344,27 @@ TEST(SameHostAttack, AnotherProgramInTheProcessIsNotRead) {
   const absl::Status status = owner.read(copy);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_EQ(::kill(owner.process().number(), 0), 0) << "it has ended";
+}
+
+/// Likewise, when that happens to have memory where the other one had it.
+TEST(SameHostAttack, MemoryWithoutTheWordIsNotRead) {
+  static const std::string there(ShownWord::kBytes, 'x');
+  const ListeningProcess other({});
+  const absl::StatusOr<std::optional<FileDescriptor>> socket = connect_to_place(other.place());
+  ASSERT_TRUE(socket.ok() && socket->has_value()) << socket.status();
+  const auto check = [&](const std::string& word) {
+    absl::StatusOr<PeerProcess> process = PeerProcess::of(**socket, PeerProcess::Source::kSocket);
+    if (!process.ok()) return process.status();
+    const RemoteMemory memory(
+        {*std::move(process),
+         {new_challenge(), word, reinterpret_cast<std::uintptr_t>(there.data())}},
+        CopyTeam::for_this_machine());
+    return memory.check();
+  };
+  const absl::Status same = check(there);
+  if (is_forbidden(same)) GTEST_SKIP() << "the system forbids it: " << same;
+  EXPECT_TRUE(same.ok()) << same;
+  EXPECT_TRUE(absl::IsUnavailable(check(new_challenge())));
 }
 
 /// The kernel names who listened, and somebody else talks: a child that got the socket, or one that
