@@ -262,12 +262,12 @@ TEST_F(HostilePeer, WhoHasNotJoinedIsNotHeard) {
   ASSERT_TRUE(guest.connect(owner().address()).ok());
   EXPECT_EQ(log_of([&] { tell_in_vain(guest, delete_of(ids_of(counter))); }), "");
   // Its calls are held until it is a member, which it does not become.
-  const std::uint64_t call = guest.call(
+  const std::uint64_t id = guest.call(
       "testapp::count", [](sinew::proto::Call& call) { call.add_arguments()->set_integer(7); });
   EXPECT_TRUE(guest.wait_receipts());
   EXPECT_TRUE(worker(0).rpc_sync<&testapp::executions>(1).empty());
   for (const sinew::proto::Envelope& envelope : guest.heard()) {
-    EXPECT_NE(envelope.reply().id(), call);
+    EXPECT_NE(envelope.reply().id(), id);
   }
   EXPECT_EQ(at_owner("rref.forks"), 1);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);

@@ -22,12 +22,11 @@ using sinew::internal::FrameNumbers;
 using sinew::internal::Lane;
 using sinew::internal::LinkHeader;
 using sinew::testing::eventually;
+using sinew::testing::Handshake;
 using sinew::testing::RawPeer;
 using ::testing::HasSubstr;
 
 namespace {
-
-using Handshake = RawPeer::Handshake;
 
 constexpr std::size_t kWindow = std::size_t{8} << 20;
 constexpr std::uint64_t kHuge = std::uint64_t{1} << 62;
@@ -55,7 +54,7 @@ class LinkLies : public ::testing::Test {
   }
 
   const Worker& worker(int rank) const { return cluster_->worker(rank); }
-  const std::string& address() const { return worker(1).address(); }
+  std::string address() const { return worker(1).address(); }
 
   /// The liar's link stands, and so does its connection.
   void expect_heard() {
@@ -165,7 +164,7 @@ TEST_F(LinkLies, VoidFramesThatTookMoreThanThereIs) {
 
 TEST_F(LinkLies, RequestsBeyondTheRoom) {
   const auto large = [](sinew::proto::Call& call) {
-    call.add_arguments()->set_string(std::string(3 << 20, 'x'));
+    call.add_arguments()->set_text(std::string(3 << 20, 'x'));
   };
   liar_.call("testapp::echo", large);  // Held: it is no member.
   EXPECT_TRUE(liar_.wait_receipts());
@@ -180,7 +179,7 @@ TEST_F(LinkLies, RequestsWhoseRefusalsNobodyReads) {
   liar_.fall_silent();
   for (int i = 0; i < 4096 && !liar_.is_down(); ++i) {
     liar_.call("testapp::echo", [](sinew::proto::Call& call) {
-      call.add_arguments()->set_string(std::string(4 << 10, 'x'));
+      call.add_arguments()->set_text(std::string(4 << 10, 'x'));
     });
   }
   EXPECT_TRUE(liar_.wait_down());

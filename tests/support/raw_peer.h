@@ -23,6 +23,18 @@
 
 namespace sinew::testing {
 
+/// What a RawPeer does otherwise than a worker when it opens a connection.
+struct Handshake {
+  enum class Half { kAsDue, kTell, kKeep };
+  enum class Proof { kAsDue, kNone, kWrong };
+  /// The half of the secret is due until the other end surely has it.
+  Half half = Half::kAsDue;
+  /// The proof is due once both halves are known.
+  Proof proof = Proof::kAsDue;
+  /// Changes what is said, before it is proved.
+  std::function<void(proto::Hello&)> change;
+};
+
 /// One end of a link that is made by hand, frame by frame: it behaves like a worker's where it is
 /// not told to lie. For what no worker of ours would ever send. It opens all connections itself.
 /// Not thread-safe.
@@ -46,17 +58,6 @@ class RawPeer {
   /// is none that says so.
   absl::StatusOr<WorkerInfo> ask(const std::string& address);
 
-  /// What it does otherwise than a worker when it opens a connection.
-  struct Handshake {
-    enum class Half { kAsDue, kTell, kKeep };
-    enum class Proof { kAsDue, kNone, kWrong };
-    /// The half of the secret is due until the other end surely has it.
-    Half half = Half::kAsDue;
-    /// The proof is due once both halves are known.
-    Proof proof = Proof::kAsDue;
-    /// Changes what is said, before it is proved.
-    std::function<void(proto::Hello&)> change;
-  };
   /// Opens a connection of its link with the worker at `address`: the link's first one, or the next
   /// one. OK, or why it was refused; see refused_as(). The connection that it has stays as it is
   /// then. Fails the test if the answer is not proved.
