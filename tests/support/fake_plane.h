@@ -31,8 +31,8 @@ class FakePlane final : public PullPlane {
 
   std::uint32_t number() const override { return number_; }
   absl::string_view name() const override { return "the plane of a test"; }
-  std::unique_ptr<PullLink> open(std::string local_hello, std::string remote_hello) override {
-    return std::make_unique<Link>(*this, std::move(local_hello), std::move(remote_hello));
+  std::unique_ptr<PullLink> open(ConnectionEnds ends) override {
+    return std::make_unique<Link>(*this, std::move(ends.local_hello), std::move(ends.remote_hello));
   }
 
   std::atomic<Behaviour> behaviour{Behaviour::kWorks};

@@ -124,7 +124,7 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
   // on_up comes before the answer that lets the other end be up: what it sends then finds this end
   // ready.
   if ((attached_.fetch_or(bit) | bit) == kAll) {
-    announce_up();
+    announce_up(ConnectionEnds::Role::kAcceptor);
     end_handshake();
   }
   write_handshake(*stream, encode_packet(Packet()));

@@ -109,7 +109,7 @@ bool GrpcConnection::is_up() const {
   return phase_ == Phase::kUp;
 }
 
-void GrpcConnection::announce_up() {
+void GrpcConnection::announce_up(ConnectionEnds::Role role) {
   std::shared_ptr<ConnectionHandler> handler;
   TimerQueue::TimerId timer = 0;
   {
@@ -123,7 +123,7 @@ void GrpcConnection::announce_up() {
   core_->cancel_timer(timer);
   handler->on_up(shared_from_this());
   leave_callback();
-  planes_.begin(local_hello_, remote_hello_, weak_from_this(),
+  planes_.begin({role, local_hello_, remote_hello_}, weak_from_this(),
                 [this](absl::StatusOr<std::vector<std::string>> messages) {
                   if (!messages.ok()) {
                     take_down(messages.status());
