@@ -395,6 +395,11 @@ bool LinkRunner::was_up() const {
   return link_.was_up();
 }
 
+bool LinkRunner::is_unused() const {
+  MutexLock lock(mutex_);
+  return link_.state() == Link::State::kIdle && !link_.was_up() && link_.lanes().frames() == 0;
+}
+
 Clock::TimePoint LinkRunner::drop_at() const {
   MutexLock lock(mutex_);
   if (!link_.was_up()) return Clock::system().now();
