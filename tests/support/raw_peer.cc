@@ -32,11 +32,20 @@ absl::Status RawPeer::connect(const std::string& address) {
   return opened_->is_up() ? absl::OkStatus() : opened_->reason();
 }
 
-void RawPeer::send(const proto::Envelope& envelope) {
+void RawPeer::send(const proto::Envelope& envelope, Lane lane) {
   internal::Frame frame;
   frame.envelope = envelope.SerializeAsString();
-  const absl::Status sent = connection_->send(Lane::kControl, std::move(frame));
-  EXPECT_TRUE(sent.ok()) << sent;
+  const absl::Status sent = connection_->send(lane, std::move(frame));
+  // Unavailable: the worker has closed the connection, as it may.
+  EXPECT_TRUE(sent.ok() || absl::IsUnavailable(sent)) << sent;
+}
+
+std::vector<std::string> RawPeer::heard() const {
+  std::vector<std::string> envelopes;
+  for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
+    for (std::string& envelope : opened_->envelopes(lane)) envelopes.push_back(std::move(envelope));
+  }
+  return envelopes;
 }
 
 bool RawPeer::deliver(proto::LedgerMessage message) {

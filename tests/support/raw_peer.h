@@ -28,7 +28,10 @@ class RawPeer {
 
   /// Opens a connection to the worker at `address`. OK, or why it was refused.
   absl::Status connect(const std::string& address);
-  void send(const proto::Envelope& envelope);
+  void send(const proto::Envelope& envelope, internal::Lane lane = internal::Lane::kControl);
+  /// What has come so far on the connection that it opened, in the order of each lane.
+  std::vector<std::string> heard() const;
+  bool is_down() const { return opened_->is_down(); }
   /// Waits until the connection that it opened is down. False if it stayed.
   bool wait_down() { return opened_->wait_down(); }
 
