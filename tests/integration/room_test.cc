@@ -29,13 +29,14 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 // What a call may take that has nothing to wait for. Calls have minutes.
-constexpr auto kAtOnce = 20s;
+constexpr auto kAtOnce = 10s;
 
 class Room : public sinew::testing::ClusterTest {
  protected:
   void TearDown() override {
     testapp::gate().open();
-    finish();
+    // What has failed already would only wait for what hangs.
+    HasFailure() ? abandon() : finish();
   }
 
   void start_pair(const std::function<void(sinew::WorkerOptions&)>& tweak = nullptr) {
@@ -162,7 +163,7 @@ TEST_P(Room, ACallThatIsSentAgainHasTheTimeThatIsLeft) {
   EXPECT_EQ(error_of([&] { left.wait_for(2s); }).code(), ErrorCode::kDeadlineExceeded);
   plan_->remove(held);
   EXPECT_GT(plan_->break_connections([](const std::string&) { return true; }), 0u);
-  EXPECT_LE(left.wait_for(kAtOnce), 58s / 1ms);
+  EXPECT_LE(left.wait_for(kAtOnce), 58500);
 }
 
 }  // namespace

@@ -153,7 +153,6 @@ std::optional<std::string> run_link(Worker& worker, Tasks& tasks, const std::str
 std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   std::string command;
   words >> command;
-  if (const auto answer = run_link(worker, tasks, command, words)) return *answer;
   if (command == "start") {
     Settings settings;
     for (std::string word; words >> word;) {
@@ -166,6 +165,7 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     }
     return worker.address();
   }
+  if (const auto answer = run_link(worker, tasks, command, words)) return *answer;
   std::string one;
   std::string two;
   words >> one >> two;
