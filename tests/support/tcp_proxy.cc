@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "sinew/tests/support/processes.h"
 
 namespace sinew::testing {
 namespace {
@@ -30,11 +29,13 @@ constexpr std::size_t kMostHeldBytes = std::size_t{1} << 20;
   throw std::runtime_error(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-sockaddr_in loopback(int port) {
+constexpr const char* kTargetHost = "127.0.0.1";
+
+sockaddr_in address_of(const char* host, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ::inet_pton(AF_INET, host, &address.sin_addr);
   return address;
 }
 
@@ -58,7 +59,7 @@ struct TcpProxy::Pipe {
   bool reset_on_bytes = false;
 };
 
-TcpProxy::TcpProxy(int target_port) : target_port_(target_port), port_(free_port(AF_INET)) {
+TcpProxy::TcpProxy(int port) : port_(port) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail("pipe2");
   wake_read_ = ends[0];
@@ -122,12 +123,12 @@ void TcpProxy::listen() {
   if (socket < 0) fail("socket");
   const int yes = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  const sockaddr_in address = loopback(port_);
+  const sockaddr_in address = address_of(kHost, port_);
   const bool bound =
       ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   if (!bound || ::listen(socket, 64) != 0) {
     ::close(socket);
-    fail(absl::StrCat("cannot listen on port ", port_));
+    fail(absl::StrCat("cannot listen on ", kHost, ":", port_));
   }
   listener_ = socket;
 }
@@ -165,7 +166,7 @@ void TcpProxy::accept() {
   if (!pipe.reset_on_bytes) {
     // Blocks for no longer than loopback takes.
     pipe.sockets[1] = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in address = loopback(target_port_);
+    const sockaddr_in address = address_of(kTargetHost, port_);
     if (::connect(pipe.sockets[1], reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
         0) {
       for (const int each : pipe.sockets) close_with_reset(each);

@@ -9,18 +9,19 @@
 
 namespace sinew::testing {
 
-/// A port of 127.0.0.1 behind which another one lies, and the accidents of a network between the
-/// two. A worker that is to be reached through it advertises it, and has `same_host` off, since
-/// Unix sockets go round it. Thread-safe. Failures throw std::runtime_error.
+/// A port of 127.0.0.2 behind which the same one of 127.0.0.1 lies, and the accidents of a network
+/// between the two. A worker that is to be reached through it advertises kHost, and has `same_host`
+/// off, since Unix sockets go round it. Thread-safe. Failures throw std::runtime_error.
 class TcpProxy {
  public:
-  /// Passes on what comes, to `target_port`, on which nobody needs to listen yet.
-  explicit TcpProxy(int target_port);
+  /// Where it listens.
+  static constexpr const char* kHost = "127.0.0.2";
+
+  /// Nobody needs to listen behind it yet.
+  explicit TcpProxy(int port);
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
-
-  int port() const { return port_; }
 
   /// As a firewall that rejects: resets all connections, and nobody listens here. Returns when that
   /// is so.
@@ -48,7 +49,6 @@ class TcpProxy {
   /// Moves what can be moved. False: the connection is over.
   bool move(Pipe& pipe);
 
-  const int target_port_;
   const int port_;
   int wake_read_ = -1;
   int wake_write_ = -1;
