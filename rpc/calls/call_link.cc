@@ -429,7 +429,8 @@ void CallLink::on_suspected(bool suspected) {
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
   retire(reason);
-  if (cause != LinkEnd::kClosed) core_.links().on_link_ended(peer(), reason, runner_->drop_at());
+  if (cause != LinkEnd::kClosed)
+    core_.links().on_link_ended(peer(), reason, cause, runner_->drop_at());
 }
 
 void CallLink::on_beat(std::uint64_t beat) {

@@ -16,6 +16,7 @@ constexpr nanoseconds kPatience = milliseconds(250);
 constexpr int kMostYields = 5;
 // A firewall, or a listener that is being replaced, may refuse for a moment.
 constexpr nanoseconds kRefusalFuse = milliseconds(1000);
+constexpr nanoseconds kUnreachedFuse = milliseconds(2500);
 constexpr nanoseconds kFirstPause = milliseconds(20);
 constexpr nanoseconds kLongestPause = milliseconds(2000);
 constexpr nanoseconds kSoon = milliseconds(50);
@@ -117,6 +118,10 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
   if (!confirmed_ && give_up_silent(now, outputs)) return LinkLanes::Delivery::kDrop;
   if (!confirmed_) confirm(now, outputs);
   yielded_ = 0;
+  if (header.is_goodbye) {
+    end(LinkEnd::kEndedThere, outputs);
+    return LinkLanes::Delivery::kDrop;
+  }
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -315,11 +320,11 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
 }
 
 void Link::count_refused(TimePoint now, Outputs& outputs) {
-  // Where this end never got through, a refusal says nothing of the other end: it may be behind a
-  // firewall, and open all connections itself.
-  if (was_up() && !reached_) return retry(now, outputs, false);
   if (!refused_since_.has_value()) refused_since_ = now;
-  if (now < *refused_since_ + kRefusalFuse) return retry(now, outputs, false);
+  // Where this end never got through, a refusal says little of the other end: it may be behind a
+  // firewall, and open all connections itself. But then it would have opened one by now.
+  const nanoseconds fuse = was_up() && !reached_ ? kUnreachedFuse : kRefusalFuse;
+  if (now < *refused_since_ + fuse) return retry(now, outputs, false);
   if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);
   // Nobody was ever there, so nobody is lost; whoever wants it may try again later.
   state_ = State::kIdle;
@@ -399,7 +404,10 @@ void Link::end(LinkEnd cause, Outputs& outputs) {
 }
 
 void Link::close(Outputs& outputs) {
-  if (!ended()) end(LinkEnd::kClosed, outputs);
+  if (ended()) return;
+  // So the other end need not find out by itself.
+  if (state_ == State::kUp) outputs.writes.emplace_back().header.is_goodbye = true;
+  end(LinkEnd::kClosed, outputs);
 }
 
 void Link::poll(TimePoint now, Outputs& outputs) {

@@ -114,9 +114,8 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is gone: %s", peer_.name, last_failure_.message()));
     case LinkEnd::kEndedThere:
-      return absl::UnavailableError(
-          absl::StrFormat("worker '%s' is lost: it holds this worker for lost (%s)", peer_.name,
-                          last_failure_.message()));
+      return absl::UnavailableError(absl::StrFormat(
+          "worker '%s' is gone: it has ended the link with this worker", peer_.name));
     case LinkEnd::kNone:
     case LinkEnd::kClosed:
       break;
