@@ -122,6 +122,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
     end(LinkEnd::kEndedThere, outputs);
     return LinkLanes::Delivery::kDrop;
   }
+  if (header.number != 0) progressed_ = true;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -247,6 +248,7 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   if (give_up_silent(now, outputs)) return;
   state_ = State::kUp;
   up_at_ = now;
+  progressed_ = false;
   last_up_ = connection_;
   unanswered_beat_ = 0;
   confirmed_ = false;
@@ -288,7 +290,7 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
   const bool broke = state_ == State::kUp;
   lanes_.on_down();
   // One that breaks as soon as it is up has not been a success.
-  if (broke && now >= up_at_ + kLongestPause) failed_attempts_ = 0;
+  if (broke && (progressed_ || now >= up_at_ + kLongestPause)) failed_attempts_ = 0;
   ++failed_attempts_;
   if (!failing_since_.has_value()) failing_since_ = now;
   Consequence consequence = Consequence::kTryAgain;

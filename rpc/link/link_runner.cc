@@ -224,8 +224,8 @@ absl::Status LinkRunner::check_limits_locked(const OutgoingFrame& frame) const {
   }
   if (frame.envelope_bytes > limits.max_envelope_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: put large "
-        "values into tensors",
+        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: pass bulk "
+        "data as tensors",
         peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
   }
   return absl::OkStatus();
