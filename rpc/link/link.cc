@@ -246,6 +246,7 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   unanswered_beat_ = 0;
   confirmed_ = false;
   answered_ = false;
+  first_.reset();
   life_.on_up(now);
   // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
   // when it hears something, which is why something is always said.
@@ -256,7 +257,6 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   }
   // What is written may have been received. So before there was any contact nothing is, and who is
   // unreachable has surely received nothing.
-  first_.reset();
   if (was_up()) {
     lanes_.on_up(theirs, now, outputs);
   } else {
