@@ -143,7 +143,7 @@ void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
 // connection is answered at once, since some of the lease may be over by then.
 void Link::answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs) {
   if (expire(now, outputs) || state_ != State::kUp) return;
-  if (leads() && std::exchange(answered_, true)) {
+  if (leads() && (std::exchange(answered_, true) || SINEW_LINK_BUG(kBeatsLate))) {
     unanswered_beat_ = beat;
   } else {
     this->beat(beat, now, outputs);
@@ -227,7 +227,7 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
   connection_ = offer;
   // From here on its opener may see it up, and hold this end for alive from when it began.
   last_up_ = offer;
-  life_.on_heard(now);
+  if (!SINEW_LINK_BUG(kOfferNotHeard)) life_.on_heard(now);
   state_ = State::kAccepted;
   dialled_at_ = now;
   retry_at_ = TimePoint::max();
@@ -253,24 +253,24 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   unanswered_beat_ = 0;
   confirmed_ = false;
   answered_ = false;
+  first_.reset();
   life_.on_up(now);
   // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
   // when it hears something, which is why something is always said.
   const bool opened = connection.opener == options_.self;
-  if (opened) {
+  if (opened || SINEW_LINK_BUG(kAcceptedIsHeard)) {
     reached_ = true;
     confirm(now, outputs);
   }
   // What is written may have been received. So before there was any contact nothing is, and who is
   // unreachable has surely received nothing.
-  first_.reset();
-  if (was_up()) {
+  if (was_up() || SINEW_LINK_BUG(kWrittenUnheard)) {
     lanes_.on_up(theirs, now, outputs);
   } else {
     first_ = theirs;
   }
   // Some of the lease may be over already.
-  beat(0, now, outputs);
+  if (!SINEW_LINK_BUG(kBeatsLate) || opened) beat(0, now, outputs);
 }
 
 // The other end has heard our hello, which left when the attempt began, or when its own came.
@@ -325,7 +325,8 @@ void Link::count_refused(TimePoint now, Outputs& outputs) {
   if (!refused_since_.has_value()) refused_since_ = now;
   // Where this end never got through, a refusal says little of the other end: it may be behind a
   // firewall, and open all connections itself. But then it would have opened one by now.
-  const nanoseconds fuse = was_up() && !reached_ ? kUnreachedFuse : kRefusalFuse;
+  const bool reached = reached_ || SINEW_LINK_BUG(kRefusalCounts);
+  const nanoseconds fuse = was_up() && !reached ? kUnreachedFuse : kRefusalFuse;
   if (now < *refused_since_ + fuse) return retry(now, outputs, false);
   if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);
   // Nobody was ever there, so nobody is lost; whoever wants it may try again later.
@@ -362,6 +363,7 @@ void Link::back_off(nanoseconds pause, TimePoint now) {
 // When the present connection is given up if nothing comes of it, or on it: early enough for
 // another one within the lease. Some networks swallow all and say nothing.
 Link::TimePoint Link::connection_ends() const {
+  if (SINEW_LINK_BUG(kSilenceBorne)) return TimePoint::max();
   switch (state_) {
     case State::kDialling:
     case State::kAccepted:

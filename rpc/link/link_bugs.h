@@ -20,6 +20,15 @@ enum class LinkBug {
   kDropWithoutMargin,    // the owner drops when the smaller lease has passed
   kBothKeepTheirOwn,     // two ends that open at once each insist on their own connection
   kEndedHears,           // a link that has ended accepts frames
+  kCancelForgotten,      // a cancel that comes before its frame is forgotten
+  kGivenUpEndsAtOnce,    // a frame that was given up on its way has ended before its receipt
+  kRoomToldOnce,         // room that came free after the hello is not told on the new connection
+  kOfferNotHeard,        // the owner counts what it hears from when a connection is up, not offered
+  kAcceptedIsHeard,      // who accepts a connection counts its own lease from then
+  kRefusalCounts,        // an address that refuses counts where this end never got through
+  kSilenceBorne,         // a connection that swallows everything is kept until the lease ends
+  kWrittenUnheard,       // the first frames are written before anybody is known to hear them
+  kBeatsLate,            // the first beat on a connection comes, and is answered, an interval later
 };
 
 /// The bug that is active in this process. Not thread-safe.

@@ -148,6 +148,11 @@ LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, LinkOutputs& outputs) {
     return {GivenUp::State::kNotSent, 0};
   }
   entry.given_up = true;
+  if (SINEW_LINK_BUG(kGivenUpEndsAtOnce)) {
+    const std::uint64_t number = entry.number;
+    end(token, FrameEnd::kReceived, outputs);
+    return {GivenUp::State::kOnItsWay, number};
+  }
   return {GivenUp::State::kOnItsWay, entry.number};
 }
 
@@ -280,6 +285,7 @@ void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t bytes, Time
 void LinkLanes::void_incoming(Lane lane, std::uint64_t number) {
   InLane& in = in_[static_cast<std::size_t>(lane)];
   if (number == 0 || in.numbers.contains(number) || in.voided.size() >= kMaxVoided) return;
+  if (SINEW_LINK_BUG(kCancelForgotten)) return;
   in.voided.push_back(number);
 }
 
@@ -341,8 +347,8 @@ void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outpu
   // The hello that led here said all that has arrived, as nothing arrives between the two. But
   // handlers may have started since: the room is told again.
   for (InLane& lane : in_) lane.numbers.all_reported();
-  told_frames_ = 0;
-  told_bytes_ = 0;
+  told_frames_ = SINEW_LINK_BUG(kRoomToldOnce) ? returned_frames_ : 0;
+  told_bytes_ = SINEW_LINK_BUG(kRoomToldOnce) ? returned_bytes_ : 0;
   on_returned(theirs.returned_frames, theirs.returned_bytes);
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
     apply_receipts(lane, theirs.received[static_cast<std::size_t>(lane)], outputs);

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "sinew/rpc/base/boot_clock.h"
+#include "sinew/rpc/link/link_bugs.h"
 #include "sinew/rpc/link/link_messages.h"
 
 namespace sinew::internal {
@@ -45,12 +46,17 @@ class LinkLife {
   bool had_contact() const { return had_contact_; }
   /// True once this end must not use the other any more; only after contact.
   bool fenced(TimePoint now) const { return had_contact_ && now >= fence_at(); }
-  TimePoint fence_at() const { return acknowledged_ + smaller_lease(); }
+  TimePoint fence_at() const {
+    return acknowledged_ + (SINEW_LINK_BUG(kFenceByLargerLease) ? larger_lease() : smaller_lease());
+  }
   /// When the newest beat that was answered had left.
   TimePoint acknowledged() const { return acknowledged_; }
   TimePoint suspected_at() const { return acknowledged_ + smaller_lease() / 2; }
   /// When what the other end holds here may be dropped.
-  TimePoint drop_at() const { return heard_ + larger_lease() + larger_lease() / 4; }
+  TimePoint drop_at() const {
+    if (SINEW_LINK_BUG(kDropWithoutMargin)) return heard_ + smaller_lease();
+    return heard_ + larger_lease() + larger_lease() / 4;
+  }
   bool suspected(TimePoint now) const { return had_contact_ && now >= suspected_at(); }
   std::chrono::nanoseconds interval() const;
   std::chrono::nanoseconds smaller_lease() const;

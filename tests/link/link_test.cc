@@ -432,6 +432,7 @@ TEST_F(LinkTest, both_ends_beat_as_soon_as_a_connection_is_up) {
   ASSERT_THAT(outputs.writes, SizeIs(1));
   EXPECT_NE(outputs.writes[0].header.beat, 0);
   down(own(1));
+  now += milliseconds(250);
   offer(hello(theirs(1), own(1)));
   outputs = up(theirs(1));
   ASSERT_THAT(outputs.writes, SizeIs(1));
@@ -444,6 +445,17 @@ TEST_F(LinkTest, who_accepts_the_first_connection_writes_no_frame_before_it_hear
   EXPECT_THAT(up(theirs(1)).writes, SizeIs(1)) << "a beat";
   EXPECT_THAT(send().writes, IsEmpty());
   EXPECT_THAT(hear(theirs(1), LinkHeader{}).writes, SizeIs(2));
+}
+
+TEST_F(LinkTest, what_was_said_on_a_connection_that_nobody_heard_is_forgotten) {
+  send();
+  now += milliseconds(250);
+  offer(hello(theirs(1)));
+  up(theirs(1));
+  down(theirs(1));
+  const std::uint64_t attempt = pass(milliseconds(100));
+  ASSERT_NE(attempt, 0);
+  EXPECT_THAT(up(own(attempt)).writes, SizeIs(2)) << "the frame once, and a beat";
 }
 
 TEST_F(LinkTest, a_handshake_that_took_a_lease_is_made_again) {

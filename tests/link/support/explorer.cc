@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "sinew/tests/link/support/events.h"
 
 namespace sinew::internal::link_model {
 namespace {
@@ -16,154 +17,16 @@ using std::chrono::nanoseconds;
 // Of the states that are no endings, one of so many is brought to its end as well.
 constexpr std::uint64_t kSettledOneOf = 64;
 
-struct Event {
-  enum class What : std::uint8_t {
-    kHello,
-    kAnswer,
-    kDeliver,
-    kDeliverTwice,
-    kPayloads,
-    kNotice,
-    kStart,
-    kCancel,
-    kStartHandler,
-    kFinishHandler,
-    kRestart,
-    kBreak,
-    kSwallow,
-    kCrash,
-    kTick,
-    kSleep,
-  };
-  What what = What::kHello;
-  std::size_t c = 0;
-  int v = 0;
-  Lane lane = Lane::kControl;
-  std::size_t place = 0;
-  bool late = false;
-
-  std::string text() const {
-    static const char* const names[] = {
-        "hello",  "answer", "deliver", "deliver twice", "payloads", "notice", "start", "cancel",
-        "handle", "reply",  "restart", "break",         "swallow",  "crash",  "tick",  "sleep"};
-    return absl::StrCat(names[static_cast<int>(what)], " ", c, "/", v,
-                        lane == Lane::kCalls ? "c" : "", place == 0 ? "" : " passing",
-                        late ? " late" : "");
-  }
-};
-
-/// What can happen next that is no fault.
-std::vector<Event> steps_of(const World& world) {
-  std::vector<Event> steps;
-  for (std::size_t c = 0; c < world.connections().size(); ++c) {
-    const Connection& connection = world.connections()[c];
-    if (world.can_deliver_hello(c)) {
-      steps.push_back(
-          {Event::What::kHello, c, 0, Lane::kControl, 0, connection.views[0] == View::kClosed});
-    }
-    if (world.can_deliver_answer(c)) steps.push_back({Event::What::kAnswer, c});
-    for (const int v : {0, 1}) {
-      const bool late = connection.views[v] == View::kClosed;
-      for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
-        if (world.can_deliver(c, v, lane, 0)) {
-          steps.push_back({Event::What::kDeliver, c, v, lane, 0, late});
-        }
-      }
-      for (std::size_t place = 0; world.can_deliver_payloads(c, v, place); ++place) {
-        steps.push_back({Event::What::kPayloads, c, v, Lane::kCalls, place, late});
-      }
-      if (world.can_notice(c, v)) steps.push_back({Event::What::kNotice, c, v});
-    }
-  }
-  for (std::size_t c = 0; c < world.calls().size(); ++c) {
-    const int call = static_cast<int>(c);
-    if (world.can_start(call)) steps.push_back({Event::What::kStart, c});
-    if (!world.settings().handlers_take_time) continue;
-    if (world.can_start_handler(call)) steps.push_back({Event::What::kStartHandler, c});
-    if (world.can_finish_handler(call)) steps.push_back({Event::What::kFinishHandler, c});
-  }
-  for (std::size_t w = 0; w < world.workers().size(); ++w) {
-    if (!world.workers()[w].alive) steps.push_back({Event::What::kRestart, w});
-  }
-  return steps;
-}
-
-void tick(World& world, nanoseconds time, int sleeper) {
-  const int workers = static_cast<int>(world.workers().size());
-  const Time end = time == nanoseconds(0) ? Time::max() : world.now() + time;
-  while (true) {
-    Time next = Time::max();
-    for (int w = 0; w < workers; ++w) {
-      if (w != sleeper) next = std::min(next, world.wake(w));
-    }
-    const bool over = next > end || next == Time::max();
-    world.advance_to(over ? (end == Time::max() ? world.now() : end) : next);
-    for (int w = 0; w < workers; ++w) {
-      if (w != sleeper && world.wake(w) <= world.now()) world.poll(w);
-    }
-    if (over || time == nanoseconds(0)) return;
-  }
-}
-
-void happen(World& world, const Event& event, nanoseconds time) {
-  const int call = static_cast<int>(event.c);
-  switch (event.what) {
-    case Event::What::kHello:
-      return world.deliver_hello(event.c);
-    case Event::What::kAnswer:
-      return world.deliver_answer(event.c);
-    case Event::What::kDeliver:
-      return world.deliver(event.c, event.v, event.lane, event.place);
-    case Event::What::kDeliverTwice:
-      return world.deliver(event.c, event.v, event.lane, event.place, World::Copies::kTwo);
-    case Event::What::kPayloads:
-      return world.deliver_payloads(event.c, event.v, event.place);
-    case Event::What::kNotice:
-      return world.notice(event.c, event.v);
-    case Event::What::kStart:
-      return world.start(call);
-    case Event::What::kCancel:
-      return world.cancel(call);
-    case Event::What::kStartHandler:
-      return world.start_handler(call);
-    case Event::What::kFinishHandler:
-      return world.finish_handler(call);
-    case Event::What::kRestart:
-      return world.restart(call);
-    case Event::What::kBreak:
-      return world.break_connection(event.c);
-    case Event::What::kSwallow:
-      return world.swallow(event.c);
-    case Event::What::kCrash:
-      return world.crash(call);
-    case Event::What::kTick:
-      return tick(world, time, -1);
-    case Event::What::kSleep:
-      return tick(world, time, event.v);
-  }
-}
-
-/// Runs what can happen, in order, once each; whether anything did.
-bool run_all(World& world) {
-  const std::vector<Event> steps = steps_of(world);
-  for (const Event& step : steps) {
-    // Whatever happens may make others impossible, and moves places.
-    const std::vector<Event> now = steps_of(world);
-    const bool possible = std::any_of(
-        now.begin(), now.end(), [&](const Event& event) { return event.text() == step.text(); });
-    if (possible && !step.late) happen(world, step, nanoseconds(0));
-    if (!world.violation().empty()) return true;
-  }
-  return std::any_of(steps.begin(), steps.end(), [](const Event& step) { return !step.late; });
-}
-
 class Explorer {
  public:
   explicit Explorer(const Scenario& scenario) : scenario_(scenario) {
     World world(scenario.settings);
     if (scenario.connected) {
       // A call of its own makes the connection, and is over when the exploration begins.
-      world.start(world.add_call({}));
+      CallPlan plan;
+      const auto& reach = scenario.settings.reach;
+      if (!reach.empty() && reach[0] != Reach::kAnybody) std::swap(plan.from, plan.to);
+      world.start(world.add_call(plan));
       for (int i = 0; i < 20 && run_all_but_programs(world); ++i) {
       }
     }
@@ -265,12 +128,24 @@ class Explorer {
         }
       }
     }
+    if (is_crowded(world)) return;
     if (left.ticks > 0) follow_fault(world, left, &Faults::ticks, {Event::What::kTick});
     if (left.sleeps > 0) {
       for (const int sleeper : {0, 1}) {
         follow_fault(world, left, &Faults::sleeps, {Event::What::kSleep, 0, sleeper});
       }
     }
+  }
+
+  bool is_crowded(const World& world) const {
+    for (const Connection& connection : world.connections()) {
+      for (const auto& lanes : connection.lanes) {
+        for (const auto& lane : lanes) {
+          if (!connection.black && lane.size() > scenario_.most_on_their_way) return true;
+        }
+      }
+    }
+    return false;
   }
 
   void follow_fault(const World& world, Faults left, int Faults::*budget, const Event& event) {
@@ -311,20 +186,6 @@ class Explorer {
 };
 
 }  // namespace
-
-std::string settle(World& world) {
-  std::chrono::nanoseconds lease = world.settings().terms.lease;
-  for (const LeaseTerms& terms : world.settings().own_terms) lease = std::max(lease, terms.lease);
-  const Time end = world.now() + 4 * lease + std::chrono::seconds(30);
-  while (world.now() < end && world.violation().empty()) {
-    if (run_all(world)) continue;
-    if (world.unrest().empty()) return world.violation();
-    const Time before = world.now();
-    tick(world, nanoseconds(0), -1);
-    if (world.now() == before && !run_all(world)) break;
-  }
-  return world.violation().empty() ? world.unrest() : world.violation();
-}
 
 Exploration explore(const Scenario& scenario) { return Explorer(scenario).result(); }
 

@@ -34,6 +34,8 @@ struct Scenario {
   Faults faults;
   /// The workers have a connection when it begins.
   bool connected = true;
+  /// Time does not pass while more packets than that are on their way to somebody.
+  std::size_t most_on_their_way = 1000;
   /// By how much time passes; 0: until somebody has something to do.
   std::chrono::nanoseconds tick{0};
   /// No link may end, since nothing happens that it could not bear.
@@ -56,8 +58,5 @@ struct Exploration {
 /// do, and in some of the other states, it lets the network behave from there on: then every call
 /// must end, nothing be kept, and both ends agree on a connection.
 Exploration explore(const Scenario& scenario);
-
-/// Lets the network behave, and time pass, until all is quiet. What is wrong then; empty: nothing.
-std::string settle(World& world);
 
 }  // namespace sinew::internal::link_model

@@ -97,13 +97,17 @@ void add_delivery(std::vector<Scenario>& all, int level) {
   add("calls_that_pass_each_other", {cancelled(from(0)), from(0), from(1)},
       faults(&Faults::swaps, 2));
   add("repetitions", one, faults(&Faults::duplicates, 2));
-  add("a_break", one, both(breaks, faults(&Faults::ticks, 2)));
+  add("a_break", one, both(breaks, ticks));
   add("a_break_and_a_repetition", one, both(breaks, faults(&Faults::duplicates)));
-  add("a_late_packet", one, both(both(breaks, faults(&Faults::late)), ticks));
-  add("two_breaks", {cancelled(from(0)), from(1)}, both(faults(&Faults::breaks, 2), ticks));
+  add("a_late_packet", {from(0), from(1)}, both(breaks, faults(&Faults::late)));
+  add("two_breaks", {cancelled(from(0))}, both(faults(&Faults::breaks, 2), ticks));
   all.push_back(scenario("a_connection_that_swallows", two_workers(), {cancelled(from(0)), from(1)},
-                         both(faults(&Faults::swallowed), faults(&Faults::ticks, 4))));
+                         both(faults(&Faults::swallowed), faults(&Faults::ticks, 3))));
   if (level == 0) return;
+  add("a_break_that_takes_long", one, both(breaks, faults(&Faults::ticks, 2)));
+  add("a_late_packet_of_a_large_call", one, both(both(breaks, faults(&Faults::late)), ticks));
+  add("two_breaks_among_many", {cancelled(from(0)), from(1)},
+      both(faults(&Faults::breaks, 2), ticks));
   add("two_breaks_and_large_calls", one, both(faults(&Faults::breaks, 2), ticks));
   add("a_break_among_many", two, breaks);
   add("everything", one,
@@ -113,25 +117,45 @@ void add_delivery(std::vector<Scenario>& all, int level) {
 
 void add_connections(std::vector<Scenario>& all, int level) {
   const std::vector<CallPlan> each{from(0), from(1)};
-  all.push_back(surviving(from_nothing(scenario(
-      "both_open", two_workers(), each, both(faults(&Faults::ticks, 3), faults(&Faults::late))))));
+  all.push_back(surviving(
+      from_nothing(scenario("both_open", two_workers(), each, faults(&Faults::ticks, 2)))));
   all.push_back(
-      surviving(from_nothing(scenario("both_open_and_one_breaks", two_workers(), each,
-                                      both(faults(&Faults::ticks, 2), faults(&Faults::breaks))))));
+      surviving(from_nothing(scenario("both_open_and_one_is_late", two_workers(), {from(0)},
+                                      both(faults(&Faults::ticks, 1), faults(&Faults::late))))));
+  all.push_back(surviving(from_nothing(
+      scenario("both_open_and_one_breaks", two_workers(), each, faults(&Faults::breaks)))));
   for (const int hidden : {0, 1}) {
-    Settings settings = two_workers();
-    settings.hidden = {hidden == 0, hidden == 1};
-    all.push_back(surviving(from_nothing(
-        scenario(hidden == 0 ? "the_smaller_reaches_nobody" : "the_larger_reaches_nobody", settings,
-                 each, faults(&Faults::ticks, 3)))));
-    all.push_back(surviving(
-        scenario(hidden == 0 ? "the_smaller_cannot_come_back" : "the_larger_cannot_come_back",
-                 settings, {from(0)}, both(faults(&Faults::ticks, 2), faults(&Faults::breaks)))));
+    for (const Reach reach : {Reach::kSwallowed, Reach::kRefused}) {
+      const bool swallowed = reach == Reach::kSwallowed;
+      Settings settings = two_workers();
+      settings.reach = {Reach::kAnybody, Reach::kAnybody};
+      settings.reach[static_cast<std::size_t>(hidden)] = reach;
+      const char* const reaching[] = {"the_smaller_is_behind_a_firewall", "the_smaller_is_refused",
+                                      "the_larger_is_behind_a_firewall", "the_larger_is_refused"};
+      const char* const back[] = {"the_smaller_cannot_come_back", "the_smaller_is_refused_later",
+                                  "the_larger_cannot_come_back", "the_larger_is_refused_later"};
+      const int name = 2 * hidden + (swallowed ? 0 : 1);
+      // Who calls somebody that it cannot reach is reached by it.
+      all.push_back(surviving(
+          from_nothing(scenario(reaching[name], settings, each, faults(&Faults::ticks, 2)))));
+      all.push_back(surviving(scenario(back[name], settings, {from(0)},
+                                       both(faults(&Faults::ticks, 2), faults(&Faults::breaks)))));
+    }
   }
   const Faults crash = both(faults(&Faults::crashes), faults(&Faults::ticks, 1));
-  all.push_back(scenario("a_crash", two_workers(), {cancelled(from(0)), from(1), from(1)}, crash));
-  all.push_back(from_nothing(scenario("a_crash_at_first_contact", two_workers(), each, crash)));
+  all.push_back(
+      scenario("a_crash", two_workers(), {cancelled(from(0)), from(1)}, faults(&Faults::crashes)));
+  all.push_back(
+      from_nothing(scenario("a_crash_at_first_contact", two_workers(), {from(1)}, crash)));
   if (level == 0) return;
+  all.push_back(
+      surviving(from_nothing(scenario("both_open_for_long", two_workers(), each,
+                                      both(faults(&Faults::ticks, 3), faults(&Faults::late))))));
+  all.push_back(
+      surviving(from_nothing(scenario("both_open_for_long_and_one_breaks", two_workers(), each,
+                                      both(faults(&Faults::ticks, 2), faults(&Faults::breaks))))));
+  all.push_back(
+      scenario("a_crash_among_many", two_workers(), {cancelled(from(0)), from(1), from(1)}, crash));
   all.push_back(
       scenario("a_crash_and_a_break", two_workers(), each, both(crash, faults(&Faults::breaks))));
 }
@@ -151,7 +175,7 @@ void add_windows(std::vector<Scenario>& all, int level) {
   // A handler that runs for long pins nothing but itself.
   slow.limits = two_workers().limits;
   all.push_back(surviving(scenario("a_long_handler", slow, {cancelled(from(0)), large(from(0))},
-                                   both(faults(&Faults::breaks), faults(&Faults::ticks)))));
+                                   faults(&Faults::breaks))));
   if (level == 0) return;
   Settings tiny = slow;
   tiny.limits = small_windows().limits;
@@ -168,9 +192,10 @@ void add_leases(std::vector<Scenario>& all, int level) {
     settings.terms = {milliseconds(1000), seconds(5)};
     settings.own_terms = std::move(terms);
     settings.clock_rates = std::move(rates);
-    each.ticks = level == 0 ? 14 : 20;
+    each.ticks = level == 0 ? 8 : 12;
     Scenario made = scenario(name, settings, {}, each);
-    made.tick = milliseconds(750);
+    made.tick = milliseconds(1250);
+    made.most_on_their_way = 1;
     all.push_back(made);
   };
   const Faults swallowed = faults(&Faults::swallowed);

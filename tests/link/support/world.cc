@@ -69,6 +69,16 @@ void World::poll(int worker) {
   collect();
 }
 
+Time World::next_drop() const {
+  Time next = Time::max();
+  for (const End& owner : ends_) {
+    if (owner.dead || !owner.link.ended() || !owner.link.was_up()) continue;
+    const Time drop = real_of(owner.worker, owner.link.drop_at());
+    if (drop > now_) next = std::min(next, drop);
+  }
+  return next;
+}
+
 void World::advance_to(Time when) {
   now_ = std::max(now_, when);
   check_fences();
@@ -147,9 +157,9 @@ void World::restart(int worker) {
 
 // ---- Connections.
 
-Connection* World::find(const ConnectionName& name) {
+Connection* World::find(int e, const ConnectionName& name) {
   for (Connection& connection : connections_) {
-    if (connection.name == name) return &connection;
+    if (connection.name == name && view_of(connection, e) >= 0) return &connection;
   }
   return nullptr;
 }
@@ -171,7 +181,7 @@ void World::open(int e, std::uint64_t attempt) {
 
 void World::close(int e, const ConnectionName& name) {
   if (end(e).up == name) end(e).up = {};
-  Connection* const connection = find(name);
+  Connection* const connection = find(e, name);
   const int v = connection == nullptr ? -1 : view_of(*connection, e);
   if (v >= 0) connection->views[v] = View::kClosed;
 }
@@ -201,13 +211,17 @@ void World::collect() {
                      connections_.end());
 }
 
+Reach World::reach_of(const Connection& connection) const {
+  const auto opener = static_cast<std::size_t>(end(connection.ends[0]).worker);
+  return opener < settings_->reach.size() ? settings_->reach[opener] : Reach::kAnybody;
+}
+
 bool World::can_deliver_hello(std::size_t c) const {
   const Connection& connection = connections_[c];
   if (connection.phase != Connection::Phase::kHello || connection.black || connection.broken) {
     return false;
   }
-  const auto opener = static_cast<std::size_t>(end(connection.ends[0]).worker);
-  if (opener < settings_->hidden.size() && settings_->hidden[opener]) return false;
+  if (reach_of(connection) == Reach::kSwallowed) return false;
   return connection.views[0] == View::kOpening || (keeps_late_ && !end(connection.ends[0]).dead);
 }
 
@@ -215,7 +229,7 @@ void World::deliver_hello(std::size_t c) {
   connections_[c].phase = Connection::Phase::kRefusal;
   const int worker = connections_[c].to_worker;
   const Worker& answering = workers_[static_cast<std::size_t>(worker)];
-  if (!answering.alive) {
+  if (!answering.alive || reach_of(connections_[c]) == Reach::kRefused) {
     connections_[c].cause = DownCause::kAddressRefuses;
     return;
   }
@@ -298,7 +312,9 @@ void World::deliver(std::size_t c, int v, Lane lane, std::size_t place, Copies c
   if (packet.is_large()) {
     const bool current = end(e).up == name && !end(e).link.ended();
     if (current && !end(e).link.lanes().announce(packet.header, packet.bytes())) {
-      violate(absl::StrCat("there is no room for what worker ", end(e).peer_worker, " announces"));
+      violate(absl::StrCat("there is no room for what worker ", end(e).peer_worker,
+                           " announces: ", packet.bytes(), " bytes of call ", packet.content->call,
+                           ", number ", packet.header.number));
     }
     connection.payloads[v].push_back(std::move(packet));
   } else {

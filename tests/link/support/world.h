@@ -33,6 +33,9 @@ struct CallPlan {
   int within = -1;
 };
 
+/// What becomes of the connections that a worker opens.
+enum class Reach : std::uint8_t { kAnybody, kSwallowed, kRefused };
+
 /// What is the same for all workers.
 struct Settings {
   int workers = 2;
@@ -41,8 +44,8 @@ struct Settings {
   /// By worker; a worker that is not named has `terms`, and a clock that keeps time.
   std::vector<LeaseTerms> own_terms;
   std::vector<double> clock_rates;
-  /// By worker: what it opens reaches nobody.
-  std::vector<bool> hidden;
+  /// By worker: whether what it opens reaches anybody.
+  std::vector<Reach> reach;
   std::vector<CallPlan> calls;
   /// Handlers start and end at steps of their own, rather than as soon as their request has come.
   bool handlers_take_time = false;
@@ -190,6 +193,8 @@ class World {
   /// When a link of the worker wants to be polled.
   Time wake(int worker) const;
   void poll(int worker);
+  /// When some worker next drops what another one holds of it.
+  Time next_drop() const;
   void advance_to(Time when);
 
   /// What must be true once the network has behaved for long enough: empty, or what is not.
@@ -199,6 +204,7 @@ class World {
  private:
   Time now_of(int worker) const;
   bool hears(const Connection& connection, int v) const;
+  Reach reach_of(const Connection& connection) const;
   Time real_of(int worker, Time local) const;
   End& end(int e) { return ends_[static_cast<std::size_t>(e)]; }
   const End& end(int e) const { return ends_[static_cast<std::size_t>(e)]; }
@@ -206,7 +212,8 @@ class World {
   const Call& call(int c) const { return calls_[static_cast<std::size_t>(c)]; }
   int find_end(int worker, Incarnation peer) const;
   int end_towards(int worker, int peer_worker, Incarnation peer);
-  Connection* find(const ConnectionName& name);
+  /// Each link counts its own attempts, so that two of a worker's links may use a name.
+  Connection* find(int e, const ConnectionName& name);
   int view_of(const Connection& connection, int e) const;
   void hear(int e, const ConnectionName& on, const Packet& packet);
   void take(int e, const Outbound& content, std::uint64_t number);

@@ -87,7 +87,7 @@ void World::take(int e, const Outbound& content, std::uint64_t number) {
   const std::string what =
       absl::StrCat("the ", name[static_cast<int>(content.part)], " of call ", content.call);
   if (frame.delivered) violate(absl::StrCat(what, " is delivered twice"));
-  if (frame.end.has_value())
+  if (frame.end.value_or(FrameEnd::kLinkEnded) != FrameEnd::kLinkEnded)
     violate(absl::StrCat(what, " is delivered after it has ended for its sender"));
   frame.delivered = true;
   switch (content.part) {
@@ -211,6 +211,9 @@ void World::perform(int e, const Link::Outputs& outputs) {
   for (const ConnectionName& name : outputs.close) close(e, name);
   for (const LinkOutputs::Write& each : outputs.writes) write(e, each);
   for (const LinkOutputs::Ended& ended : outputs.ended) frame_ended(e, *ended.content, ended.how);
+  for (const LinkOutputs::Write& each : outputs.writes) {
+    if (each.content != nullptr) check_windows(e, *each.content);
+  }
   if (outputs.dial != 0) open(e, outputs.dial);
   if (outputs.unreachable) give_up_unsent(e);
   if (outputs.end != LinkEnd::kNone) link_ended(e, outputs.end);
@@ -223,7 +226,7 @@ void World::perform(int e, const Link::Outputs& outputs) {
 }
 
 void World::write(int e, const LinkOutputs::Write& write) {
-  Connection* const connection = find(end(e).up);
+  Connection* const connection = find(e, end(e).up);
   if (connection == nullptr) return violate("a link writes without a connection");
   const int v = view_of(*connection, e);
   const FrameKind kind = write.header.kind;
@@ -234,7 +237,6 @@ void World::write(int e, const LinkOutputs::Write& write) {
       violate(absl::StrCat("call ", write.content->call, " is written though it was given up"));
     }
     frame.written = true;
-    check_windows(e, *write.content);
   }
   connection->lanes[1 - v][static_cast<std::size_t>(lane_of(kind))].push_back(
       {write.header, write.content});
@@ -324,7 +326,11 @@ std::string World::unrest() const {
       return absl::StrCat(who, " does not end though the other end has");
     }
     if (end.link.state() != Link::State::kUp || end.up != other->up) {
-      return absl::StrCat(who, " has no connection that both ends hold for theirs");
+      return absl::StrCat(who, " has no connection that both ends hold for theirs: states ",
+                          static_cast<int>(end.link.state()), " and ",
+                          static_cast<int>(other->link.state()), ", attempts ", end.up.attempt,
+                          " of ", end.up.opener.value, " and ", other->up.attempt, " of ",
+                          other->up.opener.value);
     }
   }
   return "";
