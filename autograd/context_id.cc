@@ -14,16 +14,18 @@ std::ostream& operator<<(std::ostream& out, const ContextId& id) { return out <<
 }  // namespace autograd
 
 void Codec<autograd::ContextId>::encode(ValueWriter& writer, const autograd::ContextId& id) {
-  ListWriter list = writer.list(2);
+  ListWriter list = writer.list(3);
   list.next().natural(id.creator.value);
   list.next().natural(id.serial);
+  list.next().natural(id.secret);
 }
 
 autograd::ContextId Codec<autograd::ContextId>::decode(const ValueReader& reader) {
-  const ListReader list = reader.list(2);
+  const ListReader list = reader.list(3);
   autograd::ContextId id;
   id.creator.value = list.item(0).natural();
   id.serial = list.item(1).natural();
+  id.secret = list.item(2).natural();
   return id;
 }
 

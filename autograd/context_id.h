@@ -10,23 +10,26 @@
 
 namespace sinew::autograd {
 
-/// Names a context in the whole job. A value type; can be an argument of a call.
+/// Names a context in the whole job. A value type; can be an argument of a call, and whoever is
+/// given it can take part.
 struct ContextId {
   /// Of the worker that made it.
   Incarnation creator;
   std::uint64_t serial = 0;
+  /// Cannot be guessed: nobody takes part in a context, or has a say in it, by counting.
+  std::uint64_t secret = 0;
 
   friend bool operator==(const ContextId& a, const ContextId& b) {
-    return a.creator == b.creator && a.serial == b.serial;
+    return a.creator == b.creator && a.serial == b.serial && a.secret == b.secret;
   }
   friend bool operator!=(const ContextId& a, const ContextId& b) { return !(a == b); }
   template <class H>
   friend H AbslHashValue(H h, const ContextId& id) {
-    return H::combine(std::move(h), id.creator, id.serial);
+    return H::combine(std::move(h), id.creator, id.serial, id.secret);
   }
 };
 
-/// `0f3a8c0012345678.3`
+/// `0f3a8c0012345678.3`: without its secret.
 std::string to_string(const ContextId& id);
 std::ostream& operator<<(std::ostream& out, const ContextId& id);
 

@@ -77,16 +77,10 @@ constexpr bool check_result() {
 
 }  // namespace internal
 
-/// Calls a free (or static member) function on `peer` and returns at once.
-/// The arguments are converted to the parameter types and written before this returns; tensors of 4
-/// KiB and more are not copied, so they must not be changed in place until the future is complete
-/// (docs/values.md). Throws RpcError for what is wrong with the call itself (invalid peer, bad
-/// timeout, a value that cannot travel); everything later is the future's error: kUnavailable when
-/// the peer is lost, kDeadlineExceeded, kCancelled, kResourceExhausted when too much is queued for
-/// the peer, kUnimplemented for a method that the peer does not serve, and whatever the handler
-/// threw. Thread-safe; may be called in handlers, also back to the caller.
+namespace internal {
+
 template <auto Method, class... Args>
-auto rpc_async(const Peer& peer, Args&&... arguments) {
+auto call_function(const Peer& peer, WhenFull when_full, Args&&... arguments) {
   using Traits = internal::MethodTraits<decltype(Method)>;
   using Result = typename Traits::result_type;
   using Parameters = typename Traits::parameters;
@@ -100,6 +94,7 @@ auto rpc_async(const Peer& peer, Args&&... arguments) {
   if constexpr (ok) {
     using Text = internal::MethodText<MethodName<Method>, Traits>;
     internal::CallBuilder call(peer, Text::name, Text::signature());
+    call.set_when_full(when_full);
     internal::write_arguments(call, Parameters(), std::forward<Args>(arguments)...);
     return internal::send_for<Result>(call);
   } else {
@@ -107,11 +102,31 @@ auto rpc_async(const Peer& peer, Args&&... arguments) {
   }
 }
 
-/// Calls a function on `peer` and waits for its result. As rpc_async, but every error is thrown.
-/// Blocks; within a handler the thread's place in the pool is taken by another one meanwhile.
+}  // namespace internal
+
+/// Calls a free (or static member) function on `peer` and returns at once.
+/// The arguments are converted to the parameter types and written before this returns; tensors of 4
+/// KiB and more are not copied, so they must not be changed in place until the future is complete
+/// (docs/values.md). Throws RpcError for what is wrong with the call itself (invalid peer, bad
+/// timeout, a value that cannot travel); everything later is the future's error: kUnavailable when
+/// the peer is lost, kDeadlineExceeded, kCancelled, kResourceExhausted when too much is queued for
+/// the peer (Peer::ready() tells when there is room), kUnimplemented for a method that the peer
+/// does not serve, and whatever the handler threw. Thread-safe; may be called in handlers, also
+/// back to the caller.
+template <auto Method, class... Args>
+auto rpc_async(const Peer& peer, Args&&... arguments) {
+  return internal::call_function<Method>(peer, internal::WhenFull::kFail,
+                                         std::forward<Args>(arguments)...);
+}
+
+/// Calls a function on `peer` and waits for its result. As rpc_async, but every error is thrown,
+/// and where too much is queued for the peer the call waits, within its time limit. Blocks; within
+/// a handler the thread's place in the pool is taken by another one meanwhile.
 template <auto Method, class... Args>
 auto rpc_sync(const Peer& peer, Args&&... arguments) {
-  return rpc_async<Method>(peer, std::forward<Args>(arguments)...).take();
+  return internal::call_function<Method>(peer, internal::WhenFull::kWait,
+                                         std::forward<Args>(arguments)...)
+      .take();
 }
 
 }  // namespace sinew

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/calls/session.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/worker.h"
 #include "sinew/rpc/worker/worker_core.h"
 
@@ -16,9 +16,12 @@ namespace {
 
 }  // namespace
 
+Peer::Peer(std::shared_ptr<internal::WorkerCore> core, std::shared_ptr<internal::CallLink> link)
+    : core_(std::move(core)), link_(std::move(link)), info_(link_->peer()) {}
+
 const WorkerInfo& Peer::info() const {
-  if (session_ == nullptr) throw_empty_peer();
-  return session_->peer();
+  if (link_ == nullptr) throw_empty_peer();
+  return info_;
 }
 
 Peer Peer::with(CallOptions options) const {
@@ -32,7 +35,12 @@ Worker Peer::worker() const {
   return WorkerAccess::make(core_);
 }
 
-bool Peer::alive() const { return session_ != nullptr && session_->alive(); }
+bool Peer::alive() const { return link_ != nullptr && link_->alive(); }
+
+Future<void> Peer::ready(std::uint64_t bytes) const {
+  if (link_ == nullptr) throw_empty_peer();
+  return link_->ready(bytes);
+}
 
 std::ostream& operator<<(std::ostream& out, const Peer& peer) { return out << peer.info(); }
 

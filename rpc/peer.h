@@ -1,16 +1,18 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <ostream>
 #include <string>
 
+#include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/call_options.h"
 
 namespace sinew {
 
 namespace internal {
-class Session;
+class CallLink;
 class WorkerCore;
 }  // namespace internal
 
@@ -34,19 +36,25 @@ class Peer {
   Worker worker() const;
   /// False once the peer is lost.
   bool alive() const;
+  /// Completes when a call with `bytes` of arguments finds room on its way to the peer: at most
+  /// WorkerOptions::send_window_bytes wait here, and WorkerOptions::receive_window_bytes there. A
+  /// call that finds none fails at once with kResourceExhausted and did not run, except those of
+  /// rpc_sync(), which wait. Another thread's call may take the room first. Fails when the peer is
+  /// lost. Thread-safe.
+  Future<void> ready(std::uint64_t bytes = 0) const;
 
-  friend bool operator==(const Peer& a, const Peer& b) { return a.session_ == b.session_; }
+  friend bool operator==(const Peer& a, const Peer& b) { return a.link_ == b.link_; }
   friend bool operator!=(const Peer& a, const Peer& b) { return !(a == b); }
 
  private:
   friend class Worker;
   friend class internal::WorkerCore;
   friend struct PeerAccess;
-  Peer(std::shared_ptr<internal::WorkerCore> core, std::shared_ptr<internal::Session> session)
-      : core_(std::move(core)), session_(std::move(session)) {}
+  Peer(std::shared_ptr<internal::WorkerCore> core, std::shared_ptr<internal::CallLink> link);
 
   std::shared_ptr<internal::WorkerCore> core_;
-  std::shared_ptr<internal::Session> session_;
+  std::shared_ptr<internal::CallLink> link_;
+  WorkerInfo info_;
   CallOptions options_;
 };
 
@@ -55,12 +63,10 @@ std::ostream& operator<<(std::ostream& out, const Peer& peer);
 /// For the layers of Sinew.
 struct PeerAccess {
   static const std::shared_ptr<internal::WorkerCore>& core(const Peer& peer) { return peer.core_; }
-  static const std::shared_ptr<internal::Session>& session(const Peer& peer) {
-    return peer.session_;
-  }
+  static const std::shared_ptr<internal::CallLink>& link(const Peer& peer) { return peer.link_; }
   static Peer make(std::shared_ptr<internal::WorkerCore> core,
-                   std::shared_ptr<internal::Session> session) {
-    return Peer(std::move(core), std::move(session));
+                   std::shared_ptr<internal::CallLink> link) {
+    return Peer(std::move(core), std::move(link));
   }
 };
 

@@ -5,25 +5,26 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/calls/session.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_links.h"
 
 namespace sinew {
 namespace {
 
 Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
-             absl::StatusOr<std::shared_ptr<internal::Session>> session) {
-  if (!session.ok()) {
+             absl::StatusOr<std::shared_ptr<internal::CallLink>> link) {
+  if (!link.ok()) {
     // The others leave too at such a time, and are forgotten: that is no mistake in the name.
     if (!core->is_running()) {
       throw RpcError(ErrorCode::kFailedPrecondition,
                      absl::StrFormat("worker '%s' was shut down: it has no peers any more",
                                      core->self().name));
     }
-    internal::throw_error(session.status());
+    internal::throw_error(link.status());
   }
-  return PeerAccess::make(core, *std::move(session));
+  return PeerAccess::make(core, *std::move(link));
 }
 
 }  // namespace
@@ -44,11 +45,11 @@ const WorkerInfo& Worker::info() const { return core().self(); }
 std::string Worker::address() const { return core().address(); }
 std::vector<WorkerInfo> Worker::workers() const { return core().live_workers(); }
 
-Peer Worker::peer(std::string_view name) const {
-  return peer_of(core_, core().session_by_name(name));
+Peer Worker::peer(std::string_view name) const { return peer_of(core_, core().links().find(name)); }
+Peer Worker::peer(int rank) const { return peer_of(core_, core().links().find(rank)); }
+Peer Worker::peer(const WorkerInfo& worker) const {
+  return peer_of(core_, core().links().find(worker));
 }
-Peer Worker::peer(int rank) const { return peer_of(core_, core().session_by_rank(rank)); }
-Peer Worker::peer(const WorkerInfo& worker) const { return peer_of(core_, core().session(worker)); }
 
 void Worker::barrier(std::chrono::nanoseconds timeout) const { barrier({}, timeout); }
 

@@ -13,6 +13,7 @@ namespace internal {
 
 template <class T>
 RRef<T> send_remote(CallBuilder& call, const Peer& peer) {
+  call.set_when_full(WhenFull::kFail);
   RemoteCreation creation = begin_remote(call, peer, typeid(T));
   call.send(std::move(creation.pending));
   return RRefAccess::make<T>(std::move(creation.handle));
@@ -71,20 +72,34 @@ RRefWithOptions<T> with(const RRef<T>& rref, CallOptions options) {
   return {rref, std::move(options)};
 }
 
-/// Calls a member function on the object that `object` refers to, at its owner; waits there until
-/// the object exists. Otherwise as rpc_async on a peer.
+namespace internal {
+
 template <auto Method, class Class, class... Args>
-auto rpc_async(const RRefWithOptions<Class>& object, Args&&... arguments) {
+auto call_object(const RRefWithOptions<Class>& object, internal::WhenFull when_full,
+                 Args&&... arguments) {
   using Result = typename internal::MethodTraits<decltype(Method)>::result_type;
   if constexpr (internal::check_member_call<Method, Class, Args...>() &&
                 internal::check_result<Result>()) {
     return internal::call_member<Method>(
         object.rref, object.options,
-        [](internal::CallBuilder& call, const Peer&) { return internal::send_for<Result>(call); },
+        [when_full](CallBuilder& call, const Peer&) {
+          call.set_when_full(when_full);
+          return send_for<Result>(call);
+        },
         std::forward<Args>(arguments)...);
   } else {
     return Future<Result>();
   }
+}
+
+}  // namespace internal
+
+/// Calls a member function on the object that `object` refers to, at its owner; waits there until
+/// the object exists. Otherwise as rpc_async on a peer.
+template <auto Method, class Class, class... Args>
+auto rpc_async(const RRefWithOptions<Class>& object, Args&&... arguments) {
+  return internal::call_object<Method>(object, internal::WhenFull::kFail,
+                                       std::forward<Args>(arguments)...);
 }
 template <auto Method, class Class, class... Args>
 auto rpc_async(const RRef<Class>& object, Args&&... arguments) {
@@ -92,11 +107,13 @@ auto rpc_async(const RRef<Class>& object, Args&&... arguments) {
 }
 template <auto Method, class Class, class... Args>
 auto rpc_sync(const RRefWithOptions<Class>& object, Args&&... arguments) {
-  return rpc_async<Method>(object, std::forward<Args>(arguments)...).take();
+  return internal::call_object<Method>(object, internal::WhenFull::kWait,
+                                       std::forward<Args>(arguments)...)
+      .take();
 }
 template <auto Method, class Class, class... Args>
 auto rpc_sync(const RRef<Class>& object, Args&&... arguments) {
-  return rpc_async<Method>(with(object, {}), std::forward<Args>(arguments)...).take();
+  return rpc_sync<Method>(with(object, {}), std::forward<Args>(arguments)...);
 }
 
 /// Calls a function on `peer` and keeps its result there. Returns a usable reference at once; using

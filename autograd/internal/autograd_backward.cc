@@ -8,15 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/autograd.pb.h"
+#include "sinew/autograd/internal/authority.h"
 #include "sinew/autograd/internal/autograd_manager.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/threads/waiter_runner.h"
 #include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/pending_call.h"
-#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/wire/bytes.h"
 #include "sinew/rpc/worker/worker_core.h"
 
@@ -32,6 +33,12 @@ constexpr std::string_view kBackwardMethod = "sinew.autograd.backward";
 constexpr std::string_view kAbortMethod = "sinew.autograd.abort";
 
 constexpr auto kAbortTime = std::chrono::seconds(30);
+
+absl::Status given_up() { return absl::AbortedError("the initiator has given the pass up"); }
+
+Part part_of(const ContextState& context, const WorkerInfo& worker) {
+  return context.takes_part(worker) ? Part::kTakesPart : Part::kNone;
+}
 
 // ---- Serving.
 
@@ -88,7 +95,7 @@ void serve_gradients(const std::shared_ptr<Invocation>& call) {
   call->when_ready(
       [call, delivery = std::move(delivery), gradients = std::move(gradients)]() mutable {
         AutogradManager::of(call->core())
-            ->on_gradients(delivery, std::move(gradients), answer_to(call));
+            ->on_gradients(call->caller(), delivery, std::move(gradients), answer_to(call));
       });
 }
 
@@ -96,7 +103,7 @@ void serve_facts(const std::shared_ptr<Invocation>& call) {
   call->check_argument_count(1);
   const auto request = parse_message<proto::AutogradFactsRequest>(call->argument(0));
   call->when_ready([call, request] {
-    call->result().binary(AutogradManager::of(call->core())->on_facts(request));
+    call->result().binary(AutogradManager::of(call->core())->on_facts(call->caller(), request));
     call->finish();
   });
 }
@@ -107,6 +114,7 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
   call->when_ready([call, request] {
     const auto* root = static_cast<const at::Tensor*>(call->target(typeid(at::Tensor)));
     const auto manager = AutogradManager::of(call->core());
+    if (absl::Status member = check_member(call->caller()); !member.ok()) throw_error(member);
     PassOptions options;
     options.graph =
         request.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
@@ -134,7 +142,8 @@ class PartOutcome final : public PendingCall {
   void on_reply(ReceivedReply reply) override {
     try {
       reply.throw_if_error();
-      if (!has_gradients(reply)) return pass_->on_answer(worker_, nullptr, read(reply));
+      if (!has_gradients(reply))
+        return pass_->on_answer(worker_, nullptr, read(*pass_, worker_, reply));
     } catch (...) {
       return pass_->on_answer(worker_, std::current_exception(), {});
     }
@@ -143,7 +152,7 @@ class PartOutcome final : public PendingCall {
                                    reply = std::make_shared<ReceivedReply>(std::move(reply))] {
       auto answer = std::make_shared<PartAnswer>();
       try {
-        *answer = read(*reply);
+        *answer = read(*pass, worker, *reply);
       } catch (...) {
         return pass->on_answer(worker, std::current_exception(), {});
       }
@@ -161,20 +170,24 @@ class PartOutcome final : public PendingCall {
     const ValueReader reader = reply.value();
     return reader.list().size() > 1;
   }
-  static PartAnswer read(ReceivedReply& reply) {
+  static PartAnswer read(const BackwardPass& pass, Incarnation worker, ReceivedReply& reply) {
     const ValueReader reader = reply.value();
     const ListReader list = reader.list();
     const auto message = parse_message<proto::AutogradRunReply>(list.item(0));
     std::size_t next = 1;
-    return {read_gradients(message.gradients(), [&] { return list.item(next++); }),
-            message.waits()};
+    PartAnswer answer{read_gradients(message.gradients(), [&] { return list.item(next++); }),
+                      message.waits()};
+    if (absl::Status due = pass.context().check_brings(worker, answer.gradients); !due.ok()) {
+      throw_error(due);
+    }
+    return answer;
   }
 
   const std::shared_ptr<BackwardPass> pass_;
   const Incarnation worker_;
 };
 
-/// The session of a worker that is known by its incarnation only.
+/// The link with a worker that is known by its incarnation only.
 Peer peer_of(WorkerCore& core, const ContextState& context, Incarnation incarnation) {
   WorkerInfo found;
   for (const WorkerInfo& peer : context.peers()) {
@@ -187,9 +200,9 @@ Peer peer_of(WorkerCore& core, const ContextState& context, Incarnation incarnat
     throw RpcError(ErrorCode::kUnavailable,
                    "a worker that took part in the context is not a member of the job any more");
   }
-  absl::StatusOr<std::shared_ptr<Session>> session = core.session(found);
-  if (!session.ok()) throw_error(session.status());
-  return PeerAccess::make(core.shared_from_this(), *std::move(session));
+  absl::StatusOr<std::shared_ptr<CallLink>> link = core.link(found);
+  if (!link.ok()) throw_error(link.status());
+  return PeerAccess::make(core.shared_from_this(), *std::move(link));
 }
 
 Peer peer_for(WorkerCore& core, const BackwardPass& pass, Incarnation worker) {
@@ -277,7 +290,7 @@ std::shared_ptr<BackwardPass> AutogradManager::join(const std::shared_ptr<Contex
       context->join_pass(id, [&] { return std::make_shared<BackwardPass>(*this, context, id); });
   if (!joined.ok()) throw_error(joined.status());
   if (joined->stale != nullptr) {
-    joined->stale->fail(make_error(absl::AbortedError("the initiator has given the pass up")));
+    joined->stale->fail(make_error(given_up()));
   }
   return joined->pass;
 }
@@ -376,7 +389,8 @@ void AutogradManager::ask_for_facts(const std::shared_ptr<Search>& search,
               const std::vector<Bytes>& all = done.value();
               for (std::size_t i = 0; i < all.size(); ++i) {
                 proto::AutogradFacts message;
-                message.ParseFromString(all[i].data);
+                const absl::Status parsed = parse_bounded(all[i].data, message);
+                if (!parsed.ok()) throw_error(parsed);
                 std::vector<Lineage::Fact> facts;
                 for (const auto& fact : message.facts()) facts.push_back(read_fact(fact));
                 search->context->learn(facts, workers[i]);
@@ -484,12 +498,18 @@ void AutogradManager::abort(const ContextState& context, const PassId& pass,
 void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& run,
                              std::vector<EdgeGradients> gradients, Clock::TimePoint deadline,
                              const CancellationToken& cancellation, BackwardPass::OnAnswer answer) {
-  const std::shared_ptr<ContextState> context = find(read_context(run.pass().context()));
-  const std::shared_ptr<BackwardPass> pass = join(context, read_pass(run.pass()));
+  const PassId id = read_pass(run.pass());
   PassOptions options;
   options.graph =
       run.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
   options.reach = run.fast() ? Reach::kFast : Reach::kSmart;
+  if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
+  const std::shared_ptr<ContextState> context = find(read_context(run.pass().context()));
+  absl::Status due = check_asks(from, id, options.reach, part_of(*context, from));
+  if (due.ok()) due = context->check_brings(from.incarnation, gradients);
+  if (due.ok()) due = context->ask(id, from.incarnation);
+  if (!due.ok()) throw_error(due);
+  const std::shared_ptr<BackwardPass> pass = join(context, id);
   options.runner = core_.executor()->runner();
   options.deadline = deadline;
   const Answering answering = run.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
@@ -524,36 +544,48 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   pass->begin(std::move(part));
 }
 
-void AutogradManager::on_gradients(const proto::AutogradDelivery& delivery,
+void AutogradManager::on_gradients(const WorkerInfo& from, const proto::AutogradDelivery& delivery,
                                    std::vector<EdgeGradients> gradients,
                                    BackwardPass::OnAnswer answer) {
+  const PassId id = read_pass(delivery.pass());
+  const Answering answering = delivery.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
+  if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
   const std::shared_ptr<ContextState> context = find(read_context(delivery.pass().context()));
-  join(context, read_pass(delivery.pass()))
-      ->deliver(std::move(gradients),
-                delivery.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd,
-                std::move(answer));
+  absl::Status due = check_brings(from, id, answering, part_of(*context, from));
+  if (due.ok()) due = context->check_brings(from.incarnation, gradients);
+  if (!due.ok()) throw_error(due);
+  join(context, id)->deliver(std::move(gradients), answering, std::move(answer));
 }
 
-Future<std::string> AutogradManager::on_abort(const std::string& body) {
+Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std::string& body) {
   proto::AutogradAbort abort;
   if (!abort.ParseFromString(body)) {
     throw RpcError(ErrorCode::kInvalidArgument, "the end of a pass cannot be parsed");
   }
   const PassId id = read_pass(abort.pass());
+  if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
   const auto context = find_or_null(read_context(abort.pass().context()));
   if (context == nullptr) return make_ready_future(std::string());
-  const std::shared_ptr<BackwardPass> pass = context->pass();
+  std::shared_ptr<BackwardPass> pass = context->pass();
+  if (pass != nullptr && !(pass->id() == id)) pass = nullptr;
+  const Asked asked = context->has_asked(id, from.incarnation) ? Asked::kYes : Asked::kNo;
+  const absl::StatusOr<Abort> allowed = check_aborts(from, id, part_of(*context, from), asked);
+  if (!allowed.ok()) throw_error(allowed.status());
+  if (*allowed == Abort::kForThemselves) {
+    context->give_up(id, from.incarnation);
+    return make_ready_future(std::string());
+  }
   // The graph of a failed pass may be destroyed with it: not here.
   core_.executor()->post([context, pass, id] {
-    if (pass != nullptr && pass->id() == id) {
-      pass->fail(make_error(absl::AbortedError("the initiator has given the pass up")));
-    }
+    if (pass != nullptr) pass->fail(make_error(given_up()));
     context->end_pass(id, ContextState::PassEnd::kFailed);
   });
   return make_ready_future(std::string());
 }
 
-std::string AutogradManager::on_facts(const proto::AutogradFactsRequest& request) const {
+std::string AutogradManager::on_facts(const WorkerInfo& from,
+                                      const proto::AutogradFactsRequest& request) const {
+  if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
   const std::shared_ptr<ContextState> context = find(read_context(request.context()));
   std::vector<EdgeId> edges;
   for (const auto& edge : request.edges()) edges.push_back(read_edge(edge));

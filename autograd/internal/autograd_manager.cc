@@ -6,19 +6,13 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "sinew/autograd.pb.h"
+#include "sinew/autograd/internal/authority.h"
 #include "sinew/autograd/internal/message_edges.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
-namespace {
-
-// Contexts that have ended while others of the same creator live. A creator that keeps one open for
-// ever makes this grow.
-constexpr std::size_t kMaxEnded = std::size_t{1} << 16;
-
-}  // namespace
 
 std::shared_ptr<AutogradManager> AutogradManager::make(WorkerCore& core) {
   std::shared_ptr<AutogradManager> manager(new AutogradManager(core));
@@ -29,9 +23,9 @@ std::shared_ptr<AutogradManager> AutogradManager::make(WorkerCore& core) {
         return self == nullptr ? make_ready_future(std::string()) : self->on_release(from, body);
       });
   core.add_control_method(
-      "sinew.autograd.abort", [weak](const WorkerInfo&, const std::string& body) {
+      "sinew.autograd.abort", [weak](const WorkerInfo& from, const std::string& body) {
         auto self = weak.lock();
-        return self == nullptr ? make_ready_future(std::string()) : self->on_abort(body);
+        return self == nullptr ? make_ready_future(std::string()) : self->on_abort(from, body);
       });
   return manager;
 }
@@ -60,7 +54,7 @@ std::shared_ptr<ContextState> AutogradManager::create() {
         absl::StrFormat("worker '%s' was shut down: no context can be made there any more",
                         core_.self().name));
   }
-  const autograd::ContextId id{core_.self().incarnation, next_context_++};
+  const autograd::ContextId id{core_.self().incarnation, next_context_++, random_secret()};
   auto context = std::make_shared<ContextState>(id, core_.self());
   contexts_.emplace(id, context);
   return context;
@@ -84,34 +78,20 @@ std::shared_ptr<ContextState> AutogradManager::find(const autograd::ContextId& i
   return context;
 }
 
-std::shared_ptr<ContextState> AutogradManager::find_or_create(const autograd::ContextId& id) {
+std::shared_ptr<ContextState> AutogradManager::find_or_create(const autograd::ContextId& id,
+                                                              const WorkerInfo& caller) {
   WorkerInfo creator;
   creator.incarnation = id.creator;
   MutexLock lock(mutex_);
   const auto found = contexts_.find(id);
   if (found != contexts_.end()) return found->second;
-  if (stopped_ || id.creator == core_.self().incarnation || is_ended_locked(id) ||
-      core_.is_lost(creator)) {
+  if (stopped_ || id.creator == core_.self().incarnation ||
+      ended_.contains(id, caller.incarnation) || core_.is_lost(creator)) {
     return nullptr;
   }
   auto context = std::make_shared<ContextState>(id, core_.self());
   contexts_.emplace(id, context);
   return context;
-}
-
-bool AutogradManager::is_ended_locked(const autograd::ContextId& id) const {
-  const auto found = ended_.find(id.creator);
-  return found != ended_.end() &&
-         (id.serial < found->second.live_from || found->second.serials.count(id.serial) > 0);
-}
-
-void AutogradManager::note_end_locked(const autograd::ContextId& id, std::uint64_t live_from) {
-  if (id.creator == core_.self().incarnation) return;  // Its own are never made by a message.
-  Ended& ended = ended_[id.creator];
-  ended.live_from = std::max(ended.live_from, live_from);
-  if (id.serial >= ended.live_from) ended.serials.insert(id.serial);
-  ended.serials.erase(ended.serials.begin(), ended.serials.lower_bound(ended.live_from));
-  if (ended.serials.size() > kMaxEnded) ended.serials.erase(ended.serials.begin());
 }
 
 std::uint64_t AutogradManager::live_from_locked() const {
@@ -159,32 +139,38 @@ Future<std::string> AutogradManager::on_release(const WorkerInfo& from, const st
   if (!release.ParseFromString(body)) {
     throw RpcError(ErrorCode::kInvalidArgument, "a list of contexts cannot be parsed");
   }
-  std::vector<std::pair<std::shared_ptr<ContextState>, std::uint64_t>> ended;
+  if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
+  std::vector<std::shared_ptr<ContextState>> ended;
+  std::uint64_t live_from = 0;
   {
     MutexLock lock(mutex_);
-    std::map<Incarnation, std::uint64_t> live_from;
     for (const proto::AutogradReleased& released : release.contexts()) {
       const autograd::ContextId id = read_context(released.context());
       if (id.creator == core_.self().incarnation) continue;  // Only this worker ends its own.
-      note_end_locked(id, released.live_from());
-      live_from[id.creator] = ended_[id.creator].live_from;
+      // Also where it ends nothing: calls of the one that says so may still be on their way.
+      ended_.add(from.incarnation, id, released.live_from());
       const auto found = contexts_.find(id);
       if (found == contexts_.end()) continue;
-      ended.emplace_back(std::move(found->second), released.live_from());
+      const Part part = found->second->takes_part(from) ? Part::kTakesPart : Part::kNone;
+      if (!may_end(from, id, part)) continue;
+      ended.push_back(std::move(found->second));
       contexts_.erase(found);
     }
+    live_from = ended_.live_from(from.incarnation);
     for (auto at = contexts_.begin(); at != contexts_.end();) {
-      const auto limit = live_from.find(at->first.creator);
       const auto next = std::next(at);
-      if (limit != live_from.end() && at->first.serial < limit->second) {
-        ended.emplace_back(std::move(at->second), limit->second);
+      if (at->first.creator == from.incarnation && at->first.serial < live_from) {
+        ended.push_back(std::move(at->second));
         contexts_.erase(at);
       }
       at = next;
     }
   }
-  for (const auto& [context, live_from] : ended) {
-    drop(context, absl::CancelledError("the context has ended"), from.incarnation, live_from);
+  for (const auto& context : ended) {
+    // Others are told what the creator has said by itself, and no more.
+    const bool by_creator = context->id().creator == from.incarnation;
+    drop(context, absl::CancelledError("the context has ended"), from.incarnation,
+         by_creator ? live_from : 0);
   }
   return make_ready_future(std::string());
 }
@@ -194,7 +180,7 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
   std::vector<std::shared_ptr<BackwardPass>> passes;
   {
     MutexLock lock(mutex_);
-    ended_.erase(worker.incarnation);
+    ended_.forget(worker.incarnation);
     for (auto at = contexts_.begin(); at != contexts_.end();) {
       const auto next = std::next(at);
       if (at->first.creator == worker.incarnation) {
@@ -210,7 +196,7 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
   const absl::Status reason =
       absl::UnavailableError(absl::StrFormat("worker '%s', which leads it, is lost", worker.name));
   for (const auto& context : ended) {
-    drop(context, reason, worker.incarnation, context->id().serial + 1);
+    drop(context, reason, worker.incarnation, 0);
   }
   for (const auto& pass : passes) {
     pass->abandon(make_error(reason, worker.name, {}, Execution::kMayHaveRun));
@@ -289,7 +275,7 @@ std::string AutogradManager::on_send(MessageRoute& route) {
   if (auto sent = edges->take_edges(); !sent.empty()) {
     const std::uint64_t message = next_message_.fetch_add(1, std::memory_order_relaxed);
     attachment.set_message(message);
-    context.record_send(message, std::move(sent));
+    context.record_send(message, edges->receiver(), std::move(sent));
   }
   for (const Lineage::Fact& fact : context.news_for(edges->receiver())) {
     write_fact(fact, *attachment.add_facts());
@@ -299,14 +285,14 @@ std::string AutogradManager::on_send(MessageRoute& route) {
 
 void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const std::string& bytes) {
   proto::AutogradAttachment attachment;
-  if (!attachment.ParseFromString(bytes)) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("what worker '%s' says about gradients cannot be parsed",
-                                   route.peer().name));
+  if (absl::Status member = check_member(route.peer()); !member.ok()) throw_error(member);
+  if (const absl::Status parsed = parse_bounded(bytes, attachment); !parsed.ok()) {
+    throw RpcError(parsed.code(), absl::StrFormat("what worker '%s' says about gradients: %s",
+                                                  route.peer().name, parsed.message()));
   }
   const autograd::ContextId id = read_context(attachment.context());
   const std::shared_ptr<ContextState> context =
-      kind == MessageKind::kCall ? find_or_create(id) : find_or_null(id);
+      kind == MessageKind::kCall ? find_or_create(id, route.peer()) : find_or_null(id);
   if (kind == MessageKind::kCall) route.set_grad_mode(!attachment.no_grad());
   // It has ended: the work goes on, and records nothing.
   if (context == nullptr || !context->add_peer(route.peer())) return;

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "sinew/autograd/internal/backward_pass.h"
 #include "sinew/autograd/internal/context_state.h"
+#include "sinew/autograd/internal/ended_contexts.h"
 #include "sinew/autograd/internal/release_queue.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -71,9 +71,9 @@ class AutogradManager final : public Extension,
   void on_run(const WorkerInfo& from, const proto::AutogradRun& run,
               std::vector<EdgeGradients> gradients, Clock::TimePoint deadline,
               const CancellationToken& cancellation, BackwardPass::OnAnswer answer);
-  void on_gradients(const proto::AutogradDelivery& delivery, std::vector<EdgeGradients> gradients,
-                    BackwardPass::OnAnswer answer);
-  std::string on_facts(const proto::AutogradFactsRequest& request) const;
+  void on_gradients(const WorkerInfo& from, const proto::AutogradDelivery& delivery,
+                    std::vector<EdgeGradients> gradients, BackwardPass::OnAnswer answer);
+  std::string on_facts(const WorkerInfo& from, const proto::AutogradFactsRequest& request) const;
 
   // --- PassNetwork
   void ask(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
@@ -100,12 +100,6 @@ class AutogradManager final : public Extension,
 
  private:
   struct Search;
-  /// The contexts of one creator that have ended.
-  struct Ended {
-    std::uint64_t live_from = 0;
-    // Not below live_from.
-    std::set<std::uint64_t> serials;
-  };
 
   explicit AutogradManager(WorkerCore& core);
 
@@ -119,14 +113,12 @@ class AutogradManager final : public Extension,
                                      const PassId& id);
 
   std::shared_ptr<ContextState> find_or_null(const autograd::ContextId& id) const;
-  /// Null when the context has ended.
-  std::shared_ptr<ContextState> find_or_create(const autograd::ContextId& id);
-  bool is_ended_locked(const autograd::ContextId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void note_end_locked(const autograd::ContextId& id, std::uint64_t live_from)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// For a call of `caller`. Null when the context has ended.
+  std::shared_ptr<ContextState> find_or_create(const autograd::ContextId& id,
+                                               const WorkerInfo& caller);
   std::uint64_t live_from_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Future<std::string> on_release(const WorkerInfo& from, const std::string& body);
-  Future<std::string> on_abort(const std::string& body);
+  Future<std::string> on_abort(const WorkerInfo& from, const std::string& body);
   /// Forgets a context that is out of the table.
   void drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
             std::optional<Incarnation> told_by, std::uint64_t live_from);
@@ -143,7 +135,7 @@ class AutogradManager final : public Extension,
   std::uint64_t next_context_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::flat_hash_map<autograd::ContextId, std::shared_ptr<ContextState>> contexts_
       ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Incarnation, Ended> ended_ ABSL_GUARDED_BY(mutex_);
+  EndedContexts ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -13,6 +13,8 @@ namespace {
 
 // What is beyond it is asked for.
 constexpr std::size_t kMaxNews = 1024;
+// Far more than pairs of workers that ask and start passes; a peer must not fill the memory.
+constexpr std::size_t kMaxWords = std::size_t{1} << 16;
 
 }  // namespace
 
@@ -29,7 +31,7 @@ bool ContextState::released() const {
 ContextState::Remains ContextState::release() {
   Remains remains;
   // Destroyed without the lock: destructors of nodes may run anything.
-  absl::btree_map<std::uint64_t, edge_list> sends;
+  Sends sends;
   GradientTable gradients;
   {
     MutexLock lock(mutex_);
@@ -63,7 +65,13 @@ std::vector<WorkerInfo> ContextState::peers() const {
   return result;
 }
 
-void ContextState::record_send(std::uint64_t message, edge_list edges) {
+bool ContextState::takes_part(const WorkerInfo& worker) const {
+  MutexLock lock(mutex_);
+  const auto found = peers_.find(worker.incarnation);
+  return found != peers_.end() && found->second == worker;
+}
+
+void ContextState::record_send(std::uint64_t message, const WorkerInfo& receiver, edge_list edges) {
   MutexLock lock(mutex_);
   if (released_) return;
   for (std::uint32_t i = 0; i < edges.size(); ++i) {
@@ -73,7 +81,7 @@ void ContextState::record_send(std::uint64_t message, edge_list edges) {
     const torch::autograd::Node* node = edges[i].function.get();
     if (node != nullptr && node->num_outputs() > 0) known_.try_emplace(node, id);
   }
-  sends_.emplace(message, std::move(edges));
+  sends_.emplace(message, Sent{receiver.incarnation, std::move(edges)});
 }
 
 void ContextState::record_recv(std::shared_ptr<RecvNode> node) {
@@ -179,11 +187,11 @@ absl::StatusOr<ContextState::Entries> ContextState::entries(
     }
     edge_list& entry = entries[edges.message];
     for (const std::uint32_t index : edges.indexes) {
-      if (index >= found->second.size()) {
+      if (index >= found->second.edges.size()) {
         return absl::InvalidArgumentError(absl::StrFormat(
             "message %d of worker '%s' has no edge %d", edges.message, self_.name, index));
       }
-      entry.push_back(found->second[index]);
+      entry.push_back(found->second.edges[index]);
     }
   }
   return entries;
@@ -193,13 +201,28 @@ std::pair<std::vector<MessageEdges>, ContextState::Entries> ContextState::all_en
   MutexLock lock(mutex_);
   std::vector<MessageEdges> all;
   Entries entries;
-  for (const auto& [message, edges] : sends_) {
+  for (const auto& [message, sent] : sends_) {
     MessageEdges& numbers = all.emplace_back();
     numbers.message = message;
-    for (std::uint32_t i = 0; i < edges.size(); ++i) numbers.indexes.push_back(i);
-    entries.emplace(message, edges);
+    for (std::uint32_t i = 0; i < sent.edges.size(); ++i) numbers.indexes.push_back(i);
+    entries.emplace(message, sent.edges);
   }
   return {std::move(all), std::move(entries)};
+}
+
+absl::Status ContextState::check_brings(Incarnation from,
+                                        const std::vector<EdgeGradients>& gradients) const {
+  MutexLock lock(mutex_);
+  for (const EdgeGradients& one : gradients) {
+    const auto found = sends_.find(one.edges.message);
+    if (found != sends_.end() && found->second.receiver == from) continue;
+    // The same text for a message that is none: who guesses learns nothing.
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "gradients came for message %d in context %s, which worker '%s' has not sent to the worker "
+        "that brings them",
+        one.edges.message, autograd::to_string(id_), self_.name));
+  }
+  return absl::OkStatus();
 }
 
 bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves) {
@@ -219,6 +242,36 @@ void ContextState::end_pass(const PassId& id, PassEnd end) {
   if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);
   if (ended != nullptr) pass_ = nullptr;
   if (end == PassEnd::kFailed) gradients_.undo(id);
+}
+
+absl::Status ContextState::ask(const PassId& id, Incarnation by) {
+  MutexLock lock(mutex_);
+  const std::pair<Incarnation, Incarnation> key(by, id.initiator);
+  if (words_.size() >= kMaxWords && !words_.contains(key)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "worker '%s' has been asked for backward passes of too many workers", self_.name));
+  }
+  Word& word = words_[key];
+  if (id.serial <= word.given_up) {
+    return absl::AbortedError(
+        absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
+  }
+  word.asked = std::max(word.asked, id.serial);
+  return absl::OkStatus();
+}
+
+bool ContextState::has_asked(const PassId& id, Incarnation by) const {
+  MutexLock lock(mutex_);
+  const auto found = words_.find({by, id.initiator});
+  return found != words_.end() && id.serial <= found->second.asked;
+}
+
+void ContextState::give_up(const PassId& id, Incarnation by) {
+  MutexLock lock(mutex_);
+  const std::pair<Incarnation, Incarnation> key(by, id.initiator);
+  if (words_.size() >= kMaxWords && !words_.contains(key)) return;
+  Word& word = words_[key];
+  word.given_up = std::max(word.given_up, id.serial);
 }
 
 std::shared_ptr<BackwardPass> ContextState::pass() const {

@@ -48,9 +48,12 @@ class ContextState {
   /// `peer` takes part. Returns false when the context has been released.
   bool add_peer(const WorkerInfo& peer);
   std::vector<WorkerInfo> peers() const;
-  /// Message `message` to `peer` carries tensors along these edges of this worker's graph, by
+  /// A message of the context went to that worker, or came from it.
+  bool takes_part(const WorkerInfo& worker) const;
+  /// Message `message` to `receiver` carries tensors along these edges of this worker's graph, by
   /// number.
-  void record_send(std::uint64_t message, torch::autograd::edge_list edges);
+  void record_send(std::uint64_t message, const WorkerInfo& receiver,
+                   torch::autograd::edge_list edges);
   void record_recv(std::shared_ptr<RecvNode> node);
   void learn(const std::vector<Lineage::Fact>& facts, Incarnation from);
   std::vector<Lineage::Fact> news_for(const WorkerInfo& peer);
@@ -79,6 +82,9 @@ class ContextState {
   /// sent no such message in this context.
   using Entries = std::map<std::uint64_t, torch::autograd::edge_list>;
   absl::StatusOr<Entries> entries(const std::vector<MessageEdges>& live) const;
+  /// kPermissionDenied unless all of these are gradients of tensors that this worker sent to
+  /// `from`.
+  absl::Status check_brings(Incarnation from, const std::vector<EdgeGradients>& gradients) const;
   /// Everything that was ever sent, with the numbers that come with `Entries`.
   std::pair<std::vector<MessageEdges>, Entries> all_entries() const;
   /// Adds the gradients that a pass has brought; false, and nothing is added, when it has ended.
@@ -88,6 +94,13 @@ class ContextState {
   /// The pass has ended; what a failed one has added is taken back. Also for one that never began
   /// here.
   void end_pass(const PassId& id, PassEnd end);
+  /// `by` asks this worker to take part; kAborted when it has given the pass up before.
+  absl::Status ask(const PassId& id, Incarnation by);
+  /// Whether `by` has asked this worker to take part in the pass, or in a later one of its
+  /// initiator.
+  bool has_asked(const PassId& id, Incarnation by) const;
+  /// What `by` asks of the pass from now on comes too late. Nothing else changes.
+  void give_up(const PassId& id, Incarnation by);
   std::shared_ptr<BackwardPass> pass() const;
 
   // --- Gradients.
@@ -102,7 +115,17 @@ class ContextState {
   Sizes sizes() const;
 
  private:
-  struct Graph;
+  /// A message with tensors.
+  struct Sent {
+    Incarnation receiver;
+    torch::autograd::edge_list edges;
+  };
+  using Sends = absl::btree_map<std::uint64_t, Sent>;
+  /// What one worker has said of the passes of one initiator: the last of each kind.
+  struct Word {
+    std::uint64_t asked = 0;
+    std::uint64_t given_up = 0;
+  };
 
   const autograd::ContextId id_;
   const WorkerInfo self_;
@@ -110,7 +133,7 @@ class ContextState {
   mutable Mutex mutex_;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<Incarnation, WorkerInfo> peers_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_map<std::uint64_t, torch::autograd::edge_list> sends_ ABSL_GUARDED_BY(mutex_);
+  Sends sends_ ABSL_GUARDED_BY(mutex_);
   // Tensors hold them. The key: incarnation and message of the sender.
   absl::flat_hash_map<EdgeId, std::weak_ptr<RecvNode>> recvs_ ABSL_GUARDED_BY(mutex_);
   KnownNodes known_ ABSL_GUARDED_BY(mutex_);
@@ -119,6 +142,8 @@ class ContextState {
   std::shared_ptr<BackwardPass> pass_ ABSL_GUARDED_BY(mutex_);
   // The last pass of each initiator that has ended.
   absl::flat_hash_map<Incarnation, std::uint64_t> ended_ ABSL_GUARDED_BY(mutex_);
+  // By who said it, and the initiator.
+  absl::flat_hash_map<std::pair<Incarnation, Incarnation>, Word> words_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

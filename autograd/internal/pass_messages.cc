@@ -8,10 +8,11 @@ namespace sinew::internal {
 void write_context(const autograd::ContextId& id, proto::AutogradContext& out) {
   out.set_creator(id.creator.value);
   out.set_serial(id.serial);
+  out.set_secret(id.secret);
 }
 
 autograd::ContextId read_context(const proto::AutogradContext& context) {
-  return {Incarnation{context.creator()}, context.serial()};
+  return {Incarnation{context.creator()}, context.serial(), context.secret()};
 }
 
 void write_pass(const autograd::ContextId& context, const PassId& id, proto::AutogradPass& out) {

@@ -5,12 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "sinew/autograd.pb.h"
 #include "sinew/autograd/context_id.h"
 #include "sinew/autograd/internal/edge_id.h"
 #include "sinew/autograd/internal/lineage.h"
 #include "sinew/autograd/internal/pass_id.h"
+#include "sinew/rpc/wire/bounded_parse.h"
 #include "sinew/rpc/wire/value_reader.h"
 #include "sinew/rpc/wire/value_writer.h"
 
@@ -56,8 +57,8 @@ template <class Message>
 Message parse_message(const ValueReader& reader) {
   Message message;
   const std::string_view bytes = reader.binary();
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    reader.fail("a message about gradients cannot be parsed");
+  if (const absl::Status parsed = parse_bounded(bytes, message); !parsed.ok()) {
+    reader.fail(absl::StrCat("a message about gradients: ", parsed.message()));
   }
   return message;
 }

@@ -10,8 +10,8 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/message_layers.h"
-#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -56,7 +56,7 @@ struct CallBuilder::State {
         core(worker_core),
         started(now),
         deadline(call_deadline),
-        route(worker_core, PeerAccess::session(called)->peer(), call_deadline),
+        route(worker_core, PeerAccess::link(called)->peer(), call_deadline),
         context(&route) {
     allow_devices(route, context);
   }
@@ -70,6 +70,7 @@ struct CallBuilder::State {
   proto::Envelope envelope;
   std::function<std::exception_ptr()> explain;
   std::vector<CancellationToken> cancellations;
+  WhenFull when_full = WhenFull::kWait;
 };
 
 CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
@@ -126,6 +127,8 @@ void CallBuilder::cancel_with(CancellationToken token) {
   state_->cancellations.push_back(std::move(token));
 }
 
+void CallBuilder::set_when_full(WhenFull when_full) { state_->when_full = when_full; }
+
 MessageRoute& CallBuilder::route() { return state_->route; }
 
 const std::string& CallBuilder::method() const { return state_->envelope.call().method(); }
@@ -140,22 +143,17 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->method = call.method();
   pending->started = state.started;
   pending->deadline = state.deadline;
+  pending->waits_for_room = state.when_full == WhenFull::kWait;
   attach_layers(state.route, *call.mutable_attachments());
   pending->streams = state.core.devices()->streams_of_results(state.route.peer());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
-  if (state.deadline != Clock::TimePoint::max()) {
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
-        state.deadline - state.core.clock().now());
-    // At least 1, since 0 means no limit: the session ends a call whose time is over already.
-    call.set_timeout_us(static_cast<std::uint64_t>(std::max<std::int64_t>(1, left.count())));
-  }
   pending->cancellations = std::move(state.cancellations);
   pending->cancellations.push_back(state.peer.options().cancellation);
   if (const CallContext* parent = CallContext::current_or_null()) {
     pending->cancellations.push_back(parent->cancellation());
   }
-  PeerAccess::session(state.peer)
+  PeerAccess::link(state.peer)
       ->start_call(std::move(pending), state.envelope, std::move(state.context.payloads()),
                    Lane::kCalls);
 }

@@ -17,6 +17,9 @@ class Retain;
 
 namespace sinew::internal {
 
+/// What a call does that finds no room on its way.
+enum class WhenFull { kFail, kWait };
+
 /// Writes one call and sends it: the untyped half of rpc_sync, rpc_async and remote. Not
 /// thread-safe.
 class CallBuilder {
@@ -40,6 +43,8 @@ class CallBuilder {
   void explain_errors(std::function<std::exception_ptr()> explain);
   /// One more token that cancels the call.
   void cancel_with(CancellationToken token);
+  /// kWait unless set: only users' calls can be many.
+  void set_when_full(WhenFull when_full);
   const std::string& method() const;
   /// Runs the result's callbacks.
   std::shared_ptr<TaskRunner> runner() const;

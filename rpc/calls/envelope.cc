@@ -1,8 +1,10 @@
 #include "sinew/rpc/calls/envelope.h"
 
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/wire/bounded_parse.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {
@@ -13,17 +15,22 @@ absl::Status parse_envelope(const std::string& bytes, google::protobuf::MessageL
                                                    " bytes beside its tensors is refused; at most ",
                                                    kMaxEnvelopeBytes, " are allowed"));
   }
-  if (!envelope.ParseFromString(bytes)) {
-    return absl::InvalidArgumentError("a message could not be parsed");
+  // None of the protocol's messages is a lite one.
+  return parse_bounded(bytes, static_cast<google::protobuf::Message&>(envelope));
+}
+
+absl::Status check_envelope_size(const std::string& bytes,
+                                 const google::protobuf::Message& envelope) {
+  if (bytes.size() > kMaxEnvelopeBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("its values take ", bytes.size(), " bytes beside their tensors, and at most ",
+                     kMaxEnvelopeBytes, " are allowed: pass bulk data as tensors"));
   }
-  return absl::OkStatus();
+  return check_parts(bytes, *envelope.GetDescriptor());
 }
 
 absl::Status check_envelope_size(const std::string& bytes) {
-  if (bytes.size() <= kMaxEnvelopeBytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("its values take ", bytes.size(), " bytes beside their tensors, and at most ",
-                   kMaxEnvelopeBytes, " are allowed: pass bulk data as tensors"));
+  return check_envelope_size(bytes, proto::Envelope::default_instance());
 }
 
 }  // namespace sinew::internal

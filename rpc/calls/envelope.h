@@ -5,17 +5,22 @@
 #include "absl/status/status.h"
 
 namespace google::protobuf {
+class Message;
 class MessageLite;
-}
+}  // namespace google::protobuf
 
 namespace sinew::internal {
 
 /// Reads what a frame carries beside its payloads (an Envelope, or the Call of a foreign client).
 /// kInvalidArgument: it is no such message, or it is larger than kMaxEnvelopeBytes; then nothing
-/// has been parsed, nor allocated for it.
+/// has been parsed, nor allocated for it. kResourceExhausted: it has more parts than
+/// rpc/wire/bounded_parse.h allows (likewise), or there is no memory for them.
 absl::Status parse_envelope(const std::string& bytes, google::protobuf::MessageLite& envelope);
 
-/// The same limit at the sender, who is told what to do: kResourceExhausted.
+/// The same limits at the sender of an Envelope, who is told what to do: kResourceExhausted.
 absl::Status check_envelope_size(const std::string& bytes);
+/// Of another message: `envelope` is one of its type.
+absl::Status check_envelope_size(const std::string& bytes,
+                                 const google::protobuf::Message& envelope);
 
 }  // namespace sinew::internal

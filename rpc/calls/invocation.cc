@@ -163,8 +163,8 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
 }
 
 void Invocation::when_ready(Task run) {
-  request_->credit.reset();  // Everything has been read.
   entered_.store(true, std::memory_order_relaxed);
+  if (!keeps_room_) request_->credit.reset();  // Everything has been read.
   DeviceLayer::accept_transfers(request_->route);
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (waits.empty()) {
@@ -300,9 +300,11 @@ void Invocation::send_reply() {
   proto::Reply& reply = *request_->reply.mutable_reply();
   reply.set_id(call_id());
   Frame frame;
-  frame.envelope =
-      sink_->wants_envelope() ? request_->reply.SerializeAsString() : reply.SerializeAsString();
-  if (const absl::Status fits = check_envelope_size(frame.envelope); !fits.ok()) {
+  const google::protobuf::Message& sent =
+      sink_->wants_envelope() ? static_cast<const google::protobuf::Message&>(request_->reply)
+                              : reply;
+  frame.envelope = sent.SerializeAsString();
+  if (const absl::Status fits = check_envelope_size(frame.envelope, sent); !fits.ok()) {
     return send_instead(fits);
   }
   frame.payloads = std::move(request_->results.payloads());

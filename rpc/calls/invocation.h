@@ -48,6 +48,10 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void start();
   /// The caller no longer waits.
   void cancel() { cancellation_.cancel(); }
+  /// The call takes room of what its caller may send until it is answered, not only until it
+  /// starts. For methods that return futures, of which any number may be under way. Before
+  /// when_ready().
+  void keep_room() { keeps_room_ = true; }
   /// Replies with an error unless a reply is under way. For calls that end from outside.
   void abort(const absl::Status& status);
 
@@ -97,6 +101,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   WorkerCore& core_;
   // A handler's future may be completed, or forgotten, when the worker is gone.
   const std::weak_ptr<WorkerCore> weak_core_;
+  bool keeps_room_ = false;
   const std::unique_ptr<Request> request_;
   const std::shared_ptr<ReplySink> sink_;
   // Written before the method is entered.

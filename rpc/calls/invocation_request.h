@@ -2,8 +2,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/cord.h"
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/method_table.h"
@@ -14,13 +17,14 @@ namespace sinew::internal {
 /// A received call with what its reading and its reply need. The envelope owns the call.
 struct Invocation::Request {
   Request(WorkerCore& core, WorkerInfo from, Clock::TimePoint call_deadline,
-          std::unique_ptr<proto::Envelope> received, Frame frame)
+          std::unique_ptr<proto::Envelope> received, std::vector<absl::Cord> payloads,
+          Credit room = Credit())
       : route(core, std::move(from), call_deadline),
-        arguments(std::move(frame.payloads), &route),
+        arguments(std::move(payloads), &route),
         reply_route(core, route.peer(), call_deadline),
         results(&reply_route),
         envelope(std::move(received)),
-        credit(std::move(frame.credit)) {
+        credit(std::move(room)) {
     reply_route.set_call(&route);
     allow_devices(route, arguments);
     allow_devices(reply_route, results);
@@ -33,7 +37,7 @@ struct Invocation::Request {
   MessageRoute reply_route;
   EncodeContext results;
   const std::unique_ptr<proto::Envelope> envelope;
-  // Given back when the arguments have been read.
+  /// The room that the call takes of what its caller may send; see Invocation::keep_room().
   Credit credit;
   proto::Envelope reply;
   AnyValue target;

@@ -57,10 +57,12 @@ class PendingCall {
   virtual void on_reply(ReceivedReply reply) = 0;
   virtual void on_error(std::exception_ptr error) = 0;
 
-  // Filled in by CallBuilder, read by the session.
+  // Filled in by CallBuilder, read by the link.
   std::string method;
   Clock::TimePoint started;
   Clock::TimePoint deadline = Clock::TimePoint::max();
+  /// Its caller waits for it, so it may wait for room too; otherwise it fails where there is none.
+  bool waits_for_room = false;
   /// Each of them cancels the call.
   std::vector<CancellationToken> cancellations;
   /// Asked when the call ends with an error, if set: what to report in its place, or null.

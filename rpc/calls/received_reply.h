@@ -14,13 +14,12 @@ namespace sinew::internal {
 
 struct ReceivedReply::Data {
   Data(WorkerCore& core, WorkerInfo from, const PendingCall& call,
-       std::unique_ptr<proto::Envelope> received, Frame frame)
+       std::unique_ptr<proto::Envelope> received, std::vector<absl::Cord> payloads)
       : method(call.method),
         streams(call.streams),
         route(core, std::move(from), call.deadline),
-        context(std::move(frame.payloads), &route),
-        envelope(std::move(received)),
-        credit(std::move(frame.credit)) {
+        context(std::move(payloads), &route),
+        envelope(std::move(received)) {
     allow_devices(route, context);
   }
 
@@ -29,7 +28,6 @@ struct ReceivedReply::Data {
   MessageRoute route;
   DecodeContext context;
   const std::unique_ptr<proto::Envelope> envelope;
-  Credit credit;
   // The layers have seen what came attached.
   bool layers_told = false;
 };

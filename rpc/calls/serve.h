@@ -91,6 +91,7 @@ void serve_method(const std::shared_ptr<Invocation>& call) {
   using Values = typename Traits::values;
   auto values =
       read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
+  if constexpr (Traits::returns_future) call->keep_room();
   call->when_ready([call, values = std::move(values)]() mutable {
     run_and_deliver<Traits>(call, [&]() -> typename Traits::return_type {
       if constexpr (Traits::is_member) {

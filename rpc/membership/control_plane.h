@@ -18,6 +18,8 @@ using ControlHandler = std::function<Future<std::string>(const WorkerInfo& from,
 /// The control methods that a worker may call before it is a member.
 inline constexpr std::string_view kJoinMethod = "sinew.member.join";
 inline constexpr std::string_view kListMethod = "sinew.member.list";
+inline constexpr std::string_view kUpdateMethod = "sinew.member.update";
+inline constexpr std::string_view kInviteMethod = "sinew.member.invite";
 
 /// Calls by which workers run the job itself (joining, leaving, gathering). They travel on the
 /// control lane, so no user call can hold them up, and run at most once like every call.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/base/threads/strand.h"
 #include "sinew/rpc/membership/coordinator.h"
 #include "sinew/rpc/membership/member_codec.h"

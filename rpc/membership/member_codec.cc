@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/wire/device_codec.h"
 

@@ -14,13 +14,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/worker_name.h"
 
 namespace sinew {
 namespace {
 
 using absl::InvalidArgumentError;
 
-constexpr std::size_t kMostNameBytes = 128;
 constexpr std::size_t kMostShownBytes = 256;
 
 // Abseil's string_view is a type of its own where Abseil was built for C++14, as in Debian 12.
@@ -31,11 +31,6 @@ std::string shown(absl::string_view text) {
 }
 
 std::string quoted(absl::string_view text) { return absl::StrCat("'", shown(text), "'"); }
-
-bool is_name_character(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == ':' ||
-         c == '-';
-}
 
 // SimpleAtoi forgives blanks and a plus sign, which are likelier a mistake than meant.
 std::optional<int> parse_integer(absl::string_view text) {
@@ -64,7 +59,7 @@ absl::Status check_port(absl::string_view what, absl::string_view text) {
 
 absl::Status check_host(absl::string_view what, absl::string_view host) {
   for (const char c : host) {
-    const bool fits = is_name_character(c) || c == '%';  // %eth0 of a link-local address
+    const bool fits = internal::is_name_character(c) || c == '%';  // %eth0 of a link-local address
     if (!fits) {
       return InvalidArgumentError(
           absl::StrCat(what, " is ", quoted(host),
@@ -302,7 +297,7 @@ absl::Status fill_location(const Url& url, const EnvironmentReader& environment,
     rendezvous.kind = Rendezvous::Kind::kInproc;
     location = std::string(url.rest);
     for (const char c : url.rest) {
-      if (is_name_character(c)) continue;
+      if (internal::is_name_character(c)) continue;
       return InvalidArgumentError(absl::StrCat("the rendezvous name ", quoted(url.rest),
                                                " has a character other than letters, digits and "
                                                "'_', '.', ':', '-'"));
@@ -353,25 +348,6 @@ absl::StatusOr<Rendezvous> parse_rendezvous(std::string_view url_text, std::opti
   rendezvous.rank = my_rank->value_or(-1);
   rendezvous.world_size = size->value_or(0);
   return rendezvous;
-}
-
-absl::Status validate_worker_name(std::string_view name) {
-  if (name.empty()) {
-    return InvalidArgumentError("the worker name is empty; give each worker a name of its own");
-  }
-  if (name.size() > kMostNameBytes) {
-    return InvalidArgumentError(absl::StrCat("the worker name ", quoted(view(name.substr(0, 32))),
-                                             "... has ", name.size(), " characters; use at most ",
-                                             kMostNameBytes));
-  }
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    if (is_name_character(name[i])) continue;
-    return InvalidArgumentError(absl::StrCat("the worker name ", quoted(view(name)),
-                                             " has the character ", quoted(view(name.substr(i, 1))),
-                                             " at position ", i,
-                                             "; use letters, digits and '_', '.', ':', '-'"));
-  }
-  return absl::OkStatus();
 }
 
 namespace internal {

@@ -46,11 +46,6 @@ absl::StatusOr<Rendezvous> parse_rendezvous(
     std::string_view url, std::optional<int> rank, std::optional<int> world_size,
     const EnvironmentReader& environment = process_environment());
 
-/// A name is 1 to 128 letters, digits and `_ . : -`. kInvalidArgument with one of three texts: it
-/// is empty, it is too long, or it has a character that is not allowed (the text shows which, and
-/// where).
-absl::Status validate_worker_name(std::string_view name);
-
 namespace internal {
 
 /// What ControlPlane::control_call_address() takes; empty for kFile.

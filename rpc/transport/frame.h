@@ -1,11 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/strings/cord.h"
 
 namespace sinew::internal {
@@ -17,40 +16,23 @@ namespace sinew::internal {
 enum class Lane : std::uint8_t { kControl = 0, kCalls = 1 };
 constexpr int kLaneCount = 2;
 
-/// Runs an action once, when it is destroyed: how the reader of a frame tells the transport that
-/// the frame's memory is free and the sender's window may move on.
-class Credit {
- public:
-  Credit() = default;
-  explicit Credit(absl::AnyInvocable<void() &&> give_back) : give_back_(std::move(give_back)) {}
-  Credit(Credit&& other) noexcept : give_back_(std::exchange(other.give_back_, nullptr)) {}
-  Credit& operator=(Credit&& other) noexcept {
-    reset();
-    give_back_ = std::exchange(other.give_back_, nullptr);
-    return *this;
-  }
-  ~Credit() { reset(); }
-  void reset() {
-    if (auto give_back = std::exchange(give_back_, nullptr)) std::move(give_back)();
-  }
+/// Largest Frame::header. Part of the wire format.
+constexpr std::size_t kMaxHeaderBytes = std::size_t{16} << 10;
 
- private:
-  absl::AnyInvocable<void() &&> give_back_;
-};
-
-/// What a transport moves: the bytes of an envelope, which it does not read, and payloads beside
-/// it.
+/// What a transport moves: the bytes of an envelope and of a header, which it does not read, and
+/// payloads beside them. Any of them may be empty.
 struct Frame {
   std::string envelope;
   std::vector<absl::Cord> payloads;
-  /// Set on received frames of the calls lane: hold it until the frame has been decoded or dropped.
-  Credit credit;
+  /// What the layer above keeps about the frame, at most kMaxHeaderBytes. Unlike the rest it never
+  /// travels beside the lane: ConnectionHandler::on_announced() sees it before the payloads come.
+  std::string header;
   /// A hint of the sender: others are on their way, so this one need not leave before its thread
   /// waits for something, or a millisecond has passed.
   bool may_linger = false;
 
   std::size_t size_bytes() const {
-    std::size_t total = envelope.size();
+    std::size_t total = envelope.size() + header.size();
     for (const absl::Cord& payload : payloads) total += payload.size();
     return total;
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sinew/rpc/transport/frame.h"
@@ -28,10 +29,15 @@ struct AuthenticatedPeer {
 
 class ConnectionHandler;
 
-/// One connection between two workers, with independent lanes that each keep order. It is directed:
-/// the side that opened it sends requests, the other one replies on the same connection. So a side
-/// that stops reading requests still gets the replies to its own, which travel on the connection
-/// that it opened itself.
+/// Under this URL the status with which an Acceptor refuses a connection may carry bytes (a payload
+/// of absl::Status) that reach the opener with it, in the status of on_down.
+inline constexpr char kRefusalPayload[] = "sinew.dev/refusal";
+
+/// One connection between two workers, with independent lanes that each keep order. Once it is up,
+/// both ends are the same: either may send anything on any lane.
+///
+/// It knows no windows. What send() is given it queues, and every lane is always read, so that
+/// neither end can stop the other: how much may be under way is for the layer above to agree.
 ///
 /// Thread-safe. Held by shared_ptr by both the transport and its user.
 class Connection {
@@ -39,9 +45,10 @@ class Connection {
   virtual ~Connection() = default;
 
   /// Queues a frame. An idle lane sends at once, on the calling thread as far as that does not
-  /// block; frames that become ready meanwhile leave together. Never blocks. kResourceExhausted
-  /// when the lane's window is full (nothing is queued then), kUnavailable once the connection is
-  /// down. Frames that were queued or sent when a connection breaks may or may not arrive.
+  /// block; frames that become ready meanwhile leave together. Never blocks. kInvalidArgument for a
+  /// frame over Transport::Limits or kMaxHeaderBytes (nothing is queued then), kUnavailable once
+  /// the connection is down. Frames that were queued or sent when a connection breaks may or may
+  /// not arrive.
   virtual absl::Status send(Lane lane, Frame frame) = 0;
 
   /// Takes the connection down; on_down follows unless it came before. Idempotent.
@@ -51,19 +58,26 @@ class Connection {
   /// What the other end's handshake said: opaque bytes of the layer above.
   virtual const std::string& remote_hello() const = 0;
   virtual const AuthenticatedPeer& remote() const = 0;
-  /// Bytes queued here that the other end has not taken yet, all lanes.
-  virtual std::size_t queued_bytes() const = 0;
 };
 
-/// Callbacks of one connection, in this order: on_up once (or never), on_frames any number of
-/// times, on_down exactly once. They run on transport threads: they must not block, and must not
-/// run user code. on_frames of one lane are not concurrent with each other.
+/// Callbacks of one connection, in this order: on_up once (or never), on_frames and on_announced
+/// any number of times, on_down exactly once. They run on transport threads: they must not block,
+/// and must not run user code. on_frames of one lane are not concurrent with each other, but with
+/// on_announced they may be.
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
   virtual void on_up(const std::shared_ptr<Connection>& connection) = 0;
   virtual void on_frames(const std::shared_ptr<Connection>& connection, Lane lane,
                          std::vector<Frame> frames) = 0;
+  /// A frame has been read whose payloads (or envelope) are large enough to travel beside the lane;
+  /// on_frames follows when they are complete. Nothing has been granted, fetched or allocated for
+  /// them so far, and nothing is if this returns an error: the connection goes down with it then.
+  /// `size_bytes` is Frame::size_bytes() of the whole frame. Frames that were sent before this one
+  /// may be delivered after this call.
+  virtual absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
+                                    const std::string& header, std::uint64_t size_bytes,
+                                    std::size_t payloads);
   /// `reason` is never OK. kUnavailable: broken, worth another try. kNotFound: the address refuses
   /// connections, or somebody else answers there: the peer is gone. kPermissionDenied,
   /// kUnauthenticated: refused, final. kCancelled: closed from here.
@@ -118,19 +132,15 @@ class PollingDuty;
 class Transport {
  public:
   struct Limits {
-    /// Bytes queued for one peer on the calls lane (payloads included) before send() refuses.
-    std::size_t send_window_bytes = std::size_t{256} << 20;
-    /// The same for the control lane.
-    std::size_t control_window_bytes = std::size_t{16} << 20;
-    /// Received bytes of the calls lane whose credit is still out before the transport stops
-    /// reading that lane.
-    std::size_t receive_window_bytes = std::size_t{256} << 20;
-    /// Largest frame, payloads included, that is accepted.
+    /// Largest frame, header and payloads included, that is sent or accepted.
     std::size_t max_frame_bytes = std::size_t{16} << 30;
     /// Most payloads in a frame.
     std::size_t max_payloads = 65536;
     /// Time for a connection to be made, handshake included.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
+    /// Connections that others may be opening to this worker at a time; who comes later is refused
+    /// with kUnavailable.
+    std::size_t max_handshakes = 1024;
   };
 
   virtual ~Transport() = default;
@@ -161,5 +171,8 @@ class Transport {
   /// Idempotent. Must not be called from a callback.
   virtual void shutdown() = 0;
 };
+
+/// What send() says about a frame: kInvalidArgument with the size and the limit that it exceeds.
+absl::Status check_limits(const Frame& frame, const Transport::Limits& limits);
 
 }  // namespace sinew::internal

@@ -8,6 +8,7 @@
 #include "google/protobuf/message.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/wire/absl_view.h"
+#include "sinew/rpc/wire/bounded_parse.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rpc/wire/tensor_codec.h"
 #include "sinew/value.pb.h"
@@ -253,7 +254,13 @@ void ValueReader::message(google::protobuf::Message& message) const {
     fail(absl::StrCat("expected a message ", message.GetTypeName(), ", got one with type URL \"",
                       internal::printable(any.type_url(), kMaxShownBytes), "\""));
   }
-  if (!message.ParseFromString(any.value())) {
+  const absl::Status parsed = internal::parse_bounded(any.value(), message);
+  if (absl::IsResourceExhausted(parsed)) {
+    throw RpcError(ErrorCode::kResourceExhausted,
+                   absl::StrCat(path_.text(), ": a message ", message.GetTypeName(),
+                                " is refused: ", parsed.message()));
+  }
+  if (!parsed.ok()) {
     fail(absl::StrCat("the bytes of a message ", message.GetTypeName(), " do not parse"));
   }
 }

@@ -13,17 +13,18 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/receive_pool.h"
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/call_options.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/call_server.h"
-#include "sinew/rpc/calls/caller_record.h"
-#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/worker/make_transport.h"
+#include "sinew/rpc/worker/worker_links.h"
+#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
@@ -85,7 +86,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options) {
   } catch (...) {
     // Whom this worker refused (rank 0, say, when its time to collect the others is over) is to
     // learn why: the answers would get lost with the transport.
-    if (core->server_ != nullptr) core->server_->see_guests_off(kGuestsTime);
+    if (core->links_ != nullptr) core->links_->flush(kGuestsTime);
     core->teardown(absl::CancelledError("the worker did not start"));
     throw;
   }
@@ -118,11 +119,12 @@ void WorkerCore::build() {
 
   devices_ = DeviceLayer::make(*this, usable_devices(options_));
   server_ = std::make_unique<CallServer>(*this);
+  links_ = std::make_unique<WorkerLinks>(*this);
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
   gather_ = std::make_unique<Gather>(*this, directory_, options_.name, *scheduler_);
 
   absl::StatusOr<StartedTransport> started =
-      start_transport(options_, *rendezvous, server_.get(), server_.get());
+      start_transport(options_, *rendezvous, &links_->table(), server_.get());
   if (!started.ok()) throw_error(started.status());
   transport_ = std::move(started->transport);
   address_ = transport_->address();
@@ -136,31 +138,34 @@ void WorkerCore::build() {
   membership.rendezvous = *std::move(rendezvous);
   membership.timeout = options_.join_timeout;
   membership.serves_rendezvous = started->serves_rendezvous;
-  membership.probe_lost = [this](const WorkerInfo& worker) { return probe_lost(worker); };
+  membership.probe_lost = [this](const WorkerInfo& worker) { return links_->probe_lost(worker); };
   membership.on_change = [this](const std::vector<Member>& joined,
                                 const std::vector<Departed>& gone) {
     for (const Member& member : joined) {  // Calls to it will say the same.
       const absl::Status fits = check_device_map(options_, member);
       if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
     }
+    links_->on_joined(joined);
     for (const auto& [worker, how] : gone) {
       const bool left = how == Departure::kLeft;
-      worker_lost(worker,
-                  absl::UnavailableError(
-                      absl::StrCat("worker '", worker.name,
-                                   left ? "' has left the job"
-                                        : "' is lost: it was taken off the job's list of members")),
-                  left ? Certainty::kLeft : Certainty::kGone);
+      links_->worker_lost(worker,
+                          absl::UnavailableError(absl::StrCat(
+                              "worker '", worker.name,
+                              left ? "' has left the job"
+                                   : "' is lost: it was taken off the job's list of members")),
+                          left ? Certainty::kLeft : Certainty::kGone);
     }
     keep_leases();
   };
   membership.on_removed = [this](const absl::Status& reason) {
     log(absl::StrCat("the others have taken this worker off the list: ", reason.message()));
-    fence_everyone(reason);
+    for (const Member& member : directory_.members()) {
+      links_->worker_lost(member.worker, reason, Certainty::kSuspected);
+    }
   };
   membership.on_warning = [this](const std::string& warning) { log(warning); };
   membership_ = std::make_unique<Membership>(*this, directory_, std::move(membership), *scheduler_);
-  server_->built();
+  links_->start(*transport_);
 }
 
 void WorkerCore::join() {
@@ -176,13 +181,14 @@ void WorkerCore::join() {
   control_executor_->post([this, made] {
     devices_->start_plane();
     extensions_.push_back(devices_);
-    for (const auto& make : options_.extensions) extensions_.push_back(make(*this));
+    if (options_.parts != nullptr) {
+      for (const auto& make : options_.parts->extensions) extensions_.push_back(make(*this));
+    }
     made.set_value();
   });
   made.future().wait();
   for (const Member& member : directory_.members()) world_names_.push_back(member.worker.name);
   joined_.store(true, std::memory_order_release);
-  watch_callers();
   keep_leases();
   server_->open();
 }
@@ -199,126 +205,41 @@ void WorkerCore::check_device_maps_of_world() {
 
 // ---- Peers.
 
-absl::StatusOr<std::shared_ptr<Session>> WorkerCore::session(const WorkerInfo& worker) {
-  {
-    MutexLock lock(mutex_);
-    const auto found = sessions_.find(worker.incarnation);
-    if (found != sessions_.end()) return found->second;
-  }
-  absl::StatusOr<Member> member = directory_.find(worker);
-  if (!member.ok()) return member.status();
-  MutexLock lock(mutex_);
-  return session_locked(*member);
+absl::StatusOr<std::shared_ptr<CallLink>> WorkerCore::link(const WorkerInfo& worker) {
+  return links_->find(worker);
 }
 
-absl::StatusOr<std::shared_ptr<Session>> WorkerCore::session_by_name(std::string_view name) {
-  absl::StatusOr<Member> member = directory_.find(name);
-  if (!member.ok()) return member.status();
-  MutexLock lock(mutex_);
-  return session_locked(*member);
+bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }
+
+std::int32_t WorkerCore::rank_of(const WorkerInfo& worker) const {
+  const absl::StatusOr<Member> member = directory_.find(worker.name);
+  const bool is_it = member.ok() && member->worker.incarnation == worker.incarnation;
+  return is_it ? member->worker.rank : -1;
 }
 
-absl::StatusOr<std::shared_ptr<Session>> WorkerCore::session_by_rank(std::int32_t rank) {
-  absl::StatusOr<Member> member = directory_.find(rank);
-  if (!member.ok()) return member.status();
-  MutexLock lock(mutex_);
-  return session_locked(*member);
-}
-
-std::shared_ptr<Session> WorkerCore::session_locked(const Member& member) {
-  std::shared_ptr<Session>& session = sessions_[member.worker.incarnation];
-  if (session == nullptr) {
-    session = std::make_shared<Session>(*this, member, Session::Mode::kMember);
-    const auto lost = lost_.find(member.worker.incarnation);
-    if (lost != lost_.end()) session->close(lost->second);
-    if (shutting_down_) session->close(absl::CancelledError("the worker was shut down"));
-  }
-  return session;
-}
-
-bool WorkerCore::is_lost(const WorkerInfo& worker) const {
-  MutexLock lock(mutex_);
-  return lost_.contains(worker.incarnation);
-}
-
-absl::Status WorkerCore::met(const WorkerInfo& worker, const std::string& address,
-                             std::uint64_t method_digest) {
-  // Not by the rank, which this worker may be getting at this moment.
-  const bool is_self = worker.incarnation == self_.incarnation && worker.name == self_.name;
-  if (is_self || directory_.find(worker).ok()) return absl::OkStatus();
-  const absl::StatusOr<Member> same_name = directory_.find(worker.name);
-  if (same_name.ok() && !is_lost(same_name->worker)) {
-    // The list with the new incarnation may still be on its way: worth another try.
-    return absl::UnavailableError(absl::StrFormat(
-        "worker '%s' knows another live incarnation of worker '%s'", self_.name, worker.name));
-  }
-  directory_.add({worker, address, method_digest});
-  return absl::OkStatus();
-}
-
-void WorkerCore::worker_lost(const WorkerInfo& worker, const absl::Status& reason,
-                             Certainty certainty) {
-  if (worker.incarnation == self_.incarnation) return;
-  std::shared_ptr<Session> session;
-  {
-    MutexLock lock(mutex_);
-    if (!lost_.try_emplace(worker.incarnation, reason).second) return;
-    const auto found = sessions_.find(worker.incarnation);
-    if (found != sessions_.end()) session = found->second;
-  }
-  const bool is_news = certainty != Certainty::kLeft && !leaving_.load(std::memory_order_acquire);
-  if (is_news) log(std::string(reason.message()));
-  if (session != nullptr) session->close(reason);
-  const Clock::TimePoint fenced_at = fence(worker, reason, certainty);
+void WorkerCore::tell_fenced(const WorkerInfo& worker) {
   control_executor_->post([weak = weak_from_this(), worker] {
     auto self = weak.lock();
     if (self == nullptr) return;
     for (const auto& extension : self->extensions_) extension->on_worker_fenced(worker);
   });
-  auto tell_layers = [weak = weak_from_this(), worker] {
+}
+
+void WorkerCore::tell_lost(const WorkerInfo& worker) {
+  control_executor_->post([weak = weak_from_this(), worker] {
     auto self = weak.lock();
     if (self == nullptr) return;
-    self->control_executor_->post([self, worker] {
-      for (const auto& extension : self->extensions_) extension->on_worker_lost(worker);
-    });
-  };
-  // A peer that may live counts on its beats which were answered here: what it holds is kept until
-  // it has fenced itself.
-  if (certainty != Certainty::kSuspected || fenced_at <= clock().now()) {
-    tell_layers();
-  } else {
-    timers_.run_at(fenced_at, std::move(tell_layers));
-  }
+    for (const auto& extension : self->extensions_) extension->on_worker_lost(worker);
+  });
+}
+
+void WorkerCore::tell_membership_lost(const WorkerInfo& worker) {
   control_executor_->post([weak = weak_from_this(), worker] {
     auto self = weak.lock();
     if (self == nullptr) return;
     if (self->membership_ != nullptr) self->membership_->on_worker_lost(worker);
     if (self->gather_ != nullptr) self->gather_->on_worker_lost(worker);
   });
-}
-
-Clock::TimePoint WorkerCore::fence(const WorkerInfo& worker, const absl::Status& reason,
-                                   Certainty certainty) {
-  if (certainty != Certainty::kLeft) return server_->fence(worker, reason);
-  // It still waits for the answer to its goodbye, which would get lost with its connection. It
-  // mostly takes that down itself.
-  timers_.run_at(clock().now() + kFarewell, [weak = weak_from_this(), worker, reason] {
-    if (auto self = weak.lock()) self->server_->fence(worker, reason);
-  });
-  return clock().now();
-}
-
-void WorkerCore::fence_everyone(const absl::Status& reason) {
-  for (const Member& member : directory_.members()) {
-    worker_lost(member.worker, reason, Certainty::kSuspected);
-  }
-}
-
-Future<bool> WorkerCore::probe_lost(const WorkerInfo& worker) {
-  if (is_lost(worker)) return make_ready_future(true);
-  absl::StatusOr<std::shared_ptr<Session>> found = session(worker);
-  if (!found.ok()) return make_ready_future(false);
-  return (*found)->probe();
 }
 
 void WorkerCore::keep_leases() {
@@ -329,29 +250,12 @@ void WorkerCore::keep_leases() {
   for (const Member& member : directory_.members()) {
     if (member.worker == self_) continue;
     if (coordinator != self_ && member.worker != coordinator) continue;
-    if (auto found = session(member.worker); found.ok()) (*found)->connect();
+    if (auto found = link(member.worker); found.ok()) (*found)->runner().connect();
   }
 }
 
-void WorkerCore::watch_callers() {
-  timers_.run_at(clock().now() + options_.heartbeat_interval, [weak = weak_from_this()] {
-    auto self = weak.lock();
-    if (self == nullptr || !self->is_running()) return;
-    self->control_executor_->post([self] {
-      for (const WorkerInfo& caller : self->server_->expired_callers()) {
-        self->worker_lost(
-            caller,
-            absl::UnavailableError(absl::StrFormat(
-                "worker '%s' is lost: it has sent no heartbeat for a lease", caller.name)),
-            Certainty::kSuspected);
-      }
-    });
-    self->watch_callers();
-  });
-}
-
 void WorkerCore::send_note(const WorkerInfo& to, std::string_view layer, std::string body) {
-  absl::StatusOr<std::shared_ptr<Session>> found = session(to);
+  absl::StatusOr<std::shared_ptr<CallLink>> found = link(to);
   if (!found.ok()) return;
   proto::Envelope envelope;
   envelope.mutable_note()->set_layer(std::string(layer));
@@ -373,59 +277,18 @@ ControlHandler WorkerCore::find_control_method(std::string_view name) const {
   return found == control_methods_.end() ? nullptr : found->second;
 }
 
-Future<std::string> WorkerCore::start_control_call(const std::shared_ptr<Session>& session,
-                                                   std::string_view method, std::string body,
-                                                   std::chrono::nanoseconds timeout) {
-  proto::Envelope envelope;
-  envelope.mutable_call()->set_method(std::string(method));
-  envelope.mutable_call()->add_arguments()->set_binary(std::move(body));
-  auto pending = std::make_unique<TypedPendingCall<Bytes>>(control_executor_->runner());
-  pending->method = std::string(method);
-  pending->started = clock().now();
-  pending->deadline = deadline_after(pending->started, timeout);
-  Future<Bytes> answer = pending->future();
-  session->start_call(std::move(pending), envelope, {}, Lane::kControl);
-  return answer.then([](const Bytes& bytes) { return bytes.data; });
-}
-
 Future<std::string> WorkerCore::control_call(const WorkerInfo& to, std::string_view method,
                                              std::string body, std::chrono::nanoseconds timeout) {
-  absl::StatusOr<std::shared_ptr<Session>> found = session(to);
+  absl::StatusOr<std::shared_ptr<CallLink>> found = link(to);
   if (!found.ok())
     return make_failed_future<std::string>(make_error(found.status(), to.name, method));
-  return start_control_call(*found, method, std::move(body), timeout);
+  return links_->call(**found, method, std::move(body), timeout);
 }
 
 Future<std::string> WorkerCore::control_call_address(const std::string& address,
                                                      std::string_view method, std::string body,
                                                      std::chrono::nanoseconds timeout) {
-  Member somebody;
-  somebody.address = address;
-  auto session = std::make_shared<Session>(*this, somebody, Session::Mode::kOneShot);
-  Future<std::string> answer = start_control_call(session, method, std::move(body), timeout);
-  // The session lives until its one call has ended.
-  answer.on_done([session](const Future<std::string>&) {
-    session->close(absl::CancelledError("its one call has ended"));
-  });
-  return answer;
-}
-
-std::string WorkerCore::hello(const WorkerInfo& expected) const {
-  Greeting greeting;
-  greeting.worker.name = self_.name;
-  greeting.worker.incarnation = self_.incarnation;
-  // The rank in a greeting says that the worker is a member.
-  greeting.worker.rank = joined_.load(std::memory_order_acquire) ? self_.rank : -1;
-  if (greeting.worker.rank < 0 && expected.incarnation.value != 0 && membership_->ready()) {
-    // It talks to other members before start() gets to know of it: one that is coordinator at once,
-    // say.
-    greeting.worker.rank = membership_->self().rank;
-  }
-  greeting.expected = expected;
-  greeting.job = options_.job;
-  greeting.address = address_;
-  greeting.method_digest = options_.methods.digest();
-  return write_hello(greeting);
+  return links_->call_address(address, method, std::move(body), timeout);
 }
 
 // ---- Numbers.
@@ -441,14 +304,10 @@ WorkerCore::CallTotals WorkerCore::call_totals() const {
   CallTotals totals;
   totals.served = server_->active_calls();
   totals.started = server_->calls_started();
-  MutexLock lock(mutex_);
-  for (const auto& [incarnation, session] : sessions_) {
-    totals.active += static_cast<std::int64_t>(session->active_calls());
-    totals.started += static_cast<std::int64_t>(session->calls_started());
-    if (incarnation != self_.incarnation) {
-      totals.requests += static_cast<std::int64_t>(session->requests_started());
-    }
-  }
+  const CallServer::Made& made = server_->made();
+  totals.active = made.active.load(std::memory_order_acquire);
+  totals.started += made.started.load(std::memory_order_acquire);
+  totals.requests = made.requests.load(std::memory_order_relaxed);
   return totals;
 }
 
@@ -581,16 +440,14 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
 
 void WorkerCore::teardown(const absl::Status& reason) {
   running_.store(false, std::memory_order_release);
-  std::vector<std::shared_ptr<Session>> sessions;
   {
     MutexLock lock(mutex_);
     if (shutting_down_) return;
     shutting_down_ = true;
-    for (auto& [incarnation, session] : sessions_) sessions.push_back(session);
   }
   // Waiting handlers wake up first, or their threads could not be joined.
-  if (server_ != nullptr) server_->close(reason);
-  for (const auto& session : sessions) session->close(reason);
+  if (server_ != nullptr) server_->close();
+  if (links_ != nullptr) links_->close(reason);
   for (const auto& extension : extensions_) extension->stop();
   if (transport_ != nullptr) transport_->shutdown();
   executor_->shutdown();

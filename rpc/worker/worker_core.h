@@ -30,8 +30,8 @@ class DeviceLayer;
 class Gather;
 class Membership;
 class PendingCall;
-class Session;
-enum class Certainty;
+class CallLink;
+class WorkerLinks;
 
 /// What a Worker handle stands for: owns the parts of one worker and ties them together. Layers of
 /// Sinew reach their worker through it. Thread-safe.
@@ -62,23 +62,25 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// An extension registers itself as the reference layer in its constructor.
   void set_references(References* references) { references_ = references; }
 
-  /// The session to a member; makes it if there is none. A lost incarnation keeps its (failed)
-  /// session.
-  absl::StatusOr<std::shared_ptr<Session>> session(const WorkerInfo& worker);
-  absl::StatusOr<std::shared_ptr<Session>> session_by_name(std::string_view name);
-  absl::StatusOr<std::shared_ptr<Session>> session_by_rank(std::int32_t rank);
+  /// Whom this worker is linked with, and who is lost.
+  WorkerLinks& links() { return *links_; }
+  /// The link with a member; makes it if there is none. One with a lost incarnation fails all
+  /// calls.
+  absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker);
   bool is_lost(const WorkerInfo& worker) const;
+  /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
+  std::int32_t rank_of(const WorkerInfo& worker) const;
+  /// This worker says goodbye: that others close their side is no news.
+  bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
 
   /// One-way message to a layer of a peer; may be lost (then it is no error here).
   void send_note(const WorkerInfo& to, std::string_view layer, std::string body);
 
-  /// A peer is lost: from a session, a lease, or the membership. Idempotent.
-  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty);
-  /// A worker connected that says it is a member. An error tells it why it is not believed.
-  absl::Status met(const WorkerInfo& worker, const std::string& address,
-                   std::uint64_t method_digest);
-  /// Tries to reach the peer: true when its address refuses or somebody else answers there.
-  Future<bool> probe_lost(const WorkerInfo& worker);
+  // What follows from the loss of a peer: said to the layers, to the membership and the gathers, on
+  // the control executor.
+  void tell_fenced(const WorkerInfo& worker);
+  void tell_lost(const WorkerInfo& worker);
+  void tell_membership_lost(const WorkerInfo& worker);
 
   // ControlPlane
   void add_control_method(std::string name, ControlHandler handler) override;
@@ -105,8 +107,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   void shutdown(const ShutdownOptions& options);
   bool is_running() const { return running_.load(std::memory_order_acquire); }
-  /// What this worker says of itself when a connection is made; `expected` empty: whoever answers.
-  std::string hello(const WorkerInfo& expected) const;
 
  private:
   struct CallTotals {
@@ -125,18 +125,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void check_device_maps_of_world();
   CallTotals call_totals() const;
   CallCounts call_counts() const;
-  Future<std::string> start_control_call(const std::shared_ptr<Session>& session,
-                                         std::string_view method, std::string body,
-                                         std::chrono::nanoseconds timeout);
   void keep_leases();
-  void watch_callers();
-  // Accepts nothing more from that incarnation. Returns when it will have fenced itself.
-  Clock::TimePoint fence(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty);
-  void fence_everyone(const absl::Status& reason);
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
   void teardown(const absl::Status& reason);
-  std::shared_ptr<Session> session_locked(const Member& member)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const WorkerOptions options_;
   WorkerInfo self_;
@@ -145,7 +136,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::atomic<std::int64_t> default_timeout_ns_;
   std::atomic<bool> running_{false};
   std::atomic<bool> joined_{false};
-  // This worker says goodbye: that others close their side is no news.
   std::atomic<bool> leaving_{false};
 
   std::shared_ptr<Executor> executor_;
@@ -155,6 +145,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Directory directory_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<CallServer> server_;
+  std::unique_ptr<WorkerLinks> links_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Gather> gather_;
   std::unique_ptr<Membership> membership_;
@@ -165,8 +156,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, ControlHandler> control_methods_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_map<Incarnation, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Incarnation, absl::Status> lost_ ABSL_GUARDED_BY(mutex_);
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

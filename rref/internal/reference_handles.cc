@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/calls/session.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref/internal/ledger_codec.h"
@@ -24,9 +24,9 @@ Peer peer_to(const std::weak_ptr<WorkerCore>& weak, const WorkerInfo& owner) {
   std::shared_ptr<WorkerCore> core = weak.lock();
   if (core == nullptr) throw_shut_down(owner);
   if (!core->is_running()) throw_shut_down(core->self());
-  absl::StatusOr<std::shared_ptr<Session>> session = core->session(owner);
-  if (!session.ok()) throw_error(session.status());
-  return PeerAccess::make(std::move(core), *std::move(session));
+  absl::StatusOr<std::shared_ptr<CallLink>> link = core->link(owner);
+  if (!link.ok()) throw_error(link.status());
+  return PeerAccess::make(std::move(core), *std::move(link));
 }
 
 AnyValue checked(const AnyValue& value, const std::type_info& type) {

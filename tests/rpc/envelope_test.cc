@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/wire/bounded_parse.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {
@@ -38,6 +39,24 @@ TEST(EnvelopeTest, OneByteMoreIsRefusedUnread) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("67108865 bytes"));
   EXPECT_EQ(envelope.body_case(), proto::Envelope::BODY_NOT_SET);
   EXPECT_EQ(check_envelope_size(bytes).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(EnvelopeTest, TooManyValuesAreRefusedByBothEnds) {
+  // Without the null values that it may have beside the call, its argument and the list.
+  proto::Envelope envelope;
+  proto::ValueList& list = *envelope.mutable_call()->add_arguments()->mutable_list();
+  for (std::size_t i = 0; i < kMaxMessageParts - 3; ++i) list.add_items();
+  const std::string most = envelope.SerializeAsString();
+  list.add_items();
+  const std::string bytes = envelope.SerializeAsString();
+  EXPECT_TRUE(check_envelope_size(most).ok());
+  EXPECT_TRUE(parse_envelope(most, envelope).ok());
+  const absl::Status told = check_envelope_size(bytes);
+  EXPECT_EQ(told.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(told.message()), HasSubstr("as vectors of integers or reals"));
+  proto::Envelope refused;
+  EXPECT_EQ(parse_envelope(bytes, refused).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.body_case(), proto::Envelope::BODY_NOT_SET);
 }
 
 TEST(EnvelopeTest, GarbageIsRefused) {

@@ -37,8 +37,7 @@ enum class FaultAction {
   /// It goes on after `delay` and whatever the seed adds of `jitter`; later frames of its lane may
   /// overtake it.
   kDelay,
-  /// It goes on, and a copy of it (without credit) goes on after `delay`: at once when that is
-  /// zero.
+  /// It goes on, and a copy of it goes on after `delay`: at once when that is zero.
   kDuplicate,
   /// It goes on right after the next `behind` frames of its lane and direction, or after `delay` if
   /// that is not zero and they have not come by then.

@@ -5,16 +5,6 @@
 #include <utility>
 
 namespace sinew::internal {
-namespace {
-
-Frame copy_of(const Frame& frame) {
-  Frame copy;
-  copy.envelope = frame.envelope;
-  copy.payloads = frame.payloads;
-  return copy;
-}
-
-}  // namespace
 
 absl::Status FaultyLink::send(Lane lane, Frame frame) {
   {
@@ -56,6 +46,18 @@ void FaultyLink::on_frames(const std::shared_ptr<Connection>& connection, Lane l
   if (!arrival.frames.empty()) arrive(std::move(arrival));
 }
 
+absl::Status FaultyLink::on_announced(const std::shared_ptr<Connection>&, Lane lane,
+                                      const std::string& header, std::uint64_t size_bytes,
+                                      std::size_t payloads) {
+  std::shared_ptr<ConnectionHandler> handler;
+  {
+    MutexLock lock(mutex_);
+    if (!told_up_ || plan_->frozen || handler_ == nullptr) return absl::OkStatus();
+    handler = handler_;
+  }
+  return handler->on_announced(shared_from_this(), lane, header, size_bytes, payloads);
+}
+
 void FaultyLink::on_down(const std::shared_ptr<Connection>& connection,
                          const absl::Status& reason) {
   if (connection != nullptr) set_inner(connection);
@@ -82,12 +84,11 @@ std::vector<Frame> FaultyLink::apply(FaultDirection direction, Lane lane, Frame 
         return passing;
       case FaultAction::kDuplicate:
         if (verdict->delay.count() > 0) {
-          resume_later(verdict->delay, direction, lane, copy_of(frame));
+          resume_later(verdict->delay, direction, lane, frame);
           passing.push_back(std::move(frame));
         } else {
-          Frame copy = copy_of(frame);
+          passing.push_back(frame);
           passing.push_back(std::move(frame));
-          passing.push_back(std::move(copy));
         }
         break;
       case FaultAction::kReorder:
@@ -255,6 +256,10 @@ void FaultyLink::deliver(Arrival arrival) {
   switch (arrival.kind) {
     case Arrival::Kind::kUp:
       handler->on_up(shared_from_this());
+      {
+        MutexLock lock(mutex_);
+        told_up_ = true;
+      }
       break;
     case Arrival::Kind::kFrames:
       handler->on_frames(shared_from_this(), arrival.lane, std::move(arrival.frames));

@@ -52,15 +52,16 @@ class FaultyLink final : public Connection,
     const std::shared_ptr<Connection> inner = this->inner();
     return inner == nullptr ? nobody : inner->remote();
   }
-  std::size_t queued_bytes() const override {
-    const std::shared_ptr<Connection> inner = this->inner();
-    return inner == nullptr ? 0 : inner->queued_bytes();
-  }
 
   // ConnectionHandler.
   void on_up(const std::shared_ptr<Connection>& connection) override;
   void on_frames(const std::shared_ptr<Connection>& connection, Lane lane,
                  std::vector<Frame> frames) override;
+  /// Passes by the queue: what is refused here is refused before it costs memory. Not asked of a
+  /// handler that does not know of the connection yet.
+  absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
+                            const std::string& header, std::uint64_t size_bytes,
+                            std::size_t payloads) override;
   void on_down(const std::shared_ptr<Connection>& connection, const absl::Status& reason) override;
 
   /// A frame that a rule lets go now.
@@ -122,6 +123,8 @@ class FaultyLink final : public Connection,
   std::shared_ptr<ConnectionHandler> handler_ ABSL_GUARDED_BY(mutex_);
   std::deque<Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);
   std::deque<Departure> frozen_departures_ ABSL_GUARDED_BY(mutex_);
+  /// on_up has been called.
+  bool told_up_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   /// on_down is queued: nothing may be queued behind it.
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

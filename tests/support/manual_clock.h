@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/boot_clock.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_heap.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
@@ -54,6 +55,22 @@ class ManualClock final : public internal::Clock, public internal::Timers {
   std::atomic<std::int64_t> now_{std::chrono::nanoseconds(std::chrono::hours(1)).count()};
   mutable internal::Mutex mutex_;
   internal::TimerHeap heap_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Goes with a ManualClock, but for suspensions, in which that one stands still. Thread-safe.
+class ManualBootClock final : public internal::BootClock {
+ public:
+  /// `clock` must outlive this.
+  explicit ManualBootClock(const ManualClock& clock) : clock_(clock) {}
+  TimePoint now() const override {
+    return TimePoint(clock_.now().time_since_epoch() + std::chrono::nanoseconds(suspended_.load()));
+  }
+  /// The machine sleeps for so long: no timer runs.
+  void suspend(std::chrono::nanoseconds time) { suspended_ += time.count(); }
+
+ private:
+  const ManualClock& clock_;
+  std::atomic<std::int64_t> suspended_{0};
 };
 
 }  // namespace sinew::testing

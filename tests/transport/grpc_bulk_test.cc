@@ -51,12 +51,11 @@ struct Sender {
     BulkSender::Transfers transfers;
     std::uint64_t number = bulk.reserve(sizes.size());
     for (const std::size_t size : sizes) {
-      EXPECT_TRUE(window.take(size));
       frame.payloads.emplace_back();
       frame.tickets.push_back({size, number});
       transfers.emplace_back(number++, absl::Cord(std::string(size, 'd')));
     }
-    bulk.submit(std::move(transfers), &window);
+    bulk.submit(std::move(transfers));
     return frame;
   }
   /// What leaves next; an empty packet when the sender waits.
@@ -68,7 +67,6 @@ struct Sender {
     return packet;
   }
 
-  SendWindow window{std::size_t{1} << 40};
   std::shared_ptr<FakeStream> stream = std::make_shared<FakeStream>();
   BulkSender bulk{kChunkBytes};
 };
@@ -76,10 +74,10 @@ struct Sender {
 TEST(GrpcBulk, SmallTransfersDoNotWaitForTheEndOfAHugeOne) {
   Sender sender;
   BulkReceiver receiver;
-  auto huge = receiver.announce(Lane::kCalls, sender.send({std::size_t{100} << 20}), {});
+  auto huge = receiver.announce(Lane::kCalls, sender.send({std::size_t{100} << 20}));
   ASSERT_TRUE(huge.ok());
   ASSERT_TRUE(sender.bulk.on_granted(huge->granted).ok());
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, sender.send({std::size_t{2} << 20}), {}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, sender.send({std::size_t{2} << 20})).ok());
   std::vector<BulkReceiver::Completed> completed;
   int packets = 0;
   while (completed.empty() && packets < 20) {
@@ -124,8 +122,8 @@ TEST(GrpcBulk, SendsNoMoreThanAgreedBeforeTheTicketsAreRead) {
 }
 
 // A receiver that reads one ticket at a time, and the next one only when the frame before has been
-// delivered: each of its windows is smaller than any frame. All must arrive, or both ends wait for
-// ever.
+// delivered, as if its thread had always something else to do. All must arrive, or both ends wait
+// for ever.
 TEST(GrpcBulk, EveryFrameArrivesThoughTicketsAreReadOneByOne) {
   for (const std::size_t size :
        {std::size_t{3} << 20, std::size_t{100} << 10, std::size_t{40} << 20}) {
@@ -138,7 +136,7 @@ TEST(GrpcBulk, EveryFrameArrivesThoughTicketsAreReadOneByOne) {
     bool waiting = false;
     for (int step = 0; step < 100'000 && delivered < kFrames; ++step) {
       if (!waiting && !tickets.empty()) {
-        auto announced = receiver.announce(Lane::kCalls, std::move(tickets.front()), {});
+        auto announced = receiver.announce(Lane::kCalls, std::move(tickets.front()));
         ASSERT_TRUE(announced.ok()) << announced.status();
         tickets.pop_front();
         ASSERT_TRUE(sender.bulk.on_granted(announced->granted).ok());
@@ -155,16 +153,6 @@ TEST(GrpcBulk, EveryFrameArrivesThoughTicketsAreReadOneByOne) {
     }
     EXPECT_EQ(delivered, kFrames);
   }
-}
-
-TEST(GrpcBulk, WindowBytesComeBackAsTheyLeave) {
-  Sender sender;
-  sender.send({std::size_t{3} << 20});
-  EXPECT_EQ(sender.window.queued_bytes(), std::size_t{3} << 20);
-  (void)sender.next();
-  EXPECT_EQ(sender.window.queued_bytes(), std::size_t{2} << 20);
-  sender.bulk.close();
-  EXPECT_EQ(sender.window.queued_bytes(), 0U);
 }
 
 Chunk chunk(std::uint64_t transfer, std::uint64_t size, std::uint64_t offset, std::size_t bytes) {
@@ -200,7 +188,7 @@ TEST(GrpcBulk, PutsTogetherWhatComesBeforeAndAfterTheTicket) {
   };
   BulkReceiver receiver;
   ASSERT_TRUE(receiver.receive({piece(0, 30'000), piece(30'000, 30'001)}).ok());
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(bytes.size(), 1), {}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(bytes.size(), 1)).ok());
   auto none = receiver.receive({piece(30'001, 60'000)});
   ASSERT_TRUE(none.ok());
   EXPECT_TRUE(none->empty());
@@ -216,7 +204,7 @@ TEST(GrpcBulk, PutsTogetherWhatComesBeforeAndAfterTheTicket) {
 
 TEST(GrpcBulk, RefusesMoreThanWasAnnounced) {
   BulkReceiver receiver;
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(100, 1), {}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(100, 1)).ok());
   ASSERT_TRUE(receiver.receive({chunk(1, 100, 0, 60)}).ok());
   EXPECT_EQ(receiver.receive({chunk(1, 100, 60, 41)}).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -225,7 +213,7 @@ TEST(GrpcBulk, RefusesMoreThanWasAnnounced) {
 TEST(GrpcBulk, RefusesWhatThereIsNoMemoryFor) {
   BulkReceiver receiver;
   constexpr std::size_t kHuge = std::size_t{1} << 60;
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(kHuge, 1), {}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(kHuge, 1)).ok());
   EXPECT_EQ(receiver.receive({chunk(1, kHuge, 0, 60)}).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
@@ -233,12 +221,12 @@ TEST(GrpcBulk, RefusesWhatThereIsNoMemoryFor) {
 TEST(GrpcBulk, RefusesTicketsThatContradict) {
   BulkReceiver sizes;
   ASSERT_TRUE(sizes.receive({chunk(1, 100, 0, 5)}).ok());
-  EXPECT_FALSE(sizes.announce(Lane::kCalls, frame_with(101, 1), {}).ok());
+  EXPECT_FALSE(sizes.announce(Lane::kCalls, frame_with(101, 1)).ok());
   BulkReceiver twice;
-  ASSERT_TRUE(twice.announce(Lane::kCalls, frame_with(100, 1), {}).ok());
-  EXPECT_FALSE(twice.announce(Lane::kCalls, frame_with(100, 1), {}).ok());
+  ASSERT_TRUE(twice.announce(Lane::kCalls, frame_with(100, 1)).ok());
+  EXPECT_FALSE(twice.announce(Lane::kCalls, frame_with(100, 1)).ok());
   BulkReceiver empty;
-  EXPECT_FALSE(empty.announce(Lane::kCalls, frame_with(0, 1), {}).ok());
+  EXPECT_FALSE(empty.announce(Lane::kCalls, frame_with(0, 1)).ok());
 }
 
 PacketFrame located_frame(std::uint64_t size, std::uint64_t transfer) {
@@ -250,7 +238,7 @@ PacketFrame located_frame(std::uint64_t size, std::uint64_t transfer) {
 
 TEST(GrpcBulk, LocatedTransfersAreFetchedNotGranted) {
   BulkReceiver receiver;
-  auto announced = receiver.announce(Lane::kCalls, located_frame(5, 1), {});
+  auto announced = receiver.announce(Lane::kCalls, located_frame(5, 1));
   ASSERT_TRUE(announced.ok());
   EXPECT_TRUE(announced->granted.empty());
   ASSERT_EQ(announced->to_fetch.size(), 1U);
@@ -263,7 +251,7 @@ TEST(GrpcBulk, LocatedTransfersAreFetchedNotGranted) {
 
 TEST(GrpcBulk, WhatCannotBeFetchedMayComeInPieces) {
   BulkReceiver receiver;
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, located_frame(5, 1)).ok());
   EXPECT_TRUE(receiver.not_fetched(1));
   auto completed = receiver.receive({chunk(1, 5, 0, 5)});
   ASSERT_TRUE(completed.ok()) << completed.status();
@@ -272,16 +260,16 @@ TEST(GrpcBulk, WhatCannotBeFetchedMayComeInPieces) {
 
 TEST(GrpcBulk, RefusesPiecesOfWhatIsBeingFetched) {
   BulkReceiver during;
-  ASSERT_TRUE(during.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  ASSERT_TRUE(during.announce(Lane::kCalls, located_frame(5, 1)).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(during.receive({chunk(1, 5, 0, 5)}).status()));
   BulkReceiver before;
   ASSERT_TRUE(before.receive({chunk(1, 5, 0, 4)}).ok());
-  EXPECT_FALSE(before.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  EXPECT_FALSE(before.announce(Lane::kCalls, located_frame(5, 1)).ok());
 }
 
 TEST(GrpcBulk, WhatIsFetchedTooLateIsDropped) {
   BulkReceiver receiver;
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, located_frame(5, 1), {}).ok());
+  ASSERT_TRUE(receiver.announce(Lane::kCalls, located_frame(5, 1)).ok());
   receiver.clear();
   EXPECT_TRUE(absl::IsCancelled(receiver.fetched(1, absl::Cord("bytes")).status()));
   EXPECT_FALSE(receiver.not_fetched(1));
@@ -295,20 +283,33 @@ TEST(GrpcBulk, RefusesGrantsThatNobodyAskedFor) {
   EXPECT_FALSE(sender.bulk.on_granted({77}).ok());
 }
 
+TEST(GrpcBulk, GrantsThatNobodyReadsAreBounded) {
+  Sender sender;
+  const std::vector<std::uint64_t> many(100'000, 1);
+  absl::Status status;
+  std::size_t queued = 0;
+  while (status.ok() && queued < 100 * many.size()) {
+    status = sender.bulk.grant(many);
+    queued += many.size();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_LE(queued, kMaxGrantsQueued + 2 * many.size() + kMaxGrantsPerPacket);
+}
+
 TEST(GrpcBulk, LargeEnvelopesTravelAsTransfersToo) {
   BulkReceiver receiver;
   PacketFrame frame;
   frame.envelope_ticket = {5, 3};
+  frame.header = "header";
   frame.payloads.emplace_back("inline");
-  auto announced = receiver.announce(Lane::kControl, std::move(frame), {});
+  auto announced = receiver.announce(Lane::kControl, std::move(frame));
   ASSERT_TRUE(announced.ok());
-  EXPECT_EQ(receiver.control_bytes(), 11U);
   auto completed = receiver.receive({chunk(3, 5, 0, 5)});
   ASSERT_TRUE(completed.ok());
   ASSERT_EQ(completed->size(), 1U);
   EXPECT_EQ((*completed)[0].lane, Lane::kControl);
   EXPECT_EQ((*completed)[0].frame.envelope, "ccccc");
-  EXPECT_EQ(receiver.control_bytes(), 0U);
+  EXPECT_EQ((*completed)[0].frame.header, "header");
 }
 
 }  // namespace

@@ -33,10 +33,12 @@ Packet sample() {
   Packet packet;
   packet.frames.resize(3);
   packet.frames[0].envelope = "first";
+  packet.frames[0].header = "about the first";
   packet.frames[1].envelope = std::string(300, 'e');
   packet.frames[1].payloads = {absl::Cord("a"), absl::Cord(),
                                absl::Cord(std::string(100'000, 'p'))};
   packet.frames[2].envelope_ticket = {5000, 7};
+  packet.frames[2].header = std::string(kMaxHeaderBytes, 'h');
   packet.frames[2].payloads = {absl::Cord(), absl::Cord("here")};
   packet.frames[2].tickets = {{1 << 20, 8}, {4, 0}};
   return packet;
@@ -48,6 +50,7 @@ void expect_same(const Packet& packet, const Packet& other) {
     const PacketFrame& a = packet.frames[i];
     const PacketFrame& b = other.frames[i];
     EXPECT_EQ(a.envelope, b.envelope);
+    EXPECT_EQ(a.header, b.header);
     EXPECT_EQ(a.envelope_ticket.transfer, b.envelope_ticket.transfer);
     EXPECT_EQ(a.size_bytes(), b.size_bytes());
     ASSERT_EQ(a.payloads.size(), b.payloads.size());
@@ -131,6 +134,7 @@ TEST(GrpcPacketCodec, WritesWhatProtobufReads) {
   ASSERT_TRUE(parsed.ParseFromString(bytes_of(encode_packet(sample()))));
   ASSERT_EQ(parsed.frames_size(), 3);
   EXPECT_EQ(parsed.frames(0).envelope(), "first");
+  EXPECT_EQ(parsed.frames(0).header(), "about the first");
   ASSERT_EQ(parsed.frames(1).payloads_size(), 3);
   EXPECT_EQ(parsed.frames(1).payloads(2).size(), 100'000U);
   ASSERT_EQ(parsed.frames(2).tickets_size(), 2);
@@ -181,6 +185,18 @@ TEST(GrpcPacketCodec, RefusesWhatExceedsTheLimits) {
   EXPECT_TRUE(refused()) << "the sum of the sizes wraps around";
   frame.tickets = {{999, 1}, {1, 2}};
   EXPECT_FALSE(refused());
+  frame.header = "h";
+  EXPECT_TRUE(refused()) << "a header counts";
+  frame = PacketFrame();
+  frame.envelope = std::string(1001, 'e');
+  EXPECT_TRUE(refused()) << "so does an envelope that is here";
+  frame = PacketFrame();
+  limits.max_frame_bytes = std::size_t{1} << 20;
+  frame.header = std::string(kMaxHeaderBytes + 1, 'h');
+  EXPECT_TRUE(refused());
+  frame.header.pop_back();
+  EXPECT_FALSE(refused());
+  limits.max_frame_bytes = 1000;
   packet.frames.clear();
   packet.chunks.push_back({1, 1001, 0, absl::Cord("x")});
   EXPECT_TRUE(refused());

@@ -220,23 +220,19 @@ TEST(GrpcTransport, LargeEnvelopesTravelToo) {
   ASSERT_TRUE(handler->wait_up());
   const std::string large(std::size_t{20} << 20, 'e');
   for (const Lane lane : {Lane::kCalls, Lane::kControl}) {
-    const std::size_t bytes = lane == Lane::kCalls ? large.size() : large.size() / 2;
-    ASSERT_TRUE(
-        connection->send(lane, Frame{large.substr(0, bytes), {absl::Cord("tail")}, {}}).ok());
+    ASSERT_TRUE(connection->send(lane, Frame{large, {absl::Cord("tail")}, {}}).ok());
     const auto accepted = b.acceptor.handler();
     ASSERT_TRUE(accepted->wait_frames(lane, 1));
     const std::vector<Frame> frames = accepted->take_frames(lane);
-    EXPECT_TRUE(frames[0].envelope == large.substr(0, bytes));
+    EXPECT_TRUE(frames[0].envelope == large);
     EXPECT_EQ(frames[0].payloads.at(0), "tail");
   }
 }
 
-// Many large frames in both directions with windows that are smaller than any of them.
-TEST(GrpcTransport, LargeFramesPassSmallWindows) {
-  GrpcTransportOptions options;
-  options.limits.receive_window_bytes = 1 << 20;
-  Worker a(options);
-  Worker b(options);
+// More in each direction than the receiver takes before it has read the tickets.
+TEST(GrpcTransport, ManyLargeFramesPassBothWays) {
+  Worker a;
+  Worker b;
   auto handler = std::make_shared<RecordingHandler>();
   const auto connection = a.transport->connect(b.address(), "hi", "", handler);
   ASSERT_TRUE(handler->wait_up());

@@ -64,10 +64,8 @@ TEST_F(InprocStepped, NothingMovesBetweenSteps) {
   ASSERT_TRUE(connection->send(Lane::kCalls, make_frame("one")).ok());
   ASSERT_TRUE(connection->send(Lane::kCalls, make_frame("two")).ok());
   EXPECT_EQ(b_acceptor_.handler()->frame_count(Lane::kCalls), 0U);
-  EXPECT_EQ(connection->queued_bytes(), 6U);
   EXPECT_EQ(network_->run_until_idle(), 1U);
   EXPECT_THAT(b_acceptor_.handler()->envelopes(Lane::kCalls), ElementsAre("one", "two"));
-  EXPECT_EQ(connection->queued_bytes(), 0U);
 }
 
 TEST_F(InprocStepped, AFrameMayBeSentBeforeTheConnectionIsUp) {
@@ -210,30 +208,6 @@ TEST_F(InprocStepped, ShutdownRunsItsOwnLastCallbacks) {
   network_->run_until_idle();
   EXPECT_TRUE(absl::IsUnavailable(opener_->reason()));
   EXPECT_THAT(network_->events(), IsEmpty());
-}
-
-TEST_F(InprocStepped, TheReceiveWindowStopsTheCallsLane) {
-  InprocOptions options = named("small");
-  options.limits.receive_window_bytes = 10;
-  auto small = make_inproc_transport(network_, std::move(options));
-  RecordingAcceptor acceptor;
-  acceptor.credits = RecordingHandler::Credits::kKeep;
-  ASSERT_TRUE(small->start(&acceptor, nullptr).ok());
-  const auto connection = a_->connect("inproc://small", "", "", opener_);
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(connection->send(Lane::kCalls, make_frame("12345")).ok());
-    ASSERT_TRUE(connection->send(Lane::kControl, make_frame("12345")).ok());
-  }
-  network_->run_until_idle();
-  EXPECT_EQ(acceptor.handler()->frame_count(Lane::kCalls), 2U);
-  EXPECT_EQ(acceptor.handler()->frame_count(Lane::kControl), 10U);
-  EXPECT_EQ(connection->queued_bytes(), 40U);
-  acceptor.handler()->give_back_credits();
-  network_->run_until_idle();
-  EXPECT_EQ(acceptor.handler()->frame_count(Lane::kCalls), 10U);
-  EXPECT_EQ(connection->queued_bytes(), 0U);
-  small->shutdown();
-  network_->run_until_idle();
 }
 
 TEST_F(InprocStepped, ANameIsTakenOnce) {

@@ -61,18 +61,25 @@ class RecordingHandler : public ConnectionHandler {
     Lane lane;
     std::size_t frames;
   };
+  struct Announced {
+    Lane lane;
+    std::string header;
+    std::uint64_t size_bytes;
+    std::size_t payloads;
+  };
   using UpHook = std::function<void(const std::shared_ptr<Connection>&)>;
   using FramesHook =
       std::function<void(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>&)>;
 
-  enum class Credits { kGiveBack, kKeep };
+  using AnnouncedHook =
+      std::function<absl::Status(Lane, const std::string& header, std::uint64_t size_bytes)>;
 
-  explicit RecordingHandler(Credits credits = Credits::kGiveBack) : credits_(credits) {}
   ~RecordingHandler() override { EXPECT_TRUE(down_) << "on_down never came"; }
 
   // Before the connection is opened.
   void set_up_hook(UpHook hook) { up_hook_ = std::move(hook); }
   void set_frames_hook(FramesHook hook) { frames_hook_ = std::move(hook); }
+  void set_announced_hook(AnnouncedHook hook) { announced_hook_ = std::move(hook); }
   /// For a handler that is never told of a connection.
   void disarm() {
     MutexLock lock(mutex_);
@@ -99,7 +106,6 @@ class RecordingHandler : public ConnectionHandler {
     EXPECT_FALSE(busy.exchange(true)) << "on_frames of one lane overlap";
     EXPECT_FALSE(frames.empty());
     if (frames_hook_) frames_hook_(connection, lane, frames);
-    std::vector<Credit> given_back;
     {
       MutexLock lock(mutex_);
       EXPECT_FALSE(forbidden_) << "on_frames after shutdown()";
@@ -107,12 +113,27 @@ class RecordingHandler : public ConnectionHandler {
       EXPECT_FALSE(down_) << "on_frames after on_down";
       batches_.push_back({lane, frames.size()});
       for (Frame& frame : frames) {
-        (credits_ == Credits::kKeep ? kept_ : given_back).push_back(std::move(frame.credit));
         frames_[static_cast<std::size_t>(lane)].push_back(std::move(frame));
       }
       changed_.notify_all();
     }
     busy = false;
+  }
+
+  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane lane,
+                            const std::string& header, std::uint64_t size_bytes,
+                            std::size_t payloads) override {
+    if (announced_hook_) {
+      if (absl::Status status = announced_hook_(lane, header, size_bytes); !status.ok()) {
+        return status;
+      }
+    }
+    MutexLock lock(mutex_);
+    EXPECT_FALSE(forbidden_) << "on_announced after shutdown()";
+    EXPECT_TRUE(up_) << "on_announced before on_up";
+    EXPECT_FALSE(down_) << "on_announced after on_down";
+    announced_.push_back({lane, header, size_bytes, payloads});
+    return absl::OkStatus();
   }
 
   void on_down(const std::shared_ptr<Connection>& connection, const absl::Status& reason) override {
@@ -175,12 +196,10 @@ class RecordingHandler : public ConnectionHandler {
     MutexLock lock(mutex_);
     return std::exchange(frames_[static_cast<std::size_t>(lane)], {});
   }
-  /// Gives back the credits that were kept, and keeps no more.
-  void give_back_credits() {
-    std::vector<Credit> kept;
+  /// What was announced and not refused.
+  std::vector<Announced> announced() const {
     MutexLock lock(mutex_);
-    credits_ = Credits::kGiveBack;
-    std::swap(kept, kept_);
+    return announced_;
   }
   /// From now on every callback fails the test.
   void forbid_callbacks() {
@@ -197,9 +216,9 @@ class RecordingHandler : public ConnectionHandler {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  Credits credits_ ABSL_GUARDED_BY(mutex_);
   UpHook up_hook_;
   FramesHook frames_hook_;
+  AnnouncedHook announced_hook_;
   std::array<std::atomic<bool>, kLaneCount> busy_{};
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   bool up_ ABSL_GUARDED_BY(mutex_) = false;
@@ -208,7 +227,7 @@ class RecordingHandler : public ConnectionHandler {
   absl::Status reason_ ABSL_GUARDED_BY(mutex_);
   std::array<std::vector<Frame>, kLaneCount> frames_ ABSL_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Credit> kept_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Announced> announced_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// Accepts connections, and records each.
@@ -219,7 +238,6 @@ class RecordingAcceptor : public Acceptor {
   std::string hello = "hello from the acceptor";
   /// Prepares each new handler.
   std::function<void(RecordingHandler&)> prepare;
-  RecordingHandler::Credits credits = RecordingHandler::Credits::kGiveBack;
   /// Set: refuses everything with it.
   absl::Status refusal;
 
@@ -229,7 +247,7 @@ class RecordingAcceptor : public Acceptor {
     hellos_.push_back(remote_hello);
     remotes_.push_back(remote);
     if (!refusal.ok()) return refusal;
-    auto handler = std::make_shared<RecordingHandler>(credits);
+    auto handler = std::make_shared<RecordingHandler>();
     if (prepare) prepare(*handler);
     handlers_.push_back(handler);
     changed_.notify_all();

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -91,10 +89,8 @@ inline Pair open(Station& from, Station& to, std::size_t index = 0,
 
 /// Two stations and a connection that `a` opened to `b`; check ok().
 struct Connected : Pair {
-  explicit Connected(TransportFixture& fixture, const Transport::Limits& limits = {},
-                     RecordingHandler::Credits credits_of_b = RecordingHandler::Credits::kGiveBack)
+  explicit Connected(TransportFixture& fixture, const Transport::Limits& limits = {})
       : a(fixture, limits), b(fixture, limits) {
-    b.acceptor->credits = credits_of_b;
     a.start();
     b.start();
     Pair::operator=(open(a, b));
@@ -103,28 +99,5 @@ struct Connected : Pair {
   Station a;
   Station b;
 };
-
-/// Sends until it works, at most so long as tests wait. Only for sends that must work soon.
-inline absl::Status send_patiently(Connection& connection, Lane lane, Frame frame) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (true) {
-    Frame copy = make_frame(frame.envelope, frame.payloads);
-    const absl::Status sent = connection.send(lane, std::move(copy));
-    if (!absl::IsResourceExhausted(sent) || std::chrono::steady_clock::now() > deadline)
-      return sent;
-    std::this_thread::yield();
-  }
-}
-
-/// What small_windows() has room for.
-constexpr std::size_t kWindow = std::size_t{1} << 20U;
-
-inline Transport::Limits small_windows() {
-  Transport::Limits limits;
-  limits.send_window_bytes = kWindow;
-  limits.control_window_bytes = kWindow;
-  limits.receive_window_bytes = kWindow;
-  return limits;
-}
 
 }  // namespace sinew::internal

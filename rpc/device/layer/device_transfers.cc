@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/pending_call.h"
-#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/device/device_runtime.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/device/layer/device_part.h"
@@ -334,14 +334,14 @@ void DeviceLayer::fetch(const std::shared_ptr<Arrival>& arrival, const absl::Sta
   try {
     // It belongs to no call that is being served, and to no context.
     const ThreadContext::Scope outside(nullptr);
-    absl::StatusOr<std::shared_ptr<Session>> session = core_.session(arrival->peer);
-    if (!session.ok()) throw_error(session.status());
+    absl::StatusOr<std::shared_ptr<CallLink>> link = core_.link(arrival->peer);
+    if (!link.ok()) throw_error(link.status());
     CallOptions options;
     if (arrival->deadline != Clock::TimePoint::max()) {
       options.timeout = std::max<std::chrono::nanoseconds>(arrival->deadline - core_.clock().now(),
                                                            std::chrono::microseconds(1));
     }
-    const Peer peer = PeerAccess::make(core_.shared_from_this(), *std::move(session)).with(options);
+    const Peer peer = PeerAccess::make(core_.shared_from_this(), *std::move(link)).with(options);
     CallBuilder call(peer, kBytesMethod, "");
     call.argument().natural(arrival->kept);
     auto pending = std::make_unique<TypedPendingCall<std::vector<at::Tensor>>>(call.runner());

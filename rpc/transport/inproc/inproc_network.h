@@ -82,7 +82,7 @@ class InprocNetwork {
   bool break_connection(std::uint64_t connection);
 
   /// Stops (resumes) every callback at an address, as if its process were stopped. It still takes
-  /// in what others send, up to their windows. The callback that runs just now is not waited for.
+  /// in what others send. The callback that runs just now is not waited for.
   /// Shutting down thaws.
   void freeze(std::string_view address);
   void thaw(std::string_view address);

@@ -28,20 +28,16 @@ void copy(const absl::Cord& bytes, char* to) {
 
 }  // namespace
 
-absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame,
-                                                               Credit credit) {
-  // Destroyed after the lock is gone if the tickets are wrong: it holds a credit.
-  Waiting waiting;
+absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame) {
   absl::MutexLock lock(&mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   Announced announced;
+  Waiting waiting;
   const std::uint64_t number = next_waiting_++;
   waiting.lane = lane;
-  waiting.size_bytes = frame.size_bytes();
   waiting.frame.envelope = std::move(frame.envelope);
   waiting.frame.payloads = std::move(frame.payloads);
-  waiting.frame.credit = std::move(credit);
-  if (lane == Lane::kControl) control_bytes_ += waiting.size_bytes;
+  waiting.frame.header = std::move(frame.header);
   if (!frame.envelope_ticket.inlined()) {
     absl::Status status = add_ticket_locked(frame.envelope_ticket, number, waiting, -1, announced);
     if (!status.ok()) return fail_locked(std::move(status));
@@ -58,7 +54,7 @@ absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, Packet
     arrived_bytes_ = 0;
   }
   if (waiting.missing == 0) {
-    announced.completed = finish_locked(waiting);
+    announced.completed = Completed{lane, std::move(waiting.frame)};
   } else {
     waiting_.emplace(number, std::move(waiting));
   }
@@ -125,7 +121,7 @@ absl::StatusOr<BulkReceiver::Assembly*> BulkReceiver::find_assembly_locked(const
 
 absl::StatusOr<std::vector<BulkReceiver::Completed>> BulkReceiver::receive(
     std::vector<Chunk> chunks) {
-  // When a later chunk is wrong, frames that are complete already are dropped with their credits.
+  // When a later chunk is wrong, frames that are complete already are dropped.
   std::vector<Completed> completed;
   for (Chunk& chunk : chunks) {
     absl::StatusOr<std::optional<Completed>> one = receive_one(std::move(chunk));
@@ -183,7 +179,7 @@ std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64
   place(std::move(bytes), assembly.place, waiting->second.frame);
   assemblies_.erase(found);
   if (--waiting->second.missing > 0) return std::nullopt;
-  Completed completed = finish_locked(waiting->second);
+  Completed completed{waiting->second.lane, std::move(waiting->second.frame)};
   waiting_.erase(waiting);
   return completed;
 }
@@ -213,19 +209,9 @@ void BulkReceiver::place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame) {
   }
 }
 
-BulkReceiver::Completed BulkReceiver::finish_locked(Waiting& waiting) {
-  if (waiting.lane == Lane::kControl) control_bytes_ -= waiting.size_bytes;
-  return {waiting.lane, std::move(waiting.frame)};
-}
-
 absl::Status BulkReceiver::fail_locked(absl::Status status) {
   closed_ = true;
   return status;
-}
-
-std::size_t BulkReceiver::control_bytes() const {
-  absl::MutexLock lock(&mutex_);
-  return control_bytes_;
 }
 
 void BulkReceiver::clear() {
@@ -236,7 +222,6 @@ void BulkReceiver::clear() {
   assemblies.swap(assemblies_);
   waiting.swap(waiting_);
   unannounced_bytes_ = 0;
-  control_bytes_ = 0;
 }
 
 }  // namespace sinew::internal

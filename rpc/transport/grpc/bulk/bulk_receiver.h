@@ -19,8 +19,8 @@
 namespace sinew::internal {
 
 /// Puts chunks together, and frames with their tickets. BulkSender says why its memory is bounded:
-/// chunks of transfers without a ticket may hold kUnannouncedBytes, and the caller announces frames
-/// only as its window allows. Thread-safe.
+/// chunks of transfers without a ticket may hold kUnannouncedBytes, and the caller announces only
+/// frames that its handler has admitted. Thread-safe.
 class BulkReceiver {
  public:
   struct Completed {
@@ -44,8 +44,8 @@ class BulkReceiver {
     std::vector<ToFetch> to_fetch;
   };
 
-  /// `credit` goes with the frame. kInvalidArgument when the tickets contradict what came before.
-  absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame, Credit credit);
+  /// kInvalidArgument when the tickets contradict what came before.
+  absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame);
 
   /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave
   /// gaps, contradict their ticket or come in too large a number before it; kResourceExhausted when
@@ -58,10 +58,6 @@ class BulkReceiver {
   /// clear().
   bool not_fetched(std::uint64_t transfer);
 
-  /// Bytes announced on the control lane that have not been delivered: that lane has no window of
-  /// its own.
-  std::size_t control_bytes() const;
-
   /// Drops all there is.
   void clear();
 
@@ -70,7 +66,6 @@ class BulkReceiver {
     Lane lane = Lane::kCalls;
     Frame frame;
     std::size_t missing = 0;
-    std::size_t size_bytes = 0;
   };
   struct Assembly {
     std::uint64_t size_bytes = 0;
@@ -97,14 +92,12 @@ class BulkReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status fail_locked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame);
-  Completed finish_locked(Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, Assembly> assemblies_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_waiting_ ABSL_GUARDED_BY(mutex_) = 1;
   std::size_t unannounced_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::size_t control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   /// Transfers that were complete when their ticket came and are not granted yet.
   std::vector<std::uint64_t> arrived_ ABSL_GUARDED_BY(mutex_);
   std::size_t arrived_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

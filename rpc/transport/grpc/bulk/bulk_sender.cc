@@ -26,17 +26,13 @@ std::uint64_t BulkSender::reserve(std::size_t count) {
   return first;
 }
 
-void BulkSender::submit(Transfers transfers, SendWindow* window) {
+void BulkSender::submit(Transfers transfers) {
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) {
-      for (const auto& transfer : transfers) window->give_back(transfer.second.size());
-      return;
-    }
+    if (closed_) return;
     Outgoing frame;
     frame.transfers.assign(std::make_move_iterator(transfers.begin()),
                            std::make_move_iterator(transfers.end()));
-    frame.window = window;
     std::size_t frame_bytes = 0;
     for (const auto& transfer : frame.transfers) frame_bytes += transfer.second.size();
     frame.packet_bytes = std::min(chunk_bytes_, std::max(kMinHalfBytes, frame_bytes / 2 + 1));
@@ -71,13 +67,19 @@ absl::Status BulkSender::on_granted(const std::vector<std::uint64_t>& transfers)
   return absl::OkStatus();
 }
 
-void BulkSender::grant(std::vector<std::uint64_t> transfers) {
+absl::Status BulkSender::grant(const std::vector<std::uint64_t>& transfers) {
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) return;
+    if (closed_) return absl::OkStatus();
+    if (grants_.size() >= kMaxGrantsQueued) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the other end does not read what it is granted: ", grants_.size(),
+                       " grants wait for it"));
+    }
     grants_.insert(grants_.end(), transfers.begin(), transfers.end());
   }
   start_write_if_idle();
+  return absl::OkStatus();
 }
 
 void BulkSender::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
@@ -97,7 +99,6 @@ void BulkSender::on_written() {
 bool BulkSender::end_write() {
   absl::MutexLock lock(&mutex_);
   if (closed_) return false;
-  give_back_in_flight_locked();
   writing_ = false;
   return true;
 }
@@ -172,7 +173,6 @@ void BulkSender::take_chunk_locked(Outgoing& frame, std::size_t bytes, Packet& p
   rest.RemovePrefix(bytes);
   frame.offset += bytes;
   packet.chunks.push_back(std::move(chunk));
-  in_flight_.push_back({frame.window, bytes});
   if (!ledger.granted) {
     const std::size_t charge = bytes + (ledger.charged_bytes == 0 ? kTransferOverheadBytes : 0);
     ledger.charged_bytes += charge;
@@ -185,25 +185,14 @@ void BulkSender::take_chunk_locked(Outgoing& frame, std::size_t bytes, Packet& p
   frame.offset = 0;
 }
 
-void BulkSender::give_back_in_flight_locked() {
-  for (const Returned& returned : in_flight_) returned.window->give_back(returned.bytes);
-  in_flight_.clear();
-}
-
 void BulkSender::close() {
   std::deque<Outgoing> dropped;
   std::deque<Outgoing> also_dropped;
   std::shared_ptr<LaneStream> stream;
   absl::MutexLock lock(&mutex_);
   closed_ = true;
-  give_back_in_flight_locked();
   dropped.swap(active_);
   also_dropped.swap(blocked_);
-  for (const auto* frames : {&dropped, &also_dropped}) {
-    for (const Outgoing& frame : *frames) {
-      for (const auto& transfer : frame.transfers) frame.window->give_back(transfer.second.size());
-    }
-  }
   stream.swap(stream_);
 }
 

@@ -14,41 +14,39 @@
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
-#include "sinew/rpc/transport/grpc/connection/send_window.h"
 
 namespace sinew::internal {
 
 /// Writes the bulk lane: transfers cut into chunks, frame by frame in turn so that a small one does
 /// not wait for the end of a huge one, and the grants for what comes the other way.
 ///
-/// Why grants. A ticket and its chunks travel on different streams. A receiver whose window is full
-/// stops reading tickets; chunks that nobody announced then pile up. If it stopped reading chunks
-/// as well, the announced transfers behind them could not end, their frames would never be
-/// delivered, no credit would come back, and both lanes would stand still for ever. So the bulk
-/// lane is always read, and it is the sender that holds back: it sends at most kUnannouncedBytes of
+/// Why grants. A ticket and its chunks travel on different streams, and all streams are always
+/// read, so chunks may come before anybody could say whether there is room for them: the ticket
+/// stands behind others, or its receiver's thread has something else to do. If the receiver waited
+/// with reading them, announced transfers behind them could not end, and both ends could stand
+/// still for ever. So it is the sender that holds back: it sends at most kUnannouncedBytes of
 /// transfers that the receiver has not granted yet, and the receiver grants a transfer when it has
-/// read the ticket, which it does only while its window has room. What is granted always moves, so
-/// frames complete, credit returns and tickets are read again. The receiver's memory is bounded by
-/// its window, one frame beyond it, and kUnannouncedBytes.
+/// read the ticket and ConnectionHandler::on_announced() has admitted the frame. What is granted
+/// always moves. The receiver's memory is kUnannouncedBytes and what its handler admits, which it
+/// checks against the windows that the layer above keeps.
 ///
 /// Thread-safe.
 class BulkSender {
  public:
   explicit BulkSender(std::size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
-  /// One number and its bytes (not empty) for each transfer of one frame. `window` has counted them
-  /// and gets them back as they leave; it outlives this object.
+  /// One number and its bytes (not empty) for each transfer of one frame.
   using Transfers = std::vector<std::pair<std::uint64_t, absl::Cord>>;
   /// Numbers for `count` transfers, never 0. Tickets may be sent before or after submit().
   std::uint64_t reserve(std::size_t count);
-  void submit(Transfers transfers, SendWindow* window);
+  void submit(Transfers transfers);
   /// A number of reserve() will not be used.
   void forget(std::uint64_t transfer);
 
   /// The receiver grants these. kInvalidArgument for one that is not waiting for a grant.
   absl::Status on_granted(const std::vector<std::uint64_t>& transfers);
-  /// Queues grants of our own.
-  void grant(std::vector<std::uint64_t> transfers);
+  /// Queues grants of our own. kResourceExhausted when the other end does not read them.
+  absl::Status grant(const std::vector<std::uint64_t>& transfers);
 
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
   void on_written();
@@ -59,7 +57,6 @@ class BulkSender {
     std::deque<std::pair<std::uint64_t, absl::Cord>> transfers;
     /// Of the first one: bytes that have left.
     std::uint64_t offset = 0;
-    SendWindow* window = nullptr;
     /// How much of it leaves at a time.
     std::size_t packet_bytes = 0;
   };
@@ -68,10 +65,6 @@ class BulkSender {
     std::size_t charged_bytes = 0;
     bool granted = false;
     bool sent = false;
-  };
-  struct Returned {
-    SendWindow* window;
-    std::size_t bytes;
   };
 
   void start_write_if_idle();
@@ -83,7 +76,6 @@ class BulkSender {
   std::size_t allowed_locked(const Outgoing& frame) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_chunk_locked(Outgoing& frame, std::size_t bytes, Packet& packet)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void give_back_in_flight_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::size_t chunk_bytes_;
   absl::Mutex mutex_;
@@ -98,7 +90,6 @@ class BulkSender {
   absl::flat_hash_map<std::uint64_t, Ledger> ledger_ ABSL_GUARDED_BY(mutex_);
   std::size_t unannounced_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::uint64_t> grants_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Returned> in_flight_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

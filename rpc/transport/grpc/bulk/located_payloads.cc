@@ -29,24 +29,18 @@ std::optional<LocatedPayloads::Payload> LocatedPayloads::take(std::uint64_t tran
 
 bool LocatedPayloads::release(const std::vector<std::uint64_t>& transfers) {
   for (const std::uint64_t transfer : transfers) {
-    const std::optional<Payload> payload = take(transfer);
-    if (!payload.has_value()) {
-      absl::MutexLock lock(&mutex_);
-      return closed_;
-    }
-    payload->window->give_back(payload->bytes.size());
+    if (take(transfer).has_value()) continue;
+    absl::MutexLock lock(&mutex_);
+    return closed_;
   }
   return true;
 }
 
 void LocatedPayloads::close() {
   absl::flat_hash_map<std::uint64_t, Payload> dropped;
-  {
-    absl::MutexLock lock(&mutex_);
-    closed_ = true;
-    dropped.swap(payloads_);
-  }
-  for (const auto& [transfer, payload] : dropped) payload.window->give_back(payload.bytes.size());
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  dropped.swap(payloads_);
 }
 
 }  // namespace sinew::internal

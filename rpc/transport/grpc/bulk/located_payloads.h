@@ -10,7 +10,6 @@
 #include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/planes/plane_set.h"
-#include "sinew/rpc/transport/grpc/connection/send_window.h"
 
 namespace sinew::internal {
 
@@ -24,17 +23,14 @@ class LocatedPayloads {
   struct Payload {
     absl::Cord bytes;
     PlaneSet::Location location;
-    /// Has counted the bytes; outlives this object.
-    SendWindow* window = nullptr;
   };
 
   /// False, keeping nothing, after close().
   bool add(std::uint64_t transfer, Payload payload);
-  /// The other end will not fetch it: hands it out with its bytes still counted. Nothing when there
-  /// is no such transfer.
+  /// The other end will not fetch it: hands it out. Nothing when there is no such transfer.
   std::optional<Payload> take(std::uint64_t transfer);
-  /// The other end has fetched these: lets go of them and gives their bytes back to their windows.
-  /// False when one is not here, unless close() came first.
+  /// The other end has fetched these: lets go of them. False when one is not here, unless close()
+  /// came first.
   bool release(const std::vector<std::uint64_t>& transfers);
   /// Lets go of all. The memory must be out of the other end's reach by now.
   void close();

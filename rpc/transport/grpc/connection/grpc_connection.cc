@@ -1,6 +1,5 @@
 #include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 
-#include <algorithm>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -33,14 +32,11 @@ std::size_t index_of(StreamKind stream) { return static_cast<std::size_t>(stream
 
 GrpcConnection::GrpcConnection(std::shared_ptr<TransportCore> core)
     : core_(std::move(core)),
-      send_windows_{SendWindow(core_->limits().control_window_bytes),
-                    SendWindow(core_->limits().send_window_bytes)},
       bulk_sender_(core_->options().tuning.chunk_bytes),
       planes_(core_->planes()),
       located_(planes_) {
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
-    writers_[index_of(lane)] = std::make_unique<LaneWriter>(&send_windows_[index_of(lane)],
-                                                            core_->options().tuning.packet_bytes);
+    writers_[index_of(lane)] = std::make_unique<LaneWriter>(core_->options().tuning.packet_bytes);
     deliveries_[index_of(lane)] = std::make_unique<FrameDelivery>(
         [this, lane](std::vector<Frame> frames) { deliver(lane, std::move(frames)); });
   }
@@ -49,18 +45,7 @@ GrpcConnection::GrpcConnection(std::shared_ptr<TransportCore> core)
 GrpcConnection::~GrpcConnection() = default;
 
 bool GrpcConnection::enter() {
-  const std::shared_ptr<GrpcConnection> self = shared_from_this();
-  const std::weak_ptr<GrpcConnection> weak_self = self;
-  // Credit may come back long after the connection is gone, on any thread.
-  receive_window_ = std::make_shared<ReceiveWindow>(
-      core_->limits().receive_window_bytes, [weak_self, weak_core = std::weak_ptr(core_)] {
-        const std::shared_ptr<TransportCore> core = weak_core.lock();
-        if (core == nullptr) return;
-        core->post([weak_self] {
-          if (const auto connection = weak_self.lock()) connection->admit_calls();
-        });
-      });
-  TransportCore::Hold hold = core_->add(self);
+  TransportCore::Hold hold = core_->add(shared_from_this());
   const std::chrono::milliseconds timeout = core_->limits().connect_timeout;
   absl::MutexLock lock(&mutex_);
   if (!hold) {
@@ -70,8 +55,8 @@ bool GrpcConnection::enter() {
     return false;
   }
   hold_ = std::move(hold);
-  connect_timer_ = core_->run_after(timeout, [weak_self, timeout] {
-    if (const auto connection = weak_self.lock()) {
+  connect_timer_ = core_->run_after(timeout, [weak = weak_from_this(), timeout] {
+    if (const auto connection = weak.lock()) {
       connection->take_down(
           absl::UnavailableError(absl::StrCat("no connection within ", timeout.count(), " ms")));
     }
@@ -124,7 +109,7 @@ bool GrpcConnection::is_up() const {
   return phase_ == Phase::kUp;
 }
 
-void GrpcConnection::announce_up() {
+void GrpcConnection::announce_up(ConnectionEnds::Role role) {
   std::shared_ptr<ConnectionHandler> handler;
   TimerQueue::TimerId timer = 0;
   {
@@ -138,7 +123,7 @@ void GrpcConnection::announce_up() {
   core_->cancel_timer(timer);
   handler->on_up(shared_from_this());
   leave_callback();
-  planes_.begin(local_hello_, remote_hello_, weak_from_this(),
+  planes_.begin({role, local_hello_, remote_hello_}, weak_from_this(),
                 [this](absl::StatusOr<std::vector<std::string>> messages) {
                   if (!messages.ok()) {
                     take_down(messages.status());
@@ -151,15 +136,7 @@ void GrpcConnection::announce_up() {
   }
 }
 
-// ---- sending: see also grpc_connection_send.cc
-
-std::size_t GrpcConnection::queued_bytes() const {
-  std::size_t total = 0;
-  for (const SendWindow& window : send_windows_) total += window.queued_bytes();
-  return total;
-}
-
-// ---- receiving
+// ---- receiving; sending is in grpc_connection_send.cc
 
 void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
   if (!is_up()) {
@@ -188,25 +165,47 @@ void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
   }
 }
 
-bool GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Credit credit, Arrived& arrived) {
+bool GrpcConnection::accept_frames(Lane lane, std::vector<PacketFrame> frames) {
+  Arrived arrived;
+  arrived.ready.reserve(frames.size());
+  for (PacketFrame& frame : frames) {
+    if (absl::Status status = accept_frame(lane, std::move(frame), arrived); !status.ok()) {
+      take_down(status);
+      return false;
+    }
+  }
+  process(lane, std::move(arrived));
+  return true;
+}
+
+absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Arrived& arrived) {
   if (frame.complete()) {
     Frame& whole = arrived.ready.emplace_back();
     whole.envelope = std::move(frame.envelope);
     whole.payloads = std::move(frame.payloads);
-    whole.credit = std::move(credit);
-    return true;
+    whole.header = std::move(frame.header);
+    return absl::OkStatus();
   }
+  if (absl::Status status = ask_handler(lane, frame); !status.ok()) return status;
   absl::StatusOr<BulkReceiver::Announced> announced =
-      bulk_receiver_.announce(lane, std::move(frame), std::move(credit));
-  if (!announced.ok()) {
-    take_down(announced.status());
-    return false;
-  }
+      bulk_receiver_.announce(lane, std::move(frame));
+  if (!announced.ok()) return announced.status();
   if (announced->completed) arrived.ready.push_back(std::move(announced->completed->frame));
-  if (!announced->granted.empty()) bulk_sender_.grant(std::move(announced->granted));
+  if (!announced->granted.empty()) {
+    if (absl::Status status = bulk_sender_.grant(announced->granted); !status.ok()) return status;
+  }
   std::move(announced->to_fetch.begin(), announced->to_fetch.end(),
             std::back_inserter(arrived.to_fetch));
-  return true;
+  return absl::OkStatus();
+}
+
+absl::Status GrpcConnection::ask_handler(Lane lane, const PacketFrame& frame) {
+  const std::shared_ptr<ConnectionHandler> handler = enter_callback();
+  if (handler == nullptr) return absl::CancelledError("the connection is down");
+  absl::Status status = handler->on_announced(shared_from_this(), lane, frame.header,
+                                              frame.size_bytes(), frame.payloads.size());
+  leave_callback();
+  return status;
 }
 
 void GrpcConnection::process(Lane lane, Arrived arrived) {
@@ -250,10 +249,14 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
     return;
   }
   if (!status.ok()) {
-    if (bulk_receiver_.not_fetched(transfer)) bulk_sender_.grant({transfer});
+    if (!bulk_receiver_.not_fetched(transfer)) return;
+    if (absl::Status granted = bulk_sender_.grant({transfer}); !granted.ok()) take_down(granted);
     return;
   }
-  writer(Lane::kCalls).add_fetched(transfer);
+  if (!writer(Lane::kCalls).add_fetched(transfer)) {
+    take_down(absl::ResourceExhaustedError("the other end does not read what has been fetched"));
+    return;
+  }
   arm_linger_timer();
   absl::StatusOr<std::optional<BulkReceiver::Completed>> completed =
       bulk_receiver_.fetched(transfer, std::move(bytes));
@@ -267,19 +270,7 @@ void GrpcConnection::on_control_packet(Packet packet) {
   for (const std::string& message : packet.planes) planes_.on_message(message);
   // One that made no sense.
   if (!is_up()) return;
-  Arrived arrived;
-  arrived.ready.reserve(packet.frames.size());
-  for (PacketFrame& frame : packet.frames) {
-    if (!accept_frame(Lane::kControl, std::move(frame), Credit(), arrived)) return;
-    // This lane is never held up, so the only defence left is to part with a peer that floods it.
-    if (bulk_receiver_.control_bytes() > kMaxControlAnnouncedBytes) {
-      take_down(absl::InvalidArgumentError(absl::StrCat("the peer announced more than ",
-                                                        kMaxControlAnnouncedBytes,
-                                                        " bytes on the control lane at once")));
-      return;
-    }
-  }
-  process(Lane::kControl, std::move(arrived));
+  if (!accept_frames(Lane::kControl, std::move(packet.frames))) return;
   if (const auto lane = stream(StreamKind::kControl)) lane->start_read();
 }
 
@@ -289,28 +280,8 @@ void GrpcConnection::on_calls_packet(Packet packet) {
     return;
   }
   for (const std::uint64_t transfer : packet.fetched) bulk_sender_.forget(transfer);
-  std::move(packet.frames.begin(), packet.frames.end(), std::back_inserter(parked_));
-  admit_calls();
-}
-
-void GrpcConnection::admit_calls() {
-  while (true) {
-    Arrived arrived;
-    arrived.ready.reserve(parked_.size());
-    while (!parked_.empty() && receive_window_->has_room()) {
-      PacketFrame frame = std::move(parked_.front());
-      parked_.pop_front();
-      Credit credit = receive_window_->take(frame.size_bytes() + kFrameOverheadBytes);
-      if (!accept_frame(Lane::kCalls, std::move(frame), std::move(credit), arrived)) return;
-    }
-    process(Lane::kCalls, std::move(arrived));
-    if (parked_.empty() && receive_window_->has_room()) {
-      if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
-      return;
-    }
-    // From here on another thread may be in this function; see ReceiveWindow::pause().
-    if (receive_window_->pause()) return;
-  }
+  if (!accept_frames(Lane::kCalls, std::move(packet.frames))) return;
+  if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
 }
 
 void GrpcConnection::arm_linger_timer() {
@@ -350,7 +321,7 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
     planes_.on_failed(payload->location.plane);
     BulkSender::Transfers transfers;
     transfers.emplace_back(transfer, std::move(payload->bytes));
-    bulk_sender_.submit(std::move(transfers), payload->window);
+    bulk_sender_.submit(std::move(transfers));
   }
   absl::StatusOr<std::vector<BulkReceiver::Completed>> completed =
       bulk_receiver_.receive(std::move(packet.chunks));

@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +16,6 @@
 #include "sinew/rpc/transport/grpc/connection/frame_delivery.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/lane_writer.h"
-#include "sinew/rpc/transport/grpc/connection/receive_window.h"
-#include "sinew/rpc/transport/grpc/connection/send_window.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
 #include "sinew/rpc/transport/transport.h"
 
@@ -41,7 +38,6 @@ class GrpcConnection : public Connection,
   void close(absl::Status reason) final;
   const std::string& remote_hello() const final { return remote_hello_; }
   const AuthenticatedPeer& remote() const final { return remote_; }
-  std::size_t queued_bytes() const final;
 
  protected:
   /// `core` is asked for a hold by start().
@@ -72,7 +68,7 @@ class GrpcConnection : public Connection,
   std::shared_ptr<LaneStream> stream(StreamKind kind);
   bool is_up() const;
   /// Reports on_up, then reads all lanes and finds out which planes there are.
-  void announce_up();
+  void announce_up(ConnectionEnds::Role role);
   /// A message that belongs to the handshake.
   virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;
   /// What a broken stream means before the connection was up.
@@ -97,9 +93,6 @@ class GrpcConnection : public Connection,
   void on_control_packet(Packet packet);
   void on_calls_packet(Packet packet);
   void on_bulk_packet(Packet packet);
-  /// Takes frames of the calls lane as far as the window has room, then reads on or waits for
-  /// credit.
-  void admit_calls();
   void arm_linger_timer();
   void start_linger_timer();
   bool linger(bool sender_has_time);
@@ -108,24 +101,25 @@ class GrpcConnection : public Connection,
     /// Follows them: so nothing overtakes a frame that is complete.
     std::vector<BulkReceiver::ToFetch> to_fetch;
   };
-  /// The frame goes with its credit to where it is complete. False when the connection went down.
-  bool accept_frame(Lane lane, PacketFrame frame, Credit credit, Arrived& arrived);
+  /// False when the connection went down.
+  bool accept_frames(Lane lane, std::vector<PacketFrame> frames);
+  /// The frame goes to where it is complete.
+  absl::Status accept_frame(Lane lane, PacketFrame frame, Arrived& arrived);
+  absl::Status ask_handler(Lane lane, const PacketFrame& frame);
   void process(Lane lane, Arrived arrived);
   void fetch_one(const BulkReceiver::ToFetch& wanted);
   void on_fetch_end(std::uint64_t transfer, absl::Cord bytes, const absl::Status& status);
   void deliver(Lane lane, std::vector<Frame> frames);
 
-  absl::Status check_frame(Lane lane, const Frame& frame) const;
   /// What travels beside the packets of a frame.
   struct Beside {
     BulkSender::Transfers transfers;
     std::vector<std::uint64_t> located;
   };
   /// Moves what is too large for a packet out of the frame.
-  PacketFrame split(Lane lane, Frame frame, Beside& beside);
-  void send_beside(Lane lane, absl::Cord payload, PlaneSet::Location location,
-                   PayloadTicket& ticket, Beside& beside);
-  std::size_t withdraw(const std::vector<std::uint64_t>& located);
+  PacketFrame split(Frame frame, Beside& beside);
+  void send_beside(absl::Cord payload, PlaneSet::Location location, PayloadTicket& ticket,
+                   Beside& beside);
   absl::Status down_status() const;
 
   /// The handler to call, or null when no callback may run (any more).
@@ -134,17 +128,12 @@ class GrpcConnection : public Connection,
   void run_on_down();
 
   const std::shared_ptr<TransportCore> core_;
-  std::array<SendWindow, kLaneCount> send_windows_;
   std::array<std::unique_ptr<LaneWriter>, kLaneCount> writers_;
   BulkSender bulk_sender_;
   BulkReceiver bulk_receiver_;
   PlaneSet planes_;
   LocatedPayloads located_;
   std::array<std::unique_ptr<FrameDelivery>, kLaneCount> deliveries_;
-  std::shared_ptr<ReceiveWindow> receive_window_;
-  /// Frames of the calls lane that were received while the window was full. Touched only by the one
-  /// thread that reads the lane at a time.
-  std::deque<PacketFrame> parked_;
   /// kNeeded: something lingers since the timer went off last.
   enum class LingerTimer { kOff, kRunning, kNeeded };
   std::atomic<LingerTimer> linger_timer_{LingerTimer::kOff};

@@ -1,6 +1,5 @@
 // How frames and their payloads leave; the rest is in grpc_connection.cc.
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,40 +22,21 @@ constexpr std::size_t kMaxLingeringFrames = 16;
 constexpr std::size_t kMinLocatedBytes = std::size_t{4} << 10;
 // From here on one pays where the payload could ride in the frame too (measured).
 constexpr std::size_t kWorthLocatingBytes = std::size_t{16} << 10;
-
-std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+// Texts of locations of one frame, so that all its tickets fit in a packet.
+constexpr std::size_t kMaxLocationsBytes = std::size_t{2} << 20;
 
 }  // namespace
-
-absl::Status GrpcConnection::check_frame(Lane lane, const Frame& frame) const {
-  const Transport::Limits& limits = core_->limits();
-  const std::size_t size_bytes = frame.size_bytes();
-  // What fills the whole window of the control lane would hold up heartbeats.
-  const std::size_t most = lane == Lane::kControl
-                               ? std::min(limits.max_frame_bytes, limits.control_window_bytes)
-                               : limits.max_frame_bytes;
-  if (size_bytes > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a frame has ", size_bytes, " bytes; the limit of ", most, " is Transport::Limits::",
-        most == limits.max_frame_bytes ? "max_frame_bytes" : "control_window_bytes"));
-  }
-  if (frame.payloads.size() > limits.max_payloads) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame has ", frame.payloads.size(),
-                                                   " payloads; the limit of ", limits.max_payloads,
-                                                   " is Transport::Limits::max_payloads"));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status GrpcConnection::down_status() const {
   absl::MutexLock lock(&mutex_);
   return absl::UnavailableError(absl::StrCat("the connection is down: ", down_reason_.message()));
 }
 
-PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
+PacketFrame GrpcConnection::split(Frame frame, Beside& beside) {
   PacketFrame packet_frame;
   packet_frame.envelope = std::move(frame.envelope);
   packet_frame.payloads = std::move(frame.payloads);
+  packet_frame.header = std::move(frame.header);
   if (packet_frame.envelope.size() > kMaxInlinedBytes) {
     packet_frame.envelope_ticket.size_bytes = packet_frame.envelope.size();
     packet_frame.envelope_ticket.transfer = bulk_sender_.reserve(1);
@@ -65,6 +45,7 @@ PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
     packet_frame.envelope.clear();
   }
   std::size_t inlined_bytes = packet_frame.envelope.size();
+  std::size_t location_bytes = 0;
   for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
     absl::Cord& payload = packet_frame.payloads[i];
     const std::size_t size_bytes = payload.size();
@@ -72,8 +53,9 @@ PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
                       inlined_bytes + size_bytes <= kMaxInlinedBytes;
     PlaneSet::Location location;
     if (size_bytes >= (fits ? kWorthLocatingBytes : kMinLocatedBytes) &&
-        payload.TryFlat().has_value()) {
+        location_bytes < kMaxLocationsBytes && payload.TryFlat().has_value()) {
       location = planes_.locate(payload);
+      location_bytes += location.text.size();
     }
     if ((fits && location.plane == 0) || size_bytes == 0) {
       inlined_bytes += size_bytes;
@@ -84,20 +66,19 @@ PacketFrame GrpcConnection::split(Lane lane, Frame frame, Beside& beside) {
         packet_frame.tickets.emplace_back().size_bytes = each.size();
       }
     }
-    send_beside(lane, std::exchange(payload, absl::Cord()), std::move(location),
-                packet_frame.tickets[i], beside);
+    send_beside(std::exchange(payload, absl::Cord()), std::move(location), packet_frame.tickets[i],
+                beside);
   }
   return packet_frame;
 }
 
 // Leaves the payload to be fetched by the other end, if that can, or to the bulk lane.
-void GrpcConnection::send_beside(Lane lane, absl::Cord payload, PlaneSet::Location location,
+void GrpcConnection::send_beside(absl::Cord payload, PlaneSet::Location location,
                                  PayloadTicket& ticket, Beside& beside) {
   ticket.transfer = bulk_sender_.reserve(1);
   const bool located = location.plane != 0;
   // False: down meanwhile, so it does not matter any more which way it takes.
-  if (located &&
-      located_.add(ticket.transfer, {payload, location, &send_windows_[index_of(lane)]})) {
+  if (located && located_.add(ticket.transfer, {payload, location})) {
     ticket.plane = location.plane;
     ticket.location = std::move(location.text);
     beside.located.push_back(ticket.transfer);
@@ -106,40 +87,22 @@ void GrpcConnection::send_beside(Lane lane, absl::Cord payload, PlaneSet::Locati
   beside.transfers.emplace_back(ticket.transfer, std::move(payload));
 }
 
-// The frame that tells of them does not leave: returns how many bytes the window still counts.
-std::size_t GrpcConnection::withdraw(const std::vector<std::uint64_t>& located) {
-  std::size_t total = 0;
-  for (const std::uint64_t transfer : located) {
-    if (const auto payload = located_.take(transfer)) total += payload->bytes.size();
-  }
-  return total;
-}
-
 absl::Status GrpcConnection::send(Lane lane, Frame frame) {
-  // A frame that is passed on may still carry the credit of the connection it came from.
-  frame.credit.reset();
-  if (absl::Status status = check_frame(lane, frame); !status.ok()) return status;
-  SendWindow& window = send_windows_[index_of(lane)];
-  const std::size_t charged_bytes = frame.size_bytes() + kFrameOverheadBytes;
-  if (!window.take(charged_bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the send window of ", window.limit_bytes(), " bytes is full: ", window.queued_bytes(),
-        " bytes are queued and the frame has ", charged_bytes));
-  }
+  if (absl::Status status = check_limits(frame, core_->limits()); !status.ok()) return status;
   const bool sender_has_time = frame.may_linger;
+  const std::size_t size_bytes = frame.size_bytes();
   Beside beside;
-  PacketFrame packet_frame = split(lane, std::move(frame), beside);
-  std::size_t own_bytes = charge_bytes(packet_frame);
-  for (const auto& transfer : beside.transfers) own_bytes += transfer.second.size();
+  PacketFrame packet_frame = split(std::move(frame), beside);
   const std::optional<std::size_t> queued = writer(lane).queue(std::move(packet_frame));
   if (!queued.has_value()) {
-    window.give_back(own_bytes + withdraw(beside.located));
+    // The frame that tells of them does not leave.
+    for (const std::uint64_t transfer : beside.located) located_.take(transfer);
     return down_status();
   }
   const bool may_linger =
-      lane == Lane::kCalls && charged_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
+      lane == Lane::kCalls && size_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
   if (!may_linger || !linger(sender_has_time)) writer(lane).flush();
-  if (!beside.transfers.empty()) bulk_sender_.submit(std::move(beside.transfers), &window);
+  if (!beside.transfers.empty()) bulk_sender_.submit(std::move(beside.transfers));
   return absl::OkStatus();
 }
 

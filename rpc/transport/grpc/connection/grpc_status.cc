@@ -6,12 +6,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
 namespace {
 
 // gRPC's peers accept 8 KiB of trailers, and an escaped byte takes three.
-constexpr std::size_t kMaxTextBytes = 2048;
+constexpr std::size_t kMaxTextBytes = 1024;
+// They travel as base64.
+constexpr std::size_t kMaxDetailsBytes = 2048;
 
 // gRPC reports ECONNREFUSED as UNAVAILABLE with the system's text for it, and nothing else tells it
 // from a timeout or a reset. A second connect() of our own to learn the error number would race
@@ -44,16 +47,24 @@ bool says_closed_at_once(absl::string_view text) {
 
 grpc::Status to_grpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
+  const absl::optional<absl::Cord> refusal = status.GetPayload(kRefusalPayload);
+  std::string details = refusal.has_value() ? std::string(*refusal) : std::string();
+  // What does not fit is left out: the text says it too.
+  if (details.size() > kMaxDetailsBytes) details.clear();
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      printable(std::string(status.message()), kMaxTextBytes));
+                      printable(std::string(status.message()), kMaxTextBytes), std::move(details));
 }
 
 absl::Status from_grpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const int code = status.error_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      printable(status.error_message()));
+  absl::Status read(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                    printable(status.error_message()));
+  if (!status.error_details().empty()) {
+    read.SetPayload(kRefusalPayload, absl::Cord(status.error_details()));
+  }
+  return read;
 }
 
 absl::Status explain_failure(const absl::Status& status, const std::string& address,

@@ -42,9 +42,12 @@ void LaneWriter::send_planes(std::vector<std::string> messages) {
   flush();
 }
 
-void LaneWriter::add_fetched(std::uint64_t transfer) {
+bool LaneWriter::add_fetched(std::uint64_t transfer) {
   absl::MutexLock lock(&mutex_);
-  if (!closed_) fetched_.push_back(transfer);
+  if (closed_) return true;
+  if (fetched_.size() >= kMaxGrantsQueued) return false;
+  fetched_.push_back(transfer);
+  return true;
 }
 
 void LaneWriter::flush_all() {
@@ -87,7 +90,6 @@ void LaneWriter::on_written() { write(next_batch()); }
 LaneWriter::Batch LaneWriter::next_batch() {
   absl::MutexLock lock(&mutex_);
   if (closed_) return Batch();
-  window_->give_back(std::exchange(in_flight_bytes_, 0));
   writing_ = false;
   return take_batch_locked();
 }
@@ -111,7 +113,6 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
          batch.packet.frames.size() < kMaxFramesPerPacket) {
     PacketFrame& frame = queue_.front();
     encoded_bytes += encoded_size_bytes(frame);
-    in_flight_bytes_ += charge_bytes(frame);
     batch.packet.frames.push_back(std::move(frame));
     queue_.pop_front();
   }
@@ -139,9 +140,6 @@ void LaneWriter::close() {
   std::shared_ptr<LaneStream> stream;
   absl::MutexLock lock(&mutex_);
   closed_ = true;
-  std::size_t bytes = std::exchange(in_flight_bytes_, 0);
-  for (const PacketFrame& frame : queue_) bytes += charge_bytes(frame);
-  window_->give_back(bytes);
   dropped.swap(queue_);
   stream.swap(stream_);
 }

@@ -14,7 +14,6 @@
 #include "sinew/rpc/base/threads/flushable.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
-#include "sinew/rpc/transport/grpc/connection/send_window.h"
 
 namespace sinew::internal {
 
@@ -22,19 +21,17 @@ namespace sinew::internal {
 /// ready while it was busy. Frames leave in the order in which they were queued. Thread-safe.
 class LaneWriter final : public Flushable {
  public:
-  /// `window` outlives the writer.
-  LaneWriter(SendWindow* window, std::size_t packet_bytes)
-      : window_(window), packet_bytes_(packet_bytes) {}
+  explicit LaneWriter(std::size_t packet_bytes) : packet_bytes_(packet_bytes) {}
 
-  /// Queues a frame whose inlined bytes the window has counted. It leaves with the next flush(), or
-  /// when a write that is in flight is done. Returns the number of queued frames; none, dropping
-  /// it, after close().
+  /// Queues a frame, which leaves with the next flush(), or when a write that is in flight is done.
+  /// Returns the number of queued frames; none, dropping it, after close().
   std::optional<std::size_t> queue(PacketFrame frame);
   void flush() override;
   /// Messages about planes, which leave at once.
   void send_planes(std::vector<std::string> messages);
   /// Tells the other end that it may let go of a transfer, with the next frame or flush_all().
-  void add_fetched(std::uint64_t transfer);
+  /// False when it does not read that.
+  bool add_fetched(std::uint64_t transfer);
   /// As flush(), and does not wait for a frame with what was added.
   void flush_all();
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
@@ -64,7 +61,6 @@ class LaneWriter final : public Flushable {
   /// The write that was in flight is done: the next batch.
   Batch next_batch() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  SendWindow* const window_;
   const std::size_t packet_bytes_;
   absl::Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
@@ -80,13 +76,6 @@ class LaneWriter final : public Flushable {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   /// When the last write began. Touched only by the one who writes.
   std::chrono::steady_clock::time_point last_write_;
-  /// What the write in flight gives back to the window.
-  std::size_t in_flight_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
-
-/// What a frame counts in the window of its lane, beside its transfers.
-inline std::size_t charge_bytes(const PacketFrame& frame) {
-  return frame.inlined_bytes() + kFrameOverheadBytes;
-}
 
 }  // namespace sinew::internal

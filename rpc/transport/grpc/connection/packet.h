@@ -18,6 +18,8 @@ constexpr std::size_t kMaxPacketBytes = std::size_t{8} << 20;
 constexpr std::size_t kMaxFramesPerPacket = 16384;
 /// No packet grants more transfers, or tells of more that were fetched.
 constexpr std::size_t kMaxGrantsPerPacket = 65536;
+/// No connection has more of either queued: its other end does not read them.
+constexpr std::size_t kMaxGrantsQueued = std::size_t{1} << 20;
 /// No packet has more messages about planes, nor larger ones.
 constexpr std::size_t kMaxPlaneMessages = 64;
 constexpr std::size_t kMaxPlaneMessageBytes = std::size_t{16} << 10;
@@ -28,11 +30,6 @@ constexpr std::size_t kMaxHelloBytes = std::size_t{256} << 10;
 constexpr std::size_t kUnannouncedBytes = std::size_t{16} << 20;
 /// What a transfer costs of kUnannouncedBytes beside its bytes, so that empty ones are bounded too.
 constexpr std::size_t kTransferOverheadBytes = 256;
-/// Bytes that a peer may announce on the control lane before it has sent them. More than any window
-/// of that lane: what has left the sender's window may still be on its way.
-constexpr std::size_t kMaxControlAnnouncedBytes = std::size_t{256} << 20;
-/// What a frame costs of a window beside its bytes.
-constexpr std::size_t kFrameOverheadBytes = 128;
 
 /// Where a part of a frame is found.
 struct PayloadTicket {
@@ -53,13 +50,12 @@ struct PacketFrame {
   /// Used only when the envelope is too large to ride in a packet.
   PayloadTicket envelope_ticket;
   std::vector<absl::Cord> payloads;
+  std::string header;
   /// Empty when every payload is here, otherwise one for each.
   std::vector<PayloadTicket> tickets;
 
-  /// Payloads and envelope, wherever they travel.
+  /// All of it, wherever it travels.
   std::size_t size_bytes() const;
-  /// Those that travel in the packet.
-  std::size_t inlined_bytes() const;
   bool complete() const { return tickets.empty() && envelope_ticket.inlined(); }
 };
 

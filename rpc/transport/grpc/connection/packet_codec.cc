@@ -19,6 +19,7 @@ constexpr int kPacketFetched = 5;
 constexpr int kFrameEnvelope = 1;
 constexpr int kFrameTickets = 2;
 constexpr int kFrameEnvelopeTicket = 3;
+constexpr int kFrameHeader = 4;
 constexpr int kFramePayloads = 15;
 constexpr int kTicketSize = 1;
 constexpr int kTicketTransfer = 2;
@@ -87,6 +88,7 @@ std::size_t frame_size(const PacketFrame& frame) {
   if (!frame.envelope_ticket.inlined()) {
     size += SliceWriter::field_size(ticket_size(frame.envelope_ticket));
   }
+  if (!frame.header.empty()) size += SliceWriter::field_size(frame.header.size());
   for (const PayloadTicket& ticket : frame.tickets) {
     size += SliceWriter::field_size(ticket_size(ticket));
   }
@@ -115,6 +117,10 @@ void write_frame(SliceWriter& writer, const PacketFrame& frame) {
   }
   if (!frame.envelope_ticket.inlined()) {
     write_ticket(writer, kFrameEnvelopeTicket, frame.envelope_ticket);
+  }
+  if (!frame.header.empty()) {
+    writer.open_field(kFrameHeader, frame.header.size());
+    writer.write_bytes(frame.header);
   }
   for (const PayloadTicket& ticket : frame.tickets) write_ticket(writer, kFrameTickets, ticket);
   for (std::size_t i = 0; i < frame.payloads.size(); ++i) {
@@ -162,7 +168,7 @@ absl::StatusOr<PayloadTicket> read_ticket(SliceReader& reader, std::size_t lengt
 
 /// Puts each inline payload at the place that its ticket has, and checks all sizes.
 absl::Status place_payloads(PacketFrame& frame, const Transport::Limits& limits) {
-  std::uint64_t total = frame.envelope.size();
+  std::uint64_t total = frame.envelope.size() + frame.header.size();
   const auto add = [&](std::uint64_t size_bytes) {
     // Checked one by one, so the sum cannot wrap around.
     if (size_bytes > limits.max_frame_bytes) return false;
@@ -171,6 +177,7 @@ absl::Status place_payloads(PacketFrame& frame, const Transport::Limits& limits)
   };
   const absl::Status too_large = absl::InvalidArgumentError(
       absl::StrCat("a frame is larger than the limit of ", limits.max_frame_bytes, " bytes"));
+  if (total > limits.max_frame_bytes) return too_large;
   if (!frame.envelope_ticket.inlined()) {
     if (!frame.envelope.empty()) return malformed("an envelope both here and elsewhere");
     if (!add(frame.envelope_ticket.size_bytes)) return too_large;
@@ -211,6 +218,9 @@ absl::StatusOr<PacketFrame> read_frame(SliceReader& reader, std::size_t length,
     if (!field.ok()) return field.status();
     if (field->is(kFrameEnvelope, kLengthDelimited)) {
       frame.envelope = reader.read_string(field->length);
+    } else if (field->is(kFrameHeader, kLengthDelimited)) {
+      if (field->length > kMaxHeaderBytes) return malformed("a header is too long");
+      frame.header = reader.read_string(field->length);
     } else if (field->is(kFramePayloads, kLengthDelimited)) {
       if (frame.payloads.size() == limits.max_payloads) return too_many_payloads(limits);
       frame.payloads.push_back(reader.read_cord(field->length));
@@ -286,14 +296,9 @@ absl::Status read_transfers(SliceReader& reader, std::size_t length,
 
 }  // namespace
 
-std::size_t PacketFrame::inlined_bytes() const {
-  std::size_t total = envelope.size();
-  for (const absl::Cord& payload : payloads) total += payload.size();
-  return total;
-}
-
 std::size_t PacketFrame::size_bytes() const {
-  std::size_t total = inlined_bytes();
+  std::size_t total = envelope.size() + header.size();
+  for (const absl::Cord& payload : payloads) total += payload.size();
   if (!envelope_ticket.inlined()) total += envelope_ticket.size_bytes;
   for (const PayloadTicket& ticket : tickets) {
     if (!ticket.inlined()) total += ticket.size_bytes;

@@ -13,25 +13,9 @@ constexpr char kScheme[] = "inproc://";
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
-absl::Status refused_for_size(const Frame& frame, const Transport::Limits& limits) {
-  if (frame.payloads.size() > limits.max_payloads) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame has ", frame.payloads.size(),
-                                                   " payloads; the limit of ", limits.max_payloads,
-                                                   " is Transport::Limits::max_payloads"));
-  }
-  if (frame.size_bytes() > limits.max_frame_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame has ", frame.size_bytes(),
-                                                   " bytes; the limit of ", limits.max_frame_bytes,
-                                                   " is Transport::Limits::max_frame_bytes"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status InprocConnection::send(Lane lane, Frame frame) {
-  // A frame that is passed on may still carry the credit of the connection it came from.
-  frame.credit.reset();
   return core_->send(link_, end_, lane, std::move(frame));
 }
 
@@ -194,27 +178,16 @@ void InprocCore::finish_shutdown(const std::shared_ptr<InprocEndpoint>& endpoint
 
 absl::Status InprocCore::send(const std::shared_ptr<InprocLink>& link, InprocEnd from, Lane lane,
                               Frame frame) {
-  const std::size_t bytes = frame.size_bytes();
   MutexLock lock(mutex_);
   const InprocSide& sender = link->side(from);
   if (!sender.down_reason.ok()) {
     return absl::UnavailableError(
         absl::StrCat("the connection is down: ", sender.down_reason.message()));
   }
-  const Transport::Limits& limits = sender.endpoint->limits;
-  if (absl::Status refused = refused_for_size(frame, limits); !refused.ok()) return refused;
-  InprocSide& receiver = link->side(other_end(from));
-  InprocSide::LaneQueue& queue = receiver.lanes[index_of(lane)];
-  const std::size_t window =
-      lane == Lane::kControl ? limits.control_window_bytes : limits.send_window_bytes;
-  // A frame that is larger than the whole window still passes, alone.
-  if (queue.bytes > 0 && (queue.bytes >= window || bytes > window - queue.bytes)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the send window of ", window, " bytes is full: ", queue.bytes,
-                     " bytes are queued and the frame has ", bytes));
+  if (absl::Status refused = check_limits(frame, sender.endpoint->limits); !refused.ok()) {
+    return refused;
   }
-  queue.frames.push_back(std::move(frame));
-  queue.bytes += bytes;
+  link->side(other_end(from)).lanes[index_of(lane)].frames.push_back(std::move(frame));
   schedule_frames_locked(link, other_end(from), lane);
   return absl::OkStatus();
 }
@@ -231,20 +204,6 @@ void InprocCore::close(const std::shared_ptr<InprocLink>& link, InprocEnd from,
               absl::CancelledError(absl::StrCat("closed from here: ", reason.message())));
   seal_locked(link, other_end(from),
               absl::UnavailableError(absl::StrCat("closed by the other end: ", reason.message())));
-}
-
-std::size_t InprocCore::queued_bytes(const std::shared_ptr<InprocLink>& link, InprocEnd from) {
-  MutexLock lock(mutex_);
-  std::size_t bytes = 0;
-  for (const InprocSide::LaneQueue& queue : link->side(other_end(from)).lanes) bytes += queue.bytes;
-  return bytes;
-}
-
-void InprocCore::give_back_credit(const std::shared_ptr<InprocLink>& link, InprocEnd end,
-                                  std::size_t bytes) {
-  MutexLock lock(mutex_);
-  link->side(end).credit_out_bytes -= bytes;
-  schedule_frames_locked(link, end, Lane::kCalls);
 }
 
 void InprocCore::set_chooser(InprocNetwork::Chooser chooser) {

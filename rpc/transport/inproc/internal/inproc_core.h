@@ -40,7 +40,6 @@ struct InprocSide {
   /// Frames on their way to this end.
   struct LaneQueue {
     std::deque<Frame> frames;
-    std::size_t bytes = 0;
     bool scheduled = false;
   };
 
@@ -52,8 +51,6 @@ struct InprocSide {
   /// No longer OK: this end goes down with it, and sends and receives nothing more.
   absl::Status down_reason;
   std::array<LaneQueue, kLaneCount> lanes;
-  /// Bytes of the calls lane that were delivered and whose credit has not come back.
-  std::size_t credit_out_bytes = 0;
 };
 
 struct InprocLink {
@@ -147,8 +144,6 @@ class InprocCore : public std::enable_shared_from_this<InprocCore> {
   absl::Status send(const std::shared_ptr<InprocLink>& link, InprocEnd from, Lane lane,
                     Frame frame);
   void close(const std::shared_ptr<InprocLink>& link, InprocEnd from, const absl::Status& reason);
-  std::size_t queued_bytes(const std::shared_ptr<InprocLink>& link, InprocEnd from);
-  void give_back_credit(const std::shared_ptr<InprocLink>& link, InprocEnd end, std::size_t bytes);
 
   // Unary calls.
   void start_unary(const std::shared_ptr<InprocUnaryState>& call, const std::string& address);
@@ -202,9 +197,12 @@ class InprocCore : public std::enable_shared_from_this<InprocCore> {
   static absl::Status check_identity(const InprocLink& link, const InprocEndpoint& acceptor);
   void run_connect(const std::shared_ptr<InprocLink>& link) ABSL_LOCKS_EXCLUDED(mutex_);
   void run_up(const std::shared_ptr<InprocLink>& link) ABSL_LOCKS_EXCLUDED(mutex_);
-  /// Takes what may be delivered now, and counts it.
+  /// Takes what is delivered next.
   std::vector<Frame> take_frames_locked(const std::shared_ptr<InprocLink>& link, InprocEnd end,
                                         Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Takes the link down because the handler of `end` has not admitted a frame.
+  void refuse_frames(const std::shared_ptr<InprocLink>& link, InprocEnd end,
+                     const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
   void finish_accept(const std::shared_ptr<InprocLink>& link) ABSL_LOCKS_EXCLUDED(mutex_);
   void run_frames(const std::shared_ptr<InprocLink>& link, InprocEnd end, Lane lane)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -237,7 +235,6 @@ class InprocConnection final : public Connection {
   bool opened_here() const override { return end_ == InprocEnd::kOpener; }
   const std::string& remote_hello() const override { return remote_hello_; }
   const AuthenticatedPeer& remote() const override { return remote_; }
-  std::size_t queued_bytes() const override { return core_->queued_bytes(link_, end_); }
 
   /// Before on_up: nothing reads these earlier.
   void set_remote(std::string hello, AuthenticatedPeer remote) {

@@ -13,6 +13,22 @@ namespace {
 using Kind = InprocEvent::Kind;
 using Phase = InprocSide::Phase;
 
+// A larger frame would not travel in one piece between processes.
+constexpr std::size_t kAnnouncedBytes = std::size_t{64} << 10;
+
+/// Asks the handler about the frames that would be announced there.
+absl::Status announce(const std::shared_ptr<InprocConnection>& connection,
+                      ConnectionHandler& handler, Lane lane, const std::vector<Frame>& frames) {
+  for (const Frame& frame : frames) {
+    const std::size_t size_bytes = frame.size_bytes();
+    if (size_bytes <= kAnnouncedBytes) continue;
+    absl::Status status =
+        handler.on_announced(connection, lane, frame.header, size_bytes, frame.payloads.size());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 InprocEvent describe_event(const InprocEndpoint& endpoint, const InprocPendingEvent& event) {
   InprocEvent shown;
   shown.kind = event.kind;
@@ -42,9 +58,6 @@ void InprocCore::schedule_frames_locked(const std::shared_ptr<InprocLink>& link,
   InprocSide& side = link->side(end);
   InprocSide::LaneQueue& queue = side.lanes[static_cast<std::size_t>(lane)];
   if (side.phase != Phase::kUp || queue.scheduled || queue.frames.empty()) return;
-  if (lane == Lane::kCalls && side.credit_out_bytes >= side.endpoint->limits.receive_window_bytes) {
-    return;
-  }
   queue.scheduled = true;
   InprocPendingEvent event;
   event.kind = Kind::kFrames;
@@ -281,7 +294,6 @@ std::vector<Frame> InprocCore::take_frames_locked(const std::shared_ptr<InprocLi
   const Transport::Limits& limits = side.endpoint->limits;
   std::vector<Frame> frames;
   while (!queue.frames.empty() && frames.size() < max_frames_per_event_) {
-    if (lane == Lane::kCalls && side.credit_out_bytes >= limits.receive_window_bytes) break;
     Frame& front = queue.frames.front();
     const std::size_t bytes = front.size_bytes();
     if (bytes > limits.max_frame_bytes || front.payloads.size() > limits.max_payloads) {
@@ -295,8 +307,6 @@ std::vector<Frame> InprocCore::take_frames_locked(const std::shared_ptr<InprocLi
     }
     frames.push_back(std::move(front));
     queue.frames.pop_front();
-    queue.bytes -= bytes;
-    if (lane == Lane::kCalls) side.credit_out_bytes += bytes;
   }
   return frames;
 }
@@ -315,16 +325,23 @@ void InprocCore::run_frames(const std::shared_ptr<InprocLink>& link, InprocEnd e
     handler = side.handler;
   }
   if (frames.empty()) return;
-  if (lane == Lane::kCalls) {
-    for (Frame& frame : frames) {
-      frame.credit = Credit([core = shared_from_this(), link, end, bytes = frame.size_bytes()] {
-        core->give_back_credit(link, end, bytes);
-      });
-    }
+  if (absl::Status refused = announce(connection, *handler, lane, frames); !refused.ok()) {
+    refuse_frames(link, end, refused);
+    return;
   }
   handler->on_frames(connection, lane, std::move(frames));
   MutexLock lock(mutex_);
   if (link->side(end).down_reason.ok()) schedule_frames_locked(link, end, lane);
+}
+
+void InprocCore::refuse_frames(const std::shared_ptr<InprocLink>& link, InprocEnd end,
+                               const absl::Status& reason) {
+  std::array<InprocSide::LaneQueue, kLaneCount> dropped;
+  MutexLock lock(mutex_);
+  std::swap(dropped, link->side(end).lanes);
+  seal_locked(link, end, reason);
+  seal_locked(link, other_end(end),
+              absl::UnavailableError(absl::StrCat("closed by the other end: ", reason.message())));
 }
 
 void InprocCore::run_down(const std::shared_ptr<InprocLink>& link, InprocEnd end) {

@@ -32,7 +32,6 @@ class InprocUnaryCall final : public UnaryCall {
     core_->notify_unary_cancelled(state_, std::move(on_cancel));
   }
   void reply(Frame reply) override {
-    reply.credit.reset();
     core_->finish_unary(state_, absl::OkStatus(), std::move(reply));
   }
   void fail(const absl::Status& status) override {
@@ -75,7 +74,6 @@ std::shared_ptr<InprocClientCall> start_inproc_unary_call(
     const std::shared_ptr<InprocNetwork>& network, std::string_view address, Frame request,
     AuthenticatedPeer client, std::chrono::nanoseconds time_left) {
   auto state = std::make_shared<InprocUnaryState>();
-  request.credit.reset();
   state->client = std::move(client);
   state->request = std::move(request);
   state->time_left = time_left;

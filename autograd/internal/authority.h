@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/backward_pass.h"
+#include "sinew/autograd/internal/pass_id.h"
+#include "sinew/rpc/base/ids.h"
+
+namespace sinew::internal {
+
+// From whom a worker takes word of contexts and passes; docs/autograd.md has the table. Pure. To
+// name a context takes its secret, so whoever comes to these checks with one that is known here has
+// been given it. All fail with kPermissionDenied and a text that names `from`.
+
+/// Whether a worker has exchanged messages of the context with the one that asks.
+enum class Part { kNone, kTakesPart };
+
+/// Anything at all: members of the job, and neither clients nor workers that have not joined.
+absl::Status check_member(const WorkerInfo& from);
+
+/// An AutogradRun: the initiator asks by itself; with FAST, those who take part pass the word on.
+absl::Status check_asks(const WorkerInfo& from, const PassId& pass, Reach reach, Part part);
+
+/// An AutogradDelivery; ContextState::check_brings() looks at what is brought. Answers in steps
+/// hold what the initiator is to get.
+absl::Status check_brings(const WorkerInfo& from, const PassId& pass, Answering answering,
+                          Part part);
+
+/// An AutogradAbort; `asked`: whether `from` has asked this worker to take part in the pass.
+/// kForThemselves: it takes back only what it may ask later.
+enum class Abort { kForAll, kForThemselves };
+enum class Asked { kNo, kYes };
+absl::StatusOr<Abort> check_aborts(const WorkerInfo& from, const PassId& pass, Part part,
+                                   Asked asked);
+
+/// Whether a context that is known here ends on the word of `from`.
+bool may_end(const WorkerInfo& from, const autograd::ContextId& context, Part part);
+
+}  // namespace sinew::internal

@@ -1,0 +1,443 @@
+#include "sinew/rpc/calls/call_link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/call_link_content.h"
+#include "sinew/rpc/calls/call_server.h"
+#include "sinew/rpc/calls/envelope.h"
+#include "sinew/rpc/calls/received_reply.h"
+#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_links.h"
+
+namespace sinew::internal {
+namespace {
+
+// With so many calls on their way another one is in no hurry: answers keep coming.
+constexpr std::size_t kManyCalls = 8;
+
+}  // namespace
+
+CallLink::CallLink(WorkerCore& core, std::shared_ptr<LinkRunner> runner)
+    : core_(core),
+      runner_(std::move(runner)),
+      name_(runner_->peer().name),
+      incarnation_(runner_->peer().incarnation) {}
+
+CallLink::~CallLink() = default;
+
+WorkerInfo CallLink::peer() const {
+  return {name_, rank_.load(std::memory_order_acquire), incarnation_};
+}
+
+bool CallLink::alive() const {
+  MutexLock lock(mutex_);
+  return retired_.ok();
+}
+
+// ---- Starting.
+
+void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& envelope,
+                          std::vector<absl::Cord> payloads, Lane lane) {
+  const std::vector<CancellationToken> cancellations = call->cancellations;
+  const std::uint64_t id = register_call(std::move(call), lane, envelope);
+  if (id == 0) return;
+  // Registered before it is sent, so that a cancellation never gets lost between the two.
+  watch_cancellations(id, cancellations);
+  auto content = std::make_shared<Content>();
+  content->kind = lane == Lane::kCalls ? FrameKind::kRequest : FrameKind::kControl;
+  content->subject = id;
+  content->is_call = true;
+  content->envelope = envelope.SerializeAsString();
+  content->payloads = std::move(payloads);
+  send_registered(id, lane, std::move(content));
+}
+
+std::uint64_t CallLink::register_call(std::unique_ptr<PendingCall> call, Lane lane,
+                                      proto::Envelope& envelope) {
+  count_request();
+  if (lane == Lane::kCalls) {
+    core_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
+    core_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
+  }
+  absl::Status refused;
+  Entry entry;
+  entry.lane = lane;
+  {
+    MutexLock lock(mutex_);
+    if (retired_.ok()) {
+      const std::uint64_t id = last_id_.fetch_add(1, std::memory_order_relaxed) + 1;
+      const Clock::TimePoint deadline = call->deadline;
+      entry.call = std::move(call);
+      pending_.emplace(id, std::move(entry));
+      if (deadline != Clock::TimePoint::max()) {
+        deadlines_.emplace(deadline, id);
+        arm_deadline_locked();
+      }
+      envelope.mutable_call()->set_id(id);
+      return id;
+    }
+    refused = retired_;
+  }
+  entry.call = std::move(call);
+  end_with_error(std::move(entry), refused, Execution::kDidNotRun);
+  return 0;
+}
+
+void CallLink::send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Content> content) {
+  OutgoingFrame frame = Content::outgoing(content);
+  LinkRunner::WhenFull when_full = LinkRunner::WhenFull::kQueue;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;  // Cancelled or timed out while it was written.
+    Entry& entry = found->second;
+    entry.content = content;
+    frame.deadline = boot_time_of(entry.call->deadline);
+    frame.may_linger = lane == Lane::kCalls && pending_.size() >= kManyCalls;
+    if (lane == Lane::kCalls && !entry.call->waits_for_room) {
+      when_full = LinkRunner::WhenFull::kFail;
+    }
+  }
+  const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full);
+  Entry entry;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found != pending_.end() && token.ok()) {
+      found->second.token = *token;
+      return;
+    }
+    if (found != pending_.end()) take_entry_locked(id, entry);
+  }
+  if (entry.call != nullptr) {
+    end_with_error(std::move(entry), token.status(), Execution::kDidNotRun);
+  } else if (token.ok()) {
+    // It ended meanwhile: if that was not by its answer, the frame is not to stay.
+    const LinkLanes::GivenUp given_up = runner_->give_up(*token);
+    if (given_up.state == LinkLanes::GivenUp::State::kOnItsWay) send_cancel(id, given_up.number);
+  }
+}
+
+void CallLink::count_request() {
+  if (runner_->is_loopback()) return;
+  core_.server().made().requests.fetch_add(1, std::memory_order_relaxed);
+}
+
+void CallLink::send_note(proto::Envelope& envelope) {
+  count_request();
+  // Whoever cannot be told any more is lost, and that is for others to find out.
+  send_control(envelope).IgnoreError();
+}
+
+absl::Status CallLink::send_control(proto::Envelope& envelope) {
+  auto content = std::make_shared<Content>();
+  content->kind = FrameKind::kControl;
+  content->envelope = envelope.SerializeAsString();
+  return runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue).status();
+}
+
+Future<void> CallLink::ready(std::uint64_t bytes) {
+  Promise<void> promise = FutureAccess::make_promise<void>(core_.executor()->runner());
+  Future<void> future = promise.future();
+  {
+    MutexLock lock(mutex_);
+    if (!retired_.ok()) {
+      promise.set_error(make_error(retired_, name_, ""));
+      return future;
+    }
+    waiters_.push_back({bytes, std::move(promise)});
+  }
+  on_room();
+  return future;
+}
+
+void CallLink::on_room() {
+  std::vector<Promise<void>> served;
+  {
+    MutexLock lock(mutex_);
+    if (waiters_.empty() && held_.empty()) return;
+  }
+  {
+    MutexLock lock(mutex_);
+    std::vector<Waiter> waiting;
+    waiting.swap(waiters_);
+    for (Waiter& waiter : waiting) {
+      // All that fit now are told, although one of them may take the room from the others.
+      if (runner_->has_room(waiter.bytes)) {
+        served.push_back(std::move(waiter.promise));
+      } else {
+        waiters_.push_back(std::move(waiter));
+      }
+    }
+  }
+  for (const Promise<void>& promise : served) promise.try_set_value();
+  post_held();
+}
+
+// ---- Cancelling.
+
+void CallLink::watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens) {
+  if (std::none_of(tokens.begin(), tokens.end(),
+                   [](const CancellationToken& token) { return token.can_be_cancelled(); })) {
+    return;
+  }
+  std::vector<std::uint64_t> numbers;
+  for (const CancellationToken& token : tokens) {
+    if (!token.can_be_cancelled()) {
+      numbers.push_back(0);
+      continue;
+    }
+    numbers.push_back(token.notify([weak = weak_from_this(), id] {
+      if (auto self = weak.lock()) {
+        self->cancel_call(id, absl::CancelledError("the call was cancelled"));
+      }
+    }));
+  }
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found != pending_.end()) {
+      found->second.cancellation_numbers = std::move(numbers);
+      return;
+    }
+  }
+  // It has ended already.
+  for (std::size_t i = 0; i < numbers.size(); ++i) tokens[i].forget(numbers[i]);
+}
+
+void CallLink::forget_cancellations(const Entry& entry) {
+  for (std::size_t i = 0; i < entry.cancellation_numbers.size(); ++i) {
+    entry.call->cancellations[i].forget(entry.cancellation_numbers[i]);
+  }
+}
+
+void CallLink::cancel_call(std::uint64_t id, const absl::Status& reason) {
+  Entry entry;
+  {
+    MutexLock lock(mutex_);
+    if (!take_entry_locked(id, entry)) return;
+  }
+  abandon(id, std::move(entry), reason);
+}
+
+// The call's own end comes at once. What hangs on its frame waits until it is certain that the
+// frame has no effect any more that it has not had: a Delete must not overtake a creating call.
+void CallLink::abandon(std::uint64_t id, Entry entry, const absl::Status& status) {
+  if (entry.content == nullptr) {
+    return end_with_error(std::move(entry), status, Execution::kDidNotRun);
+  }
+  // It is being sent at this moment by its own thread, which then gives it up.
+  if (entry.token == 0) return end_with_error(std::move(entry), status, Execution::kMayHaveRun);
+  const LinkLanes::GivenUp given_up = runner_->give_up(entry.token);
+  if (given_up.state == LinkLanes::GivenUp::State::kNotSent) {
+    return end_with_error(std::move(entry), status, Execution::kDidNotRun);
+  }
+  send_cancel(id, given_up.number);
+  end_with_error(std::move(entry), status, Execution::kMayHaveRun);
+}
+
+void CallLink::send_cancel(std::uint64_t id, std::uint64_t number) {
+  proto::Envelope envelope;
+  envelope.mutable_cancel()->set_id(id);
+  envelope.mutable_cancel()->set_number(number);
+  send_control(envelope).IgnoreError();
+}
+
+// ---- Deadlines: one timer for the earliest one, which mostly never fires.
+
+void CallLink::arm_deadline_locked() {
+  const Clock::TimePoint earliest =
+      deadlines_.empty() ? Clock::TimePoint::max() : deadlines_.begin()->first;
+  if (earliest >= armed_for_) return;
+  if (deadline_timer_ != 0) core_.timers().cancel(deadline_timer_);
+  armed_for_ = earliest;
+  deadline_timer_ = core_.timers().run_at(earliest, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->on_deadline();
+  });
+}
+
+void CallLink::on_deadline() {
+  std::vector<std::pair<std::uint64_t, Entry>> expired;
+  const Clock::TimePoint now = core_.clock().now();
+  {
+    MutexLock lock(mutex_);
+    armed_for_ = Clock::TimePoint::max();
+    deadline_timer_ = 0;
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+      const std::uint64_t id = deadlines_.begin()->second;
+      Entry entry;
+      if (!take_entry_locked(id, entry)) {
+        deadlines_.erase(deadlines_.begin());
+        continue;
+      }
+      expired.emplace_back(id, std::move(entry));
+    }
+    if (retired_.ok()) arm_deadline_locked();
+  }
+  for (auto& [id, entry] : expired) {
+    const auto waited = std::chrono::duration<double>(now - entry.call->started).count();
+    abandon(id, std::move(entry),
+            absl::DeadlineExceededError(
+                absl::StrFormat("worker '%s' did not answer within %.6g s", name_, waited)));
+  }
+}
+
+// ---- Ends.
+
+bool CallLink::take_entry_locked(std::uint64_t id, Entry& entry) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return false;
+  entry = std::move(found->second);
+  pending_.erase(found);
+  if (entry.call->deadline != Clock::TimePoint::max()) deadlines_.erase({entry.call->deadline, id});
+  return true;
+}
+
+void CallLink::end_with_error(Entry entry, const absl::Status& status, Execution execution) {
+  PendingCall& call = *entry.call;
+  forget_cancellations(entry);
+  std::exception_ptr error = call.explain ? call.explain() : nullptr;
+  if (error == nullptr) error = make_error(status, name_, call.method, execution);
+  call.on_error(std::move(error));
+  if (execution == Execution::kDidNotRun) {
+    end(entry, CarrierEnd::kNotSent);
+  } else {
+    end_after_frame(entry);
+  }
+}
+
+void CallLink::end(Entry& entry, CarrierEnd how) {
+  for (OnCarrierEnd& on_end : entry.call->on_end) std::move(on_end)(how);
+  // Last: what follows from the call must be seen to be under way before the call itself is not.
+  if (entry.lane != Lane::kCalls) return;
+  core_.server().made().active.fetch_sub(1, std::memory_order_release);
+}
+
+void CallLink::end_after_frame(Entry& entry) {
+  if (entry.content != nullptr && !entry.call->on_end.empty()) {
+    MutexLock lock(mutex_);
+    if (!entry.content->ended) entry.content->on_end = std::move(entry.call->on_end);
+  }
+  end(entry, CarrierEnd::kFailed);
+}
+
+void CallLink::on_frame_ended(Outbound& frame, FrameEnd how) {
+  Content& content = static_cast<Content&>(frame);
+  std::vector<OnCarrierEnd> on_end;
+  Entry too_large;
+  {
+    MutexLock lock(mutex_);
+    content.ended = true;
+    on_end.swap(content.on_end);
+    if (content.is_call) {
+      if (how == FrameEnd::kTooLarge) {
+        take_entry_locked(content.subject, too_large);
+      } else if (how == FrameEnd::kNotSent) {
+        const auto found = pending_.find(content.subject);
+        // As if it had not been sent yet: then it did not run.
+        if (found != pending_.end()) found->second.content = nullptr;
+      }
+    }
+  }
+  if (too_large.call != nullptr) {
+    end_with_error(std::move(too_large), runner_->check_limits(Content::sizes(content)),
+                   Execution::kDidNotRun);
+  }
+  const bool arrived = how == FrameEnd::kReceived && !content.is_call;
+  for (OnCarrierEnd& each : on_end) {
+    std::move(each)(arrived ? CarrierEnd::kAnswered : CarrierEnd::kFailed);
+  }
+}
+
+void CallLink::receive_reply(Inbound frame) {
+  auto envelope = std::make_unique<proto::Envelope>();
+  const absl::Status parsed = parse_envelope(frame.envelope, *envelope);
+  Entry entry;
+  {
+    MutexLock lock(mutex_);
+    // Late: dropped.
+    if (!take_entry_locked(frame.header.subject, entry)) return;
+  }
+  if (!parsed.ok() || !envelope->has_reply()) {
+    return end_with_error(
+        std::move(entry),
+        absl::InternalError(absl::StrFormat("worker '%s' sent an answer that cannot be read: %s",
+                                            name_, parsed.message())),
+        Execution::kMayHaveRun);
+  }
+  PendingCall& call = *entry.call;
+  forget_cancellations(entry);
+  const bool ask = envelope->reply().has_error() && call.explain;
+  if (std::exception_ptr error = ask ? call.explain() : nullptr) {
+    call.on_error(std::move(error));
+  } else {
+    auto data = std::make_unique<ReceivedReply::Data>(core_, peer(), call, std::move(envelope),
+                                                      std::move(frame.payloads));
+    call.on_reply(ReceivedReply(std::move(data)));
+  }
+  end(entry, CarrierEnd::kAnswered);
+}
+
+void CallLink::fail_all(const absl::Status& reason) {
+  std::vector<std::pair<std::uint64_t, Entry>> entries;
+  std::vector<Waiter> waiters;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [id, entry] : pending_) entries.emplace_back(id, std::move(entry));
+    pending_.clear();
+    deadlines_.clear();
+    waiters.swap(waiters_);
+  }
+  // In the order in which they were made.
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [id, entry] : entries) abandon(id, std::move(entry), reason);
+  for (const Waiter& waiter : waiters) {
+    waiter.promise.try_set_error(make_error(reason, name_, ""));
+  }
+}
+
+void CallLink::on_unreachable(const absl::Status& reason) { fail_all(reason); }
+
+void CallLink::retire(const absl::Status& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (!retired_.ok()) return;
+    retired_ = reason;
+    if (deadline_timer_ != 0) core_.timers().cancel(std::exchange(deadline_timer_, 0));
+  }
+  fail_all(reason);
+  end_served(reason);
+}
+
+void CallLink::close(const absl::Status& reason) {
+  retire(reason);
+  runner_->close(reason);
+}
+
+void CallLink::on_suspected(bool suspected) {
+  if (!is_member()) return;
+  core_.log(
+      absl::StrFormat("worker '%s' %s", name_,
+                      suspected ? "does not answer; it is suspected to be lost" : "answers again"));
+}
+
+void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
+  retire(reason);
+  if (cause != LinkEnd::kClosed)
+    core_.links().on_link_ended(peer(), reason, cause, runner_->drop_at());
+}
+
+void CallLink::on_beat(std::uint64_t beat) {
+  core_.control_executor().post([self = shared_from_this(), beat] {
+    // A pool that can never run a task again must not look alive, even though this thread is.
+    if (!self->core_.executor()->is_stalled()) self->runner_->answer_beat(beat);
+  });
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "sinew/rpc/base/credit.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/calls/invocation.h"
+#include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/link/link_runner.h"
+
+namespace sinew::proto {
+class Envelope;
+}
+
+namespace sinew::internal {
+
+class WorkerCore;
+
+/// Calls over the link with one incarnation of another worker, both ways: those that this worker
+/// makes, until they are answered, and those that it serves, until their reply has left. That each
+/// frame arrives once is the link's business, so a call runs at most once. Thread-safe.
+class CallLink final : public LinkUser, public std::enable_shared_from_this<CallLink> {
+ public:
+  CallLink(WorkerCore& core, std::shared_ptr<LinkRunner> runner);
+  ~CallLink() override;
+
+  /// Rank -1: it is no member, as far as is known here.
+  WorkerInfo peer() const;
+  LinkRunner& runner() { return *runner_; }
+  void set_rank(std::int32_t rank) { rank_.store(rank, std::memory_order_release); }
+  /// False once the peer is lost, or has left.
+  bool alive() const;
+
+  // --- Calls that this worker makes.
+
+  /// Starts a call. Its id is set here. Whatever goes wrong reaches the pending call.
+  /// Lane::kControl: one by which workers run the job, and which no user call can hold up.
+  void start_call(std::unique_ptr<PendingCall> call, proto::Envelope& envelope,
+                  std::vector<absl::Cord> payloads, Lane lane);
+  /// One way. Arrives once, unless the link ends before.
+  void send_note(proto::Envelope& envelope);
+  /// Completes when a call with arguments of so many bytes finds room, or the link has ended.
+  Future<void> ready(std::uint64_t bytes);
+
+  // --- Calls that it serves.
+
+  /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane.
+  static constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{4} << 20;
+  static constexpr std::size_t kMaxHeldFrames = 1024;
+
+  /// The peer has become a member: what it has sent before is served.
+  void on_member(std::int32_t rank);
+  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end);
+
+  // --- The end.
+
+  /// The peer says goodbye, or is said to be gone: calls to it fail from now on, and none that it
+  /// makes is started any more; what was answered still leaves. Idempotent.
+  void retire(const absl::Status& reason);
+  /// Ends the link.
+  void close(const absl::Status& reason);
+
+  // LinkUser
+  void on_frames(std::vector<Inbound> frames) override;
+  void on_frame_ended(Outbound& frame, FrameEnd how) override;
+  void on_beat(std::uint64_t beat) override;
+  void on_room() override;
+  void on_up() override {}
+  void on_unreachable(const absl::Status& reason) override;
+  void on_suspected(bool suspected) override;
+  void on_end(LinkEnd cause, const absl::Status& reason) override;
+
+ private:
+  struct Content;
+  struct Entry {
+    std::unique_ptr<PendingCall> call;
+    Lane lane = Lane::kCalls;
+    FrameToken token = 0;
+    std::shared_ptr<Content> content;
+    // Registrations with call->cancellations, in that order.
+    std::vector<std::uint64_t> cancellation_numbers;
+  };
+  struct Waiter {
+    std::uint64_t bytes;
+    Promise<void> promise;
+  };
+
+  // Calls that are made: call_link.cc.
+  std::uint64_t register_call(std::unique_ptr<PendingCall> call, Lane lane,
+                              proto::Envelope& envelope);
+  void send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Content> content);
+  bool take_entry_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens);
+  static void forget_cancellations(const Entry& entry);
+  /// Ends a call whose frame may be anywhere on its way.
+  void abandon(std::uint64_t id, Entry entry, const absl::Status& status);
+  void end_with_error(Entry entry, const absl::Status& status, Execution execution);
+  void end(Entry& entry, CarrierEnd how);
+  void end_after_frame(Entry& entry);
+  void count_request();
+  void cancel_call(std::uint64_t id, const absl::Status& reason);
+  void send_cancel(std::uint64_t id, std::uint64_t number);
+  void fail_all(const absl::Status& reason);
+  void arm_deadline_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_deadline();
+  void receive_reply(Inbound frame);
+  absl::Status send_control(proto::Envelope& envelope);
+
+  // Calls that are served: call_link_serve.cc.
+  void receive_request(Inbound frame, std::vector<Task>& tasks);
+  void receive_control(Inbound frame);
+  void serve_control(std::unique_ptr<proto::Envelope> envelope);
+  void serve_control_call(std::unique_ptr<proto::Envelope> envelope);
+  void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
+              Credit credit = Credit());
+  void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
+  bool is_member();
+  void post_or_hold(std::vector<Task> tasks);
+  void post_held();
+  void end_served(const absl::Status& reason);
+
+  WorkerCore& core_;
+  const std::shared_ptr<LinkRunner> runner_;
+  const std::string name_;
+  const Incarnation incarnation_;
+  std::atomic<std::int32_t> rank_{-1};
+  std::atomic<std::uint64_t> last_id_{0};
+
+  mutable Mutex mutex_;
+  absl::Status retired_ ABSL_GUARDED_BY(mutex_);
+  // Calls that this worker makes.
+  absl::flat_hash_map<std::uint64_t, Entry> pending_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_set<std::pair<Clock::TimePoint, std::uint64_t>> deadlines_ ABSL_GUARDED_BY(mutex_);
+  Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
+  TimerQueue::TimerId deadline_timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  // Calls that it serves.
+  absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served_ ABSL_GUARDED_BY(mutex_);
+  // Until the peer's replies have room, or it is a member.
+  std::deque<Task> held_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<proto::Envelope>> held_control_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sinew::internal

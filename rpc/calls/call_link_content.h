@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sinew/rpc/calls/call_link.h"
+
+namespace sinew::internal {
+
+/// A frame of calls: what the link keeps until its receipt.
+struct CallLink::Content final : Outbound {
+  FrameKind kind = FrameKind::kControl;
+  std::uint64_t subject = 0;
+  /// It holds a call of this worker, as opposed to an answer or a note.
+  bool is_call = false;
+
+  // Guarded by the CallLink's lock.
+  /// The link is done with the frame.
+  bool ended = false;
+  /// What runs then.
+  std::vector<OnCarrierEnd> on_end;
+
+  static OutgoingFrame sizes(const Content& content) {
+    OutgoingFrame frame;
+    frame.kind = content.kind;
+    frame.subject = content.subject;
+    frame.envelope_bytes = content.envelope.size();
+    frame.payloads = content.payloads.size();
+    frame.bytes = content.envelope.size();
+    frame.large = content.envelope.size() > kRidesInTheFrameBytes;
+    for (const absl::Cord& payload : content.payloads) {
+      frame.bytes += payload.size();
+      frame.large = frame.large || payload.size() >= kMayTravelBesideBytes;
+    }
+    return frame;
+  }
+  static OutgoingFrame outgoing(std::shared_ptr<Content> content) {
+    OutgoingFrame frame = sizes(*content);
+    frame.content = std::move(content);
+    return frame;
+  }
+
+ private:
+  // Of transports, so that they need not be asked: from here on a payload may arrive after its
+  // frame's followers, and an envelope.
+  static constexpr std::size_t kMayTravelBesideBytes = std::size_t{4} << 10;
+  static constexpr std::size_t kRidesInTheFrameBytes = std::size_t{128} << 10;
+};
+
+}  // namespace sinew::internal

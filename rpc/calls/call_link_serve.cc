@@ -1,0 +1,320 @@
+// The calls that a CallLink serves; the rest is in call_link.cc.
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/call_link_content.h"
+#include "sinew/rpc/calls/call_server.h"
+#include "sinew/rpc/calls/envelope.h"
+#include "sinew/rpc/calls/error_codec.h"
+#include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/calls/invocation_request.h"
+#include "sinew/rpc/worker/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+/// Replies of calls from workers go to their link.
+class LinkSink final : public ReplySink {
+ public:
+  explicit LinkSink(std::shared_ptr<CallLink> link) : link_(std::move(link)) {}
+  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override {
+    link_->on_reply(call_id, std::move(reply), std::move(on_end));
+  }
+  bool wants_envelope() const override { return true; }
+
+ private:
+  const std::shared_ptr<CallLink> link_;
+};
+
+Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
+  return header.time_left.count() < 0 ? Clock::TimePoint::max() : now + header.time_left;
+}
+
+}  // namespace
+
+// ---- Frames.
+
+void CallLink::on_frames(std::vector<Inbound> frames) {
+  const WakeBatch wakes;
+  std::vector<Task> tasks;
+  tasks.reserve(frames.size());
+  for (Inbound& frame : frames) {
+    switch (frame.header.kind) {
+      case FrameKind::kReply:
+        receive_reply(std::move(frame));
+        break;
+      case FrameKind::kRequest:
+        receive_request(std::move(frame), tasks);
+        break;
+      case FrameKind::kControl:
+        receive_control(std::move(frame));
+        break;
+      case FrameKind::kLink:
+        break;
+    }
+  }
+  if (!tasks.empty()) post_or_hold(std::move(tasks));
+}
+
+void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
+  const std::uint64_t bytes = frame.size_bytes();
+  Credit credit([runner = runner_, bytes] { runner->return_room(bytes); });
+  const std::uint64_t id = frame.header.subject;
+  auto envelope = std::make_unique<proto::Envelope>();
+  absl::Status parsed = parse_envelope(frame.envelope, *envelope);
+  if (parsed.ok() && (!envelope->has_call() || envelope->call().id() != id)) {
+    parsed = absl::InvalidArgumentError("a request that is no call");
+  }
+  if (parsed.ok() && !is_member()) {
+    MutexLock lock(mutex_);
+    const bool fits =
+        held_bytes_ + bytes <= kMaxHeldBytes && held_.size() + tasks.size() < kMaxHeldFrames;
+    if (fits) {
+      held_bytes_ += bytes;
+    } else {
+      parsed = absl::PermissionDeniedError(
+          absl::StrFormat("worker '%s' is no member of the job: it may not call methods", name_));
+    }
+  }
+  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(credit));
+  const Clock::TimePoint deadline = deadline_of(frame.header, core_.clock().now());
+  auto request = std::make_unique<Invocation::Request>(
+      core_, peer(), deadline, std::move(envelope), std::move(frame.payloads), std::move(credit));
+  auto invocation = std::make_shared<Invocation>(core_, std::move(request),
+                                                 std::make_shared<LinkSink>(shared_from_this()));
+  {
+    MutexLock lock(mutex_);
+    // Whose ids are not his own gets no second answer.
+    if (!retired_.ok() || !served_.emplace(id, invocation).second) return;
+  }
+  tasks.push_back([invocation = std::move(invocation)] { invocation->start(); });
+}
+
+// Requests are started only as the answers to earlier ones leave, and by members only.
+void CallLink::post_or_hold(std::vector<Task> tasks) {
+  const bool wait = !is_member() || runner_->replies_blocked();
+  {
+    MutexLock lock(mutex_);
+    if (wait || !held_.empty()) {
+      std::move(tasks.begin(), tasks.end(), std::back_inserter(held_));
+      tasks.clear();
+    }
+  }
+  if (!tasks.empty()) return core_.server().post_or_hold(std::move(tasks));
+  // There may be room by now, of which nobody tells twice.
+  if (!wait || !runner_->replies_blocked()) post_held();
+}
+
+void CallLink::post_held() {
+  if (!is_member() || runner_->replies_blocked()) return;
+  std::vector<Task> tasks;
+  {
+    MutexLock lock(mutex_);
+    std::move(held_.begin(), held_.end(), std::back_inserter(tasks));
+    held_.clear();
+    held_bytes_ = 0;
+  }
+  if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
+}
+
+// The rank is what the list of members says, whatever the peer does.
+bool CallLink::is_member() {
+  if (rank_.load(std::memory_order_acquire) >= 0) return true;
+  const std::int32_t rank = core_.rank_of(runner_->peer());
+  if (rank < 0) return false;
+  rank_.store(rank, std::memory_order_release);
+  return true;
+}
+
+void CallLink::on_member(std::int32_t rank) {
+  rank_.store(rank, std::memory_order_release);
+  {
+    // Under the lock, so that nothing overtakes them.
+    MutexLock lock(mutex_);
+    for (auto& envelope : held_control_) serve_control(std::move(envelope));
+    held_control_.clear();
+    held_control_bytes_ = 0;
+  }
+  post_held();
+}
+
+// ---- Running the job.
+
+void CallLink::receive_control(Inbound frame) {
+  auto envelope = std::make_unique<proto::Envelope>();
+  if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
+    if (frame.header.subject != 0) refuse(frame.header.subject, Lane::kControl, parsed);
+    return;
+  }
+  switch (envelope->body_case()) {
+    case proto::Envelope::kReply:
+      receive_reply(std::move(frame));
+      return;
+    case proto::Envelope::kCancel: {
+      const proto::Cancel& cancel = envelope->cancel();
+      if (cancel.number() != 0) runner_->void_incoming(Lane::kCalls, cancel.number());
+      std::shared_ptr<Invocation> running;
+      {
+        MutexLock lock(mutex_);
+        const auto found = served_.find(cancel.id());
+        if (found != served_.end()) running = found->second;
+      }
+      if (running != nullptr) running->cancel();
+      return;
+    }
+    case proto::Envelope::kCall:
+    case proto::Envelope::kNote:
+      break;
+    default:
+      return;
+  }
+  const bool for_guests =
+      envelope->has_call() && CallServer::is_for_guests(envelope->call().method());
+  const bool may_speak = for_guests || is_member();
+  const std::uint64_t call = envelope->call().id();
+  {
+    MutexLock lock(mutex_);
+    // Behind what is held already, until on_member() has served that.
+    const bool wait = !for_guests && (!held_control_.empty() ||
+                                      (!may_speak && rank_.load(std::memory_order_acquire) < 0));
+    if (!wait) return serve_control(std::move(envelope));
+    // The list with it may be on its way.
+    const std::uint64_t bytes = frame.size_bytes();
+    if (held_control_bytes_ + bytes <= kMaxHeldBytes && held_control_.size() < kMaxHeldFrames) {
+      held_control_bytes_ += bytes;
+      held_control_.push_back(std::move(envelope));
+      return;
+    }
+  }
+  refuse(call, Lane::kControl,
+         absl::PermissionDeniedError(
+             absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)));
+}
+
+// Only posts, so it may be called under the lock.
+void CallLink::serve_control(std::unique_ptr<proto::Envelope> envelope) {
+  core_.control_executor().post(
+      [self = shared_from_this(), envelope = std::move(envelope)]() mutable {
+        if (!self->alive()) return;
+        if (envelope->has_call()) return self->serve_control_call(std::move(envelope));
+        proto::Note& note = *envelope->mutable_note();
+        Extension* extension = self->core_.extension(note.layer());
+        if (extension != nullptr) extension->on_note(self->peer(), std::move(*note.mutable_body()));
+      });
+}
+
+void CallLink::serve_control_call(std::unique_ptr<proto::Envelope> envelope) {
+  const proto::Call& call = envelope->call();
+  const std::uint64_t id = call.id();
+  Future<std::string> answer;
+  const ControlHandler handler = core_.find_control_method(call.method());
+  if (handler == nullptr) {
+    answer = make_failed_future<std::string>(make_error(absl::UnimplementedError(
+        absl::StrFormat("no control method '%s'", printable(call.method(), 128)))));
+  } else if (call.arguments_size() != 1) {
+    answer = make_failed_future<std::string>(
+        make_error(absl::InvalidArgumentError("a control call has one argument")));
+  } else {
+    try {
+      answer = handler(peer(), call.arguments(0).binary());
+    } catch (...) {
+      answer = make_failed_future<std::string>(std::current_exception());
+    }
+  }
+  answer.on_done([self = shared_from_this(), id](const Future<std::string>& done) {
+    proto::Envelope reply;
+    reply.mutable_reply()->set_id(id);
+    if (const std::exception_ptr error = done.error()) {
+      write_error(describe(error), *reply.mutable_reply()->mutable_error());
+    } else {
+      reply.mutable_reply()->mutable_value()->set_binary(done.value());
+    }
+    auto content = std::make_shared<Content>();
+    content->kind = FrameKind::kControl;
+    content->subject = id;
+    content->envelope = reply.SerializeAsString();
+    self->send_reply(id, Lane::kControl, std::move(content));
+  });
+}
+
+// ---- Answers.
+
+void CallLink::on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) {
+  std::shared_ptr<Invocation> finished;  // Its destructor may run anything: not under the lock.
+  bool wanted = false;
+  {
+    MutexLock lock(mutex_);
+    const auto found = served_.find(call_id);
+    if (found != served_.end()) {
+      wanted = true;
+      finished = std::move(found->second);
+      served_.erase(found);
+    }
+  }
+  auto content = std::make_shared<Content>();
+  content->kind = FrameKind::kReply;
+  content->subject = call_id;
+  content->envelope = std::move(reply.envelope);
+  content->payloads = std::move(reply.payloads);
+  content->on_end = std::move(on_end);
+  if (wanted) return send_reply(call_id, Lane::kCalls, std::move(content));
+  for (OnCarrierEnd& end : content->on_end) std::move(end)(CarrierEnd::kNotSent);
+}
+
+void CallLink::send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content) {
+  const absl::StatusOr<FrameToken> sent =
+      runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue);
+  if (sent.ok()) return;
+  for (OnCarrierEnd& end : content->on_end) std::move(end)(CarrierEnd::kNotSent);
+  if (absl::IsResourceExhausted(sent.status())) {
+    refuse(call_id, lane,
+           absl::ResourceExhaustedError(
+               absl::StrFormat("the result cannot be sent: %s", sent.status().message())));
+  }
+}
+
+/// Answers a call with an error, without having run it unless its answer is what is too large. The
+/// room that the call took is given back when the answer has arrived, so that whoever reads no
+/// answers cannot fill this worker with them.
+void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Credit credit) {
+  if (call_id == 0) return;
+  proto::Envelope envelope;
+  proto::Reply& reply = *envelope.mutable_reply();
+  reply.set_id(call_id);
+  ErrorInfo info;
+  info.code = static_cast<ErrorCode>(status.code());
+  info.message = std::string(status.message());
+  info.execution =
+      absl::IsResourceExhausted(status) ? Execution::kMayHaveRun : Execution::kDidNotRun;
+  write_error(info, *reply.mutable_error());
+  auto content = std::make_shared<Content>();
+  content->kind = lane == Lane::kCalls ? FrameKind::kReply : FrameKind::kControl;
+  content->subject = call_id;
+  content->envelope = envelope.SerializeAsString();
+  content->on_end.push_back([room = std::move(credit)](CarrierEnd) mutable { room.reset(); });
+  runner_->send(Content::outgoing(std::move(content)), LinkRunner::WhenFull::kQueue)
+      .status()
+      .IgnoreError();
+}
+
+void CallLink::end_served(const absl::Status& reason) {
+  (void)reason;
+  absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
+  std::deque<Task> held;
+  std::vector<std::unique_ptr<proto::Envelope>> control;
+  {
+    MutexLock lock(mutex_);
+    served.swap(served_);
+    held.swap(held_);
+    control.swap(held_control_);
+  }
+  for (auto& [id, running] : served) running->cancel();
+}
+
+}  // namespace sinew::internal

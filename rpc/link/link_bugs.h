@@ -1,0 +1,42 @@
+#pragma once
+
+/// Protocol bugs that can be planted, to prove that the exploration and the simulation find such
+/// bugs. `SINEW_LINK_BUG(kName)` is the constant false unless the build defines
+/// SINEW_PLANTED_BUGS.
+#ifdef SINEW_PLANTED_BUGS
+
+namespace sinew::internal {
+
+enum class LinkBug {
+  kNone,
+  kRepetitionDelivered,  // a frame that comes twice is handed over twice
+  kVoidDelivered,        // a frame that its sender has given up is handed over
+  kGivenUpSentAgain,     // a frame that was given up is sent again with its content
+  kNotSentAgain,         // what a broken connection swallowed is forgotten
+  kRoomIgnored,          // requests are written without room
+  kRoomNotReturned,      // room of a request whose handler started is not given back
+  kOldConnectionHeard,   // packets of a superseded connection count
+  kFenceByLargerLease,   // the holder waits for the larger lease
+  kDropWithoutMargin,    // the owner drops when the smaller lease has passed
+  kBothKeepTheirOwn,     // two ends that open at once each insist on their own connection
+  kEndedHears,           // a link that has ended accepts frames
+  kCancelForgotten,      // a cancel that comes before its frame is forgotten
+  kGivenUpEndsAtOnce,    // a frame that was given up on its way has ended before its receipt
+  kRoomToldOnce,         // room that came free after the hello is not told on the new connection
+  kOfferNotHeard,        // the owner counts what it hears from when a connection is up, not offered
+  kAcceptedIsHeard,      // who accepts a connection counts its own lease from then
+  kRefusalCounts,        // an address that refuses counts where this end never got through
+  kSilenceBorne,         // a connection that swallows everything is kept until the lease ends
+  kWrittenUnheard,       // the first frames are written before anybody is known to hear them
+  kBeatsLate,            // the first beat on a connection comes, and is answered, an interval later
+};
+
+/// The bug that is active in this process. Not thread-safe.
+inline LinkBug link_bug = LinkBug::kNone;
+
+}  // namespace sinew::internal
+
+#define SINEW_LINK_BUG(name) (::sinew::internal::link_bug == ::sinew::internal::LinkBug::name)
+#else
+#define SINEW_LINK_BUG(name) false
+#endif

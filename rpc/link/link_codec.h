@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "sinew/rpc/link/link_messages.h"
+
+namespace sinew::proto {
+class Hello;
+}
+
+namespace sinew::internal {
+
+/// What the header of a frame may have at most.
+inline constexpr std::size_t kMaxLinkHeaderBytes = std::size_t{16} << 10;
+
+std::string write_header(const LinkHeader& header);
+/// kInvalidArgument for what no worker writes.
+absl::StatusOr<LinkHeader> read_header(const std::string& bytes);
+
+void write_link_hello(const LinkHello& hello, proto::Hello& message);
+/// `opener`: of the connection that the hello belongs to. kInvalidArgument for what no worker
+/// writes.
+absl::StatusOr<LinkHello> read_link_hello(const proto::Hello& message, Incarnation opener);
+
+}  // namespace sinew::internal

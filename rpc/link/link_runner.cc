@@ -1,0 +1,668 @@
+#include "sinew/rpc/link/link_runner.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/link_table.h"
+
+namespace sinew::internal {
+namespace {
+
+BootClock::TimePoint now() { return BootClock::system().now(); }
+
+Link::Options link_options(const LinkTable& table, const WorkerInfo& peer) {
+  const LinkTableOptions& options = table.options();
+  return {options.self.worker.incarnation, peer.incarnation, options.limits, options.terms,
+          options.send_window_bytes};
+}
+
+}  // namespace
+
+BootClock::TimePoint boot_time_of(Clock::TimePoint when) {
+  if (when == Clock::TimePoint::max()) return BootClock::TimePoint::max();
+  return now() + (when - Clock::system().now());
+}
+
+/// One connection of the link, or an attempt to make one.
+class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shared_from_this<Wire> {
+ public:
+  Wire(std::shared_ptr<LinkRunner> runner, ConnectionName its_name, std::optional<LinkHello> said)
+      : name(its_name), offered(std::move(said)), runner_(std::move(runner)) {}
+
+  void on_up(const std::shared_ptr<Connection>& up) override {
+    runner_->wire_up(shared_from_this(), up);
+  }
+  void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame> frames) override {
+    runner_->wire_frames(shared_from_this(), std::move(frames));
+  }
+  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane, const std::string& header,
+                            std::uint64_t size_bytes, std::size_t) override {
+    return runner_->wire_announced(shared_from_this(), header, size_bytes);
+  }
+  void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
+    runner_->wire_down(shared_from_this(), reason);
+  }
+
+  const ConnectionName name;
+  // What the opener said, where the other end is that.
+  const std::optional<LinkHello> offered;
+  // Guarded by the runner's lock. Null until the transport has made it.
+  std::shared_ptr<Connection> connection;
+  // Guarded likewise. Why it was closed from here; OK: it was not, or for no fault of the other
+  // end.
+  absl::Status fault;
+
+ private:
+  const std::shared_ptr<LinkRunner> runner_;
+};
+
+/// What is to be done once the lock is free.
+struct LinkRunner::Outcome {
+  Link::Outputs outputs;
+  std::shared_ptr<Connection> up;
+  std::vector<std::shared_ptr<Connection>> to_close;
+  absl::Status reason;
+};
+
+LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
+    : table_(table),
+      peer_(std::move(peer)),
+      loopback_(peer_.incarnation == table.self().worker.incarnation),
+      address_(std::move(address)),
+      link_(link_options(table, peer_), now()),
+      secret_(table.self().worker.incarnation, peer_.incarnation) {}
+
+// ---- What follows from a step of the machine.
+
+LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
+  Outcome outcome;
+  outcome.up = connection_;
+  for (const ConnectionName& name : outputs.close) {
+    for (const std::shared_ptr<Wire>& wire : wires_) {
+      if (wire->name != name || wire->connection == nullptr) continue;
+      outcome.to_close.push_back(wire->connection);
+      if (connection_ == wire->connection) connection_ = nullptr;
+    }
+  }
+  if (outputs.end != LinkEnd::kNone) {
+    connection_ = nullptr;
+    if (closed_.ok()) closed_ = end_status_locked(outputs.end);
+    if (timer_ != 0) table_.timers().cancel(std::exchange(timer_, 0));
+    outcome.reason = closed_;
+  } else {
+    arm_locked();
+    if (outputs.unreachable) {
+      outcome.reason = absl::UnavailableError(absl::StrFormat("worker '%s' cannot be reached: %s",
+                                                              peer_.name, last_failure_.message()));
+    }
+  }
+  outcome.outputs = std::move(outputs);
+  return outcome;
+}
+
+absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
+  switch (cause) {
+    case LinkEnd::kLease:
+      return absl::UnavailableError(
+          absl::StrFormat("worker '%s' is lost: it has not answered for %.6g s", peer_.name,
+                          std::chrono::duration<double>(table_.options().terms.lease).count()));
+    case LinkEnd::kAddressRefuses:
+      return absl::UnavailableError(
+          absl::StrFormat("worker '%s' is gone: %s", peer_.name, last_failure_.message()));
+    case LinkEnd::kEndedThere:
+      return absl::UnavailableError(absl::StrFormat(
+          "worker '%s' is gone: it has ended the link with this worker", peer_.name));
+    case LinkEnd::kNone:
+    case LinkEnd::kClosed:
+      break;
+  }
+  return absl::CancelledError("the link was closed");
+}
+
+void LinkRunner::perform(Outcome outcome) {
+  Link::Outputs& outputs = outcome.outputs;
+  for (LinkOutputs::Write& write : outputs.writes) {
+    // Without a connection it is sent again with the next one.
+    if (outcome.up == nullptr) break;
+    Frame frame;
+    if (write.deadline != BootClock::TimePoint::max()) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::microseconds>(write.deadline - now());
+      write.header.time_left = std::max(left, std::chrono::microseconds(0));
+    }
+    frame.header = write_header(write.header);
+    if (write.content != nullptr) {
+      frame.envelope = write.content->envelope;
+      frame.payloads = write.content->payloads;
+    }
+    frame.may_linger = write.may_linger;
+    outcome.up->send(lane_of(write.header.kind), std::move(frame)).IgnoreError();
+  }
+  end_frames(outputs);
+  for (const auto& connection : outcome.to_close) {
+    connection->close(outcome.reason.ok()
+                          ? absl::CancelledError("another connection has taken its place")
+                          : outcome.reason);
+  }
+  if (outputs.dial != 0) {
+    // Not here: names may have to be looked up.
+    table_.executor().post(
+        [self = shared_from_this(), attempt = outputs.dial] { self->open(attempt); });
+  }
+  const std::shared_ptr<LinkUser> user = user_.lock();
+  if (user == nullptr) return;
+  if (outputs.room) user->on_room();
+  if (outputs.suspected.has_value()) user->on_suspected(*outputs.suspected);
+  if (outputs.unreachable) user->on_unreachable(outcome.reason);
+  if (outputs.end != LinkEnd::kNone) {
+    user->on_end(outputs.end, outcome.reason);
+    table_.forget(*this);
+  }
+}
+
+void LinkRunner::end_frames(const LinkOutputs& outputs) {
+  if (outputs.ended.empty()) return;
+  const std::shared_ptr<LinkUser> user = user_.lock();
+  if (user == nullptr) return;
+  for (const LinkOutputs::Ended& ended : outputs.ended) {
+    if (ended.content != nullptr) user->on_frame_ended(*ended.content, ended.how);
+  }
+}
+
+void LinkRunner::arm_locked() {
+  const BootClock::TimePoint wake = link_.wake();
+  if (wake >= armed_for_ || closed_.ok() == false) return;
+  if (timer_ != 0) table_.timers().cancel(timer_);
+  armed_for_ = wake;
+  const auto delay = std::max<std::chrono::nanoseconds>(wake - now(), std::chrono::nanoseconds(0));
+  timer_ = table_.timers().run_at(Clock::system().now() + delay, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_timer();
+  });
+}
+
+void LinkRunner::on_timer() {
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    armed_for_ = BootClock::TimePoint::max();
+    timer_ = 0;
+    if (!closed_.ok()) return;
+    Link::Outputs outputs;
+    link_.poll(now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+// ---- Frames.
+
+absl::Status LinkRunner::check_limits_locked(const OutgoingFrame& frame) const {
+  LinkLimits limits = table_.options().limits;
+  const char* whose = "WorkerOptions::max_message_bytes here";
+  if (const auto& theirs = link_.lanes().their_limits(); theirs.has_value()) {
+    if (theirs->max_frame_bytes < limits.max_frame_bytes) {
+      limits.max_frame_bytes = theirs->max_frame_bytes;
+      whose = "WorkerOptions::max_message_bytes of the receiver";
+    }
+    limits.max_payloads = std::min(limits.max_payloads, theirs->max_payloads);
+    limits.max_envelope_bytes = std::min(limits.max_envelope_bytes, theirs->max_envelope_bytes);
+  }
+  if (frame.bytes > limits.max_frame_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a message to worker '%s' has %d bytes, and the limit is %d (%s)",
+                        peer_.name, frame.bytes, limits.max_frame_bytes, whose));
+  }
+  if (frame.payloads > limits.max_payloads) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a message to worker '%s' has %d tensors, and the limit is %d: send fewer, "
+                        "larger ones, or several messages",
+                        peer_.name, frame.payloads, limits.max_payloads));
+  }
+  if (frame.envelope_bytes > limits.max_envelope_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: pass bulk "
+        "data as tensors",
+        peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_full) {
+  if (loopback_) return send_to_self(std::move(frame), when_full);
+  Outcome outcome;
+  FrameToken token = 0;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return closed_;
+    if (absl::Status fits = check_limits_locked(frame); !fits.ok()) return fits;
+    if (frame.kind == FrameKind::kRequest && when_full == WhenFull::kFail &&
+        !link_.lanes().has_room(frame.bytes)) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "%d bytes wait for worker '%s', and WorkerOptions::send_window_bytes is %d: wait for "
+          "Peer::ready()",
+          link_.lanes().requests_here_bytes(), peer_.name, table_.options().send_window_bytes));
+    }
+    Link::Outputs outputs;
+    token = link_.send(std::move(frame), now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+  return token;
+}
+
+// There is nothing that could get lost, so numbers and receipts have no use.
+absl::StatusOr<FrameToken> LinkRunner::send_to_self(OutgoingFrame frame, WhenFull when_full) {
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return closed_;
+    if (absl::Status fits = check_limits_locked(frame); !fits.ok()) return fits;
+    if (frame.kind == FrameKind::kRequest) {
+      const std::uint64_t window = table_.options().send_window_bytes;
+      if (when_full == WhenFull::kFail && self_bytes_ != 0 && self_bytes_ + frame.bytes > window) {
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "%d bytes of calls to itself wait in worker '%s', and WorkerOptions::send_window_bytes "
+            "is %d: wait for Peer::ready()",
+            self_bytes_, peer_.name, window));
+      }
+      self_bytes_ += frame.bytes + LinkLanes::kFrameCostBytes;
+    }
+  }
+  std::vector<Inbound> frames(1);
+  Inbound& inbound = frames.front();
+  inbound.header.kind = frame.kind;
+  inbound.header.subject = frame.subject;
+  if (frame.deadline != BootClock::TimePoint::max()) {
+    inbound.header.time_left =
+        std::max(std::chrono::duration_cast<std::chrono::microseconds>(frame.deadline - now()),
+                 std::chrono::microseconds(0));
+  }
+  inbound.envelope = frame.content->envelope;
+  inbound.payloads = frame.content->payloads;
+  if (const auto user = user_.lock()) {
+    user->on_frames(std::move(frames));
+    user->on_frame_ended(*frame.content, FrameEnd::kReceived);
+  }
+  // No other frame's, and not that of none.
+  return ~FrameToken{0};
+}
+
+LinkLanes::GivenUp LinkRunner::give_up(FrameToken token) {
+  if (loopback_) return {};
+  Outcome outcome;
+  LinkLanes::GivenUp given_up;
+  {
+    MutexLock lock(mutex_);
+    Link::Outputs outputs;
+    given_up = link_.give_up(token, now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+  return given_up;
+}
+
+void LinkRunner::void_incoming(Lane lane, std::uint64_t number) {
+  MutexLock lock(mutex_);
+  link_.lanes().void_incoming(lane, number);
+}
+
+void LinkRunner::return_room(std::uint64_t bytes) {
+  if (loopback_) {
+    std::shared_ptr<LinkUser> user;
+    {
+      MutexLock lock(mutex_);
+      self_bytes_ -= bytes + LinkLanes::kFrameCostBytes;
+      user = user_.lock();
+    }
+    if (user != nullptr) user->on_room();
+    return;
+  }
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    Link::Outputs outputs;
+    link_.return_room(bytes, now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+void LinkRunner::answer_beat(std::uint64_t beat) {
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    Link::Outputs outputs;
+    link_.answer_beat(beat, now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+bool LinkRunner::has_room(std::uint64_t bytes) const {
+  MutexLock lock(mutex_);
+  if (loopback_) {
+    return self_bytes_ == 0 || self_bytes_ + bytes <= table_.options().send_window_bytes;
+  }
+  return link_.lanes().has_room(bytes);
+}
+
+bool LinkRunner::replies_blocked() const {
+  MutexLock lock(mutex_);
+  return link_.lanes().replies_blocked();
+}
+
+absl::Status LinkRunner::check_limits(const OutgoingFrame& frame) const {
+  MutexLock lock(mutex_);
+  return check_limits_locked(frame);
+}
+
+std::size_t LinkRunner::frames() const {
+  MutexLock lock(mutex_);
+  return link_.lanes().frames();
+}
+
+// ---- The link.
+
+void LinkRunner::connect() {
+  if (loopback_) return;
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return;
+    Link::Outputs outputs;
+    link_.connect(now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+bool LinkRunner::ended() const {
+  MutexLock lock(mutex_);
+  return !closed_.ok();
+}
+
+bool LinkRunner::is_up() const {
+  MutexLock lock(mutex_);
+  return link_.state() == Link::State::kUp;
+}
+
+bool LinkRunner::was_up() const {
+  MutexLock lock(mutex_);
+  return link_.was_up();
+}
+
+bool LinkRunner::is_unused() const {
+  MutexLock lock(mutex_);
+  return link_.state() == Link::State::kIdle && !link_.was_up() && link_.lanes().frames() == 0;
+}
+
+Clock::TimePoint LinkRunner::drop_at() const {
+  MutexLock lock(mutex_);
+  if (!link_.was_up()) return Clock::system().now();
+  return Clock::system().now() + (link_.drop_at() - now());
+}
+
+void LinkRunner::set_address(const std::string& address) {
+  MutexLock lock(mutex_);
+  if (!address.empty()) address_ = address;
+}
+
+std::string LinkRunner::address() const {
+  MutexLock lock(mutex_);
+  return address_;
+}
+
+LinkSecret LinkRunner::secret() const {
+  MutexLock lock(mutex_);
+  return secret_;
+}
+
+void LinkRunner::close(const absl::Status& reason) {
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return;
+    closed_ = reason;
+    Link::Outputs outputs;
+    link_.close(outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+// ---- Connections.
+
+std::string LinkRunner::hello_locked(const ConnectionName& connection, const WorkerInfo& expected) {
+  proto::Hello hello;
+  write_self(table_.self(), hello);
+  if (expected.incarnation.value != 0) write_identity(expected, *hello.mutable_expected());
+  write_link_hello(link_.hello(connection), hello);
+  return seal_hello(std::move(hello), secret_, half_is_known_ ? Half::kKeep : Half::kTell);
+}
+
+void LinkRunner::open(std::uint64_t attempt) {
+  const ConnectionName name{table_.self().worker.incarnation, attempt};
+  auto wire = std::make_shared<Wire>(shared_from_this(), name, std::nullopt);
+  std::string hello;
+  std::string address;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return;
+    wires_.push_back(wire);
+    hello = hello_locked(name, peer_);
+    address = address_;
+  }
+  if (address.empty()) {
+    wire_down(wire, absl::UnavailableError("it has not said where it can be reached"));
+    return;
+  }
+  std::shared_ptr<Connection> connection =
+      table_.transport().connect(address, hello, peer_.name, wire);
+  MutexLock lock(mutex_);
+  // It may be up, or down, by now.
+  if (wire->connection == nullptr) wire->connection = std::move(connection);
+}
+
+absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) {
+  absl::StatusOr<LinkHello> theirs = read_link_hello(hello, peer_.incarnation);
+  if (!theirs.ok()) return theirs.status();
+  if (!terms_fit(table_.options().terms, theirs->terms)) {
+    return refuse(
+        table_.self(), Refusal::kNotAllowed,
+        absl::StrFormat("worker '%s' has a lease of %.6g s, and worker '%s' one of %.6g "
+                        "s: give all workers of a job similar ones",
+                        peer_.name, std::chrono::duration<double>(theirs->terms.lease).count(),
+                        table_.self().worker.name,
+                        std::chrono::duration<double>(table_.options().terms.lease).count()),
+        nullptr);
+  }
+  Acceptor::Accepted accepted;
+  Outcome outcome;
+  absl::Status refused;
+  {
+    MutexLock lock(mutex_);
+    const bool tells_half = !hello.secret().empty();
+    const bool proved = is_proved(hello, secret_);
+    half_is_known_ = half_is_known_ || proved;
+    if (tells_half ? !secret_.learn(hello.secret()) : !proved) {
+      // Somebody else made this link, or nobody did.
+      return refuse(table_.self(), secret_.is_shared() ? Refusal::kNotAllowed : Refusal::kLostHere,
+                    absl::StrFormat("worker '%s' is not who made this link", peer_.name), nullptr);
+    }
+    Link::Outputs outputs;
+    const Refusal refusal = link_.on_offer(*theirs, now(), outputs);
+    if (refusal == Refusal::kNone) {
+      if (address_.empty()) address_ = hello.address();
+      auto wire = std::make_shared<Wire>(shared_from_this(), theirs->connection, *theirs);
+      wires_.push_back(wire);
+      accepted.handler = wire;
+      accepted.hello = hello_locked(theirs->connection, WorkerInfo());
+    } else {
+      refused =
+          refuse(table_.self(), refusal,
+                 absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)),
+                 &secret_);
+    }
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+  if (!refused.ok()) return refused;
+  return accepted;
+}
+
+absl::StatusOr<LinkHello> LinkRunner::check_answer_locked(const Wire& wire,
+                                                          const proto::Hello& theirs) {
+  const bool is_peer = theirs.worker().incarnation() == peer_.incarnation.value &&
+                       theirs.worker().name() == peer_.name;
+  if (!is_peer) {
+    return absl::NotFoundError(
+        absl::StrFormat("another worker answers at %s than '%s'", address_, peer_.name));
+  }
+  if (!theirs.secret().empty() && !secret_.learn(theirs.secret())) {
+    return absl::PermissionDeniedError("it has another half of the secret than before");
+  }
+  if (!is_proved(theirs, secret_)) {
+    return absl::PermissionDeniedError("it does not know the link's secret");
+  }
+  half_is_known_ = true;
+  absl::StatusOr<LinkHello> hello = read_link_hello(theirs, wire.name.opener);
+  if (hello.ok() && hello->connection != wire.name) {
+    return absl::InvalidArgumentError("it answers another attempt");
+  }
+  return hello;
+}
+
+void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
+                         const std::shared_ptr<Connection>& connection) {
+  Outcome outcome;
+  absl::Status wrong;
+  bool came_up = false;
+  {
+    MutexLock lock(mutex_);
+    wire->connection = connection;
+    absl::StatusOr<LinkHello> theirs = absl::InternalError("");
+    if (wire->offered.has_value()) {
+      theirs = *wire->offered;
+    } else {
+      const auto said = parse_hello(connection->remote_hello(), connection->remote().address);
+      theirs = said.ok() ? check_answer_locked(*wire, *said) : said.status();
+    }
+    if (theirs.ok()) {
+      Link::Outputs outputs;
+      link_.on_up(wire->name, *theirs, now(), outputs);
+      came_up = link_.state() == Link::State::kUp && outputs.close.empty();
+      if (came_up) connection_ = connection;
+      outcome = leave_locked(std::move(outputs));
+    } else {
+      wire->fault = wrong = theirs.status();
+    }
+  }
+  if (!wrong.ok()) {
+    connection->close(wrong);
+    return;
+  }
+  perform(std::move(outcome));
+  if (!came_up) return;
+  if (const auto user = user_.lock()) user->on_up();
+}
+
+absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
+                                        const std::string& header, std::uint64_t size_bytes) {
+  const absl::StatusOr<LinkHeader> parsed = read_header(header);
+  if (!parsed.ok()) return parsed.status();
+  const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
+  MutexLock lock(mutex_);
+  // Of another connection nothing is heard, so nothing needs to be fetched for it.
+  if (link_.announce(wire->name, *parsed, bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("worker '%s' announces a message of %d bytes, for which it has no room here",
+                      peer_.name, bytes));
+}
+
+void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames) {
+  std::vector<Inbound> arrived;
+  arrived.reserve(frames.size());
+  absl::Status wrong;
+  for (Frame& frame : frames) {
+    absl::StatusOr<LinkHeader> header = read_header(frame.header);
+    if (!header.ok()) {
+      wrong = header.status();
+      break;
+    }
+    arrived.push_back({*std::move(header), std::move(frame.envelope), std::move(frame.payloads)});
+  }
+  Outcome outcome;
+  std::vector<Inbound> delivered;
+  std::vector<std::uint64_t> beats;
+  {
+    MutexLock lock(mutex_);
+    Link::Outputs outputs;
+    const BootClock::TimePoint time = now();
+    // It is up there, so it has read our hello.
+    half_is_known_ = true;
+    delivered.reserve(arrived.size());
+    for (Inbound& inbound : arrived) {
+      const LinkLanes::Delivery delivery =
+          link_.on_frame(wire->name, inbound.header, inbound.size_bytes(), time, outputs);
+      if (delivery == LinkLanes::Delivery::kViolation) {
+        wrong = absl::InvalidArgumentError(absl::StrFormat(
+            "worker '%s' sent a message beyond its room, or out of number", peer_.name));
+        break;
+      }
+      if (inbound.header.beat != 0 && link_.state() == Link::State::kUp) {
+        beats.push_back(inbound.header.beat);
+      }
+      if (delivery == LinkLanes::Delivery::kDeliver) delivered.push_back(std::move(inbound));
+    }
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+  const std::shared_ptr<LinkUser> user = user_.lock();
+  if (user != nullptr) {
+    if (!delivered.empty()) user->on_frames(std::move(delivered));
+    for (const std::uint64_t beat : beats) user->on_beat(beat);
+  }
+  if (wrong.ok()) return;
+  std::shared_ptr<Connection> connection;
+  {
+    MutexLock lock(mutex_);
+    connection = wire->connection;
+  }
+  if (connection != nullptr) connection->close(wrong);
+}
+
+void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason) {
+  absl::Status reason = down_reason;
+  {
+    MutexLock lock(mutex_);
+    if (!wire->fault.ok()) reason = wire->fault;
+  }
+  DownCause cause = absl::IsNotFound(reason) ? DownCause::kAddressRefuses : DownCause::kBroken;
+  Refusal refusal = Refusal::kNone;
+  const absl::StatusOr<proto::Hello> refused = read_refusal(reason);
+  if (refused.ok()) {
+    cause = DownCause::kRefused;
+    refusal = static_cast<Refusal>(refused->refusal());
+  }
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    wires_.erase(std::remove(wires_.begin(), wires_.end(), wire), wires_.end());
+    if (wire->connection != nullptr && connection_ == wire->connection) connection_ = nullptr;
+    wire->connection = nullptr;
+    if (!closed_.ok()) return;
+    if (!absl::IsCancelled(reason)) {
+      last_failure_ = absl::Status(reason.code(), reason.message());
+    }
+    const bool proved = refused.ok() && is_proved(*refused, secret_);
+    Link::Outputs outputs;
+    link_.on_down(wire->name, cause, refusal, proved, now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+}  // namespace sinew::internal

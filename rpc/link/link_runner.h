@@ -1,0 +1,173 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
+#include "sinew/link.pb.h"
+#include "sinew/rpc/base/boot_clock.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/link/hello.h"
+#include "sinew/rpc/link/link.h"
+#include "sinew/rpc/link/link_secret.h"
+#include "sinew/rpc/transport/transport.h"
+
+namespace sinew::internal {
+
+class LinkTable;
+
+/// What a frame consists of beside its header.
+struct Outbound {
+  virtual ~Outbound() = default;
+  std::string envelope;
+  std::vector<absl::Cord> payloads;
+};
+
+/// A deadline on the clock that the link goes by.
+BootClock::TimePoint boot_time_of(Clock::TimePoint when);
+
+/// A frame that has arrived.
+struct Inbound {
+  LinkHeader header;
+  std::string envelope;
+  std::vector<absl::Cord> payloads;
+
+  std::uint64_t size_bytes() const {
+    std::uint64_t total = envelope.size();
+    for (const absl::Cord& payload : payloads) total += payload.size();
+    return total;
+  }
+};
+
+/// Who uses a link. Functions run on transport threads, timer threads or threads that send: they
+/// must not block and must not run user code. No lock is held.
+class LinkUser {
+ public:
+  virtual ~LinkUser() = default;
+  /// In the order of arrival within a lane, except those with large payloads.
+  virtual void on_frames(std::vector<Inbound> frames) = 0;
+  /// A frame that was sent has ended; once for each that send() took.
+  virtual void on_frame_ended(Outbound& frame, FrameEnd how) = 0;
+  /// The other end's heartbeat: LinkRunner::answer_beat() shows that this worker can still work.
+  virtual void on_beat(std::uint64_t beat) = 0;
+  /// There may be room for requests again, or replies blocked no more.
+  virtual void on_room() = 0;
+  virtual void on_up() = 0;
+  /// Nobody was reached, ever: what waits is not going to leave soon.
+  virtual void on_unreachable(const absl::Status& reason) = 0;
+  virtual void on_suspected(bool suspected) = 0;
+  /// The link has ended, for ever; all its frames have ended before.
+  virtual void on_end(LinkEnd cause, const absl::Status& reason) = 0;
+};
+
+/// A Link with its connection, its timer and its lock. Thread-safe. Held by shared_ptr.
+class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
+ public:
+  /// `peer`: name and incarnation; its rank means nothing here. `address` may be empty: then only
+  /// the other end can make connections.
+  LinkRunner(LinkTable& table, WorkerInfo peer, std::string address);
+
+  /// Before anything else happens. Not owned; it owns the runner, and is told no more after on_end.
+  void set_user(std::weak_ptr<LinkUser> user) { user_ = std::move(user); }
+  const WorkerInfo& peer() const { return peer_; }
+  bool is_loopback() const { return loopback_; }
+
+  // --- Frames.
+
+  enum class WhenFull { kFail, kQueue };
+  /// Takes a frame; makes a connection if there is none. kResourceExhausted: there is no room
+  /// (WhenFull::kFail), or it is over a limit. The link's own error when it has ended. Then nothing
+  /// was taken. Whoever queues beyond the room sees to its bound.
+  absl::StatusOr<FrameToken> send(OutgoingFrame frame, WhenFull when_full);
+  LinkLanes::GivenUp give_up(FrameToken token);
+  void void_incoming(Lane lane, std::uint64_t number);
+  /// See LinkLanes::return_room().
+  void return_room(std::uint64_t bytes);
+  void answer_beat(std::uint64_t beat);
+  bool has_room(std::uint64_t bytes) const;
+  bool replies_blocked() const;
+  /// kResourceExhausted for what is over a limit of either end, as far as known.
+  absl::Status check_limits(const OutgoingFrame& frame) const;
+  /// Frames from here that have not ended.
+  std::size_t frames() const;
+
+  // --- The link.
+
+  void connect();
+  bool ended() const;
+  bool is_up() const;
+  bool was_up() const;
+  /// No connection was ever up, none is being made, and nothing waits for one.
+  bool is_unused() const;
+  /// When what the other end holds here may be dropped, on the steady clock.
+  Clock::TimePoint drop_at() const;
+  void close(const absl::Status& reason);
+  /// The peer's address, from the list of members or its hello.
+  void set_address(const std::string& address);
+  std::string address() const;
+  /// For whoever remembers a link that has ended.
+  LinkSecret secret() const;
+
+  // --- For the table.
+
+  /// The other end opens a connection: its handler and our answer, or a refusal.
+  absl::StatusOr<Acceptor::Accepted> offer(const proto::Hello& hello);
+
+ private:
+  class Wire;
+  struct Outcome;
+
+  void open(std::uint64_t attempt);
+  void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);
+  void wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames);
+  absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
+                              std::uint64_t size_bytes);
+  void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason);
+  absl::StatusOr<LinkHello> check_answer_locked(const Wire& wire, const proto::Hello& theirs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string hello_locked(const ConnectionName& connection, const WorkerInfo& expected)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void end_frames(const LinkOutputs& outputs);
+  absl::Status check_limits_locked(const OutgoingFrame& frame) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status end_status_locked(LinkEnd cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what is to be done out of the lock's reach; perform() then does it.
+  Outcome leave_locked(Link::Outputs outputs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void perform(Outcome outcome);
+  void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_timer();
+  absl::StatusOr<FrameToken> send_to_self(OutgoingFrame frame, WhenFull when_full);
+
+  LinkTable& table_;
+  const WorkerInfo peer_;
+  const bool loopback_;
+  std::weak_ptr<LinkUser> user_;
+
+  mutable Mutex mutex_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
+  Link link_ ABSL_GUARDED_BY(mutex_);
+  LinkSecret secret_ ABSL_GUARDED_BY(mutex_);
+  // The other end surely has our half.
+  bool half_is_known_ ABSL_GUARDED_BY(mutex_) = false;
+  // All connections that have not gone down, most often one.
+  std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
+  // Of the connection that is up.
+  std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_failure_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  BootClock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = BootClock::TimePoint::max();
+  TimerQueue::TimerId timer_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of a link to oneself: requests whose handler has not started.
+  std::uint64_t self_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,207 @@
+#include "sinew/rpc/link/link_table.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/link/identity_codec.h"
+
+namespace sinew::internal {
+namespace {
+
+/// Asks once who answers at an address.
+class Question final : public ConnectionHandler {
+ public:
+  explicit Question(LinkTable::OnAnswer on_answer) : on_answer_(std::move(on_answer)) {}
+
+  // Whoever accepts a connection without a name to it is no worker of ours.
+  void on_up(const std::shared_ptr<Connection>& connection) override {
+    connection->close(absl::InvalidArgumentError("it was only asked who it is"));
+  }
+  void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>) override {}
+  void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
+    const absl::StatusOr<proto::Hello> said = read_refusal(reason);
+    if (said.ok() && said->refusal() == proto::WHO_ANSWERS && said->worker().incarnation() != 0) {
+      std::move(on_answer_)(read_identity(said->worker()));
+    } else if (absl::IsCancelled(reason)) {
+      std::move(on_answer_)(absl::UnavailableError(reason.message()));
+    } else {
+      std::move(on_answer_)(absl::Status(reason.code(), reason.message()));
+    }
+  }
+
+ private:
+  LinkTable::OnAnswer on_answer_;
+};
+
+}  // namespace
+
+LinkTable::LinkTable(LinkTableOptions options, Executor& executor, Timers& timers)
+    : options_(std::move(options)), executor_(executor), timers_(timers) {}
+
+void LinkTable::start(Transport& transport) {
+  MutexLock lock(mutex_);
+  transport_ = &transport;
+  options_.self.address = transport.address();
+  started_ = true;
+}
+
+absl::StatusOr<LinkTable::Link> LinkTable::find_or_make(const WorkerInfo& peer,
+                                                        const std::string& address) {
+  MutexLock lock(mutex_);
+  if (closed_) return close_reason_;
+  const auto [found, inserted] = links_.try_emplace(Key{peer.name, peer.incarnation});
+  Link& link = found->second;
+  if (inserted) {
+    link.runner = std::make_shared<LinkRunner>(*this, peer, address);
+    link.user = options_.make_user(link.runner);
+    link.runner->set_user(link.user);
+  }
+  return link;
+}
+
+LinkTable::Link LinkTable::find(const WorkerInfo& peer) const {
+  MutexLock lock(mutex_);
+  const auto found = links_.find(Key{peer.name, peer.incarnation});
+  return found == links_.end() ? Link() : found->second;
+}
+
+void LinkTable::forget(const LinkRunner& runner) {
+  Link link;  // Goes after the lock.
+  MutexLock lock(mutex_);
+  const auto found = links_.find(Key{runner.peer().name, runner.peer().incarnation});
+  if (found == links_.end() || found->second.runner.get() != &runner) return;
+  link = std::move(found->second);
+  ended_.emplace_back(found->first, runner.secret());
+  if (ended_.size() > kMaxEnded) ended_.pop_front();
+  links_.erase(found);
+}
+
+std::optional<LinkSecret> LinkTable::secret_of_ended(const WorkerInfo& peer) const {
+  const Key key{peer.name, peer.incarnation};
+  MutexLock lock(mutex_);
+  for (const auto& [ended, secret] : ended_) {
+    if (ended == key) return secret;
+  }
+  return std::nullopt;
+}
+
+std::vector<LinkTable::Link> LinkTable::all() const {
+  std::vector<Link> links;
+  MutexLock lock(mutex_);
+  links.reserve(links_.size());
+  for (const auto& [key, link] : links_) links.push_back(link);
+  return links;
+}
+
+void LinkTable::close(const absl::Status& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    close_reason_ = reason;
+  }
+  for (const Link& link : all()) link.runner->close(reason);
+}
+
+void LinkTable::ask_who_answers(const std::string& address, OnAnswer on_answer) {
+  proto::Hello hello;
+  write_self(options_.self, hello);
+  transport_->connect(address, hello.SerializeAsString(), "",
+                      std::make_shared<Question>(std::move(on_answer)));
+}
+
+absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& hello,
+                                                            const AuthenticatedPeer& remote) {
+  {
+    MutexLock lock(mutex_);
+    if (!started_ || closed_) {
+      return refuse(options_.self, Refusal::kNotListeningYet,
+                    "this worker is starting, or ends; try again", nullptr);
+    }
+  }
+  const absl::StatusOr<proto::Hello> said = parse_hello(hello, remote.address);
+  if (!said.ok()) return said.status();
+  if (Unwelcome unwelcome = check_hello(*said, options_.self, remote);
+      unwelcome.refusal != Refusal::kNone) {
+    return refuse(options_.self, unwelcome.refusal, unwelcome.text, nullptr);
+  }
+  const Incarnation expected{said->expected().incarnation()};
+  if (expected.value == 0) {
+    return refuse(options_.self, Refusal::kWhoAnswers,
+                  absl::StrFormat("worker '%s' answers here", options_.self.worker.name), nullptr);
+  }
+  if (expected != options_.self.worker.incarnation) {
+    return refuse(options_.self, Refusal::kOtherIncarnation,
+                  absl::StrFormat("another incarnation of worker '%s' answers here",
+                                  options_.self.worker.name),
+                  nullptr);
+  }
+  WorkerInfo peer = read_identity(said->worker());
+  peer.rank = -1;
+  if (peer.incarnation == options_.self.worker.incarnation) {
+    return refuse(options_.self, Refusal::kNotAllowed, "that incarnation is this worker's own",
+                  nullptr);
+  }
+  std::shared_ptr<LinkRunner> runner = find(peer).runner;
+  if (runner == nullptr) {
+    if (absl::Status refused = check_stranger(*said, peer); !refused.ok()) return refused;
+    absl::StatusOr<Link> made = find_or_make(peer, said->address());
+    if (!made.ok()) return made.status();
+    runner = made->runner;
+  }
+  return runner->offer(*said);
+}
+
+// Somebody with whom there is no link.
+absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInfo& peer) {
+  const std::optional<LinkSecret> ended = secret_of_ended(peer);
+  const LinkSecret* secret = ended.has_value() ? &*ended : nullptr;
+  const auto no = [&](Refusal refusal, const std::string& text) {
+    return refuse(options_.self, refusal, text, secret);
+  };
+  // Word of its loss stays longer than its link.
+  const Refusal known = ended.has_value() ? Refusal::kLostHere : options_.known_as(peer);
+  if (known != Refusal::kNone) {
+    return no(known, absl::StrFormat("worker '%s' holds this incarnation of worker '%s' for lost: "
+                                     "it must join again with a new one",
+                                     options_.self.worker.name, peer.name));
+  }
+  // Who has forgotten must not take up numbers in the middle.
+  if (said.secret().empty()) {
+    return no(Refusal::kLostHere,
+              absl::StrFormat("worker '%s' knows no such link", options_.self.worker.name));
+  }
+  if (options_.is_member(peer)) return absl::OkStatus();
+  if (count_guests() < kMaxGuests) return absl::OkStatus();
+  drop_unused_guests();
+  if (count_guests() < kMaxGuests) return absl::OkStatus();
+  return no(Refusal::kNotListeningYet,
+            "too many workers that are no members have come; try again later");
+}
+
+std::size_t LinkTable::count_guests() const {
+  std::size_t guests = 0;
+  for (const Link& each : all()) {
+    if (!options_.is_member(each.runner->peer())) ++guests;
+  }
+  return guests;
+}
+
+// A link that never was up has no lease that would end it: whoever said a hello and went away, or
+// was refused with it, must not take a place for ever. Nothing is remembered of it either, since
+// nothing was ever promised to its other end.
+void LinkTable::drop_unused_guests() {
+  for (const Link& each : all()) {
+    if (options_.is_member(each.runner->peer()) || !each.runner->is_unused()) continue;
+    {
+      MutexLock lock(mutex_);
+      const auto found =
+          links_.find(Key{each.runner->peer().name, each.runner->peer().incarnation});
+      if (found == links_.end() || found->second.runner != each.runner) continue;
+      links_.erase(found);
+    }
+    each.runner->close(absl::UnavailableError("nothing came of a first contact"));
+  }
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,288 @@
+#include "sinew/rpc/worker/worker_links.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call_options.h"
+#include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/membership/control_plane.h"
+#include "sinew/rpc/membership/scheduler.h"
+#include "sinew/rpc/worker/worker_core.h"
+
+namespace sinew::internal {
+namespace {
+
+// Longer than leaving takes.
+constexpr auto kFarewell = std::chrono::seconds(5);
+constexpr std::size_t kMaxLost = 4096;
+
+CallLink& calls_of(const std::shared_ptr<LinkUser>& user) { return static_cast<CallLink&>(*user); }
+
+}  // namespace
+
+WorkerLinks::WorkerLinks(WorkerCore& core)
+    : core_(core), table_(table_options(), core.control_executor(), core.timers()) {}
+
+LinkTableOptions WorkerLinks::table_options() const {
+  const WorkerOptions& options = core_.options();
+  LinkTableOptions table;
+  table.self.worker = core_.self();
+  table.self.job = options.job;
+  table.self.method_digest = options.methods.digest();
+  table.limits.max_frame_bytes = options.max_message_bytes;
+  table.limits.request_window_bytes = options.receive_window_bytes;
+  table.limits.reply_window_bytes = options.receive_window_bytes;
+  table.terms = {options.heartbeat_interval, options.lease};
+  table.send_window_bytes = options.send_window_bytes;
+  WorkerCore& core = core_;
+  table.make_user = [&core](const std::shared_ptr<LinkRunner>& runner) {
+    return std::make_shared<CallLink>(core, runner);
+  };
+  table.known_as = [this](const WorkerInfo& worker) {
+    return is_lost(worker) ? Refusal::kLostHere : Refusal::kNone;
+  };
+  table.is_member = [&core](const WorkerInfo& worker) { return core.rank_of(worker) >= 0; };
+  return table;
+}
+
+// ---- Peers.
+
+absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::link_with(const Member& member) {
+  absl::Status lost;
+  {
+    MutexLock lock(mutex_);
+    const auto found = lost_.find(member.worker.incarnation);
+    if (found != lost_.end()) lost = found->second.reason;
+  }
+  absl::StatusOr<LinkTable::Link> link = table_.find_or_make(member.worker, member.address);
+  if (!link.ok()) return link.status();
+  auto calls = std::static_pointer_cast<CallLink>(link->user);
+  if (!lost.ok()) {
+    calls->close(lost);
+  } else {
+    link->runner->set_address(member.address);
+    calls->set_rank(member.worker.rank);
+  }
+  return calls;
+}
+
+absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::find(const WorkerInfo& worker) {
+  absl::StatusOr<Member> member = core_.directory().find(worker);
+  if (member.ok()) return link_with(*member);
+  absl::Status lost;
+  {
+    MutexLock lock(mutex_);
+    const auto found = lost_.find(worker.incarnation);
+    if (found == lost_.end()) return member.status();
+    lost = found->second.reason;
+  }
+  return link_with({worker, ""});
+}
+
+absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::find(std::string_view name) {
+  absl::StatusOr<Member> member = core_.directory().find(name);
+  if (!member.ok()) return member.status();
+  return link_with(*member);
+}
+
+absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::find(std::int32_t rank) {
+  absl::StatusOr<Member> member = core_.directory().find(rank);
+  if (!member.ok()) return member.status();
+  return link_with(*member);
+}
+
+std::vector<std::shared_ptr<CallLink>> WorkerLinks::all() const {
+  std::vector<std::shared_ptr<CallLink>> links;
+  for (const LinkTable::Link& link : table_.all()) {
+    links.push_back(std::static_pointer_cast<CallLink>(link.user));
+  }
+  return links;
+}
+
+void WorkerLinks::on_joined(const std::vector<Member>& members) {
+  for (const Member& member : members) {
+    if (const auto link = table_.find(member.worker); link.runner != nullptr) {
+      link.runner->set_address(member.address);
+      calls_of(link.user).on_member(member.worker.rank);
+    }
+  }
+}
+
+// ---- Loss.
+
+bool WorkerLinks::is_lost(const WorkerInfo& worker) const {
+  MutexLock lock(mutex_);
+  return lost_.contains(worker.incarnation);
+}
+
+void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& reason) {
+  lost_[worker.incarnation].reason = reason;
+  lost_order_.push_back(worker.incarnation);
+  if (lost_order_.size() <= kMaxLost) return;
+  lost_.erase(lost_order_.front());
+  lost_order_.pop_front();
+}
+
+void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                                Clock::TimePoint drop_at_time) {
+  // A guest that has gone is nobody's loss.
+  if (peer.rank < 0 && core_.rank_of(peer) < 0) return;
+  // Who has ended the link itself uses nothing of ours any more.
+  if (cause == LinkEnd::kEndedThere) return worker_lost(peer, reason, Certainty::kGone);
+  worker_lost(peer, reason, Certainty::kSuspected);
+  drop_at(peer, drop_at_time);
+}
+
+void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reason,
+                              Certainty certainty) {
+  if (worker.incarnation == core_.self().incarnation) return;
+  bool is_first = false;
+  {
+    MutexLock lock(mutex_);
+    is_first = !lost_.contains(worker.incarnation);
+    if (is_first) remember_locked(worker, reason);
+  }
+  if (is_first) {
+    if (certainty != Certainty::kLeft && !core_.is_leaving())
+      core_.log(std::string(reason.message()));
+    const LinkTable::Link link = table_.find(worker);
+    const Clock::TimePoint safe_at =
+        link.runner == nullptr ? core_.clock().now() : link.runner->drop_at();
+    if (link.runner != nullptr) {
+      calls_of(link.user).retire(reason);
+      if (certainty == Certainty::kLeft) {
+        // It still waits for the answer to its goodbye. It mostly ends the link itself.
+        core_.timers().run_at(core_.clock().now() + kFarewell,
+                              [runner = link.runner, reason] { runner->close(reason); });
+      } else {
+        link.runner->close(reason);
+      }
+    }
+    core_.tell_fenced(worker);
+    // A peer that may live counts on its beats which were answered here: what it holds is kept
+    // until it has fenced itself.
+    if (certainty == Certainty::kSuspected) drop_at(worker, safe_at);
+    core_.tell_membership_lost(worker);
+  }
+  if (certainty != Certainty::kSuspected) drop(worker);
+}
+
+void WorkerLinks::drop_at(const WorkerInfo& worker, Clock::TimePoint when) {
+  if (when <= core_.clock().now()) return drop(worker);
+  core_.timers().run_at(when, [weak = core_.weak_from_this(), worker] {
+    if (auto core = weak.lock()) core->links().drop(worker);
+  });
+}
+
+void WorkerLinks::drop(const WorkerInfo& worker) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = lost_.find(worker.incarnation);
+    if (found == lost_.end() || found->second.dropped) return;
+    found->second.dropped = true;
+  }
+  core_.tell_lost(worker);
+}
+
+// ---- Running the job.
+
+Future<std::string> WorkerLinks::call(CallLink& link, std::string_view method, std::string body,
+                                      std::chrono::nanoseconds timeout) {
+  proto::Envelope envelope;
+  envelope.mutable_call()->set_method(std::string(method));
+  envelope.mutable_call()->add_arguments()->set_binary(std::move(body));
+  auto pending = std::make_unique<TypedPendingCall<Bytes>>(core_.control_executor().runner());
+  pending->method = std::string(method);
+  pending->started = core_.clock().now();
+  pending->deadline = deadline_after(pending->started, timeout);
+  Future<Bytes> answer = pending->future();
+  link.start_call(std::move(pending), envelope, {}, Lane::kControl);
+  return answer.then([](const Bytes& bytes) { return bytes.data; });
+}
+
+std::shared_ptr<LinkRunner> WorkerLinks::find_up(const std::string& address) const {
+  for (const LinkTable::Link& link : table_.all()) {
+    if (link.runner->address() == address && link.runner->is_up()) return link.runner;
+  }
+  return nullptr;
+}
+
+// What is said by address goes by the one link with whoever answers there, so that nothing is
+// numbered twice.
+Future<std::string> WorkerLinks::call_address(const std::string& address, std::string_view method,
+                                              std::string body, std::chrono::nanoseconds timeout) {
+  if (const auto up = find_up(address); up != nullptr) {
+    if (const auto link = table_.find(up->peer()); link.runner != nullptr) {
+      return call(calls_of(link.user), method, std::move(body), timeout);
+    }
+  }
+  const Promise<std::string> promise(&core_.control_executor());
+  const Clock::TimePoint deadline = deadline_after(core_.clock().now(), timeout);
+  if (deadline != Clock::TimePoint::max()) {
+    core_.timers().run_at(deadline, [promise, address, timeout] {
+      promise.try_set_error(make_error(absl::DeadlineExceededError(
+          absl::StrFormat("'%s' did not answer within %.6g s", address,
+                          std::chrono::duration<double>(timeout).count()))));
+    });
+  }
+  table_.ask_who_answers(address, [weak = core_.weak_from_this(), address,
+                                   method = std::string(method), body = std::move(body), deadline,
+                                   promise](absl::StatusOr<WorkerInfo> answerer) mutable {
+    const std::shared_ptr<WorkerCore> core = weak.lock();
+    if (core == nullptr || !answerer.ok()) {
+      promise.try_set_error(make_error(
+          core == nullptr ? absl::CancelledError("the worker was shut down") : answerer.status()));
+      return;
+    }
+    answerer->rank = -1;
+    absl::StatusOr<LinkTable::Link> link = core->links().table().find_or_make(*answerer, address);
+    if (!link.ok()) return (void)promise.try_set_error(make_error(link.status()));
+    link->runner->set_address(address);
+    const auto left = deadline == Clock::TimePoint::max()
+                          ? kNoTimeout
+                          : std::max<std::chrono::nanoseconds>(deadline - core->clock().now(),
+                                                               std::chrono::milliseconds(1));
+    core->links()
+        .call(calls_of(link->user), method, std::move(body), left)
+        .on_done([promise](const Future<std::string>& done) {
+          done.error() != nullptr ? promise.try_set_error(done.error())
+                                  : promise.try_set_value(done.value());
+        });
+  });
+  return promise.future();
+}
+
+Future<bool> WorkerLinks::probe_lost(const WorkerInfo& worker) {
+  if (is_lost(worker)) return make_ready_future(true);
+  const absl::StatusOr<Member> member = core_.directory().find(worker);
+  if (!member.ok() || member->address.empty()) return make_ready_future(false);
+  const Promise<bool> promise(&core_.control_executor());
+  table_.ask_who_answers(
+      member->address, [promise, worker](const absl::StatusOr<WorkerInfo>& answerer) {
+        promise.try_set_value(answerer.ok() ? answerer->incarnation != worker.incarnation
+                                            : absl::IsNotFound(answerer.status()));
+      });
+  return promise.future();
+}
+
+void WorkerLinks::flush(std::chrono::nanoseconds patience) const {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto is_done = [this] {
+    const std::vector<LinkTable::Link> links = table_.all();
+    return std::all_of(links.begin(), links.end(), [](const LinkTable::Link& link) {
+      return !link.runner->is_up() || link.runner->frames() == 0;
+    });
+  };
+  // Rare, and short: nothing tells of the last receipt.
+  while (!is_done() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void WorkerLinks::close(const absl::Status& reason) { table_.close(reason); }
+
+}  // namespace sinew::internal

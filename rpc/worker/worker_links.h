@@ -1,0 +1,98 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/link/link_table.h"
+#include "sinew/rpc/membership/directory.h"
+
+namespace sinew::internal {
+
+class WorkerCore;
+
+/// How sure it is that a peer is lost.
+enum class Certainty {
+  /// It did not answer for a lease, or its address refuses: it may live and believe that we do.
+  kSuspected,
+  /// Its process is gone, or the others took it off the list.
+  kGone,
+  /// It said goodbye: no news, and it claims nothing any more.
+  kLeft,
+};
+
+/// Whom one worker is linked with, and who is lost. Whoever asks why a peer was taken for lost
+/// finds here what follows, and in link/link.h what led to it. Thread-safe.
+class WorkerLinks {
+ public:
+  explicit WorkerLinks(WorkerCore& core);
+
+  LinkTable& table() { return table_; }
+  void start(Transport& transport) { table_.start(transport); }
+
+  /// The link with a member; made if there is none. One with a lost incarnation fails all calls.
+  absl::StatusOr<std::shared_ptr<CallLink>> find(const WorkerInfo& worker);
+  absl::StatusOr<std::shared_ptr<CallLink>> find(std::string_view name);
+  absl::StatusOr<std::shared_ptr<CallLink>> find(std::int32_t rank);
+  std::vector<std::shared_ptr<CallLink>> all() const;
+
+  bool is_lost(const WorkerInfo& worker) const;
+  /// A link has ended by itself.
+  void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                     Clock::TimePoint drop_at);
+  /// A peer is lost, or has left: its calls end, and the layers drop what it held here as soon as
+  /// that is safe. Of several reports the surest counts.
+  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty);
+  /// Members that are new to this worker: what they have sent before is served.
+  void on_joined(const std::vector<Member>& members);
+
+  /// Calls whoever answers at an address.
+  Future<std::string> call_address(const std::string& address, std::string_view method,
+                                   std::string body, std::chrono::nanoseconds timeout);
+  Future<std::string> call(CallLink& link, std::string_view method, std::string body,
+                           std::chrono::nanoseconds timeout);
+  /// Asks at the peer's address who answers: true when nobody does, or another incarnation.
+  Future<bool> probe_lost(const WorkerInfo& worker);
+
+  /// Blocks until everything that was sent has arrived; `patience` at most.
+  void flush(std::chrono::nanoseconds patience) const;
+  void close(const absl::Status& reason);
+
+ private:
+  struct Lost {
+    absl::Status reason;
+    // The layers have been told to drop what it held, or a timer will see to it.
+    bool dropped = false;
+  };
+
+  LinkTableOptions table_options() const;
+  absl::StatusOr<std::shared_ptr<CallLink>> link_with(const Member& member);
+  void remember_locked(const WorkerInfo& worker, const absl::Status& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void drop_at(const WorkerInfo& worker, Clock::TimePoint when);
+  void drop(const WorkerInfo& worker);
+  std::shared_ptr<LinkRunner> find_up(const std::string& address) const;
+
+  WorkerCore& core_;
+  LinkTable table_;
+
+  mutable Mutex mutex_;
+  // The latest ones; who was lost long ago is not in the list of members either.
+  absl::flat_hash_map<Incarnation, Lost> lost_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Incarnation> lost_order_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::internal
