@@ -96,6 +96,14 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
     std::uint64_t bytes;
     Promise<void> promise;
   };
+  /// A call of the peer that has not begun.
+  struct Arrived {
+    std::unique_ptr<proto::Envelope> envelope;
+    std::vector<absl::Cord> payloads;
+    Clock::TimePoint deadline;
+    Credit credit;
+    std::uint64_t bytes = 0;
+  };
 
   // Calls that are made: call_link.cc.
   std::uint64_t register_call(std::unique_ptr<PendingCall> call, Lane lane,
@@ -120,7 +128,9 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
 
   // Calls that are served: call_link_serve.cc.
   void receive_request(Inbound frame, std::vector<Task>& tasks);
+  void begin(Arrived call, std::vector<Task>& tasks);
   void receive_control(Inbound frame);
+  void cancel_served(std::uint64_t id);
   void serve_control(std::unique_ptr<proto::Envelope> envelope);
   void serve_control_call(std::unique_ptr<proto::Envelope> envelope);
   void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
@@ -148,9 +158,11 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   // Calls that it serves.
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served_ ABSL_GUARDED_BY(mutex_);
-  // Until the peer's replies have room, or it is a member.
+  // Until the peer's replies have room.
   std::deque<Task> held_ ABSL_GUARDED_BY(mutex_);
-  std::uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Until it is a member.
+  std::deque<Arrived> guest_calls_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t guest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<proto::Envelope>> held_control_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

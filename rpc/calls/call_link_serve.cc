@@ -64,28 +64,44 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
 
 void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
   const std::uint64_t bytes = frame.size_bytes();
-  Credit credit([runner = runner_, bytes] { runner->return_room(bytes); });
   const std::uint64_t id = frame.header.subject;
-  auto envelope = std::make_unique<proto::Envelope>();
-  absl::Status parsed = parse_envelope(frame.envelope, *envelope);
-  if (parsed.ok() && (!envelope->has_call() || envelope->call().id() != id)) {
+  Arrived call;
+  call.bytes = bytes;
+  call.credit = Credit([runner = runner_, bytes] { runner->return_room(bytes); });
+  call.deadline = deadline_of(frame.header, core_.clock().now());
+  call.envelope = std::make_unique<proto::Envelope>();
+  absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
+  if (parsed.ok() && (!call.envelope->has_call() || call.envelope->call().id() != id)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
   }
-  if (parsed.ok() && !is_member()) {
+  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(call.credit));
+  call.payloads = std::move(frame.payloads);
+  const bool member = is_member();
+  {
     MutexLock lock(mutex_);
-    const bool fits =
-        held_bytes_ + bytes <= kMaxHeldBytes && held_.size() + tasks.size() < kMaxHeldFrames;
-    if (fits) {
-      held_bytes_ += bytes;
-    } else {
+    // Behind those that are held already, until on_member() has begun them. Until then they are no
+    // calls that this worker serves: they must not keep it from coming to rest.
+    const bool wait =
+        !guest_calls_.empty() || (!member && rank_.load(std::memory_order_acquire) < 0);
+    if (wait && guest_bytes_ + bytes <= kMaxHeldBytes && guest_calls_.size() < kMaxHeldFrames) {
+      guest_bytes_ += bytes;
+      guest_calls_.push_back(std::move(call));
+      return;
+    }
+    if (wait) {
       parsed = absl::PermissionDeniedError(
           absl::StrFormat("worker '%s' is no member of the job: it may not call methods", name_));
     }
   }
-  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(credit));
-  const Clock::TimePoint deadline = deadline_of(frame.header, core_.clock().now());
-  auto request = std::make_unique<Invocation::Request>(
-      core_, peer(), deadline, std::move(envelope), std::move(frame.payloads), std::move(credit));
+  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(call.credit));
+  begin(std::move(call), tasks);
+}
+
+void CallLink::begin(Arrived call, std::vector<Task>& tasks) {
+  const std::uint64_t id = call.envelope->call().id();
+  auto request =
+      std::make_unique<Invocation::Request>(core_, peer(), call.deadline, std::move(call.envelope),
+                                            std::move(call.payloads), std::move(call.credit));
   auto invocation = std::make_shared<Invocation>(core_, std::move(request),
                                                  std::make_shared<LinkSink>(shared_from_this()));
   {
@@ -96,9 +112,9 @@ void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
   tasks.push_back([invocation = std::move(invocation)] { invocation->start(); });
 }
 
-// Requests are started only as the answers to earlier ones leave, and by members only.
+// Requests are started only as the answers to earlier ones leave.
 void CallLink::post_or_hold(std::vector<Task> tasks) {
-  const bool wait = !is_member() || runner_->replies_blocked();
+  const bool wait = runner_->replies_blocked();
   {
     MutexLock lock(mutex_);
     if (wait || !held_.empty()) {
@@ -112,13 +128,12 @@ void CallLink::post_or_hold(std::vector<Task> tasks) {
 }
 
 void CallLink::post_held() {
-  if (!is_member() || runner_->replies_blocked()) return;
+  if (runner_->replies_blocked()) return;
   std::vector<Task> tasks;
   {
     MutexLock lock(mutex_);
     std::move(held_.begin(), held_.end(), std::back_inserter(tasks));
     held_.clear();
-    held_bytes_ = 0;
   }
   if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
 }
@@ -134,14 +149,19 @@ bool CallLink::is_member() {
 
 void CallLink::on_member(std::int32_t rank) {
   rank_.store(rank, std::memory_order_release);
+  std::deque<Arrived> calls;
   {
     // Under the lock, so that nothing overtakes them.
     MutexLock lock(mutex_);
     for (auto& envelope : held_control_) serve_control(std::move(envelope));
     held_control_.clear();
     held_control_bytes_ = 0;
+    calls.swap(guest_calls_);
+    guest_bytes_ = 0;
   }
-  post_held();
+  std::vector<Task> tasks;
+  for (Arrived& call : calls) begin(std::move(call), tasks);
+  if (!tasks.empty()) post_or_hold(std::move(tasks));
 }
 
 // ---- Running the job.
@@ -159,13 +179,7 @@ void CallLink::receive_control(Inbound frame) {
     case proto::Envelope::kCancel: {
       const proto::Cancel& cancel = envelope->cancel();
       if (cancel.number() != 0) runner_->void_incoming(Lane::kCalls, cancel.number());
-      std::shared_ptr<Invocation> running;
-      {
-        MutexLock lock(mutex_);
-        const auto found = served_.find(cancel.id());
-        if (found != served_.end()) running = found->second;
-      }
-      if (running != nullptr) running->cancel();
+      cancel_served(cancel.id());
       return;
     }
     case proto::Envelope::kCall:
@@ -195,6 +209,25 @@ void CallLink::receive_control(Inbound frame) {
   refuse(call, Lane::kControl,
          absl::PermissionDeniedError(
              absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)));
+}
+
+void CallLink::cancel_served(std::uint64_t id) {
+  std::shared_ptr<Invocation> running;
+  Arrived held;  // Its room is given back after the lock.
+  {
+    MutexLock lock(mutex_);
+    const auto found = served_.find(id);
+    if (found != served_.end()) running = found->second;
+    const auto waits =
+        std::find_if(guest_calls_.begin(), guest_calls_.end(),
+                     [id](const Arrived& call) { return call.envelope->call().id() == id; });
+    if (waits != guest_calls_.end()) {
+      held = std::move(*waits);
+      guest_calls_.erase(waits);
+      guest_bytes_ -= held.bytes;
+    }
+  }
+  if (running != nullptr) running->cancel();
 }
 
 // Only posts, so it may be called under the lock.
@@ -308,11 +341,13 @@ void CallLink::end_served(const absl::Status& reason) {
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
   std::deque<Task> held;
   std::vector<std::unique_ptr<proto::Envelope>> control;
+  std::deque<Arrived> calls;
   {
     MutexLock lock(mutex_);
     served.swap(served_);
     held.swap(held_);
     control.swap(held_control_);
+    calls.swap(guest_calls_);
   }
   for (auto& [id, running] : served) running->cancel();
 }

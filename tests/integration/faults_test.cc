@@ -261,7 +261,8 @@ TEST_P(Faults, CreationThatDoesNotArriveInTimeFailsEveryUse) {
               ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(3 - owner, counter, 1); }).code(),
               ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(plan(0)->hits(id), 1u);
+    // More than once where another connection has taken the place of the first meanwhile.
+    EXPECT_GE(plan(0)->hits(id), 1u);
     plan(0)->remove(id);
     // Now it is lost for good: on the next connection it arrives without its content.
     EXPECT_GT(plan(0)->break_connections([](const std::string&) { return true; }), 0u);
@@ -271,7 +272,7 @@ TEST_P(Faults, CreationThatDoesNotArriveInTimeFailsEveryUse) {
   EXPECT_EQ(worker(2).counters()["rref.owned"], 0);
 }
 
-TEST_P(Faults, CreationThatComesAfterItWasGivenUpCreatesNothing) {
+TEST_P(Faults, CreationThatComesAfterItsReferenceWasDeletedCreatesNothing) {
   start_with_faults();
   FaultRule rule;
   rule.action = FaultAction::kHold;
@@ -282,13 +283,9 @@ TEST_P(Faults, CreationThatComesAfterItWasGivenUpCreatesNothing) {
     ASSERT_TRUE(plan(0)->wait_for_hits(id, 1, 30s));
     EXPECT_EQ(error_of([&] { counter.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
   }
-  // It may still run, as far as its caller knows: what says that the reference is deleted must not
-  // overtake it.
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
-  EXPECT_EQ(worker(0).counters()["rref.users"], 1);
+  EXPECT_TRUE(eventually([&] { return worker(0).counters()["rref.users"] == 0; }));
   EXPECT_EQ(plan(0)->release(id), 1u);
   plan(0)->remove(id);
-  EXPECT_TRUE(eventually([&] { return worker(0).counters()["rref.users"] == 0; }));
   // A call that was sent later has been served later.
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
   EXPECT_EQ(worker(1).counters()["rref.owned"], 0);

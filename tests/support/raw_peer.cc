@@ -134,6 +134,16 @@ absl::Status RawPeer::connect(const std::string& address, const Handshake& hands
   return absl::OkStatus();
 }
 
+bool RawPeer::wait_ended(const std::string& address) {
+  // An attempt that the link has seen before is refused as long as it is there.
+  Handshake handshake;
+  handshake.change = [](proto::Hello& hello) { hello.set_attempt(0); };
+  return eventually([&] {
+    EXPECT_FALSE(connect(address, handshake).ok());
+    return refused_as_ == proto::LOST_HERE;
+  });
+}
+
 void RawPeer::forget() {
   peer_.reset();
   secret_.reset();

@@ -66,6 +66,9 @@ class RawPeer {
   absl::Status connect(const std::string& address, const Handshake& handshake = {});
   /// What the last attempt was refused as; ACCEPTED if it was not.
   proto::Refusal refused_as() const { return refused_as_; }
+  /// Waits until the worker at `address` says that the link has ended there. Keeps it alive no
+  /// longer than it lives. False if it stayed.
+  bool wait_ended(const std::string& address);
   /// Forgets the link: the next connection makes another one, with a half of its own.
   void forget();
   /// Waits until the connection is down. False if it stayed.
