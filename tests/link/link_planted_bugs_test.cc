@@ -30,7 +30,7 @@ constexpr Planted kBugs[] = {
     {LinkBug::kRoomIgnored, "kRoomIgnored", "rooms_and_a_break"},
     {LinkBug::kRoomNotReturned, "kRoomNotReturned", "rooms_and_a_break"},
     {LinkBug::kOldConnectionHeard, "kOldConnectionHeard", "a_late_packet"},
-    {LinkBug::kFenceByLargerLease, "kFenceByLargerLease", "a_short_and_a_long_lease"},
+    {LinkBug::kFenceFromAnswer, "kFenceFromAnswer", "a_slow_and_a_fast_clock"},
     {LinkBug::kDropWithoutMargin, "kDropWithoutMargin", "a_slow_and_a_fast_clock"},
     {LinkBug::kBothKeepTheirOwn, "kBothKeepTheirOwn", "both_open"},
     {LinkBug::kEndedHears, "kEndedHears", ""},
@@ -42,7 +42,7 @@ constexpr Planted kBugs[] = {
     {LinkBug::kRefusalCounts, "kRefusalCounts", "the_smaller_is_refused_later"},
     {LinkBug::kSilenceBorne, "kSilenceBorne", "a_connection_that_swallows"},
     {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
-    {LinkBug::kBeatsLate, "kBeatsLate", "both_open"},
+    {LinkBug::kBeatsLate, "kBeatsLate", "the_smaller_is_behind_a_firewall"},
 };
 
 class Active {
