@@ -5,16 +5,17 @@
 #include "sinew/autograd/internal/autograd_manager.h"
 #include "sinew/optim/internal/optim_manager.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_parts.h"
 #include "sinew/rref/internal/reference_manager.h"
 
 namespace sinew {
 
 Worker init_rpc(WorkerOptions options) {
-  const auto first = options.extensions.begin();
-  options.extensions.insert(
-      first, {[](internal::WorkerCore& core) { return internal::ReferenceManager::make(core); },
-              [](internal::WorkerCore& core) { return internal::AutogradManager::make(core); },
-              [](internal::WorkerCore& core) { return internal::OptimManager::make(core); }});
+  auto& layers = internal::parts_of(options).extensions;
+  layers.insert(layers.begin(),
+                {[](internal::WorkerCore& core) { return internal::ReferenceManager::make(core); },
+                 [](internal::WorkerCore& core) { return internal::AutogradManager::make(core); },
+                 [](internal::WorkerCore& core) { return internal::OptimManager::make(core); }});
   return Worker::start(std::move(options));
 }
 

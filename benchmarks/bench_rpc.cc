@@ -26,8 +26,33 @@ class Holder {
   std::int64_t value_ = 1;
 };
 
+/// Keeps 64 calls to `peer` in flight for a while; how many have ended.
+std::int64_t keep_calling(const sinew::Peer& peer, std::chrono::milliseconds time) {
+  std::deque<sinew::Future<std::int64_t>> in_flight;
+  std::int64_t completions = 0;
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+    while (in_flight.size() < sinew::bench::kCallsInFlight) {
+      in_flight.push_back(sinew::rpc_async<&bench::noop>(peer));
+    }
+    do {
+      in_flight.front().wait();
+      in_flight.pop_front();
+      ++completions;
+    } while (!in_flight.empty() && in_flight.front().done());
+  }
+  for (const auto& call : in_flight) call.wait();
+  return completions;
+}
+
+std::int64_t call_back(std::int64_t milliseconds) {
+  const sinew::CallContext& call = sinew::CallContext::current();
+  return keep_calling(call.worker().peer("client"), std::chrono::milliseconds(milliseconds));
+}
+
 }  // namespace bench
 
+SINEW_METHOD(bench::call_back);
 SINEW_METHOD(bench::Holder::get);
 SINEW_CLASS(bench::Holder);
 
@@ -40,7 +65,10 @@ using sinew::bench::Options;
 sinew::Worker start_worker(int rank, std::uint16_t port) {
   sinew::WorkerOptions options;
   options.name = rank == 0 ? "server" : "client";
-  options.methods.add<&bench::noop>().add<&bench::Holder::get>().add_class<bench::Holder>();
+  options.methods.add<&bench::noop>()
+      .add<&bench::call_back>()
+      .add<&bench::Holder::get>()
+      .add_class<bench::Holder>();
   options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
   options.rank = rank;
   options.world_size = 2;
@@ -83,6 +111,17 @@ void measure_calls(const Options& options, const sinew::Peer& server) {
     options.report("noop_async64_per_s", rate);
     for (const auto& call : in_flight) call.wait();
   }
+  if (options.wants("both_ways_async64_per_s")) {
+    const auto calls_in = [&](std::chrono::milliseconds time) {
+      const auto theirs = sinew::rpc_async<&bench::call_back>(server, time.count());
+      const std::int64_t ours = bench::keep_calling(server, time);
+      return ours + theirs.wait();
+    };
+    calls_in(options.rate_warm_up());
+    const double seconds = std::chrono::duration<double>(options.rate_window()).count();
+    options.report("both_ways_async64_per_s",
+                   static_cast<double>(calls_in(options.rate_window())) / seconds);
+  }
 }
 
 void measure_references(const Options& options, const sinew::Peer& server) {
@@ -103,10 +142,12 @@ void measure_references(const Options& options, const sinew::Peer& server) {
 int run(int argc, char** argv) {
   const Options options = sinew::bench::parse_options(
       argc, argv,
-      {"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s", "remote_first_method_p50_us",
-       "rref_method_p50_us", "rl_steps_per_s_1", "rl_steps_per_s_4", "rl_batched_steps_per_s_4"});
+      {"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s", "both_ways_async64_per_s",
+       "remote_first_method_p50_us", "rref_method_p50_us", "rl_steps_per_s_1", "rl_steps_per_s_4",
+       "rl_batched_steps_per_s_4"});
   if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
-                         "remote_first_method_p50_us", "rref_method_p50_us"})) {
+                         "both_ways_async64_per_s", "remote_first_method_p50_us",
+                         "rref_method_p50_us"})) {
     const sinew::bench::ServerProcess server(&serve);
     const sinew::Worker worker = start_worker(1, server.port());
     measure_calls(options, worker.peer("server"));

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,16 +11,13 @@
 
 #include "sinew/rpc/device_map.h"
 #include "sinew/rpc/method_table.h"
-#include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/transport/credentials.h"
 
 namespace sinew {
 
 namespace internal {
-class Extension;
 class InprocNetwork;
-class Transport;
-class WorkerCore;
+struct WorkerParts;
 }  // namespace internal
 
 /// How a worker starts. Only `name` (and usually `methods`) must be set; what is unset comes from
@@ -78,9 +74,11 @@ struct WorkerOptions {
   /// A peer that has not answered for so long is lost for ever; a worker that returns joins anew.
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
 
-  /// Bytes that may be queued for one peer before calls to it fail with kResourceExhausted.
+  /// Bytes of calls that may wait here for one peer; see docs/backpressure.md. Calls beyond that
+  /// fail with kResourceExhausted, or wait (rpc_sync).
   std::size_t send_window_bytes = std::size_t{256} << 20;
-  /// Bytes of received calls that may wait for a thread before the peer is held back.
+  /// Bytes of one peer's calls that may wait here for a thread (those of methods that return
+  /// futures: until they are answered), and of results that may be on their way from it.
   std::size_t receive_window_bytes = std::size_t{256} << 20;
   /// Largest message, tensors included.
   std::size_t max_message_bytes = std::size_t{16} << 30;
@@ -95,17 +93,12 @@ struct WorkerOptions {
   /// Tensors go from GPU to GPU by NCCL where Sinew was built with it, both workers have GPUs, and
   /// both say so here. Otherwise by gRPC, through host memory.
   bool nccl = true;
-  /// Makes another plane for that than NCCL's.
-  internal::MakeDevicePlane device_plane;
 
   /// Joins workers of one process; needed by inproc://. See InprocNetwork.
   std::shared_ptr<internal::InprocNetwork> network;
-  /// Wraps the transport; tests inject faults with it.
-  std::function<std::unique_ptr<internal::Transport>(std::unique_ptr<internal::Transport>)>
-      wrap_transport;
-  /// Layers above calls; init_rpc() adds those of Sinew.
-  std::vector<std::function<std::shared_ptr<internal::Extension>(internal::WorkerCore&)>>
-      extensions;
+
+  /// For the layers of Sinew and for tests; see internal::parts_of().
+  std::shared_ptr<const internal::WorkerParts> parts;
 };
 
 /// How a worker ends.

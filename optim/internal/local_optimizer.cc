@@ -372,6 +372,13 @@ LocalOptimizer::LocalOptimizer(const std::vector<OptimizerGroup>& groups)
     : state_(std::make_shared<State>(current_worker(), groups)) {}
 
 Future<StepAnswer> LocalOptimizer::step(const StepRequest& request) {
+  const WorkerInfo& caller = CallContext::current().caller();
+  // Else it could use up the numbers of another trainer's steps, or have them taken for given up.
+  if (request.id.trainer != caller.incarnation.value) {
+    throw RpcError(
+        ErrorCode::kPermissionDenied,
+        absl::StrFormat("worker '%s' asks for a step in another trainer's name", caller.name));
+  }
   return state_->when_free<StepAnswer>(
       [request](State& state, const Worker& worker, Clock::TimePoint deadline) {
         return state.step(worker, request, deadline);

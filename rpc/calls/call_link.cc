@@ -421,6 +421,7 @@ void CallLink::close(const absl::Status& reason) {
 }
 
 void CallLink::on_suspected(bool suspected) {
+  if (!is_member()) return;
   core_.log(
       absl::StrFormat("worker '%s' %s", name_,
                       suspected ? "does not answer; it is suspected to be lost" : "answers again"));
@@ -428,7 +429,8 @@ void CallLink::on_suspected(bool suspected) {
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
   retire(reason);
-  if (cause != LinkEnd::kClosed) core_.links().on_link_ended(peer(), reason, runner_->drop_at());
+  if (cause != LinkEnd::kClosed)
+    core_.links().on_link_ended(peer(), reason, cause, runner_->drop_at());
 }
 
 void CallLink::on_beat(std::uint64_t beat) {

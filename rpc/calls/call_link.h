@@ -12,6 +12,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
@@ -55,7 +56,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
 
   // --- Calls that it serves.
 
-  /// Bytes and calls that a guest may have waiting here until it becomes a member.
+  /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane.
   static constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{4} << 20;
   static constexpr std::size_t kMaxHeldFrames = 1024;
 
@@ -122,7 +123,8 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void receive_control(Inbound frame);
   void serve_control(std::unique_ptr<proto::Envelope> envelope);
   void serve_control_call(std::unique_ptr<proto::Envelope> envelope);
-  void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status);
+  void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
+              Credit credit = Credit());
   void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
   bool is_member();
   void post_or_hold(std::vector<Task> tasks);
@@ -150,6 +152,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   std::deque<Task> held_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<proto::Envelope>> held_control_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sinew::internal

@@ -71,16 +71,18 @@ void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
   if (parsed.ok() && (!envelope->has_call() || envelope->call().id() != id)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
   }
-  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed);
-  if (!is_member()) {
+  if (parsed.ok() && !is_member()) {
     MutexLock lock(mutex_);
-    held_bytes_ += bytes;
-    if (held_bytes_ > kMaxHeldBytes || held_.size() + tasks.size() >= kMaxHeldFrames) {
+    const bool fits =
+        held_bytes_ + bytes <= kMaxHeldBytes && held_.size() + tasks.size() < kMaxHeldFrames;
+    if (fits) {
+      held_bytes_ += bytes;
+    } else {
       parsed = absl::PermissionDeniedError(
           absl::StrFormat("worker '%s' is no member of the job: it may not call methods", name_));
     }
   }
-  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed);
+  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(credit));
   const Clock::TimePoint deadline = deadline_of(frame.header, core_.clock().now());
   auto request = std::make_unique<Invocation::Request>(
       core_, peer(), deadline, std::move(envelope), std::move(frame.payloads), std::move(credit));
@@ -132,12 +134,13 @@ bool CallLink::is_member() {
 
 void CallLink::on_member(std::int32_t rank) {
   rank_.store(rank, std::memory_order_release);
-  std::vector<std::unique_ptr<proto::Envelope>> control;
   {
+    // Under the lock, so that nothing overtakes them.
     MutexLock lock(mutex_);
-    control.swap(held_control_);
+    for (auto& envelope : held_control_) serve_control(std::move(envelope));
+    held_control_.clear();
+    held_control_bytes_ = 0;
   }
-  for (auto& envelope : control) serve_control(std::move(envelope));
   post_held();
 }
 
@@ -173,15 +176,28 @@ void CallLink::receive_control(Inbound frame) {
   }
   const bool for_guests =
       envelope->has_call() && CallServer::is_for_guests(envelope->call().method());
-  if (!for_guests && !is_member()) {
-    // The list with it may be on its way.
+  const bool may_speak = for_guests || is_member();
+  const std::uint64_t call = envelope->call().id();
+  {
     MutexLock lock(mutex_);
-    if (held_control_.size() < kMaxHeldFrames) held_control_.push_back(std::move(envelope));
-    return;
+    // Behind what is held already, until on_member() has served that.
+    const bool wait = !for_guests && (!held_control_.empty() ||
+                                      (!may_speak && rank_.load(std::memory_order_acquire) < 0));
+    if (!wait) return serve_control(std::move(envelope));
+    // The list with it may be on its way.
+    const std::uint64_t bytes = frame.size_bytes();
+    if (held_control_bytes_ + bytes <= kMaxHeldBytes && held_control_.size() < kMaxHeldFrames) {
+      held_control_bytes_ += bytes;
+      held_control_.push_back(std::move(envelope));
+      return;
+    }
   }
-  serve_control(std::move(envelope));
+  refuse(call, Lane::kControl,
+         absl::PermissionDeniedError(
+             absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)));
 }
 
+// Only posts, so it may be called under the lock.
 void CallLink::serve_control(std::unique_ptr<proto::Envelope> envelope) {
   core_.control_executor().post(
       [self = shared_from_this(), envelope = std::move(envelope)]() mutable {
@@ -263,8 +279,10 @@ void CallLink::send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Cont
   }
 }
 
-/// Answers a call with an error, without having run it unless its answer is what is too large.
-void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& status) {
+/// Answers a call with an error, without having run it unless its answer is what is too large. The
+/// room that the call took is given back when the answer has arrived, so that whoever reads no
+/// answers cannot fill this worker with them.
+void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Credit credit) {
   if (call_id == 0) return;
   proto::Envelope envelope;
   proto::Reply& reply = *envelope.mutable_reply();
@@ -279,6 +297,7 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
   content->kind = lane == Lane::kCalls ? FrameKind::kReply : FrameKind::kControl;
   content->subject = call_id;
   content->envelope = envelope.SerializeAsString();
+  content->on_end.push_back([room = std::move(credit)](CarrierEnd) mutable { room.reset(); });
   runner_->send(Content::outgoing(std::move(content)), LinkRunner::WhenFull::kQueue)
       .status()
       .IgnoreError();

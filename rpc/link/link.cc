@@ -16,6 +16,7 @@ constexpr nanoseconds kPatience = milliseconds(250);
 constexpr int kMostYields = 5;
 // A firewall, or a listener that is being replaced, may refuse for a moment.
 constexpr nanoseconds kRefusalFuse = milliseconds(1000);
+constexpr nanoseconds kUnreachedFuse = milliseconds(2500);
 constexpr nanoseconds kFirstPause = milliseconds(20);
 constexpr nanoseconds kLongestPause = milliseconds(2000);
 constexpr nanoseconds kSoon = milliseconds(50);
@@ -117,6 +118,11 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
   if (!confirmed_ && give_up_silent(now, outputs)) return LinkLanes::Delivery::kDrop;
   if (!confirmed_) confirm(now, outputs);
   yielded_ = 0;
+  if (header.is_goodbye) {
+    end(LinkEnd::kEndedThere, outputs);
+    return LinkLanes::Delivery::kDrop;
+  }
+  if (header.number != 0) progressed_ = true;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -242,6 +248,7 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   if (give_up_silent(now, outputs)) return;
   state_ = State::kUp;
   up_at_ = now;
+  progressed_ = false;
   last_up_ = connection_;
   unanswered_beat_ = 0;
   confirmed_ = false;
@@ -283,7 +290,7 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
   const bool broke = state_ == State::kUp;
   lanes_.on_down();
   // One that breaks as soon as it is up has not been a success.
-  if (broke && now >= up_at_ + kLongestPause) failed_attempts_ = 0;
+  if (broke && (progressed_ || now >= up_at_ + kLongestPause)) failed_attempts_ = 0;
   ++failed_attempts_;
   if (!failing_since_.has_value()) failing_since_ = now;
   Consequence consequence = Consequence::kTryAgain;
@@ -315,11 +322,12 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
 }
 
 void Link::count_refused(TimePoint now, Outputs& outputs) {
-  // Where this end never got through, a refusal says nothing of the other end: it may be behind a
-  // firewall, and open all connections itself.
-  if (was_up() && !reached_ && !SINEW_LINK_BUG(kRefusalCounts)) return retry(now, outputs, false);
   if (!refused_since_.has_value()) refused_since_ = now;
-  if (now < *refused_since_ + kRefusalFuse) return retry(now, outputs, false);
+  // Where this end never got through, a refusal says little of the other end: it may be behind a
+  // firewall, and open all connections itself. But then it would have opened one by now.
+  const bool reached = reached_ || SINEW_LINK_BUG(kRefusalCounts);
+  const nanoseconds fuse = was_up() && !reached ? kUnreachedFuse : kRefusalFuse;
+  if (now < *refused_since_ + fuse) return retry(now, outputs, false);
   if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);
   // Nobody was ever there, so nobody is lost; whoever wants it may try again later.
   state_ = State::kIdle;
@@ -400,7 +408,10 @@ void Link::end(LinkEnd cause, Outputs& outputs) {
 }
 
 void Link::close(Outputs& outputs) {
-  if (!ended()) end(LinkEnd::kClosed, outputs);
+  if (ended()) return;
+  // So the other end need not find out by itself.
+  if (state_ == State::kUp) outputs.writes.emplace_back().header.is_goodbye = true;
+  end(LinkEnd::kClosed, outputs);
 }
 
 void Link::poll(TimePoint now, Outputs& outputs) {

@@ -156,6 +156,8 @@ class Link {
   bool suspected_ = false;
   // A connection that this end opened was up.
   bool reached_ = false;
+  // A frame of the other end has arrived on the connection that is up, or was up last.
+  bool progressed_ = false;
 
   // The connection of kDialling, kAccepted and kUp.
   ConnectionName connection_;

@@ -63,6 +63,7 @@ std::string write_header(const LinkHeader& header) {
   message.set_returned_bytes(header.returned_bytes);
   message.set_beat(header.beat);
   message.set_beat_reply(header.beat_reply);
+  message.set_is_goodbye(header.is_goodbye);
   return message.SerializeAsString();
 }
 
@@ -91,6 +92,7 @@ absl::StatusOr<LinkHeader> read_header(const std::string& bytes) {
   header.returned_bytes = message.returned_bytes();
   header.beat = message.beat();
   header.beat_reply = message.beat_reply();
+  header.is_goodbye = message.is_goodbye();
   return header;
 }
 

@@ -54,6 +54,8 @@ struct LinkHeader {
   /// Not 0: a heartbeat, or the answer to one.
   std::uint64_t beat = 0;
   std::uint64_t beat_reply = 0;
+  /// The sender has ended the link.
+  bool is_goodbye = false;
 };
 
 /// Names one connection of a link: who opened it, and that end's count of attempts. {0, 0}: none.

@@ -114,9 +114,8 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is gone: %s", peer_.name, last_failure_.message()));
     case LinkEnd::kEndedThere:
-      return absl::UnavailableError(
-          absl::StrFormat("worker '%s' is lost: it holds this worker for lost (%s)", peer_.name,
-                          last_failure_.message()));
+      return absl::UnavailableError(absl::StrFormat(
+          "worker '%s' is gone: it has ended the link with this worker", peer_.name));
     case LinkEnd::kNone:
     case LinkEnd::kClosed:
       break;
@@ -145,7 +144,9 @@ void LinkRunner::perform(Outcome outcome) {
   }
   end_frames(outputs);
   for (const auto& connection : outcome.to_close) {
-    connection->close(absl::CancelledError("another connection has taken its place"));
+    connection->close(outcome.reason.ok()
+                          ? absl::CancelledError("another connection has taken its place")
+                          : outcome.reason);
   }
   if (outputs.dial != 0) {
     // Not here: names may have to be looked up.
@@ -223,8 +224,8 @@ absl::Status LinkRunner::check_limits_locked(const OutgoingFrame& frame) const {
   }
   if (frame.envelope_bytes > limits.max_envelope_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: put large "
-        "values into tensors",
+        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: pass bulk "
+        "data as tensors",
         peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
   }
   return absl::OkStatus();
@@ -391,6 +392,11 @@ bool LinkRunner::is_up() const {
 bool LinkRunner::was_up() const {
   MutexLock lock(mutex_);
   return link_.was_up();
+}
+
+bool LinkRunner::is_unused() const {
+  MutexLock lock(mutex_);
+  return link_.state() == Link::State::kIdle && !link_.was_up() && link_.lanes().frames() == 0;
 }
 
 Clock::TimePoint LinkRunner::drop_at() const {

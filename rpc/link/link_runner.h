@@ -106,6 +106,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   bool ended() const;
   bool is_up() const;
   bool was_up() const;
+  /// No connection was ever up, none is being made, and nothing waits for one.
+  bool is_unused() const;
   /// When what the other end holds here may be dropped, on the steady clock.
   Clock::TimePoint drop_at() const;
   void close(const absl::Status& reason);

@@ -153,7 +153,7 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
 }
 
 // Somebody with whom there is no link.
-absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInfo& peer) const {
+absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInfo& peer) {
   const std::optional<LinkSecret> ended = secret_of_ended(peer);
   const LinkSecret* secret = ended.has_value() ? &*ended : nullptr;
   const auto no = [&](Refusal refusal, const std::string& text) {
@@ -172,13 +172,36 @@ absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInf
               absl::StrFormat("worker '%s' knows no such link", options_.self.worker.name));
   }
   if (options_.is_member(peer)) return absl::OkStatus();
+  if (count_guests() < kMaxGuests) return absl::OkStatus();
+  drop_unused_guests();
+  if (count_guests() < kMaxGuests) return absl::OkStatus();
+  return no(Refusal::kNotListeningYet,
+            "too many workers that are no members have come; try again later");
+}
+
+std::size_t LinkTable::count_guests() const {
   std::size_t guests = 0;
   for (const Link& each : all()) {
     if (!options_.is_member(each.runner->peer())) ++guests;
   }
-  if (guests < kMaxGuests) return absl::OkStatus();
-  return no(Refusal::kNotListeningYet,
-            "too many workers that are no members have come; try again later");
+  return guests;
+}
+
+// A link that never was up has no lease that would end it: whoever said a hello and went away, or
+// was refused with it, must not take a place for ever. Nothing is remembered of it either, since
+// nothing was ever promised to its other end.
+void LinkTable::drop_unused_guests() {
+  for (const Link& each : all()) {
+    if (options_.is_member(each.runner->peer()) || !each.runner->is_unused()) continue;
+    {
+      MutexLock lock(mutex_);
+      const auto found =
+          links_.find(Key{each.runner->peer().name, each.runner->peer().incarnation});
+      if (found == links_.end() || found->second.runner != each.runner) continue;
+      links_.erase(found);
+    }
+    each.runner->close(absl::UnavailableError("nothing came of a first contact"));
+  }
 }
 
 }  // namespace sinew::internal

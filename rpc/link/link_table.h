@@ -86,7 +86,9 @@ class LinkTable final : public Acceptor {
 
  private:
   std::optional<LinkSecret> secret_of_ended(const WorkerInfo& peer) const;
-  absl::Status check_stranger(const proto::Hello& said, const WorkerInfo& peer) const;
+  absl::Status check_stranger(const proto::Hello& said, const WorkerInfo& peer);
+  std::size_t count_guests() const;
+  void drop_unused_guests();
 
   struct Key {
     std::string name;

@@ -89,6 +89,14 @@ absl::Status Coordinator::check(const JoinAsk& ask) const {
                                                    worker.rank, "; ranks of this job go from 0 to ",
                                                    view_.world_size - 1));
   }
+  for (const Member& member : view_.members) {
+    // They are drawn, so that this is no accident: what members hold is listed under them.
+    if (member.worker.incarnation == worker.incarnation && member.worker.name != worker.name) {
+      return absl::PermissionDeniedError(absl::StrCat("worker '", worker.name,
+                                                      "' comes with the incarnation of worker '",
+                                                      member.worker.name, "'"));
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -21,6 +21,12 @@ void fail(const Promise<std::string>& answer, const absl::Status& status) {
   answer.try_set_error(make_error(status));
 }
 
+bool is_member(const MemberView& view, const WorkerInfo& worker) {
+  return std::any_of(view.members.begin(), view.members.end(), [&](const Member& member) {
+    return member.worker.name == worker.name && member.worker.incarnation == worker.incarnation;
+  });
+}
+
 struct Request {
   JoinAsk ask;
   nanoseconds patience{};
@@ -84,15 +90,24 @@ void MembershipCore::handle_admit(const WorkerInfo& from, const std::string& bod
   decide(request->ask, request->patience, answer);
 }
 
-void MembershipCore::handle_list(const WorkerInfo&, const std::string&, const Answer& answer) {
+void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, const Answer& answer) {
   const bool knows = state_ == State::kCollecting || state_ == State::kCoordinating ||
                      state_ == State::kMember || state_ == State::kTakingOver;
   if (!knows) {
     return fail(answer, absl::UnavailableError(absl::StrCat("worker '", self_.worker.name,
                                                             "' is no member now; ask again")));
   }
+  const MemberView& view = state_ == State::kCollecting ? coordinator_->view() : view_;
   proto::MemberList list;
-  encode(state_ == State::kCollecting ? coordinator_->view() : view_, list);
+  // Who wants to join only needs to hear that there is a job: names and incarnations are for
+  // members.
+  if (is_member(view, from)) {
+    encode(view, list);
+  } else {
+    // Who has been removed without hearing of it, and wants to take over, learns it from this.
+    list.set_version(view.version);
+    list.set_world_size(view.world_size);
+  }
   answer.set_value(list.SerializeAsString());
 }
 

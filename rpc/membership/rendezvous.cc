@@ -59,7 +59,7 @@ absl::Status check_port(absl::string_view what, absl::string_view text) {
 
 absl::Status check_host(absl::string_view what, absl::string_view host) {
   for (const char c : host) {
-    const bool fits = is_name_character(c) || c == '%';  // %eth0 of a link-local address
+    const bool fits = internal::is_name_character(c) || c == '%';  // %eth0 of a link-local address
     if (!fits) {
       return InvalidArgumentError(
           absl::StrCat(what, " is ", quoted(host),
@@ -297,7 +297,7 @@ absl::Status fill_location(const Url& url, const EnvironmentReader& environment,
     rendezvous.kind = Rendezvous::Kind::kInproc;
     location = std::string(url.rest);
     for (const char c : url.rest) {
-      if (is_name_character(c)) continue;
+      if (internal::is_name_character(c)) continue;
       return InvalidArgumentError(absl::StrCat("the rendezvous name ", quoted(url.rest),
                                                " has a character other than letters, digits and "
                                                "'_', '.', ':', '-'"));

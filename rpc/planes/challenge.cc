@@ -1,6 +1,8 @@
 #include "sinew/rpc/planes/challenge.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <cstdint>
 #include <cstring>
@@ -30,6 +32,25 @@ absl::StatusOr<Digest> digest_of(absl::string_view challenge, absl::string_view 
   Digest result{};
   std::memcpy(result.data(), digest.data(), kDigestBytes);
   return result;
+}
+
+absl::StatusOr<Digest> mac_of(absl::string_view key, absl::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> mac{};
+  unsigned int size = 0;
+  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(),
+           &size) == nullptr ||
+      size != kDigestBytes) {
+    return absl::InternalError("OpenSSL offers no HMAC with SHA-256");
+  }
+  Digest result{};
+  std::memcpy(result.data(), mac.data(), kDigestBytes);
+  return result;
+}
+
+bool are_same(const Digest& digest, absl::string_view bytes) {
+  return bytes.size() == digest.size() &&
+         CRYPTO_memcmp(digest.data(), bytes.data(), digest.size()) == 0;
 }
 
 }  // namespace sinew::internal

@@ -21,8 +21,7 @@ proto::PlaneMessage message_about(std::uint32_t plane) {
 
 }  // namespace
 
-void PlaneSet::begin(const std::string& local_hello, const std::string& remote_hello,
-                     std::weak_ptr<void> owner, OnAnswer on_answer) {
+void PlaneSet::begin(const ConnectionEnds& ends, std::weak_ptr<void> owner, OnAnswer on_answer) {
   owner_ = std::move(owner);
   on_answer_ = std::move(on_answer);
   std::vector<std::string> messages;
@@ -32,7 +31,7 @@ void PlaneSet::begin(const std::string& local_hello, const std::string& remote_h
     for (const std::shared_ptr<PullPlane>& plane : planes_.planes) {
       Entry& entry = entries_.emplace_back();
       entry.plane = plane.get();
-      entry.link = plane->open(local_hello, remote_hello);
+      entry.link = plane->open(ends);
       proto::PlaneMessage message = message_about(plane->number());
       message.set_challenge(entry.link->challenge());
       messages.push_back(message.SerializeAsString());

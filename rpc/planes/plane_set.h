@@ -47,8 +47,7 @@ class PlaneSet {
   using OnAnswer = std::function<void(absl::StatusOr<std::vector<std::string>>)>;
   /// Once both ends have told each other their hellos. `owner` is what this belongs to: `on_answer`
   /// is called for as long as it lives.
-  void begin(const std::string& local_hello, const std::string& remote_hello,
-             std::weak_ptr<void> owner, OnAnswer on_answer);
+  void begin(const ConnectionEnds& ends, std::weak_ptr<void> owner, OnAnswer on_answer);
   /// Takes in a message of the other end.
   void on_message(const std::string& message);
 

@@ -24,6 +24,15 @@ struct PullTarget {
   std::shared_ptr<void> keep;
 };
 
+/// Who the ends of a connection are, in the words with which they told each other over it.
+struct ConnectionEnds {
+  /// Who dialled. It tells the two ends apart, whatever else they say of themselves.
+  enum class Role { kOpener, kAcceptor };
+  Role self = Role::kOpener;
+  std::string local_hello;
+  std::string remote_hello;
+};
+
 /// One connection's end of a way for a receiver to fetch payloads out of its peer's memory by
 /// itself, beside the streams of the connection. Thread-safe.
 ///
@@ -73,9 +82,8 @@ class PullPlane {
   virtual std::uint32_t number() const = 0;
   /// For texts.
   virtual absl::string_view name() const = 0;
-  /// `local_hello` and `remote_hello` are what the ends told each other about themselves over the
-  /// connection: a proof is bound to them, so that nobody can pass off somebody else's as his own.
-  virtual std::unique_ptr<PullLink> open(std::string local_hello, std::string remote_hello) = 0;
+  /// A proof is bound to `ends`, so that nobody can pass off somebody else's as his own.
+  virtual std::unique_ptr<PullLink> open(ConnectionEnds ends) = 0;
 };
 
 }  // namespace sinew::internal

@@ -1,5 +1,6 @@
 #include "sinew/rpc/worker/make_transport.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,19 +12,24 @@
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/local/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
+#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
 
 Transport::Limits limits_of(const WorkerOptions& options) {
   Transport::Limits limits;
-  limits.max_frame_bytes = options.max_message_bytes;
+  // The link has told the sender before; its header counts here too.
+  limits.max_frame_bytes =
+      std::min(options.max_message_bytes, ~std::size_t{0} - kMaxHeaderBytes) + kMaxHeaderBytes;
   return limits;
 }
 
 absl::Status start_one(const WorkerOptions& options, std::unique_ptr<Transport>& transport,
                        Acceptor* acceptor, UnaryHandler* unary) {
-  if (options.wrap_transport) transport = options.wrap_transport(std::move(transport));
+  if (options.parts != nullptr && options.parts->wrap_transport) {
+    transport = options.parts->wrap_transport(std::move(transport));
+  }
   return transport->start(acceptor, unary);
 }
 

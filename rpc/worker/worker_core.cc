@@ -24,6 +24,7 @@
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/worker/make_transport.h"
 #include "sinew/rpc/worker/worker_links.h"
+#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
@@ -180,7 +181,9 @@ void WorkerCore::join() {
   control_executor_->post([this, made] {
     devices_->start_plane();
     extensions_.push_back(devices_);
-    for (const auto& make : options_.extensions) extensions_.push_back(make(*this));
+    if (options_.parts != nullptr) {
+      for (const auto& make : options_.parts->extensions) extensions_.push_back(make(*this));
+    }
     made.set_value();
   });
   made.future().wait();

@@ -127,10 +127,12 @@ void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& 
   lost_order_.pop_front();
 }
 
-void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reason,
+void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                                 Clock::TimePoint drop_at_time) {
   // A guest that has gone is nobody's loss.
   if (peer.rank < 0 && core_.rank_of(peer) < 0) return;
+  // Who has ended the link itself uses nothing of ours any more.
+  if (cause == LinkEnd::kEndedThere) return worker_lost(peer, reason, Certainty::kGone);
   worker_lost(peer, reason, Certainty::kSuspected);
   drop_at(peer, drop_at_time);
 }

@@ -51,7 +51,8 @@ class WorkerLinks {
 
   bool is_lost(const WorkerInfo& worker) const;
   /// A link has ended by itself.
-  void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, Clock::TimePoint drop_at);
+  void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                     Clock::TimePoint drop_at);
   /// A peer is lost, or has left: its calls end, and the layers drop what it held here as soon as
   /// that is safe. Of several reports the surest counts.
   void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty);

@@ -205,7 +205,7 @@ Handled Ledger::tick(Time now) {
 std::optional<Time> Ledger::next_tick() const {
   std::optional<Time> next;
   for (const std::optional<Time>& at :
-       {core_.refused.next_expiry(), owner_.next_tick(), user_.next_tick(core_)}) {
+       {core_.refused.next_expiry(), owner_.next_tick(), user_.next_tick()}) {
     if (at.has_value() && (!next.has_value() || *at < *next)) next = at;
   }
   return next;

@@ -145,13 +145,17 @@ void OwnerTable::end_if_unheld(const RRefId& rref, Actions& actions) {
 
 void OwnerTable::list_fork(const ForkId& key, Fork fork) {
   entries_[fork.rref].forks.insert(key);
-  forks_.insert_or_assign(key, std::move(fork));
+  Fork& listed = forks_[key];
+  if (listed.state != ForkState::kListed) --unclaimed_;
+  if (fork.state != ForkState::kListed) ++unclaimed_;
+  listed = std::move(fork);
 }
 
 void OwnerTable::remove_fork(LedgerCore& core, ForkMap::iterator fork, Trace trace, Time now,
                              Actions& actions) {
   const ForkId key = fork->first;
   const RRefId rref = fork->second.rref;
+  if (fork->second.state != ForkState::kListed) --unclaimed_;
   forks_.erase(fork);
   overdue_.erase(key);
   if (trace == Trace::kTombstone) tombstones_.add(key, now + core.options.lease);
@@ -176,6 +180,7 @@ void OwnerTable::claim(const ForkId& key, Fork& fork) {
   const ForkTransition* step = find_transition(fork.state, ForkEvent::kClaimed);
   if (step == nullptr) return;
   fork.state = step->to;
+  --unclaimed_;
   overdue_.erase(key);
 }
 
@@ -211,7 +216,7 @@ absl::StatusOr<ForkRecord> OwnerTable::share(LedgerCore& core, const RRefId& rre
   fork.holder = target;
   fork.state = ForkState::kUnclaimed;
   fork.deadline = deadline;
-  if (deadline.has_value()) overdue_.emplace(key, *deadline + core.options.lease);
+  if (deadline.has_value()) overdue_.set(key, *deadline + core.options.lease);
   list_fork(key, std::move(fork));
   return record;
 }
@@ -323,11 +328,7 @@ void OwnerTable::drop_forks_of(LedgerCore& core, const WorkerInfo& worker, Time 
 
 void OwnerTable::tick(LedgerCore& core, Time now, Actions& actions) {
   tombstones_.expire(now);
-  std::vector<ForkId> overdue;
-  for (const auto& [key, at] : overdue_) {
-    if (at <= now) overdue.push_back(key);
-  }
-  for (const ForkId& key : overdue) {
+  for (const ForkId& key : overdue_.take_due(now)) {
     auto fork = forks_.find(key);
     if (SINEW_PLANTED_BUG(kClaimIgnored)) {
       remove_fork(core, fork, Trace::kTombstone, now, actions);
@@ -336,13 +337,10 @@ void OwnerTable::tick(LedgerCore& core, Time now, Actions& actions) {
       ask(core, fork->first, fork->second, now, actions);
     }
   }
-  for (auto parked = parked_.begin(); parked != parked_.end();) {
-    if (parked->second.expires > now) {
-      ++parked;
-      continue;
-    }
+  for (const ParkingKey& key : parking_ends_.take_due(now)) {
+    const auto parked = parked_.find(key);
     const Request request = parked->second;
-    parked = unpark(parked);
+    unpark(parked);
     const absl::Status late = absl::DeadlineExceededError(
         absl::StrCat(describe(request.rref, request.child), " from ", describe(request.from),
                      " refused: the call that creates the reference did not arrive"));
@@ -353,11 +351,9 @@ void OwnerTable::tick(LedgerCore& core, Time now, Actions& actions) {
 
 std::optional<Time> OwnerTable::next_tick() const {
   std::optional<Time> next = tombstones_.next_expiry();
-  const auto sooner = [&next](Time at) {
-    if (!next.has_value() || at < *next) next = at;
-  };
-  for (const auto& [key, at] : overdue_) sooner(at);
-  for (const auto& [key, request] : parked_) sooner(request.expires);
+  for (const std::optional<Time>& at : {overdue_.next(), parking_ends_.next()}) {
+    if (at.has_value() && (!next.has_value() || *at < *next)) next = at;
+  }
   return next;
 }
 
@@ -366,9 +362,7 @@ std::optional<Time> OwnerTable::next_tick() const {
 void OwnerTable::count(LedgerCounters& counters) const {
   counters.owner_entries = entries_.size();
   counters.forks = forks_.size();
-  for (const auto& [key, fork] : forks_) {
-    if (fork.state != ForkState::kListed) ++counters.unclaimed_forks;
-  }
+  counters.unclaimed_forks = unclaimed_;
   counters.parked = parked_.size();
   counters.tombstones += tombstones_.size();
 }

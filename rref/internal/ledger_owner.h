@@ -14,6 +14,7 @@
 #include "sinew/rref/internal/ledger_messages.h"
 #include "sinew/rref/internal/ledger_report.h"
 #include "sinew/rref/internal/ledger_states.h"
+#include "sinew/rref/internal/ledger_table.h"
 
 namespace sinew::internal::ledger {
 
@@ -116,12 +117,15 @@ class OwnerTable {
     friend bool operator<(const ParkingKey& a, const ParkingKey& b) {
       return std::tie(a.parent, a.child, a.from) < std::tie(b.parent, b.child, b.from);
     }
+    friend bool operator==(const ParkingKey& a, const ParkingKey& b) {
+      return std::tie(a.parent, a.child, a.from) == std::tie(b.parent, b.child, b.from);
+    }
   };
 
   enum class Verdict { kAdmit, kWait };
 
-  using ForkMap = absl::btree_map<ForkId, Fork>;
-  using ParkingMap = absl::btree_map<ParkingKey, Request>;
+  using ForkMap = Table<ForkId, Fork>;
+  using ParkingMap = Table<ParkingKey, Request>;
 
   absl::StatusOr<Verdict> judge(const LedgerCore& core, const Request& request) const;
   bool may_still_be_created(const LedgerCore& core, const Request& request) const;
@@ -144,11 +148,14 @@ class OwnerTable {
                    Actions& actions);
   void end_if_unheld(const RRefId& rref, Actions& actions);
 
-  absl::btree_map<RRefId, Entry> entries_;
-  ForkMap forks_;                          // keyed by the public part
-  absl::btree_map<ForkId, Time> overdue_;  // of unclaimed forks with a deadline
-  TombstoneSet tombstones_;                // of removed forks (R3, R5)
-  ParkingMap parked_;                      // until the creating call of `parent` arrives
+  Table<RRefId, Entry> entries_;
+  ForkMap forks_;              // keyed by the public part
+  std::size_t unclaimed_ = 0;  // of forks_, those that are not listed yet
+  Schedule<ForkId> overdue_;   // unclaimed forks with a deadline
+  TombstoneSet tombstones_;    // of removed forks (R3, R5)
+  ParkingMap parked_;          // until the creating call of `parent` arrives
+  Schedule<ParkingKey> parking_ends_;
+  absl::btree_multimap<ForkId, ParkingKey> resolving_;  // the records among them, by their child
   absl::btree_map<Incarnation, std::size_t> parked_by_;
 };
 

@@ -190,6 +190,8 @@ absl::Status OwnerTable::park(LedgerCore& core, Request request, Time now) {
   }
   ++count;
   request.expires = now + core.options.park_for;
+  parking_ends_.set(key, request.expires);
+  if (request.kind == Request::Kind::kResolve) resolving_.emplace(key.child, key);
   parked_.emplace(key, std::move(request));
   return absl::OkStatus();
 }
@@ -197,6 +199,11 @@ absl::Status OwnerTable::park(LedgerCore& core, Request request, Time now) {
 OwnerTable::ParkingMap::iterator OwnerTable::unpark(ParkingMap::iterator parked) {
   auto count = parked_by_.find(parked->first.from);
   if (--count->second == 0) parked_by_.erase(count);
+  parking_ends_.erase(parked->first);
+  const auto [first, last] = resolving_.equal_range(parked->first.child);
+  const auto resolving =
+      std::find_if(first, last, [&](const auto& entry) { return entry.second == parked->first; });
+  if (resolving != last) resolving_.erase(resolving);
   return parked_.erase(parked);
 }
 
@@ -218,23 +225,18 @@ void OwnerTable::settle_parked_under(LedgerCore& core, const ForkId& parent, Tim
 }
 
 bool OwnerTable::is_resolving(const ForkId& child, const WorkerInfo& sender) const {
-  return std::any_of(parked_.begin(), parked_.end(), [&](const auto& parked) {
-    return parked.first.child == public_part(child) && parked.first.from == sender.incarnation &&
-           parked.second.kind == Request::Kind::kResolve;
-  });
+  const auto [first, last] = resolving_.equal_range(public_part(child));
+  return std::any_of(first, last,
+                     [&](const auto& entry) { return entry.second.from == sender.incarnation; });
 }
 
 bool OwnerTable::cancel_resolve(LedgerCore& core, const ForkId& child, Time now, Actions& actions) {
-  for (auto parked = parked_.begin(); parked != parked_.end(); ++parked) {
-    if (parked->first.child != public_part(child) ||
-        parked->second.kind != Request::Kind::kResolve) {
-      continue;
-    }
-    refuse(core, parked->second, absl::CancelledError(), now, actions);
-    unpark(parked);
-    return true;
-  }
-  return false;
+  const auto resolving = resolving_.find(public_part(child));
+  if (resolving == resolving_.end()) return false;
+  const auto parked = parked_.find(resolving->second);
+  refuse(core, parked->second, absl::CancelledError(), now, actions);
+  unpark(parked);
+  return true;
 }
 
 }  // namespace sinew::internal::ledger

@@ -36,7 +36,7 @@ absl::StatusOr<Created> UserTable::create(LedgerCore& core, const WorkerInfo& ow
   user.owner = owner;
   user.description = std::move(description);
   const Created created{user.rref, user.fork};
-  users_.emplace(public_part(created.fork), std::move(user));
+  add(public_part(created.fork), std::move(user));
   return created;
 }
 
@@ -105,6 +105,23 @@ absl::Status UserTable::release_handle(LedgerCore& core, const ForkId& fork, Tim
   return absl::OkStatus();
 }
 
+void UserTable::add(const ForkId& key, User user) {
+  tally(users_.emplace(key, std::move(user)).first->second, Fate::kStays);
+}
+
+void UserTable::tally(User& user, Fate fate) {
+  held_ -= user.held;
+  pending_ -= user.pending;
+  // One that is gone is kept only to tell a handle of this program why it is of no use any more:
+  // nobody else knows of it.
+  const bool of_no_use = user.state == UserState::kGone && user.handles > 0;
+  user.held = fate == Fate::kStays && !of_no_use;
+  user.pending =
+      user.held && (user.state == UserState::kCreating || user.state == UserState::kUnconfirmed);
+  held_ += user.held;
+  pending_ += user.pending;
+}
+
 // --- The transition table at work ----------------------------------------------------------------
 
 void UserTable::fail(User& user, const absl::Status& error, Actions& actions) {
@@ -151,9 +168,9 @@ UserTable::UserMap::iterator UserTable::settle(LedgerCore& core, UserMap::iterat
       fork.state = UserState::kGone;
     }
   }
-  if (fork.state != UserState::kGone || fork.handles != 0 || fork.children != 0) {
-    return std::next(user);
-  }
+  const bool ends = fork.state == UserState::kGone && fork.handles == 0 && fork.children == 0;
+  tally(fork, ends ? Fate::kEnds : Fate::kStays);
+  if (!ends) return std::next(user);
   // A repeated copy of the message that brought it must not bring it back.
   if (fork.giver.has_value()) core.refused.add(user->first, now + core.options.lease);
   return users_.erase(user);
@@ -193,6 +210,7 @@ absl::StatusOr<ForkRecord> UserTable::share(LedgerCore& core, const ForkId& fork
     // Counted before the record can leave: our own release must not overtake the child (R2).
     ++user.children;
     children_.emplace(record.fork, Child{record.parent, target, deadline, false});
+    if (deadline.has_value()) overdue_.set(record.fork, *deadline + core.options.lease);
   }
   return record;
 }
@@ -240,13 +258,14 @@ absl::StatusOr<Received> UserTable::receive(LedgerCore& core, const ForkRecord& 
     received.state = Received::State::kWaiting;
   }
   received.fork = user.fork;
-  users_.emplace(key, std::move(user));
+  add(key, std::move(user));
   return received;
 }
 
 void UserTable::ask(LedgerCore& core, ChildMap::iterator child, Time now, Actions& actions) {
   if (child->second.asked) return;
   child->second.asked = true;
+  overdue_.erase(child->first);
   const auto may_arrive_for = child->second.deadline.has_value()
                                   ? std::max(*child->second.deadline - now, Time(0))
                                   : core.options.max_may_arrive_for;
@@ -267,6 +286,7 @@ void UserTable::carrier_not_sent(LedgerCore& core, const ForkId& child, Time now
 UserTable::ChildMap::iterator UserTable::release_child(LedgerCore& core, ChildMap::iterator child,
                                                        Time now, Actions& actions) {
   auto parent = users_.find(child->second.parent);
+  overdue_.erase(child->first);
   auto next = children_.erase(child);
   --parent->second.children;
   settle(core, parent, now, actions);
@@ -403,36 +423,16 @@ void UserTable::release_all(LedgerCore& core, Time now, Actions& actions) {
 }
 
 void UserTable::tick(LedgerCore& core, Time now, Actions& actions) {
-  for (auto child = children_.begin(); child != children_.end(); ++child) {
-    const std::optional<Time>& deadline = child->second.deadline;
-    if (deadline.has_value() && *deadline + core.options.lease <= now) {
-      ask(core, child, now, actions);
-    }
-  }
+  for (const ForkId& key : overdue_.take_due(now)) ask(core, children_.find(key), now, actions);
 }
 
-std::optional<Time> UserTable::next_tick(const LedgerCore& core) const {
-  std::optional<Time> next;
-  for (const auto& [key, child] : children_) {
-    if (child.asked || !child.deadline.has_value()) continue;
-    const Time at = *child.deadline + core.options.lease;
-    if (!next.has_value() || at < *next) next = at;
-  }
-  return next;
-}
+std::optional<Time> UserTable::next_tick() const { return overdue_.next(); }
 
 // --- Reports -------------------------------------------------------------------------------------
 
 void UserTable::count(LedgerCounters& counters) const {
-  for (const auto& [key, user] : users_) {
-    // Kept only to tell a handle of this program why it is of no use any more: nobody else knows of
-    // it.
-    if (user.state == UserState::kGone && user.handles > 0) continue;
-    ++counters.users;
-    if (user.state == UserState::kCreating || user.state == UserState::kUnconfirmed) {
-      ++counters.pending_users;
-    }
-  }
+  counters.users = held_;
+  counters.pending_users = pending_;
   counters.pending_children = children_.size();
 }
 

@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sinew/rref/internal/ledger_core.h"
@@ -12,6 +11,7 @@
 #include "sinew/rref/internal/ledger_owner.h"
 #include "sinew/rref/internal/ledger_report.h"
 #include "sinew/rref/internal/ledger_states.h"
+#include "sinew/rref/internal/ledger_table.h"
 
 namespace sinew::internal::ledger {
 
@@ -70,7 +70,7 @@ class UserTable {
   void worker_lost(LedgerCore& core, const WorkerInfo& worker, Time now, Actions& actions);
   void release_all(LedgerCore& core, Time now, Actions& actions);
   void tick(LedgerCore& core, Time now, Actions& actions);
-  std::optional<Time> next_tick(const LedgerCore& core) const;
+  std::optional<Time> next_tick() const;
 
   void count(LedgerCounters& counters) const;
   void report(std::vector<LiveReference>& references) const;
@@ -89,6 +89,9 @@ class UserTable {
     std::size_t children = 0;              // entries of children_ under this fork
     std::optional<Time> may_arrive_until;  // the creating call, after it failed here
     Description description;
+    // Whether held_ and pending_ count it.
+    bool held = false;
+    bool pending = false;
   };
 
   /// A fork passed on whose receiver has not settled it.
@@ -99,8 +102,8 @@ class UserTable {
     bool asked = false;
   };
 
-  using UserMap = absl::btree_map<ForkId, User>;
-  using ChildMap = absl::btree_map<ForkId, Child>;
+  using UserMap = Table<ForkId, User>;
+  using ChildMap = Table<ForkId, Child>;
 
   UserMap::iterator apply(LedgerCore& core, UserMap::iterator user, UserEvent event,
                           absl::Status error, Time now, Actions& actions);
@@ -109,9 +112,16 @@ class UserTable {
                                    Actions& actions);
   void ask(LedgerCore& core, ChildMap::iterator child, Time now, Actions& actions);
   void fail(User& user, const absl::Status& error, Actions& actions);
+  void add(const ForkId& key, User user);
+  /// What counters() say of a fork, whenever its state or handles have changed.
+  enum class Fate { kStays, kEnds };
+  void tally(User& user, Fate fate);
 
-  UserMap users_;      // keyed by the public part
-  ChildMap children_;  // keyed by the public part
+  UserMap users_;             // keyed by the public part
+  std::size_t held_ = 0;      // of users_, those that somebody else may know of
+  std::size_t pending_ = 0;   // of these, creating or unconfirmed
+  ChildMap children_;         // keyed by the public part
+  Schedule<ForkId> overdue_;  // children with a deadline whose receivers were not asked
 };
 
 }  // namespace sinew::internal::ledger

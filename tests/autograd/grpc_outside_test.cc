@@ -114,7 +114,7 @@ TEST_F(OutsideAutograd, ClientsTakeNoPart) {
   sinew::proto::Call call;
   call.set_method("testoutside::weigh");
   (*call.mutable_attachments())["autograd"] = attachment.SerializeAsString();
-  expect_refused(call_as_client(call));
+  EXPECT_TRUE(call_as_client(call).has_error()) << "it has no argument";
   EXPECT_EQ(server().counters()["autograd.contexts"], 1);
 
   backward(context, {loss});
@@ -125,28 +125,35 @@ TEST_F(OutsideAutograd, ClientsTakeNoPart) {
 TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   const Context context(trainer());
   const Tensor loss = trainer().rpc_sync<&testoutside::weigh>(1, at::full({2}, 5.0)).sum();
-  // It says that it is the trainer.
+  // It says that it is the trainer, with which the server has a link: then it is not let in.
+  sinew::testing::RawPeer impostor(trainer().info());
+  EXPECT_FALSE(impostor.connect(server().address()).ok());
+  EXPECT_EQ(impostor.refused_as(), sinew::proto::NOT_ALLOWED);
+  // Under a name of its own it is, and not heard.
   sinew::WorkerInfo claims = trainer().info();
-  claims.rank = -1;
+  claims.name = "guest";
   sinew::testing::RawPeer guest(claims);
   ASSERT_TRUE(guest.connect(server().address()).ok());
+  const auto tell = [&](std::uint64_t id, const std::string& method, const std::string& body) {
+    sinew::proto::Envelope envelope;
+    envelope.mutable_call()->set_id(id);
+    envelope.mutable_call()->set_method(method);
+    envelope.mutable_call()->add_arguments()->set_binary(body);
+    guest.send(sinew::internal::FrameKind::kControl, envelope);
+  };
   sinew::proto::AutogradRelease release;
   sinew::proto::AutogradReleased& released = *release.add_contexts();
   write(context.id(), *released.mutable_context());
   released.set_live_from(std::uint64_t{1} << 60);
-  sinew::proto::Envelope envelope;
-  envelope.mutable_call()->set_id(1);
-  envelope.mutable_call()->set_method("sinew.autograd.release");
-  envelope.mutable_call()->add_arguments()->set_binary(release.SerializeAsString());
-  guest.send(envelope);
+  tell(1001, "sinew.autograd.release", release.SerializeAsString());
   sinew::proto::AutogradAbort abort;
   write(context.id(), *abort.mutable_pass()->mutable_context());
   abort.mutable_pass()->set_initiator(claims.incarnation.value);
   abort.mutable_pass()->set_serial(1000);
-  envelope.mutable_call()->set_id(2);
-  envelope.mutable_call()->set_method("sinew.autograd.abort");
-  envelope.mutable_call()->mutable_arguments(0)->set_binary(abort.SerializeAsString());
-  guest.send(envelope);
+  tell(1002, "sinew.autograd.abort", abort.SerializeAsString());
+  // Control work is done in order: both have been looked at when this is answered.
+  EXPECT_TRUE(guest.control_call("sinew.member.list").ok());
+  EXPECT_EQ(guest.heard().size(), 1u) << "nothing else was answered";
   backward(context, {loss});
   EXPECT_TRUE(at::allclose(trainer().rpc_sync<&testoutside::gradient>(1, context.id()),
                            at::full({2}, 5.0)));

@@ -2,6 +2,7 @@
 // the job that takes no part, or one that takes part but was not asked. Others than members:
 // grpc_outside_test.cc.
 
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -122,6 +123,15 @@ class HostileAutograd : public sinew::testing::ClusterTest {
   Tensor forward() const {
     return worker(kTrainer).rpc_sync<&testhostile::weigh>(kServer, at::full({2}, 5.0)).sum();
   }
+  /// worker2 is called in the context, and calls worker1 in it.
+  void let_eve_take_part(const Context& context) const {
+    worker(kTrainer).rpc_sync<&testhostile::weigh>(kEve, at::ones({2}));
+    // This thread works in the context as another worker.
+    std::async(std::launch::async, [&] {
+      const sinew::autograd::ContextScope scope(worker(kEve), context.id());
+      worker(kEve).rpc_sync<&testhostile::weigh>(kServer, at::ones({2}));
+    }).get();
+  }
   /// The gradient of worker1's weight has come `times` times.
   void expect_gradient(const Context& context, int times) const {
     const Tensor got = worker(kTrainer).rpc_sync<&testhostile::gradient>(kServer, context.id());
@@ -173,12 +183,7 @@ TEST_P(HostileAutograd, AbortOfPassesOfAnother) {
 TEST_P(HostileAutograd, AbortByOneThatTakesPartConcernsItsOwnRequestsAlone) {
   const Context context(worker(kTrainer));
   const Tensor loss = forward();
-  worker(kTrainer).rpc_sync<&testhostile::weigh>(kEve, at::ones({2}));
-  {
-    // worker2 calls worker1 in the context, and so takes part there.
-    const sinew::autograd::ContextScope scope(worker(kEve), context.id());
-    worker(kEve).rpc_sync<&testhostile::weigh>(kServer, at::ones({2}));
-  }
+  let_eve_take_part(context);
   backward(context, {loss}, retaining());
   sinew::proto::AutogradAbort abort;
   *abort.mutable_pass() = pass(context.id(), kTrainer, 1000);
@@ -228,11 +233,7 @@ TEST_P(HostileAutograd, GradientsForMessagesToOthers) {
   EXPECT_EQ(call("sinew.autograd.gradients", delivery(context.id()), wrong),
             ErrorCode::kPermissionDenied);
   // Nor when it takes part: the message went to somebody else.
-  worker(kTrainer).rpc_sync<&testhostile::weigh>(kEve, at::ones({2}));
-  {
-    const sinew::autograd::ContextScope scope(worker(kEve), context.id());
-    worker(kEve).rpc_sync<&testhostile::weigh>(kServer, at::ones({2}));
-  }
+  let_eve_take_part(context);
   EXPECT_EQ(call("sinew.autograd.gradients", delivery(context.id()), wrong),
             ErrorCode::kPermissionDenied);
   EXPECT_EQ(worker(kServer).counters()["autograd.passes"], 0);

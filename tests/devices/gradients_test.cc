@@ -1,5 +1,6 @@
 // Gradients of tensors on devices, and modules that live on one.
 
+#include "sinew/rpc/worker/worker_parts.h"
 #include "sinew/tests/devices/device_methods.h"
 
 namespace devices {
@@ -103,7 +104,7 @@ TEST_P(Gradients, OfCallsToOneself) {
 TEST_P(Gradients, TravelByThePlane) {
   FakePlanes planes;
   start_workers(2, [&planes](int rank, WorkerOptions& options) {
-    options.device_plane = planes.maker();
+    sinew::internal::parts_of(options).device_plane = planes.maker();
     if (rank == 0) options.device_maps["worker1"] = fake_map({{0, 1}});
   });
   check_product(worker(0), worker(0).peer("worker1"), 0);

@@ -1,5 +1,6 @@
 // Tensors that a plane carries, and the other road when it does not.
 
+#include "sinew/rpc/worker/worker_parts.h"
 #include "sinew/tests/devices/device_methods.h"
 
 namespace sinew::testing {
@@ -24,7 +25,7 @@ class Planes : public ClusterTest {
   }
   void start_with_planes(DeviceMap map) {
     start(2, devices::methods(), [this, map = std::move(map)](int rank, WorkerOptions& options) {
-      options.device_plane = planes_.maker();
+      sinew::internal::parts_of(options).device_plane = planes_.maker();
       if (rank == 0) options.device_maps["worker1"] = map;
     });
   }
@@ -85,7 +86,7 @@ TEST_P(Planes, CarryContainersAndFetchedReferences) {
 
 TEST_P(Planes, AreNotUsedForCallsToOneself) {
   start(1, devices::methods(), [this](int, WorkerOptions& options) {
-    options.device_plane = planes_.maker();
+    sinew::internal::parts_of(options).device_plane = planes_.maker();
     options.device_maps["worker0"] = fake_map({{0, 1}});
   });
   const at::Tensor doubled =
@@ -147,7 +148,7 @@ TEST_P(Planes, ThatNeverAnswerAreBoundByTheCallsTime) {
 // Nothing that was offered stays when nobody reads the message.
 TEST_P(Planes, OffersOfRefusedCallsAreWithdrawn) {
   start(2, {}, [this](int rank, WorkerOptions& options) {
-    options.device_plane = planes_.maker();
+    sinew::internal::parts_of(options).device_plane = planes_.maker();
     if (rank == 0) options.device_maps["worker1"] = fake_map({{0, 1}});
   });
   const RpcError error = error_of([&] { rpc_sync<&devices::twice>(callee(), numbers(kLarge, 0)); });

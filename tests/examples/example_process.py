@@ -30,14 +30,17 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def start(
-    command: Sequence[str | Path], variables: Mapping[str, str] | None = None, cwd: str | None = None
+    command: Sequence[str | Path],
+    variables: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
     """Starts a program as the leader of a process group."""
     return subprocess.Popen(
         [str(word) for word in command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env=environment(**(variables or {})),
         cwd=cwd,

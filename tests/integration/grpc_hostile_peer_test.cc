@@ -1,14 +1,20 @@
 // Rule R4 over real connections: messages about references from somebody whom they do not concern
 // get an error and change nothing, be they made up, repeated or late.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/membership.pb.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref.pb.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/certificates.h"
@@ -59,27 +65,26 @@ std::string log_of(const Action& action) {
   return ::testing::internal::GetCapturedStderr();
 }
 
-/// worker1 owns what worker0 and worker2 hold. All that worker2 sends about references is seen.
+/// worker1 owns what worker0 and worker2 hold. worker3 is the hostile one: it says what it wants in
+/// the name of its reference layer, which has nothing to say itself.
 class HostilePeer : public ::testing::Test {
  protected:
   using Kind = LedgerMessage::BodyCase;
+  static constexpr int kHostile = 3;
 
   void start(std::function<void(int rank, sinew::WorkerOptions&)> tweak = nullptr) {
     sinew::testing::ClusterOptions options;
-    options.size = 3;
+    options.size = 4;
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods = testapp::methods();
     options.tweak = std::move(tweak);
     options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      if (rank != 2) return inner;
-      return sinew::internal::make_faulty_transport(std::move(inner), plan_);
+      const auto plan = plans_.find(rank);
+      if (plan == plans_.end()) return inner;
+      return sinew::internal::make_faulty_transport(std::move(inner), plan->second);
     };
-    FaultRule listens;
-    listens.matches = [this](const FaultyFrame& frame) {
-      if (frame.direction == FaultDirection::kOutgoing) record(frame);
-      return false;
-    };
-    plan_->add(std::move(listens));
+    listen(2, FaultDirection::kOutgoing, overheard_);
+    listen(kHostile, FaultDirection::kIncoming, answers_);
     cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
   }
   /// The tables of all workers end up empty.
@@ -91,6 +96,7 @@ class HostilePeer : public ::testing::Test {
 
   const Worker& worker(int rank) const { return cluster_->worker(rank); }
   const Worker& owner() const { return worker(1); }
+  const WorkerInfo& hostile() const { return worker(kHostile).info(); }
   std::int64_t at_owner(const std::string& counter) const { return owner().counters()[counter]; }
 
   /// The first message of this kind that worker2 sent, waiting for it.
@@ -98,42 +104,80 @@ class HostilePeer : public ::testing::Test {
     LedgerMessage found;
     EXPECT_TRUE(eventually([&] {
       const std::lock_guard<std::mutex> lock(mutex_);
-      const auto message = overheard_.find(kind);
-      if (message == overheard_.end()) return false;
-      found = message->second;
+      const auto message =
+          std::find_if(overheard_.messages.begin(), overheard_.messages.end(),
+                       [kind](const LedgerMessage& each) { return each.body_case() == kind; });
+      if (message == overheard_.messages.end()) return false;
+      found = *message;
       return true;
     }));
     return found;
   }
-  /// Delivers the message as the stranger; the answer must refuse a child with this code and text.
-  void expect_refusal(RawPeer& stranger, const LedgerMessage& message, absl::StatusCode code,
-                      const std::string& text) {
-    EXPECT_TRUE(stranger.deliver(message));
-    const auto answer = stranger.receive();
-    ASSERT_TRUE(answer.has_value());
-    ASSERT_TRUE(answer->has_fork_refused()) << answer->ShortDebugString();
-    EXPECT_EQ(answer->fork_refused().code(), static_cast<int>(code)) << answer->ShortDebugString();
-    EXPECT_THAT(answer->fork_refused().reason(), HasSubstr(text));
+  /// Sends the message to the owner as the hostile member, with a number that the owner has not
+  /// seen. False if it never said that it has got it.
+  bool deliver(LedgerMessage message) {
+    message.set_sequence(++last_sequence_);
+    sinew::proto::LedgerNote note;
+    *note.add_messages() = std::move(message);
+    sinew::WorkerAccess::core(worker(kHostile))
+        ->send_note(owner().info(), "rref", note.SerializeAsString());
+    return eventually([&] {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return answers_.acknowledged >= last_sequence_;
+    });
   }
-
-  static WorkerInfo stranger() { return {"stranger", 7, {4711}}; }
+  /// Delivers the message; the answer must refuse a child with this code and text.
+  void expect_refusal(const LedgerMessage& message, absl::StatusCode code,
+                      const std::string& text) {
+    EXPECT_TRUE(deliver(message));
+    LedgerMessage answer;
+    ASSERT_TRUE(eventually([&] {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (answers_.messages.size() <= answers_seen_) return false;
+      answer = answers_.messages[answers_seen_++];
+      return true;
+    }));
+    ASSERT_TRUE(answer.has_fork_refused()) << answer.ShortDebugString();
+    EXPECT_EQ(answer.fork_refused().code(), static_cast<int>(code)) << answer.ShortDebugString();
+    EXPECT_THAT(answer.fork_refused().reason(), HasSubstr(text));
+  }
 
   // Workers read their files for each connection that they open, also while they shut down.
   const Certificates certificates_;
 
  private:
-  void record(const FaultyFrame& frame) {
+  /// What passed by a worker: each message once, though it may be said again.
+  struct Heard {
+    std::vector<LedgerMessage> messages;
+    std::uint64_t acknowledged = 0;
+    std::set<std::string> seen;
+  };
+
+  void listen(int rank, FaultDirection direction, Heard& heard) {
+    FaultRule listens;
+    listens.matches = [this, direction, &heard](const FaultyFrame& frame) {
+      if (frame.direction == direction) record(frame, heard);
+      return false;
+    };
+    plans_.emplace(rank, std::make_shared<FaultPlan>(/*seed=*/1)).first->second->add(listens);
+  }
+  void record(const FaultyFrame& frame, Heard& heard) {
     const auto note = sinew::testing::ledger_note_in(frame.lane, frame.frame.envelope);
     const std::lock_guard<std::mutex> lock(mutex_);
+    heard.acknowledged = std::max(heard.acknowledged, note.ack().cumulative());
     for (const LedgerMessage& message : note.messages()) {
-      overheard_.emplace(message.body_case(), message);
+      if (heard.seen.insert(message.SerializeAsString()).second) heard.messages.push_back(message);
     }
   }
 
-  const std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>(/*seed=*/1);
+  std::map<int, std::shared_ptr<FaultPlan>> plans_;
   std::unique_ptr<sinew::testing::Cluster> cluster_;
+  std::uint64_t last_sequence_ = 0;
+  std::size_t answers_seen_ = 0;
   std::mutex mutex_;
-  std::map<Kind, LedgerMessage> overheard_;
+  // Of worker2, and for the hostile member.
+  Heard overheard_;
+  Heard answers_;
 };
 
 TEST_F(HostilePeer, MessagesAboutForksOfOthersAreRefused) {
@@ -142,34 +186,29 @@ TEST_F(HostilePeer, MessagesAboutForksOfOthersAreRefused) {
   counter.created().wait();
   worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
   ASSERT_EQ(at_owner("rref.forks"), 2);
-  {
-    RawPeer peer(stranger());
-    ASSERT_TRUE(peer.connect(owner().address()).ok());
-    // Even with the secret parts, which nobody else can know.
-    const sinew::proto::Reference stolen = ids_of(counter);
-    EXPECT_THAT(log_of([&] { EXPECT_TRUE(peer.deliver(delete_of(stolen))); }),
-                HasSubstr("by worker 'stranger' refused: it does not hold that fork"));
-    EXPECT_THAT(log_of([&] { EXPECT_TRUE(peer.deliver(claim_of(stolen))); }),
-                HasSubstr("by worker 'stranger' refused: it does not hold that fork"));
+  // Even with the secret parts, which nobody else can know.
+  const sinew::proto::Reference stolen = ids_of(counter);
+  EXPECT_THAT(log_of([&] { EXPECT_TRUE(deliver(delete_of(stolen))); }),
+              HasSubstr("by worker 'worker3' refused: it does not hold that fork"));
+  EXPECT_THAT(log_of([&] { EXPECT_TRUE(deliver(claim_of(stolen))); }),
+              HasSubstr("by worker 'worker3' refused: it does not hold that fork"));
 
-    LedgerMessage child;
-    *child.mutable_add_fork()->mutable_rref() = stolen.rref();
-    *child.mutable_add_fork()->mutable_parent() = stolen.fork();
-    child.mutable_add_fork()->mutable_parent()->clear_secret();
-    child.mutable_add_fork()->mutable_child()->set_creator(stranger().incarnation.value);
-    child.mutable_add_fork()->mutable_child()->set_serial(1);
-    child.mutable_add_fork()->mutable_child()->set_secret(1);
-    child.mutable_add_fork()->set_token(std::string(16, 't'));
-    expect_refusal(peer, child, absl::StatusCode::kPermissionDenied,
-                   "its id was not drawn by the parent's holder");
-    child.mutable_add_fork()->mutable_child()->set_creator(stolen.fork().creator());
-    child.mutable_add_fork()->mutable_child()->set_serial(std::uint64_t{1} << 40);
-    expect_refusal(peer, child, absl::StatusCode::kPermissionDenied,
-                   "the token does not vouch for it");
-    // A message of worker2, as it was: its token is for worker2.
-    expect_refusal(peer, overheard(Kind::kAddFork), absl::StatusCode::kPermissionDenied,
-                   "it does not hold that fork");
-  }
+  LedgerMessage child;
+  *child.mutable_add_fork()->mutable_rref() = stolen.rref();
+  *child.mutable_add_fork()->mutable_parent() = stolen.fork();
+  child.mutable_add_fork()->mutable_parent()->clear_secret();
+  child.mutable_add_fork()->mutable_child()->set_creator(hostile().incarnation.value);
+  child.mutable_add_fork()->mutable_child()->set_serial(1);
+  child.mutable_add_fork()->mutable_child()->set_secret(1);
+  child.mutable_add_fork()->set_token(std::string(16, 't'));
+  expect_refusal(child, absl::StatusCode::kPermissionDenied,
+                 "its id was not drawn by the parent's holder");
+  child.mutable_add_fork()->mutable_child()->set_creator(stolen.fork().creator());
+  child.mutable_add_fork()->mutable_child()->set_serial(std::uint64_t{1} << 40);
+  expect_refusal(child, absl::StatusCode::kPermissionDenied, "the token does not vouch for it");
+  // A message of worker2, as it was: its token is for worker2.
+  expect_refusal(overheard(Kind::kAddFork), absl::StatusCode::kPermissionDenied,
+                 "it does not hold that fork");
   EXPECT_EQ(at_owner("rref.forks"), 2);
   EXPECT_EQ(sinew::rpc_sync<&Counter::add>(counter, 1), 2);
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1), 3);
@@ -184,24 +223,35 @@ TEST_F(HostilePeer, LateMessagesBringNothingBack) {
   worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
   worker(0).rpc_sync<&testapp::drop>(2, "it");
   ASSERT_TRUE(eventually([&] { return at_owner("rref.forks") == 1; }));
-  RawPeer peer(stranger());
-  ASSERT_TRUE(peer.connect(owner().address()).ok());
   // What worker2 said while it held its fork.
-  expect_refusal(peer, overheard(Kind::kAddFork), absl::StatusCode::kFailedPrecondition,
+  expect_refusal(overheard(Kind::kAddFork), absl::StatusCode::kFailedPrecondition,
                  "it has been deleted");
-  EXPECT_TRUE(peer.deliver(overheard(Kind::kDeleteFork)));
+  EXPECT_TRUE(deliver(overheard(Kind::kDeleteFork)));
   EXPECT_EQ(at_owner("rref.forks"), 1);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
 
   counter = RRef<Counter>();
   ASSERT_TRUE(eventually([&] { return at_owner("rref.owned") == 0; }));
-  expect_refusal(peer, overheard(Kind::kAddFork), absl::StatusCode::kNotFound,
+  expect_refusal(overheard(Kind::kAddFork), absl::StatusCode::kNotFound,
                  "the parent is not listed here");
   // What has been deleted stays deleted, whoever says so or claims it.
-  EXPECT_TRUE(peer.deliver(claim_of(stolen)));
-  EXPECT_TRUE(peer.deliver(delete_of(stolen)));
+  EXPECT_TRUE(deliver(claim_of(stolen)));
+  EXPECT_TRUE(deliver(delete_of(stolen)));
   EXPECT_EQ(at_owner("rref.owned"), 0);
   EXPECT_EQ(at_owner("rref.forks"), 0);
+}
+
+/// Says in the name of a guest that a fork is deleted. Nothing of it must be heard, or answered.
+void tell_in_vain(RawPeer& guest, const LedgerMessage& message) {
+  sinew::proto::LedgerNote note;
+  *note.add_messages() = message;
+  note.mutable_messages(0)->set_sequence(1);
+  for (int i = 0; i < 3; ++i) guest.send_note("rref", note.SerializeAsString());
+  // Control work is done in order, so the notes have been looked at when this is answered.
+  EXPECT_TRUE(guest.control_call("sinew.member.list").ok());
+  for (const sinew::proto::Envelope& envelope : guest.heard()) {
+    EXPECT_FALSE(envelope.has_note()) << envelope.ShortDebugString();
+  }
 }
 
 TEST_F(HostilePeer, WhoHasNotJoinedIsNotHeard) {
@@ -210,17 +260,15 @@ TEST_F(HostilePeer, WhoHasNotJoinedIsNotHeard) {
   counter.created().wait();
   RawPeer guest({"guest", -1, {4712}});
   ASSERT_TRUE(guest.connect(owner().address()).ok());
-  sinew::proto::LedgerNote note;
-  *note.add_messages() = delete_of(ids_of(counter));
-  note.mutable_messages(0)->set_sequence(1);
-  sinew::proto::Envelope envelope;
-  envelope.mutable_note()->set_layer("rref");
-  envelope.mutable_note()->set_body(note.SerializeAsString());
-  guest.send(envelope);
-  // Frames of a lane are read in order, and this one ends the connection.
-  envelope.mutable_reply();
-  guest.send(envelope);
-  EXPECT_TRUE(guest.wait_down());
+  EXPECT_EQ(log_of([&] { tell_in_vain(guest, delete_of(ids_of(counter))); }), "");
+  // Its calls are held until it is a member, which it does not become.
+  const std::uint64_t id = guest.call(
+      "testapp::count", [](sinew::proto::Call& call) { call.add_arguments()->set_integer(7); });
+  EXPECT_TRUE(guest.wait_receipts());
+  EXPECT_TRUE(worker(0).rpc_sync<&testapp::executions>(1).empty());
+  for (const sinew::proto::Envelope& envelope : guest.heard()) {
+    EXPECT_NE(envelope.reply().id(), id);
+  }
   EXPECT_EQ(at_owner("rref.forks"), 1);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
 }
@@ -237,22 +285,33 @@ TEST_F(HostilePeer, NobodyCanSpeakInTheNameOfAWorker) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("but its certificate is for"));
 
-  // Under a name that its certificate covers it is heard, and may as little as anybody else.
-  RawPeer peer(stranger(), own);
-  ASSERT_TRUE(peer.connect(owner().address()).ok());
-  EXPECT_THAT(log_of([&] { EXPECT_TRUE(peer.deliver(delete_of(ids_of(counter)))); }),
-              HasSubstr("refused: it does not hold that fork"));
+  // Under a name that its certificate covers it may come, and is heard as little as anybody else.
+  RawPeer guest({"stranger", 7, {4711}}, own);
+  ASSERT_TRUE(guest.connect(owner().address()).ok());
+  EXPECT_EQ(log_of([&] { tell_in_vain(guest, delete_of(ids_of(counter))); }), "");
   EXPECT_EQ(at_owner("rref.forks"), 1);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
 }
 
-TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsRefused) {
+TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsNoMember) {
   start();
-  RawPeer impostor({"worker0", 0, {4713}});
-  const absl::Status refused = impostor.connect(owner().address());
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("knows another live incarnation of worker 'worker0'"));
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  counter.created().wait();
+  RawPeer second({"worker0", 0, {4713}});
+  ASSERT_TRUE(second.connect(owner().address()).ok());
+  tell_in_vain(second, delete_of(ids_of(counter)));
+  sinew::proto::JoinRequest request;
+  sinew::internal::write_identity(second.claims(), *request.mutable_member()->mutable_worker());
+  request.mutable_member()->set_address(second.address());
+  request.set_job("default");
+  request.set_world_size(4);
+  request.set_timeout_us(60000000);
+  const auto joined = second.control_call("sinew.member.join", request.SerializeAsString());
+  EXPECT_EQ(joined.status().code(), absl::StatusCode::kAlreadyExists) << joined.status();
+  EXPECT_THAT(std::string(joined.status().message()), HasSubstr("name 'worker0' is already used"));
+  EXPECT_EQ(at_owner("rref.forks"), 1);
+  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(0, 1, 2), 3);
+  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
 }
 
 }  // namespace

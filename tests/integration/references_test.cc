@@ -11,7 +11,6 @@
 #include "gtest/gtest.h"
 #include "sinew/rpc.grpc.pb.h"
 #include "sinew/rpc/calls/call_builder.h"
-#include "sinew/rpc/calls/session.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref.pb.h"
 #include "sinew/tests/process/test_methods.h"

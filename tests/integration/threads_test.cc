@@ -11,7 +11,7 @@
 
 #include <gmock/gmock.h>
 
-#include "sinew/rpc.pb.h"
+#include "sinew/link.pb.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
@@ -191,10 +191,9 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
   const auto plan = std::make_shared<internal::FaultPlan>(1);
   internal::FaultRule watch;  // Hits nothing: it only looks.
   watch.matches = [&beats](const internal::FaultyFrame& frame) {
-    proto::Envelope envelope;
-    if (frame.lane == internal::Lane::kControl &&
-        frame.direction == internal::FaultDirection::kIncoming &&
-        envelope.ParseFromString(frame.frame.envelope) && envelope.has_beat_reply()) {
+    proto::LinkHeader header;
+    if (frame.direction == internal::FaultDirection::kIncoming &&
+        header.ParseFromString(frame.frame.header) && header.beat_reply() != 0) {
       ++beats;
     }
     return false;

@@ -8,13 +8,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/rpc/link/hello.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
-#include "sinew/tests/transport/recording_handler.h"
+#include "sinew/tests/support/raw_peer.h"
 
 namespace integration {
 
@@ -30,6 +31,7 @@ using sinew::internal::FaultAction;
 using sinew::internal::FaultPlan;
 using sinew::internal::FaultRule;
 using sinew::internal::FaultyFrame;
+using sinew::internal::FrameKind;
 using sinew::internal::Lane;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
@@ -150,25 +152,30 @@ TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsNotSent) {
   EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
 }
 
-TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeEndsItsConnection) {
+// Whoever sends one all the same learns what it did, and the connection stays.
+TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsRefusedToItsSender) {
   start_with_faults(2);
   if (network_ == nullptr) GTEST_SKIP() << "a stranger's transport is made for inproc only";
-  sinew::internal::Greeting greeting;
-  greeting.worker = {"stranger", -1, {77}};
-  greeting.job = "default";
-  greeting.address = "inproc://nowhere";
-  const auto transport = sinew::internal::make_inproc_transport(network_);
-  ASSERT_TRUE(transport->start(nullptr, nullptr).ok());
-  const auto handler = std::make_shared<sinew::internal::RecordingHandler>();
-  const auto connection =
-      transport->connect(worker(1).address(), sinew::internal::write_hello(greeting), "", handler);
-  ASSERT_TRUE(handler->wait_up()) << handler->reason();
-  sinew::internal::Frame frame;
-  frame.envelope = std::string(sinew::internal::kMaxEnvelopeBytes + 1, '\0');
-  ASSERT_TRUE(connection->send(Lane::kCalls, std::move(frame)).ok());
-  EXPECT_TRUE(handler->wait_down());
+  sinew::testing::RawPeer stranger({"stranger", -1, {77}},
+                                   sinew::internal::make_inproc_transport(network_));
+  ASSERT_TRUE(stranger.connect(worker(1).address()).ok());
+  const std::string too_much(sinew::internal::kMaxEnvelopeBytes + 1, '\0');
+  std::uint64_t id = 0;
+  for (const FrameKind kind : {FrameKind::kRequest, FrameKind::kControl}) {
+    sinew::internal::LinkHeader header;
+    header.kind = kind;
+    header.number = 1;
+    header.subject = ++id;
+    stranger.send_bytes(sinew::internal::lane_of(kind), sinew::internal::write_header(header),
+                        too_much);
+    const auto reply = stranger.reply(id);
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->error().code(), static_cast<int>(ErrorCode::kInvalidArgument));
+    EXPECT_EQ(reply->error().execution(), sinew::proto::DID_NOT_RUN);
+    EXPECT_THAT(reply->error().message(), ::testing::HasSubstr("bytes beside its tensors"));
+  }
+  EXPECT_FALSE(stranger.is_down());
   EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
-  transport->shutdown();
 }
 
 TEST_P(TransportFaults, ACallThatRunsWhenItsConnectionBreaksIsAnsweredOnTheNext) {

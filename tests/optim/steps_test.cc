@@ -103,6 +103,11 @@ sinew::optim::SgdOptions with_momentum() {
   return sgd;
 }
 
+void step_by_somebody(const RRef<sinew::internal::LocalOptimizer>& part,
+                      const sinew::internal::StepRequest& request) {
+  sinew::rpc_sync<&sinew::internal::LocalOptimizer::step>(part, request);
+}
+
 /// Steps with a gradient of `factor`, whose effect depends on those before.
 Orders weigh(const RRef<Table>& table, const RRef<at::Tensor>& parameter, double factor,
              std::int64_t count) {
@@ -121,6 +126,7 @@ Orders weigh(const RRef<Table>& table, const RRef<at::Tensor>& parameter, double
 SINEW_METHOD(testoptim::pick_some);
 SINEW_METHOD(testoptim::pick_alone);
 SINEW_METHOD(testoptim::weigh);
+SINEW_METHOD(testoptim::step_by_somebody);
 
 using testoptim::Orders;
 using testoptim::Table;
@@ -140,7 +146,7 @@ class Steps : public sinew::testing::ClusterTest {
     options.methods.add<&Table::weighted_sum>().add<&Table::value>();
     options.methods.add<&Table::fold>().add<&Table::unfold>();
     options.methods.add<&testoptim::pick_some>().add<&testoptim::pick_alone>();
-    options.methods.add<&testoptim::weigh>();
+    options.methods.add<&testoptim::weigh>().add<&testoptim::step_by_somebody>();
     options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
       return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
                        : std::move(inner);
@@ -365,9 +371,10 @@ TEST_P(Steps, AreKnownToTheirOwnerByTheirIds) {
       worker(0).peer(1), groups);
   const Context context(worker(0));
   sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, 0)});
+  const std::uint64_t trainer = worker(0).info().incarnation.value;
   const auto step = [&](std::uint64_t optimizer, std::uint64_t number, std::uint64_t live_from) {
     return sinew::rpc_sync<&LocalOptimizer::step>(
-        part, sinew::internal::StepRequest{context.id(), {7, optimizer, number}, live_from});
+        part, sinew::internal::StepRequest{context.id(), {trainer, optimizer, number}, live_from});
   };
   const auto times = [&] { return -value_of(table).item<double>(); };
   EXPECT_EQ(step(1, 1, 1).order, 1U);
@@ -384,6 +391,30 @@ TEST_P(Steps, AreKnownToTheirOwnerByTheirIds) {
   EXPECT_EQ(late.outcome, sinew::internal::StepOutcome::kRefused);
   EXPECT_THAT(late.error, HasSubstr("step 2 comes too late"));
   EXPECT_EQ(times(), 4);
+}
+
+// Else it would use up the number, and the trainer's own step would be taken for a repetition.
+TEST_P(Steps, AreNotTakenInTheNameOfAnother) {
+  using sinew::internal::LocalOptimizer;
+  start_workers(3);
+  const RRef<Table> table = make_table(1, 1);
+  std::vector<sinew::internal::OptimizerGroup> groups;
+  groups.push_back({{parameter_of(table)}, testoptim::rate_of_one()});
+  const auto part = sinew::remote<LocalOptimizer(std::vector<sinew::internal::OptimizerGroup>)>(
+      worker(0).peer(1), groups);
+  part.created().wait();
+  const Context context(worker(0));
+  sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, 0)});
+  sinew::internal::StepRequest request{
+      context.id(), {worker(0).info().incarnation.value, 1, 1}, std::uint64_t{1} << 60};
+  const sinew::RpcError error = sinew::testing::error_of(
+      [&] { worker(0).rpc_sync<&testoptim::step_by_somebody>(2, part, request); });
+  EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
+  EXPECT_THAT(error.message(), HasSubstr("worker 'worker2' asks for a step in another trainer's"));
+  EXPECT_EQ(value_of(table).item<double>(), 0);
+  request.live_from = 1;
+  EXPECT_EQ(sinew::rpc_sync<&LocalOptimizer::step>(part, request).order, 1U);
+  EXPECT_EQ(value_of(table).item<double>(), -1);
 }
 
 // LibTorch throws at the second parameter, when it has stepped the first.

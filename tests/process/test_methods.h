@@ -96,8 +96,9 @@ inline int stalled() {
   const std::lock_guard<std::mutex> lock(mine.mutex);
   return static_cast<int>(mine.stalled.size());
 }
-inline void release() {
-  State& mine = state();
+/// Answers what waits in stall() at this worker.
+inline void release_at(const sinew::Worker& worker) {
+  State& mine = state_of(worker);
   std::vector<sinew::Promise<int>> stalled;
   {
     const std::lock_guard<std::mutex> lock(mine.mutex);
@@ -105,6 +106,7 @@ inline void release() {
   }
   for (const sinew::Promise<int>& promise : stalled) promise.try_set_value(1);
 }
+inline void release() { release_at(sinew::current_worker()); }
 
 /// Keeps a reference; drop() gives it up.
 inline void keep(const std::string& name, const sinew::RRef<Counter>& counter) {

@@ -2,22 +2,37 @@
 // line: "ok", or "error", the code and the text.
 //
 //   start name=b init=tcp://127.0.0.1:29500 rank=1 world=2 lease_ms=1500 ca=... cert=... key=...
-//   tls=mutual|one-way add PEER            calls testapp::add there use NAME            calls a
-//   method of the reference that testapp::keep stored under that name hold PEER NAME      makes a
-//   Counter there and stores it members             names of the members, by rank barrier MS with
-//   all members shutdown graceful|hard MS
+//         tls=mutual|one-way
+//   add PEER                  calls testapp::add there
+//   hold PEER NAME            makes a Counter there and stores it
+//   use NAME                  calls a method of the reference stored under that name
+//   drop NAME                 gives it up
+//   members                   names of the members, by rank
+//   counter NAME              one of the worker's counters
+//   barrier MS                with all members
+//   flood PEER                calls it without a pause from now on
+//   flooded                   right answers of that so far
+//   calm                      ends that, and tells how its calls ended
+//   prefetch PEER N SIZE      asks for N results of so many bytes, and reads none
+//   collect                   reads them: how many are right
+//   stalled, release          calls that wait in testapp::stall; answers them
+//   shutdown graceful|hard MS
 
 #include <sys/prctl.h>
 
 #include <csignal>
 #include <iostream>
 #include <map>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include "sinew/tests/autograd/gated_chain.h"
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/optim/training.h"
+#include "sinew/tests/process/flood.h"
+#include "sinew/tests/process/link_methods.h"
 #include "sinew/tests/process/tensor_methods.h"
 #include "sinew/tests/process/test_methods.h"
 
@@ -34,6 +49,7 @@ sinew::WorkerOptions options_of(const Settings& settings) {
   sinew::WorkerOptions options;
   options.methods = testapp::methods();
   options.methods.add<&testapp::negated>();
+  testapp::add_link_methods(options.methods);
   testgrad::add_methods(options.methods);
   testgrad::add_chain_methods(options.methods);
   testoptim::add_methods(options.methods);
@@ -50,12 +66,15 @@ sinew::WorkerOptions options_of(const Settings& settings) {
       {"beat_ms",
        [&](const std::string& value) { options.heartbeat_interval = milliseconds(value); }},
       {"join_ms", [&](const std::string& value) { options.join_timeout = milliseconds(value); }},
+      {"call_ms", [&](const std::string& value) { options.default_timeout = milliseconds(value); }},
       {"bind", [&](const std::string& value) { options.bind_address = value; }},
       {"same_host", [&](const std::string& value) { options.same_host = value == "1"; }},
       {"ucx", [&](const std::string& value) { options.ucx = value == "1"; }},
       {"receive_window",
        [&](const std::string& value) { options.receive_window_bytes = std::stoul(value); }},
-      {"same_host", [&](const std::string& value) { options.same_host = value == "1"; }},
+      {"send_window",
+       [&](const std::string& value) { options.send_window_bytes = std::stoul(value); }},
+      {"advertise", [&](const std::string& value) { options.advertise_address = value; }},
       {"ca", [&](const std::string& value) { files.ca = value; }},
       {"cert", [&](const std::string& value) { files.certificate = value; }},
       {"key", [&](const std::string& value) { files.key = value; }},
@@ -69,7 +88,69 @@ sinew::WorkerOptions options_of(const Settings& settings) {
   return options;
 }
 
-std::string run(Worker& worker, std::istringstream& words) {
+/// Results that were asked for and not read.
+struct Prefetched {
+  std::int64_t size = 0;
+  std::vector<sinew::Future<at::Tensor>> results;
+
+  std::string collect() {
+    int right = 0;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (testapp::is_filled(results[i].wait(), size, static_cast<std::int64_t>(i))) ++right;
+    }
+    results.clear();
+    return std::to_string(right);
+  }
+};
+
+struct Tasks {
+  std::unique_ptr<testapp::Flood> flood;
+  Prefetched prefetched;
+};
+
+/// What concerns the link between workers; nullopt for other commands.
+std::optional<std::string> run_link(Worker& worker, Tasks& tasks, const std::string& command,
+                                    std::istringstream& words) {
+  std::string one;
+  if (command == "flood") {
+    words >> one;
+    tasks.flood = std::make_unique<testapp::Flood>(worker, one);
+    return "";
+  }
+  if (command == "flooded") return std::to_string(tasks.flood->right());
+  if (command == "calm") return tasks.flood->stop();
+  if (command == "prefetch") {
+    int count = 0;
+    words >> one >> count >> tasks.prefetched.size;
+    for (int i = 0; i < count; ++i) {
+      tasks.prefetched.results.push_back(
+          worker.rpc_async<&testapp::gated>(one, tasks.prefetched.size, i));
+    }
+    return "";
+  }
+  if (command == "collect") return tasks.prefetched.collect();
+  testapp::State& state = testapp::state_of(worker);
+  if (command == "stalled") {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    return std::to_string(state.stalled.size());
+  }
+  if (command == "release") {
+    testapp::release_at(worker);
+    return "";
+  }
+  if (command == "drop") {
+    words >> one;
+    state.kept.erase(one);
+    return "";
+  }
+  if (command == "counter") {
+    words >> one;
+    return std::to_string(worker.counters()[one]);
+  }
+  return std::nullopt;
+}
+
+std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   std::string command;
   words >> command;
   if (command == "start") {
@@ -84,6 +165,7 @@ std::string run(Worker& worker, std::istringstream& words) {
     }
     return worker.address();
   }
+  if (const auto answer = run_link(worker, tasks, command, words)) return *answer;
   std::string one;
   std::string two;
   words >> one >> two;
@@ -119,11 +201,12 @@ int main() {
   // A test that dies takes its processes along, also those that are stopped.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Worker worker;
+  Tasks tasks;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string answer;
     try {
-      answer = "ok " + run(worker, words);
+      answer = "ok " + run(worker, tasks, words);
     } catch (const sinew::RpcError& error) {
       answer = "error " + absl::StatusCodeToString(error.code()) + " " + error.message();
     } catch (const std::exception& error) {
@@ -132,5 +215,6 @@ int main() {
     for (char& c : answer) c = c == '\n' ? ' ' : c;
     std::cout << answer << std::endl;
   }
+  tasks = Tasks();
   if (worker.valid()) worker.shutdown({false, std::chrono::seconds(60), false});
 }

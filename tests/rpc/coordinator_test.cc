@@ -14,11 +14,13 @@ namespace {
 
 using Kind = Coordinator::Verdict::Kind;
 
-Member member(const std::string& name, int rank, std::uint64_t incarnation = 1) {
+// 0: one that comes from the name.
+Member member(const std::string& name, int rank, std::uint64_t incarnation = 0) {
+  if (incarnation == 0) incarnation = 1000 + static_cast<std::uint64_t>(name.at(0));
   return {{name, rank, {incarnation}}, "at:" + name, 0};
 }
 
-JoinAsk ask(const std::string& name, int rank, int world_size, std::uint64_t incarnation = 1) {
+JoinAsk ask(const std::string& name, int rank, int world_size, std::uint64_t incarnation = 0) {
   return {member(name, rank, incarnation), "job", world_size};
 }
 
@@ -55,6 +57,20 @@ TEST(CoordinatorTest, RefusesWhatDoesNotFit) {
   Coordinator open("job", {1, 0, {member("a", 0)}}, false);
   EXPECT_THAT(std::string(open.consider(ask("x", 1, 2)).refusal.message()),
               ::testing::HasSubstr("do not mix"));
+}
+
+TEST(CoordinatorTest, NobodyJoinsUnderTheIncarnationOfAnother) {
+  for (const int world_size : {0, 3}) {
+    const Member incumbent = member("a", 0);
+    Coordinator coordinator("job", {1, world_size, {incumbent}}, false);
+    const Coordinator::Verdict verdict =
+        coordinator.consider(ask("x", 1, world_size, incumbent.worker.incarnation.value));
+    EXPECT_EQ(verdict.kind, Kind::kRefused);
+    EXPECT_EQ(verdict.refusal.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(verdict.refusal.message()),
+                ::testing::HasSubstr("comes with the incarnation of worker 'a'"));
+    EXPECT_EQ(coordinator.view().members.size(), 1u);
+  }
 }
 
 TEST(CoordinatorTest, ProbesHoldersOfNameAndRank) {

@@ -293,6 +293,22 @@ TEST(MembershipTest, TakeOverKeepsWhoJoinedLast) {
   }
 }
 
+TEST(MembershipTest, WhoWasRemovedLearnsItWhenItTakesOver) {
+  // The coordinator takes b off the list, and only c hears of it, before b in turn misses the
+  // coordinator. c shows no list to somebody who is not on it.
+  Trio world(Trio::Kind::kOpen);
+  world.network.cut(world.a.plane.address(), world.b.plane.address());
+  world.a.membership->on_worker_lost(world.b.info());
+  world.advance(seconds(1));
+  ASSERT_EQ(world.c.names(), (Names{"a", "c"}));
+  ASSERT_EQ(world.b.names().size(), 3u);
+  world.b.membership->on_worker_lost(world.a.info());
+  world.advance(seconds(3));
+  EXPECT_THAT(world.b.removed, ::testing::HasSubstr("the others took this worker for lost"));
+  EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
+  EXPECT_EQ(world.c.names(), (Names{"a", "c"}));
+}
+
 TEST(MembershipTest, ACoordinatorThatWasTakenForLostIsTold) {
   Trio world(Trio::Kind::kOpen);
   world.b.membership->on_worker_lost(world.a.info());

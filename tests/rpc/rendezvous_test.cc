@@ -1,3 +1,4 @@
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/rendezvous.h"
 
 #include <gtest/gtest.h>

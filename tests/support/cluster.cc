@@ -1,4 +1,5 @@
 #include "sinew/tests/support/cluster.h"
+#include "sinew/rpc/worker/worker_parts.h"
 
 #include <unistd.h>
 
@@ -60,9 +61,10 @@ Cluster::Cluster(ClusterOptions options) : workers_(static_cast<std::size_t>(opt
       worker.network = network;
     }
     if (options.wrap_transport) {
-      worker.wrap_transport = [&options, rank](std::unique_ptr<internal::Transport> transport) {
-        return options.wrap_transport(rank, std::move(transport));
-      };
+      internal::parts_of(worker).wrap_transport =
+          [&options, rank](std::unique_ptr<internal::Transport> transport) {
+            return options.wrap_transport(rank, std::move(transport));
+          };
     }
     if (options.tweak) options.tweak(rank, worker);
     const auto index = static_cast<std::size_t>(rank);

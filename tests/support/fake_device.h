@@ -60,7 +60,7 @@ class FakePlanes {
     std::vector<std::size_t> tensors_of_offers;
   };
 
-  /// For WorkerOptions::device_plane.
+  /// For WorkerParts::device_plane.
   internal::MakeDevicePlane maker();
   void set_fault(Fault fault);
   /// Offers are refused from the start.

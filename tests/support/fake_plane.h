@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -30,14 +31,16 @@ class FakePlane final : public PullPlane {
 
   std::uint32_t number() const override { return number_; }
   absl::string_view name() const override { return "the plane of a test"; }
-  std::unique_ptr<PullLink> open(std::string local_hello, std::string remote_hello) override {
-    return std::make_unique<Link>(*this, std::move(local_hello), std::move(remote_hello));
+  std::unique_ptr<PullLink> open(ConnectionEnds ends) override {
+    return std::make_unique<Link>(*this, std::move(ends.local_hello), std::move(ends.remote_hello));
   }
 
   std::atomic<Behaviour> behaviour{Behaviour::kWorks};
   /// What verify() says, or end_verifications() when it waits.
   absl::Status verdict;
   bool verifies_later = false;
+  /// Makes locations longer.
+  std::atomic<std::size_t> padding_bytes{0};
   std::atomic<int> located{0};
   std::atomic<int> released{0};
   std::atomic<int> closed{0};
@@ -89,7 +92,7 @@ class FakePlane final : public PullPlane {
     std::optional<std::string> locate(const absl::Cord& payload) override {
       ++plane_.located;
       const char* const data = payload.TryFlat()->data();
-      std::string location(sizeof data, '\0');
+      std::string location(sizeof data + plane_.padding_bytes, '\0');
       std::memcpy(location.data(), &data, sizeof data);
       return location;
     }

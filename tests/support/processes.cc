@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -178,6 +179,16 @@ std::string run_program(const std::vector<std::string>& command) {
                                           code.has_value() ? absl::StrCat(*code) : "nothing"));
   }
   return output;
+}
+
+std::size_t resident_bytes(pid_t pid) {
+  std::ifstream statistics(absl::StrCat("/proc/", pid, "/statm"));
+  std::size_t all_pages = 0;
+  std::size_t resident_pages = 0;
+  if (!(statistics >> all_pages >> resident_pages)) {
+    throw std::runtime_error(absl::StrCat("process ", pid, " tells nothing of its memory"));
+  }
+  return resident_pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,6 +57,9 @@ class ChildProcess {
 /// Runs a program to its end and returns what it wrote to its standard output. Throws unless it
 /// exits with 0.
 std::string run_program(const std::vector<std::string>& command);
+
+/// Memory of the process that is not swapped out. Throws when there is no such process.
+std::size_t resident_bytes(pid_t pid);
 
 /// A folder of its own, removed with what is in it.
 class TemporaryFolder {

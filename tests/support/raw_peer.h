@@ -1,55 +1,150 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sinew/link.pb.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/link/frame_numbers.h"
+#include "sinew/rpc/link/link_messages.h"
+#include "sinew/rpc/link/link_secret.h"
 #include "sinew/rpc/transport/credentials.h"
 #include "sinew/rpc/transport/transport.h"
-#include "sinew/rref.pb.h"
 #include "sinew/tests/transport/recording_handler.h"
 
 namespace sinew::testing {
 
-/// Speaks to workers over gRPC, frame by frame, and says what the test wants it to: for what no
-/// worker of ours would ever send. Workers can answer it at an address of its own. Not thread-safe.
+/// What a RawPeer does otherwise than a worker when it opens a connection.
+struct Handshake {
+  enum class Half { kAsDue, kTell, kKeep };
+  enum class Proof { kAsDue, kNone, kWrong };
+  /// The half of the secret is due until the other end surely has it.
+  Half half = Half::kAsDue;
+  /// The proof is due once both halves are known.
+  Proof proof = Proof::kAsDue;
+  /// Changes what is said, before it is proved.
+  std::function<void(proto::Hello&)> change;
+};
+
+/// One end of a link that is made by hand, frame by frame: it behaves like a worker's where it is
+/// not told to lie. For what no worker of ours would ever send. It opens all connections itself.
+/// Not thread-safe.
 class RawPeer {
  public:
-  /// `claims` is who it says it is. With rank -1 it has not joined.
+  /// `claims` is who it says it is.
   explicit RawPeer(WorkerInfo claims, Credentials credentials = Credentials::insecure());
+  /// Over a transport that has not been started.
+  RawPeer(WorkerInfo claims, std::unique_ptr<internal::Transport> transport);
   ~RawPeer();
   RawPeer(const RawPeer&) = delete;
   RawPeer& operator=(const RawPeer&) = delete;
 
-  /// Opens a connection to the worker at `address`. OK, or why it was refused.
-  absl::Status connect(const std::string& address);
-  void send(const proto::Envelope& envelope);
-  /// Waits until the connection that it opened is down. False if it stayed.
-  bool wait_down() { return opened_->wait_down(); }
+  const WorkerInfo& claims() const { return claims_; }
+  /// Where it says that it can be reached. Whoever comes is refused.
+  std::string address() const { return transport_->address(); }
 
-  /// Sends a message about references, with a number that the receiver has not seen, until it says
-  /// that it has got it. False if it never did.
-  bool deliver(proto::LedgerMessage message);
-  /// The worker's next message about references that it has not told before; nullopt if none comes.
-  std::optional<proto::LedgerMessage> receive();
+  // --- Connections.
+
+  /// Asks who answers at an address: a hello that names nobody. The status of the refusal when it
+  /// is none that says so.
+  absl::StatusOr<WorkerInfo> ask(const std::string& address);
+  /// Whom its link is with. If nobody has said, the first connect() asks.
+  void set_peer(const WorkerInfo& peer);
+
+  /// Opens a connection of its link with the worker at `address`: the link's first one, or the next
+  /// one. OK, or why it was refused; see refused_as(). The connection that it has stays as it is
+  /// then. Fails the test if the answer is not proved.
+  absl::Status connect(const std::string& address, const Handshake& handshake = {});
+  /// What the last attempt was refused as; ACCEPTED if it was not.
+  proto::Refusal refused_as() const { return refused_as_; }
+  /// Forgets the link: the next connection makes another one, with a half of its own.
+  void forget();
+  /// Waits until the connection is down. False if it stayed.
+  bool wait_down() { return opened_->wait_down(); }
+  bool is_down() const { return opened_->is_down(); }
+  /// Takes the connection down.
+  void disconnect();
+
+  // --- Frames that it sends. Each has the next number of its lane.
+
+  using ChangeHeader = std::function<void(internal::LinkHeader&)>;
+  void send(internal::FrameKind kind, const proto::Envelope& envelope,
+            const ChangeHeader& change = {});
+  /// A frame that its sender has given up, and that took the room of so many bytes.
+  void send_void(internal::FrameKind kind, std::uint64_t bytes);
+  /// A frame of the link itself, without a number.
+  void send_link(const ChangeHeader& change);
+  /// Anything at all.
+  void send_bytes(internal::Lane lane, std::string header, std::string envelope = "");
+  /// From now on it answers no heartbeat and gives no receipts.
+  void fall_silent();
+
+  /// Sends a call of a method that returns its id; see reply().
+  std::uint64_t call(const std::string& method, const std::function<void(proto::Call&)>& fill = {});
+  /// What a control call was answered with: the bytes, or the error; kDeadlineExceeded if nothing
+  /// came. Control frames are looked at in order, so those before it have been by then.
+  absl::StatusOr<std::string> control_call(const std::string& method, const std::string& body = "");
+  void send_note(const std::string& layer, std::string body);
+  /// Waits until all that it has sent has arrived. False if the other end never said so.
+  bool wait_receipts();
+
+  // --- Frames that it has received.
+
+  /// The answer to a call, waiting for it; nullopt if none comes.
+  std::optional<proto::Reply> reply(std::uint64_t id);
+  /// All envelopes so far.
+  std::vector<proto::Envelope> heard() const;
+  /// How many heartbeats the other end has answered.
+  int beats_answered() const;
 
  private:
-  void collect();
+  void on_frames(const std::shared_ptr<internal::Connection>& connection,
+                 const std::vector<internal::Frame>& frames);
+  std::string make_hello(const Handshake& handshake);
+  struct Attempt {
+    std::shared_ptr<internal::RecordingHandler> handler;
+    std::shared_ptr<internal::Connection> connection;
+    absl::Status status;
+    proto::Hello refusal;
+  };
+  Attempt open(const std::string& address, const std::string& hello,
+               const std::string& expected_name);
+  std::uint64_t next_number(internal::FrameKind kind);
+  void note_receipts_locked(const internal::NumberRange& range, std::size_t lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const WorkerInfo claims_;
   internal::RecordingAcceptor acceptor_;
   std::unique_ptr<internal::Transport> transport_;
   std::shared_ptr<internal::RecordingHandler> opened_;
   std::shared_ptr<internal::Connection> connection_;
-  std::uint64_t last_sent_ = 0;
-  std::uint64_t acknowledged_ = 0;
-  std::uint64_t last_received_ = 0;
-  std::vector<proto::LedgerMessage> received_;
+  proto::Refusal refused_as_ = proto::ACCEPTED;
+
+  // The link.
+  std::optional<WorkerInfo> peer_;
+  std::optional<internal::LinkSecret> secret_;
+  bool half_is_known_ = false;
+  std::uint64_t attempts_ = 0;
+  internal::ConnectionName last_up_;
+  std::uint64_t last_number_[internal::kLaneCount] = {};
+  std::uint64_t last_call_ = 0;
+
+  mutable internal::Mutex mutex_;
+  bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  int beats_answered_ ABSL_GUARDED_BY(mutex_) = 0;
+  internal::FrameNumbers received_[internal::kLaneCount] ABSL_GUARDED_BY(mutex_);
+  std::vector<proto::Envelope> heard_ ABSL_GUARDED_BY(mutex_);
+  // What the other end has said to have received.
+  internal::FrameNumbers receipts_[internal::kLaneCount] ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::testing

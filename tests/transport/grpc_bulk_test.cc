@@ -283,6 +283,19 @@ TEST(GrpcBulk, RefusesGrantsThatNobodyAskedFor) {
   EXPECT_FALSE(sender.bulk.on_granted({77}).ok());
 }
 
+TEST(GrpcBulk, GrantsThatNobodyReadsAreBounded) {
+  Sender sender;
+  const std::vector<std::uint64_t> many(100'000, 1);
+  absl::Status status;
+  std::size_t queued = 0;
+  while (status.ok() && queued < 100 * many.size()) {
+    status = sender.bulk.grant(many);
+    queued += many.size();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_LE(queued, kMaxGrantsQueued + 2 * many.size() + kMaxGrantsPerPacket);
+}
+
 TEST(GrpcBulk, LargeEnvelopesTravelAsTransfersToo) {
   BulkReceiver receiver;
   PacketFrame frame;

@@ -140,6 +140,23 @@ TEST(GrpcPlane, ManyPayloadsOfOneFrameAreFetched) {
   }
 }
 
+// All that tells of a frame stands in one packet, which has a bound.
+TEST(GrpcPlane, LongLocationsOfManyPayloadsFitInAPacket) {
+  constexpr std::size_t kPayloads = 20'000;
+  const auto plane = std::make_shared<FakePlane>();
+  Joined joined(with(plane));
+  joined.warm_up();
+  plane->padding_bytes = 480;
+  const std::string bytes = pattern(std::size_t{4} << 10, 12);
+  const std::vector<absl::Cord> payloads(kPayloads, flat(bytes));
+  // Together they are too large to ride in the frame.
+  ASSERT_TRUE(joined.connection->send(Lane::kCalls, make_frame("many", payloads)).ok());
+  ASSERT_TRUE(joined.accepted->wait_frames(Lane::kCalls, 1));
+  const std::vector<Frame> frames = joined.accepted->take_frames(Lane::kCalls);
+  ASSERT_EQ(frames[0].payloads.size(), kPayloads);
+  for (const absl::Cord& payload : frames[0].payloads) ASSERT_TRUE(payload == bytes);
+}
+
 TEST(GrpcPlane, AFailureLeadsThroughGrpc) {
   const auto plane = std::make_shared<FakePlane>();
   Joined joined(with(plane));

@@ -17,13 +17,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+using Role = ConnectionEnds::Role;
+
 struct End {
   explicit End(std::vector<std::shared_ptr<FakePlane>> fakes) {
     planes.planes.assign(fakes.begin(), fakes.end());
     planes.log = [this](const std::string& text) { log.push_back(text); };
   }
-  void begin(const std::string& local_hello, const std::string& remote_hello) {
-    set.begin(local_hello, remote_hello, owner, [this](auto messages) {
+  void begin(ConnectionEnds::Role role, const std::string& local_hello,
+             const std::string& remote_hello) {
+    set.begin({role, local_hello, remote_hello}, owner, [this](auto messages) {
       if (messages.ok()) {
         outbox.insert(outbox.end(), messages->begin(), messages->end());
       } else {
@@ -52,8 +55,8 @@ void exchange(End& a, End& b) {
 }
 
 void join(End& a, End& b) {
-  a.begin("a", "b");
-  b.begin("b", "a");
+  a.begin(Role::kOpener, "a", "b");
+  b.begin(Role::kAcceptor, "b", "a");
   exchange(a, b);
 }
 
@@ -139,7 +142,7 @@ TEST(PlaneSet, RestsAfterAFailureAndSaysSoOnce) {
 TEST(PlaneSet, FetchesNothingThatIsNotProven) {
   const auto plane = std::make_shared<FakePlane>();
   End a({plane});
-  a.begin("a", "b");
+  a.begin(Role::kOpener, "a", "b");
   std::string copy(5, ' ');
   EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {77, std::string(8, '\0')}, copy)));
   EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {78, std::string(8, '\0')}, copy)));
@@ -148,7 +151,7 @@ TEST(PlaneSet, FetchesNothingThatIsNotProven) {
 TEST(PlaneSet, RefusesMessagesWithoutSense) {
   const auto plane = std::make_shared<FakePlane>();
   End a({plane});
-  a.begin("a", "b");
+  a.begin(Role::kOpener, "a", "b");
   a.set.on_message("\xff garbage");
   EXPECT_TRUE(absl::IsInvalidArgument(a.complaint));
 }
@@ -168,7 +171,7 @@ TEST(PlaneSet, RefusesASecondProof) {
 TEST(PlaneSet, RefusesTheProofOfSomebodyElse) {
   const auto plane = std::make_shared<FakePlane>();
   End c({plane});
-  c.begin("c", "d");
+  c.begin(Role::kAcceptor, "c", "d");
   proto::PlaneMessage forged;
   forged.set_plane(77);
   forged.set_proof("challenge by somebody else");

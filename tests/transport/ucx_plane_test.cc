@@ -36,6 +36,7 @@ namespace {
 
 using sinew::testing::eventually;
 using ::testing::HasSubstr;
+using Role = ConnectionEnds::Role;
 
 constexpr auto kLong = absl::Seconds(60);
 
@@ -114,9 +115,10 @@ absl::Status fetch(PullLink& reader, absl::string_view location, std::string& to
 
 /// The two ends of a connection.
 struct Ends {
-  explicit Ends(PullPlane& reading = reader_plane()) : reader(reading.open("reader", "owner")) {}
+  explicit Ends(PullPlane& reading = reader_plane())
+      : reader(reading.open({Role::kAcceptor, "reader", "owner"})) {}
 
-  std::unique_ptr<PullLink> owner = owner_plane().open("owner", "reader");
+  std::unique_ptr<PullLink> owner = owner_plane().open({Role::kOpener, "owner", "reader"});
   std::unique_ptr<PullLink> reader;
 
   absl::Status join() {
@@ -198,7 +200,7 @@ TEST(UcxPlane, AClosedReaderFetchesNothing) {
 // through the other.
 TEST(UcxPlane, AProofIsWorthNothingOnAnotherConnection) {
   Ends ends;
-  const auto victim = owner_plane().open("victim", "the one in the middle");
+  const auto victim = owner_plane().open({Role::kOpener, "victim", "the one in the middle"});
   const auto proof = victim->prove(ends.reader->challenge());
   ASSERT_TRUE(proof.ok());
   ASSERT_TRUE(ends.reader->prove(victim->challenge()).ok());
@@ -215,7 +217,7 @@ TEST(UcxPlane, AnswersOneChallengeOnly) {
 
 TEST(UcxPlane, GarbageIsRefused) {
   proto::UcxChallenge good;
-  ASSERT_TRUE(good.ParseFromString(reader_plane().open("a", "b")->challenge()));
+  ASSERT_TRUE(good.ParseFromString(reader_plane().open({Role::kOpener, "a", "b"})->challenge()));
   std::vector<std::string> challenges = {"", "\xff\xff", "garbage"};
   proto::UcxChallenge bad = good;
   bad.set_token("short");
@@ -241,9 +243,10 @@ TEST(UcxPlane, WhoDoesNotAnswerIsGivenUp) {
   UcxOptions options;
   options.timeout = std::chrono::milliseconds(200);
   const std::shared_ptr<PullPlane> impatient = new_plane(options);
-  const auto reader = impatient->open("reader", "owner");
+  const auto reader = impatient->open({Role::kAcceptor, "reader", "owner"});
   proto::UcxChallenge challenge;
-  ASSERT_TRUE(challenge.ParseFromString(owner_plane().open("owner", "reader")->challenge()));
+  ASSERT_TRUE(challenge.ParseFromString(
+      owner_plane().open({Role::kOpener, "owner", "reader"})->challenge()));
   // A worker that knows no such token.
   ASSERT_TRUE(reader->prove(challenge.SerializeAsString()).ok());
   const absl::Status status = verify(*reader, "");
@@ -390,7 +393,7 @@ TEST(UcxChild, DISABLED_Owner) {
   const char* const number = std::getenv(kChildSocket);
   if (number == nullptr) GTEST_SKIP() << "the tests of UcxPlane run it";
   const int socket = std::atoi(number);
-  const auto link = owner_plane().open("owner", "reader");
+  const auto link = owner_plane().open({Role::kOpener, "owner", "reader"});
   write_text(socket, link->challenge());
   ASSERT_TRUE(link->prove(read_text(socket)).ok());
   write_text(socket, "proved");
@@ -438,7 +441,7 @@ class Child {
 
 TEST(UcxPlane, ReachesOtherProcessesForAsLongAsTheyLive) {
   Child child;
-  const auto reader = reader_plane().open("reader", "owner");
+  const auto reader = reader_plane().open({Role::kAcceptor, "reader", "owner"});
   const std::string challenge = read_text(child.socket());
   write_text(child.socket(), reader->challenge());
   ASSERT_EQ(read_text(child.socket()), "proved");

@@ -28,15 +28,16 @@ thread_local std::ptrdiff_t until_failure = -1;
 
 }  // namespace
 
-void* operator new(std::size_t size_bytes) {
+// Not inline: where the compiler sees one of them alone it warns of memory from elsewhere.
+[[gnu::noinline]] void* operator new(std::size_t size_bytes) {
   if (until_failure == 0) throw std::bad_alloc();
   if (until_failure > 0) --until_failure;
   allocated_bytes += size_bytes;
   if (void* memory = std::malloc(size_bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace sinew::internal {
 namespace {

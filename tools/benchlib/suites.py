@@ -92,6 +92,7 @@ RPC = Suite(
         Figure(
             "noop_async64_per_s", Better.HIGHER, targets={"grpc": 3, "capnp": 2, "torch": 10}
         ),
+        Figure("both_ways_async64_per_s", Better.HIGHER),
         Figure("remote_first_method_p50_us", Better.LOWER),
         Figure("rref_method_p50_us", Better.LOWER),
         Figure("rl_steps_per_s_1", Better.HIGHER, targets={"torch": 5}),

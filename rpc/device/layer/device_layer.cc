@@ -15,6 +15,7 @@
 #include "sinew/rpc/planes/nccl/default_plane.h"
 #include "sinew/rpc/wire/device_codec.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
@@ -28,7 +29,7 @@ constexpr std::size_t kMostTensors = 65536;
 }
 
 MakeDevicePlane plane_for(const WorkerOptions& options) {
-  if (options.device_plane != nullptr) return options.device_plane;
+  if (options.parts != nullptr && options.parts->device_plane) return options.parts->device_plane;
   return options.nccl ? default_device_plane() : nullptr;
 }
 

@@ -159,8 +159,9 @@ class UcxPlane final : public PullPlane {
 
   std::uint32_t number() const override { return kNumber; }
   absl::string_view name() const override { return "UCX"; }
-  std::unique_ptr<PullLink> open(std::string local_hello, std::string remote_hello) override {
-    return std::make_unique<UcxLink>(engine_, std::move(local_hello), std::move(remote_hello));
+  std::unique_ptr<PullLink> open(ConnectionEnds ends) override {
+    return std::make_unique<UcxLink>(engine_, std::move(ends.local_hello),
+                                     std::move(ends.remote_hello));
   }
 
  private:

@@ -30,6 +30,17 @@ struct GrpcTuning {
   std::size_t max_unary_bytes = std::size_t{64} << 20;
   /// Foreign calls and streams that one client connection may have open.
   int max_concurrent_streams = 1024;
+  /// Calls of foreign clients that are received, served and answered at a time; those from one
+  /// address get a quarter. Who calls beyond that gets RESOURCE_EXHAUSTED.
+  std::size_t max_unary_calls = 1024;
+  /// Bytes of their requests and of results that they have not taken; those from one address get a
+  /// quarter, but at least max_unary_bytes and one result.
+  std::size_t max_unary_held_bytes = std::size_t{2} << 30;
+  /// Time for a request to arrive as a whole, and for a result to be taken; up to a quarter more.
+  std::chrono::milliseconds unary_transfer_timeout = std::chrono::seconds(60);
+  /// Connections that others may have open to this worker; those from one address get half of them.
+  /// 0: three quarters of what RLIMIT_NOFILE allows.
+  std::size_t max_connections = 0;
   /// How long shutdown() lets calls of foreign clients end before they are cut off.
   std::chrono::milliseconds shutdown_grace = std::chrono::seconds(2);
 };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "sinew/tests/rref/support/ledger_inspector.h"
+
 namespace sinew::internal::ledger {
 
 namespace {
@@ -37,6 +39,12 @@ Created LedgerTest::create(Value value) {
     EXPECT_TRUE(a.create_succeeded(made.fork, now).status.ok());
   }
   return made;
+}
+
+void LedgerTest::TearDown() {
+  for (const Ledger* one : {&a, &b, &c, &m}) {
+    EXPECT_TRUE(LedgerInspector::counters_are_right(*one)) << one->self();
+  }
 }
 
 Actions LedgerTest::deliver(const Actions& actions, const WorkerInfo& from) {

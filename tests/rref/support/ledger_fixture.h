@@ -44,6 +44,7 @@ class LedgerTest : public testing::Test {
   };
 
   LedgerTest();
+  void TearDown() override;
 
   enum class Value { kMade, kAwaited };
 

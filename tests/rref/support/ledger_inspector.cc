@@ -142,7 +142,7 @@ void LedgerInspector::put_owner(std::string& out, const OwnerTable& owner,
     put_time(out, fork.deadline);
   }
   put_end(out);
-  for (const auto& [key, at] : owner.overdue_) {
+  for (const auto& [key, at] : owner.overdue_.by_key()) {
     if (seen(key.serial)) put(out, key);
   }
   put_end(out);
@@ -238,6 +238,27 @@ void LedgerInspector::set_last_serial(Ledger& ledger, std::uint64_t serial) {
 bool LedgerInspector::creating(const Ledger& user, const ForkId& fork) {
   auto found = user.user_.users_.find(public_part(fork));
   return found != user.user_.users_.end() && found->second.state == UserState::kCreating;
+}
+
+bool LedgerInspector::counters_are_right(const Ledger& ledger) {
+  std::size_t unclaimed = 0;
+  for (const auto& [key, fork] : ledger.owner_.forks_)
+    unclaimed += fork.state != ForkState::kListed;
+  std::size_t users = 0;
+  std::size_t pending = 0;
+  for (const auto& [key, user] : ledger.user_.users_) {
+    if (user.state == UserState::kGone && user.handles > 0) continue;
+    ++users;
+    pending += user.state == UserState::kCreating || user.state == UserState::kUnconfirmed;
+  }
+  const LedgerCounters kept = ledger.counters();
+  return kept.unclaimed_forks == unclaimed && kept.users == users && kept.pending_users == pending;
+}
+
+std::size_t LedgerInspector::walked(const Ledger& ledger) {
+  return ledger.owner_.entries_.walked() + ledger.owner_.forks_.walked() +
+         ledger.owner_.parked_.walked() + ledger.user_.users_.walked() +
+         ledger.user_.children_.walked();
 }
 
 bool LedgerInspector::owns(const Ledger& ledger, const RRefId& rref) {

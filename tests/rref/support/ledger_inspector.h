@@ -50,6 +50,10 @@ struct LedgerInspector {
   /// The next id is drawn after this one.
   static void set_last_serial(Ledger& ledger, std::uint64_t serial);
   static bool owns(const Ledger& ledger, const RRefId& rref);
+  /// Whether counters(), which are kept up to date, say what a look at every entry says.
+  static bool counters_are_right(const Ledger& ledger);
+  /// How many entries of its tables the ledger has walked over so far; see ledger_table.h.
+  static std::size_t walked(const Ledger& ledger);
 
  private:
   static void put_tombstones(std::string& out, const TombstoneSet& set, const SerialFilter& seen);

@@ -195,6 +195,7 @@ void SimulatedCluster::tick(int number) {
   if (!node(number).alive) return;
   check_leases(number);
   perform(number, node(number).ledger.tick(now_));
+  if (!LedgerInspector::counters_are_right(node(number).ledger)) violate("counters are wrong");
   for (auto& [peer, link] : node(number).links) pump(number, peer, link);
   if (node(number).leaving) try_to_leave(number);
   at(now_ + kTick, [this, number] { tick(number); });

@@ -67,13 +67,19 @@ absl::Status BulkSender::on_granted(const std::vector<std::uint64_t>& transfers)
   return absl::OkStatus();
 }
 
-void BulkSender::grant(std::vector<std::uint64_t> transfers) {
+absl::Status BulkSender::grant(const std::vector<std::uint64_t>& transfers) {
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) return;
+    if (closed_) return absl::OkStatus();
+    if (grants_.size() >= kMaxGrantsQueued) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the other end does not read what it is granted: ", grants_.size(),
+                       " grants wait for it"));
+    }
     grants_.insert(grants_.end(), transfers.begin(), transfers.end());
   }
   start_write_if_idle();
+  return absl::OkStatus();
 }
 
 void BulkSender::open(std::shared_ptr<LaneStream> stream, WriterStart start) {

@@ -45,8 +45,8 @@ class BulkSender {
 
   /// The receiver grants these. kInvalidArgument for one that is not waiting for a grant.
   absl::Status on_granted(const std::vector<std::uint64_t>& transfers);
-  /// Queues grants of our own.
-  void grant(std::vector<std::uint64_t> transfers);
+  /// Queues grants of our own. kResourceExhausted when the other end does not read them.
+  absl::Status grant(const std::vector<std::uint64_t>& transfers);
 
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
   void on_written();

@@ -7,8 +7,15 @@
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 #include "sinew/rpc/transport/grpc/connection/peer_identity.h"
+#include "sinew/rpc/transport/grpc/server/origin.h"
 
 namespace sinew::internal {
+namespace {
+
+// No turn has this number.
+constexpr std::uint64_t kTurnIsOver = ~std::uint64_t{0};
+
+}  // namespace
 
 std::string TokenRegistry::issue(const std::shared_ptr<AcceptedConnection>& connection) {
   std::string token = absl::StrFormat("%016x%016x", random_secret(), random_secret());
@@ -30,19 +37,34 @@ void TokenRegistry::revoke(const std::string& token) {
 
 AcceptedConnection::AcceptedConnection(std::shared_ptr<TransportCore> core,
                                        std::shared_ptr<TokenRegistry> tokens, Acceptor* acceptor,
-                                       std::string origin)
+                                       std::string origin, Quota::Share handshake)
     : GrpcConnection(std::move(core)),
       tokens_(std::move(tokens)),
       acceptor_(acceptor),
-      origin_(std::move(origin)) {}
+      origin_(std::move(origin)),
+      handshake_(std::move(handshake)) {}
 
 void AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
                                 std::shared_ptr<TokenRegistry> tokens, Acceptor* acceptor,
                                 std::unique_ptr<ServerCall> call) {
   const auto identity = call->context().auth_context();
   const std::string address = call->context().peer();
-  std::shared_ptr<AcceptedConnection> connection(new AcceptedConnection(
-      std::move(core), std::move(tokens), acceptor, stream_origin(identity.get(), address)));
+  Strangers& strangers = core->strangers();
+  const std::string host = origin_of(address);
+  Quota::Share handshake = Quota::take(strangers.handshakes, host, 1);
+  if (!handshake) {
+    const absl::Status busy = absl::UnavailableError(
+        absl::StrCat("this worker is busy with ", strangers.handshakes->in_all(),
+                     " connections on their way up, or with ", strangers.handshakes->per_origin(),
+                     " from your address: try again"));
+    strangers.refusals.add(absl::StrCat("a connection from ", host, " was refused: there are ",
+                                        strangers.handshakes->used(), " on their way up"));
+    refuse_exchange(std::move(call), busy);
+    return;
+  }
+  std::shared_ptr<AcceptedConnection> connection(
+      new AcceptedConnection(std::move(core), std::move(tokens), acceptor,
+                             stream_origin(identity.get(), address), std::move(handshake)));
   connection->set_remote("", peer_identity(identity.get(), address));
   if (!connection->enter()) {
     refuse_exchange(std::move(call), absl::UnavailableError("the worker shuts down"));
@@ -50,7 +72,32 @@ void AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
   }
   const std::shared_ptr<ServerStream> stream =
       ServerStream::accept(StreamKind::kControl, connection->as_events(), std::move(call));
-  if (connection->add_stream(stream)) stream->start_read();
+  if (!connection->add_stream(stream)) return;
+  const std::uint64_t turn = strangers.receiving->enter(host, [stream] { stream->start_read(); });
+  {
+    absl::MutexLock lock(&connection->handshake_mutex_);
+    // The hello may be here, or the end: then the turn is over.
+    if (connection->turn_ == 0) {
+      connection->turn_ = turn;
+      return;
+    }
+  }
+  strangers.receiving->leave(turn);
+}
+
+void AcceptedConnection::end_turn() {
+  std::uint64_t turn = 0;
+  {
+    absl::MutexLock lock(&handshake_mutex_);
+    turn = std::exchange(turn_, kTurnIsOver);
+  }
+  core().strangers().receiving->leave(turn);
+}
+
+void AcceptedConnection::end_handshake() {
+  Quota::Share ended;
+  absl::MutexLock lock(&handshake_mutex_);
+  ended = std::move(handshake_);
 }
 
 void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> call) {
@@ -76,11 +123,15 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
   }
   // on_up comes before the answer that lets the other end be up: what it sends then finds this end
   // ready.
-  if ((attached_.fetch_or(bit) | bit) == kAll) announce_up();
+  if ((attached_.fetch_or(bit) | bit) == kAll) {
+    announce_up(ConnectionEnds::Role::kAcceptor);
+    end_handshake();
+  }
   write_handshake(*stream, encode_packet(Packet()));
 }
 
 void AcceptedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {
+  end_turn();
   if (!enter_handshake()) return;
   if (absl::Status status = ask_acceptor(message); !status.ok()) take_down(status);
   leave_callback();
@@ -121,6 +172,10 @@ absl::Status AcceptedConnection::explain_end(const absl::Status&, bool) const {
       absl::StrCat("the other end at ", remote().address, " closed the connection or it broke"));
 }
 
-void AcceptedConnection::release() { tokens_->revoke(token_); }
+void AcceptedConnection::release() {
+  tokens_->revoke(token_);
+  end_turn();
+  end_handshake();
+}
 
 }  // namespace sinew::internal

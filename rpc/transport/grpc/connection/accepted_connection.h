@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 #include "sinew/rpc/transport/grpc/connection/server_stream.h"
+#include "sinew/rpc/transport/grpc/server/quota.h"
 
 namespace sinew::internal {
 
@@ -31,7 +32,8 @@ class TokenRegistry {
 /// The acceptor's end of a connection; see OpenedConnection for the handshake.
 class AcceptedConnection final : public GrpcConnection {
  public:
-  /// A control stream has come in. `acceptor` outlives the transport's shutdown.
+  /// A control stream has come in, which is refused when there are too many. `acceptor` outlives
+  /// the transport's shutdown.
   static void accept(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
                      Acceptor* acceptor, std::unique_ptr<ServerCall> call);
   /// Another stream has come in, with this connection's token.
@@ -41,7 +43,7 @@ class AcceptedConnection final : public GrpcConnection {
 
  private:
   AcceptedConnection(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
-                     Acceptor* acceptor, std::string origin);
+                     Acceptor* acceptor, std::string origin, Quota::Share handshake);
 
   std::shared_ptr<AcceptedConnection> self() {
     return std::static_pointer_cast<AcceptedConnection>(shared_from_this());
@@ -50,11 +52,18 @@ class AcceptedConnection final : public GrpcConnection {
   absl::Status ask_acceptor(const grpc::ByteBuffer& message);
   absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const override;
   void release() override;
+  void end_handshake();
+  void end_turn();
 
   const std::shared_ptr<TokenRegistry> tokens_;
   Acceptor* const acceptor_;
   /// Every stream must come from here.
   const std::string origin_;
+  /// Taken as long as the connection is on its way up.
+  absl::Mutex handshake_mutex_;
+  Quota::Share handshake_ ABSL_GUARDED_BY(handshake_mutex_);
+  /// The number of its turn among hellos.
+  std::uint64_t turn_ ABSL_GUARDED_BY(handshake_mutex_) = 0;
   std::atomic<unsigned> attached_{0};
   /// Written during the handshake, read by release() after it.
   std::string token_;

@@ -16,9 +16,9 @@ namespace {
 
 // Between both ends of a connection, beats of the layer above find out about a dead peer first;
 // this ends sockets that nobody asks about any more, and unacknowledged data (gRPC sets
-// TCP_USER_TIMEOUT to the second one).
+// TCP_USER_TIMEOUT to kGiveUpAfter).
 constexpr int kKeepaliveTimeMs = 60 * 1000;
-constexpr int kKeepaliveTimeoutMs = 30 * 1000;
+constexpr int kKeepaliveTimeoutMs = static_cast<int>(kGiveUpAfter.count());
 
 constexpr int kLargestFrameBytes = 4 << 20;
 // What may be on its way on a stream before its receiver has asked for it. gRPC finds a value by

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,10 @@
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 
 namespace sinew::internal {
+
+/// Data that the other end has not acknowledged for so long ends a connection (gRPC sets that for
+/// sockets that it makes itself).
+inline constexpr std::chrono::milliseconds kGiveUpAfter = std::chrono::seconds(30);
 
 /// Settings that both ends of a connection have in common.
 std::vector<std::pair<std::string, int>> common_arguments();

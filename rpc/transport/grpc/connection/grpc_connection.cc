@@ -109,7 +109,7 @@ bool GrpcConnection::is_up() const {
   return phase_ == Phase::kUp;
 }
 
-void GrpcConnection::announce_up() {
+void GrpcConnection::announce_up(ConnectionEnds::Role role) {
   std::shared_ptr<ConnectionHandler> handler;
   TimerQueue::TimerId timer = 0;
   {
@@ -123,7 +123,7 @@ void GrpcConnection::announce_up() {
   core_->cancel_timer(timer);
   handler->on_up(shared_from_this());
   leave_callback();
-  planes_.begin(local_hello_, remote_hello_, weak_from_this(),
+  planes_.begin({role, local_hello_, remote_hello_}, weak_from_this(),
                 [this](absl::StatusOr<std::vector<std::string>> messages) {
                   if (!messages.ok()) {
                     take_down(messages.status());
@@ -191,7 +191,9 @@ absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Arrived&
       bulk_receiver_.announce(lane, std::move(frame));
   if (!announced.ok()) return announced.status();
   if (announced->completed) arrived.ready.push_back(std::move(announced->completed->frame));
-  if (!announced->granted.empty()) bulk_sender_.grant(std::move(announced->granted));
+  if (!announced->granted.empty()) {
+    if (absl::Status status = bulk_sender_.grant(announced->granted); !status.ok()) return status;
+  }
   std::move(announced->to_fetch.begin(), announced->to_fetch.end(),
             std::back_inserter(arrived.to_fetch));
   return absl::OkStatus();
@@ -247,10 +249,14 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
     return;
   }
   if (!status.ok()) {
-    if (bulk_receiver_.not_fetched(transfer)) bulk_sender_.grant({transfer});
+    if (!bulk_receiver_.not_fetched(transfer)) return;
+    if (absl::Status granted = bulk_sender_.grant({transfer}); !granted.ok()) take_down(granted);
     return;
   }
-  writer(Lane::kCalls).add_fetched(transfer);
+  if (!writer(Lane::kCalls).add_fetched(transfer)) {
+    take_down(absl::ResourceExhaustedError("the other end does not read what has been fetched"));
+    return;
+  }
   arm_linger_timer();
   absl::StatusOr<std::optional<BulkReceiver::Completed>> completed =
       bulk_receiver_.fetched(transfer, std::move(bytes));

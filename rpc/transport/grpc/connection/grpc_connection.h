@@ -68,7 +68,7 @@ class GrpcConnection : public Connection,
   std::shared_ptr<LaneStream> stream(StreamKind kind);
   bool is_up() const;
   /// Reports on_up, then reads all lanes and finds out which planes there are.
-  void announce_up();
+  void announce_up(ConnectionEnds::Role role);
   /// A message that belongs to the handshake.
   virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;
   /// What a broken stream means before the connection was up.

@@ -22,6 +22,8 @@ constexpr std::size_t kMaxLingeringFrames = 16;
 constexpr std::size_t kMinLocatedBytes = std::size_t{4} << 10;
 // From here on one pays where the payload could ride in the frame too (measured).
 constexpr std::size_t kWorthLocatingBytes = std::size_t{16} << 10;
+// Texts of locations of one frame, so that all its tickets fit in a packet.
+constexpr std::size_t kMaxLocationsBytes = std::size_t{2} << 20;
 
 }  // namespace
 
@@ -43,6 +45,7 @@ PacketFrame GrpcConnection::split(Frame frame, Beside& beside) {
     packet_frame.envelope.clear();
   }
   std::size_t inlined_bytes = packet_frame.envelope.size();
+  std::size_t location_bytes = 0;
   for (std::size_t i = 0; i < packet_frame.payloads.size(); ++i) {
     absl::Cord& payload = packet_frame.payloads[i];
     const std::size_t size_bytes = payload.size();
@@ -50,8 +53,9 @@ PacketFrame GrpcConnection::split(Frame frame, Beside& beside) {
                       inlined_bytes + size_bytes <= kMaxInlinedBytes;
     PlaneSet::Location location;
     if (size_bytes >= (fits ? kWorthLocatingBytes : kMinLocatedBytes) &&
-        payload.TryFlat().has_value()) {
+        location_bytes < kMaxLocationsBytes && payload.TryFlat().has_value()) {
       location = planes_.locate(payload);
+      location_bytes += location.text.size();
     }
     if ((fits && location.plane == 0) || size_bytes == 0) {
       inlined_bytes += size_bytes;

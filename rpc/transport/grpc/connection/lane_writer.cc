@@ -42,9 +42,12 @@ void LaneWriter::send_planes(std::vector<std::string> messages) {
   flush();
 }
 
-void LaneWriter::add_fetched(std::uint64_t transfer) {
+bool LaneWriter::add_fetched(std::uint64_t transfer) {
   absl::MutexLock lock(&mutex_);
-  if (!closed_) fetched_.push_back(transfer);
+  if (closed_) return true;
+  if (fetched_.size() >= kMaxGrantsQueued) return false;
+  fetched_.push_back(transfer);
+  return true;
 }
 
 void LaneWriter::flush_all() {

@@ -30,7 +30,8 @@ class LaneWriter final : public Flushable {
   /// Messages about planes, which leave at once.
   void send_planes(std::vector<std::string> messages);
   /// Tells the other end that it may let go of a transfer, with the next frame or flush_all().
-  void add_fetched(std::uint64_t transfer);
+  /// False when it does not read that.
+  bool add_fetched(std::uint64_t transfer);
   /// As flush(), and does not wait for a frame with what was added.
   void flush_all();
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);

@@ -70,7 +70,7 @@ void OpenedConnection::on_handshake_read(StreamKind stream_kind, grpc::ByteBuffe
   if (stream_kind == StreamKind::kControl) {
     on_acceptor_hello(message);
   } else if (++lanes_ready_ == 2) {
-    announce_up();
+    announce_up(ConnectionEnds::Role::kOpener);
   }
   leave_callback();
 }

@@ -18,6 +18,8 @@ constexpr std::size_t kMaxPacketBytes = std::size_t{8} << 20;
 constexpr std::size_t kMaxFramesPerPacket = 16384;
 /// No packet grants more transfers, or tells of more that were fetched.
 constexpr std::size_t kMaxGrantsPerPacket = 65536;
+/// No connection has more of either queued: its other end does not read them.
+constexpr std::size_t kMaxGrantsQueued = std::size_t{1} << 20;
 /// No packet has more messages about planes, nor larger ones.
 constexpr std::size_t kMaxPlaneMessages = 64;
 constexpr std::size_t kMaxPlaneMessageBytes = std::size_t{16} << 10;

@@ -24,8 +24,11 @@ Executor::Options aside_options() {
 }  // namespace
 
 TransportCore::TransportCore(GrpcTransportOptions options)
-    : options_(std::move(options)), aside_(aside_options()) {
-  planes_.log = options_.log;
+    : options_(std::move(options)),
+      plane_log_(options_.log),
+      strangers_(options_),
+      aside_(aside_options()) {
+  planes_.log = [this](const std::string& text) { plane_log_.add(text); };
   if (options_.tuning.same_host_plane) planes_.planes.push_back(make_same_host_plane());
   planes_.planes.insert(planes_.planes.end(), options_.planes.begin(), options_.planes.end());
 }

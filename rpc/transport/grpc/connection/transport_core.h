@@ -9,11 +9,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/rate_limited_log.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/planes/plane_set.h"
 #include "sinew/rpc/transport/grpc/connection/poller.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
+#include "sinew/rpc/transport/grpc/server/strangers.h"
 
 namespace sinew::internal {
 
@@ -49,6 +51,7 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
   const Transport::Limits& limits() const { return options_.limits; }
   Poller& poller() { return poller_; }
   Planes& planes() { return planes_; }
+  Strangers& strangers() { return strangers_; }
 
   Hold hold();
   /// Enters a connection whose closing shutdown() sees to. An empty hold: too late.
@@ -74,6 +77,8 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
 
   const GrpcTransportOptions options_;
   Planes planes_;
+  RateLimitedLog plane_log_;
+  Strangers strangers_;
   Poller poller_;
   Executor aside_;
   absl::Mutex mutex_;

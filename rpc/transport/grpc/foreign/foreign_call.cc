@@ -5,18 +5,52 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/slice.h"
+#include "sinew/rpc/transport/grpc/server/origin.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
+// No turn has this number.
+constexpr std::uint64_t kTurnIsOver = ~std::uint64_t{0};
 
 }  // namespace
 
-bool ForeignCalls::add(std::shared_ptr<ForeignCall> call) {
+void ForeignCalls::start() {
+  core_->run_after(core_->options().tuning.unary_transfer_timeout / 4, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->end_overdue();
+    self->start();
+  });
+}
+
+void ForeignCalls::end_overdue() {
+  absl::flat_hash_set<std::shared_ptr<ForeignCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    calls = calls_;
+  }
+  const ForeignCall::Time limit =
+      std::chrono::steady_clock::now() - core_->options().tuning.unary_transfer_timeout;
+  for (const auto& call : calls) call->end_if_waiting_since(limit);
+}
+
+absl::Status ForeignCalls::add(const std::shared_ptr<ForeignCall>& call) {
+  Quota::Share share = Quota::take(call->quota_, call->origin_, 1);
+  if (!share) {
+    strangers().refusals.add(absl::StrCat("a call from ", call->origin_, " was refused: there are ",
+                                          call->quota_->used(), " already"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this worker serves ", call->quota_->in_all(), " calls of clients at a time, ",
+                     call->quota_->per_origin(), " of them from one address: try again later"));
+  }
   absl::MutexLock lock(&mutex_);
-  if (!closed_) calls_.insert(std::move(call));
-  return !closed_;
+  if (closed_) return absl::UnavailableError("the worker shuts down");
+  calls_.insert(call);
+  absl::MutexLock call_lock(&call->mutex_);
+  call->share_ = std::move(share);
+  return absl::OkStatus();
 }
 
 void ForeignCalls::remove(const std::shared_ptr<ForeignCall>& call) {
@@ -34,13 +68,62 @@ void ForeignCalls::end_all(const absl::Status& status) {
   for (const auto& call : calls) call->end(status);
 }
 
+ForeignCall::ForeignCall(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call,
+                         std::shared_ptr<Quota> quota)
+    : calls_(std::move(calls)),
+      quota_(std::move(quota)),
+      origin_(origin_of(call->context().peer())),
+      call_(std::move(call)) {}
+
 void ForeignCall::start(const std::shared_ptr<ForeignCall>& call) {
-  if (!call->calls_->add(call)) {
-    ServerCall::refuse(std::move(call->call_), absl::UnavailableError("the worker shuts down"));
+  if (absl::Status refused = call->calls_->add(call); !refused.ok()) {
+    ServerCall::refuse(std::move(call->call_), refused);
     return;
   }
-  call->call_->bind(call.get());
-  call->read_next();
+  call->begin();
+}
+
+void ForeignCall::begin() {
+  {
+    absl::MutexLock lock(&mutex_);
+    waits_since_ = std::chrono::steady_clock::now();
+  }
+  // The call may end from here on.
+  const std::shared_ptr<ForeignCall> self = shared_from_this();
+  call_->bind(this);
+  const std::uint64_t turn = strangers().receiving->enter(origin_, [self] { self->read_next(); });
+  {
+    absl::MutexLock lock(&mutex_);
+    if (turn_ == 0) {
+      turn_ = turn;
+      return;
+    }
+  }
+  strangers().receiving->leave(turn);
+}
+
+void ForeignCall::end_turn() {
+  std::uint64_t turn = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    turn = std::exchange(turn_, kTurnIsOver);
+  }
+  if (turn != kTurnIsOver) strangers().receiving->leave(turn);
+}
+
+void ForeignCall::end_if_waiting_since(Time limit) {
+  bool answered = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!waits_since_.has_value() || *waits_since_ > limit) return;
+    answered = finished_;
+    // What gRPC still has to send it drops.
+    if (answered && call_ != nullptr) call_->context().TryCancel();
+  }
+  strangers().refusals.add(
+      absl::StrCat("a call from ", origin_, " was ended: its ",
+                   answered ? "result was not taken" : "request did not arrive", " in time"));
+  if (!answered) end(absl::DeadlineExceededError("the request did not arrive in time"));
 }
 
 void ForeignCall::read_next() {
@@ -59,6 +142,7 @@ void ForeignCall::write(grpc::ByteBuffer message) {
 void ForeignCall::write_and_finish(grpc::ByteBuffer message) {
   absl::MutexLock lock(&mutex_);
   if (std::exchange(finished_, true)) return;
+  waits_since_ = std::chrono::steady_clock::now();
   if (writing_) {
     last_ = std::move(message);
     return;
@@ -69,10 +153,17 @@ void ForeignCall::write_and_finish(grpc::ByteBuffer message) {
 
 void ForeignCall::finish(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
-  if (!std::exchange(finished_, true)) call_->finish(status);
+  if (std::exchange(finished_, true)) return;
+  waits_since_ = std::chrono::steady_clock::now();
+  call_->finish(status);
 }
 
 void ForeignCall::on_read_done(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!finished_) waits_since_.reset();
+  }
+  end_turn();
   if (!ok) {
     on_messages_end();
     return;
@@ -104,8 +195,15 @@ void ForeignCall::on_write_done(bool ok) {
 void ForeignCall::on_done() {
   // Last: whatever else holds this object touches nothing of gRPC any more.
   const std::shared_ptr<ForeignCall> self = shared_from_this();
+  end_turn();
+  release();
   calls_->remove(self);
-  call_.reset();
+  std::unique_ptr<ServerCall> call;
+  Quota::Share share;
+  absl::MutexLock lock(&mutex_);
+  waits_since_.reset();
+  call = std::move(call_);
+  share = std::move(share_);
 }
 
 absl::Status parse_message(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite& message) {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -10,22 +13,35 @@
 #include "absl/synchronization/mutex.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "sinew/rpc/transport/grpc/connection/transport_core.h"
+#include "sinew/rpc/transport/grpc/server/quota.h"
 #include "sinew/rpc/transport/grpc/server/server_call.h"
 
 namespace sinew::internal {
 
 class ForeignCall;
 
-/// The foreign calls that have not ended, so that shutdown can end them. Thread-safe.
-class ForeignCalls {
+/// The foreign calls that have not ended, so that shutdown can end them, and so that their number
+/// and time are bounded. Thread-safe.
+class ForeignCalls : public std::enable_shared_from_this<ForeignCalls> {
  public:
-  /// False, and the call is not entered, after end_all().
-  bool add(std::shared_ptr<ForeignCall> call);
+  explicit ForeignCalls(std::shared_ptr<TransportCore> core) : core_(std::move(core)) {}
+  /// From now on calls that take too long to arrive or to be answered are ended.
+  void start();
+
+  /// kResourceExhausted when there are too many of them, kUnavailable after end_all(); the call is
+  /// not entered then.
+  absl::Status add(const std::shared_ptr<ForeignCall>& call);
   void remove(const std::shared_ptr<ForeignCall>& call);
   /// Ends all calls, now and from now on.
   void end_all(const absl::Status& status);
 
+  Strangers& strangers() const { return core_->strangers(); }
+
  private:
+  void end_overdue();
+
+  const std::shared_ptr<TransportCore> core_;
   absl::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_set<std::shared_ptr<ForeignCall>> calls_ ABSL_GUARDED_BY(mutex_);
@@ -35,25 +51,36 @@ class ForeignCalls {
 /// know of each other, and lives until its end.
 class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this<ForeignCall> {
  public:
-  /// Enters `call` and reads its first message.
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// Enters `call` and reads its first message, or refuses it.
   static void start(const std::shared_ptr<ForeignCall>& call);
   ~ForeignCall() override = default;
 
   /// The worker shuts down. By default the call just ends with `status`.
   virtual void end(const absl::Status& status) { finish(status); }
+  /// Ends the call if since `limit` its first message has not arrived, or its answer not been
+  /// taken.
+  void end_if_waiting_since(Time limit);
 
  protected:
-  ForeignCall(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call)
-      : calls_(std::move(calls)), call_(std::move(call)) {}
+  /// `quota` bounds the number of such calls.
+  ForeignCall(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call,
+              std::shared_ptr<Quota> quota);
 
   /// A message has come; the next one is not read before read_next().
   virtual void on_message(const grpc::ByteBuffer& message) = 0;
   /// No more messages come. By default the call ends well.
   virtual void on_messages_end() { finish(absl::OkStatus()); }
   virtual void on_written() {}
+  /// The call has ended; others may keep this object for longer.
+  virtual void release() {}
   void on_cancelled() override { finish(absl::CancelledError("the caller cancelled")); }
 
   ServerCall& call() { return *call_; }
+  /// Where it comes from; see origin.h.
+  const std::string& origin() const { return origin_; }
+  Strangers& strangers() const { return calls_->strangers(); }
   // These do nothing after the call has been finished.
   void read_next();
   /// Not before on_written() of the last one.
@@ -63,11 +90,17 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   void finish(const absl::Status& status);
 
  private:
+  friend class ForeignCalls;
+  void begin();
+  /// Its first message has come, or will not.
+  void end_turn();
   void on_read_done(bool ok) final;
   void on_write_done(bool ok) final;
   void on_done() final;
 
   const std::shared_ptr<ForeignCalls> calls_;
+  const std::shared_ptr<Quota> quota_;
+  const std::string origin_;
   std::unique_ptr<ServerCall> call_;
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
@@ -76,6 +109,12 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   /// Waits for the write in flight.
   std::optional<grpc::ByteBuffer> last_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  /// Part of its quota, as long as it lasts.
+  Quota::Share share_ ABSL_GUARDED_BY(mutex_);
+  /// The number of its turn among those that receive their first message; see end_turn().
+  std::uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;
+  /// Since when it waits for the client to send or to take something.
+  std::optional<Time> waits_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// One message of a protocol that is spoken with foreign clients. kInvalidArgument for bytes that

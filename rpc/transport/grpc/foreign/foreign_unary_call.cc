@@ -39,16 +39,16 @@ class GrpcUnaryCall final : public UnaryCall {
 }  // namespace
 
 ForeignUnaryCall::ForeignUnaryCall(std::shared_ptr<TransportCore> core,
-                                   std::shared_ptr<ForeignCalls> calls, UnaryHandler* handler,
-                                   std::unique_ptr<ServerCall> server_call)
-    : ForeignCall(std::move(calls), std::move(server_call)),
+                                   const std::shared_ptr<ForeignCalls>& calls,
+                                   UnaryHandler* handler, std::unique_ptr<ServerCall> server_call)
+    : ForeignCall(calls, std::move(server_call), calls->strangers().calls),
       core_(std::move(core)),
       handler_(handler),
       deadline_(call().context().deadline()),
       remote_(peer_identity(call().context().auth_context().get(), call().context().peer())) {}
 
 void ForeignUnaryCall::start(const std::shared_ptr<TransportCore>& core,
-                             std::shared_ptr<ForeignCalls> calls, UnaryHandler* handler,
+                             const std::shared_ptr<ForeignCalls>& calls, UnaryHandler* handler,
                              std::unique_ptr<ServerCall> call) {
   if (handler == nullptr) {
     ServerCall::refuse(std::move(call),
@@ -56,7 +56,7 @@ void ForeignUnaryCall::start(const std::shared_ptr<TransportCore>& core,
     return;
   }
   ForeignCall::start(std::shared_ptr<ForeignUnaryCall>(
-      new ForeignUnaryCall(core, std::move(calls), handler, std::move(call))));
+      new ForeignUnaryCall(core, calls, handler, std::move(call))));
 }
 
 void ForeignUnaryCall::on_message(const grpc::ByteBuffer& message) {
@@ -66,6 +66,11 @@ void ForeignUnaryCall::on_message(const grpc::ByteBuffer& message) {
                                                      " bytes is larger than the limit of ", limit,
                                                      " bytes")),
            {});
+    return;
+  }
+  if (absl::Status full = hold(message.Length(), "requests", Quota::IfAlone::kMustFit);
+      !full.ok()) {
+    answer(full, {});
     return;
   }
   absl::StatusOr<Frame> frame = decode_unary(message, core_->limits());
@@ -109,11 +114,41 @@ void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
     if (std::exchange(answered_, true)) return;
     on_cancel = std::exchange(on_cancel_, nullptr);
   }
-  if (status.ok()) {
-    write_and_finish(encode_unary(reply));
-  } else {
+  if (!status.ok()) {
     finish(status);
+    return;
   }
+  // A client that takes nothing must not fill this worker with what it has asked for.
+  if (absl::Status full =
+          hold(reply.size_bytes(), "results that are not taken", Quota::IfAlone::kFitsAlways);
+      !full.ok()) {
+    finish(full);
+    return;
+  }
+  write_and_finish(encode_unary(reply));
+}
+
+// Instead of what it held so far.
+absl::Status ForeignUnaryCall::hold(std::size_t bytes, const char* what, Quota::IfAlone if_alone) {
+  const std::shared_ptr<Quota>& quota = strangers().bytes;
+  Quota::Share share;
+  absl::MutexLock lock(&mutex_);
+  held_.reset();
+  share = Quota::take(quota, origin(), bytes, if_alone);
+  if (share) {
+    held_ = std::move(share);
+    return absl::OkStatus();
+  }
+  const std::string text =
+      absl::StrCat("no room for ", bytes, " bytes: this worker holds ", what, " up to ",
+                   quota->in_all(), " bytes, and ", quota->per_origin(), " of one address");
+  strangers().refusals.add(absl::StrCat("a call from ", origin(), " was refused: ", text));
+  return absl::ResourceExhaustedError(text);
+}
+
+void ForeignUnaryCall::release() {
+  absl::MutexLock lock(&mutex_);
+  held_.reset();
 }
 
 void ForeignUnaryCall::on_cancelled() {

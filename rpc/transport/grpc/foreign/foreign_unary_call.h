@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
@@ -17,8 +18,9 @@ namespace sinew::internal {
 class ForeignUnaryCall final : public ForeignCall {
  public:
   /// Takes the call to `handler` (null: nobody answers such calls), or refuses it.
-  static void start(const std::shared_ptr<TransportCore>& core, std::shared_ptr<ForeignCalls> calls,
-                    UnaryHandler* handler, std::unique_ptr<ServerCall> call);
+  static void start(const std::shared_ptr<TransportCore>& core,
+                    const std::shared_ptr<ForeignCalls>& calls, UnaryHandler* handler,
+                    std::unique_ptr<ServerCall> call);
 
   const AuthenticatedPeer& remote() const { return remote_; }
   std::chrono::nanoseconds time_left() const;
@@ -29,11 +31,13 @@ class ForeignUnaryCall final : public ForeignCall {
   void end(const absl::Status& status) override { answer(status, {}); }
 
  private:
-  ForeignUnaryCall(std::shared_ptr<TransportCore> core, std::shared_ptr<ForeignCalls> calls,
+  ForeignUnaryCall(std::shared_ptr<TransportCore> core, const std::shared_ptr<ForeignCalls>& calls,
                    UnaryHandler* handler, std::unique_ptr<ServerCall> call);
   void on_message(const grpc::ByteBuffer& message) override;
   void on_messages_end() override;
   void on_cancelled() override;
+  void release() override;
+  absl::Status hold(std::size_t bytes, const char* what, Quota::IfAlone if_alone);
 
   const std::shared_ptr<TransportCore> core_;
   UnaryHandler* const handler_;
@@ -43,6 +47,8 @@ class ForeignUnaryCall final : public ForeignCall {
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::AnyInvocable<void() &&> on_cancel_ ABSL_GUARDED_BY(mutex_);
+  /// What its request, and after it its result, takes of the bytes that clients may have here.
+  Quota::Share held_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -18,10 +18,9 @@ grpc::ByteBuffer response(proto::HealthCheckResponse::ServingStatus status) {
 
 }  // namespace
 
-void HealthCall::start(Method method, std::shared_ptr<ForeignCalls> calls,
+void HealthCall::start(Method method, const std::shared_ptr<ForeignCalls>& calls,
                        std::unique_ptr<ServerCall> call) {
-  ForeignCall::start(
-      std::shared_ptr<HealthCall>(new HealthCall(method, std::move(calls), std::move(call))));
+  ForeignCall::start(std::shared_ptr<HealthCall>(new HealthCall(method, calls, std::move(call))));
 }
 
 void HealthCall::on_message(const grpc::ByteBuffer& message) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "sinew/rpc/transport/grpc/foreign/foreign_call.h"
 
@@ -12,13 +13,14 @@ class HealthCall final : public ForeignCall {
  public:
   /// Check answers once; Watch at once and again when the answer changes.
   enum class Method { kCheck, kWatch };
-  static void start(Method method, std::shared_ptr<ForeignCalls> calls,
+  static void start(Method method, const std::shared_ptr<ForeignCalls>& calls,
                     std::unique_ptr<ServerCall> call);
   void end(const absl::Status& status) override;
 
  private:
-  HealthCall(Method method, std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call)
-      : ForeignCall(std::move(calls), std::move(call)), method_(method) {}
+  HealthCall(Method method, const std::shared_ptr<ForeignCalls>& calls,
+             std::unique_ptr<ServerCall> call)
+      : ForeignCall(calls, std::move(call), calls->strangers().inquiries), method_(method) {}
   void on_message(const grpc::ByteBuffer& message) override;
   void on_messages_end() override;
 

@@ -74,9 +74,9 @@ void answer(const proto::ReflectionRequest& request, proto::ReflectionResponse& 
 
 }  // namespace
 
-void ReflectionCall::start(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call) {
-  ForeignCall::start(
-      std::shared_ptr<ReflectionCall>(new ReflectionCall(std::move(calls), std::move(call))));
+void ReflectionCall::start(const std::shared_ptr<ForeignCalls>& calls,
+                           std::unique_ptr<ServerCall> call) {
+  ForeignCall::start(std::shared_ptr<ReflectionCall>(new ReflectionCall(calls, std::move(call))));
 }
 
 void ReflectionCall::on_message(const grpc::ByteBuffer& message) {

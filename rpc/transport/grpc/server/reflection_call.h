@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "sinew/rpc/transport/grpc/foreign/foreign_call.h"
 
@@ -10,10 +11,11 @@ namespace sinew::internal {
 /// messages that takes. Answers each request in turn, from the descriptors of Sinew's own protos.
 class ReflectionCall final : public ForeignCall {
  public:
-  static void start(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call);
+  static void start(const std::shared_ptr<ForeignCalls>& calls, std::unique_ptr<ServerCall> call);
 
  private:
-  using ForeignCall::ForeignCall;
+  ReflectionCall(const std::shared_ptr<ForeignCalls>& calls, std::unique_ptr<ServerCall> call)
+      : ForeignCall(calls, std::move(call), calls->strangers().inquiries) {}
   void on_message(const grpc::ByteBuffer& message) override;
   void on_written() override { read_next(); }
 };

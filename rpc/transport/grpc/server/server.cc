@@ -1,77 +1,34 @@
 #include "sinew/rpc/transport/grpc/server/server.h"
 
-#include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server_builder.h"
 #include "grpcpp/server_posix.h"
 #include "sinew/rpc/transport/grpc/connection/channel.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
 #include "sinew/rpc/transport/grpc/local/host_port.h"
+#include "sinew/rpc/transport/grpc/local/local_socket.h"
+#include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/grpc/server/tcp_sockets.h"
 
 namespace sinew::internal {
 namespace {
 
-absl::Status cannot_listen(const std::string& address, int error) {
-  if (error == EADDRINUSE) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("cannot listen on ", address, ": another process uses this port"));
-  }
-  const std::string text = absl::StrCat("cannot listen on ", address, ": ", std::strerror(error));
-  return error == EACCES ? absl::PermissionDeniedError(text) : absl::InvalidArgumentError(text);
-}
-
-/// Binds and lets go again, because gRPC keeps to itself why it cannot bind. Also tells whether the
-/// host is loopback.
-absl::Status try_bind(const std::string& address, const HostPort& host_port,
-                      const Credentials& credentials) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(host_port.port);
-  if (const int error = ::getaddrinfo(host_port.host.c_str(), port.c_str(), &hints, &found);
-      error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen on ", address, ": ", ::gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  int error = 0;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    char numeric[NI_MAXHOST] = "";
-    ::getnameinfo(each->ai_addr, each->ai_addrlen, numeric, sizeof numeric, nullptr, 0,
-                  NI_NUMERICHOST);
-    absl::Status allowed = check_reach(credentials, HostPort{numeric, 0}.is_loopback(), address);
-    if (!allowed.ok()) return allowed;
-    const int probe = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe < 0) {
-      error = errno;
-      continue;
-    }
-    const int on = 1;
-    ::setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const bool bound =
-        ::bind(probe, each->ai_addr, each->ai_addrlen) == 0 && ::listen(probe, 1) == 0;
-    error = bound ? 0 : errno;
-    ::close(probe);
-    if (bound) return absl::OkStatus();
-  }
-  return cannot_listen(address, error);
-}
+// After so long without a stream a connection is closed, politely: a client that needs it makes
+// another one. Workers always have streams.
+constexpr int kIdleMs = 5 * 60 * 1000;
 
 }  // namespace
 
 Server::Server(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary)
-    : core_(std::move(core)), service_(core_, acceptor, unary) {}
+    : core_(std::move(core)),
+      service_(core_, acceptor, unary),
+      open_sockets_(core_->options().tuning.max_connections) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(std::shared_ptr<TransportCore> core,
                                                       Acceptor* acceptor, UnaryHandler* unary) {
@@ -89,41 +46,73 @@ absl::Status Server::listen() {
   // The worker answers health checks itself; see WorkerService.
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   for (const auto& [name, value] : common_arguments()) builder.AddChannelArgument(name, value);
-  // Two servers on one port would share its connections at random; the second one must fail.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(options.limits.connect_timeout.count()));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(std::max(kMaxPacketBytes, options.tuning.max_unary_bytes) + 1024));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              options.tuning.max_concurrent_streams);
   builder.RegisterAsyncGenericService(&calls_);
-  ports_.assign(options.listen.size(), 0);
-  for (std::size_t i = 0; i < options.listen.size(); ++i) {
-    const absl::StatusOr<HostPort> parsed = parse_host_port(options.listen[i]);
-    if (!parsed.ok()) return parsed.status();
-    absl::Status bindable = try_bind(options.listen[i], *parsed, options.credentials);
-    if (!bindable.ok()) return bindable;
-    builder.AddListeningPort(join_host_port(parsed->host, parsed->port), *credentials, &ports_[i]);
+  std::vector<AcceptLoop::Listener> listeners;
+  for (const std::string& address : options.listen) {
+    absl::StatusOr<TcpSockets> tcp = listen_on_tcp(address, options.credentials, kGiveUpAfter);
+    if (!tcp.ok()) return tcp.status();
+    ports_.push_back(tcp->port);
+    for (FileDescriptor& socket : tcp->sockets) {
+      listeners.push_back(
+          {std::move(socket), [this](FileDescriptor accepted) { serve_tcp(std::move(accepted)); }});
+    }
   }
+  tcp_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
   server_ = builder.BuildAndStart();
-  for (std::size_t i = 0; i < ports_.size(); ++i) {
-    // Somebody else was faster after try_bind().
-    if (ports_[i] == 0) return cannot_listen(options.listen[i], EADDRINUSE);
-  }
   if (server_ == nullptr) return absl::InternalError("gRPC did not start the server");
+  if (uses_local_sockets(options)) {
+    for (FileDescriptor& socket : listen_locally(listened())) {
+      listeners.push_back({std::move(socket),
+                           [this](FileDescriptor accepted) { serve_local(std::move(accepted)); }});
+    }
+  }
+  absl::StatusOr<std::unique_ptr<AcceptLoop>> loop =
+      AcceptLoop::start(std::move(listeners),
+                        [this](const std::string& text) { core_->strangers().refusals.add(text); });
+  if (!loop.ok()) return loop.status();
+  accept_loop_ = *std::move(loop);
   await_call();
-  if (uses_local_sockets(options)) listen_locally();
   return absl::OkStatus();
 }
 
-void Server::listen_locally() {
+std::vector<HostPort> Server::listened() const {
   std::vector<HostPort> addresses;
   for (std::size_t i = 0; i < ports_.size(); ++i) {
-    const absl::StatusOr<HostPort> listened = parse_host_port(core_->options().listen[i]);
-    if (listened.ok()) addresses.push_back({listened->host, ports_[i]});
+    const absl::StatusOr<HostPort> address = parse_host_port(core_->options().listen[i]);
+    if (address.ok()) addresses.push_back({address->host, ports_[i]});
   }
-  local_listener_ = LocalListener::open(addresses, [this](FileDescriptor socket) {
-    grpc::AddInsecureChannelFromFd(server_.get(), socket.release());
-  });
+  return addresses;
+}
+
+void Server::serve_tcp(FileDescriptor accepted) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  // It may have left already.
+  if (::getpeername(accepted.number(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return;
+  const std::string origin = origin_of(peer);
+  if (!open_sockets_.admit(accepted, origin)) {
+    core_->strangers().refusals.add(
+        absl::StrCat("a connection from ", origin, " was refused: this worker has room for ",
+                     open_sockets_.in_all(), ", and for ", open_sockets_.per_origin(),
+                     " from one address (RLIMIT_NOFILE)"));
+    return;
+  }
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.fd = accepted.release();
+  tcp_acceptor_->HandleNewConnection(&connection);
+}
+
+void Server::serve_local(FileDescriptor accepted) {
+  if (!is_of_this_user(accepted) || !open_sockets_.admit(accepted, kOwnUser)) return;
+  grpc::AddInsecureChannelFromFd(server_.get(), accepted.release());
 }
 
 void Server::await_call() {
@@ -137,7 +126,7 @@ void Server::await_call() {
 }
 
 void Server::shutdown() {
-  local_listener_ = nullptr;
+  accept_loop_ = nullptr;
   service_.end_foreign_calls(absl::UnavailableError("the worker shuts down"));
   server_->Shutdown(std::chrono::system_clock::now() + core_->options().tuning.shutdown_grace);
 }

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
-#include "sinew/rpc/transport/grpc/local/local_socket.h"
+#include "sinew/rpc/transport/grpc/local/host_port.h"
+#include "sinew/rpc/transport/grpc/server/accept_loop.h"
+#include "sinew/rpc/transport/grpc/server/open_sockets.h"
 #include "sinew/rpc/transport/grpc/server/worker_service.h"
 #include "sinew/rpc/transport/transport.h"
 
@@ -28,7 +33,11 @@ class Server {
  private:
   Server(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary);
   absl::Status listen();
-  void listen_locally();
+  /// The addresses of the options with their real ports.
+  std::vector<HostPort> listened() const;
+  // On the thread of accept_loop_.
+  void serve_tcp(FileDescriptor accepted);
+  void serve_local(FileDescriptor accepted);
   void await_call();
 
   const std::shared_ptr<TransportCore> core_;
@@ -36,8 +45,11 @@ class Server {
   WorkerService service_;
   grpc::AsyncGenericService calls_;
   std::vector<int> ports_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_acceptor_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<LocalListener> local_listener_;
+  /// Touched by the thread of accept_loop_.
+  OpenSockets open_sockets_;
+  std::unique_ptr<AcceptLoop> accept_loop_;
 };
 
 }  // namespace sinew::internal

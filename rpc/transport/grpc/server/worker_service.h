@@ -16,7 +16,9 @@ class WorkerService {
  public:
   /// `acceptor` and `unary` (may be null) outlive the server.
   WorkerService(std::shared_ptr<TransportCore> core, Acceptor* acceptor, UnaryHandler* unary)
-      : core_(std::move(core)), acceptor_(acceptor), unary_(unary) {}
+      : core_(std::move(core)), acceptor_(acceptor), unary_(unary) {
+    foreign_calls_->start();
+  }
 
   void serve(std::unique_ptr<ServerCall> call);
   /// Ends the calls of foreign clients.
@@ -29,7 +31,7 @@ class WorkerService {
   Acceptor* const acceptor_;
   UnaryHandler* const unary_;
   const std::shared_ptr<TokenRegistry> tokens_ = std::make_shared<TokenRegistry>();
-  const std::shared_ptr<ForeignCalls> foreign_calls_ = std::make_shared<ForeignCalls>();
+  const std::shared_ptr<ForeignCalls> foreign_calls_ = std::make_shared<ForeignCalls>(core_);
 };
 
 }  // namespace sinew::internal

@@ -1,0 +1,284 @@
+// Frames that no worker would send (docs/link.md): whoever sends them loses its connection, or has
+// said nothing; the worker that gets them and everybody else go on.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc/link/link_codec.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventually.h"
+#include "sinew/tests/support/raw_peer.h"
+
+using sinew::Worker;
+using sinew::internal::FrameKind;
+using sinew::internal::FrameNumbers;
+using sinew::internal::Lane;
+using sinew::internal::LinkHeader;
+using sinew::testing::eventually;
+using sinew::testing::Handshake;
+using sinew::testing::RawPeer;
+using ::testing::HasSubstr;
+
+namespace {
+
+constexpr std::size_t kWindow = std::size_t{8} << 20;
+constexpr std::uint64_t kHuge = std::uint64_t{1} << 62;
+
+/// A liar, who is no member, and a worker that takes 8 MiB of requests at a time.
+class LinkLies : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    sinew::testing::ClusterOptions options;
+    options.transport = sinew::testing::ClusterTransport::kGrpc;
+    options.methods = testapp::methods();
+    options.tweak = [](int, sinew::WorkerOptions& worker) {
+      worker.receive_window_bytes = kWindow;
+      worker.send_window_bytes = kWindow;
+    };
+    cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
+    running_ = worker(0).rpc_async<&testapp::stall>(1);
+    ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+    ASSERT_TRUE(liar_.connect(address()).ok());
+  }
+  void TearDown() override {
+    EXPECT_FALSE(running_.done());
+    worker(0).rpc_sync<&testapp::release>(1);
+    EXPECT_EQ(running_.wait(), 1);
+  }
+
+  const Worker& worker(int rank) const { return cluster_->worker(rank); }
+  std::string address() const { return worker(1).address(); }
+
+  /// The liar's link stands, and so does its connection.
+  void expect_heard() {
+    const auto answer = liar_.control_call("sinew.member.list");
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    EXPECT_FALSE(liar_.is_down());
+  }
+  /// The connection ends, and another one of the same link is welcome.
+  void expect_cut_off() {
+    EXPECT_TRUE(liar_.wait_down());
+    const absl::Status again = liar_.connect(address());
+    EXPECT_TRUE(again.ok()) << again;
+  }
+
+  std::unique_ptr<sinew::testing::Cluster> cluster_;
+  sinew::Future<int> running_;
+  RawPeer liar_{{"liar", -1, {4711}}};
+};
+
+sinew::proto::Envelope list_call(std::uint64_t id) {
+  sinew::proto::Envelope envelope;
+  envelope.mutable_call()->set_id(id);
+  envelope.mutable_call()->set_method("sinew.member.list");
+  envelope.mutable_call()->add_arguments()->set_binary("");
+  return envelope;
+}
+
+TEST_F(LinkLies, HeadersThatAreNone) {
+  const auto bytes_of = [](const std::function<void(sinew::proto::LinkHeader&)>& fill) {
+    sinew::proto::LinkHeader header;
+    fill(header);
+    return header.SerializeAsString();
+  };
+  const std::string garbage[] = {
+      std::string(100, '\xff'),
+      bytes_of([](auto& header) { header.set_kind(static_cast<sinew::proto::FrameKind>(9)); }),
+      bytes_of([](auto& header) { header.set_kind(static_cast<sinew::proto::FrameKind>(-1)); }),
+      // A frame without a number, and one that should have none.
+      bytes_of([](auto& header) { header.set_kind(sinew::proto::REQUEST); }),
+      bytes_of([](auto& header) { header.set_number(1); }),
+      // Receipts: half a range, one that goes backwards, and one from nothing.
+      bytes_of([](auto& header) { header.add_received_calls(1); }),
+      bytes_of([](auto& header) {
+        header.add_received_control(2);
+        header.add_received_control(1);
+      }),
+      bytes_of([](auto& header) {
+        header.add_received_control(0);
+        header.add_received_control(1);
+      }),
+  };
+  for (const std::string& header : garbage) {
+    for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
+      liar_.send_bytes(lane, header, "nothing");
+      expect_cut_off();
+    }
+  }
+}
+
+TEST_F(LinkLies, NumbersInAnyOrderAreTakenOnceEach) {
+  // 3, 1, 1, 2, 3: with another call each time.
+  std::uint64_t id = 1000;
+  for (const std::uint64_t number : {3, 1, 1, 2, 3}) {
+    liar_.send(FrameKind::kControl, list_call(++id),
+               [number](LinkHeader& header) { header.number = number; });
+  }
+  for (const std::uint64_t once : {1001, 1002, 1004}) {
+    EXPECT_TRUE(liar_.reply(once).has_value()) << once;
+  }
+  liar_.send(FrameKind::kControl, list_call(2000));  // number 6
+  EXPECT_TRUE(liar_.reply(2000).has_value());
+  for (const sinew::proto::Envelope& envelope : liar_.heard()) {
+    EXPECT_NE(envelope.reply().id(), 1003u);
+    EXPECT_NE(envelope.reply().id(), 1005u);
+  }
+  EXPECT_EQ(liar_.heard().size(), 4u);
+}
+
+TEST_F(LinkLies, NumbersWithTooManyGaps) {
+  for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
+    LinkHeader header;
+    header.kind = lane == Lane::kControl ? FrameKind::kControl : FrameKind::kReply;
+    header.is_void = true;
+    for (std::size_t i = 0; i < FrameNumbers::kMaxRuns + 1; ++i) {
+      header.number = 1000 + 2 * i;
+      liar_.send_bytes(lane, sinew::internal::write_header(header));
+    }
+    expect_cut_off();
+    header.number = UINT64_MAX;
+    liar_.send_bytes(lane, sinew::internal::write_header(header));
+    expect_cut_off();
+  }
+}
+
+TEST_F(LinkLies, VoidFramesThatTookMoreThanThereIs) {
+  for (const FrameKind kind : {FrameKind::kRequest, FrameKind::kReply, FrameKind::kControl}) {
+    for (const std::uint64_t bytes : {kHuge, UINT64_MAX, UINT64_MAX - 255}) {
+      liar_.send_void(kind, bytes);
+      expect_cut_off();
+    }
+  }
+  // One that took some room has given it back.
+  for (int i = 0; i < 100; ++i) liar_.send_void(FrameKind::kRequest, kWindow - 1024);
+  EXPECT_TRUE(liar_.wait_receipts());
+  expect_heard();
+}
+
+TEST_F(LinkLies, RequestsBeyondTheRoom) {
+  const auto large = [](sinew::proto::Call& call) {
+    call.add_arguments()->set_text(std::string(3 << 20, 'x'));
+  };
+  liar_.call("testapp::echo", large);  // Held: it is no member.
+  EXPECT_TRUE(liar_.wait_receipts());
+  expect_heard();
+  // What is refused gives its room back with the receipt for that.
+  liar_.fall_silent();
+  for (int i = 0; i < 3; ++i) liar_.call("testapp::echo", large);
+  expect_cut_off();
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+}
+
+// Each is refused, and whoever does not read that it was has no room for more.
+TEST_F(LinkLies, RequestsWhoseRefusalsNobodyReads) {
+  liar_.fall_silent();
+  for (int i = 0; i < 4096 && !liar_.is_down(); ++i) {
+    liar_.call("testapp::echo", [](sinew::proto::Call& call) {
+      call.add_arguments()->set_text(std::string(4 << 10, 'x'));
+    });
+  }
+  EXPECT_TRUE(liar_.wait_down());
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+}
+
+TEST_F(LinkLies, ReceiptsAndRoomThatCannotBe) {
+  for (int i = 0; i < 100; ++i) {
+    liar_.send_link([](LinkHeader& header) {
+      for (auto& lane : header.received) {
+        for (int range = 0; range < 200; ++range) lane.push_back({1, UINT64_MAX});
+      }
+      header.returned_frames = UINT64_MAX;
+      header.returned_bytes = UINT64_MAX;
+    });
+  }
+  expect_heard();
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+}
+
+TEST_F(LinkLies, AnswersToHeartbeatsThatWereNeverSent) {
+  // On a link with a short lease: who only pretends to answer is given up.
+  liar_.disconnect();
+  liar_.forget();
+  RawPeer other({"other", -1, {4712}});
+  Handshake brief;
+  brief.change = [](sinew::proto::Hello& hello) {
+    hello.set_beat_interval_us(300000);
+    hello.set_lease_us(2000000);
+  };
+  ASSERT_TRUE(other.connect(address(), brief).ok());
+  EXPECT_TRUE(other.control_call("sinew.member.list").ok());
+  other.fall_silent();
+  EXPECT_TRUE(eventually([&] {
+    other.send_link([](LinkHeader& header) { header.beat_reply = 1000; });
+    return other.is_down();
+  }));
+  EXPECT_FALSE(other.connect(address(), brief).ok());
+  EXPECT_EQ(other.refused_as(), sinew::proto::LOST_HERE);
+}
+
+TEST_F(LinkLies, HeartbeatsAreAnswered) {
+  const int before = liar_.beats_answered();
+  liar_.send_link([](LinkHeader& header) { header.beat = 77; });
+  EXPECT_TRUE(eventually([&] { return liar_.beats_answered() > before; }));
+}
+
+TEST_F(LinkLies, TermsThatDoNotFit) {
+  const std::pair<std::uint64_t, std::uint64_t> terms[] = {
+      {0, 60000000},       // Beats without a pause.
+      {1, 60000000},       // Nearly so.
+      {1000000, 1000},     // A lease that is over before the first beat.
+      {1000000, 1000000},  // As long as the interval.
+      {0, 0},
+      {UINT64_MAX, UINT64_MAX},
+  };
+  RawPeer other({"other", -1, {4712}});
+  for (const auto& [interval, lease] : terms) {
+    Handshake handshake;
+    handshake.change = [interval = interval, lease = lease](sinew::proto::Hello& hello) {
+      hello.set_beat_interval_us(interval);
+      hello.set_lease_us(lease);
+    };
+    const absl::Status refused = other.connect(address(), handshake);
+    EXPECT_EQ(other.refused_as(), sinew::proto::NOT_ALLOWED) << interval << " " << lease;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("give all workers of a job similar"));
+  }
+}
+
+TEST_F(LinkLies, HellosThatAreNone) {
+  RawPeer other({"other", -1, {4712}});
+  const std::vector<std::pair<sinew::proto::Refusal, std::function<void(sinew::proto::Hello&)>>>
+      cases = {
+          {sinew::proto::OTHER_PROTOCOL, [](auto& hello) { hello.set_protocol(1); }},
+          {sinew::proto::OTHER_JOB, [](auto& hello) { hello.set_job("another"); }},
+          {sinew::proto::NOT_ALLOWED, [](auto& hello) { hello.mutable_worker()->set_name(""); }},
+          {sinew::proto::NOT_ALLOWED,
+           [](auto& hello) { hello.mutable_worker()->set_name(std::string(1000, 'x')); }},
+          {sinew::proto::NOT_ALLOWED,
+           [](auto& hello) { hello.mutable_worker()->set_incarnation(0); }},
+          {sinew::proto::OTHER_INCARNATION,
+           [](auto& hello) { hello.mutable_expected()->set_incarnation(1); }},
+          {sinew::proto::WHO_ANSWERS, [](auto& hello) { hello.clear_expected(); }},
+          {sinew::proto::DUPLICATE, [](auto& hello) { hello.set_attempt(0); }},
+      };
+  for (const auto& [refusal, change] : cases) {
+    Handshake handshake;
+    handshake.change = change;
+    const absl::Status refused = other.connect(address(), handshake);
+    EXPECT_FALSE(refused.ok());
+    EXPECT_EQ(other.refused_as(), refusal) << refused;
+  }
+  Handshake ranges;
+  ranges.change = [](sinew::proto::Hello& hello) { hello.add_received_calls(1); };
+  EXPECT_FALSE(other.connect(address(), ranges).ok());
+  // None of them has made the link somebody else's.
+  EXPECT_TRUE(other.connect(address()).ok());
+}
+
+}  // namespace

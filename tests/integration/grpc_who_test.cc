@@ -1,0 +1,330 @@
+// Who somebody is on a link (docs/link.md, "Who"): whoever comes with a name, an incarnation, a
+// rank or a link that is not its own touches nothing of those to whom they belong. With mutual TLS
+// a name is what the certificate proves; without, a link keeps to whoever made it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/membership.pb.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rref.pb.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/certificates.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventually.h"
+#include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/raw_peer.h"
+#include "sinew/tests/support/reference_messages.h"
+
+using sinew::Credentials;
+using sinew::Worker;
+using sinew::WorkerInfo;
+using sinew::internal::FaultPlan;
+using sinew::internal::FrameKind;
+using sinew::internal::LinkHeader;
+using sinew::testing::eventually;
+using sinew::testing::Handshake;
+using sinew::testing::ids_of;
+using sinew::testing::RawPeer;
+using testapp::Counter;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+namespace {
+
+enum class Security { kInsecure, kMutualTls };
+
+constexpr std::uint64_t kFar = std::uint64_t{1} << 40;
+
+/// worker0 has a call at work at worker1, holds a reference there and owns one that worker1 holds.
+class Who : public ::testing::TestWithParam<Security> {
+ protected:
+  bool proves_names() const { return GetParam() == Security::kMutualTls; }
+  Credentials credentials(const std::string& name) const {
+    return proves_names() ? Credentials::mutual_tls(certificates_.issue(name))
+                          : Credentials::insecure();
+  }
+
+  void SetUp() override {
+    sinew::testing::ClusterOptions options;
+    options.size = 3;
+    options.transport = sinew::testing::ClusterTransport::kGrpc;
+    options.methods = testapp::methods();
+    options.tweak = [this](int, sinew::WorkerOptions& worker) {
+      worker.credentials = credentials(worker.name);
+    };
+    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+      if (rank != 0) return inner;
+      return sinew::internal::make_faulty_transport(std::move(inner), plan_);
+    };
+    cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
+    running_ = worker(0).rpc_async<&testapp::stall>(1);
+    held_ = sinew::remote<Counter>(worker(0).peer(1), 1);
+    held_.created().wait();
+    owned_ = sinew::share_rref(worker(0), std::make_shared<Counter>(5));
+    worker(0).rpc_sync<&testapp::keep>(1, "of worker0", owned_);
+    ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  }
+
+  /// Nothing of worker0 has been touched at worker1. The tables of all workers end up empty.
+  void TearDown() override {
+    if (cluster_ == nullptr) return;
+    EXPECT_FALSE(running_.done()) << "the call has been ended";
+    worker(2).rpc_sync<&testapp::release>(1);
+    EXPECT_EQ(running_.wait(), 1);
+    EXPECT_EQ(worker(1).counters()["rref.forks"], 1);
+    EXPECT_EQ(worker(0).counters()["rref.forks"], 1);
+    EXPECT_EQ(sinew::rpc_sync<&Counter::add>(held_, 1), 2);
+    EXPECT_EQ(worker(2).rpc_sync<&testapp::add_to_kept>(1, "of worker0", 1), 6);
+    for (int rank = 0; rank < cluster_->size(); ++rank) {
+      EXPECT_EQ(worker(rank).workers().size(), 3u);
+      EXPECT_EQ(worker(rank).peer(0).name(), "worker0");
+      EXPECT_EQ(worker(rank).peer(0).info(), worker(0).info());
+      EXPECT_TRUE(worker(rank).peer(0).alive());
+    }
+    worker(0).rpc_sync<&testapp::drop>(1, "of worker0");
+    held_ = RRef<Counter>();
+    owned_ = RRef<Counter>();
+    const std::vector<std::string> failures = cluster_->shutdown({true, 60s, true});
+    EXPECT_TRUE(failures.empty()) << absl::StrJoin(failures, "\n");
+  }
+
+  const Worker& worker(int rank) const { return cluster_->worker(rank); }
+  std::string victim() const { return worker(1).address(); }
+
+  /// Says all that could harm worker0 if it were taken for its word.
+  void do_harm(RawPeer& peer) {
+    peer.send_link([](LinkHeader& header) {
+      for (auto& lane : header.received) lane.push_back({1, kFar});
+      header.returned_frames = kFar;
+      header.returned_bytes = kFar;
+      header.beat_reply = kFar;
+    });
+    sinew::proto::Envelope envelope;
+    for (std::uint64_t id = 1; id <= 64; ++id) {
+      envelope.mutable_cancel()->set_id(id);
+      envelope.mutable_cancel()->set_number(id);
+      peer.send(FrameKind::kControl, envelope);
+      envelope.mutable_reply()->set_id(id);
+      envelope.mutable_reply()->mutable_value()->set_integer(666);
+      peer.send(FrameKind::kReply, envelope);
+      peer.send(FrameKind::kControl, envelope);
+    }
+    sinew::proto::LedgerNote note;
+    sinew::proto::LedgerMessage& message = *note.add_messages();
+    message.set_sequence(1);
+    *message.mutable_delete_fork()->mutable_rref() = ids_of(held_).rref();
+    *message.mutable_delete_fork()->mutable_fork() = ids_of(held_).fork();
+    note.mutable_ack()->set_cumulative(kFar);
+    peer.send_note("rref", note.SerializeAsString());
+    sinew::proto::LeaveRequest leave;
+    sinew::internal::write_identity(worker(0).info(), *leave.mutable_worker());
+    envelope.mutable_call()->set_id(1000);
+    envelope.mutable_call()->set_method("sinew.member.leave");
+    envelope.mutable_call()->add_arguments()->set_binary(leave.SerializeAsString());
+    peer.send(FrameKind::kControl, envelope);
+    EXPECT_TRUE(peer.control_call("sinew.member.list").ok());
+    EXPECT_TRUE(peer.wait_receipts());
+  }
+  /// It has heard nothing but that its own question was answered.
+  static void expect_heard_nothing(const RawPeer& peer) {
+    for (const sinew::proto::Envelope& envelope : peer.heard()) {
+      EXPECT_TRUE(envelope.has_reply()) << envelope.ShortDebugString();
+      EXPECT_TRUE(envelope.reply().value().has_binary()) << envelope.ShortDebugString();
+    }
+    EXPECT_LE(peer.heard().size(), 1u);
+  }
+
+  /// All ways of coming to a link that somebody else has made.
+  std::vector<Handshake> thefts(const WorkerInfo& whose) const {
+    std::vector<Handshake> all;
+    for (const auto half : {Handshake::Half::kTell, Handshake::Half::kKeep}) {
+      for (const auto proof : {Handshake::Proof::kNone, Handshake::Proof::kWrong}) {
+        all.push_back({half, proof, [whose](sinew::proto::Hello& hello) {
+                         hello.set_attempt(kFar);
+                         hello.set_last_up_opener(whose.incarnation.value);
+                         hello.set_last_up_attempt(1);
+                         for (auto* numbers :
+                              {hello.mutable_received_control(), hello.mutable_received_calls()}) {
+                           numbers->Add(1);
+                           numbers->Add(kFar);
+                         }
+                       }});
+      }
+    }
+    return all;
+  }
+  void expect_refused(RawPeer& thief) {
+    thief.set_peer(worker(1).info());
+    for (const Handshake& handshake : thefts(thief.claims())) {
+      const absl::Status refused = thief.connect(victim(), handshake);
+      EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
+      EXPECT_EQ(thief.refused_as(), sinew::proto::NOT_ALLOWED) << refused;
+    }
+  }
+
+  // Workers read their files for each connection that they open, also while they shut down.
+  const sinew::testing::Certificates certificates_;
+  // Of worker0's transport.
+  const std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>(/*seed=*/1);
+  std::unique_ptr<sinew::testing::Cluster> cluster_;
+  sinew::Future<int> running_;
+  sinew::RRef<Counter> held_;
+  sinew::RRef<Counter> owned_;
+};
+INSTANTIATE_TEST_SUITE_P(Over, Who, ::testing::Values(Security::kInsecure, Security::kMutualTls),
+                         [](const ::testing::TestParamInfo<Security>& with) {
+                           return with.param == Security::kInsecure ? "Insecure" : "MutualTls";
+                         });
+
+TEST_P(Who, ANameThatIsNotInTheJobLearnsNoIncarnations) {
+  RawPeer outsider({"outsider", -1, {4711}}, credentials("outsider"));
+  for (int rank = 0; rank < 3; ++rank) {
+    outsider.forget();
+    ASSERT_TRUE(outsider.connect(worker(rank).address()).ok());
+    const auto answer = outsider.control_call("sinew.member.list");
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    sinew::proto::MemberList list;
+    ASSERT_TRUE(list.ParseFromString(*answer));
+    EXPECT_EQ(list.members_size(), 0) << list.ShortDebugString();
+    EXPECT_EQ(list.left_size(), 0);
+    // Nor does a request that is refused say any.
+    sinew::proto::JoinRequest request;
+    sinew::internal::write_identity({"outsider", 0, {4711}},
+                                    *request.mutable_member()->mutable_worker());
+    request.mutable_member()->set_address(outsider.address());
+    request.set_job("default");
+    request.set_world_size(3);
+    request.set_timeout_us(60000000);
+    const auto joined = outsider.control_call("sinew.member.join", request.SerializeAsString());
+    EXPECT_EQ(joined.status().code(), absl::StatusCode::kAlreadyExists) << joined.status();
+    for (const sinew::proto::Envelope& envelope : outsider.heard()) {
+      const std::string bytes = envelope.SerializeAsString();
+      for (int of = 0; of < 3; ++of) {
+        const std::uint64_t incarnation = worker(of).info().incarnation.value;
+        std::string raw(8, '\0');
+        for (int i = 0; i < 8; ++i) raw[i] = static_cast<char>(incarnation >> (8 * i));
+        EXPECT_THAT(bytes, Not(HasSubstr(raw))) << envelope.ShortDebugString();
+        EXPECT_THAT(bytes, Not(HasSubstr(absl::StrCat(absl::Hex(incarnation)))));
+        EXPECT_THAT(bytes, Not(HasSubstr(absl::StrCat(incarnation))));
+      }
+    }
+    outsider.disconnect();
+  }
+}
+
+TEST_P(Who, AnothersNameAndIncarnation) {
+  RawPeer thief(worker(0).info(), credentials("stranger"));
+  expect_refused(thief);
+  // Not under any other name of a member, either.
+  WorkerInfo claims = worker(2).info();
+  claims.incarnation = worker(0).info().incarnation;
+  RawPeer other(claims, credentials("stranger"));
+  if (proves_names()) {
+    expect_refused(other);
+  } else {
+    // Nobody can tell who it is; it is no member.
+    ASSERT_TRUE(other.connect(victim()).ok());
+    do_harm(other);
+    expect_heard_nothing(other);
+  }
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+TEST_P(Who, AnothersIncarnationUnderANameOfItsOwn) {
+  RawPeer cuckoo({"cuckoo", 0, worker(0).info().incarnation}, credentials("cuckoo"));
+  Handshake brief;
+  brief.change = [](sinew::proto::Hello& hello) {
+    hello.set_beat_interval_us(300000);
+    hello.set_lease_us(2000000);
+  };
+  ASSERT_TRUE(cuckoo.connect(victim(), brief).ok());
+  do_harm(cuckoo);
+  expect_heard_nothing(cuckoo);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  // The end of its link is nobody's loss.
+  cuckoo.fall_silent();
+  EXPECT_TRUE(cuckoo.wait_down());
+  EXPECT_FALSE(cuckoo.connect(victim(), brief).ok());
+  EXPECT_EQ(cuckoo.refused_as(), sinew::proto::LOST_HERE);
+  expect_heard_nothing(cuckoo);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+TEST_P(Who, TheIncarnationOfWhoeverIsAsked) {
+  RawPeer mirror({"mirror", -1, worker(1).info().incarnation}, credentials("mirror"));
+  EXPECT_FALSE(mirror.connect(victim()).ok());
+  EXPECT_EQ(mirror.refused_as(), sinew::proto::NOT_ALLOWED);
+}
+
+TEST_P(Who, ARankInAHelloPushesNobodyOut) {
+  RawPeer usurper({"usurper", 0, {4711}}, credentials("usurper"));
+  Handshake handshake;
+  handshake.change = [](sinew::proto::Hello& hello) { hello.mutable_worker()->set_rank(0); };
+  ASSERT_TRUE(usurper.connect(victim(), handshake).ok());
+  do_harm(usurper);
+  // It is served no method, whatever rank it says that it has.
+  usurper.call("testapp::count",
+               [](sinew::proto::Call& call) { call.add_arguments()->set_integer(7); });
+  EXPECT_TRUE(usurper.wait_receipts());
+  expect_heard_nothing(usurper);
+  EXPECT_EQ(worker(1).peer(0).info(), worker(0).info());
+  EXPECT_TRUE(worker(1).rpc_sync<&testapp::executions>(1).empty());
+  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+TEST_P(Who, ALinkIsResumedWithItsProofOnly) {
+  RawPeer real({"guest", -1, {4711}}, credentials("guest"));
+  ASSERT_TRUE(real.connect(victim()).ok());
+  // The same certificate, and all that is not secret.
+  RawPeer thief(real.claims(), credentials("guest"));
+  expect_refused(thief);
+  EXPECT_TRUE(real.control_call("sinew.member.list").ok());
+  real.disconnect();
+  expect_refused(thief);
+  ASSERT_TRUE(real.connect(victim()).ok());
+  EXPECT_TRUE(real.control_call("sinew.member.list").ok());
+  // Hellos that were proved once are not taken a second time.
+  Handshake old;
+  old.change = [](sinew::proto::Hello& hello) { hello.set_attempt(1); };
+  EXPECT_FALSE(real.connect(victim(), old).ok());
+  EXPECT_EQ(real.refused_as(), sinew::proto::DUPLICATE);
+  EXPECT_TRUE(real.control_call("sinew.member.list").ok());
+  EXPECT_FALSE(real.is_down());
+}
+
+TEST_P(Who, ALinkThatIsNotKnownIsLost) {
+  RawPeer late({"late", -1, {4711}}, credentials("late"));
+  EXPECT_FALSE(late.connect(victim(), {Handshake::Half::kKeep, Handshake::Proof::kNone, {}}).ok());
+  EXPECT_EQ(late.refused_as(), sinew::proto::LOST_HERE);
+  EXPECT_FALSE(late.connect(victim(), {Handshake::Half::kKeep, Handshake::Proof::kWrong, {}}).ok());
+  EXPECT_EQ(late.refused_as(), sinew::proto::LOST_HERE);
+}
+
+// While a member's connection is broken, and it cannot come back at once.
+TEST_P(Who, TheGapBetweenTwoConnectionsOfAMember) {
+  const auto all = [](const std::string&) { return true; };
+  const auto out = plan_->fail_connects(all, absl::UnavailableError("no way out"));
+  const auto in = plan_->refuse_connects(all, absl::UnavailableError("no way in"));
+  EXPECT_GT(plan_->break_connections(all), 0u);
+  const auto waiting = worker(0).rpc_async<&testapp::count>(1, 7);
+  RawPeer thief(worker(0).info(), credentials("stranger"));
+  expect_refused(thief);
+  RawPeer cuckoo({"cuckoo", 0, worker(0).info().incarnation}, credentials("cuckoo"));
+  ASSERT_TRUE(cuckoo.connect(victim()).ok());
+  do_harm(cuckoo);
+  expect_heard_nothing(cuckoo);
+  EXPECT_FALSE(waiting.done());
+  plan_->remove(out);
+  plan_->remove(in);
+  EXPECT_EQ(waiting.wait(), 1);
+}
+
+}  // namespace

@@ -1,0 +1,46 @@
+// Clients hold no references, so the optimizers of a worker are not for them.
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "sinew/rpc.pb.h"
+#include "sinew/sinew.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/transport/grpc_fixture.h"
+
+using sinew::ErrorCode;
+
+namespace {
+
+absl::StatusOr<sinew::internal::Frame> call(const sinew::Worker& worker,
+                                            const sinew::proto::Call& call) {
+  sinew::internal::Frame frame;
+  frame.envelope = call.SerializeAsString();
+  return sinew::internal::call_as_foreign_client(worker.address(), frame, std::chrono::seconds(30));
+}
+
+TEST(OutsideOptim, ClientsReachNoOptimizer) {
+  sinew::testing::ClusterOptions options;
+  options.size = 1;
+  options.transport = sinew::testing::ClusterTransport::kGrpc;
+  const sinew::testing::Cluster cluster(std::move(options));
+  for (const char* method :
+       {"step", "set_learning_rate", "checkpoints", "save", "forget_before", "load", "make"}) {
+    SCOPED_TRACE(method);
+    sinew::proto::Call without;
+    without.set_method(std::string("sinew.optim.") + method);
+    const auto answer = call(cluster.worker(0), without);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    sinew::proto::Reply reply;
+    ASSERT_TRUE(reply.ParseFromString(answer->envelope));
+    EXPECT_EQ(reply.error().code(), static_cast<int>(ErrorCode::kInvalidArgument))
+        << reply.ShortDebugString();
+    sinew::proto::Call with = without;
+    with.mutable_target()->mutable_rref()->set_serial(1);
+    EXPECT_EQ(call(cluster.worker(0), with).status().code(), absl::StatusCode::kPermissionDenied);
+  }
+  EXPECT_EQ(cluster.worker(0).counters()["optim.optimizers"], 0);
+}
+
+}  // namespace

@@ -1,0 +1,117 @@
+#include "sinew/rpc/link/link_table.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/transport/inproc/inproc_transport.h"
+
+namespace sinew::internal {
+namespace {
+
+/// Nothing that happens on a link matters to it.
+class Nobody final : public LinkUser {
+ public:
+  void on_frames(std::vector<Inbound>) override {}
+  void on_frame_ended(Outbound&, FrameEnd) override {}
+  void on_beat(std::uint64_t) override {}
+  void on_room() override {}
+  void on_up() override {}
+  void on_unreachable(const absl::Status&) override {}
+  void on_suspected(bool) override {}
+  void on_end(LinkEnd, const absl::Status&) override {}
+};
+
+/// The links of a worker to which only strangers come, and whose connections nobody brings up.
+class LinkTableTest : public ::testing::Test {
+ protected:
+  LinkTableTest()
+      : executor_(Executor::Options()),
+        transport_(make_inproc_transport(std::make_shared<InprocNetwork>())),
+        table_(options(), executor_, timers_) {
+    EXPECT_TRUE(transport_->start(&table_, nullptr).ok());
+    table_.start(*transport_);
+  }
+  ~LinkTableTest() override {
+    table_.close(absl::CancelledError("the test is over"));
+    transport_->shutdown();
+    executor_.shutdown();
+  }
+
+  /// What a stranger's first hello is answered with.
+  absl::StatusOr<Acceptor::Accepted> offer(std::uint64_t incarnation,
+                                           const std::function<void(proto::Hello&)>& change = {}) {
+    const WorkerInfo stranger{absl::StrCat("stranger", incarnation), -1, {incarnation}};
+    proto::Hello hello;
+    write_self({stranger, "job", "inproc://nowhere", 0}, hello);
+    write_identity(kSelf, *hello.mutable_expected());
+    LinkHello link;
+    link.connection = {stranger.incarnation, 1};
+    write_link_hello(link, hello);
+    if (change) change(hello);
+    return table_.on_connection(
+        seal_hello(hello, LinkSecret({incarnation}, kSelf.incarnation), Half::kTell),
+        AuthenticatedPeer());
+  }
+  static proto::Refusal refusal_of(const absl::StatusOr<Acceptor::Accepted>& answer) {
+    const auto refused = read_refusal(answer.status());
+    return refused.ok() ? refused->refusal() : proto::ACCEPTED;
+  }
+
+  const WorkerInfo kSelf{"self", 0, {1}};
+  Executor executor_;
+  TimerQueue timers_;
+  std::unique_ptr<Transport> transport_;
+  LinkTable table_;
+
+ private:
+  LinkTableOptions options() const {
+    LinkTableOptions options;
+    options.self.worker = kSelf;
+    options.self.job = "job";
+    options.make_user = [](const std::shared_ptr<LinkRunner>&) {
+      return std::make_shared<Nobody>();
+    };
+    options.known_as = [](const WorkerInfo&) { return Refusal::kNone; };
+    options.is_member = [](const WorkerInfo&) { return false; };
+    return options;
+  }
+};
+
+TEST_F(LinkTableTest, StrangersWhoAreAtItHaveABoundedNumberOfPlaces) {
+  for (std::uint64_t i = 0; i < LinkTable::kMaxGuests; ++i) {
+    ASSERT_TRUE(offer(100 + i).ok());
+  }
+  EXPECT_EQ(refusal_of(offer(99)), proto::NOT_LISTENING_YET);
+  EXPECT_EQ(table_.all().size(), LinkTable::kMaxGuests);
+}
+
+TEST_F(LinkTableTest, StrangersWhoHaveGoneLeaveTheirPlacesToOthers) {
+  for (std::uint64_t i = 0; i < LinkTable::kMaxGuests; ++i) {
+    // Refused, since attempts begin with 1.
+    const auto refused = offer(100 + i, [](proto::Hello& hello) { hello.set_attempt(0); });
+    ASSERT_EQ(refusal_of(refused), proto::DUPLICATE);
+  }
+  EXPECT_TRUE(offer(99).ok());
+  // Whoever comes back is not held for lost.
+  EXPECT_TRUE(offer(100).ok());
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    for (std::uint64_t j = 0; j < LinkTable::kMaxGuests; ++j) {
+      offer(10000 * (i + 1) + j, [](proto::Hello& hello) { hello.set_attempt(0); })
+          .status()
+          .IgnoreError();
+    }
+  }
+  EXPECT_LE(table_.all().size(), LinkTable::kMaxGuests);
+  EXPECT_TRUE(offer(98).ok());
+}
+
+}  // namespace
+}  // namespace sinew::internal
