@@ -16,9 +16,10 @@ constexpr int kMostIdleTicks = 100;
 }  // namespace
 
 std::string Event::text() const {
-  static const char* const names[] = {
-      "hello",  "answer", "deliver", "deliver twice", "payloads", "notice", "start", "cancel",
-      "handle", "reply",  "restart", "break",         "swallow",  "crash", "leave",  "tick",  "sleep"};
+  static const char* const names[] = {"hello",   "answer", "deliver", "deliver twice", "payloads",
+                                      "notice",  "start",  "cancel",  "handle",        "reply",
+                                      "restart", "break",  "swallow", "crash",         "leave",
+                                      "tick",    "sleep"};
   return absl::StrCat(names[static_cast<int>(what)], " ", c, "/", v,
                       lane == Lane::kCalls ? "c" : "", place == 0 ? "" : " passing",
                       late ? " late" : "");

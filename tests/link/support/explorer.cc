@@ -139,7 +139,8 @@ class Explorer {
     }
     for (const int leaver : {0, 1}) {
       if (left.leaves == 0 || !world.can_leave(leaver, 1 - leaver)) continue;
-      follow_fault(world, left, &Faults::leaves, {Event::What::kLeave, static_cast<std::size_t>(leaver)});
+      follow_fault(world, left, &Faults::leaves,
+                   {Event::What::kLeave, static_cast<std::size_t>(leaver)});
     }
     if (is_crowded(world)) return;
     if (left.ticks > 0) follow_fault(world, left, &Faults::ticks, {Event::What::kTick});

@@ -71,6 +71,7 @@ Faults both(Faults a, const Faults& b) {
   a.late += b.late;
   a.swaps += b.swaps;
   a.crashes += b.crashes;
+  a.leaves += b.leaves;
   a.ticks += b.ticks;
   a.sleeps += b.sleeps;
   return a;
@@ -149,6 +150,8 @@ void add_connections(std::vector<Scenario>& all, int level) {
   const Faults crash = both(faults(&Faults::crashes), faults(&Faults::ticks, 1));
   all.push_back(
       scenario("a_crash", two_workers(), {cancelled(from(0)), from(1)}, faults(&Faults::crashes)));
+  all.push_back(scenario("a_goodbye", two_workers(), {cancelled(from(0)), from(1)},
+                         both(faults(&Faults::leaves), faults(&Faults::late))));
   all.push_back(from_nothing(
       scenario("a_crash_at_first_contact", two_workers(), each, faults(&Faults::crashes))));
   if (level == 0) return;
@@ -173,7 +176,7 @@ void add_windows(std::vector<Scenario>& all, int level) {
   filling.push_back(within(from(0), 1));
   all.push_back(surviving(scenario("both_fill_each_other", slow, filling, {})));
   all.push_back(surviving(
-      scenario("rooms_and_a_break", slow, {from(0), from(0), from(0)}, faults(&Faults::breaks))));
+      scenario("rooms_and_a_break", slow, {from(1), from(1), from(1)}, faults(&Faults::breaks))));
   all.push_back(surviving(scenario("replies_beyond_the_window", small_windows(),
                                    {from(0), from(0), from(0), cancelled(from(0))}, {})));
   // A handler that runs for long pins nothing but itself.
