@@ -89,8 +89,8 @@ class Who : public ::testing::TestWithParam<Security> {
       EXPECT_TRUE(worker(rank).peer(0).alive());
     }
     worker(0).rpc_sync<&testapp::drop>(1, "of worker0");
-    held_ = RRef<Counter>();
-    owned_ = RRef<Counter>();
+    held_ = sinew::RRef<Counter>();
+    owned_ = sinew::RRef<Counter>();
     const std::vector<std::string> failures = cluster_->shutdown({true, 60s, true});
     EXPECT_TRUE(failures.empty()) << absl::StrJoin(failures, "\n");
   }
