@@ -122,8 +122,9 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
     end(LinkEnd::kEndedThere, outputs);
     return LinkLanes::Delivery::kDrop;
   }
-  if (header.number != 0) progressed_ = true;
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
+  // What comes again, or breaks the rules, is no progress: it would come for ever.
+  if (delivery == LinkLanes::Delivery::kDeliver) progressed_ = true;
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
   look_for_suspicion(now, outputs);

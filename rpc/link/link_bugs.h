@@ -16,14 +16,14 @@ enum class LinkBug {
   kRoomIgnored,          // requests are written without room
   kRoomNotReturned,      // room of a request whose handler started is not given back
   kOldConnectionHeard,   // packets of a superseded connection count
-  kFenceByLargerLease,   // the holder waits for the larger lease
+  kFenceFromAnswer,      // the holder counts from when its beat was answered
   kDropWithoutMargin,    // the owner drops when the smaller lease has passed
   kBothKeepTheirOwn,     // two ends that open at once each insist on their own connection
   kEndedHears,           // a link that has ended accepts frames
   kCancelForgotten,      // a cancel that comes before its frame is forgotten
   kGivenUpEndsAtOnce,    // a frame that was given up on its way has ended before its receipt
   kRoomToldOnce,         // room that came free after the hello is not told on the new connection
-  kOfferNotHeard,        // the owner counts what it hears from when a connection is up, not offered
+  kOfferNotHeard,        // the owner takes an offer for no sign of life
   kAcceptedIsHeard,      // who accepts a connection counts its own lease from then
   kRefusalCounts,        // an address that refuses counts where this end never got through
   kSilenceBorne,         // a connection that swallows everything is kept until the lease ends

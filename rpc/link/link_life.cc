@@ -22,7 +22,7 @@ std::chrono::nanoseconds LinkLife::interval() const {
 void LinkLife::agree(const LeaseTerms& theirs) { theirs_ = theirs; }
 
 void LinkLife::on_up(TimePoint now) {
-  heard_ = now;
+  if (!SINEW_LINK_BUG(kOfferNotHeard)) heard_ = now;
   next_beat_ = now + interval();
 }
 
@@ -40,7 +40,8 @@ void LinkLife::on_beat_reply(std::uint64_t beat, TimePoint now) {
   if (beat > last_beat_) return;
   while (!sent_.empty() && sent_.front().beat < beat) sent_.pop_front();
   if (sent_.empty() || sent_.front().beat != beat) return;
-  acknowledged_ = std::max(acknowledged_, sent_.front().when);
+  acknowledged_ =
+      SINEW_LINK_BUG(kFenceFromAnswer) ? now : std::max(acknowledged_, sent_.front().when);
   sent_.pop_front();
   heard_ = now;
 }

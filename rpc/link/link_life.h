@@ -46,9 +46,7 @@ class LinkLife {
   bool had_contact() const { return had_contact_; }
   /// True once this end must not use the other any more; only after contact.
   bool fenced(TimePoint now) const { return had_contact_ && now >= fence_at(); }
-  TimePoint fence_at() const {
-    return acknowledged_ + (SINEW_LINK_BUG(kFenceByLargerLease) ? larger_lease() : smaller_lease());
-  }
+  TimePoint fence_at() const { return acknowledged_ + smaller_lease(); }
   /// When the newest beat that was answered had left.
   TimePoint acknowledged() const { return acknowledged_; }
   TimePoint suspected_at() const { return acknowledged_ + smaller_lease() / 2; }

@@ -30,12 +30,19 @@ constexpr Planted kBugs[] = {
     {LinkBug::kRoomIgnored, "kRoomIgnored", "rooms_and_a_break"},
     {LinkBug::kRoomNotReturned, "kRoomNotReturned", "rooms_and_a_break"},
     {LinkBug::kOldConnectionHeard, "kOldConnectionHeard", "a_late_packet"},
+    {LinkBug::kFenceFromAnswer, "kFenceFromAnswer", "a_slow_and_a_fast_clock"},
     {LinkBug::kDropWithoutMargin, "kDropWithoutMargin", "a_slow_and_a_fast_clock"},
     {LinkBug::kBothKeepTheirOwn, "kBothKeepTheirOwn", "both_open"},
     {LinkBug::kEndedHears, "kEndedHears", ""},
     {LinkBug::kCancelForgotten, "kCancelForgotten", "calls"},
     {LinkBug::kGivenUpEndsAtOnce, "kGivenUpEndsAtOnce", "calls"},
+    {LinkBug::kRoomToldOnce, "kRoomToldOnce", "rooms_and_a_break"},
+    {LinkBug::kOfferNotHeard, "kOfferNotHeard", "a_lease_over_a_break"},
     {LinkBug::kAcceptedIsHeard, "kAcceptedIsHeard", "a_lease_over_a_break"},
+    {LinkBug::kRefusalCounts, "kRefusalCounts", "the_smaller_is_refused_later"},
+    {LinkBug::kSilenceBorne, "kSilenceBorne", "a_connection_that_swallows"},
+    {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
+    {LinkBug::kBeatsLate, "kBeatsLate", "the_smaller_is_behind_a_firewall"},
 };
 
 class Active {

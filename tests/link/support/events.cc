@@ -16,9 +16,10 @@ constexpr int kMostIdleTicks = 100;
 }  // namespace
 
 std::string Event::text() const {
-  static const char* const names[] = {
-      "hello",  "answer", "deliver", "deliver twice", "payloads", "notice", "start", "cancel",
-      "handle", "reply",  "restart", "break",         "swallow",  "crash",  "tick",  "sleep"};
+  static const char* const names[] = {"hello",   "answer", "deliver", "deliver twice", "payloads",
+                                      "notice",  "start",  "cancel",  "handle",        "reply",
+                                      "restart", "break",  "swallow", "crash",         "leave",
+                                      "tick",    "sleep"};
   return absl::StrCat(names[static_cast<int>(what)], " ", c, "/", v,
                       lane == Lane::kCalls ? "c" : "", place == 0 ? "" : " passing",
                       late ? " late" : "");
@@ -107,6 +108,8 @@ void happen(World& world, const Event& event, nanoseconds time) {
       return world.swallow(event.c);
     case Event::What::kCrash:
       return world.crash(call);
+    case Event::What::kLeave:
+      return world.leave(call, 1 - call);
     case Event::What::kTick:
       return tick(world, time, -1);
     case Event::What::kSleep:

@@ -26,6 +26,7 @@ struct Event {
     kBreak,
     kSwallow,
     kCrash,
+    kLeave,
     kTick,
     kSleep,
   };

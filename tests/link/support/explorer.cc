@@ -61,7 +61,7 @@ class Explorer {
     Digest digest;
     digest.add(world.digest());
     for (const int budget : {left.breaks, left.swallowed, left.duplicates, left.late, left.swaps,
-                             left.crashes, left.ticks, left.sleeps}) {
+                             left.crashes, left.leaves, left.ticks, left.sleeps}) {
       digest.add(static_cast<std::uint64_t>(budget));
     }
     return digest.value();
@@ -72,11 +72,7 @@ class Explorer {
     if (stopped() || !visited_.insert(seen_as).second) return;
     ++result_.states;
     violate(world.violation());
-    if (scenario_.survives) {
-      for (const End& end : world.ends()) {
-        if (end.link.ended()) violate("a link has ended without a reason");
-      }
-    }
+    judge_survival(world);
     if (stopped()) return;
     const std::vector<Event> steps = steps_of(world);
     bool any = false;
@@ -90,6 +86,19 @@ class Explorer {
     visit_programs(world, left);
     visit_faults(world, left, steps);
     if (!any || seen_as % kSettledOneOf == 0) settle_from(world);
+  }
+
+  void judge_survival(const World& world) {
+    if (!scenario_.survives) return;
+    for (const End& end : world.ends()) {
+      if (end.link.ended()) violate("a link has ended without a reason");
+    }
+    for (const Call& call : world.calls()) {
+      if (call.outcome == Call::Outcome::kUnreachable ||
+          (call.outcome == Call::Outcome::kDidNotRun && !call.frames[0].given_up)) {
+        violate("a call has ended without a reason");
+      }
+    }
   }
 
   void visit_programs(const World& world, const Faults& left) {
@@ -127,6 +136,11 @@ class Explorer {
           follow_fault(world, left, &Faults::crashes, {Event::What::kCrash, w});
         }
       }
+    }
+    for (const int leaver : {0, 1}) {
+      if (left.leaves == 0 || !world.can_leave(leaver, 1 - leaver)) continue;
+      follow_fault(world, left, &Faults::leaves,
+                   {Event::What::kLeave, static_cast<std::size_t>(leaver)});
     }
     if (is_crowded(world)) return;
     if (left.ticks > 0) follow_fault(world, left, &Faults::ticks, {Event::What::kTick});
@@ -170,11 +184,7 @@ class Explorer {
     World end(world);
     end.keep_late_packets(false);
     violate(settle(end));
-    if (scenario_.survives) {
-      for (const End& each : end.ends()) {
-        if (each.link.ended()) violate("a link has ended without a reason");
-      }
-    }
+    judge_survival(end);
     result_.longest = std::max(result_.longest, nanoseconds(end.now() - world.now()));
   }
 

@@ -22,6 +22,8 @@ struct Faults {
   int swaps = 0;
   /// A worker dies; it comes back as somebody else.
   int crashes = 0;
+  /// A worker ends its link.
+  int leaves = 0;
   /// Time passes while packets are on their way.
   int ticks = 0;
   /// Time passes, and one worker does not run meanwhile.

@@ -37,7 +37,7 @@ void LinkInspector::add(const LinkHeader& header, Digest& digest) {
   digest.add(header.returned_frames);
   digest.add(header.returned_bytes);
   digest.add(header.beat);
-  digest.add(header.beat_reply);
+  digest.add(header.beat_reply << 1 | (header.is_goodbye ? 1 : 0));
 }
 
 void LinkInspector::add(const LinkHello& hello, Digest& digest) {
@@ -112,7 +112,7 @@ void LinkInspector::add(const Link& link, Link::TimePoint now, Digest& digest) {
   add(link.lanes_, now, digest);
   add(link.life_, now, digest);
   digest.add((link.wanted_ ? 1 : 0) + (link.suspected_ ? 2 : 0) + (link.confirmed_ ? 4 : 0) +
-             (link.reached_ ? 8 : 0) + (link.answered_ ? 16 : 0) +
+             (link.reached_ ? 8 : 0) + (link.answered_ ? 16 : 0) + (link.progressed_ ? 64 : 0) +
              (link.first_.has_value() ? 32 : 0));
   add(link.connection_, digest);
   add(link.last_up_, digest);

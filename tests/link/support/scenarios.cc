@@ -71,6 +71,7 @@ Faults both(Faults a, const Faults& b) {
   a.late += b.late;
   a.swaps += b.swaps;
   a.crashes += b.crashes;
+  a.leaves += b.leaves;
   a.ticks += b.ticks;
   a.sleeps += b.sleeps;
   return a;
@@ -101,8 +102,9 @@ void add_delivery(std::vector<Scenario>& all, int level) {
   add("a_break_and_a_repetition", one, both(breaks, faults(&Faults::duplicates)));
   add("a_late_packet", {from(0), from(1)}, both(breaks, faults(&Faults::late)));
   add("two_breaks", {cancelled(from(0))}, both(faults(&Faults::breaks, 2), ticks));
-  all.push_back(scenario("a_connection_that_swallows", two_workers(), {cancelled(from(0)), from(1)},
-                         both(faults(&Faults::swallowed), faults(&Faults::ticks, 3))));
+  all.push_back(
+      surviving(scenario("a_connection_that_swallows", two_workers(), {cancelled(from(0)), from(1)},
+                         both(faults(&Faults::swallowed), faults(&Faults::ticks, 3)))));
   if (level == 0) return;
   add("a_break_that_takes_long", one, both(breaks, faults(&Faults::ticks, 2)));
   add("a_late_packet_of_a_large_call", one, both(both(breaks, faults(&Faults::late)), ticks));
@@ -138,15 +140,20 @@ void add_connections(std::vector<Scenario>& all, int level) {
       // Who calls somebody that it cannot reach is reached by it.
       all.push_back(surviving(
           from_nothing(scenario(reaching[name], settings, each, faults(&Faults::ticks, 2)))));
-      all.push_back(surviving(scenario(back[name], settings, {from(0)},
-                                       both(faults(&Faults::ticks, 2), faults(&Faults::breaks)))));
+      Scenario later =
+          surviving(scenario(back[name], settings, {from(0)},
+                             both(faults(&Faults::ticks, 6), faults(&Faults::breaks))));
+      later.tick = milliseconds(300);
+      all.push_back(later);
     }
   }
   const Faults crash = both(faults(&Faults::crashes), faults(&Faults::ticks, 1));
   all.push_back(
       scenario("a_crash", two_workers(), {cancelled(from(0)), from(1)}, faults(&Faults::crashes)));
-  all.push_back(
-      from_nothing(scenario("a_crash_at_first_contact", two_workers(), {from(1)}, crash)));
+  all.push_back(scenario("a_goodbye", two_workers(), {cancelled(from(0)), from(1)},
+                         both(faults(&Faults::leaves), faults(&Faults::late))));
+  all.push_back(from_nothing(
+      scenario("a_crash_at_first_contact", two_workers(), each, faults(&Faults::crashes))));
   if (level == 0) return;
   all.push_back(
       surviving(from_nothing(scenario("both_open_for_long", two_workers(), each,
@@ -169,7 +176,7 @@ void add_windows(std::vector<Scenario>& all, int level) {
   filling.push_back(within(from(0), 1));
   all.push_back(surviving(scenario("both_fill_each_other", slow, filling, {})));
   all.push_back(surviving(
-      scenario("rooms_and_a_break", slow, {from(0), from(0), from(0)}, faults(&Faults::breaks))));
+      scenario("rooms_and_a_break", slow, {from(1), from(1), from(1)}, faults(&Faults::breaks))));
   all.push_back(surviving(scenario("replies_beyond_the_window", small_windows(),
                                    {from(0), from(0), from(0), cancelled(from(0))}, {})));
   // A handler that runs for long pins nothing but itself.
@@ -205,7 +212,9 @@ void add_leases(std::vector<Scenario>& all, int level) {
   add("a_fast_and_a_slow_clock", {1.1, 0.9}, {}, swallowed);
   add("a_short_and_a_long_lease", {1.1, 0.9}, {short_terms, long_terms}, swallowed);
   add("a_long_and_a_short_lease", {1.1, 0.9}, {long_terms, short_terms}, swallowed);
-  add("a_lease_over_a_break", {0.9, 1.1}, {}, faults(&Faults::breaks));
+  add("a_lease_over_a_break", {0.9, 1.1}, {}, both(swallowed, faults(&Faults::breaks)));
+  add("a_lease_over_a_break_the_other_way", {1.1, 0.9}, {},
+      both(swallowed, faults(&Faults::breaks)));
   add("who_slept_over_the_end", {}, {}, both(swallowed, faults(&Faults::sleeps, 3)));
 }
 

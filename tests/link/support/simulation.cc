@@ -114,7 +114,7 @@ class Simulation {
     const auto c = connections == 0
                        ? 0
                        : static_cast<std::size_t>(random_.below(static_cast<int>(connections)));
-    switch (random_.below(8)) {
+    switch (random_.below(9)) {
       case 0:
       case 1:
       case 2:
@@ -140,6 +140,12 @@ class Simulation {
           }
         }
         ++report_.cuts;
+        return;
+      case 7:
+        if (random_.chance(30) && runs(worker) && world_.can_leave(worker, other)) {
+          world_.leave(worker, other);
+          ++report_.leaves;
+        }
         return;
       default:
         if (!world_.workers()[static_cast<std::size_t>(worker)].alive || !random_.chance(30))
@@ -250,6 +256,7 @@ void SimulationReport::add(const SimulationReport& other) {
   lost += other.lost;
   connections += other.connections;
   crashes += other.crashes;
+  leaves += other.leaves;
   suspensions += other.suspensions;
   cuts += other.cuts;
   links_ended += other.links_ended;

@@ -16,6 +16,7 @@ struct SimulationReport {
   std::size_t lost = 0;
   std::size_t connections = 0;
   std::size_t crashes = 0;
+  std::size_t leaves = 0;
   std::size_t suspensions = 0;
   std::size_t cuts = 0;
   std::size_t links_ended = 0;

@@ -188,6 +188,9 @@ class World {
 
   // --- Workers and time.
 
+  /// The worker ends its link with another one, and says so.
+  bool can_leave(int worker, int peer) const;
+  void leave(int worker, int peer);
   void crash(int worker);
   void restart(int worker);
   /// When a link of the worker wants to be polled.

@@ -78,6 +78,19 @@ void World::end_call(int c, Outcome outcome) {
   }
 }
 
+bool World::can_leave(int worker, int peer) const {
+  const int e = find_end(worker, workers_[static_cast<std::size_t>(peer)].incarnation);
+  return e >= 0 && workers_[static_cast<std::size_t>(worker)].alive && !end(e).link.ended();
+}
+
+void World::leave(int worker, int peer) {
+  const int e = find_end(worker, workers_[static_cast<std::size_t>(peer)].incarnation);
+  Link::Outputs outputs;
+  end(e).link.close(outputs);
+  perform(e, outputs);
+  collect();
+}
+
 // ---- Calls at their server.
 
 void World::take(int e, const Outbound& content, std::uint64_t number) {
@@ -208,8 +221,9 @@ void World::hear(int e, const ConnectionName& on, const Packet& packet) {
 }
 
 void World::perform(int e, const Link::Outputs& outputs) {
-  for (const ConnectionName& name : outputs.close) close(e, name);
+  // What is written before a connection is closed, a goodbye, may still arrive.
   for (const LinkOutputs::Write& each : outputs.writes) write(e, each);
+  for (const ConnectionName& name : outputs.close) close(e, name);
   for (const LinkOutputs::Ended& ended : outputs.ended) frame_ended(e, *ended.content, ended.how);
   for (const LinkOutputs::Write& each : outputs.writes) {
     if (each.content != nullptr) check_windows(e, *each.content);
