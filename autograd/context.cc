@@ -79,6 +79,7 @@ Context::Context(const Worker& worker)
 
 Context::~Context() {
   scope_ = nullptr;
+  if (WorkerAccess::core(worker_)->process().is_orphan()) return;
   manager_of(worker_)->end(state_->id());
 }
 

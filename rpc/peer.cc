@@ -35,10 +35,13 @@ Worker Peer::worker() const {
   return WorkerAccess::make(core_);
 }
 
-bool Peer::alive() const { return link_ != nullptr && link_->alive(); }
+bool Peer::alive() const {
+  return link_ != nullptr && !core_->process().is_orphan() && link_->alive();
+}
 
 Future<void> Peer::ready(std::uint64_t bytes) const {
   if (link_ == nullptr) throw_empty_peer();
+  core_->process().require();
   return link_->ready(bytes);
 }
 

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -27,10 +30,32 @@ Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
   return PeerAccess::make(core, *std::move(link));
 }
 
+// Those that it starts with, and one each that it and gRPC are soon to need. gRPC ends the process,
+// or does not go on, where it cannot start a thread.
+constexpr std::size_t kThreadsAlone = 4;
+constexpr std::size_t kThreadsWithGrpc = 16;
+// Those that it starts with, and some for the first connections.
+constexpr std::size_t kFilesWithGrpc = 12;
+
+void check_room(const WorkerOptions& options) {
+  const bool is_alone = absl::StartsWith(options.init_method, "inproc:");
+  absl::Status room = internal::check_room_for_threads(is_alone ? kThreadsAlone : kThreadsWithGrpc);
+  if (room.ok() && !is_alone) room = internal::check_room_for_files(kFilesWithGrpc);
+  if (!room.ok()) internal::throw_error(room);
+}
+
 }  // namespace
 
 Worker Worker::start(WorkerOptions options) {
-  return Worker(internal::WorkerCore::start(std::move(options)));
+  if (absl::Status may = internal::ProcessLife::may_start_worker(); !may.ok()) {
+    internal::throw_error(may);
+  }
+  check_room(options);
+  // Before its threads are there, and again for what it has made static.
+  internal::ProcessLife::watch();
+  Worker worker(internal::WorkerCore::start(std::move(options)));
+  internal::ProcessLife::watch();
+  return worker;
 }
 
 internal::WorkerCore& Worker::core() const {
@@ -38,6 +63,7 @@ internal::WorkerCore& Worker::core() const {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "this Worker is empty: start one with sinew::init_rpc()");
   }
+  core_->process().require();
   return *core_;
 }
 
@@ -81,7 +107,12 @@ std::chrono::nanoseconds Worker::default_timeout() const { return core().default
 
 Counters Worker::counters() const { return core().counters(); }
 
-void Worker::shutdown(const ShutdownOptions& options) const { core().shutdown(options); }
-bool Worker::is_running() const { return core_ != nullptr && core_->is_running(); }
+void Worker::shutdown(const ShutdownOptions& options) const {
+  internal::ProcessLife::move_on_if_exiting();
+  core().shutdown(options);
+}
+bool Worker::is_running() const {
+  return core_ != nullptr && !core_->process().is_orphan() && core_->is_running();
+}
 
 }  // namespace sinew

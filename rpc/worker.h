@@ -21,6 +21,14 @@ namespace sinew {
 /// One worker of a job: it serves its methods and calls those of others. A handle: copies name the
 /// same worker. Several may live in one process. Thread-safe.
 ///
+/// It does not survive fork(): in the child each use throws kFailedPrecondition, and handles,
+/// references and contexts go without a word to anybody. Fork before workers are started, or let
+/// the child exec.
+///
+/// exit() need not be preceded by shutdown(): the process ends with its status, the others lose the
+/// worker. Its threads then stand still, for two seconds at most, while what is static in the
+/// program is destroyed; destructors of shared libraries do not run.
+///
 ///     sinew::Worker worker = sinew::init_rpc(options);
 ///     double x = worker.rpc_sync<&app::f>("other", 1.0);
 ///     worker.shutdown();
@@ -32,7 +40,9 @@ class Worker {
   /// init_rpc(), which adds the layers of Sinew (references) first. Throws RpcError:
   /// kInvalidArgument for options that make no sense (the text names the option), kAlreadyExists
   /// for a name, rank or address that is taken, kDeadlineExceeded with the missing ranks,
-  /// kPermissionDenied and kUnauthenticated for credentials.
+  /// kPermissionDenied and kUnauthenticated for credentials, kResourceExhausted where the process
+  /// gets too few threads or file descriptors (the text names the limit), kFailedPrecondition in a
+  /// process that was forked from one with a worker.
   static Worker start(WorkerOptions options);
 
   bool valid() const { return core_ != nullptr; }

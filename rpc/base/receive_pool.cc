@@ -1,5 +1,6 @@
 #include "sinew/rpc/base/receive_pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -64,7 +65,11 @@ ReceivePool::Options options_of_process() {
 ReceiveBlock::~ReceiveBlock() { pool_.take_back(*this); }
 
 ReceivePool& ReceivePool::of_process() {
-  static auto& pool = *new ReceivePool(options_of_process());
+  static auto& pool = []() -> ReceivePool& {
+    auto& made = *new ReceivePool(options_of_process());
+    ::pthread_atfork(&before_fork, &after_fork, &after_fork);
+    return made;
+  }();
   return pool;
 }
 

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <list>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
@@ -109,6 +109,11 @@ class ReceivePool {
   friend class ReceiveBlock;
   using Memory = std::list<PooledMemory>;
 
+  // Around fork(): a child frees tensors too, and must not find the lock held by a thread that it
+  // lacks.
+  static void before_fork() ABSL_NO_THREAD_SAFETY_ANALYSIS { of_process().mutex_.lock(); }
+  static void after_fork() ABSL_NO_THREAD_SAFETY_ANALYSIS { of_process().mutex_.unlock(); }
+
   Memory take_idle(std::size_t size_bytes);
   Memory evict_locked(TimePoint not_before, std::size_t max_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -118,7 +123,8 @@ class ReceivePool {
   mutable Mutex mutex_;
   // Oldest first.
   Memory idle_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<const char*, std::weak_ptr<ReceiveBlock>> used_ ABSL_GUARDED_BY(mutex_);
+  // No absl::flat_hash_map: that one is broken once it could not grow.
+  std::unordered_map<const char*, std::weak_ptr<ReceiveBlock>> used_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
 };
 

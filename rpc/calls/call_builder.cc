@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/message_layers.h"
@@ -27,6 +28,8 @@ WorkerCore& core_of(const Peer& peer) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "a call was made on an empty Peer: get one from Worker::peer()");
   }
+  core->process().require();
+  ProcessLife::stand_still_at_exit();
   if (!core->is_running()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("worker '%s' was shut down: it makes no calls any more",

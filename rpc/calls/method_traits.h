@@ -144,7 +144,9 @@ template <class Name, class Traits>
 struct MethodText {
   static constexpr std::string_view name = Name::value;
   static const std::string& signature() {
-    static const std::string text = signature_text<Traits>(typename Traits::parameters());
+    // Never destroyed: threads look at it until the process is gone.
+    static const auto& text =
+        *new std::string(signature_text<Traits>(typename Traits::parameters()));
     return text;
   }
 };

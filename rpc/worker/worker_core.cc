@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/log.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/call_options.h"
@@ -64,12 +66,19 @@ void check_options(const WorkerOptions& options) {
   }
 }
 
-/// The last handle may go away on a thread of the worker itself, which cannot join itself.
+/// The last handle may go away on a thread of the worker itself, which cannot join itself; in a
+/// forked child, which has none of its threads; or when exit() destroys what is static, and then
+/// the process ends without waiting for handlers.
 void destroy(WorkerCore* core) {
+  if (core->process().is_orphan() || ProcessLife::is_ending()) return;
   if (Executor::current() == nullptr) {
     delete core;
   } else {
-    std::thread([core] { delete core; }).detach();
+    try {
+      std::thread([core] { delete core; }).detach();
+    } catch (const std::system_error&) {
+      core->log("no thread could be started to end the worker, so it stays");
+    }
   }
 }
 
@@ -100,6 +109,7 @@ WorkerCore::WorkerCore(WorkerOptions options)
   Executor::Options pool;
   pool.num_threads = options_.num_threads != 0 ? options_.num_threads : default_threads();
   pool.max_blocked_threads = options_.max_blocked_threads;
+  pool.min_threads = 1;
   pool.name = "sinew-work";
   executor_ = std::make_shared<Executor>(pool);
   // One thread: control work is short, and its order is easier to think about.
@@ -294,6 +304,7 @@ Future<std::string> WorkerCore::control_call_address(const std::string& address,
 // ---- Numbers.
 
 Extension* WorkerCore::extension(std::string_view layer) const {
+  process_.require();
   for (const auto& extension : extensions_) {
     if (extension->layer() == layer) return extension.get();
   }

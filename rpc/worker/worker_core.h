@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/extension.h"
@@ -42,6 +43,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   ~WorkerCore() override;
 
   // Constant once start() has returned.
+  /// Which process it works in: in a forked child nothing of it may be used.
+  const ProcessBound& process() const { return process_; }
   const WorkerInfo& self() const { return self_; }
   const WorkerOptions& options() const { return options_; }
   const std::string& address() const { return address_; }
@@ -129,6 +132,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
   void teardown(const absl::Status& reason);
 
+  const ProcessBound process_;
   const WorkerOptions options_;
   WorkerInfo self_;
   int world_size_ = 0;

@@ -20,9 +20,15 @@ namespace {
       absl::StrFormat("worker '%s' was shut down: its references have been deleted", worker.name));
 }
 
+// A fork of it holds what its parent holds, and has nothing to say to anybody.
+bool is_in_its_process(const ReferenceManager& manager) {
+  return !manager.core().process().is_orphan();
+}
+
 Peer peer_to(const std::weak_ptr<WorkerCore>& weak, const WorkerInfo& owner) {
   std::shared_ptr<WorkerCore> core = weak.lock();
   if (core == nullptr) throw_shut_down(owner);
+  core->process().require();
   if (!core->is_running()) throw_shut_down(core->self());
   absl::StatusOr<std::shared_ptr<CallLink>> link = core->link(owner);
   if (!link.ok()) throw_error(link.status());
@@ -84,12 +90,14 @@ UserHandle::UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref,
       creation_(std::move(creation)) {}
 
 UserHandle::~UserHandle() {
-  if (auto manager = manager_.lock()) manager->release_user(fork_);
+  const std::shared_ptr<ReferenceManager> manager = manager_.lock();
+  if (manager != nullptr && is_in_its_process(*manager)) manager->release_user(fork_);
 }
 
 void UserHandle::throw_if_unusable() const {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_shut_down(owner_);
+  manager->core().process().require();
   const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
   if (!view.ok()) {
     // What the creating call threw says more than the status that the ledger keeps of it.
@@ -110,7 +118,7 @@ Future<void> UserHandle::created() const {
 
 bool UserHandle::confirmed() const {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
-  if (manager == nullptr) return false;
+  if (manager == nullptr || !is_in_its_process(*manager)) return false;
   const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
   return view.ok() && view->confirmed_by_owner;
 }
@@ -192,7 +200,7 @@ OwnerHandle::OwnerHandle(ReferenceManager& manager, std::string type_name, RRefI
 
 OwnerHandle::~OwnerHandle() {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
-  if (manager == nullptr) return;
+  if (manager == nullptr || !is_in_its_process(*manager)) return;
   const bool never_came = confirmation_.valid() && !confirmation_.done();
   MutexLock lock(mutex_);
   if (never_came) {
@@ -205,10 +213,12 @@ OwnerHandle::~OwnerHandle() {
 std::shared_ptr<ReferenceManager> OwnerHandle::manager() const {
   std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_shut_down(self_);
+  manager->core().process().require();
   return manager;
 }
 
 std::shared_ptr<ValueSlot> OwnerHandle::slot() const {
+  process_.require();
   MutexLock lock(mutex_);
   if (slot_ == nullptr) {
     // A value that came back early is there once it is confirmed.

@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/cancellation.h"
 #include "sinew/rref/internal/reference_handle.h"
 #include "sinew/rref/internal/reference_manager.h"
@@ -102,6 +103,7 @@ class OwnerHandle final : public ReferenceHandle, public std::enable_shared_from
   RRefId shared_id(ReferenceManager& manager) const;
 
   const std::weak_ptr<ReferenceManager> manager_;
+  const ProcessBound process_;
   const std::weak_ptr<WorkerCore> core_;
   const WorkerInfo self_;
   const std::string type_name_;

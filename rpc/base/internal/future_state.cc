@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/thread_context.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/flushable.h"
 #include "sinew/rpc/base/threads/polling_duty.h"
@@ -212,6 +213,9 @@ void FutureCore::produce_outcome() {
 }
 
 void FutureCore::block(TimePoint deadline, Phase until) {
+  if (runner_ != nullptr && runner_->is_orphan()) ProcessBound::fail();
+  ProcessLife::move_on_if_exiting();
+  ProcessLife::stand_still_at_exit();
   const std::shared_ptr<const ThreadContext> context = ThreadContext::current();
   const auto describe = [&] { return context == nullptr ? "" : context->describe_chain(); };
   if (context != nullptr) deadline = std::min(deadline, context->deadline());
@@ -224,8 +228,10 @@ void FutureCore::block(TimePoint deadline, Phase until) {
     ++waiters_;
     await_locked(deadline, until);
     --waiters_;
-    if (phase_.load(std::memory_order_relaxed) >= until) return;
   }
+  // The caller may go on with what is being destroyed.
+  ProcessLife::stand_still_at_exit();
+  if (phase_.load(std::memory_order_acquire) >= until) return;
   const std::string chain = describe();
   throw RpcError(
       ErrorCode::kDeadlineExceeded,

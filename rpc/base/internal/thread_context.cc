@@ -15,7 +15,8 @@ std::shared_ptr<const ThreadContext>& slot() {
 }  // namespace
 
 const std::shared_ptr<void>& ThreadContext::ambient() const {
-  static const std::shared_ptr<void> none;
+  // Never destroyed: threads look at it until the process is gone.
+  static const auto& none = *new std::shared_ptr<void>();
   return none;
 }
 

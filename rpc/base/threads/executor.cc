@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/process_room.h"
 
 namespace sinew::internal {
 namespace {
@@ -41,7 +43,9 @@ void run_task(Task task) noexcept { std::move(task)(); }
 
 }  // namespace
 
-class Executor::Impl final : public TaskRunner, public std::enable_shared_from_this<Impl> {
+class Executor::Impl final : public TaskRunner,
+                             public ProcessLife::Busy,
+                             public std::enable_shared_from_this<Impl> {
  public:
   struct Worker {
     Impl* pool = nullptr;
@@ -81,11 +85,13 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
 
   Impl(Executor* owner, Options options) : owner_(owner), options_(std::move(options)) {
     options_.num_threads = std::max<std::size_t>(options_.num_threads, 1);
+    ProcessLife::add(this);
   }
 
   Executor* owner() const { return owner_; }
 
   bool post(Task task) override {
+    if (is_orphan()) return false;
     Wakeups wakeups;
     MutexLock lock(mutex_);
     if (stopping_) return false;
@@ -95,6 +101,7 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
   }
 
   bool post_all(std::vector<Task> tasks) {
+    if (is_orphan()) return false;
     Wakeups wakeups;
     MutexLock lock(mutex_);
     if (stopping_) return false;
@@ -103,6 +110,12 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
     if (!queue_.empty()) add_runner_locked(wakeups);
     return true;
   }
+
+  /// Starts threads that wait for tasks.
+  void start_minimum();
+
+  bool is_orphan() const override { return process_.is_orphan(); }
+  bool stands_still() override;
 
   void shutdown();
   Stats stats() const;
@@ -163,8 +176,10 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
     return workers_.size() - blocked_ > options_.num_threads + kSpareThreads;
   }
   void retire_locked(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void stand_still_at_exit();
 
   Executor* const owner_;
+  const ProcessBound process_;
   Options options_;
   std::shared_ptr<PollingDuty> owned_polling_duty_;
   std::atomic<PollingDuty*> polling_duty_{nullptr};
@@ -183,6 +198,8 @@ class Executor::Impl final : public TaskRunner, public std::enable_shared_from_t
   // Of those, the ones that were woken and have not got here yet.
   std::size_t waking_ ABSL_GUARDED_BY(mutex_) = 0;
   std::size_t blocked_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of those that run: they stand still, since the process ends.
+  std::size_t standing_ ABSL_GUARDED_BY(mutex_) = 0;
   // The parked worker that wakes now and then, while tasks are left to those that run.
   Worker* watcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
   // The same, for flush_later(), which must not take mutex_.
@@ -271,6 +288,15 @@ void Executor::Impl::run_helper(Helper::State& helper) {
   this_worker = nullptr;
 }
 
+void Executor::Impl::start_minimum() {
+  bool started = true;
+  {
+    MutexLock lock(mutex_);
+    while (started && workers_.size() < options_.min_threads) started = start_worker_locked();
+  }
+  if (!started) throw_error(no_thread_started());
+}
+
 bool Executor::Impl::start_worker_locked() {
   Worker& worker = workers_.emplace_back();
   worker.pool = this;
@@ -318,6 +344,7 @@ void Executor::Impl::run_tasks(Worker& worker) {
     worker.task_begun = begun;
     mutex_.unlock();
     wakeups.notify();
+    if (ProcessLife::is_standstill()) stand_still_at_exit();
     run_task(std::move(task));
     if (!worker.more_follow || ++worker.tasks_since_flush >= kMaxTasksPerFlush) flush(worker);
     const SteadyClock::time_point ended = SteadyClock::now();
@@ -331,6 +358,22 @@ void Executor::Impl::run_tasks(Worker& worker) {
       mutex_.lock();
     }
   }
+}
+
+void Executor::Impl::stand_still_at_exit() {
+  {
+    MutexLock lock(mutex_);
+    ++standing_;
+  }
+  ProcessLife::stand_still_at_exit();
+  MutexLock lock(mutex_);
+  --standing_;
+}
+
+bool Executor::Impl::stands_still() {
+  const bool is_callers = this_worker != nullptr && this_worker->pool == this;
+  MutexLock lock(mutex_);
+  return running_ <= waking_ + standing_ + (is_callers ? 1 : 0);
 }
 
 // Returns when the worker counts as running again.
@@ -430,6 +473,7 @@ void Executor::Impl::shutdown() {
         options_.name.c_str());
     std::abort();
   }
+  ProcessLife::move_on_if_exiting();
   std::list<Worker> finished;
   Wakeups wakeups;
   MutexLock lock(mutex_);
@@ -448,6 +492,8 @@ void Executor::Impl::shutdown() {
   lock.lock();
   joined_ = true;
   stopped_.notify_all();
+  lock.unlock();
+  ProcessLife::remove(this);
 }
 
 Executor::Stats Executor::Impl::stats() const {
@@ -485,9 +531,23 @@ void Executor::Impl::enter_blocking(const std::function<std::string()>& describe
 }
 
 Executor::Executor(Options options)
-    : impl_(std::make_shared<Impl>(this, std::move(options))), runner_(impl_) {}
+    : impl_(std::make_shared<Impl>(this, std::move(options))), runner_(impl_) {
+  try {
+    impl_->start_minimum();
+  } catch (...) {
+    shutdown();
+    throw;
+  }
+}
 
-Executor::~Executor() { shutdown(); }
+Executor::~Executor() {
+  if (impl_->is_orphan()) {
+    // Its end would look for its threads.
+    static_cast<void>(new std::shared_ptr<Impl>(impl_));
+  } else {
+    shutdown();
+  }
+}
 
 bool Executor::post(Task task) { return impl_->post(std::move(task)); }
 

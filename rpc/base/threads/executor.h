@@ -27,6 +27,8 @@ class TaskRunner {
   /// What brings the outcomes that the runner's tasks and callbacks wait for; null when other
   /// threads see to that by themselves.
   virtual PollingDuty* polling_duty() const { return nullptr; }
+  /// The threads are those of the process that this one was forked from: nothing will ever run.
+  virtual bool is_orphan() const { return false; }
 };
 
 /// A pool of threads that runs handlers and continuations in the order in which they were posted.
@@ -43,6 +45,10 @@ class Executor {
   struct Options {
     /// Threads that run tasks when none is blocked; at least 1. They start with the first tasks.
     std::size_t num_threads = 4;
+    /// Threads that are there from the beginning: tasks may depend on each other, but none waits
+    /// for a thread that the system does not give. The constructor throws RpcError
+    /// kResourceExhausted when they cannot be started. At most num_threads.
+    std::size_t min_threads = 0;
     /// How many tasks may be blocked in a wait at once; one more fails with kResourceExhausted.
     std::size_t max_blocked_threads = 256;
     /// Shown by the system's tools, cut to 15 characters.
@@ -60,7 +66,7 @@ class Executor {
   };
 
   explicit Executor(Options options);
-  /// Same as shutdown().
+  /// Same as shutdown(). In a forked child there is nothing to shut down, and nothing is done.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

@@ -30,6 +30,34 @@ constexpr double kCrowdingDecay = 0.98;
 
 }  // namespace
 
+PollingDuty::PollingDuty(EventSource* source) : source_(source) { ProcessLife::add(this); }
+
+PollingDuty::~PollingDuty() { ProcessLife::remove(this); }
+
+// ---- the end of the process
+
+void PollingDuty::look_up() {
+  MutexLock lock(mutex_);
+  if (leader_ != Leader::kNobody && !closed_ && !ended_) source_->interrupt();
+}
+
+bool PollingDuty::stands_still() {
+  MutexLock lock(mutex_);
+  return leader_ == Leader::kNobody || stands_still_ || closed_ || ended_;
+}
+
+// For whoever leads: before it waits for an event, and before it handles one.
+void PollingDuty::stand_still_at_exit() {
+  if (!ProcessLife::is_standstill()) return;
+  {
+    MutexLock lock(mutex_);
+    stands_still_ = true;
+  }
+  ProcessLife::stand_still_at_exit();
+  MutexLock lock(mutex_);
+  stands_still_ = false;
+}
+
 // ---- the pool
 
 void PollingDuty::serve() {
@@ -65,14 +93,18 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
   bool was_absent = false;
   while (true) {
     const TimePoint begun = was_absent ? SteadyClock::now() : TimePoint();
+    stand_still_at_exit();
     const EventSource::Event event = source_->next(TimePoint::max());
     if (event.kind == EventSource::Event::Kind::kEnd) {
+      // Whoever still knows of the duty does not hold up the end of the process.
+      ProcessLife::remove(this);
       MutexLock lock(mutex_);
       ended_ = true;
       leader_ = Leader::kNobody;
       changed_.notify_all();
       return;
     }
+    stand_still_at_exit();
     const bool crowded = was_absent && note_wait_after_absence(SteadyClock::now() - begun);
     was_absent = false;
     {
@@ -254,6 +286,7 @@ bool PollingWait::lead() {
 void PollingWait::poll(PollingDuty::TimePoint deadline) {
   const EventSource::Event event = duty_->source_->next(deadline);
   has_polled_ = true;
+  duty_->stand_still_at_exit();
   if (event.kind == EventSource::Event::Kind::kSomething) duty_->source_->handle(event);
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
 
 namespace sinew::internal {
@@ -47,12 +48,13 @@ class PollingWait;
 /// lain for one to two milliseconds. Otherwise a thread of the pool is woken to lead.
 ///
 /// Thread-safe.
-class PollingDuty {
+class PollingDuty final : private ProcessLife::Busy {
  public:
   using TimePoint = EventSource::TimePoint;
 
   /// `source` must outlive the last serve() and close().
-  explicit PollingDuty(EventSource* source) : source_(source) {}
+  explicit PollingDuty(EventSource* source);
+  ~PollingDuty() override;
   PollingDuty(const PollingDuty&) = delete;
   PollingDuty& operator=(const PollingDuty&) = delete;
 
@@ -72,6 +74,9 @@ class PollingDuty {
   friend class PollingWait;
   enum class Leader { kNobody, kPool, kWaiter };
 
+  void look_up() override;
+  bool stands_still() override;
+  void stand_still_at_exit();
   bool await_lead();
   void lead_pool(Executor::Helper& helper);
   bool lead_again();
@@ -103,6 +108,8 @@ class PollingDuty {
   bool watching_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  // Whoever leads stands still, since the process ends.
+  bool stands_still_ ABSL_GUARDED_BY(mutex_) = false;
 
   // The waits there are, in the order in which they began.
   PollingWait* youngest_wait_ ABSL_GUARDED_BY(mutex_) = nullptr;

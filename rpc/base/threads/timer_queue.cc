@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/base/threads/timer_heap.h"
 
 namespace sinew::internal {
@@ -23,13 +25,19 @@ void run_timer(Task task) noexcept { std::move(task)(); }
 }  // namespace
 
 Clock& Clock::system() {
-  static SystemClock clock;
+  // Never destroyed: threads look at it until the process is gone.
+  static auto& clock = *new SystemClock();
   return clock;
 }
 
-struct TimerQueue::Impl {
+struct TimerQueue::Impl final : ProcessLife::Busy {
   void run();
+  bool stands_still() override {
+    MutexLock lock(mutex);
+    return !working || std::this_thread::get_id() == thread.get_id();
+  }
 
+  const ProcessBound process;
   mutable Mutex mutex;
   CondVar changed;
   TimerHeap heap ABSL_GUARDED_BY(mutex);
@@ -38,6 +46,8 @@ struct TimerQueue::Impl {
   // than looking at each cancellation.
   Clock::TimePoint asleep_until ABSL_GUARDED_BY(mutex) = Clock::TimePoint::min();
   bool stopping ABSL_GUARDED_BY(mutex) = false;
+  // A callback runs.
+  bool working ABSL_GUARDED_BY(mutex) = false;
   std::thread thread;
 };
 
@@ -47,8 +57,13 @@ void TimerQueue::Impl::run() {
   while (!stopping) {
     if (Task task = heap.pop_due(Clock::system().now()); task != nullptr) {
       lock.unlock();
+      ProcessLife::stand_still_at_exit();
+      lock.lock();
+      working = true;
+      lock.unlock();
       run_timer(std::move(task));
       lock.lock();
+      working = false;
       continue;
     }
     asleep_until = heap.next_due();
@@ -62,10 +77,17 @@ void TimerQueue::Impl::run() {
 }
 
 TimerQueue::TimerQueue() : impl_(std::make_unique<Impl>()) {
-  impl_->thread = std::thread([this] { impl_->run(); });
+  impl_->thread = start_thread([this] { impl_->run(); });
+  ProcessLife::add(impl_.get());
 }
 
 TimerQueue::~TimerQueue() {
+  ProcessLife::remove(impl_.get());
+  if (impl_->process.is_orphan()) {
+    impl_->thread.detach();
+    return;
+  }
+  ProcessLife::move_on_if_exiting();
   {
     MutexLock lock(impl_->mutex);
     impl_->stopping = true;

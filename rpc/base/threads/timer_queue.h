@@ -38,6 +38,7 @@ class Timers {
 /// every call sets one and almost always cancels it.
 class TimerQueue final : public Timers {
  public:
+  /// Throws RpcError kResourceExhausted when the thread cannot be started.
   TimerQueue();
   /// Joins the thread, so it must not run in a callback; callbacks that are not due yet are
   /// destroyed unrun.

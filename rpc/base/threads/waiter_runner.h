@@ -20,6 +20,7 @@ class WaiterRunner final : public TaskRunner {
 
   bool post(Task task) override;
   PollingDuty* polling_duty() const override { return executor_->polling_duty(); }
+  bool is_orphan() const override { return executor_->is_orphan(); }
 
   /// Waits until `done` is complete, and runs what is posted meanwhile, one task after the other.
   /// Whoever completes `done` calls notify() then. For one thread at a time. Throws what

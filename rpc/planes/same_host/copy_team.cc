@@ -1,6 +1,7 @@
 #include "sinew/rpc/planes/same_host/copy_team.h"
 
 #include <algorithm>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,6 +25,14 @@ Executor::Options executor_options(std::size_t helpers) {
   options.num_threads = std::max<std::size_t>(1, helpers);
   options.name = "sinew-copy";
   return options;
+}
+
+absl::Status copy_alone(std::size_t size_bytes, CopyTeam::CopyPiece copy_piece) {
+  for (std::size_t at = 0; at < size_bytes; at += kMaxPieceBytes) {
+    absl::Status one = copy_piece(at, std::min(kMaxPieceBytes, size_bytes - at));
+    if (!one.ok()) return one;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -80,11 +89,18 @@ absl::Status CopyTeam::copy(std::size_t size_bytes, CopyPiece copy_piece) {
   // Each piece costs a system call: those of one thread are as large as can be.
   const std::size_t piece_bytes =
       shared ? std::min(size_bytes / kSharedPieces, kMaxPieceBytes) : kMaxPieceBytes;
-  const auto job = std::make_shared<Job>(size_bytes, piece_bytes, copy_piece);
-  if (shared) {
-    std::vector<Task> tasks;
-    for (std::size_t i = 0; i < helpers_; ++i) tasks.emplace_back([job] { job->work(); });
-    executor_.post_all(std::move(tasks));
+  std::shared_ptr<Job> job;
+  try {
+    job = std::make_shared<Job>(size_bytes, piece_bytes, copy_piece);
+    // Where the system starts no thread helpers would only be asked in vain.
+    if (shared && !executor_.is_stalled()) {
+      std::vector<Task> tasks;
+      for (std::size_t i = 0; i < helpers_; ++i) tasks.emplace_back([job] { job->work(); });
+      executor_.post_all(std::move(tasks));
+    }
+  } catch (const std::bad_alloc&) {
+    // The caller copies alone: there is memory for what it copies, if for nothing else.
+    if (job == nullptr) return copy_alone(size_bytes, copy_piece);
   }
   job->work();
   return job->wait();

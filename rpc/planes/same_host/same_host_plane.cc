@@ -23,9 +23,10 @@ constexpr std::uint32_t kNumber = 1;
 
 // Tells the machines apart, and one from itself before it was started anew.
 const std::string& boot_id() {
-  static const std::string id = [] {
-    std::string line;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), line);
+  // Never destroyed: threads look at it until the process is gone.
+  static const auto& id = *[] {
+    auto* const line = new std::string();
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), *line);
     return line;
   }();
   return id;

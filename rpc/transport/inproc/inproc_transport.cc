@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/transport/inproc/internal/inproc_core.h"
 
 namespace sinew::internal {
@@ -18,7 +19,7 @@ class InprocTransport final : public Transport {
                                      std::move(options.proven_names))) {
     if (core_->mode() == InprocMode::kThreaded) {
       // From the start, not from start(): connections can be opened by one that does not listen.
-      thread_ = std::thread([this] { core_->run_endpoint(endpoint_); });
+      thread_ = start_thread([this] { core_->run_endpoint(endpoint_); });
     }
   }
   ~InprocTransport() override { shutdown(); }

@@ -8,6 +8,7 @@
 #include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/completion_queue_tag.h"
+#include "sinew/rpc/base/process_room.h"
 
 namespace sinew::internal {
 namespace {
@@ -59,11 +60,19 @@ constexpr int kThreads = 2;
 Poller::Poller()
     : queue_(builder_.AddCompletionQueue()),
       duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this))) {
-  for (int i = 0; i < kThreads; ++i) {
-    threads_.emplace_back([this] {
-      pthread_setname_np(pthread_self(), "sinew-grpc");
-      duty_->serve();
-    });
+  try {
+    for (int i = 0; i < kThreads; ++i) {
+      threads_.push_back(start_thread([this] {
+        pthread_setname_np(pthread_self(), "sinew-grpc");
+        duty_->serve();
+      }));
+    }
+  } catch (...) {
+    queue_->Shutdown();
+    // Somebody has to see the end of the queue.
+    if (threads_.empty()) duty_->serve();
+    for (std::thread& thread : threads_) thread.join();
+    throw;
   }
 }
 

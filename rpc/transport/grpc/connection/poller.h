@@ -40,6 +40,7 @@ class MemberCompletion final : public Completion {
 /// answer do in their place: see PollingDuty. Thread-safe.
 class Poller final : private EventSource {
  public:
+  /// Throws RpcError kResourceExhausted when they cannot be started.
   Poller();
   /// As shutdown().
   ~Poller() override;
