@@ -28,7 +28,12 @@ class Gate : public ::testing::Test {
 
   char places_[4] = {};
   // One thread: what is posted runs in order.
-  Executor executor_{Executor::Options{1, 4, "gate", nullptr}};
+  static Executor::Options one_thread() {
+    Executor::Options options;
+    options.num_threads = 1;
+    return options;
+  }
+  Executor executor_{one_thread()};
   const std::shared_ptr<ParameterGate> gate_ = std::make_shared<ParameterGate>(executor_.runner());
 };
 
