@@ -92,8 +92,10 @@ std::optional<ContextId> Context::current() {
 }
 
 ContextScope::ContextScope(const Worker& worker, const ContextId& context) {
+  // First: whether the worker can be used at all.
+  std::shared_ptr<ContextState> state = find(worker, context);
   check_no_context();
-  scope_ = std::make_unique<Scope>(find(worker, context));
+  scope_ = std::make_unique<Scope>(std::move(state));
 }
 
 ContextScope::~ContextScope() = default;

@@ -161,9 +161,6 @@ void CallLink::on_room() {
   {
     MutexLock lock(mutex_);
     if (waiters_.empty() && held_.empty()) return;
-  }
-  {
-    MutexLock lock(mutex_);
     std::vector<Waiter> waiting;
     waiting.swap(waiters_);
     for (Waiter& waiter : waiting) {

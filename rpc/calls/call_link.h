@@ -62,6 +62,8 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
 
   /// The peer has become a member: what it has sent before is served.
   void on_member(std::int32_t rank);
+  /// See ReplySink.
+  bool may_start(const std::shared_ptr<Invocation>& invocation);
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end);
 
   // --- The end.
@@ -137,7 +139,6 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
               Credit credit = Credit());
   void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
   bool is_member();
-  void post_or_hold(std::vector<Task> tasks);
   void post_held();
   void end_served(const absl::Status& reason);
 
@@ -159,7 +160,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   // Calls that it serves.
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served_ ABSL_GUARDED_BY(mutex_);
   // Until the peer's replies have room.
-  std::deque<Task> held_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
   // Until it is a member.
   std::deque<Arrived> guest_calls_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t guest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -23,6 +23,9 @@ namespace {
 class LinkSink final : public ReplySink {
  public:
   explicit LinkSink(std::shared_ptr<CallLink> link) : link_(std::move(link)) {}
+  bool may_start(const std::shared_ptr<Invocation>& invocation) override {
+    return link_->may_start(invocation);
+  }
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override {
     link_->on_reply(call_id, std::move(reply), std::move(on_end));
   }
@@ -59,7 +62,7 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         break;
     }
   }
-  if (!tasks.empty()) post_or_hold(std::move(tasks));
+  if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
 }
 
 void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
@@ -112,19 +115,18 @@ void CallLink::begin(Arrived call, std::vector<Task>& tasks) {
   tasks.push_back([invocation = std::move(invocation)] { invocation->start(); });
 }
 
-// Requests are started only as the answers to earlier ones leave.
-void CallLink::post_or_hold(std::vector<Task> tasks) {
-  const bool wait = runner_->replies_blocked();
+// Requests are started only as the answers to earlier ones leave. Asked when a thread is free for
+// the call, since those before it may have filled the room while it waited for one.
+bool CallLink::may_start(const std::shared_ptr<Invocation>& invocation) {
+  if (!runner_->replies_blocked()) return true;
   {
     MutexLock lock(mutex_);
-    if (wait || !held_.empty()) {
-      std::move(tasks.begin(), tasks.end(), std::back_inserter(held_));
-      tasks.clear();
-    }
+    if (!retired_.ok()) return true;  // Its reply takes no room any more.
+    held_.push_back(invocation);
   }
-  if (!tasks.empty()) return core_.server().post_or_hold(std::move(tasks));
   // There may be room by now, of which nobody tells twice.
-  if (!wait || !runner_->replies_blocked()) post_held();
+  post_held();
+  return false;
 }
 
 void CallLink::post_held() {
@@ -132,10 +134,12 @@ void CallLink::post_held() {
   std::vector<Task> tasks;
   {
     MutexLock lock(mutex_);
-    std::move(held_.begin(), held_.end(), std::back_inserter(tasks));
+    for (auto& invocation : held_) {
+      tasks.push_back([waited = std::move(invocation)] { waited->start(); });
+    }
     held_.clear();
   }
-  if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
+  if (!tasks.empty()) core_.executor()->post_all(std::move(tasks));
 }
 
 // The rank is what the list of members says, whatever the peer does.
@@ -161,7 +165,7 @@ void CallLink::on_member(std::int32_t rank) {
   }
   std::vector<Task> tasks;
   for (Arrived& call : calls) begin(std::move(call), tasks);
-  if (!tasks.empty()) post_or_hold(std::move(tasks));
+  if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
 }
 
 // ---- Running the job.
@@ -339,7 +343,7 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
 void CallLink::end_served(const absl::Status& reason) {
   (void)reason;
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
-  std::deque<Task> held;
+  std::vector<std::shared_ptr<Invocation>> held;
   std::vector<std::unique_ptr<proto::Envelope>> control;
   std::deque<Arrived> calls;
   {

@@ -29,6 +29,8 @@ Clock::TimePoint deadline_of(Clock::TimePoint now, std::uint64_t timeout_us) {
 class UnarySink final : public ReplySink {
  public:
   explicit UnarySink(std::unique_ptr<UnaryCall> call) : call_(std::move(call)) {}
+  // How many there are, and how much they hold, the transport bounds.
+  bool may_start(const std::shared_ptr<Invocation>&) override { return true; }
   void on_reply(std::uint64_t, Frame reply, std::vector<OnCarrierEnd> on_end) override {
     call_->reply(std::move(reply));
     for (OnCarrierEnd& end : on_end) std::move(end)(CarrierEnd::kAnswered);

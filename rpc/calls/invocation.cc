@@ -67,6 +67,7 @@ std::uint64_t Invocation::call_id() const { return request_->call().id(); }
 // ---- From the first step to the method.
 
 void Invocation::start() {
+  if (!sink_->may_start(shared_from_this())) return;
   try {
     receive_layers(request_->route, Extension::MessageKind::kCall, request_->call().attachments(),
                    request_->arguments);

@@ -24,11 +24,14 @@ class Call;
 
 namespace sinew::internal {
 
-/// Takes the one reply of a served call: a stream's record of its caller, or a foreign client's
-/// unary call.
+class Invocation;
+
+/// Takes the one reply of a served call: the link with its caller, or a foreign client's unary call.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
+  /// False: there is no room for its reply, and the sink starts it again once there is.
+  virtual bool may_start(const std::shared_ptr<Invocation>& invocation) = 0;
   /// `reply` is a serialised Envelope with a Reply (for workers) or a serialised Reply (for
   /// others), as wants_envelope() says.
   virtual void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) = 0;
@@ -44,7 +47,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   Invocation(WorkerCore& core, std::unique_ptr<Request> request, std::shared_ptr<ReplySink> sink);
   ~Invocation() override;
 
-  /// Runs the call from start to end, or to where it waits for something.
+  /// Runs the call from start to end, or to where it waits for something; later, if its sink says
+  /// so.
   void start();
   /// The caller no longer waits.
   void cancel() { cancellation_.cancel(); }

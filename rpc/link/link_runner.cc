@@ -79,6 +79,10 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
 // ---- What follows from a step of the machine.
 
 LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
+  const bool blocked = outputs.end == LinkEnd::kNone && link_.lanes().replies_blocked();
+  if (blocked != replies_blocked_.load(std::memory_order_relaxed)) {
+    replies_blocked_.store(blocked, std::memory_order_release);
+  }
   Outcome outcome;
   outcome.up = connection_;
   for (const ConnectionName& name : outputs.close) {
@@ -350,8 +354,7 @@ bool LinkRunner::has_room(std::uint64_t bytes) const {
 }
 
 bool LinkRunner::replies_blocked() const {
-  MutexLock lock(mutex_);
-  return link_.lanes().replies_blocked();
+  return replies_blocked_.load(std::memory_order_acquire);
 }
 
 absl::Status LinkRunner::check_limits(const OutgoingFrame& frame) const {

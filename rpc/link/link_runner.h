@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -155,6 +156,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
   Link link_ ABSL_GUARDED_BY(mutex_);
+  // What the lanes say of it, for whoever asks before each call that it serves. Written under the
+  // lock.
+  std::atomic<bool> replies_blocked_{false};
   LinkSecret secret_ ABSL_GUARDED_BY(mutex_);
   // The other end surely has our half.
   bool half_is_known_ ABSL_GUARDED_BY(mutex_) = false;

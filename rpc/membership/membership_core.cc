@@ -296,6 +296,18 @@ void MembershipCore::on_published(const WorkerInfo& to, std::uint64_t version,
   check_left();
 }
 
+// A coordinator that this worker has not heard of joined after its last list, and follows one that
+// is lost here too; anybody else in that place is a stranger, however new its list. Whoever is
+// refused too early asks again.
+bool MembershipCore::may_succeed(const WorkerInfo& from, const MemberView& view) const {
+  if (view.members.empty() || view_.members.empty()) return false;
+  const WorkerInfo& first = view.members.front().worker;
+  if (first.name != from.name || first.incarnation != from.incarnation) return false;
+  if (!is_lost(view_.members.front().worker)) return false;
+  const Member* successor = lowest_alive();
+  return successor == nullptr || first.rank < successor->worker.rank;
+}
+
 void MembershipCore::handle_update(const WorkerInfo& from, const std::string& body,
                                    const Answer& answer) {
   const absl::StatusOr<proto::MemberList> list =
@@ -318,11 +330,7 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
                               "worker '", printable(from.name, 128),
                               "' is no member any more: the others took it for lost")));
     }
-    // A new coordinator that we have not heard of is the first of its own list.
-    const bool coordinates = !view->members.empty() &&
-                             view->members.front().worker.name == from.name &&
-                             view->members.front().worker.incarnation == from.incarnation;
-    if (!coordinates) {
+    if (!may_succeed(from, *view)) {
       return fail(answer, absl::PermissionDeniedError("only members send member lists"));
     }
   }

@@ -122,6 +122,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void invite();
 
   // membership_core.cc
+  bool may_succeed(const WorkerInfo& from, const MemberView& view) const;
   void handle_update(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void handle_leave(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void adopt(MemberView view);

@@ -220,10 +220,11 @@ class EndingTest(LauncherTest):
             with self.ended_if_it_stands_still(process):
                 victim = self.members(process, "rl_observer")[0]
                 os.kill(victim, signal.SIGKILL)
-                lines = self.read_until(process, "is lost")
+                lines = self.read_until(process, "is lost; the others")
                 for _ in range(20):
                     lines += self.read_until(process, "Episode ")
-                self.assertEqual(sum("is lost" in line for line in lines), 1, lines)
+                # In the agent's words, not the log's.
+                self.assertEqual(sum("is lost; the others" in line for line in lines), 1, lines)
                 process.send_signal(signal.SIGTERM)
                 process.stdout.read()
                 process.wait()

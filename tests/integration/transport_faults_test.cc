@@ -143,7 +143,7 @@ TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsNotSent) {
       error_of([&] { worker(0).rpc_sync<&testapp::echo>(1, std::string(kTooMuch, 'x')); });
   EXPECT_EQ(argument.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(argument.execution(), sinew::Execution::kDidNotRun);
-  EXPECT_THAT(argument.message(), ::testing::HasSubstr("put large values into tensors"));
+  EXPECT_THAT(argument.message(), ::testing::HasSubstr("pass bulk data as tensors"));
   const RpcError result = error_of([&] { worker(0).rpc_sync<&integration::text_of>(1, kTooMuch); });
   EXPECT_EQ(result.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(result.execution(), sinew::Execution::kMayHaveRun);

@@ -359,6 +359,21 @@ TEST(MembershipTest, HostileRequestsChangeNothing) {
   list.set_version(std::uint64_t{1} << 60);
   EXPECT_EQ(code_of("sinew.member.update", list.SerializeAsString()),
             absl::StatusCode::kPermissionDenied);
+  // Its own list, newer than theirs, with itself in the first place: with them, and without.
+  for (const bool keeps : {true, false}) {
+    list.Clear();
+    list.set_version(std::uint64_t{1} << 60);
+    encode(Member{{"stranger", 0, {99}}, "at:stranger"}, *list.add_members());
+    std::int32_t rank = 1;
+    for (const Worker* worker : {&a, &b}) {
+      WorkerInfo info = worker->plane.self();
+      info.rank = rank++;
+      if (keeps) encode(Member{info, "at:" + info.name}, *list.add_members());
+    }
+    EXPECT_EQ(code_of("sinew.member.update", list.SerializeAsString()),
+              absl::StatusCode::kPermissionDenied);
+  }
+  list.Clear();
   list.set_version(1);
   for (int i = 0; i < 1025; ++i) list.add_left(1);
   EXPECT_EQ(code_of("sinew.member.update", list.SerializeAsString()),
