@@ -89,8 +89,8 @@ class LinkLanes {
   /// What a frame costs of any room beside its bytes.
   static constexpr std::uint64_t kFrameCostBytes = 256;
 
-  /// `own`: what this end accepts. `send_window_bytes`: requests that may be here without a
-  /// receipt.
+  /// `own`: what this end accepts. `send_window_bytes`: requests, and replies, that may be here
+  /// without a receipt.
   LinkLanes(LinkLimits own, std::uint64_t send_window_bytes);
 
   // --- Sending.
@@ -108,7 +108,7 @@ class LinkLanes {
   /// The frame is not wanted any more. kOnItsWay: it ends later, when its receipt comes; if it has
   /// to be sent again it is sent void.
   GivenUp give_up(FrameToken token, LinkOutputs& outputs);
-  /// Whether the replies that wait here exceed what the other end takes: no further handler is to
+  /// Whether the replies that wait here exceed what the other end takes, or this one keeps: no further handler is to
   /// start for it.
   bool replies_blocked() const;
 

@@ -338,6 +338,18 @@ TEST_F(LinkLanesTest, replies_are_written_against_receipts) {
   EXPECT_FALSE(lanes.replies_blocked());
 }
 
+TEST_F(SmallSendWindowTest, a_peer_with_a_vast_window_has_no_more_kept_here_than_this_end_says) {
+  LinkHello boundless;
+  boundless.limits.reply_window_bytes = std::uint64_t{1} << 60;
+  up(boundless);
+  for (int i = 0; i < 4; ++i) ASSERT_THAT(send(reply()).writes, SizeIs(1));
+  EXPECT_FALSE(lanes.replies_blocked());
+  EXPECT_THAT(send(reply()).writes, SizeIs(1));
+  EXPECT_TRUE(lanes.replies_blocked());
+  hear_receipts(Lane::kCalls, 1, 1);
+  EXPECT_FALSE(lanes.replies_blocked());
+}
+
 TEST_F(LinkLanesTest, an_overdue_reply_takes_no_room) {
   up();
   for (int i = 0; i < 2; ++i) send(reply());
