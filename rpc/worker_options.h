@@ -75,8 +75,8 @@ struct WorkerOptions {
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
 
   /// Bytes of calls, and of results, that may wait here for one peer; see docs/backpressure.md.
-  /// Calls beyond that fail with kResourceExhausted, or wait (rpc_sync); while results exceed it, no
-  /// further call of that peer is started.
+  /// Calls beyond that fail with kResourceExhausted, or wait (rpc_sync); while results exceed it,
+  /// no further call of that peer is started.
   std::size_t send_window_bytes = std::size_t{256} << 20;
   /// Bytes of one peer's calls that may wait here for a thread (those of methods that return
   /// futures: until they are answered), and of results that may be on their way from it.

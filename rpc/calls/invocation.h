@@ -26,7 +26,8 @@ namespace sinew::internal {
 
 class Invocation;
 
-/// Takes the one reply of a served call: the link with its caller, or a foreign client's unary call.
+/// Takes the one reply of a served call: the link with its caller, or a foreign client's unary
+/// call.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;

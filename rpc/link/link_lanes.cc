@@ -31,9 +31,9 @@ bool LinkLanes::has_room(std::uint64_t bytes) const {
 
 bool LinkLanes::replies_blocked() const {
   // What is kept here for a peer is this end's to bound, whatever window the peer claims.
-  const std::uint64_t bound =
-      theirs_.has_value() ? std::min(theirs_->reply_window_bytes, send_window_bytes_)
-                          : send_window_bytes_;
+  const std::uint64_t bound = theirs_.has_value()
+                                  ? std::min(theirs_->reply_window_bytes, send_window_bytes_)
+                                  : send_window_bytes_;
   return replies_here_bytes_ > bound;
 }
 

@@ -108,8 +108,8 @@ class LinkLanes {
   /// The frame is not wanted any more. kOnItsWay: it ends later, when its receipt comes; if it has
   /// to be sent again it is sent void.
   GivenUp give_up(FrameToken token, LinkOutputs& outputs);
-  /// Whether the replies that wait here exceed what the other end takes, or this one keeps: no further handler is to
-  /// start for it.
+  /// Whether the replies that wait here exceed what the other end takes, or this one keeps: no
+  /// further handler is to start for it.
   bool replies_blocked() const;
 
   // --- Receiving.

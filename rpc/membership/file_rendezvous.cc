@@ -20,8 +20,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/rendezvous.h"
 
 namespace sinew::internal {

@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/strings/match.h"
 #include "ATen/ATen.h"
+#include "absl/strings/match.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/support/cluster.h"

@@ -1,5 +1,5 @@
-#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/rendezvous.h"
+#include "sinew/rpc/base/worker_name.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
