@@ -141,7 +141,7 @@ void add_connections(std::vector<Scenario>& all, int level) {
       // those that reach nobody do.
       Scenario reached = surviving(
           from_nothing(scenario(reaching[name], settings, each, faults(&Faults::ticks, 2))));
-      reached.tick = milliseconds(500);
+      reached.tick = milliseconds(300);
       all.push_back(reached);
       Scenario later =
           surviving(scenario(back[name], settings, {from(0)},
