@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/tests/link/support/events.h"
+#include "sinew/tests/support/split_mix64.h"
 
 namespace sinew::internal::link_model {
 namespace {
@@ -17,21 +18,12 @@ constexpr int kWorkers = 5;
 constexpr int kTurns = 400;
 constexpr std::size_t kMostCalls = 60;
 
-/// SplitMix64: the same numbers on every platform, unlike the standard distributions.
-class Random {
+class Random : public testing::SplitMix64 {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+  using SplitMix64::SplitMix64;
+  int below(int bound) {
+    return static_cast<int>(SplitMix64::below(static_cast<std::size_t>(bound)));
   }
-  int below(int bound) { return static_cast<int>(next() % static_cast<std::uint64_t>(bound)); }
-  bool chance(int percent) { return below(100) < percent; }
-
- private:
-  std::uint64_t state_;
 };
 
 Settings settings_of(Random& random) {
