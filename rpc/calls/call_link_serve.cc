@@ -14,7 +14,7 @@
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/invocation_request.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
@@ -62,7 +62,7 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         break;
     }
   }
-  if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
+  if (!tasks.empty()) services_.server().post_or_hold(std::move(tasks));
 }
 
 void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
@@ -71,7 +71,7 @@ void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
   Arrived call;
   call.bytes = bytes;
   call.credit = Credit([runner = runner_, bytes] { runner->return_room(bytes); });
-  call.deadline = deadline_of(frame.header, core_.clock().now());
+  call.deadline = deadline_of(frame.header, services_.clock().now());
   call.envelope = std::make_unique<proto::Envelope>();
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
   if (parsed.ok() && (!call.envelope->has_call() || call.envelope->call().id() != id)) {
@@ -102,10 +102,10 @@ void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
 
 void CallLink::begin(Arrived call, std::vector<Task>& tasks) {
   const std::uint64_t id = call.envelope->call().id();
-  auto request =
-      std::make_unique<Invocation::Request>(core_, peer(), call.deadline, std::move(call.envelope),
-                                            std::move(call.payloads), std::move(call.credit));
-  auto invocation = std::make_shared<Invocation>(core_, std::move(request),
+  auto request = std::make_unique<Invocation::Request>(
+      services_, peer(), call.deadline, std::move(call.envelope), std::move(call.payloads),
+      std::move(call.credit));
+  auto invocation = std::make_shared<Invocation>(services_, std::move(request),
                                                  std::make_shared<LinkSink>(shared_from_this()));
   {
     MutexLock lock(mutex_);
@@ -139,13 +139,13 @@ void CallLink::post_held() {
     }
     held_.clear();
   }
-  if (!tasks.empty()) core_.executor()->post_all(std::move(tasks));
+  if (!tasks.empty()) services_.executor()->post_all(std::move(tasks));
 }
 
 // The rank is what the list of members says, whatever the peer does.
 bool CallLink::is_member() {
   if (rank_.load(std::memory_order_acquire) >= 0) return true;
-  const std::int32_t rank = core_.rank_of(runner_->peer());
+  const std::int32_t rank = services_.rank_of(runner_->peer());
   if (rank < 0) return false;
   rank_.store(rank, std::memory_order_release);
   return true;
@@ -165,7 +165,7 @@ void CallLink::on_member(std::int32_t rank) {
   }
   std::vector<Task> tasks;
   for (Arrived& call : calls) begin(std::move(call), tasks);
-  if (!tasks.empty()) core_.server().post_or_hold(std::move(tasks));
+  if (!tasks.empty()) services_.server().post_or_hold(std::move(tasks));
 }
 
 // ---- Running the job.
@@ -236,12 +236,12 @@ void CallLink::cancel_served(std::uint64_t id) {
 
 // Only posts, so it may be called under the lock.
 void CallLink::serve_control(std::unique_ptr<proto::Envelope> envelope) {
-  core_.control_executor().post(
+  services_.control_executor().post(
       [self = shared_from_this(), envelope = std::move(envelope)]() mutable {
         if (!self->alive()) return;
         if (envelope->has_call()) return self->serve_control_call(std::move(envelope));
         proto::Note& note = *envelope->mutable_note();
-        Extension* extension = self->core_.extension(note.layer());
+        Extension* extension = self->services_.extension(note.layer());
         if (extension != nullptr) extension->on_note(self->peer(), std::move(*note.mutable_body()));
       });
 }
@@ -250,7 +250,7 @@ void CallLink::serve_control_call(std::unique_ptr<proto::Envelope> envelope) {
   const proto::Call& call = envelope->call();
   const std::uint64_t id = call.id();
   Future<std::string> answer;
-  const ControlHandler handler = core_.find_control_method(call.method());
+  const ControlHandler handler = services_.find_control_method(call.method());
   if (handler == nullptr) {
     answer = make_failed_future<std::string>(make_error(absl::UnimplementedError(
         absl::StrFormat("no control method '%s'", printable(call.method(), 128)))));

@@ -36,7 +36,7 @@ namespace internal {
 
 class Invocation;
 class TensorHook;
-class WorkerCore;
+class WorkerServices;
 
 /// A value of any type that stays at the worker which made it.
 struct AnyValue {
@@ -73,10 +73,10 @@ using OnCarrierEnd = absl::AnyInvocable<void(CarrierEnd) &&>;
 /// message is written or read; not thread-safe.
 class MessageRoute {
  public:
-  MessageRoute(WorkerCore& core, WorkerInfo peer, Clock::TimePoint deadline)
-      : core_(core), peer_(std::move(peer)), deadline_(deadline) {}
+  MessageRoute(WorkerServices& services, WorkerInfo peer, Clock::TimePoint deadline)
+      : services_(services), peer_(std::move(peer)), deadline_(deadline) {}
 
-  WorkerCore& core() const { return core_; }
+  WorkerServices& services() const { return services_; }
   /// The receiver of a message that is written, the sender of one that is read. Rank -1: not a
   /// worker.
   const WorkerInfo& peer() const { return peer_; }
@@ -134,7 +134,7 @@ class MessageRoute {
   std::vector<Future<void>> take_waits() { return std::move(waits_); }
 
  private:
-  WorkerCore& core_;
+  WorkerServices& services_;
   const WorkerInfo peer_;
   const Clock::TimePoint deadline_;
   bool has_references_ = false;

@@ -2,24 +2,25 @@
 
 #include <utility>
 
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 
 void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient,
                    EncodeContext& context) {
   if (ambient == nullptr) return;
-  for (const auto& extension : route.core().extensions()) extension->begin_message(route, ambient);
+  for (const auto& extension : route.services().extensions())
+    extension->begin_message(route, ambient);
   context.set_tensor_hook(route.tensor_hook().get());
 }
 
 void allow_devices(const MessageRoute& route, EncodeContext& context) {
-  if (route.peer().rank >= 0) context.set_device_road(route.core().devices());
+  if (route.peer().rank >= 0) context.set_device_road(route.services().devices());
 }
 
 void allow_devices(const MessageRoute& route, DecodeContext& context) {
-  if (route.peer().rank >= 0) context.set_device_road(route.core().devices());
+  if (route.peer().rank >= 0) context.set_device_road(route.services().devices());
 }
 
 void attach_layers(MessageRoute& route, Attachments& attachments) {
@@ -27,7 +28,7 @@ void attach_layers(MessageRoute& route, Attachments& attachments) {
     attachments[std::string(DeviceLayer::kLayer)] = std::move(body);
   }
   if (route.tensor_hook() == nullptr) return;
-  for (const auto& extension : route.core().extensions()) {
+  for (const auto& extension : route.services().extensions()) {
     std::string body = extension->on_send(route);
     if (!body.empty()) attachments[std::string(extension->layer())] = std::move(body);
   }
@@ -37,7 +38,7 @@ void receive_layers(MessageRoute& route, Extension::MessageKind kind,
                     const Attachments& attachments, DecodeContext& context) {
   // A client that is no worker takes part in nothing.
   if (attachments.empty() || route.peer().rank < 0) return;
-  for (const auto& extension : route.core().extensions()) {
+  for (const auto& extension : route.services().extensions()) {
     const auto found = attachments.find(std::string(extension->layer()));
     if (found != attachments.end()) extension->on_receive(route, kind, found->second);
   }

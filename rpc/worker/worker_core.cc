@@ -24,6 +24,7 @@
 #include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
+#include "sinew/rpc/worker.h"
 #include "sinew/rpc/worker/make_transport.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -213,10 +214,17 @@ void WorkerCore::check_device_maps_of_world() {
   throw_error(fits);
 }
 
+Worker WorkerCore::handle() { return WorkerAccess::make(shared_from_this()); }
+
 // ---- Peers.
 
 absl::StatusOr<std::shared_ptr<CallLink>> WorkerCore::link(const WorkerInfo& worker) {
   return links_->find(worker);
+}
+
+void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                               Clock::TimePoint drop_at) {
+  links_->on_link_ended(peer, reason, cause, drop_at);
 }
 
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }

@@ -9,12 +9,12 @@
 #include "absl/strings/str_format.h"
 #include "sinew/device.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/device/device_runtime.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_part.h"
 #include "sinew/rpc/planes/nccl/default_plane.h"
 #include "sinew/rpc/wire/device_codec.h"
-#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
@@ -35,17 +35,18 @@ MakeDevicePlane plane_for(const WorkerOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerCore& core, std::vector<c10::Device> usable) {
-  return std::shared_ptr<DeviceLayer>(new DeviceLayer(core, std::move(usable)));
+std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerServices& services,
+                                               std::vector<c10::Device> usable) {
+  return std::shared_ptr<DeviceLayer>(new DeviceLayer(services, std::move(usable)));
 }
 
-DeviceLayer::DeviceLayer(WorkerCore& core, std::vector<c10::Device> usable)
-    : core_(core),
-      self_name_(core.options().name),
-      maps_(core.options().device_maps),
+DeviceLayer::DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable)
+    : services_(services),
+      self_name_(services.options().name),
+      maps_(services.options().device_maps),
       usable_(std::move(usable)),
-      max_message_bytes_(core.options().max_message_bytes),
-      make_plane_(plane_for(core.options())) {}
+      max_message_bytes_(services.options().max_message_bytes),
+      make_plane_(plane_for(services.options())) {}
 
 DeviceLayer::~DeviceLayer() = default;
 
@@ -67,7 +68,7 @@ DeviceLayer::Part* DeviceLayer::part_of(const MessageRoute& route) {
 
 DeviceLayer::Part& DeviceLayer::make_part(MessageRoute& route) {
   if (route.device_part() == nullptr) {
-    route.set_device_part(std::make_unique<Part>(route.core().devices(), route.peer()));
+    route.set_device_part(std::make_unique<Part>(route.services().devices(), route.peer()));
   }
   return *part_of(route);
 }
@@ -128,9 +129,9 @@ c10::Device DeviceLayer::target(MessageRoute& route, c10::Device device) {
   }
   if (!found->is_cpu()) {
     // In open membership nobody could check this before.
-    const absl::StatusOr<Member> member = core_.directory().find(route.peer());
+    const absl::StatusOr<Member> member = services_.directory().find(route.peer());
     const absl::Status fits =
-        member.ok() ? check_device_map(core_.options(), *member) : absl::OkStatus();
+        member.ok() ? check_device_map(services_.options(), *member) : absl::OkStatus();
     if (!fits.ok()) throw_error(fits);
   }
   return *found;
@@ -147,7 +148,7 @@ void DeviceLayer::check_device(c10::Device device) {
 std::string DeviceLayer::offer_transfers(MessageRoute& route) {
   const bool is_call = route.call() == nullptr;
   if (!has_transfers(route) && !is_call) return {};
-  DeviceLayer& layer = *route.core().devices();
+  DeviceLayer& layer = *route.services().devices();
   const DeviceMap* map = is_call ? layer.map_for(route.peer()) : nullptr;
   if (!has_transfers(route) && map == nullptr) return {};
   proto::DeviceAttachment attachment;

@@ -34,7 +34,8 @@ class DeviceLayer final : public Extension,
   /// Smaller tensors do not pay the messages that a transfer takes.
   static constexpr std::size_t kMinTransferBytes = 16384;
 
-  static std::shared_ptr<DeviceLayer> make(WorkerCore& core, std::vector<c10::Device> usable);
+  static std::shared_ptr<DeviceLayer> make(WorkerServices& services,
+                                           std::vector<c10::Device> usable);
   ~DeviceLayer() override;
 
   /// Makes the plane, if the worker is to have one. When the worker has its rank, before calls.
@@ -106,7 +107,7 @@ class DeviceLayer final : public Extension,
     DrainScope scope;
   };
 
-  DeviceLayer(WorkerCore& core, std::vector<c10::Device> usable);
+  DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable);
   static Part* part_of(const MessageRoute& route);
   static Part& make_part(MessageRoute& route);
   const DeviceMap* map_for(const WorkerInfo& peer) const;
@@ -128,7 +129,7 @@ class DeviceLayer final : public Extension,
   bool is_drained_locked(DrainScope scope) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void finish_drains();
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   const std::string self_name_;
   const std::map<std::string, DeviceMap> maps_;
   const std::vector<c10::Device> usable_;
