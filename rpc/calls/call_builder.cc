@@ -12,9 +12,9 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/worker_services.h"
-#include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {
@@ -148,7 +148,7 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->deadline = state.deadline;
   pending->waits_for_room = state.when_full == WhenFull::kWait;
   attach_layers(state.route, *call.mutable_attachments());
-  pending->streams = state.services.devices()->streams_of_results(state.route.peer());
+  pending->streams = state.services.devices().streams_of_results(state.route.peer());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
   pending->cancellations = std::move(state.cancellations);

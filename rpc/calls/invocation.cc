@@ -17,7 +17,6 @@
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
-#include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew::internal {
@@ -167,7 +166,7 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
 void Invocation::when_ready(Task run) {
   entered_.store(true, std::memory_order_relaxed);
   if (!keeps_room_) request_->credit.reset();  // Everything has been read.
-  DeviceLayer::accept_transfers(request_->route);
+  if (auto* devices = route().device_part()) devices->accept_transfers(route());
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (waits.empty()) {
     std::move(run)();
@@ -242,7 +241,8 @@ const std::shared_ptr<void>& Invocation::ambient() const { return request_->rout
 MessageRoute& Invocation::route() { return request_->route; }
 
 bool Invocation::can_return(c10::Device device) const {
-  return DeviceLayer::can_return(request_->route, device);
+  const MessageRoute::DevicePart* devices = request_->route.device_part();
+  return device.is_cpu() || (devices != nullptr && devices->can_return(device));
 }
 
 ValueWriter Invocation::result() {
@@ -260,8 +260,9 @@ void Invocation::finish() {
   proto::Reply& reply = *request_->reply.mutable_reply();
   if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
   attach_layers(request_->reply_route, *reply.mutable_attachments());
+  const MessageRoute::DevicePart* devices = request_->reply_route.device_part();
   reply.set_carries_references(request_->reply_route.has_references() ||
-                               DeviceLayer::has_transfers(request_->reply_route));
+                               (devices != nullptr && devices->has_transfers()));
   send_reply();
 }
 

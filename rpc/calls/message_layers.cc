@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/worker_services.h"
-#include "sinew/rpc/device/layer/device_layer.h"
 
 namespace sinew::internal {
 
@@ -16,16 +16,18 @@ void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient,
 }
 
 void allow_devices(const MessageRoute& route, EncodeContext& context) {
-  if (route.peer().rank >= 0) context.set_device_road(route.services().devices());
+  if (route.peer().rank >= 0) context.set_device_road(route.services().devices().road());
 }
 
 void allow_devices(const MessageRoute& route, DecodeContext& context) {
-  if (route.peer().rank >= 0) context.set_device_road(route.services().devices());
+  if (route.peer().rank >= 0) context.set_device_road(route.services().devices().road());
 }
 
 void attach_layers(MessageRoute& route, Attachments& attachments) {
-  if (std::string body = DeviceLayer::offer_transfers(route); !body.empty()) {
-    attachments[std::string(DeviceLayer::kLayer)] = std::move(body);
+  // A call says where its results arrive.
+  if (route.call() == nullptr || route.device_part() != nullptr) {
+    std::string body = route.services().devices().offer_transfers(route);
+    if (!body.empty()) attachments[std::string(MessageDevices::kLayer)] = std::move(body);
   }
   if (route.tensor_hook() == nullptr) return;
   for (const auto& extension : route.services().extensions()) {

@@ -5,7 +5,6 @@
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/worker_services.h"
-#include "sinew/rpc/device/layer/device_layer.h"
 
 namespace sinew::internal {
 
@@ -62,7 +61,7 @@ void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
 void ReceivedReply::when_arrived(const std::shared_ptr<ReceivedReply>& reply,
                                  absl::AnyInvocable<void(std::exception_ptr) &&> done) {
   MessageRoute& route = reply->data_->route;
-  DeviceLayer::accept_transfers(route);
+  if (auto* devices = route.device_part()) devices->accept_transfers(route);
   std::vector<Future<void>> waits = route.take_waits();
   if (waits.empty()) {
     std::move(done)(nullptr);

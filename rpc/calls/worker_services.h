@@ -27,7 +27,7 @@ namespace internal {
 
 class CallLink;
 class CallServer;
-class DeviceLayer;
+class MessageDevices;
 
 /// What calls, and the layers that plug into them, see of their worker. Whoever has it by reference
 /// is a part of the worker, or lives no longer than it does. Thread-safe; nothing here blocks or
@@ -48,7 +48,7 @@ class WorkerServices : public ControlPlane {
   virtual Clock& clock() const = 0;
   virtual Directory& directory() = 0;
   virtual CallServer& server() = 0;
-  virtual const std::shared_ptr<DeviceLayer>& devices() const = 0;
+  virtual MessageDevices& devices() = 0;
   virtual const std::vector<std::shared_ptr<Extension>>& extensions() const = 0;
   /// Null when there is none. Throws kFailedPrecondition in a forked child.
   virtual Extension* extension(std::string_view layer) const = 0;

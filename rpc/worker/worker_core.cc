@@ -214,6 +214,8 @@ void WorkerCore::check_device_maps_of_world() {
   throw_error(fits);
 }
 
+MessageDevices& WorkerCore::devices() { return *devices_; }
+
 Worker WorkerCore::handle() { return WorkerAccess::make(shared_from_this()); }
 
 // ---- Peers.

@@ -27,6 +27,7 @@
 namespace sinew::internal {
 
 struct CallCounts;
+class DeviceLayer;
 class Gather;
 class Membership;
 class WorkerLinks;
@@ -71,7 +72,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Clock& clock() const override { return Clock::system(); }
   Directory& directory() override { return directory_; }
   CallServer& server() override { return *server_; }
-  const std::shared_ptr<DeviceLayer>& devices() const override { return devices_; }
+  MessageDevices& devices() override;
   const std::vector<std::shared_ptr<Extension>>& extensions() const override { return extensions_; }
   Extension* extension(std::string_view layer) const override;
   References* references() const override { return references_; }

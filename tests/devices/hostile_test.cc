@@ -28,7 +28,7 @@ class HostileDevices : public ::testing::Test {
     return options;
   }
   internal::WorkerServices& services() const { return *WorkerAccess::services(cluster_.worker(0)); }
-  DeviceLayer& layer() const { return *services().devices(); }
+  DeviceLayer& layer() const { return dynamic_cast<DeviceLayer&>(services().devices()); }
   std::string receive_error(const std::string& bytes) {
     const RpcError error = error_of(
         [&] { layer().on_receive(*route_, internal::Extension::MessageKind::kCall, bytes); });

@@ -68,22 +68,12 @@ DeviceLayer::Part* DeviceLayer::part_of(const MessageRoute& route) {
 
 DeviceLayer::Part& DeviceLayer::make_part(MessageRoute& route) {
   if (route.device_part() == nullptr) {
-    route.set_device_part(std::make_unique<Part>(route.services().devices(), route.peer()));
+    route.set_device_part(std::make_unique<Part>(weak_from_this(), route.peer()));
   }
   return *part_of(route);
 }
 
-bool DeviceLayer::has_transfers(const MessageRoute& route) {
-  const Part* part = part_of(route);
-  return part != nullptr && !part->groups.empty();
-}
-
 // ---- Maps.
-
-bool DeviceLayer::can_return(const MessageRoute& call, c10::Device device) {
-  const Part* part = part_of(call);
-  return device.is_cpu() || (part != nullptr && part->results.find(device).has_value());
-}
 
 const DeviceMap* DeviceLayer::map_for(const WorkerInfo& peer) const {
   if (maps_.empty()) return nullptr;
@@ -146,11 +136,10 @@ void DeviceLayer::check_device(c10::Device device) {
 // ---- Written messages.
 
 std::string DeviceLayer::offer_transfers(MessageRoute& route) {
-  const bool is_call = route.call() == nullptr;
-  if (!has_transfers(route) && !is_call) return {};
-  DeviceLayer& layer = *route.services().devices();
-  const DeviceMap* map = is_call ? layer.map_for(route.peer()) : nullptr;
-  if (!has_transfers(route) && map == nullptr) return {};
+  Part* part = part_of(route);
+  const bool has_transfers = part != nullptr && part->has_transfers();
+  const DeviceMap* map = route.call() == nullptr ? map_for(route.peer()) : nullptr;
+  if (!has_transfers && map == nullptr) return {};
   proto::DeviceAttachment attachment;
   if (map != nullptr) {
     for (const auto& [here, there] : map->pairs()) {
@@ -159,12 +148,12 @@ std::string DeviceLayer::offer_transfers(MessageRoute& route) {
       write_device(there, *pair.mutable_to());
     }
   }
-  if (has_transfers(route)) {
-    for (Group& group : part_of(route)->groups) {
+  if (has_transfers) {
+    for (Group& group : part->groups) {
       proto::DeviceTransfer& transfer = *attachment.add_transfers();
       transfer.set_tensors(static_cast<std::uint32_t>(group.tensors.size()));
       write_device(group.to, *transfer.mutable_to());
-      const Offered offered = layer.offer(route, std::move(group));
+      const Offered offered = offer(route, std::move(group));
       transfer.set_kept(offered.kept);
       transfer.set_ticket(offered.ticket);
     }

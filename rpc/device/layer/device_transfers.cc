@@ -40,8 +40,9 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
   call->check_argument_count(1);
   const auto kept = call->argument(0).natural();
   call->when_ready([call, kept] {
-    const std::vector<at::Tensor> tensors =
-        call->services().devices()->staged(call->caller(), kept);
+    // This method is the layer's own.
+    auto& layer = static_cast<DeviceLayer&>(*call->services().extension(DeviceLayer::kLayer));
+    const std::vector<at::Tensor> tensors = layer.staged(call->caller(), kept);
     {
       ValueWriter writer = call->result();
       ListWriter list = writer.list(tensors.size());
@@ -261,13 +262,15 @@ std::vector<at::Tensor> DeviceLayer::staged(const WorkerInfo& peer, std::uint64_
 
 // ---- The receiver.
 
-void DeviceLayer::accept_transfers(MessageRoute& route) {
-  Part* part = part_of(route);
-  if (part == nullptr || part->incoming.empty()) return;
-  DeviceLayer& layer = *route.services().devices();
-  for (Incoming& incoming : std::exchange(part->incoming, {})) {
-    layer.begin_arrival(route, std::move(incoming));
+void DeviceLayer::Part::accept_transfers(MessageRoute& route) {
+  if (incoming.empty()) return;
+  const std::shared_ptr<DeviceLayer> owner = layer.lock();
+  if (owner == nullptr) {
+    route.wait_for(
+        make_failed_future<void>(make_error(absl::CancelledError("the worker was shut down"))));
+    return;
   }
+  for (Incoming& each : std::exchange(incoming, {})) owner->begin_arrival(route, std::move(each));
 }
 
 void DeviceLayer::begin_arrival(MessageRoute& route, Incoming incoming) {
@@ -314,9 +317,12 @@ void DeviceLayer::watch_deadline(const std::shared_ptr<Arrival>& arrival) {
 
 void DeviceLayer::plane_ended(const std::shared_ptr<Arrival>& arrival, const absl::Status& status) {
   if (status.ok()) return end_arrival(arrival, nullptr);
-  services_.executor()->post([weak = services_.weak_services(), arrival, status] {
-    if (auto services = weak.lock()) services->devices()->fetch(arrival, status);
-  });
+  services_.executor()->post(
+      [worker = services_.weak_services(), weak = weak_from_this(), arrival, status] {
+        const auto services = worker.lock();
+        const auto self = weak.lock();
+        if (services != nullptr && self != nullptr) self->fetch(arrival, status);
+      });
 }
 
 void DeviceLayer::fetch(const std::shared_ptr<Arrival>& arrival, const absl::Status& why) {
