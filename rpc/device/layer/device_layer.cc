@@ -13,9 +13,7 @@
 #include "sinew/rpc/device/device_runtime.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_part.h"
-#include "sinew/rpc/planes/nccl/default_plane.h"
 #include "sinew/rpc/wire/device_codec.h"
-#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
@@ -28,25 +26,23 @@ constexpr std::size_t kMostTensors = 65536;
   throw RpcError(ErrorCode::kInvalidArgument, std::move(problem));
 }
 
-MakeDevicePlane plane_for(const WorkerOptions& options) {
-  if (options.parts != nullptr && options.parts->device_plane) return options.parts->device_plane;
-  return options.nccl ? default_device_plane() : nullptr;
-}
-
 }  // namespace
 
 std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerServices& services,
-                                               std::vector<c10::Device> usable) {
-  return std::shared_ptr<DeviceLayer>(new DeviceLayer(services, std::move(usable)));
+                                               std::vector<c10::Device> usable,
+                                               MakeDevicePlane make_plane) {
+  return std::shared_ptr<DeviceLayer>(
+      new DeviceLayer(services, std::move(usable), std::move(make_plane)));
 }
 
-DeviceLayer::DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable)
+DeviceLayer::DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable,
+                         MakeDevicePlane make_plane)
     : services_(services),
       self_name_(services.options().name),
       maps_(services.options().device_maps),
       usable_(std::move(usable)),
       max_message_bytes_(services.options().max_message_bytes),
-      make_plane_(plane_for(services.options())) {}
+      make_plane_(std::move(make_plane)) {}
 
 DeviceLayer::~DeviceLayer() = default;
 

@@ -35,8 +35,10 @@ class DeviceLayer final : public Extension,
   /// Smaller tensors do not pay the messages that a transfer takes.
   static constexpr std::size_t kMinTransferBytes = 16384;
 
+  /// `make_plane` is empty when the worker is to have no plane.
   static std::shared_ptr<DeviceLayer> make(WorkerServices& services,
-                                           std::vector<c10::Device> usable);
+                                           std::vector<c10::Device> usable,
+                                           MakeDevicePlane make_plane);
   ~DeviceLayer() override;
 
   /// Makes the plane, if the worker is to have one. When the worker has its rank, before calls.
@@ -100,7 +102,8 @@ class DeviceLayer final : public Extension,
     DrainScope scope;
   };
 
-  DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable);
+  DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable,
+              MakeDevicePlane make_plane);
   static Part* part_of(const MessageRoute& route);
   Part& make_part(MessageRoute& route);
   const DeviceMap* map_for(const WorkerInfo& peer) const;
