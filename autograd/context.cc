@@ -20,7 +20,7 @@ using internal::ContextState;
 namespace {
 
 std::shared_ptr<AutogradManager> manager_of(const Worker& worker) {
-  const auto& services = WorkerAccess::services(worker);
+  const auto services = WorkerAccess::services(worker);
   if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "an autograd context was asked of an empty Worker: start one with "

@@ -148,7 +148,7 @@ class Worker {
 struct WorkerAccess {
   /// Null for an invalid handle.
   static std::shared_ptr<internal::WorkerServices> services(const Worker& worker);
-  // For rpc/worker/ and tests.
+  /// For rpc/worker/ and tests.
   static const std::shared_ptr<internal::WorkerCore>& core(const Worker& worker) {
     return worker.core_;
   }

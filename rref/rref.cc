@@ -132,7 +132,7 @@ std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
 }
 
 std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value) {
-  const auto& services = WorkerAccess::services(worker);
+  const auto services = WorkerAccess::services(worker);
   if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "a reference was made with an empty Worker: start one with sinew::init_rpc()");
