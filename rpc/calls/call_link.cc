@@ -103,23 +103,33 @@ void CallLink::send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Cont
     }
   }
   const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full);
-  Entry entry;
+  if (!token.ok()) return end_unsent(id, *content, token.status());
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
-    if (found != pending_.end() && token.ok()) {
+    if (found != pending_.end()) {
       found->second.token = *token;
       return;
     }
-    if (found != pending_.end()) take_entry_locked(id, entry);
+    if (!content->abandoned) return;
   }
-  if (entry.call != nullptr) {
-    end_with_error(std::move(entry), token.status(), Execution::kDidNotRun);
-  } else if (token.ok()) {
-    // It ended meanwhile: if that was not by its answer, the frame is not to stay.
-    const LinkLanes::GivenUp given_up = runner_->give_up(*token);
-    if (given_up.state == LinkLanes::GivenUp::State::kOnItsWay) send_cancel(id, given_up.number);
+  // It was given up meanwhile by somebody who did not know the token yet.
+  give_up(id, lane, *token);
+}
+
+// What hangs on a frame that the link has not taken ends here, also where the call itself was given
+// up while it was being sent.
+void CallLink::end_unsent(std::uint64_t id, Content& content, const absl::Status& status) {
+  Entry entry;
+  std::vector<OnCarrierEnd> on_end;
+  {
+    MutexLock lock(mutex_);
+    take_entry_locked(id, entry);
+    content.ended = true;
+    on_end.swap(content.on_end);
   }
+  if (entry.call != nullptr) end_with_error(std::move(entry), status, Execution::kDidNotRun);
+  for (OnCarrierEnd& each : on_end) std::move(each)(CarrierEnd::kNotSent);
 }
 
 void CallLink::count_request() {
@@ -216,7 +226,7 @@ void CallLink::cancel_call(std::uint64_t id, const absl::Status& reason) {
   Entry entry;
   {
     MutexLock lock(mutex_);
-    if (!take_entry_locked(id, entry)) return;
+    if (!take_abandoned_locked(id, entry)) return;
   }
   abandon(id, std::move(entry), reason);
 }
@@ -229,12 +239,17 @@ void CallLink::abandon(std::uint64_t id, Entry entry, const absl::Status& status
   }
   // It is being sent at this moment by its own thread, which then gives it up.
   if (entry.token == 0) return end_with_error(std::move(entry), status, Execution::kMayHaveRun);
-  const LinkLanes::GivenUp given_up = runner_->give_up(entry.token);
-  if (given_up.state == LinkLanes::GivenUp::State::kNotSent) {
-    return end_with_error(std::move(entry), status, Execution::kDidNotRun);
-  }
-  send_cancel(id, given_up.number);
-  end_with_error(std::move(entry), status, Execution::kMayHaveRun);
+  const bool ran = give_up(id, entry.lane, entry.token);
+  end_with_error(std::move(entry), status, ran ? Execution::kMayHaveRun : Execution::kDidNotRun);
+}
+
+// False: the frame never left, so the call did not run.
+bool CallLink::give_up(std::uint64_t id, Lane lane, FrameToken token) {
+  const LinkLanes::GivenUp given_up = runner_->give_up(token);
+  if (given_up.state == LinkLanes::GivenUp::State::kNotSent) return false;
+  // Each lane has its own numbers; a cancel names one of the calls' lane.
+  send_cancel(id, lane == Lane::kCalls ? given_up.number : 0);
+  return true;
 }
 
 void CallLink::send_cancel(std::uint64_t id, std::uint64_t number) {
@@ -267,7 +282,7 @@ void CallLink::on_deadline() {
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       const std::uint64_t id = deadlines_.begin()->second;
       Entry entry;
-      if (!take_entry_locked(id, entry)) {
+      if (!take_abandoned_locked(id, entry)) {
         deadlines_.erase(deadlines_.begin());
         continue;
       }
@@ -291,6 +306,12 @@ bool CallLink::take_entry_locked(std::uint64_t id, Entry& entry) {
   entry = std::move(found->second);
   pending_.erase(found);
   if (entry.call->deadline != Clock::TimePoint::max()) deadlines_.erase({entry.call->deadline, id});
+  return true;
+}
+
+bool CallLink::take_abandoned_locked(std::uint64_t id, Entry& entry) {
+  if (!take_entry_locked(id, entry)) return false;
+  if (entry.content != nullptr) entry.content->abandoned = true;
   return true;
 }
 
@@ -384,7 +405,10 @@ void CallLink::fail_all(const absl::Status& reason) {
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
-    for (auto& [id, entry] : pending_) entries.emplace_back(id, std::move(entry));
+    for (auto& [id, entry] : pending_) {
+      if (entry.content != nullptr) entry.content->abandoned = true;
+      entries.emplace_back(id, std::move(entry));
+    }
     pending_.clear();
     deadlines_.clear();
     waiters.swap(waiters_);
@@ -429,9 +453,12 @@ void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
 }
 
 void CallLink::on_beat(std::uint64_t beat) {
-  services_.control_executor().post([self = shared_from_this(), beat] {
+  // The latest answer says all that earlier ones would.
+  if (unanswered_beat_.exchange(beat) != 0) return;
+  services_.control_executor().post([self = shared_from_this()] {
+    const std::uint64_t latest = self->unanswered_beat_.exchange(0);
     // A pool that can never run a task again must not look alive, even though this thread is.
-    if (!self->services_.executor()->is_stalled()) self->runner_->answer_beat(beat);
+    if (!self->services_.executor()->is_stalled()) self->runner_->answer_beat(latest);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +60,10 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane.
   static constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{4} << 20;
   static constexpr std::size_t kMaxHeldFrames = 1024;
+  /// Control frames of the peer that may be here until they are handled, calls until their answers
+  /// have arrived; with the answers' bytes. More than any worker has: further ones are dropped.
+  static constexpr std::int64_t kMaxControlFrames = 16384;
+  static constexpr std::int64_t kMaxControlBytes = std::int64_t{64} << 20;
 
   /// The peer has become a member: what it has sent before is served.
   void on_member(std::int32_t rank);
@@ -106,16 +111,23 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
     Credit credit;
     std::uint64_t bytes = 0;
   };
+  struct ArrivedControl {
+    std::unique_ptr<proto::Envelope> envelope;
+    Credit credit;
+  };
 
   // Calls that are made: call_link.cc.
   std::uint64_t register_call(std::unique_ptr<PendingCall> call, Lane lane,
                               proto::Envelope& envelope);
   void send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Content> content);
+  void end_unsent(std::uint64_t id, Content& content, const absl::Status& status);
   bool take_entry_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool take_abandoned_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens);
   static void forget_cancellations(const Entry& entry);
   /// Ends a call whose frame may be anywhere on its way.
   void abandon(std::uint64_t id, Entry entry, const absl::Status& status);
+  bool give_up(std::uint64_t id, Lane lane, FrameToken token);
   void end_with_error(Entry entry, const absl::Status& status, Execution execution);
   void end(Entry& entry, CarrierEnd how);
   void end_after_frame(Entry& entry);
@@ -129,12 +141,14 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   absl::Status send_control(proto::Envelope& envelope);
 
   // Calls that are served: call_link_serve.cc.
-  void receive_request(Inbound frame, std::vector<Task>& tasks);
-  void begin(Arrived call, std::vector<Task>& tasks);
+  void receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun);
+  void begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun);
   void receive_control(Inbound frame);
   void cancel_served(std::uint64_t id);
-  void serve_control(std::unique_ptr<proto::Envelope> envelope);
-  void serve_control_call(std::unique_ptr<proto::Envelope> envelope);
+  std::optional<Credit> take_control_room(std::uint64_t bytes);
+  Credit occupy_control(std::int64_t frames, std::int64_t bytes);
+  void serve_control(ArrivedControl control);
+  void serve_control_call(ArrivedControl control);
   void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
               Credit credit = Credit());
   void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
@@ -148,6 +162,12 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   const Incarnation incarnation_;
   std::atomic<std::int32_t> rank_{-1};
   std::atomic<std::uint64_t> last_id_{0};
+  // The latest beat of the peer that waits for its answer; 0: none.
+  std::atomic<std::uint64_t> unanswered_beat_{0};
+  // Of the peer's control frames, as kMaxControlFrames counts them.
+  std::atomic<std::int64_t> control_frames_{0};
+  std::atomic<std::int64_t> control_bytes_{0};
+  std::atomic<bool> flood_is_told_{false};
 
   mutable Mutex mutex_;
   absl::Status retired_ ABSL_GUARDED_BY(mutex_);
@@ -164,7 +184,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   // Until it is a member.
   std::deque<Arrived> guest_calls_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t guest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::unique_ptr<proto::Envelope>> held_control_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ArrivedControl> held_control_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -20,6 +20,8 @@ struct CallLink::Content final : Outbound {
   bool ended = false;
   /// What runs then.
   std::vector<OnCarrierEnd> on_end;
+  /// The call has ended without its answer.
+  bool abandoned = false;
 
   static OutgoingFrame sizes(const Content& content) {
     OutgoingFrame frame;

@@ -45,15 +45,15 @@ Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
 
 void CallLink::on_frames(std::vector<Inbound> frames) {
   const WakeBatch wakes;
-  std::vector<Task> tasks;
-  tasks.reserve(frames.size());
+  std::vector<std::shared_ptr<Invocation>> begun;
+  begun.reserve(frames.size());
   for (Inbound& frame : frames) {
     switch (frame.header.kind) {
       case FrameKind::kReply:
         receive_reply(std::move(frame));
         break;
       case FrameKind::kRequest:
-        receive_request(std::move(frame), tasks);
+        receive_request(std::move(frame), begun);
         break;
       case FrameKind::kControl:
         receive_control(std::move(frame));
@@ -62,10 +62,10 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         break;
     }
   }
-  if (!tasks.empty()) services_.server().post_or_hold(std::move(tasks));
+  if (!begun.empty()) services_.server().start(std::move(begun));
 }
 
-void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
+void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun) {
   const std::uint64_t bytes = frame.size_bytes();
   const std::uint64_t id = frame.header.subject;
   Arrived call;
@@ -97,10 +97,10 @@ void CallLink::receive_request(Inbound frame, std::vector<Task>& tasks) {
     }
   }
   if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(call.credit));
-  begin(std::move(call), tasks);
+  begin(std::move(call), begun);
 }
 
-void CallLink::begin(Arrived call, std::vector<Task>& tasks) {
+void CallLink::begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun) {
   const std::uint64_t id = call.envelope->call().id();
   auto request = std::make_unique<Invocation::Request>(
       services_, peer(), call.deadline, std::move(call.envelope), std::move(call.payloads),
@@ -112,7 +112,7 @@ void CallLink::begin(Arrived call, std::vector<Task>& tasks) {
     // Whose ids are not his own gets no second answer.
     if (!retired_.ok() || !served_.emplace(id, invocation).second) return;
   }
-  tasks.push_back([invocation = std::move(invocation)] { invocation->start(); });
+  begun.push_back(std::move(invocation));
 }
 
 // Requests are started only as the answers to earlier ones leave. Asked when a thread is free for
@@ -131,15 +131,12 @@ bool CallLink::may_start(const std::shared_ptr<Invocation>& invocation) {
 
 void CallLink::post_held() {
   if (runner_->replies_blocked()) return;
-  std::vector<Task> tasks;
+  std::vector<std::shared_ptr<Invocation>> held;
   {
     MutexLock lock(mutex_);
-    for (auto& invocation : held_) {
-      tasks.push_back([waited = std::move(invocation)] { waited->start(); });
-    }
-    held_.clear();
+    held.swap(held_);
   }
-  if (!tasks.empty()) services_.executor()->post_all(std::move(tasks));
+  if (!held.empty()) services_.server().start(std::move(held));
 }
 
 // The rank is what the list of members says, whatever the peer does.
@@ -157,15 +154,15 @@ void CallLink::on_member(std::int32_t rank) {
   {
     // Under the lock, so that nothing overtakes them.
     MutexLock lock(mutex_);
-    for (auto& envelope : held_control_) serve_control(std::move(envelope));
+    for (ArrivedControl& control : held_control_) serve_control(std::move(control));
     held_control_.clear();
     held_control_bytes_ = 0;
     calls.swap(guest_calls_);
     guest_bytes_ = 0;
   }
-  std::vector<Task> tasks;
-  for (Arrived& call : calls) begin(std::move(call), tasks);
-  if (!tasks.empty()) services_.server().post_or_hold(std::move(tasks));
+  std::vector<std::shared_ptr<Invocation>> begun;
+  for (Arrived& call : calls) begin(std::move(call), begun);
+  if (!begun.empty()) services_.server().start(std::move(begun));
 }
 
 // ---- Running the job.
@@ -173,7 +170,10 @@ void CallLink::on_member(std::int32_t rank) {
 void CallLink::receive_control(Inbound frame) {
   auto envelope = std::make_unique<proto::Envelope>();
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
-    if (frame.header.subject != 0) refuse(frame.header.subject, Lane::kControl, parsed);
+    if (frame.header.subject == 0) return;
+    if (std::optional<Credit> room = take_control_room(0); room.has_value()) {
+      refuse(frame.header.subject, Lane::kControl, parsed, *std::move(room));
+    }
     return;
   }
   switch (envelope->body_case()) {
@@ -192,27 +192,54 @@ void CallLink::receive_control(Inbound frame) {
     default:
       return;
   }
+  std::optional<Credit> room = take_control_room(frame.size_bytes());
+  if (!room.has_value()) return;
+  ArrivedControl control{std::move(envelope), *std::move(room)};
   const bool for_guests =
-      envelope->has_call() && CallServer::is_for_guests(envelope->call().method());
+      control.envelope->has_call() && CallServer::is_for_guests(control.envelope->call().method());
   const bool may_speak = for_guests || is_member();
-  const std::uint64_t call = envelope->call().id();
+  const std::uint64_t call = control.envelope->call().id();
   {
     MutexLock lock(mutex_);
     // Behind what is held already, until on_member() has served that.
     const bool wait = !for_guests && (!held_control_.empty() ||
                                       (!may_speak && rank_.load(std::memory_order_acquire) < 0));
-    if (!wait) return serve_control(std::move(envelope));
+    if (!wait) return serve_control(std::move(control));
     // The list with it may be on its way.
     const std::uint64_t bytes = frame.size_bytes();
     if (held_control_bytes_ + bytes <= kMaxHeldBytes && held_control_.size() < kMaxHeldFrames) {
       held_control_bytes_ += bytes;
-      held_control_.push_back(std::move(envelope));
+      held_control_.push_back(std::move(control));
       return;
     }
   }
   refuse(call, Lane::kControl,
          absl::PermissionDeniedError(
-             absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)));
+             absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)),
+         std::move(control.credit));
+}
+
+// A peer that sends calls and takes no answers must not fill this worker with either.
+std::optional<Credit> CallLink::take_control_room(std::uint64_t bytes) {
+  if (control_frames_.load(std::memory_order_relaxed) < kMaxControlFrames &&
+      control_bytes_.load(std::memory_order_relaxed) < kMaxControlBytes) {
+    return occupy_control(1, static_cast<std::int64_t>(bytes));
+  }
+  if (!flood_is_told_.exchange(true)) {
+    services_.log(absl::StrFormat(
+        "worker '%s' sends control messages and takes no answers: further ones are dropped",
+        name_));
+  }
+  return std::nullopt;
+}
+
+Credit CallLink::occupy_control(std::int64_t frames, std::int64_t bytes) {
+  control_frames_.fetch_add(frames, std::memory_order_relaxed);
+  control_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return Credit([self = shared_from_this(), frames, bytes] {
+    self->control_frames_.fetch_sub(frames, std::memory_order_relaxed);
+    self->control_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  });
 }
 
 void CallLink::cancel_served(std::uint64_t id) {
@@ -235,19 +262,19 @@ void CallLink::cancel_served(std::uint64_t id) {
 }
 
 // Only posts, so it may be called under the lock.
-void CallLink::serve_control(std::unique_ptr<proto::Envelope> envelope) {
+void CallLink::serve_control(ArrivedControl control) {
   services_.control_executor().post(
-      [self = shared_from_this(), envelope = std::move(envelope)]() mutable {
+      [self = shared_from_this(), control = std::move(control)]() mutable {
         if (!self->alive()) return;
-        if (envelope->has_call()) return self->serve_control_call(std::move(envelope));
-        proto::Note& note = *envelope->mutable_note();
+        if (control.envelope->has_call()) return self->serve_control_call(std::move(control));
+        proto::Note& note = *control.envelope->mutable_note();
         Extension* extension = self->services_.extension(note.layer());
         if (extension != nullptr) extension->on_note(self->peer(), std::move(*note.mutable_body()));
       });
 }
 
-void CallLink::serve_control_call(std::unique_ptr<proto::Envelope> envelope) {
-  const proto::Call& call = envelope->call();
+void CallLink::serve_control_call(ArrivedControl control) {
+  const proto::Call& call = control.envelope->call();
   const std::uint64_t id = call.id();
   Future<std::string> answer;
   const ControlHandler handler = services_.find_control_method(call.method());
@@ -264,7 +291,9 @@ void CallLink::serve_control_call(std::unique_ptr<proto::Envelope> envelope) {
       answer = make_failed_future<std::string>(std::current_exception());
     }
   }
-  answer.on_done([self = shared_from_this(), id](const Future<std::string>& done) {
+  // Held until the answer has arrived.
+  auto room = std::make_shared<Credit>(std::move(control.credit));
+  answer.on_done([self = shared_from_this(), id, room](const Future<std::string>& done) {
     proto::Envelope reply;
     reply.mutable_reply()->set_id(id);
     if (const std::exception_ptr error = done.error()) {
@@ -276,6 +305,12 @@ void CallLink::serve_control_call(std::unique_ptr<proto::Envelope> envelope) {
     content->kind = FrameKind::kControl;
     content->subject = id;
     content->envelope = reply.SerializeAsString();
+    content->on_end.push_back(
+        [room, kept = self->occupy_control(0, static_cast<std::int64_t>(content->envelope.size()))](
+            CarrierEnd) mutable {
+          kept.reset();
+          room->reset();
+        });
     self->send_reply(id, Lane::kControl, std::move(content));
   });
 }
@@ -344,7 +379,7 @@ void CallLink::end_served(const absl::Status& reason) {
   (void)reason;
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
   std::vector<std::shared_ptr<Invocation>> held;
-  std::vector<std::unique_ptr<proto::Envelope>> control;
+  std::vector<ArrivedControl> control;
   std::deque<Arrived> calls;
   {
     MutexLock lock(mutex_);

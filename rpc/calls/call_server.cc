@@ -69,19 +69,34 @@ bool CallServer::is_for_guests(std::string_view method) {
 
 // ---- Calls.
 
-void CallServer::post_or_hold(std::vector<Task> tasks) {
+void CallServer::start(std::vector<std::shared_ptr<Invocation>> calls) {
+  std::vector<std::shared_ptr<Invocation>> refused;
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     if (!open_) {
-      // Bounded: a worker that never finishes joining must not be filled up. Callers time out.
-      for (Task& task : tasks) {
-        if (held_.size() < kMaxHeldCalls) held_.push_back(std::move(task));
+      // Bounded: a worker that never finishes joining must not be filled up.
+      for (auto& call : calls) {
+        (held_.size() < kMaxHeldCalls ? held_ : refused).push_back(std::move(call));
       }
-      return;
+      calls.clear();
     }
   }
-  services_.executor()->post_all(std::move(tasks));
+  for (const auto& call : refused) {
+    call->abort(absl::ResourceExhaustedError(
+        absl::StrFormat("worker '%s' is joining its job, and %d calls wait for that",
+                        services_.self().name, kMaxHeldCalls)));
+  }
+  post(std::move(calls));
+}
+
+void CallServer::post(std::vector<std::shared_ptr<Invocation>> calls) {
+  std::vector<Task> tasks;
+  tasks.reserve(calls.size());
+  for (auto& call : calls) {
+    tasks.push_back([begun = std::move(call)] { begun->start(); });
+  }
+  if (!tasks.empty()) services_.executor()->post_all(std::move(tasks));
 }
 
 void CallServer::open() {
@@ -90,13 +105,13 @@ void CallServer::open() {
       layer_methods_[std::string(method.name)] = {method.name, "", method.serve};
     }
   }
-  std::vector<Task> held;
+  std::vector<std::shared_ptr<Invocation>> held;
   {
     MutexLock lock(mutex_);
     open_ = true;
     held.swap(held_);
   }
-  if (!held.empty()) services_.executor()->post_all(std::move(held));
+  post(std::move(held));
 }
 
 // ---- Foreign clients.
@@ -125,15 +140,13 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   sink->call().notify_on_cancel([weak = std::weak_ptr<Invocation>(invocation)] {
     if (auto running = weak.lock()) running->cancel();
   });
-  std::vector<Task> tasks;
-  tasks.push_back([invocation = std::move(invocation)] { invocation->start(); });
-  post_or_hold(std::move(tasks));
+  start({std::move(invocation)});
 }
 
 // ---- Ends.
 
 void CallServer::close() {
-  std::vector<Task> held;
+  std::vector<std::shared_ptr<Invocation>> held;
   MutexLock lock(mutex_);
   closed_ = true;
   held.swap(held_);

@@ -35,7 +35,7 @@ class CallServer final : public UnaryHandler {
   /// Until then calls are held back: the worker does not know its own job, nor its layers, yet.
   void open();
   /// Starts calls on the executor, once the worker is open.
-  void post_or_hold(std::vector<Task> tasks);
+  void start(std::vector<std::shared_ptr<Invocation>> calls);
   /// No call is started any more.
   void close();
 
@@ -62,6 +62,8 @@ class CallServer final : public UnaryHandler {
   void on_unary_call(std::unique_ptr<UnaryCall> call) override;
 
  private:
+  void post(std::vector<std::shared_ptr<Invocation>> calls);
+
   WorkerServices& services_;
   const MethodTable::Entry fetch_;
   // Constant once calls are served.
@@ -73,7 +75,7 @@ class CallServer final : public UnaryHandler {
   mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Task> held_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

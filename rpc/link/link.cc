@@ -144,7 +144,7 @@ void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
 // connection is answered at once, since some of the lease may be over by then.
 void Link::answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs) {
   if (expire(now, outputs) || state_ != State::kUp) return;
-  if (leads() && (std::exchange(answered_, true) || SINEW_LINK_BUG(kBeatsLate))) {
+  if (leads() && std::exchange(answered_, true)) {
     unanswered_beat_ = beat;
   } else {
     this->beat(beat, now, outputs);
@@ -271,7 +271,7 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
     first_ = theirs;
   }
   // Some of the lease may be over already.
-  if (!SINEW_LINK_BUG(kBeatsLate) || opened) beat(0, now, outputs);
+  beat(0, now, outputs);
 }
 
 // The other end has heard our hello, which left when the attempt began, or when its own came.

@@ -110,6 +110,10 @@ class Link {
 
   /// Makes a connection unless there is one.
   void connect(TimePoint now, Outputs& outputs);
+  /// Whether the attempt that `dial` asked for is still wanted.
+  bool is_dialling(const ConnectionName& connection) const {
+    return state_ == State::kDialling && connection_ == connection;
+  }
   /// What this end says on the attempt that `dial` asked for, or when it accepts `connection`.
   LinkHello hello(const ConnectionName& connection) const;
   /// The other end opens a connection: kNone when it is the one from here on (on_up or on_down

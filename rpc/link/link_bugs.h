@@ -28,7 +28,6 @@ enum class LinkBug {
   kRefusalCounts,        // an address that refuses counts where this end never got through
   kSilenceBorne,         // a connection that swallows everything is kept until the lease ends
   kWrittenUnheard,       // the first frames are written before anybody is known to hear them
-  kBeatsLate,            // the first beat on a connection comes, and is answered, an interval later
 };
 
 /// The bug that is active in this process. Not thread-safe.

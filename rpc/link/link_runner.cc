@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/link_runner_wire.h"
 #include "sinew/rpc/link/link_table.h"
 
 namespace sinew::internal {
@@ -27,47 +27,6 @@ BootClock::TimePoint boot_time_of(Clock::TimePoint when) {
   return now() + (when - Clock::system().now());
 }
 
-/// One connection of the link, or an attempt to make one.
-class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shared_from_this<Wire> {
- public:
-  Wire(std::shared_ptr<LinkRunner> runner, ConnectionName its_name, std::optional<LinkHello> said)
-      : name(its_name), offered(std::move(said)), runner_(std::move(runner)) {}
-
-  void on_up(const std::shared_ptr<Connection>& up) override {
-    runner_->wire_up(shared_from_this(), up);
-  }
-  void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame> frames) override {
-    runner_->wire_frames(shared_from_this(), std::move(frames));
-  }
-  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane, const std::string& header,
-                            std::uint64_t size_bytes, std::size_t) override {
-    return runner_->wire_announced(shared_from_this(), header, size_bytes);
-  }
-  void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
-    runner_->wire_down(shared_from_this(), reason);
-  }
-
-  const ConnectionName name;
-  // What the opener said, where the other end is that.
-  const std::optional<LinkHello> offered;
-  // Guarded by the runner's lock. Null until the transport has made it.
-  std::shared_ptr<Connection> connection;
-  // Guarded likewise. Why it was closed from here; OK: it was not, or for no fault of the other
-  // end.
-  absl::Status fault;
-
- private:
-  const std::shared_ptr<LinkRunner> runner_;
-};
-
-/// What is to be done once the lock is free.
-struct LinkRunner::Outcome {
-  Link::Outputs outputs;
-  std::shared_ptr<Connection> up;
-  std::vector<std::shared_ptr<Connection>> to_close;
-  absl::Status reason;
-};
-
 LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
     : table_(table),
       peer_(std::move(peer)),
@@ -84,7 +43,13 @@ LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
   Outcome outcome;
-  outcome.up = connection_;
+  // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
+  // others leave behind meanwhile. Without a connection they are sent again with the next one.
+  if (!outputs.writes.empty() && connection_ != nullptr) {
+    (is_writing_ ? behind_ : outcome.writes)
+        .push_back({connection_, std::exchange(outputs.writes, {})});
+    is_writing_ = true;
+  }
   for (const ConnectionName& name : outputs.close) {
     for (const std::shared_ptr<Wire>& wire : wires_) {
       if (wire->name != name || wire->connection == nullptr) continue;
@@ -127,25 +92,36 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
   return absl::CancelledError("the link was closed");
 }
 
+void LinkRunner::write(WriteBatches batches) {
+  while (!batches.empty()) {
+    for (Writes& batch : batches) {
+      for (LinkOutputs::Write& each : batch.writes) write(*batch.to, std::move(each));
+    }
+    batches.clear();
+    MutexLock lock(mutex_);
+    batches.swap(behind_);
+    is_writing_ = !batches.empty();
+  }
+}
+
+void LinkRunner::write(Connection& to, LinkOutputs::Write write) {
+  Frame frame;
+  if (write.deadline != BootClock::TimePoint::max()) {
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(write.deadline - now());
+    write.header.time_left = std::max(left, std::chrono::microseconds(0));
+  }
+  frame.header = write_header(write.header);
+  if (write.content != nullptr) {
+    frame.envelope = write.content->envelope;
+    frame.payloads = write.content->payloads;
+  }
+  frame.may_linger = write.may_linger;
+  to.send(lane_of(write.header.kind), std::move(frame)).IgnoreError();
+}
+
 void LinkRunner::perform(Outcome outcome) {
   Link::Outputs& outputs = outcome.outputs;
-  for (LinkOutputs::Write& write : outputs.writes) {
-    // Without a connection it is sent again with the next one.
-    if (outcome.up == nullptr) break;
-    Frame frame;
-    if (write.deadline != BootClock::TimePoint::max()) {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::microseconds>(write.deadline - now());
-      write.header.time_left = std::max(left, std::chrono::microseconds(0));
-    }
-    frame.header = write_header(write.header);
-    if (write.content != nullptr) {
-      frame.envelope = write.content->envelope;
-      frame.payloads = write.content->payloads;
-    }
-    frame.may_linger = write.may_linger;
-    outcome.up->send(lane_of(write.header.kind), std::move(frame)).IgnoreError();
-  }
+  write(std::move(outcome.writes));
   end_frames(outputs);
   for (const auto& connection : outcome.to_close) {
     connection->close(outcome.reason.ok()
@@ -392,6 +368,11 @@ bool LinkRunner::is_up() const {
   return link_.state() == Link::State::kUp;
 }
 
+bool LinkRunner::is_reached_at(const std::string& address) const {
+  MutexLock lock(mutex_);
+  return link_.state() == Link::State::kUp && reached_at_ == address;
+}
+
 bool LinkRunner::was_up() const {
   MutexLock lock(mutex_);
   return link_.was_up();
@@ -431,238 +412,6 @@ void LinkRunner::close(const absl::Status& reason) {
     closed_ = reason;
     Link::Outputs outputs;
     link_.close(outputs);
-    outcome = leave_locked(std::move(outputs));
-  }
-  perform(std::move(outcome));
-}
-
-// ---- Connections.
-
-std::string LinkRunner::hello_locked(const ConnectionName& connection, const WorkerInfo& expected) {
-  proto::Hello hello;
-  write_self(table_.self(), hello);
-  if (expected.incarnation.value != 0) write_identity(expected, *hello.mutable_expected());
-  write_link_hello(link_.hello(connection), hello);
-  return seal_hello(std::move(hello), secret_, half_is_known_ ? Half::kKeep : Half::kTell);
-}
-
-void LinkRunner::open(std::uint64_t attempt) {
-  const ConnectionName name{table_.self().worker.incarnation, attempt};
-  auto wire = std::make_shared<Wire>(shared_from_this(), name, std::nullopt);
-  std::string hello;
-  std::string address;
-  {
-    MutexLock lock(mutex_);
-    if (!closed_.ok()) return;
-    wires_.push_back(wire);
-    hello = hello_locked(name, peer_);
-    address = address_;
-  }
-  if (address.empty()) {
-    wire_down(wire, absl::UnavailableError("it has not said where it can be reached"));
-    return;
-  }
-  std::shared_ptr<Connection> connection =
-      table_.transport().connect(address, hello, peer_.name, wire);
-  MutexLock lock(mutex_);
-  // It may be up, or down, by now.
-  if (wire->connection == nullptr) wire->connection = std::move(connection);
-}
-
-absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) {
-  absl::StatusOr<LinkHello> theirs = read_link_hello(hello, peer_.incarnation);
-  if (!theirs.ok()) return theirs.status();
-  if (!terms_fit(table_.options().terms, theirs->terms)) {
-    return refuse(
-        table_.self(), Refusal::kNotAllowed,
-        absl::StrFormat("worker '%s' has a lease of %.6g s, and worker '%s' one of %.6g "
-                        "s: give all workers of a job similar ones",
-                        peer_.name, std::chrono::duration<double>(theirs->terms.lease).count(),
-                        table_.self().worker.name,
-                        std::chrono::duration<double>(table_.options().terms.lease).count()),
-        nullptr);
-  }
-  Acceptor::Accepted accepted;
-  Outcome outcome;
-  absl::Status refused;
-  {
-    MutexLock lock(mutex_);
-    const bool tells_half = !hello.secret().empty();
-    const bool proved = is_proved(hello, secret_);
-    half_is_known_ = half_is_known_ || proved;
-    if (tells_half ? !secret_.learn(hello.secret()) : !proved) {
-      // Somebody else made this link, or nobody did.
-      return refuse(table_.self(), secret_.is_shared() ? Refusal::kNotAllowed : Refusal::kLostHere,
-                    absl::StrFormat("worker '%s' is not who made this link", peer_.name), nullptr);
-    }
-    Link::Outputs outputs;
-    const Refusal refusal = link_.on_offer(*theirs, now(), outputs);
-    if (refusal == Refusal::kNone) {
-      if (address_.empty()) address_ = hello.address();
-      auto wire = std::make_shared<Wire>(shared_from_this(), theirs->connection, *theirs);
-      wires_.push_back(wire);
-      accepted.handler = wire;
-      accepted.hello = hello_locked(theirs->connection, WorkerInfo());
-    } else {
-      refused =
-          refuse(table_.self(), refusal,
-                 absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)),
-                 &secret_);
-    }
-    outcome = leave_locked(std::move(outputs));
-  }
-  perform(std::move(outcome));
-  if (!refused.ok()) return refused;
-  return accepted;
-}
-
-absl::StatusOr<LinkHello> LinkRunner::check_answer_locked(const Wire& wire,
-                                                          const proto::Hello& theirs) {
-  const bool is_peer = theirs.worker().incarnation() == peer_.incarnation.value &&
-                       theirs.worker().name() == peer_.name;
-  if (!is_peer) {
-    return absl::NotFoundError(
-        absl::StrFormat("another worker answers at %s than '%s'", address_, peer_.name));
-  }
-  if (!theirs.secret().empty() && !secret_.learn(theirs.secret())) {
-    return absl::PermissionDeniedError("it has another half of the secret than before");
-  }
-  if (!is_proved(theirs, secret_)) {
-    return absl::PermissionDeniedError("it does not know the link's secret");
-  }
-  half_is_known_ = true;
-  absl::StatusOr<LinkHello> hello = read_link_hello(theirs, wire.name.opener);
-  if (hello.ok() && hello->connection != wire.name) {
-    return absl::InvalidArgumentError("it answers another attempt");
-  }
-  return hello;
-}
-
-void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
-                         const std::shared_ptr<Connection>& connection) {
-  Outcome outcome;
-  absl::Status wrong;
-  bool came_up = false;
-  {
-    MutexLock lock(mutex_);
-    wire->connection = connection;
-    absl::StatusOr<LinkHello> theirs = absl::InternalError("");
-    if (wire->offered.has_value()) {
-      theirs = *wire->offered;
-    } else {
-      const auto said = parse_hello(connection->remote_hello(), connection->remote().address);
-      theirs = said.ok() ? check_answer_locked(*wire, *said) : said.status();
-    }
-    if (theirs.ok()) {
-      Link::Outputs outputs;
-      link_.on_up(wire->name, *theirs, now(), outputs);
-      came_up = link_.state() == Link::State::kUp && outputs.close.empty();
-      if (came_up) connection_ = connection;
-      outcome = leave_locked(std::move(outputs));
-    } else {
-      wire->fault = wrong = theirs.status();
-    }
-  }
-  if (!wrong.ok()) {
-    connection->close(wrong);
-    return;
-  }
-  perform(std::move(outcome));
-  if (!came_up) return;
-  if (const auto user = user_.lock()) user->on_up();
-}
-
-absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
-                                        const std::string& header, std::uint64_t size_bytes) {
-  const absl::StatusOr<LinkHeader> parsed = read_header(header);
-  if (!parsed.ok()) return parsed.status();
-  const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
-  MutexLock lock(mutex_);
-  // Of another connection nothing is heard, so nothing needs to be fetched for it.
-  if (link_.announce(wire->name, *parsed, bytes)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("worker '%s' announces a message of %d bytes, for which it has no room here",
-                      peer_.name, bytes));
-}
-
-void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames) {
-  std::vector<Inbound> arrived;
-  arrived.reserve(frames.size());
-  absl::Status wrong;
-  for (Frame& frame : frames) {
-    absl::StatusOr<LinkHeader> header = read_header(frame.header);
-    if (!header.ok()) {
-      wrong = header.status();
-      break;
-    }
-    arrived.push_back({*std::move(header), std::move(frame.envelope), std::move(frame.payloads)});
-  }
-  Outcome outcome;
-  std::vector<Inbound> delivered;
-  std::vector<std::uint64_t> beats;
-  {
-    MutexLock lock(mutex_);
-    Link::Outputs outputs;
-    const BootClock::TimePoint time = now();
-    // It is up there, so it has read our hello.
-    half_is_known_ = true;
-    delivered.reserve(arrived.size());
-    for (Inbound& inbound : arrived) {
-      const LinkLanes::Delivery delivery =
-          link_.on_frame(wire->name, inbound.header, inbound.size_bytes(), time, outputs);
-      if (delivery == LinkLanes::Delivery::kViolation) {
-        wrong = absl::InvalidArgumentError(absl::StrFormat(
-            "worker '%s' sent a message beyond its room, or out of number", peer_.name));
-        break;
-      }
-      if (inbound.header.beat != 0 && link_.state() == Link::State::kUp) {
-        beats.push_back(inbound.header.beat);
-      }
-      if (delivery == LinkLanes::Delivery::kDeliver) delivered.push_back(std::move(inbound));
-    }
-    outcome = leave_locked(std::move(outputs));
-  }
-  perform(std::move(outcome));
-  const std::shared_ptr<LinkUser> user = user_.lock();
-  if (user != nullptr) {
-    if (!delivered.empty()) user->on_frames(std::move(delivered));
-    for (const std::uint64_t beat : beats) user->on_beat(beat);
-  }
-  if (wrong.ok()) return;
-  std::shared_ptr<Connection> connection;
-  {
-    MutexLock lock(mutex_);
-    connection = wire->connection;
-  }
-  if (connection != nullptr) connection->close(wrong);
-}
-
-void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason) {
-  absl::Status reason = down_reason;
-  {
-    MutexLock lock(mutex_);
-    if (!wire->fault.ok()) reason = wire->fault;
-  }
-  DownCause cause = absl::IsNotFound(reason) ? DownCause::kAddressRefuses : DownCause::kBroken;
-  Refusal refusal = Refusal::kNone;
-  const absl::StatusOr<proto::Hello> refused = read_refusal(reason);
-  if (refused.ok()) {
-    cause = DownCause::kRefused;
-    refusal = static_cast<Refusal>(refused->refusal());
-  }
-  Outcome outcome;
-  {
-    MutexLock lock(mutex_);
-    wires_.erase(std::remove(wires_.begin(), wires_.end(), wire), wires_.end());
-    if (wire->connection != nullptr && connection_ == wire->connection) connection_ = nullptr;
-    wire->connection = nullptr;
-    if (!closed_.ok()) return;
-    if (!absl::IsCancelled(reason)) {
-      last_failure_ = absl::Status(reason.code(), reason.message());
-    }
-    const bool proved = refused.ok() && is_proved(*refused, secret_);
-    Link::Outputs outputs;
-    link_.on_down(wire->name, cause, refusal, proved, now(), outputs);
     outcome = leave_locked(std::move(outputs));
   }
   perform(std::move(outcome));

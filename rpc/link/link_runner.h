@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -106,6 +107,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void connect();
   bool ended() const;
   bool is_up() const;
+  /// It is up, and this end has reached the peer at that address: what the peer says of its own
+  /// address proves nothing.
+  bool is_reached_at(const std::string& address) const;
   bool was_up() const;
   /// No connection was ever up, none is being made, and nothing waits for one.
   bool is_unused() const;
@@ -126,6 +130,12 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
  private:
   class Wire;
   struct Outcome;
+  /// Frames for one connection.
+  struct Writes {
+    std::shared_ptr<Connection> to;
+    decltype(LinkOutputs::writes) writes;
+  };
+  using WriteBatches = absl::InlinedVector<Writes, 1>;
 
   void open(std::uint64_t attempt);
   void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);
@@ -133,6 +143,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
                               std::uint64_t size_bytes);
   void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason);
+  absl::Status check_terms(const LinkHello& theirs) const;
   absl::StatusOr<LinkHello> check_answer_locked(const Wire& wire, const proto::Hello& theirs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string hello_locked(const ConnectionName& connection, const WorkerInfo& expected)
@@ -144,6 +155,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // Takes what is to be done out of the lock's reach; perform() then does it.
   Outcome leave_locked(Link::Outputs outputs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void perform(Outcome outcome);
+  void write(WriteBatches batches);
+  static void write(Connection& to, LinkOutputs::Write write);
   void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_timer();
   absl::StatusOr<FrameToken> send_to_self(OutgoingFrame frame, WhenFull when_full);
@@ -155,6 +168,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
 
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
+  // Where this end has dialled it last with success.
+  std::string reached_at_ ABSL_GUARDED_BY(mutex_);
   Link link_ ABSL_GUARDED_BY(mutex_);
   // What the lanes say of it, for whoever asks before each call that it serves. Written under the
   // lock.
@@ -166,6 +181,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  // A thread writes; what others have to write meanwhile.
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  WriteBatches behind_ ABSL_GUARDED_BY(mutex_);
   absl::Status last_failure_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   BootClock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = BootClock::TimePoint::max();

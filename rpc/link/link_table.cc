@@ -148,6 +148,14 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
     absl::StatusOr<Link> made = find_or_make(peer, said->address());
     if (!made.ok()) return made.status();
     runner = made->runner;
+    // Once more: whoever takes the peer for lost notes that before looking for its link.
+    if (options_.known_as(peer) != Refusal::kNone) {
+      runner->close(absl::UnavailableError("it was taken for lost meanwhile"));
+      return refuse(options_.self, Refusal::kLostHere,
+                    absl::StrFormat("worker '%s' holds this incarnation of worker '%s' for lost",
+                                    options_.self.worker.name, peer.name),
+                    nullptr);
+    }
   }
   return runner->offer(*said);
 }

@@ -99,7 +99,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   GrpcTransportOptions grpc;
   grpc.credentials = options.credentials;
   grpc.limits = limits_of(options);
-  grpc.advertised_host = options.advertise_address;
+  grpc.advertised = options.advertise_address;
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
   grpc.log = [name = options.name](const std::string& text) { log_line(name, text); };

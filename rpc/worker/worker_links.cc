@@ -52,14 +52,15 @@ LinkTableOptions WorkerLinks::table_options() const {
 // ---- Peers.
 
 absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::link_with(const Member& member) {
+  absl::StatusOr<LinkTable::Link> link = table_.find_or_make(member.worker, member.address);
+  if (!link.ok()) return link.status();
+  // After it was made: whoever takes the peer for lost notes that before looking for its link.
   absl::Status lost;
   {
     MutexLock lock(mutex_);
     const auto found = lost_.find(member.worker.incarnation);
     if (found != lost_.end()) lost = found->second.reason;
   }
-  absl::StatusOr<LinkTable::Link> link = table_.find_or_make(member.worker, member.address);
-  if (!link.ok()) return link.status();
   auto calls = std::static_pointer_cast<CallLink>(link->user);
   if (!lost.ok()) {
     calls->close(lost);
@@ -206,7 +207,7 @@ Future<std::string> WorkerLinks::call(CallLink& link, std::string_view method, s
 
 std::shared_ptr<LinkRunner> WorkerLinks::find_up(const std::string& address) const {
   for (const LinkTable::Link& link : table_.all()) {
-    if (link.runner->address() == address && link.runner->is_up()) return link.runner;
+    if (link.runner->is_reached_at(address)) return link.runner;
   }
   return nullptr;
 }
@@ -258,6 +259,11 @@ Future<std::string> WorkerLinks::call_address(const std::string& address, std::s
 
 Future<bool> WorkerLinks::probe_lost(const WorkerInfo& worker) {
   if (is_lost(worker)) return make_ready_future(true);
+  // Whoever is linked with this worker lives as long as its lease says so, also where nobody can
+  // reach it.
+  if (const auto link = table_.find(worker); link.runner != nullptr && link.runner->is_up()) {
+    return make_ready_future(false);
+  }
   const absl::StatusOr<Member> member = core_.directory().find(worker);
   if (!member.ok() || member->address.empty()) return make_ready_future(false);
   const Promise<bool> promise(&core_.control_executor());

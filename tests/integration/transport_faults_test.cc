@@ -6,12 +6,14 @@
 #include <memory>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 #include "sinew/rpc/wire/message_context.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
@@ -28,6 +30,7 @@ SINEW_METHOD(integration::text_of);
 using sinew::ErrorCode;
 using sinew::RpcError;
 using sinew::internal::FaultAction;
+using sinew::internal::FaultDirection;
 using sinew::internal::FaultPlan;
 using sinew::internal::FaultRule;
 using sinew::internal::FaultyFrame;
@@ -123,6 +126,30 @@ TEST_P(TransportFaults, ABreakAtAnyCallOrReplyFrame) {
   const auto id = plan_->add(rule);
   call_while_breaking(1000, [] {});
   EXPECT_GT(plan_->hits(id), 0u);
+}
+
+// Its number is that of another lane.
+TEST_P(TransportFaults, AControlCallThatIsGivenUpTakesNoOtherCallWithIt) {
+  start_with_faults(2);
+  FaultRule hold;
+  hold.action = FaultAction::kHold;
+  hold.matches = [](const FaultyFrame& frame) {
+    return frame.direction == FaultDirection::kIncoming &&
+           absl::StrContains(frame.frame.envelope, "sinew.test.nothing");
+  };
+  const auto held = plan_->add(hold);
+  for (int i = 0; i < 3; ++i) {
+    const auto call = sinew::WorkerAccess::core(worker(1))->control_call(
+        worker(0).info(), "sinew.test.nothing", "", 50ms);
+    EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(plan_->hits(held), 3u);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(worker(1).rpc_async<&testapp::add>(0, i, 1).wait_for(10s), i + 1);
+  }
+  plan_->release(held);
+  plan_->remove(held);
+  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
 }
 
 TEST_P(TransportFaults, LargeArgumentsSurviveABreak) {

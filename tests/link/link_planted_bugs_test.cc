@@ -42,7 +42,6 @@ constexpr Planted kBugs[] = {
     {LinkBug::kRefusalCounts, "kRefusalCounts", "the_smaller_is_refused_later"},
     {LinkBug::kSilenceBorne, "kSilenceBorne", "a_connection_that_swallows"},
     {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
-    {LinkBug::kBeatsLate, "kBeatsLate", "the_smaller_is_behind_a_firewall"},
 };
 
 class Active {

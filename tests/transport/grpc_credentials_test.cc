@@ -246,7 +246,7 @@ TEST_F(GrpcCredentials, InsecureStaysOnThisMachine) {
   Worker everywhere(Credentials::insecure(), "0.0.0.0:0");
   GrpcTransportOptions options;
   options.listen = {"0.0.0.0:0"};
-  options.advertised_host = "127.0.0.1";
+  options.advertised = "127.0.0.1";
   everywhere.transport = make_grpc_transport(options);
   const absl::Status status = everywhere.transport->start(&everywhere.acceptor, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;

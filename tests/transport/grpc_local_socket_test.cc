@@ -102,7 +102,7 @@ TEST(GrpcLocalSocket, WorkersOfOneHostUseIt) {
 TEST(GrpcLocalSocket, SoTheyDoWhereAWorkerListensOnAllAddresses) {
   Worker a(options_of("127.0.0.1:0"));
   GrpcTransportOptions everywhere = options_of("0.0.0.0:0");
-  everywhere.advertised_host = "127.0.0.1";
+  everywhere.advertised = "127.0.0.1";
   everywhere.credentials = Credentials::insecure_on_any_network();
   Worker b(everywhere);
   EXPECT_EQ(origin_of(a, b, b.address()), "unix");

@@ -106,15 +106,32 @@ TEST(GrpcTransport, AWildcardNeedsAnAddressToAdvertise) {
   options.credentials = Credentials::insecure_on_any_network();
   const absl::Status nameless = start_with(options);
   EXPECT_EQ(nameless.code(), absl::StatusCode::kInvalidArgument) << nameless;
-  EXPECT_THAT(std::string(nameless.message()), HasSubstr("advertised_host"));
+  EXPECT_THAT(std::string(nameless.message()), HasSubstr("set advertised"));
   options.advertise_towards = "127.0.0.1:1";
   Worker routed(options);
   EXPECT_THAT(routed.address(), testing::StartsWith("127.0.0.1:"));
-  options.advertised_host = "localhost";
+  options.advertised = "localhost";
   Worker named(options);
   EXPECT_THAT(named.address(), testing::StartsWith("localhost:"));
   Worker opener;
   expect_reachable(opener, named, named.address());
+}
+
+// As of a container whose port is another one outside.
+TEST(GrpcTransport, AnAdvertisedPortStandsForTheOneThatIsBound) {
+  GrpcTransportOptions options = listening_on({"127.0.0.1:0"});
+  options.advertised = "example.org:4711";
+  EXPECT_EQ(Worker(options).address(), "example.org:4711");
+  options.advertised = "[::1]:4711";
+  EXPECT_EQ(Worker(options).address(), "[::1]:4711");
+  options.advertised = "::1";
+  EXPECT_THAT(Worker(options).address(), testing::StartsWith("[::1]:"));
+  for (const std::string wrong : {"localhost:0", "localhost:port", "a:b:4711"}) {
+    options.advertised = wrong;
+    const absl::Status failed = start_with(options);
+    EXPECT_EQ(failed.code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr(wrong));
+  }
 }
 
 TEST(GrpcTransport, TheLocalAddressFollowsTheRoute) {

@@ -31,6 +31,10 @@ Clock& Clock::system() {
 }
 
 struct TimerQueue::Impl final : ProcessLife::Busy {
+  ~Impl() override {
+    // In a forked child the thread waits for ever, and with it would the destructor.
+    if (!process.is_orphan()) delete &changed;
+  }
   void run();
   bool stands_still() override {
     MutexLock lock(mutex);
@@ -39,7 +43,7 @@ struct TimerQueue::Impl final : ProcessLife::Busy {
 
   const ProcessBound process;
   mutable Mutex mutex;
-  CondVar changed;
+  CondVar& changed = *new CondVar;
   TimerHeap heap ABSL_GUARDED_BY(mutex);
   // Until when the thread sleeps; the past while it is awake, since it will look at the heap by
   // itself. It may be the time of a callback that was cancelled: waking once for nothing is cheaper

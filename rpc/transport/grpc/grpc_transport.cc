@@ -36,6 +36,7 @@ class GrpcTransport final : public Transport {
  private:
   /// The host part of address(): known before the port is.
   absl::StatusOr<std::string> advertised_host(const std::string& listen) const;
+  absl::StatusOr<std::string> advertised_address(const std::string& host, int port) const;
 
   const std::shared_ptr<TransportCore> core_;
   /// Held throughout start() and shutdown(), so callbacks must not need it.
@@ -48,7 +49,7 @@ class GrpcTransport final : public Transport {
 
 absl::StatusOr<std::string> GrpcTransport::advertised_host(const std::string& listen) const {
   const GrpcTransportOptions& options = core_->options();
-  if (!options.advertised_host.empty()) return options.advertised_host;
+  if (!options.advertised.empty()) return options.advertised;
   const absl::StatusOr<HostPort> bound = parse_host_port(listen);
   if (!bound.ok()) return bound.status();
   if (!bound->is_wildcard()) return bound->host;
@@ -56,7 +57,21 @@ absl::StatusOr<std::string> GrpcTransport::advertised_host(const std::string& li
   return absl::InvalidArgumentError(absl::StrCat(
       listen,
       " stands for all addresses of this machine, so the one that others are to use must "
-      "be given: set advertised_host or advertise_towards"));
+      "be given: set advertised or advertise_towards"));
+}
+
+// A host alone, even an IPv6 literal without brackets, or a host with the port that leads here.
+absl::StatusOr<std::string> GrpcTransport::advertised_address(const std::string& host,
+                                                              int port) const {
+  const HostPort alone{host, 0};
+  if (host.find(':') == std::string::npos || alone.is_ipv6()) return join_host_port(host, port);
+  const absl::StatusOr<HostPort> whole = parse_host_port(host);
+  if (!whole.ok()) return whole.status();
+  if (whole->port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        host, " cannot be advertised: leave the port out, or name the one that leads here"));
+  }
+  return join_host_port(whole->host, whole->port);
 }
 
 absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
@@ -68,12 +83,14 @@ absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
   if (listen.empty()) return absl::InvalidArgumentError("no address to listen on");
   const absl::StatusOr<std::string> host = advertised_host(listen.front());
   if (!host.ok()) return host.status();
+  // Before anything runs: whether it is an address at all.
+  if (auto address = advertised_address(*host, 1); !address.ok()) return address.status();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::start(core_, acceptor, unary);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
   core_->start();
   absl::MutexLock address_lock(&address_mutex_);
-  address_ = join_host_port(*host, server_->port());
+  address_ = *advertised_address(*host, server_->port());
   return absl::OkStatus();
 }
 

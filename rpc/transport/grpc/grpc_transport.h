@@ -49,11 +49,11 @@ struct GrpcTransportOptions {
   /// "host:port" or "[ipv6]:port"; port 0 takes any free one. The first one is the address that is
   /// advertised; further ones (a rendezvous port) accept the same connections.
   std::vector<std::string> listen = {"127.0.0.1:0"};
-  /// Host that others reach this worker by. Empty: the host of the first listen address, which must
-  /// not be a wildcard then unless `advertise_towards` is set.
-  std::string advertised_host;
+  /// Host, or "host:port", that others reach this worker by. Empty: the host of the first listen
+  /// address, which must not be a wildcard then unless `advertise_towards` is set.
+  std::string advertised;
   /// "host:port" of a machine that all workers reach, such as the master. With a wildcard and no
-  /// `advertised_host`, the local address that routes there is advertised.
+  /// `advertised`, the local address that routes there is advertised.
   std::string advertise_towards;
   Credentials credentials = Credentials::insecure();
   Transport::Limits limits;

@@ -137,9 +137,12 @@ void add_connections(std::vector<Scenario>& all, int level) {
       const char* const back[] = {"the_smaller_cannot_come_back", "the_smaller_is_refused_later",
                                   "the_larger_cannot_come_back", "the_larger_is_refused_later"};
       const int name = 2 * hidden + (swallowed ? 0 : 1);
-      // Who calls somebody that it cannot reach is reached by it.
-      all.push_back(surviving(
-          from_nothing(scenario(reaching[name], settings, each, faults(&Faults::ticks, 2)))));
+      // Who calls somebody that it cannot reach is reached by it, before the calls would end as
+      // those that reach nobody do.
+      Scenario reached = surviving(
+          from_nothing(scenario(reaching[name], settings, each, faults(&Faults::ticks, 2))));
+      reached.tick = milliseconds(300);
+      all.push_back(reached);
       Scenario later =
           surviving(scenario(back[name], settings, {from(0)},
                              both(faults(&Faults::ticks, 6), faults(&Faults::breaks))));
@@ -199,7 +202,8 @@ void add_leases(std::vector<Scenario>& all, int level) {
     settings.terms = {milliseconds(1000), seconds(5)};
     settings.own_terms = std::move(terms);
     settings.clock_rates = std::move(rates);
-    each.ticks = level == 0 ? 8 : 12;
+    // Each further fault multiplies the states.
+    each.ticks = level != 0 ? 12 : each.breaks + each.sleeps == 0 ? 8 : 5;
     Scenario made = scenario(name, settings, {}, each);
     made.tick = milliseconds(1250);
     made.most_on_their_way = 1;
@@ -215,7 +219,8 @@ void add_leases(std::vector<Scenario>& all, int level) {
   add("a_lease_over_a_break", {0.9, 1.1}, {}, both(swallowed, faults(&Faults::breaks)));
   add("a_lease_over_a_break_the_other_way", {1.1, 0.9}, {},
       both(swallowed, faults(&Faults::breaks)));
-  add("who_slept_over_the_end", {}, {}, both(swallowed, faults(&Faults::sleeps, 3)));
+  add("who_slept_over_the_end", {}, {},
+      both(swallowed, faults(&Faults::sleeps, level == 0 ? 1 : 3)));
 }
 
 }  // namespace

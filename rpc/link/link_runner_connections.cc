@@ -1,0 +1,262 @@
+// A LinkRunner's connections; the rest is in link_runner.cc.
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/link_runner.h"
+#include "sinew/rpc/link/link_runner_wire.h"
+#include "sinew/rpc/link/link_table.h"
+
+namespace sinew::internal {
+namespace {
+
+BootClock::TimePoint now() { return BootClock::system().now(); }
+
+}  // namespace
+
+std::string LinkRunner::hello_locked(const ConnectionName& connection, const WorkerInfo& expected) {
+  proto::Hello hello;
+  write_self(table_.self(), hello);
+  if (expected.incarnation.value != 0) write_identity(expected, *hello.mutable_expected());
+  write_link_hello(link_.hello(connection), hello);
+  return seal_hello(std::move(hello), secret_, half_is_known_ ? Half::kKeep : Half::kTell);
+}
+
+void LinkRunner::open(std::uint64_t attempt) {
+  const ConnectionName name{table_.self().worker.incarnation, attempt};
+  auto wire = std::make_shared<Wire>(shared_from_this(), name, std::nullopt);
+  std::string hello;
+  std::string address;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return;
+    // The other end's may be up by now: a hello that names it as the last one would replace it.
+    if (!link_.is_dialling(name)) return;
+    wires_.push_back(wire);
+    hello = hello_locked(name, peer_);
+    address = wire->dialled = address_;
+  }
+  if (address.empty()) {
+    wire_down(wire, absl::UnavailableError("it has not said where it can be reached"));
+    return;
+  }
+  std::shared_ptr<Connection> connection =
+      table_.transport().connect(address, hello, peer_.name, wire);
+  MutexLock lock(mutex_);
+  // It may be up, or down, by now.
+  if (wire->connection == nullptr) wire->connection = std::move(connection);
+}
+
+absl::Status LinkRunner::check_terms(const LinkHello& theirs) const {
+  const LeaseTerms& own = table_.options().terms;
+  if (terms_fit(own, theirs.terms)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrFormat("worker '%s' has a lease of %.6g s, and worker '%s' one of %.6g s: give all "
+                      "workers of a job similar ones",
+                      peer_.name, std::chrono::duration<double>(theirs.terms.lease).count(),
+                      table_.self().worker.name, std::chrono::duration<double>(own.lease).count()));
+}
+
+absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) {
+  absl::StatusOr<LinkHello> theirs = read_link_hello(hello, peer_.incarnation);
+  if (!theirs.ok()) return theirs.status();
+  if (absl::Status fit = check_terms(*theirs); !fit.ok()) {
+    return refuse(table_.self(), Refusal::kNotAllowed, std::string(fit.message()), nullptr);
+  }
+  Acceptor::Accepted accepted;
+  Outcome outcome;
+  absl::Status refused;
+  {
+    MutexLock lock(mutex_);
+    const bool tells_half = !hello.secret().empty();
+    const bool proved = is_proved(hello, secret_);
+    half_is_known_ = half_is_known_ || proved;
+    if (tells_half ? !secret_.learn(hello.secret()) : !proved) {
+      // Somebody else made this link, or nobody did.
+      return refuse(table_.self(), secret_.is_shared() ? Refusal::kNotAllowed : Refusal::kLostHere,
+                    absl::StrFormat("worker '%s' is not who made this link", peer_.name), nullptr);
+    }
+    Link::Outputs outputs;
+    const Refusal refusal = link_.on_offer(*theirs, now(), outputs);
+    if (refusal == Refusal::kNone) {
+      if (address_.empty()) address_ = hello.address();
+      auto wire = std::make_shared<Wire>(shared_from_this(), theirs->connection, *theirs);
+      wires_.push_back(wire);
+      accepted.handler = wire;
+      accepted.hello = hello_locked(theirs->connection, WorkerInfo());
+    } else {
+      refused =
+          refuse(table_.self(), refusal,
+                 absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)),
+                 &secret_);
+    }
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+  if (!refused.ok()) return refused;
+  return accepted;
+}
+
+absl::StatusOr<LinkHello> LinkRunner::check_answer_locked(const Wire& wire,
+                                                          const proto::Hello& theirs) {
+  const bool is_peer = theirs.worker().incarnation() == peer_.incarnation.value &&
+                       theirs.worker().name() == peer_.name;
+  if (!is_peer) {
+    return absl::NotFoundError(
+        absl::StrFormat("another worker answers at %s than '%s'", address_, peer_.name));
+  }
+  if (!theirs.secret().empty() && !secret_.learn(theirs.secret())) {
+    return absl::PermissionDeniedError("it has another half of the secret than before");
+  }
+  if (!is_proved(theirs, secret_)) {
+    return absl::PermissionDeniedError("it does not know the link's secret");
+  }
+  half_is_known_ = true;
+  absl::StatusOr<LinkHello> hello = read_link_hello(theirs, wire.name.opener);
+  if (hello.ok() && hello->connection != wire.name) {
+    return absl::InvalidArgumentError("it answers another attempt");
+  }
+  if (hello.ok()) {
+    if (absl::Status fit = check_terms(*hello); !fit.ok()) return fit;
+  }
+  return hello;
+}
+
+void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
+                         const std::shared_ptr<Connection>& connection) {
+  Outcome outcome;
+  absl::Status wrong;
+  bool came_up = false;
+  {
+    MutexLock lock(mutex_);
+    wire->connection = connection;
+    absl::StatusOr<LinkHello> theirs = absl::InternalError("");
+    if (wire->offered.has_value()) {
+      theirs = *wire->offered;
+    } else {
+      const auto said = parse_hello(connection->remote_hello(), connection->remote().address);
+      theirs = said.ok() ? check_answer_locked(*wire, *said) : said.status();
+    }
+    if (theirs.ok()) {
+      Link::Outputs outputs;
+      link_.on_up(wire->name, *theirs, now(), outputs);
+      came_up = link_.state() == Link::State::kUp && outputs.close.empty();
+      if (came_up) connection_ = connection;
+      if (came_up && !wire->dialled.empty()) reached_at_ = wire->dialled;
+      outcome = leave_locked(std::move(outputs));
+    } else {
+      wire->fault = wrong = theirs.status();
+    }
+  }
+  if (!wrong.ok()) {
+    connection->close(wrong);
+    return;
+  }
+  perform(std::move(outcome));
+  if (!came_up) return;
+  if (const auto user = user_.lock()) user->on_up();
+}
+
+absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
+                                        const std::string& header, std::uint64_t size_bytes) {
+  const absl::StatusOr<LinkHeader> parsed = read_header(header);
+  if (!parsed.ok()) return parsed.status();
+  const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
+  MutexLock lock(mutex_);
+  // Of another connection nothing is heard, so nothing needs to be fetched for it.
+  if (link_.announce(wire->name, *parsed, bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("worker '%s' announces a message of %d bytes, for which it has no room here",
+                      peer_.name, bytes));
+}
+
+void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames) {
+  std::vector<Inbound> arrived;
+  arrived.reserve(frames.size());
+  absl::Status wrong;
+  for (Frame& frame : frames) {
+    absl::StatusOr<LinkHeader> header = read_header(frame.header);
+    if (!header.ok()) {
+      wrong = header.status();
+      break;
+    }
+    arrived.push_back({*std::move(header), std::move(frame.envelope), std::move(frame.payloads)});
+  }
+  Outcome outcome;
+  std::vector<Inbound> delivered;
+  std::vector<std::uint64_t> beats;
+  {
+    MutexLock lock(mutex_);
+    Link::Outputs outputs;
+    const BootClock::TimePoint time = now();
+    // It is up there, so it has read our hello.
+    half_is_known_ = true;
+    delivered.reserve(arrived.size());
+    for (Inbound& inbound : arrived) {
+      const LinkLanes::Delivery delivery =
+          link_.on_frame(wire->name, inbound.header, inbound.size_bytes(), time, outputs);
+      if (delivery == LinkLanes::Delivery::kViolation) {
+        wrong = absl::InvalidArgumentError(absl::StrFormat(
+            "worker '%s' sent a message beyond its room, or out of number", peer_.name));
+        break;
+      }
+      if (inbound.header.beat != 0 && link_.state() == Link::State::kUp) {
+        beats.push_back(inbound.header.beat);
+      }
+      if (delivery == LinkLanes::Delivery::kDeliver) delivered.push_back(std::move(inbound));
+    }
+    outcome = leave_locked(std::move(outputs));
+  }
+  const std::shared_ptr<LinkUser> user = user_.lock();
+  // What came before a goodbye, in the same packet, counts.
+  const bool ends = outcome.outputs.end != LinkEnd::kNone;
+  if (!ends) perform(std::move(outcome));
+  if (user != nullptr) {
+    if (!delivered.empty()) user->on_frames(std::move(delivered));
+    for (const std::uint64_t beat : beats) user->on_beat(beat);
+  }
+  if (ends) perform(std::move(outcome));
+  if (wrong.ok()) return;
+  std::shared_ptr<Connection> connection;
+  {
+    MutexLock lock(mutex_);
+    connection = wire->connection;
+  }
+  if (connection != nullptr) connection->close(wrong);
+}
+
+void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason) {
+  absl::Status reason = down_reason;
+  {
+    MutexLock lock(mutex_);
+    if (!wire->fault.ok()) reason = wire->fault;
+  }
+  DownCause cause = absl::IsNotFound(reason) ? DownCause::kAddressRefuses : DownCause::kBroken;
+  Refusal refusal = Refusal::kNone;
+  const absl::StatusOr<proto::Hello> refused = read_refusal(reason);
+  if (refused.ok()) {
+    cause = DownCause::kRefused;
+    refusal = static_cast<Refusal>(refused->refusal());
+  }
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    wires_.erase(std::remove(wires_.begin(), wires_.end(), wire), wires_.end());
+    if (wire->connection != nullptr && connection_ == wire->connection) connection_ = nullptr;
+    wire->connection = nullptr;
+    if (!closed_.ok()) return;
+    if (!absl::IsCancelled(reason)) {
+      last_failure_ = absl::Status(reason.code(), reason.message());
+    }
+    const bool proved = refused.ok() && is_proved(*refused, secret_);
+    Link::Outputs outputs;
+    link_.on_down(wire->name, cause, refusal, proved, now(), outputs);
+    outcome = leave_locked(std::move(outputs));
+  }
+  perform(std::move(outcome));
+}
+
+}  // namespace sinew::internal
