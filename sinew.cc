@@ -4,7 +4,7 @@
 
 #include "sinew/autograd/internal/autograd_manager.h"
 #include "sinew/optim/internal/optim_manager.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker/worker_parts.h"
 #include "sinew/rref/internal/reference_manager.h"
 
@@ -12,10 +12,13 @@ namespace sinew {
 
 Worker init_rpc(WorkerOptions options) {
   auto& layers = internal::parts_of(options).extensions;
-  layers.insert(layers.begin(),
-                {[](internal::WorkerCore& core) { return internal::ReferenceManager::make(core); },
-                 [](internal::WorkerCore& core) { return internal::AutogradManager::make(core); },
-                 [](internal::WorkerCore& core) { return internal::OptimManager::make(core); }});
+  layers.insert(
+      layers.begin(),
+      {[](internal::WorkerServices& services) {
+         return internal::ReferenceManager::make(services);
+       },
+       [](internal::WorkerServices& services) { return internal::AutogradManager::make(services); },
+       [](internal::WorkerServices& services) { return internal::OptimManager::make(services); }});
   return Worker::start(std::move(options));
 }
 

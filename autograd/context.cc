@@ -10,7 +10,7 @@
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_builder.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew {
 
@@ -20,13 +20,13 @@ using internal::ContextState;
 namespace {
 
 std::shared_ptr<AutogradManager> manager_of(const Worker& worker) {
-  const auto& core = WorkerAccess::core(worker);
-  if (core == nullptr) {
+  const auto services = WorkerAccess::services(worker);
+  if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "an autograd context was asked of an empty Worker: start one with "
                    "sinew::init_rpc()");
   }
-  return AutogradManager::of(*core);
+  return AutogradManager::of(*services);
 }
 
 std::shared_ptr<ContextState> find(const Worker& worker, const autograd::ContextId& context) {
@@ -79,7 +79,7 @@ Context::Context(const Worker& worker)
 
 Context::~Context() {
   scope_ = nullptr;
-  if (WorkerAccess::core(worker_)->process().is_orphan()) return;
+  if (WorkerAccess::services(worker_)->process().is_orphan()) return;
   manager_of(worker_)->end(state_->id());
 }
 
@@ -110,7 +110,7 @@ void backward(const Context& context, const std::vector<at::Tensor>& roots,
 void backward(const Worker& worker, const ContextId& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options) {
   const std::shared_ptr<AutogradManager> manager = manager_of(worker);
-  const auto now = manager->core().clock().now();
+  const auto now = manager->services().clock().now();
   const auto timeout = timeout_of(worker, options);
   internal::PassOptions pass;
   pass.graph = options.retain_graph ? internal::LocalBackward::Graph::kRetain

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/remote.h"
 
 namespace sinew::optim {
@@ -262,7 +262,7 @@ DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
   request.context = ticket->context;
   request.id = {worker.info().incarnation.value, id_, ticket->number};
   request.live_from = live_from();
-  const auto executor = WorkerAccess::core(worker)->executor();
+  const auto executor = WorkerAccess::services(worker)->executor();
   Sent sent;
   sent.gathering = std::make_shared<Gathering>(executor.get(), so_far, ticket);
   for (std::size_t i = 0; send && i < parts.size(); ++i) {
@@ -461,7 +461,7 @@ Checkpoint DistributedOptimizer::save(const std::string& folder, const std::stri
     impl.call_all<&LocalOptimizer::forget_before>(options, place);
   } catch (const RpcError& error) {
     // It is saved; the files that are left are found by the next one.
-    WorkerAccess::core(impl.worker)
+    WorkerAccess::services(impl.worker)
         ->log(absl::StrFormat("old checkpoints in '%s' are left: %s", folder, error.message()));
   }
   return {place.number, note};

@@ -4,8 +4,8 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew {
 namespace {
@@ -16,8 +16,9 @@ namespace {
 
 }  // namespace
 
-Peer::Peer(std::shared_ptr<internal::WorkerCore> core, std::shared_ptr<internal::CallLink> link)
-    : core_(std::move(core)), link_(std::move(link)), info_(link_->peer()) {}
+Peer::Peer(std::shared_ptr<internal::WorkerServices> services,
+           std::shared_ptr<internal::CallLink> link)
+    : services_(std::move(services)), link_(std::move(link)), info_(link_->peer()) {}
 
 const WorkerInfo& Peer::info() const {
   if (link_ == nullptr) throw_empty_peer();
@@ -31,17 +32,17 @@ Peer Peer::with(CallOptions options) const {
 }
 
 Worker Peer::worker() const {
-  if (core_ == nullptr) throw_empty_peer();
-  return WorkerAccess::make(core_);
+  if (services_ == nullptr) throw_empty_peer();
+  return services_->handle();
 }
 
 bool Peer::alive() const {
-  return link_ != nullptr && !core_->process().is_orphan() && link_->alive();
+  return link_ != nullptr && !services_->process().is_orphan() && link_->alive();
 }
 
 Future<void> Peer::ready(std::uint64_t bytes) const {
   if (link_ == nullptr) throw_empty_peer();
-  core_->process().require();
+  services_->process().require();
   return link_->ready(bytes);
 }
 

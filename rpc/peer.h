@@ -13,7 +13,7 @@ namespace sinew {
 
 namespace internal {
 class CallLink;
-class WorkerCore;
+class WorkerServices;
 }  // namespace internal
 
 class Worker;
@@ -47,12 +47,11 @@ class Peer {
   friend bool operator!=(const Peer& a, const Peer& b) { return !(a == b); }
 
  private:
-  friend class Worker;
-  friend class internal::WorkerCore;
   friend struct PeerAccess;
-  Peer(std::shared_ptr<internal::WorkerCore> core, std::shared_ptr<internal::CallLink> link);
+  Peer(std::shared_ptr<internal::WorkerServices> services,
+       std::shared_ptr<internal::CallLink> link);
 
-  std::shared_ptr<internal::WorkerCore> core_;
+  std::shared_ptr<internal::WorkerServices> services_;
   std::shared_ptr<internal::CallLink> link_;
   WorkerInfo info_;
   CallOptions options_;
@@ -62,11 +61,13 @@ std::ostream& operator<<(std::ostream& out, const Peer& peer);
 
 /// For the layers of Sinew.
 struct PeerAccess {
-  static const std::shared_ptr<internal::WorkerCore>& core(const Peer& peer) { return peer.core_; }
+  static const std::shared_ptr<internal::WorkerServices>& services(const Peer& peer) {
+    return peer.services_;
+  }
   static const std::shared_ptr<internal::CallLink>& link(const Peer& peer) { return peer.link_; }
-  static Peer make(std::shared_ptr<internal::WorkerCore> core,
+  static Peer make(std::shared_ptr<internal::WorkerServices> services,
                    std::shared_ptr<internal::CallLink> link) {
-    return Peer(std::move(core), std::move(link));
+    return Peer(std::move(services), std::move(link));
   }
 };
 

@@ -115,4 +115,8 @@ bool Worker::is_running() const {
   return core_ != nullptr && !core_->process().is_orphan() && core_->is_running();
 }
 
+std::shared_ptr<internal::WorkerServices> WorkerAccess::services(const Worker& worker) {
+  return worker.core_;
+}
+
 }  // namespace sinew

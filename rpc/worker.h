@@ -18,6 +18,11 @@
 
 namespace sinew {
 
+namespace internal {
+class WorkerCore;
+class WorkerServices;
+}  // namespace internal
+
 /// One worker of a job: it serves its methods and calls those of others. A handle: copies name the
 /// same worker. Several may live in one process. Thread-safe.
 ///
@@ -141,6 +146,9 @@ class Worker {
 
 /// For the layers of Sinew.
 struct WorkerAccess {
+  /// Null for an invalid handle.
+  static std::shared_ptr<internal::WorkerServices> services(const Worker& worker);
+  /// For rpc/worker/ and tests.
   static const std::shared_ptr<internal::WorkerCore>& core(const Worker& worker) {
     return worker.core_;
   }

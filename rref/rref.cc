@@ -6,8 +6,8 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/type_text.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/message_context.h"
-#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref/internal/ledger_codec.h"
 #include "sinew/rref/internal/reference_handles.h"
 #include "sinew/rref/internal/reference_manager.h"
@@ -106,11 +106,11 @@ void write_reference(ValueWriter& writer, const std::shared_ptr<ReferenceHandle>
 std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
                                                 const std::type_info& type) {
   MessageRoute& route = route_of(reader.context().route());
-  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(route.core());
+  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(route.services());
   absl::StatusOr<ledger::ForkRecord> record = read_record(reader.reference());
   if (!record.ok()) reader.fail(std::string(record.status().message()));
   const bool own = record->owner.incarnation == manager->self().incarnation;
-  if (!own && !route.core().directory().find(record->owner).ok()) {
+  if (!own && !route.services().directory().find(record->owner).ok()) {
     reader.fail(absl::StrFormat("the owner of the reference, worker '%s', is not known here",
                                 printable(record->owner.name, 128)));
   }
@@ -132,32 +132,32 @@ std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
 }
 
 std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value) {
-  const auto& core = WorkerAccess::core(worker);
-  if (core == nullptr) {
+  const auto services = WorkerAccess::services(worker);
+  if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "a reference was made with an empty Worker: start one with sinew::init_rpc()");
   }
-  if (!core->is_running()) {
+  if (!services->is_running()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("worker '%s' was shut down: no reference can be made there any "
                                    "more",
-                                   core->self().name));
+                                   services->self().name));
   }
-  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*core);
+  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*services);
   const std::string type_name = type_text(*value.type);
-  auto slot = std::make_shared<ValueSlot>(core->executor().get());
+  auto slot = std::make_shared<ValueSlot>(services->executor().get());
   slot->promise.set_value(std::move(value));
   return std::make_shared<OwnerHandle>(*manager, std::move(slot), type_name);
 }
 
 RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::type_info& type) {
-  const auto& core = PeerAccess::core(owner);
-  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*core);
+  const auto& services = PeerAccess::services(owner);
+  const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*services);
   const std::string type_name = type_text(type);
   RemoteCreation creation;
   proto::Retain& retain = call.retain();
-  if (owner.info() == core->self()) {
-    auto slot = std::make_shared<ValueSlot>(core->executor().get());
+  if (owner.info() == services->self()) {
+    auto slot = std::make_shared<ValueSlot>(services->executor().get());
     const RRefId rref = manager->own(slot, ledger::ValueState::kPending, type_name,
                                      "remote call of " + call.method());
     write_id(rref, *retain.mutable_rref());
@@ -169,7 +169,7 @@ RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::typ
   if (!created.ok()) throw_error(created.status());
   write_id(created->rref, *retain.mutable_rref());
   write_id(created->fork, *retain.mutable_fork());
-  auto outcome = std::make_shared<Creation>(core->executor().get());
+  auto outcome = std::make_shared<Creation>(services->executor().get());
   creation.handle = std::make_shared<UserHandle>(*manager, owner.info(), created->rref,
                                                  created->fork, type_name, outcome);
   creation.pending = std::make_unique<RemoteOutcome>(manager, created->fork, std::move(outcome));

@@ -18,8 +18,8 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/bytes.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 #include <torch/csrc/autograd/variable.h>
 
@@ -82,7 +82,7 @@ void serve_run(const std::shared_ptr<Invocation>& call) {
   auto run = parse_message<proto::AutogradRun>(call->argument(0));
   auto gradients = read_arguments(*call, run.gradients());
   call->when_ready([call, run = std::move(run), gradients = std::move(gradients)]() mutable {
-    AutogradManager::of(call->core())
+    AutogradManager::of(call->services())
         ->on_run(call->caller(), run, std::move(gradients), call->deadline(), call->cancellation(),
                  answer_to(call));
   });
@@ -94,7 +94,7 @@ void serve_gradients(const std::shared_ptr<Invocation>& call) {
   auto gradients = read_arguments(*call, delivery.gradients());
   call->when_ready(
       [call, delivery = std::move(delivery), gradients = std::move(gradients)]() mutable {
-        AutogradManager::of(call->core())
+        AutogradManager::of(call->services())
             ->on_gradients(call->caller(), delivery, std::move(gradients), answer_to(call));
       });
 }
@@ -103,7 +103,7 @@ void serve_facts(const std::shared_ptr<Invocation>& call) {
   call->check_argument_count(1);
   const auto request = parse_message<proto::AutogradFactsRequest>(call->argument(0));
   call->when_ready([call, request] {
-    call->result().binary(AutogradManager::of(call->core())->on_facts(call->caller(), request));
+    call->result().binary(AutogradManager::of(call->services())->on_facts(call->caller(), request));
     call->finish();
   });
 }
@@ -113,14 +113,14 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
   const auto request = parse_message<proto::AutogradBackward>(call->argument(0));
   call->when_ready([call, request] {
     const auto* root = static_cast<const at::Tensor*>(call->target(typeid(at::Tensor)));
-    const auto manager = AutogradManager::of(call->core());
+    const auto manager = AutogradManager::of(call->services());
     if (absl::Status member = check_member(call->caller()); !member.ok()) throw_error(member);
     PassOptions options;
     options.graph =
         request.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
     options.reach = request.fast() ? Reach::kFast : Reach::kSmart;
     options.deadline = call->deadline();
-    options.runner = call->core().executor()->runner();
+    options.runner = call->services().executor()->runner();
     manager->backward_async(manager->find(read_context(request.context())), {*root}, options)
         .on_done([call](const Future<void>& done) {
           call->guard([&] {
@@ -188,33 +188,33 @@ class PartOutcome final : public PendingCall {
 };
 
 /// The link with a worker that is known by its incarnation only.
-Peer peer_of(WorkerCore& core, const ContextState& context, Incarnation incarnation) {
+Peer peer_of(WorkerServices& services, const ContextState& context, Incarnation incarnation) {
   WorkerInfo found;
   for (const WorkerInfo& peer : context.peers()) {
     if (peer.incarnation == incarnation) found = peer;
   }
-  for (const Member& member : core.directory().members()) {
+  for (const Member& member : services.directory().members()) {
     if (member.worker.incarnation == incarnation) found = member.worker;
   }
   if (found.rank < 0) {
     throw RpcError(ErrorCode::kUnavailable,
                    "a worker that took part in the context is not a member of the job any more");
   }
-  absl::StatusOr<std::shared_ptr<CallLink>> link = core.link(found);
+  absl::StatusOr<std::shared_ptr<CallLink>> link = services.link(found);
   if (!link.ok()) throw_error(link.status());
-  return PeerAccess::make(core.shared_from_this(), *std::move(link));
+  return PeerAccess::make(services.shared_services(), *std::move(link));
 }
 
-Peer peer_for(WorkerCore& core, const BackwardPass& pass, Incarnation worker) {
+Peer peer_for(WorkerServices& services, const BackwardPass& pass, Incarnation worker) {
   CallOptions options;
   const Clock::TimePoint deadline = pass.options().deadline;
   options.timeout = kNoTimeout;
   if (deadline != Clock::TimePoint::max()) {
-    options.timeout = std::max<std::chrono::nanoseconds>(deadline - core.clock().now(),
+    options.timeout = std::max<std::chrono::nanoseconds>(deadline - services.clock().now(),
                                                          std::chrono::microseconds(1));
   }
   options.cancellation = pass.cancellation();
-  return peer_of(core, pass.context(), worker).with(options);
+  return peer_of(services, pass.context(), worker).with(options);
 }
 
 // ---- Errors.
@@ -297,7 +297,7 @@ std::shared_ptr<BackwardPass> AutogradManager::join(const std::shared_ptr<Contex
 
 void AutogradManager::backward(const std::shared_ptr<ContextState>& context,
                                const std::vector<at::Tensor>& roots, PassOptions options) {
-  const auto runner = std::make_shared<WaiterRunner>(core_.executor()->runner());
+  const auto runner = std::make_shared<WaiterRunner>(services_.executor()->runner());
   options.runner = runner;
   runner->wait(backward_async(context, roots, options, [runner] { runner->notify(); }));
 }
@@ -307,8 +307,8 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
                                              const PassOptions& options,
                                              std::function<void()> on_end) {
   check_roots(roots);
-  const PassId id{core_.self().incarnation, next_pass_.fetch_add(1, std::memory_order_relaxed)};
-  auto search = std::make_shared<Search>(core_.self().incarnation);
+  const PassId id{services_.self().incarnation, next_pass_.fetch_add(1, std::memory_order_relaxed)};
+  auto search = std::make_shared<Search>(services_.self().incarnation);
   search->context = context;
   search->options = options;
   for (const at::Tensor& root : roots) {
@@ -316,27 +316,27 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
     search->root_gradients.push_back(at::ones_like(root));
   }
   search->pass = join(context, id);
-  Promise<void> promise(core_.executor().get());
+  Promise<void> promise(services_.executor().get());
   Future<void> future = promise.future();
   TimerQueue::TimerId timer = 0;
   if (options.deadline != Clock::TimePoint::max()) {
-    timer = core_.timers().run_at(
-        options.deadline,
-        [this, started = core_.clock().now(), weak = std::weak_ptr<BackwardPass>(search->pass)] {
-          core_.control_executor().post([this, started, weak] {
+    timer = services_.timers().run_at(
+        options.deadline, [this, started = services_.clock().now(),
+                           weak = std::weak_ptr<BackwardPass>(search->pass)] {
+          services_.control_executor().post([this, started, weak] {
             const auto pass = weak.lock();
             if (pass == nullptr) return;
             pass->fail(make_error(absl::DeadlineExceededError(absl::StrFormat(
                 "backward pass in context %s did not end within %.6g s at worker '%s': %s",
                 autograd::to_string(pass->context().id()),
-                std::chrono::duration<double>(core_.clock().now() - started).count(),
-                core_.self().name, pass->describe_wait()))));
+                std::chrono::duration<double>(services_.clock().now() - started).count(),
+                services_.self().name, pass->describe_wait()))));
           });
         });
   }
   BackwardPass::OnAnswer on_answer = [this, promise, context, timer, on_end = std::move(on_end)](
                                          const std::exception_ptr& error, const PartAnswer&) {
-    if (timer != 0) core_.timers().cancel(timer);
+    if (timer != 0) services_.timers().cancel(timer);
     if (error == nullptr) {
       promise.try_set_value();
     } else {
@@ -356,7 +356,7 @@ void AutogradManager::search(const std::shared_ptr<Search>& search) {
     if (unknown.empty()) return begin_pass(search);
     for (const auto& [worker, edges] : unknown) {
       for (const EdgeId& edge : edges) {
-        if (worker != core_.self().incarnation && search->asked.insert(edge).second) continue;
+        if (worker != services_.self().incarnation && search->asked.insert(edge).second) continue;
         throw RpcError(ErrorCode::kInternal,
                        absl::StrFormat("nobody knows what lies behind edge %d of message %d",
                                        edge.index, edge.message));
@@ -379,7 +379,7 @@ void AutogradManager::ask_for_facts(const std::shared_ptr<Search>& search,
     auto pending = std::make_unique<TypedPendingCall<Bytes>>(search->options.runner);
     answers.push_back(pending->future());
     workers.push_back(worker);
-    send(peer_for(core_, *search->pass, worker), kFactsMethod, request.SerializeAsString(), {},
+    send(peer_for(services_, *search->pass, worker), kFactsMethod, request.SerializeAsString(), {},
          std::move(pending));
   }
   collect_all(std::move(answers))
@@ -410,7 +410,7 @@ void AutogradManager::begin_pass(const std::shared_ptr<Search>& search) {
   part.root_gradients = std::move(search->root_gradients);
   if (search->options.reach == Reach::kSmart) {
     part.ask = search->live.by_sender();
-    if (const auto here = part.ask.find(core_.self().incarnation); here != part.ask.end()) {
+    if (const auto here = part.ask.find(services_.self().incarnation); here != part.ask.end()) {
       part.live = std::move(here->second);
       part.ask.erase(here);
     }
@@ -459,7 +459,7 @@ void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation
     write_edges(live, *run.mutable_live());
     write_edges(gradients, *run.mutable_gradients());
     run.set_in_steps(answering == Answering::kInSteps);
-    send(peer_for(core_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
+    send(peer_for(services_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
          std::make_unique<PartOutcome>(pass, worker));
   } catch (...) {
     pass->on_answer(worker, std::current_exception(), {});
@@ -473,8 +473,8 @@ void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnati
     delivery.set_in_steps(answering == Answering::kInSteps);
     write_pass(pass->context().id(), pass->id(), *delivery.mutable_pass());
     write_edges(gradients, *delivery.mutable_gradients());
-    send(peer_for(core_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(), gradients,
-         std::make_unique<PartOutcome>(pass, worker));
+    send(peer_for(services_, *pass, worker), kGradientsMethod, delivery.SerializeAsString(),
+         gradients, std::make_unique<PartOutcome>(pass, worker));
   } catch (...) {
     pass->on_answer(worker, std::current_exception(), {});
   }
@@ -487,8 +487,8 @@ void AutogradManager::abort(const ContextState& context, const PassId& pass,
   for (const Incarnation worker : workers) {
     try {
       // Whoever cannot be told learns of the end of the context, or of this worker.
-      core_.control_call(peer_of(core_, context, worker).info(), kAbortMethod,
-                         abort.SerializeAsString(), kAbortTime);
+      services_.control_call(peer_of(services_, context, worker).info(), kAbortMethod,
+                             abort.SerializeAsString(), kAbortTime);
     } catch (const RpcError&) {
       continue;
     }
@@ -510,7 +510,7 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   if (due.ok()) due = context->ask(id, from.incarnation);
   if (!due.ok()) throw_error(due);
   const std::shared_ptr<BackwardPass> pass = join(context, id);
-  options.runner = core_.executor()->runner();
+  options.runner = services_.executor()->runner();
   options.deadline = deadline;
   const Answering answering = run.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
   if (!pass->prepare(options, from.incarnation, answering, answer)) {
@@ -576,7 +576,7 @@ Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std:
     return make_ready_future(std::string());
   }
   // The graph of a failed pass may be destroyed with it: not here.
-  core_.executor()->post([context, pass, id] {
+  services_.executor()->post([context, pass, id] {
     if (pass != nullptr) pass->fail(make_error(given_up()));
     context->end_pass(id, ContextState::PassEnd::kFailed);
   });

@@ -10,19 +10,19 @@
 #include "sinew/autograd/internal/message_edges.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 
-std::shared_ptr<AutogradManager> AutogradManager::make(WorkerCore& core) {
-  std::shared_ptr<AutogradManager> manager(new AutogradManager(core));
+std::shared_ptr<AutogradManager> AutogradManager::make(WorkerServices& services) {
+  std::shared_ptr<AutogradManager> manager(new AutogradManager(services));
   const std::weak_ptr<AutogradManager> weak = manager;
-  core.add_control_method(
+  services.add_control_method(
       std::string(kReleaseMethod), [weak](const WorkerInfo& from, const std::string& body) {
         auto self = weak.lock();
         return self == nullptr ? make_ready_future(std::string()) : self->on_release(from, body);
       });
-  core.add_control_method(
+  services.add_control_method(
       "sinew.autograd.abort", [weak](const WorkerInfo& from, const std::string& body) {
         auto self = weak.lock();
         return self == nullptr ? make_ready_future(std::string()) : self->on_abort(from, body);
@@ -30,17 +30,18 @@ std::shared_ptr<AutogradManager> AutogradManager::make(WorkerCore& core) {
   return manager;
 }
 
-std::shared_ptr<AutogradManager> AutogradManager::of(const WorkerCore& core) {
-  auto* manager = dynamic_cast<AutogradManager*>(core.extension("autograd"));
+std::shared_ptr<AutogradManager> AutogradManager::of(const WorkerServices& services) {
+  auto* manager = dynamic_cast<AutogradManager*>(services.extension("autograd"));
   if (manager == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("worker '%s' has no autograd: start it with sinew::init_rpc()",
-                                   core.self().name));
+                                   services.self().name));
   }
   return manager->shared_from_this();
 }
 
-AutogradManager::AutogradManager(WorkerCore& core) : core_(core), releases_(core) {}
+AutogradManager::AutogradManager(WorkerServices& services)
+    : services_(services), releases_(services) {}
 
 AutogradManager::~AutogradManager() = default;
 
@@ -52,10 +53,10 @@ std::shared_ptr<ContextState> AutogradManager::create() {
     throw RpcError(
         ErrorCode::kFailedPrecondition,
         absl::StrFormat("worker '%s' was shut down: no context can be made there any more",
-                        core_.self().name));
+                        services_.self().name));
   }
-  const autograd::ContextId id{core_.self().incarnation, next_context_++, random_secret()};
-  auto context = std::make_shared<ContextState>(id, core_.self());
+  const autograd::ContextId id{services_.self().incarnation, next_context_++, random_secret()};
+  auto context = std::make_shared<ContextState>(id, services_.self());
   contexts_.emplace(id, context);
   return context;
 }
@@ -73,7 +74,7 @@ std::shared_ptr<ContextState> AutogradManager::find(const autograd::ContextId& i
         ErrorCode::kNotFound,
         absl::StrFormat("worker '%s' has no autograd context %s: it has ended, or no call "
                         "has brought it there",
-                        core_.self().name, autograd::to_string(id)));
+                        services_.self().name, autograd::to_string(id)));
   }
   return context;
 }
@@ -85,11 +86,11 @@ std::shared_ptr<ContextState> AutogradManager::find_or_create(const autograd::Co
   MutexLock lock(mutex_);
   const auto found = contexts_.find(id);
   if (found != contexts_.end()) return found->second;
-  if (stopped_ || id.creator == core_.self().incarnation ||
-      ended_.contains(id, caller.incarnation) || core_.is_lost(creator)) {
+  if (stopped_ || id.creator == services_.self().incarnation ||
+      ended_.contains(id, caller.incarnation) || services_.is_lost(creator)) {
     return nullptr;
   }
-  auto context = std::make_shared<ContextState>(id, core_.self());
+  auto context = std::make_shared<ContextState>(id, services_.self());
   contexts_.emplace(id, context);
   return context;
 }
@@ -97,7 +98,7 @@ std::shared_ptr<ContextState> AutogradManager::find_or_create(const autograd::Co
 std::uint64_t AutogradManager::live_from_locked() const {
   std::uint64_t live_from = next_context_;
   for (const auto& [id, context] : contexts_) {
-    if (id.creator == core_.self().incarnation) live_from = std::min(live_from, id.serial);
+    if (id.creator == services_.self().incarnation) live_from = std::min(live_from, id.serial);
   }
   return live_from;
 }
@@ -122,15 +123,15 @@ void AutogradManager::drop(const std::shared_ptr<ContextState>& context, const a
                            std::optional<Incarnation> told_by, std::uint64_t live_from) {
   const ContextState::Remains remains = context->release();
   if (remains.pass != nullptr) {
-    const std::string text =
-        absl::StrFormat("backward pass in context %s was given up at worker '%s': %s",
-                        autograd::to_string(context->id()), core_.self().name, reason.message());
+    const std::string text = absl::StrFormat(
+        "backward pass in context %s was given up at worker '%s': %s",
+        autograd::to_string(context->id()), services_.self().name, reason.message());
     remains.pass->fail(make_error(absl::Status(reason.code(), text)));
   }
   // Whoever made it sees to the workers that it knows; others may be known only here.
   for (const WorkerInfo& peer : remains.peers) {
     if (peer.incarnation == told_by || peer.incarnation == context->id().creator) continue;
-    if (!core_.is_lost(peer)) releases_.add(peer, context->id(), live_from);
+    if (!services_.is_lost(peer)) releases_.add(peer, context->id(), live_from);
   }
 }
 
@@ -146,7 +147,7 @@ Future<std::string> AutogradManager::on_release(const WorkerInfo& from, const st
     MutexLock lock(mutex_);
     for (const proto::AutogradReleased& released : release.contexts()) {
       const autograd::ContextId id = read_context(released.context());
-      if (id.creator == core_.self().incarnation) continue;  // Only this worker ends its own.
+      if (id.creator == services_.self().incarnation) continue;  // Only this worker ends its own.
       // Also where it ends nothing: calls of the one that says so may still be on their way.
       ended_.add(from.incarnation, id, released.live_from());
       const auto found = contexts_.find(id);
@@ -208,7 +209,7 @@ Future<std::vector<std::string>> AutogradManager::drain_async(DrainScope, Clock:
   {
     MutexLock lock(mutex_);
     for (const auto& [id, context] : contexts_) {
-      if (id.creator != core_.self().incarnation) continue;
+      if (id.creator != services_.self().incarnation) continue;
       open.push_back(absl::StrFormat("autograd context %s was not ended before the shutdown",
                                      autograd::to_string(id)));
     }
@@ -256,7 +257,7 @@ void AutogradManager::begin_message(MessageRoute& route, const std::shared_ptr<v
   // The only thing that follows work is a context.
   auto context = std::static_pointer_cast<ContextState>(ambient);
   // A worker of the same process may be called through; clients that are no workers take no part.
-  if (context->self().incarnation != core_.self().incarnation || route.peer().rank < 0) return;
+  if (context->self().incarnation != services_.self().incarnation || route.peer().rank < 0) return;
   if (route.tensor_hook() != nullptr || context->released()) return;
   const auto recording =
       at::GradMode::is_enabled() ? OutgoingEdges::Recording::kOn : OutgoingEdges::Recording::kOff;

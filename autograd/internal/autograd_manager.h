@@ -40,12 +40,12 @@ class AutogradManager final : public Extension,
                               public PassNetwork,
                               public std::enable_shared_from_this<AutogradManager> {
  public:
-  static std::shared_ptr<AutogradManager> make(WorkerCore& core);
+  static std::shared_ptr<AutogradManager> make(WorkerServices& services);
   /// That of a worker; throws kFailedPrecondition when it was started without the autograd layer.
-  static std::shared_ptr<AutogradManager> of(const WorkerCore& core);
+  static std::shared_ptr<AutogradManager> of(const WorkerServices& services);
   ~AutogradManager() override;
 
-  WorkerCore& core() const { return core_; }
+  WorkerServices& services() const { return services_; }
 
   // --- For users.
 
@@ -101,7 +101,7 @@ class AutogradManager final : public Extension,
  private:
   struct Search;
 
-  explicit AutogradManager(WorkerCore& core);
+  explicit AutogradManager(WorkerServices& services);
 
   void search(const std::shared_ptr<Search>& search);
   void ask_for_facts(const std::shared_ptr<Search>& search,
@@ -123,7 +123,7 @@ class AutogradManager final : public Extension,
   void drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
             std::optional<Incarnation> told_by, std::uint64_t live_from);
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   ReleaseQueue releases_;
   std::atomic<std::uint64_t> next_message_{1};
   std::atomic<std::uint64_t> next_pass_{1};

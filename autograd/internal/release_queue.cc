@@ -7,7 +7,7 @@
 #include "sinew/autograd.pb.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
@@ -22,7 +22,7 @@ constexpr auto kGathering = std::chrono::milliseconds(2);
 
 class ReleaseQueue::State : public std::enable_shared_from_this<State> {
  public:
-  explicit State(WorkerCore& core) : core_(core) {}
+  explicit State(WorkerServices& services) : services_(services) {}
 
   void add(const WorkerInfo& worker, const autograd::ContextId& context, std::uint64_t live_from) {
     MutexLock lock(mutex_);
@@ -33,19 +33,20 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
     write_context(context, *released.mutable_context());
     released.set_live_from(live_from);
     if (std::exchange(queue.is_on_its_way, true)) return;
-    core_.timers().run_at(core_.clock().now() + kGathering, [this, weak = weak_from_this(),
-                                                             incarnation = worker.incarnation] {
-      // What stops the timers is later than the queue's end.
-      const auto self = weak.lock();
-      if (self == nullptr) return;
-      core_.control_executor().post([self, incarnation] { self->send(incarnation); });
-    });
+    services_.timers().run_at(
+        services_.clock().now() + kGathering,
+        [this, weak = weak_from_this(), incarnation = worker.incarnation] {
+          // What stops the timers is later than the queue's end.
+          const auto self = weak.lock();
+          if (self == nullptr) return;
+          services_.control_executor().post([self, incarnation] { self->send(incarnation); });
+        });
   }
 
   Future<void> when_empty() {
     MutexLock lock(mutex_);
     if (stopped_ || queues_.empty()) return make_ready_future();
-    return emptied_.emplace_back(&core_.control_executor()).future();
+    return emptied_.emplace_back(&services_.control_executor()).future();
   }
 
   void stop() {
@@ -78,7 +79,7 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
       found->second.due.Clear();
       worker = found->second.worker;
     }
-    core_.control_call(worker, kReleaseMethod, body, kAttempt)
+    services_.control_call(worker, kReleaseMethod, body, kAttempt)
         .on_done([self = shared_from_this(), worker, body](const Future<std::string>& answer) {
           self->on_answer(worker, body, answer.error());
         });
@@ -88,7 +89,7 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
                  const std::exception_ptr& error) {
     // Anything else than a late answer says that the worker is gone, or knows nothing of contexts.
     const bool again = error != nullptr && describe(error).code == ErrorCode::kDeadlineExceeded &&
-                       !core_.is_lost(worker);
+                       !services_.is_lost(worker);
     std::vector<Promise<void>> emptied;
     bool more = false;
     {
@@ -104,14 +105,14 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
     for (const Promise<void>& promise : emptied) promise.try_set_value();
   }
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<Incarnation, Queue> queues_ ABSL_GUARDED_BY(mutex_);
   std::vector<Promise<void>> emptied_ ABSL_GUARDED_BY(mutex_);
 };
 
-ReleaseQueue::ReleaseQueue(WorkerCore& core) : state_(std::make_shared<State>(core)) {}
+ReleaseQueue::ReleaseQueue(WorkerServices& services) : state_(std::make_shared<State>(services)) {}
 ReleaseQueue::~ReleaseQueue() { stop(); }
 
 void ReleaseQueue::add(const WorkerInfo& worker, const autograd::ContextId& context,

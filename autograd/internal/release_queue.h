@@ -12,7 +12,7 @@
 
 namespace sinew::internal {
 
-class WorkerCore;
+class WorkerServices;
 
 /// The control call that says which contexts have ended.
 inline constexpr std::string_view kReleaseMethod = "sinew.autograd.release";
@@ -22,7 +22,7 @@ inline constexpr std::string_view kReleaseMethod = "sinew.autograd.release";
 /// answered. Thread-safe.
 class ReleaseQueue {
  public:
-  explicit ReleaseQueue(WorkerCore& core);
+  explicit ReleaseQueue(WorkerServices& services);
   ~ReleaseQueue();
 
   /// `live_from`: contexts of the same creator with a smaller serial have ended too.

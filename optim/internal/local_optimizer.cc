@@ -19,13 +19,13 @@
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
 
 OptimManager& manager_of(const Worker& worker) {
-  return *OptimManager::of(*WorkerAccess::core(worker));
+  return *OptimManager::of(*WorkerAccess::services(worker));
 }
 
 CheckpointFolder folder_of(const Worker& worker, const std::string& name) {
@@ -148,7 +148,7 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
 };
 
 LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGroup>& groups)
-    : manager_(OptimManager::of(*WorkerAccess::core(worker))), group_count_(groups.size()) {
+    : manager_(OptimManager::of(*WorkerAccess::services(worker))), group_count_(groups.size()) {
   if (groups.empty()) {
     throw RpcError(ErrorCode::kInvalidArgument, "an optimizer needs a group of parameters");
   }
@@ -195,7 +195,7 @@ TrainerSteps& LocalOptimizer::State::steps_of(const Worker& worker, const StepId
     for (auto at = trainers_.begin(); at != trainers_.end();) {
       WorkerInfo trainer;
       trainer.incarnation.value = at->first.first;
-      at = WorkerAccess::core(worker)->is_lost(trainer) ? trainers_.erase(at) : std::next(at);
+      at = WorkerAccess::services(worker)->is_lost(trainer) ? trainers_.erase(at) : std::next(at);
     }
   }
   return trainers_[{id.trainer, id.optimizer}];
@@ -213,7 +213,7 @@ StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& 
   steps.answers.erase(steps.answers.begin(), steps.answers.lower_bound(steps.live_from));
   const auto done = steps.answers.find(number);
   if (done != steps.answers.end()) return done->second;
-  if (WorkerAccess::core(worker)->clock().now() > deadline) {
+  if (WorkerAccess::services(worker)->clock().now() > deadline) {
     // The trainer has stopped waiting. Better not applied than applied in secret: it can repeat it.
     return refused(ErrorCode::kDeadlineExceeded,
                    absl::StrFormat("step %d had to wait for others at worker '%s' until its time "

@@ -8,7 +8,7 @@
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/serve.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
@@ -20,23 +20,23 @@ Extension::Method member() {
 
 }  // namespace
 
-std::shared_ptr<OptimManager> OptimManager::make(WorkerCore& core) {
-  return std::shared_ptr<OptimManager>(new OptimManager(core));
+std::shared_ptr<OptimManager> OptimManager::make(WorkerServices& services) {
+  return std::shared_ptr<OptimManager>(new OptimManager(services));
 }
 
-std::shared_ptr<OptimManager> OptimManager::of(const WorkerCore& core) {
-  auto* manager = dynamic_cast<OptimManager*>(core.extension("optim"));
+std::shared_ptr<OptimManager> OptimManager::of(const WorkerServices& services) {
+  auto* manager = dynamic_cast<OptimManager*>(services.extension("optim"));
   if (manager == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("worker '%s' has no optimizers: start it with sinew::init_rpc()",
-                                   core.self().name));
+                                   services.self().name));
   }
   return manager->shared_from_this();
 }
 
-OptimManager::OptimManager(WorkerCore& core)
-    : worker_(core.options().name),
-      gate_(std::make_shared<ParameterGate>(core.executor()->runner())) {}
+OptimManager::OptimManager(WorkerServices& services)
+    : worker_(services.options().name),
+      gate_(std::make_shared<ParameterGate>(services.executor()->runner())) {}
 
 void OptimManager::set_checkpoint_root(std::string root) {
   MutexLock lock(mutex_);
@@ -89,7 +89,7 @@ void optim::serve_checkpoints(const Worker& worker, const std::string& root) {
                                    "there",
                                    root));
   }
-  internal::OptimManager::of(*WorkerAccess::core(worker))
+  internal::OptimManager::of(*WorkerAccess::services(worker))
       ->set_checkpoint_root(std::filesystem::absolute(root).string());
 }
 

@@ -18,9 +18,9 @@ namespace sinew::internal {
 /// share. Thread-safe.
 class OptimManager final : public Extension, public std::enable_shared_from_this<OptimManager> {
  public:
-  static std::shared_ptr<OptimManager> make(WorkerCore& core);
+  static std::shared_ptr<OptimManager> make(WorkerServices& services);
   /// That of a worker; throws kFailedPrecondition when it was started without this layer.
-  static std::shared_ptr<OptimManager> of(const WorkerCore& core);
+  static std::shared_ptr<OptimManager> of(const WorkerServices& services);
 
   const std::shared_ptr<ParameterGate>& gate() const { return gate_; }
   /// Numbers applied steps, from 1.
@@ -43,7 +43,7 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   void stop() override {}
 
  private:
-  explicit OptimManager(WorkerCore& core);
+  explicit OptimManager(WorkerServices& services);
 
   const std::string worker_;
   const std::shared_ptr<ParameterGate> gate_;

@@ -12,30 +12,30 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/message_layers.h"
-#include "sinew/rpc/device/layer/device_layer.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/message_context.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kMaxChain = 16;
 
-WorkerCore& core_of(const Peer& peer) {
-  const auto& core = PeerAccess::core(peer);
-  if (core == nullptr) {
+WorkerServices& services_of(const Peer& peer) {
+  const auto& services = PeerAccess::services(peer);
+  if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "a call was made on an empty Peer: get one from Worker::peer()");
   }
-  core->process().require();
+  services->process().require();
   ProcessLife::stand_still_at_exit();
-  if (!core->is_running()) {
+  if (!services->is_running()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("worker '%s' was shut down: it makes no calls any more",
-                                   core->self().name));
+                                   services->self().name));
   }
-  return *core;
+  return *services;
 }
 
 /// Whole microseconds, rounded up; 0 stands for no limit.
@@ -53,19 +53,19 @@ std::uint64_t rounded_timeout_us(std::chrono::nanoseconds timeout) {
 }  // namespace
 
 struct CallBuilder::State {
-  State(const Peer& called, WorkerCore& worker_core, Clock::TimePoint now,
+  State(const Peer& called, WorkerServices& worker_services, Clock::TimePoint now,
         Clock::TimePoint call_deadline)
       : peer(called),
-        core(worker_core),
+        services(worker_services),
         started(now),
         deadline(call_deadline),
-        route(worker_core, PeerAccess::link(called)->peer(), call_deadline),
+        route(worker_services, PeerAccess::link(called)->peer(), call_deadline),
         context(&route) {
     allow_devices(route, context);
   }
 
   const Peer peer;
-  WorkerCore& core;
+  WorkerServices& services;
   const Clock::TimePoint started;
   const Clock::TimePoint deadline;
   MessageRoute route;
@@ -78,10 +78,10 @@ struct CallBuilder::State {
 
 CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
     : state_([&] {
-        WorkerCore& core = core_of(peer);
-        const Clock::TimePoint now = core.clock().now();
+        WorkerServices& services = services_of(peer);
+        const Clock::TimePoint now = services.clock().now();
         const std::uint64_t timeout_us =
-            rounded_timeout_us(peer.options().timeout.value_or(core.default_timeout()));
+            rounded_timeout_us(peer.options().timeout.value_or(services.default_timeout()));
         Clock::TimePoint deadline = Clock::TimePoint::max();
         // Compared in microseconds: in nanoseconds the timeout might not fit.
         const auto longest =
@@ -91,7 +91,7 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
         }
         const CallContext* parent = CallContext::current_or_null();
         if (parent != nullptr) deadline = std::min(deadline, parent->deadline());
-        auto state = std::make_unique<State>(peer, core, now, deadline);
+        auto state = std::make_unique<State>(peer, services, now, deadline);
         if (const auto& current = ThreadContext::current(); current != nullptr) {
           begin_message(state->route, current->ambient(), state->context);
         }
@@ -137,7 +137,7 @@ MessageRoute& CallBuilder::route() { return state_->route; }
 const std::string& CallBuilder::method() const { return state_->envelope.call().method(); }
 
 std::shared_ptr<TaskRunner> CallBuilder::runner() const {
-  return state_->core.executor()->runner();
+  return state_->services.executor()->runner();
 }
 
 void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
@@ -148,7 +148,7 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->deadline = state.deadline;
   pending->waits_for_room = state.when_full == WhenFull::kWait;
   attach_layers(state.route, *call.mutable_attachments());
-  pending->streams = state.core.devices()->streams_of_results(state.route.peer());
+  pending->streams = state.services.devices().streams_of_results(state.route.peer());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
   pending->cancellations = std::move(state.cancellations);

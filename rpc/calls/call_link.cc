@@ -11,8 +11,7 @@
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/received_reply.h"
-#include "sinew/rpc/worker/worker_core.h"
-#include "sinew/rpc/worker/worker_links.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
@@ -22,8 +21,8 @@ constexpr std::size_t kManyCalls = 8;
 
 }  // namespace
 
-CallLink::CallLink(WorkerCore& core, std::shared_ptr<LinkRunner> runner)
-    : core_(core),
+CallLink::CallLink(WorkerServices& services, std::shared_ptr<LinkRunner> runner)
+    : services_(services),
       runner_(std::move(runner)),
       name_(runner_->peer().name),
       incarnation_(runner_->peer().incarnation) {}
@@ -61,8 +60,8 @@ std::uint64_t CallLink::register_call(std::unique_ptr<PendingCall> call, Lane la
                                       proto::Envelope& envelope) {
   count_request();
   if (lane == Lane::kCalls) {
-    core_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
-    core_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
+    services_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
+    services_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
   }
   absl::Status refused;
   Entry entry;
@@ -135,7 +134,7 @@ void CallLink::end_unsent(std::uint64_t id, Content& content, const absl::Status
 
 void CallLink::count_request() {
   if (runner_->is_loopback()) return;
-  core_.server().made().requests.fetch_add(1, std::memory_order_relaxed);
+  services_.server().made().requests.fetch_add(1, std::memory_order_relaxed);
 }
 
 void CallLink::send_note(proto::Envelope& envelope) {
@@ -152,7 +151,7 @@ absl::Status CallLink::send_control(proto::Envelope& envelope) {
 }
 
 Future<void> CallLink::ready(std::uint64_t bytes) {
-  Promise<void> promise = FutureAccess::make_promise<void>(core_.executor()->runner());
+  Promise<void> promise = FutureAccess::make_promise<void>(services_.executor()->runner());
   Future<void> future = promise.future();
   {
     MutexLock lock(mutex_);
@@ -266,16 +265,16 @@ void CallLink::arm_deadline_locked() {
   const Clock::TimePoint earliest =
       deadlines_.empty() ? Clock::TimePoint::max() : deadlines_.begin()->first;
   if (earliest >= armed_for_) return;
-  if (deadline_timer_ != 0) core_.timers().cancel(deadline_timer_);
+  if (deadline_timer_ != 0) services_.timers().cancel(deadline_timer_);
   armed_for_ = earliest;
-  deadline_timer_ = core_.timers().run_at(earliest, [weak = weak_from_this()] {
+  deadline_timer_ = services_.timers().run_at(earliest, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->on_deadline();
   });
 }
 
 void CallLink::on_deadline() {
   std::vector<std::pair<std::uint64_t, Entry>> expired;
-  const Clock::TimePoint now = core_.clock().now();
+  const Clock::TimePoint now = services_.clock().now();
   {
     MutexLock lock(mutex_);
     armed_for_ = Clock::TimePoint::max();
@@ -333,7 +332,7 @@ void CallLink::end(Entry& entry, CarrierEnd how) {
   for (OnCarrierEnd& on_end : entry.call->on_end) std::move(on_end)(how);
   // Last: what follows from the call must be seen to be under way before the call itself is not.
   if (entry.lane != Lane::kCalls) return;
-  core_.server().made().active.fetch_sub(1, std::memory_order_release);
+  services_.server().made().active.fetch_sub(1, std::memory_order_release);
 }
 
 void CallLink::end_after_frame(Entry& entry) {
@@ -394,7 +393,7 @@ void CallLink::receive_reply(Inbound frame) {
   if (std::exception_ptr error = ask ? call.explain() : nullptr) {
     call.on_error(std::move(error));
   } else {
-    auto data = std::make_unique<ReceivedReply::Data>(core_, peer(), call, std::move(envelope),
+    auto data = std::make_unique<ReceivedReply::Data>(services_, peer(), call, std::move(envelope),
                                                       std::move(frame.payloads));
     call.on_reply(ReceivedReply(std::move(data)));
   }
@@ -430,7 +429,7 @@ void CallLink::retire(const absl::Status& reason) {
     MutexLock lock(mutex_);
     if (!retired_.ok()) return;
     retired_ = reason;
-    if (deadline_timer_ != 0) core_.timers().cancel(std::exchange(deadline_timer_, 0));
+    if (deadline_timer_ != 0) services_.timers().cancel(std::exchange(deadline_timer_, 0));
   }
   fail_all(reason);
   end_served(reason);
@@ -443,24 +442,23 @@ void CallLink::close(const absl::Status& reason) {
 
 void CallLink::on_suspected(bool suspected) {
   if (!is_member()) return;
-  core_.log(
+  services_.log(
       absl::StrFormat("worker '%s' %s", name_,
                       suspected ? "does not answer; it is suspected to be lost" : "answers again"));
 }
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
   retire(reason);
-  if (cause != LinkEnd::kClosed)
-    core_.links().on_link_ended(peer(), reason, cause, runner_->drop_at());
+  if (cause != LinkEnd::kClosed) services_.on_link_ended(peer(), reason, cause, runner_->drop_at());
 }
 
 void CallLink::on_beat(std::uint64_t beat) {
   // The latest answer says all that earlier ones would.
   if (unanswered_beat_.exchange(beat) != 0) return;
-  core_.control_executor().post([self = shared_from_this()] {
+  services_.control_executor().post([self = shared_from_this()] {
     const std::uint64_t latest = self->unanswered_beat_.exchange(0);
     // A pool that can never run a task again must not look alive, even though this thread is.
-    if (!self->core_.executor()->is_stalled()) self->runner_->answer_beat(latest);
+    if (!self->services_.executor()->is_stalled()) self->runner_->answer_beat(latest);
   });
 }
 

@@ -27,14 +27,14 @@ class Envelope;
 
 namespace sinew::internal {
 
-class WorkerCore;
+class WorkerServices;
 
 /// Calls over the link with one incarnation of another worker, both ways: those that this worker
 /// makes, until they are answered, and those that it serves, until their reply has left. That each
 /// frame arrives once is the link's business, so a call runs at most once. Thread-safe.
 class CallLink final : public LinkUser, public std::enable_shared_from_this<CallLink> {
  public:
-  CallLink(WorkerCore& core, std::shared_ptr<LinkRunner> runner);
+  CallLink(WorkerServices& services, std::shared_ptr<LinkRunner> runner);
   ~CallLink() override;
 
   /// Rank -1: it is no member, as far as is known here.
@@ -156,7 +156,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void post_held();
   void end_served(const absl::Status& reason);
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   const std::shared_ptr<LinkRunner> runner_;
   const std::string name_;
   const Incarnation incarnation_;

@@ -14,7 +14,7 @@
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/invocation_request.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
@@ -62,7 +62,7 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         break;
     }
   }
-  if (!begun.empty()) core_.server().start(std::move(begun));
+  if (!begun.empty()) services_.server().start(std::move(begun));
 }
 
 void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun) {
@@ -71,7 +71,7 @@ void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invoca
   Arrived call;
   call.bytes = bytes;
   call.credit = Credit([runner = runner_, bytes] { runner->return_room(bytes); });
-  call.deadline = deadline_of(frame.header, core_.clock().now());
+  call.deadline = deadline_of(frame.header, services_.clock().now());
   call.envelope = std::make_unique<proto::Envelope>();
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
   if (parsed.ok() && (!call.envelope->has_call() || call.envelope->call().id() != id)) {
@@ -102,10 +102,10 @@ void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invoca
 
 void CallLink::begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun) {
   const std::uint64_t id = call.envelope->call().id();
-  auto request =
-      std::make_unique<Invocation::Request>(core_, peer(), call.deadline, std::move(call.envelope),
-                                            std::move(call.payloads), std::move(call.credit));
-  auto invocation = std::make_shared<Invocation>(core_, std::move(request),
+  auto request = std::make_unique<Invocation::Request>(
+      services_, peer(), call.deadline, std::move(call.envelope), std::move(call.payloads),
+      std::move(call.credit));
+  auto invocation = std::make_shared<Invocation>(services_, std::move(request),
                                                  std::make_shared<LinkSink>(shared_from_this()));
   {
     MutexLock lock(mutex_);
@@ -136,13 +136,13 @@ void CallLink::post_held() {
     MutexLock lock(mutex_);
     held.swap(held_);
   }
-  if (!held.empty()) core_.server().start(std::move(held));
+  if (!held.empty()) services_.server().start(std::move(held));
 }
 
 // The rank is what the list of members says, whatever the peer does.
 bool CallLink::is_member() {
   if (rank_.load(std::memory_order_acquire) >= 0) return true;
-  const std::int32_t rank = core_.rank_of(runner_->peer());
+  const std::int32_t rank = services_.rank_of(runner_->peer());
   if (rank < 0) return false;
   rank_.store(rank, std::memory_order_release);
   return true;
@@ -162,7 +162,7 @@ void CallLink::on_member(std::int32_t rank) {
   }
   std::vector<std::shared_ptr<Invocation>> begun;
   for (Arrived& call : calls) begin(std::move(call), begun);
-  if (!begun.empty()) core_.server().start(std::move(begun));
+  if (!begun.empty()) services_.server().start(std::move(begun));
 }
 
 // ---- Running the job.
@@ -226,7 +226,7 @@ std::optional<Credit> CallLink::take_control_room(std::uint64_t bytes) {
     return occupy_control(1, static_cast<std::int64_t>(bytes));
   }
   if (!flood_is_told_.exchange(true)) {
-    core_.log(absl::StrFormat(
+    services_.log(absl::StrFormat(
         "worker '%s' sends control messages and takes no answers: further ones are dropped",
         name_));
   }
@@ -263,12 +263,12 @@ void CallLink::cancel_served(std::uint64_t id) {
 
 // Only posts, so it may be called under the lock.
 void CallLink::serve_control(ArrivedControl control) {
-  core_.control_executor().post(
+  services_.control_executor().post(
       [self = shared_from_this(), control = std::move(control)]() mutable {
         if (!self->alive()) return;
         if (control.envelope->has_call()) return self->serve_control_call(std::move(control));
         proto::Note& note = *control.envelope->mutable_note();
-        Extension* extension = self->core_.extension(note.layer());
+        Extension* extension = self->services_.extension(note.layer());
         if (extension != nullptr) extension->on_note(self->peer(), std::move(*note.mutable_body()));
       });
 }
@@ -277,7 +277,7 @@ void CallLink::serve_control_call(ArrivedControl control) {
   const proto::Call& call = control.envelope->call();
   const std::uint64_t id = call.id();
   Future<std::string> answer;
-  const ControlHandler handler = core_.find_control_method(call.method());
+  const ControlHandler handler = services_.find_control_method(call.method());
   if (handler == nullptr) {
     answer = make_failed_future<std::string>(make_error(absl::UnimplementedError(
         absl::StrFormat("no control method '%s'", printable(call.method(), 128)))));

@@ -10,8 +10,8 @@
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/invocation_request.h"
 #include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/membership/control_plane.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {
@@ -49,7 +49,8 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 
 }  // namespace
 
-CallServer::CallServer(WorkerCore& core) : core_(core), fetch_{kFetchMethod, "", &serve_fetch} {}
+CallServer::CallServer(WorkerServices& services)
+    : services_(services), fetch_{kFetchMethod, "", &serve_fetch} {}
 
 CallServer::~CallServer() = default;
 
@@ -57,7 +58,7 @@ const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
   if (name == kFetchMethod) return &fetch_;
   const auto found = layer_methods_.find(absl::string_view(name.data(), name.size()));
   if (found != layer_methods_.end()) return &found->second;
-  return core_.options().methods.find(name);
+  return services_.options().methods.find(name);
 }
 
 bool CallServer::is_for_guests(std::string_view method) {
@@ -84,7 +85,7 @@ void CallServer::start(std::vector<std::shared_ptr<Invocation>> calls) {
   for (const auto& call : refused) {
     call->abort(absl::ResourceExhaustedError(
         absl::StrFormat("worker '%s' is joining its job, and %d calls wait for that",
-                        core_.self().name, kMaxHeldCalls)));
+                        services_.self().name, kMaxHeldCalls)));
   }
   post(std::move(calls));
 }
@@ -95,11 +96,11 @@ void CallServer::post(std::vector<std::shared_ptr<Invocation>> calls) {
   for (auto& call : calls) {
     tasks.push_back([begun = std::move(call)] { begun->start(); });
   }
-  if (!tasks.empty()) core_.executor()->post_all(std::move(tasks));
+  if (!tasks.empty()) services_.executor()->post_all(std::move(tasks));
 }
 
 void CallServer::open() {
-  for (const auto& extension : core_.extensions()) {
+  for (const auto& extension : services_.extensions()) {
     for (const Extension::Method& method : extension->methods()) {
       layer_methods_[std::string(method.name)] = {method.name, "", method.serve};
     }
@@ -129,13 +130,13 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
     return;
   }
   const auto left = call->time_left();
-  const Clock::TimePoint now = core_.clock().now();
+  const Clock::TimePoint now = services_.clock().now();
   Clock::TimePoint deadline = deadline_of(now, envelope->call().timeout_us());
   if (left != std::chrono::nanoseconds::max()) deadline = std::min(deadline, now + left);
   auto request = std::make_unique<Invocation::Request>(
-      core_, WorkerInfo(), deadline, std::move(envelope), std::move(frame.payloads));
+      services_, WorkerInfo(), deadline, std::move(envelope), std::move(frame.payloads));
   auto sink = std::make_shared<UnarySink>(std::move(call));
-  auto invocation = std::make_shared<Invocation>(core_, std::move(request), sink);
+  auto invocation = std::make_shared<Invocation>(services_, std::move(request), sink);
   sink->call().notify_on_cancel([weak = std::weak_ptr<Invocation>(invocation)] {
     if (auto running = weak.lock()) running->cancel();
   });

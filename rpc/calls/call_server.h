@@ -17,13 +17,13 @@
 
 namespace sinew::internal {
 
-class WorkerCore;
+class WorkerServices;
 
 /// What all calls that a worker serves have in common: the methods, the door that opens when the
 /// worker has joined, and calls of foreign clients. Thread-safe.
 class CallServer final : public UnaryHandler {
  public:
-  explicit CallServer(WorkerCore& core);
+  explicit CallServer(WorkerServices& services);
   ~CallServer() override;
 
   /// Null when there is none.
@@ -64,7 +64,7 @@ class CallServer final : public UnaryHandler {
  private:
   void post(std::vector<std::shared_ptr<Invocation>> calls);
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   const MethodTable::Entry fetch_;
   // Constant once calls are served.
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;

@@ -14,6 +14,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "c10/core/Device.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
@@ -36,7 +37,7 @@ namespace internal {
 
 class Invocation;
 class TensorHook;
-class WorkerCore;
+class WorkerServices;
 
 /// A value of any type that stays at the worker which made it.
 struct AnyValue {
@@ -73,10 +74,10 @@ using OnCarrierEnd = absl::AnyInvocable<void(CarrierEnd) &&>;
 /// message is written or read; not thread-safe.
 class MessageRoute {
  public:
-  MessageRoute(WorkerCore& core, WorkerInfo peer, Clock::TimePoint deadline)
-      : core_(core), peer_(std::move(peer)), deadline_(deadline) {}
+  MessageRoute(WorkerServices& services, WorkerInfo peer, Clock::TimePoint deadline)
+      : services_(services), peer_(std::move(peer)), deadline_(deadline) {}
 
-  WorkerCore& core() const { return core_; }
+  WorkerServices& services() const { return services_; }
   /// The receiver of a message that is written, the sender of one that is read. Rank -1: not a
   /// worker.
   const WorkerInfo& peer() const { return peer_; }
@@ -113,10 +114,19 @@ class MessageRoute {
   const MessageRoute* call() const { return call_; }
   void set_call(const MessageRoute* call) { call_ = call; }
 
-  /// What the device layer keeps beside the message. Null until it needs something.
+  /// What the device layer keeps beside the message. Null until it needs something: messages that
+  /// have nothing to do with devices cost nothing.
   class DevicePart {
    public:
     virtual ~DevicePart() = default;
+    /// Writing: whether tensors go from device to device.
+    virtual bool has_transfers() const = 0;
+    /// Reading a call: whether its caller has said where a result on `device`, which is not host
+    /// memory, arrives.
+    virtual bool can_return(c10::Device device) const = 0;
+    /// The message, which goes by `route`, has been read: accepts what was read; the route waits
+    /// for it. Declines the rest.
+    virtual void accept_transfers(MessageRoute& route) = 0;
   };
   DevicePart* device_part() const { return device_part_.get(); }
   void set_device_part(std::unique_ptr<DevicePart> part) { device_part_ = std::move(part); }
@@ -134,7 +144,7 @@ class MessageRoute {
   std::vector<Future<void>> take_waits() { return std::move(waits_); }
 
  private:
-  WorkerCore& core_;
+  WorkerServices& services_;
   const WorkerInfo peer_;
   const Clock::TimePoint deadline_;
   bool has_references_ = false;

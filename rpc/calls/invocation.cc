@@ -16,9 +16,8 @@
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/type_text.h"
-#include "sinew/rpc/device/layer/device_layer.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {
@@ -45,22 +44,23 @@ RpcError did_not_run(ErrorCode code, std::string message) {
 
 }  // namespace
 
-Invocation::Invocation(WorkerCore& core, std::unique_ptr<Request> request,
+Invocation::Invocation(WorkerServices& services, std::unique_ptr<Request> request,
                        std::shared_ptr<ReplySink> sink)
     : CallContext(request->route.peer(), request->call().method(), request->route.deadline(),
                   chain_of(request->call())),
-      core_(core),
-      weak_core_(core.weak_from_this()),
+      services_(services),
+      weak_services_(services.weak_services()),
       request_(std::move(request)),
       sink_(std::move(sink)) {
-  core_.server().call_began();
+  services_.server().call_began();
 }
 
 Invocation::~Invocation() {
-  if (const std::shared_ptr<WorkerCore> core = weak_core_.lock()) core->server().call_ended();
+  if (const std::shared_ptr<WorkerServices> services = weak_services_.lock())
+    services->server().call_ended();
 }
 
-Worker Invocation::worker() const { return WorkerAccess::make(core_.shared_from_this()); }
+Worker Invocation::worker() const { return services_.handle(); }
 
 std::uint64_t Invocation::call_id() const { return request_->call().id(); }
 
@@ -79,25 +79,25 @@ void Invocation::start() {
     // First: whatever it is refused for becomes the reference's error, which those who use it
     // already wait for.
     if (retains()) {
-      if (core_.references() == nullptr) {
+      if (services_.references() == nullptr) {
         throw did_not_run(
             ErrorCode::kUnimplemented,
             absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                            core_.self().name));
+                            services_.self().name));
       }
-      const absl::Status begun = core_.references()->begin_retain(call, caller_);
+      const absl::Status begun = services_.references()->begin_retain(call, caller_);
       if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
       retain_begun_ = true;
     }
     if (layers_failed_ != nullptr) std::rethrow_exception(layers_failed_);
     throw_if_given_up();
-    request_->method = core_.server().find_method(call.method());
+    request_->method = services_.server().find_method(call.method());
     if (request_->method == nullptr) {
       throw did_not_run(ErrorCode::kUnimplemented,
                         absl::StrFormat("worker '%s' serves no method '%s': code does not travel, "
                                         "so add it to the MethodTable of "
                                         "that worker",
-                                        core_.self().name, printable(call.method(), 512)));
+                                        services_.self().name, printable(call.method(), 512)));
     }
     const std::string& signature = request_->method->signature;
     if (!call.signature().empty() && !signature.empty() && call.signature() != signature) {
@@ -105,7 +105,7 @@ void Invocation::start() {
                         absl::StrFormat("method '%s' is %s at worker '%s', but the caller was "
                                         "built with %s: build both from the same "
                                         "declaration",
-                                        call.method(), signature, core_.self().name,
+                                        call.method(), signature, services_.self().name,
                                         printable(call.signature(), 1024)));
     }
     if (call.has_target()) {
@@ -117,11 +117,11 @@ void Invocation::start() {
 }
 
 void Invocation::throw_if_given_up() const {
-  if (deadline() <= core_.clock().now()) {
+  if (deadline() <= services_.clock().now()) {
     throw did_not_run(
         ErrorCode::kDeadlineExceeded,
         absl::StrFormat("the time of the call had passed before worker '%s' could start it",
-                        core_.self().name));
+                        services_.self().name));
   }
   if (cancellation_.token().is_cancelled()) {
     throw did_not_run(ErrorCode::kCancelled, "the call was cancelled before it started");
@@ -129,13 +129,13 @@ void Invocation::throw_if_given_up() const {
 }
 
 void Invocation::resolve_target_and_run() {
-  if (core_.references() == nullptr) {
+  if (services_.references() == nullptr) {
     throw did_not_run(ErrorCode::kUnimplemented,
                       absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                                      core_.self().name));
+                                      services_.self().name));
   }
   Future<AnyValue> target =
-      core_.references()->resolve(request_->call().target(), caller_, deadline());
+      services_.references()->resolve(request_->call().target(), caller_, deadline());
   if (target.done()) {
     request_->target = target.wait();
     run_method();
@@ -166,7 +166,7 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
 void Invocation::when_ready(Task run) {
   entered_.store(true, std::memory_order_relaxed);
   if (!keeps_room_) request_->credit.reset();  // Everything has been read.
-  DeviceLayer::accept_transfers(request_->route);
+  if (auto* devices = route().device_part()) devices->accept_transfers(route());
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (waits.empty()) {
     std::move(run)();
@@ -241,7 +241,8 @@ const std::shared_ptr<void>& Invocation::ambient() const { return request_->rout
 MessageRoute& Invocation::route() { return request_->route; }
 
 bool Invocation::can_return(c10::Device device) const {
-  return DeviceLayer::can_return(request_->route, device);
+  const MessageRoute::DevicePart* devices = request_->route.device_part();
+  return device.is_cpu() || (devices != nullptr && devices->can_return(device));
 }
 
 ValueWriter Invocation::result() {
@@ -254,38 +255,40 @@ ValueWriter Invocation::result() {
 bool Invocation::claim_reply() { return !replied_.exchange(true, std::memory_order_acq_rel); }
 
 void Invocation::finish() {
-  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
-  if (core == nullptr || !claim_reply()) return;
+  const std::shared_ptr<WorkerServices> services = weak_services_.lock();
+  if (services == nullptr || !claim_reply()) return;
   proto::Reply& reply = *request_->reply.mutable_reply();
   if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
   attach_layers(request_->reply_route, *reply.mutable_attachments());
+  const MessageRoute::DevicePart* devices = request_->reply_route.device_part();
   reply.set_carries_references(request_->reply_route.has_references() ||
-                               DeviceLayer::has_transfers(request_->reply_route));
+                               (devices != nullptr && devices->has_transfers()));
   send_reply();
 }
 
 void Invocation::finish_retained(AnyValue value) {
-  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
-  if (core == nullptr) return;
+  const std::shared_ptr<WorkerServices> services = weak_services_.lock();
+  if (services == nullptr) return;
   if (replied_.load(std::memory_order_acquire)) {
     // Aborted meanwhile: the caller was told that it failed.
-    core_.references()->fail_retain(request_->call().retain(),
-                                    make_error(absl::CancelledError("the call was given up")));
+    services_.references()->fail_retain(request_->call().retain(),
+                                        make_error(absl::CancelledError("the call was given up")));
     return;
   }
-  core_.references()->retain(request_->call().retain(), std::move(value));
+  services_.references()->retain(request_->call().retain(), std::move(value));
   if (!claim_reply()) return;
   request_->reply.mutable_reply()->mutable_retained();
   send_reply();
 }
 
 void Invocation::fail(std::exception_ptr error) {
-  const std::shared_ptr<WorkerCore> core = weak_core_.lock();
-  if (core == nullptr || !claim_reply()) return;
+  const std::shared_ptr<WorkerServices> services = weak_services_.lock();
+  if (services == nullptr || !claim_reply()) return;
   ErrorInfo info = describe(error);
   if (entered_.load(std::memory_order_relaxed)) info.execution = Execution::kMayHaveRun;
   // Not for a call that was refused: its ids may be somebody else's.
-  if (retain_begun_) core_.references()->fail_retain(request_->call().retain(), make_error(info));
+  if (retain_begun_)
+    services_.references()->fail_retain(request_->call().retain(), make_error(info));
   // A result that could not be written to the end must not travel half.
   request_->reply.Clear();
   request_->results.payloads().clear();

@@ -45,7 +45,8 @@ class ReplySink {
 class Invocation final : public CallContext, public std::enable_shared_from_this<Invocation> {
  public:
   struct Request;
-  Invocation(WorkerCore& core, std::unique_ptr<Request> request, std::shared_ptr<ReplySink> sink);
+  Invocation(WorkerServices& services, std::unique_ptr<Request> request,
+             std::shared_ptr<ReplySink> sink);
   ~Invocation() override;
 
   /// Runs the call from start to end, or to where it waits for something; later, if its sink says
@@ -63,7 +64,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   Worker worker() const override;
   const std::shared_ptr<void>& ambient() const override;
   std::uint64_t call_id() const;
-  WorkerCore& core() const { return core_; }
+  WorkerServices& services() const { return services_; }
   /// That of the call, not of the reply.
   MessageRoute& route();
   /// Whether the caller's map says where a result on `device` arrives.
@@ -103,9 +104,9 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void send_instead(const absl::Status& too_large);
   bool claim_reply();
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   // A handler's future may be completed, or forgotten, when the worker is gone.
-  const std::weak_ptr<WorkerCore> weak_core_;
+  const std::weak_ptr<WorkerServices> weak_services_;
   bool keeps_room_ = false;
   const std::unique_ptr<Request> request_;
   const std::shared_ptr<ReplySink> sink_;

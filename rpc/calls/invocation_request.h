@@ -16,12 +16,12 @@ namespace sinew::internal {
 
 /// A received call with what its reading and its reply need. The envelope owns the call.
 struct Invocation::Request {
-  Request(WorkerCore& core, WorkerInfo from, Clock::TimePoint call_deadline,
+  Request(WorkerServices& services, WorkerInfo from, Clock::TimePoint call_deadline,
           std::unique_ptr<proto::Envelope> received, std::vector<absl::Cord> payloads,
           Credit room = Credit())
-      : route(core, std::move(from), call_deadline),
+      : route(services, std::move(from), call_deadline),
         arguments(std::move(payloads), &route),
-        reply_route(core, route.peer(), call_deadline),
+        reply_route(services, route.peer(), call_deadline),
         results(&reply_route),
         envelope(std::move(received)),
         credit(std::move(room)) {

@@ -2,32 +2,35 @@
 
 #include <utility>
 
-#include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/message_devices.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 
 void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient,
                    EncodeContext& context) {
   if (ambient == nullptr) return;
-  for (const auto& extension : route.core().extensions()) extension->begin_message(route, ambient);
+  for (const auto& extension : route.services().extensions())
+    extension->begin_message(route, ambient);
   context.set_tensor_hook(route.tensor_hook().get());
 }
 
 void allow_devices(const MessageRoute& route, EncodeContext& context) {
-  if (route.peer().rank >= 0) context.set_device_road(route.core().devices());
+  if (route.peer().rank >= 0) context.set_device_road(route.services().devices().road());
 }
 
 void allow_devices(const MessageRoute& route, DecodeContext& context) {
-  if (route.peer().rank >= 0) context.set_device_road(route.core().devices());
+  if (route.peer().rank >= 0) context.set_device_road(route.services().devices().road());
 }
 
 void attach_layers(MessageRoute& route, Attachments& attachments) {
-  if (std::string body = DeviceLayer::offer_transfers(route); !body.empty()) {
-    attachments[std::string(DeviceLayer::kLayer)] = std::move(body);
+  // A call says where its results arrive.
+  if (route.call() == nullptr || route.device_part() != nullptr) {
+    std::string body = route.services().devices().offer_transfers(route);
+    if (!body.empty()) attachments[std::string(MessageDevices::kLayer)] = std::move(body);
   }
   if (route.tensor_hook() == nullptr) return;
-  for (const auto& extension : route.core().extensions()) {
+  for (const auto& extension : route.services().extensions()) {
     std::string body = extension->on_send(route);
     if (!body.empty()) attachments[std::string(extension->layer())] = std::move(body);
   }
@@ -37,7 +40,7 @@ void receive_layers(MessageRoute& route, Extension::MessageKind kind,
                     const Attachments& attachments, DecodeContext& context) {
   // A client that is no worker takes part in nothing.
   if (attachments.empty() || route.peer().rank < 0) return;
-  for (const auto& extension : route.core().extensions()) {
+  for (const auto& extension : route.services().extensions()) {
     const auto found = attachments.find(std::string(extension->layer()));
     if (found != attachments.end()) extension->on_receive(route, kind, found->second);
   }

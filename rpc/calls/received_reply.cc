@@ -4,8 +4,7 @@
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/message_layers.h"
-#include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 
@@ -45,7 +44,7 @@ bool ReceivedReply::must_be_read_now() const {
 void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
                               absl::AnyInvocable<void(ReceivedReply&) &&> read,
                               absl::AnyInvocable<void(std::exception_ptr) &&> done) {
-  Executor& executor = *reply->data_->route.core().executor();
+  Executor& executor = *reply->data_->route.services().executor();
   executor.post(
       [reply = std::move(reply), read = std::move(read), done = std::move(done)]() mutable {
         const c10::MultiStreamGuard on_streams(reply->data_->streams);
@@ -62,7 +61,7 @@ void ReceivedReply::read_soon(std::shared_ptr<ReceivedReply> reply,
 void ReceivedReply::when_arrived(const std::shared_ptr<ReceivedReply>& reply,
                                  absl::AnyInvocable<void(std::exception_ptr) &&> done) {
   MessageRoute& route = reply->data_->route;
-  DeviceLayer::accept_transfers(route);
+  if (auto* devices = route.device_part()) devices->accept_transfers(route);
   std::vector<Future<void>> waits = route.take_waits();
   if (waits.empty()) {
     std::move(done)(nullptr);

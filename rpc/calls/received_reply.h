@@ -13,11 +13,11 @@
 namespace sinew::internal {
 
 struct ReceivedReply::Data {
-  Data(WorkerCore& core, WorkerInfo from, const PendingCall& call,
+  Data(WorkerServices& services, WorkerInfo from, const PendingCall& call,
        std::unique_ptr<proto::Envelope> received, std::vector<absl::Cord> payloads)
       : method(call.method),
         streams(call.streams),
-        route(core, std::move(from), call.deadline),
+        route(services, std::move(from), call.deadline),
         context(std::move(payloads), &route),
         envelope(std::move(received)) {
     allow_devices(route, context);

@@ -164,7 +164,7 @@ class Transport {
   /// shutdown(). Null when there is nothing to poll.
   virtual std::shared_ptr<PollingDuty> polling_duty() const { return nullptr; }
 
-  /// Numbers about what it has done, for WorkerCore::counters().
+  /// Numbers about what it has done, for Worker::counters().
   virtual std::map<std::string, std::int64_t> counters() const { return {}; }
 
   /// Stops accepting, closes every connection, waits until no callback runs or will run.

@@ -24,6 +24,9 @@
 #include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
+#include "sinew/rpc/planes/make_device_plane.h"
+#include "sinew/rpc/planes/nccl/default_plane.h"
+#include "sinew/rpc/worker.h"
 #include "sinew/rpc/worker/make_transport.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -64,6 +67,11 @@ void check_options(const WorkerOptions& options) {
                    "WorkerOptions::max_message_bytes, send_window_bytes and receive_window_bytes "
                    "must be positive");
   }
+}
+
+MakeDevicePlane device_plane_for(const WorkerOptions& options) {
+  if (options.parts != nullptr && options.parts->device_plane) return options.parts->device_plane;
+  return options.nccl ? default_device_plane() : nullptr;
 }
 
 /// The last handle may go away on a thread of the worker itself, which cannot join itself; in a
@@ -127,7 +135,7 @@ void WorkerCore::build() {
   world_size_ = rendezvous->world_size;
   self_.rank = rendezvous->rank;
 
-  devices_ = DeviceLayer::make(*this, usable_devices(options_));
+  devices_ = DeviceLayer::make(*this, usable_devices(options_), device_plane_for(options_));
   server_ = std::make_unique<CallServer>(*this);
   links_ = std::make_unique<WorkerLinks>(*this);
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
@@ -213,10 +221,19 @@ void WorkerCore::check_device_maps_of_world() {
   throw_error(fits);
 }
 
+MessageDevices& WorkerCore::devices() { return *devices_; }
+
+Worker WorkerCore::handle() { return WorkerAccess::make(shared_from_this()); }
+
 // ---- Peers.
 
 absl::StatusOr<std::shared_ptr<CallLink>> WorkerCore::link(const WorkerInfo& worker) {
   return links_->find(worker);
+}
+
+void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                               Clock::TimePoint drop_at) {
+  links_->on_link_ended(peer, reason, cause, drop_at);
 }
 
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }

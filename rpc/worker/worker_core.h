@@ -16,6 +16,7 @@
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/quiescence.h"
@@ -25,65 +26,72 @@
 
 namespace sinew::internal {
 
-class CallServer;
 struct CallCounts;
 class DeviceLayer;
 class Gather;
 class Membership;
-class PendingCall;
-class CallLink;
 class WorkerLinks;
 
-/// What a Worker handle stands for: owns the parts of one worker and ties them together. Layers of
-/// Sinew reach their worker through it. Thread-safe.
-class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public ControlPlane {
+/// What a Worker handle stands for: owns the parts of one worker and ties them together.
+/// Thread-safe.
+class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public WorkerServices {
  public:
   /// See Worker::start.
   static std::shared_ptr<WorkerCore> start(WorkerOptions options);
   ~WorkerCore() override;
 
   // Constant once start() has returned.
-  /// Which process it works in: in a forked child nothing of it may be used.
-  const ProcessBound& process() const { return process_; }
-  const WorkerInfo& self() const { return self_; }
-  const WorkerOptions& options() const { return options_; }
   const std::string& address() const { return address_; }
-  /// Runs handlers and continuations.
-  const std::shared_ptr<Executor>& executor() const { return executor_; }
-  /// Runs control work: short, never user code, never blocked.
-  Executor& control_executor() { return *control_executor_; }
-  TimerQueue& timers() { return timers_; }
-  Clock& clock() const { return Clock::system(); }
-  Directory& directory() { return directory_; }
   Transport& transport() { return *transport_; }
-  CallServer& server() { return *server_; }
-  const std::shared_ptr<DeviceLayer>& devices() const { return devices_; }
-  /// Null when no reference layer is there.
-  References* references() const { return references_; }
-  const std::vector<std::shared_ptr<Extension>>& extensions() const { return extensions_; }
-  Extension* extension(std::string_view layer) const;
-  /// An extension registers itself as the reference layer in its constructor.
-  void set_references(References* references) { references_ = references; }
+  Gather& gather() { return *gather_; }
 
   /// Whom this worker is linked with, and who is lost.
   WorkerLinks& links() { return *links_; }
-  /// The link with a member; makes it if there is none. One with a lost incarnation fails all
-  /// calls.
-  absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker);
-  bool is_lost(const WorkerInfo& worker) const;
-  /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
-  std::int32_t rank_of(const WorkerInfo& worker) const;
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
-
-  /// One-way message to a layer of a peer; may be lost (then it is no error here).
-  void send_note(const WorkerInfo& to, std::string_view layer, std::string body);
 
   // What follows from the loss of a peer: said to the layers, to the membership and the gathers, on
   // the control executor.
   void tell_fenced(const WorkerInfo& worker);
   void tell_lost(const WorkerInfo& worker);
   void tell_membership_lost(const WorkerInfo& worker);
+
+  /// Members that are not known to be lost, by rank.
+  std::vector<WorkerInfo> live_workers() const;
+  Counters counters() const;
+  void set_default_timeout(std::chrono::nanoseconds timeout);
+  void shutdown(const ShutdownOptions& options);
+
+  // WorkerServices
+  const ProcessBound& process() const override { return process_; }
+  const WorkerInfo& self() const override { return self_; }
+  const WorkerOptions& options() const override { return options_; }
+  const std::shared_ptr<Executor>& executor() const override { return executor_; }
+  Executor& control_executor() override { return *control_executor_; }
+  TimerQueue& timers() override { return timers_; }
+  Clock& clock() const override { return Clock::system(); }
+  Directory& directory() override { return directory_; }
+  CallServer& server() override { return *server_; }
+  MessageDevices& devices() override;
+  const std::vector<std::shared_ptr<Extension>>& extensions() const override { return extensions_; }
+  Extension* extension(std::string_view layer) const override;
+  References* references() const override { return references_; }
+  void set_references(References* references) override { references_ = references; }
+  ControlHandler find_control_method(std::string_view name) const override;
+  absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) override;
+  void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                     Clock::TimePoint drop_at) override;
+  bool is_lost(const WorkerInfo& worker) const override;
+  std::int32_t rank_of(const WorkerInfo& worker) const override;
+  void send_note(const WorkerInfo& to, std::string_view layer, std::string body) override;
+  void log(const std::string& text) const override;
+  std::chrono::nanoseconds default_timeout() const override {
+    return std::chrono::nanoseconds(default_timeout_ns_.load(std::memory_order_relaxed));
+  }
+  bool is_running() const override { return running_.load(std::memory_order_acquire); }
+  std::shared_ptr<WorkerServices> shared_services() override { return shared_from_this(); }
+  std::weak_ptr<WorkerServices> weak_services() override { return weak_from_this(); }
+  Worker handle() override;
 
   // ControlPlane
   void add_control_method(std::string name, ControlHandler handler) override;
@@ -92,24 +100,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Future<std::string> control_call_address(const std::string& address, std::string_view method,
                                            std::string body,
                                            std::chrono::nanoseconds timeout) override;
-  /// Empty when there is none.
-  ControlHandler find_control_method(std::string_view name) const;
-
-  Gather& gather() { return *gather_; }
-  const Scheduler& scheduler() const { return *scheduler_; }
-
-  /// Members that are not known to be lost, by rank.
-  std::vector<WorkerInfo> live_workers() const;
-  void log(const std::string& text) const;
-
-  Counters counters() const;
-  std::chrono::nanoseconds default_timeout() const {
-    return std::chrono::nanoseconds(default_timeout_ns_.load(std::memory_order_relaxed));
-  }
-  void set_default_timeout(std::chrono::nanoseconds timeout);
-
-  void shutdown(const ShutdownOptions& options);
-  bool is_running() const { return running_.load(std::memory_order_acquire); }
 
  private:
   struct CallTotals {

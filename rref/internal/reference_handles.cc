@@ -8,7 +8,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/type_text.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/internal/ledger_codec.h"
 
 namespace sinew::internal {
@@ -22,17 +22,17 @@ namespace {
 
 // A fork of it holds what its parent holds, and has nothing to say to anybody.
 bool is_in_its_process(const ReferenceManager& manager) {
-  return !manager.core().process().is_orphan();
+  return !manager.services().process().is_orphan();
 }
 
-Peer peer_to(const std::weak_ptr<WorkerCore>& weak, const WorkerInfo& owner) {
-  std::shared_ptr<WorkerCore> core = weak.lock();
-  if (core == nullptr) throw_shut_down(owner);
-  core->process().require();
-  if (!core->is_running()) throw_shut_down(core->self());
-  absl::StatusOr<std::shared_ptr<CallLink>> link = core->link(owner);
+Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerInfo& owner) {
+  std::shared_ptr<WorkerServices> services = weak.lock();
+  if (services == nullptr) throw_shut_down(owner);
+  services->process().require();
+  if (!services->is_running()) throw_shut_down(services->self());
+  absl::StatusOr<std::shared_ptr<CallLink>> link = services->link(owner);
   if (!link.ok()) throw_error(link.status());
-  return PeerAccess::make(std::move(core), *std::move(link));
+  return PeerAccess::make(std::move(services), *std::move(link));
 }
 
 AnyValue checked(const AnyValue& value, const std::type_info& type) {
@@ -44,8 +44,9 @@ AnyValue checked(const AnyValue& value, const std::type_info& type) {
   return value;
 }
 
-std::chrono::nanoseconds checked_timeout(const CallOptions& options, const WorkerCore& core) {
-  const std::chrono::nanoseconds timeout = options.timeout.value_or(core.default_timeout());
+std::chrono::nanoseconds checked_timeout(const CallOptions& options,
+                                         const WorkerServices& services) {
+  const std::chrono::nanoseconds timeout = options.timeout.value_or(services.default_timeout());
   if (timeout > std::chrono::nanoseconds(0)) return timeout;
   throw RpcError(ErrorCode::kInvalidArgument,
                  absl::StrFormat("a timeout must be positive, or kNoTimeout; this one is %d ns",
@@ -82,7 +83,7 @@ std::exception_ptr Creation::failure() const {
 UserHandle::UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref, ForkId fork,
                        std::string type_name, std::shared_ptr<Creation> creation)
     : manager_(manager.weak_from_this()),
-      core_(manager.core().weak_from_this()),
+      services_(manager.services().weak_services()),
       owner_(std::move(owner)),
       rref_(rref),
       fork_(fork),
@@ -97,7 +98,7 @@ UserHandle::~UserHandle() {
 void UserHandle::throw_if_unusable() const {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_shut_down(owner_);
-  manager->core().process().require();
+  manager->services().process().require();
   const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
   if (!view.ok()) {
     // What the creating call threw says more than the status that the ledger keeps of it.
@@ -139,7 +140,7 @@ Future<AnyValue> UserHandle::local_async(const std::type_info&, const CallOption
 
 AnyValue UserHandle::local(const std::type_info&, const CallOptions&) const { throw_not_owner(); }
 
-Peer UserHandle::owner_peer() const { return peer_to(core_, owner_); }
+Peer UserHandle::owner_peer() const { return peer_to(services_, owner_); }
 
 std::string UserHandle::to_string() const {
   return absl::StrFormat("UserRRef(%s, %s, %s at worker '%s')", ledger::describe(rref_),
@@ -182,7 +183,7 @@ OwnerHandle::OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> s
 OwnerHandle::OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> slot,
                          std::string type_name, RRefId rref)
     : manager_(manager.weak_from_this()),
-      core_(manager.core().weak_from_this()),
+      services_(manager.services().weak_services()),
       self_(manager.self()),
       type_name_(std::move(type_name)),
       slot_(std::move(slot)),
@@ -191,7 +192,7 @@ OwnerHandle::OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> s
 OwnerHandle::OwnerHandle(ReferenceManager& manager, std::string type_name, RRefId rref,
                          ForkId waiting, const Future<void>& confirmation)
     : manager_(manager.weak_from_this()),
-      core_(manager.core().weak_from_this()),
+      services_(manager.services().weak_services()),
       self_(manager.self()),
       type_name_(std::move(type_name)),
       confirmation_(confirmation),
@@ -213,7 +214,7 @@ OwnerHandle::~OwnerHandle() {
 std::shared_ptr<ReferenceManager> OwnerHandle::manager() const {
   std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_shut_down(self_);
-  manager->core().process().require();
+  manager->services().process().require();
   return manager;
 }
 
@@ -241,18 +242,19 @@ Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,
   const Future<AnyValue> value = slot()->future;
   const auto check = [&type](const AnyValue& made) { return checked(made, type); };
   if (value.done()) return value.then(check);
-  const std::shared_ptr<WorkerCore> core = core_.lock();
-  if (core == nullptr) throw_shut_down(self_);
-  const auto timeout = checked_timeout(options, *core);
-  const Clock::TimePoint now = core->clock().now();
+  const std::shared_ptr<WorkerServices> services = services_.lock();
+  if (services == nullptr) throw_shut_down(self_);
+  const auto timeout = checked_timeout(options, *services);
+  const Clock::TimePoint now = services->clock().now();
   if (timeout >= Clock::TimePoint::max() - now) return value.then(check);
-  const Promise<AnyValue> promise(core->executor().get());
-  const Timers::TimerId timer = core->timers().run_at(now + timeout, [promise, text = to_string()] {
-    promise.try_set_error(RpcError(
-        ErrorCode::kDeadlineExceeded,
-        absl::StrFormat("%s has no value yet: the call that makes it has not ended", text)));
-  });
-  value.then(check).on_done([promise, timer, weak = core_](const Future<AnyValue>& done) {
+  const Promise<AnyValue> promise(services->executor().get());
+  const Timers::TimerId timer =
+      services->timers().run_at(now + timeout, [promise, text = to_string()] {
+        promise.try_set_error(RpcError(
+            ErrorCode::kDeadlineExceeded,
+            absl::StrFormat("%s has no value yet: the call that makes it has not ended", text)));
+      });
+  value.then(check).on_done([promise, timer, weak = services_](const Future<AnyValue>& done) {
     if (const auto running = weak.lock()) running->timers().cancel(timer);
     if (const std::exception_ptr error = done.error()) {
       promise.try_set_error(error);
@@ -269,7 +271,7 @@ AnyValue OwnerHandle::local(const std::type_info& type, const CallOptions& optio
   return local_async(type, options).take();
 }
 
-Peer OwnerHandle::owner_peer() const { return peer_to(core_, self_); }
+Peer OwnerHandle::owner_peer() const { return peer_to(services_, self_); }
 
 std::string OwnerHandle::to_string() const {
   MutexLock lock(mutex_);

@@ -62,7 +62,7 @@ class UserHandle final : public ReferenceHandle, public std::enable_shared_from_
   void throw_if_unusable() const;
 
   const std::weak_ptr<ReferenceManager> manager_;
-  const std::weak_ptr<WorkerCore> core_;
+  const std::weak_ptr<WorkerServices> services_;
   const WorkerInfo owner_;
   const RRefId rref_;
   const ForkId fork_;
@@ -104,7 +104,7 @@ class OwnerHandle final : public ReferenceHandle, public std::enable_shared_from
 
   const std::weak_ptr<ReferenceManager> manager_;
   const ProcessBound process_;
-  const std::weak_ptr<WorkerCore> core_;
+  const std::weak_ptr<WorkerServices> services_;
   const WorkerInfo self_;
   const std::string type_name_;
   const Future<void> confirmation_;

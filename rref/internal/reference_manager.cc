@@ -9,7 +9,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/method_traits.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref.pb.h"
 #include "sinew/rref/internal/ledger_codec.h"
 
@@ -20,9 +20,9 @@ namespace {
 constexpr std::size_t kMaxMessagesPerNote = 512;
 constexpr std::size_t kMaxDescriptionBytes = 256;
 
-ledger::LedgerOptions options_of(const WorkerCore& core) {
+ledger::LedgerOptions options_of(const WorkerServices& services) {
   ledger::LedgerOptions options;
-  options.lease = core.options().lease;
+  options.lease = services.options().lease;
   return options;
 }
 
@@ -54,31 +54,31 @@ struct ReferenceManager::After {
   std::vector<absl::Status> refused;
 };
 
-std::shared_ptr<ReferenceManager> ReferenceManager::make(WorkerCore& core) {
-  std::shared_ptr<ReferenceManager> manager(new ReferenceManager(core));
-  core.set_references(manager.get());
+std::shared_ptr<ReferenceManager> ReferenceManager::make(WorkerServices& services) {
+  std::shared_ptr<ReferenceManager> manager(new ReferenceManager(services));
+  services.set_references(manager.get());
   return manager;
 }
 
-std::shared_ptr<ReferenceManager> ReferenceManager::of(const WorkerCore& core) {
-  auto* manager = dynamic_cast<ReferenceManager*>(core.extension("rref"));
+std::shared_ptr<ReferenceManager> ReferenceManager::of(const WorkerServices& services) {
+  auto* manager = dynamic_cast<ReferenceManager*>(services.extension("rref"));
   if (manager == nullptr) {
     throw RpcError(
         ErrorCode::kFailedPrecondition,
         absl::StrFormat("worker '%s' keeps no references: start it with sinew::init_rpc()",
-                        core.self().name));
+                        services.self().name));
   }
   return manager->shared_from_this();
 }
 
-ReferenceManager::ReferenceManager(WorkerCore& core)
-    : core_(core), ledger_(core.self(), options_of(core)) {}
+ReferenceManager::ReferenceManager(WorkerServices& services)
+    : services_(services), ledger_(services.self(), options_of(services)) {}
 
 ReferenceManager::~ReferenceManager() = default;
 
-const WorkerInfo& ReferenceManager::self() const { return core_.self(); }
+const WorkerInfo& ReferenceManager::self() const { return services_.self(); }
 
-ledger::Time ReferenceManager::now() const { return to_time(core_.clock().now()); }
+ledger::Time ReferenceManager::now() const { return to_time(services_.clock().now()); }
 
 // ---- The ledger's actions.
 
@@ -91,7 +91,7 @@ void ReferenceManager::apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)>
     if (!handled.status.ok()) after.refused.push_back(handled.status);
     perform_locked(std::move(handled.actions), after);
   }
-  for (const absl::Status& status : after.refused) core_.log(std::string(status.message()));
+  for (const absl::Status& status : after.refused) services_.log(std::string(status.message()));
   for (auto& [promise, status] : after.confirmations) {
     if (status.ok()) {
       promise.try_set_value();
@@ -261,7 +261,7 @@ absl::StatusOr<ReferenceManager::Arrived> ReferenceManager::receive(
     } else {
       arrived = Arrived{*outcome.result, {}};
       if (arrived->received.state == ledger::Received::State::kWaiting) {
-        Promise<void> promise(core_.executor().get());
+        Promise<void> promise(services_.executor().get());
         arrived->confirmation = promise.future();
         // Before the actions are done: they may settle it already.
         confirmations_.emplace(arrived->received.fork, std::move(promise));
@@ -292,7 +292,7 @@ absl::Status ReferenceManager::begin_retain(const proto::Call& call, const Worke
     result = handled.status;
     if (result.ok()) {
       // Before the actions are done: they may use it already.
-      slots_.emplace(rref, std::make_shared<ValueSlot>(core_.executor().get()));
+      slots_.emplace(rref, std::make_shared<ValueSlot>(services_.executor().get()));
     }
     return ledger::Handled{absl::OkStatus(), std::move(handled.actions)};
   });
@@ -343,7 +343,7 @@ Future<AnyValue> ReferenceManager::resolve(const proto::Reference& target, const
   if (*state != ledger::UseState::kPendingCreation && found != slots_.end()) {
     return found->second->future;
   }
-  Promise<AnyValue> promise(core_.executor().get());
+  Promise<AnyValue> promise(services_.executor().get());
   Future<AnyValue> future = promise.future();
   waiting_.emplace(rref, Waiting{fork, from, deadline, std::move(promise)});
   arm_timer_locked();
@@ -393,7 +393,7 @@ void ReferenceManager::flush_soon_locked() {
   // Messages that follow each other closely leave together.
   if (flushing_) return;
   flushing_ = true;
-  core_.control_executor().post([weak = weak_from_this()] {
+  services_.control_executor().post([weak = weak_from_this()] {
     if (auto self = weak.lock()) self->flush();
   });
 }
@@ -428,14 +428,14 @@ void ReferenceManager::flush() {
     dirty_.clear();
     arm_timer_locked();
   }
-  for (auto& [peer, note] : notes) core_.send_note(peer, layer(), std::move(note));
+  for (auto& [peer, note] : notes) services_.send_note(peer, layer(), std::move(note));
 }
 
 void ReferenceManager::on_note(const WorkerInfo& from, std::string body) {
   proto::LedgerNote note;
   if (!note.ParseFromString(body)) {
-    core_.log(absl::StrFormat("worker '%s' sent a message about references that cannot be parsed",
-                              from.name));
+    services_.log(absl::StrFormat(
+        "worker '%s' sent a message about references that cannot be parsed", from.name));
     return;
   }
   for (const proto::LedgerMessage& received : note.messages()) {
@@ -473,13 +473,13 @@ void ReferenceManager::arm_timer_locked() {
   for (const auto& [rref, waiting] : waiting_) next = std::min(next, waiting.deadline);
   for (const Drain& drain : drains_) next = std::min(next, drain.deadline);
   if (next >= armed_for_) return;
-  if (timer_ != 0) core_.timers().cancel(timer_);
+  if (timer_ != 0) services_.timers().cancel(timer_);
   // Not more often than once a millisecond, whatever is due.
-  armed_for_ = std::max(next, core_.clock().now() + std::chrono::milliseconds(1));
-  timer_ = core_.timers().run_at(armed_for_, [weak = weak_from_this()] {
+  armed_for_ = std::max(next, services_.clock().now() + std::chrono::milliseconds(1));
+  timer_ = services_.timers().run_at(armed_for_, [weak = weak_from_this()] {
     auto self = weak.lock();
     if (self == nullptr) return;
-    self->core_.control_executor().post([self] { self->on_timer(); });
+    self->services_.control_executor().post([self] { self->on_timer(); });
   });
 }
 
@@ -489,7 +489,7 @@ void ReferenceManager::on_timer() {
     mutex_.assert_held();
     armed_for_ = Clock::TimePoint::max();
     timer_ = 0;
-    const Clock::TimePoint current = core_.clock().now();
+    const Clock::TimePoint current = services_.clock().now();
     for (auto at = waiting_.begin(); at != waiting_.end();) {
       if (at->second.deadline > current) {
         ++at;
@@ -552,7 +552,7 @@ void ReferenceManager::stop() {
     MutexLock lock(mutex_);
     if (stopped_) return;
     stopped_ = true;
-    if (timer_ != 0) core_.timers().cancel(timer_);
+    if (timer_ != 0) services_.timers().cancel(timer_);
     slots.swap(slots_);
     confirmations.swap(confirmations_);
     waiting.swap(waiting_);

@@ -34,12 +34,12 @@ class ReferenceManager final : public Extension,
                                public References,
                                public std::enable_shared_from_this<ReferenceManager> {
  public:
-  static std::shared_ptr<ReferenceManager> make(WorkerCore& core);
+  static std::shared_ptr<ReferenceManager> make(WorkerServices& services);
   /// That of a worker; throws kFailedPrecondition when it was started without the reference layer.
-  static std::shared_ptr<ReferenceManager> of(const WorkerCore& core);
+  static std::shared_ptr<ReferenceManager> of(const WorkerServices& services);
   ~ReferenceManager() override;
 
-  WorkerCore& core() const { return core_; }
+  WorkerServices& services() const { return services_; }
   const WorkerInfo& self() const;
 
   // --- For users' handles. Statuses are those of the ledger.
@@ -119,7 +119,7 @@ class ReferenceManager final : public Extension,
     Inbox inbox;
   };
 
-  explicit ReferenceManager(WorkerCore& core);
+  explicit ReferenceManager(WorkerServices& services);
 
   ledger::Time now() const;
   static ledger::Time to_time(Clock::TimePoint when) { return when.time_since_epoch(); }
@@ -141,7 +141,7 @@ class ReferenceManager final : public Extension,
   std::vector<std::string> report_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void finish_drains();
 
-  WorkerCore& core_;
+  WorkerServices& services_;
 
   mutable Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -3,7 +3,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/match.h"
 #include "sinew/rpc/calls/type_text.h"
-#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/internal/reference_manager.h"
 
 namespace sinew::internal {
@@ -58,7 +58,7 @@ std::vector<std::string> ReferenceManager::report_locked() const {
 
 Future<std::vector<std::string>> ReferenceManager::drain_async(DrainScope scope,
                                                                Clock::TimePoint deadline) {
-  Promise<std::vector<std::string>> promise(core_.executor().get());
+  Promise<std::vector<std::string>> promise(services_.executor().get());
   Future<std::vector<std::string>> future = promise.future();
   apply([&](ledger::Ledger& ledger) {
     mutex_.assert_held();
@@ -74,7 +74,7 @@ void ReferenceManager::finish_drains() {
     MutexLock lock(mutex_);
     for (auto at = drains_.begin(); at != drains_.end();) {
       const bool drained = is_drained_locked(at->scope);
-      if (!drained && at->deadline > core_.clock().now()) {
+      if (!drained && at->deadline > services_.clock().now()) {
         ++at;
         continue;
       }

@@ -2,8 +2,8 @@
 
 #include "sinew/device.pb.h"
 #include "sinew/rpc/calls/call_builder.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/devices/device_methods.h"
 #include "sinew/value.pb.h"
 
@@ -19,7 +19,7 @@ class HostileDevices : public ::testing::Test {
  protected:
   HostileDevices() : cluster_(options()) {
     WorkerInfo peer = cluster_.worker(1).info();
-    route_ = std::make_unique<MessageRoute>(core(), peer, internal::Clock::TimePoint::max());
+    route_ = std::make_unique<MessageRoute>(services(), peer, internal::Clock::TimePoint::max());
   }
   static ClusterOptions options() {
     ClusterOptions options;
@@ -27,10 +27,8 @@ class HostileDevices : public ::testing::Test {
     options.tweak = [](int, WorkerOptions& worker) { worker.max_message_bytes = 1000; };
     return options;
   }
-  internal::WorkerCore& core() const {
-    return *PeerAccess::core(cluster_.worker(0).peer("worker1"));
-  }
-  DeviceLayer& layer() const { return *core().devices(); }
+  internal::WorkerServices& services() const { return *WorkerAccess::services(cluster_.worker(0)); }
+  DeviceLayer& layer() const { return dynamic_cast<DeviceLayer&>(services().devices()); }
   std::string receive_error(const std::string& bytes) {
     const RpcError error = error_of(
         [&] { layer().on_receive(*route_, internal::Extension::MessageKind::kCall, bytes); });

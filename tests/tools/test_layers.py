@@ -52,6 +52,39 @@ class LayersTest(unittest.TestCase):
             "rpc/base/ids.h:1: includes sinew/rpc/wire/codec.h: rpc/base may use nothing",
         )
 
+    def test_rooms_of_rpc(self) -> None:
+        self.assert_allowed(
+            {
+                "rpc/peer.h": [],
+                "rpc/membership/directory.h": [],
+                "rpc/calls/worker_services.h": ['"sinew/rpc/membership/directory.h"', '"sinew/rpc/peer.h"'],
+                "rpc/device/layer/device_layer.h": ['"sinew/rpc/calls/worker_services.h"'],
+                "rpc/worker/worker_core.h": ['"sinew/rpc/device/layer/device_layer.h"'],
+                "rpc/worker.cc": ['"sinew/rpc/worker/worker_core.h"'],
+            }
+        )
+
+    def test_upward_within_rpc(self) -> None:
+        cases = {
+            "rpc/device/device_runtime.h": "rpc/wire/codec.h",
+            "rpc/planes/pull_plane.h": "rpc/transport/transport.h",
+            "rpc/transport/transport.h": "rpc/link/link.h",
+            "rpc/link/link.cc": "rpc/membership/directory.h",
+            "rpc/membership/gather.cc": "rpc/calls/call_link.h",
+            "rpc/membership/control_plane.h": "rpc/peer.h",
+            "rpc/calls/call_link.cc": "rpc/device/layer/device_layer.h",
+            "rpc/calls/call_builder.cc": "rpc/worker/worker_core.h",
+            "rpc/device/layer/device_layer.cc": "rpc/worker/worker_parts.h",
+            "rpc/worker.h": "rpc/worker/worker_core.h",
+            "rref/rref.cc": "rpc/worker/worker_core.h",
+            "autograd/context.cc": "rpc/worker/worker_core.h",
+            "optim/optimizer.cc": "rpc/worker/worker_core.h",
+        }
+        for path, included in cases.items():
+            with self.subTest(path):
+                files = {path: [f'"sinew/{included}"'], included: []}
+                self.assert_refused(files, f"{path}:1: includes sinew/{included}")
+
     def test_sideways(self) -> None:
         files = {"rref/rref.h": ["<memory>", '"sinew/autograd/context.h"'], "autograd/context.h": []}
         self.assert_refused(files, "rref/rref.h:2:")

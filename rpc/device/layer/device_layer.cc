@@ -9,13 +9,11 @@
 #include "absl/strings/str_format.h"
 #include "sinew/device.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/device/device_runtime.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_part.h"
-#include "sinew/rpc/planes/nccl/default_plane.h"
 #include "sinew/rpc/wire/device_codec.h"
-#include "sinew/rpc/worker/worker_core.h"
-#include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
 namespace {
@@ -28,24 +26,23 @@ constexpr std::size_t kMostTensors = 65536;
   throw RpcError(ErrorCode::kInvalidArgument, std::move(problem));
 }
 
-MakeDevicePlane plane_for(const WorkerOptions& options) {
-  if (options.parts != nullptr && options.parts->device_plane) return options.parts->device_plane;
-  return options.nccl ? default_device_plane() : nullptr;
-}
-
 }  // namespace
 
-std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerCore& core, std::vector<c10::Device> usable) {
-  return std::shared_ptr<DeviceLayer>(new DeviceLayer(core, std::move(usable)));
+std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerServices& services,
+                                               std::vector<c10::Device> usable,
+                                               MakeDevicePlane make_plane) {
+  return std::shared_ptr<DeviceLayer>(
+      new DeviceLayer(services, std::move(usable), std::move(make_plane)));
 }
 
-DeviceLayer::DeviceLayer(WorkerCore& core, std::vector<c10::Device> usable)
-    : core_(core),
-      self_name_(core.options().name),
-      maps_(core.options().device_maps),
+DeviceLayer::DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable,
+                         MakeDevicePlane make_plane)
+    : services_(services),
+      self_name_(services.options().name),
+      maps_(services.options().device_maps),
       usable_(std::move(usable)),
-      max_message_bytes_(core.options().max_message_bytes),
-      make_plane_(plane_for(core.options())) {}
+      max_message_bytes_(services.options().max_message_bytes),
+      make_plane_(std::move(make_plane)) {}
 
 DeviceLayer::~DeviceLayer() = default;
 
@@ -67,22 +64,12 @@ DeviceLayer::Part* DeviceLayer::part_of(const MessageRoute& route) {
 
 DeviceLayer::Part& DeviceLayer::make_part(MessageRoute& route) {
   if (route.device_part() == nullptr) {
-    route.set_device_part(std::make_unique<Part>(route.core().devices(), route.peer()));
+    route.set_device_part(std::make_unique<Part>(weak_from_this(), route.peer()));
   }
   return *part_of(route);
 }
 
-bool DeviceLayer::has_transfers(const MessageRoute& route) {
-  const Part* part = part_of(route);
-  return part != nullptr && !part->groups.empty();
-}
-
 // ---- Maps.
-
-bool DeviceLayer::can_return(const MessageRoute& call, c10::Device device) {
-  const Part* part = part_of(call);
-  return device.is_cpu() || (part != nullptr && part->results.find(device).has_value());
-}
 
 const DeviceMap* DeviceLayer::map_for(const WorkerInfo& peer) const {
   if (maps_.empty()) return nullptr;
@@ -128,9 +115,9 @@ c10::Device DeviceLayer::target(MessageRoute& route, c10::Device device) {
   }
   if (!found->is_cpu()) {
     // In open membership nobody could check this before.
-    const absl::StatusOr<Member> member = core_.directory().find(route.peer());
+    const absl::StatusOr<Member> member = services_.directory().find(route.peer());
     const absl::Status fits =
-        member.ok() ? check_device_map(core_.options(), *member) : absl::OkStatus();
+        member.ok() ? check_device_map(services_.options(), *member) : absl::OkStatus();
     if (!fits.ok()) throw_error(fits);
   }
   return *found;
@@ -145,11 +132,10 @@ void DeviceLayer::check_device(c10::Device device) {
 // ---- Written messages.
 
 std::string DeviceLayer::offer_transfers(MessageRoute& route) {
-  const bool is_call = route.call() == nullptr;
-  if (!has_transfers(route) && !is_call) return {};
-  DeviceLayer& layer = *route.core().devices();
-  const DeviceMap* map = is_call ? layer.map_for(route.peer()) : nullptr;
-  if (!has_transfers(route) && map == nullptr) return {};
+  Part* part = part_of(route);
+  const bool has_transfers = part != nullptr && part->has_transfers();
+  const DeviceMap* map = route.call() == nullptr ? map_for(route.peer()) : nullptr;
+  if (!has_transfers && map == nullptr) return {};
   proto::DeviceAttachment attachment;
   if (map != nullptr) {
     for (const auto& [here, there] : map->pairs()) {
@@ -158,12 +144,12 @@ std::string DeviceLayer::offer_transfers(MessageRoute& route) {
       write_device(there, *pair.mutable_to());
     }
   }
-  if (has_transfers(route)) {
-    for (Group& group : part_of(route)->groups) {
+  if (has_transfers) {
+    for (Group& group : part->groups) {
       proto::DeviceTransfer& transfer = *attachment.add_transfers();
       transfer.set_tensors(static_cast<std::uint32_t>(group.tensors.size()));
       write_device(group.to, *transfer.mutable_to());
-      const Offered offered = layer.offer(route, std::move(group));
+      const Offered offered = offer(route, std::move(group));
       transfer.set_kept(offered.kept);
       transfer.set_ticket(offered.ticket);
     }

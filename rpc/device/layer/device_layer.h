@@ -15,6 +15,7 @@
 #include "c10/core/Stream.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/device_map.h"
 #include "sinew/rpc/planes/device_plane.h"
 #include "sinew/rpc/planes/make_device_plane.h"
@@ -27,14 +28,17 @@ namespace sinew::internal {
 /// and when the plane fails, their bytes go through host memory with the messages of the worker.
 /// Thread-safe.
 class DeviceLayer final : public Extension,
+                          public MessageDevices,
                           public DeviceRoad,
                           public std::enable_shared_from_this<DeviceLayer> {
  public:
-  static constexpr std::string_view kLayer = "device";
   /// Smaller tensors do not pay the messages that a transfer takes.
   static constexpr std::size_t kMinTransferBytes = 16384;
 
-  static std::shared_ptr<DeviceLayer> make(WorkerCore& core, std::vector<c10::Device> usable);
+  /// `make_plane` is empty when the worker is to have no plane.
+  static std::shared_ptr<DeviceLayer> make(WorkerServices& services,
+                                           std::vector<c10::Device> usable,
+                                           MakeDevicePlane make_plane);
   ~DeviceLayer() override;
 
   /// Makes the plane, if the worker is to have one. When the worker has its rank, before calls.
@@ -42,19 +46,11 @@ class DeviceLayer final : public Extension,
   /// Whether start_plane() will make one.
   bool has_plane() const { return make_plane_ != nullptr; }
   const std::vector<c10::Device>& usable() const { return usable_; }
-  /// This thread's streams of the devices on which results of `peer` may arrive.
-  std::vector<c10::Stream> streams_of_results(const WorkerInfo& peer) const;
 
-  // Of messages. Those that have nothing to do with devices cost nothing.
-
-  /// The message has been written and is about to be sent: offers what take() has taken. What to
-  /// attach under kLayer; empty: nothing.
-  static std::string offer_transfers(MessageRoute& route);
-  static bool has_transfers(const MessageRoute& route);
-  /// Whether the caller of `call` has said where a result on `device` arrives.
-  static bool can_return(const MessageRoute& call, c10::Device device);
-  /// The message has been read: accepts what was read; the route waits for it. Declines the rest.
-  static void accept_transfers(MessageRoute& route);
+  // --- MessageDevices
+  std::shared_ptr<DeviceRoad> road() override { return shared_from_this(); }
+  std::vector<c10::Stream> streams_of_results(const WorkerInfo& peer) const override;
+  std::string offer_transfers(MessageRoute& route) override;
 
   // --- DeviceRoad
   c10::Device target(MessageRoute& route, c10::Device device) override;
@@ -106,9 +102,10 @@ class DeviceLayer final : public Extension,
     DrainScope scope;
   };
 
-  DeviceLayer(WorkerCore& core, std::vector<c10::Device> usable);
+  DeviceLayer(WorkerServices& services, std::vector<c10::Device> usable,
+              MakeDevicePlane make_plane);
   static Part* part_of(const MessageRoute& route);
-  static Part& make_part(MessageRoute& route);
+  Part& make_part(MessageRoute& route);
   const DeviceMap* map_for(const WorkerInfo& peer) const;
   /// Null when there is none, or it was stopped.
   DevicePlane* plane() const;
@@ -128,7 +125,7 @@ class DeviceLayer final : public Extension,
   bool is_drained_locked(DrainScope scope) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void finish_drains();
 
-  WorkerCore& core_;
+  WorkerServices& services_;
   const std::string self_name_;
   const std::map<std::string, DeviceMap> maps_;
   const std::vector<c10::Device> usable_;

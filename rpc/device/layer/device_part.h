@@ -35,6 +35,10 @@ struct DeviceLayer::Part final : MessageRoute::DevicePart {
   // Nobody has read what is left.
   ~Part() override;
 
+  bool has_transfers() const override { return !groups.empty(); }
+  bool can_return(c10::Device device) const override { return results.find(device).has_value(); }
+  void accept_transfers(MessageRoute& route) override;
+
   const std::weak_ptr<DeviceLayer> layer;
   const WorkerInfo peer;
   // Writing.

@@ -12,10 +12,10 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/device/device_runtime.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/device/layer/device_part.h"
-#include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
 namespace {
@@ -40,7 +40,9 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
   call->check_argument_count(1);
   const auto kept = call->argument(0).natural();
   call->when_ready([call, kept] {
-    const std::vector<at::Tensor> tensors = call->core().devices()->staged(call->caller(), kept);
+    // This method is the layer's own.
+    auto& layer = static_cast<DeviceLayer&>(*call->services().extension(DeviceLayer::kLayer));
+    const std::vector<at::Tensor> tensors = layer.staged(call->caller(), kept);
     {
       ValueWriter writer = call->result();
       ListWriter list = writer.list(tensors.size());
@@ -56,19 +58,19 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 
 void DeviceLayer::start_plane() {
   if (make_plane_ == nullptr) return;
-  const std::weak_ptr<WorkerCore> weak = core_.weak_from_this();
+  const std::weak_ptr<WorkerServices> weak = services_.weak_services();
   DevicePlaneContext context;
-  context.self = core_.self();
+  context.self = services_.self();
   context.send = [weak](const WorkerInfo& to, std::string message) {
-    if (auto core = weak.lock()) core->send_note(to, kLayer, std::move(message));
+    if (auto services = weak.lock()) services->send_note(to, kLayer, std::move(message));
   };
   context.log = [weak](const std::string& text) {
-    if (auto core = weak.lock()) core->log(text);
+    if (auto services = weak.lock()) services->log(text);
   };
   context.peer_has_plane = [weak](const WorkerInfo& peer) {
-    const auto core = weak.lock();
-    if (core == nullptr) return false;
-    const absl::StatusOr<Member> member = core->directory().find(peer);
+    const auto services = weak.lock();
+    if (services == nullptr) return false;
+    const absl::StatusOr<Member> member = services->directory().find(peer);
     return member.ok() && member->has_device_plane;
   };
   plane_ = make_plane_(std::move(context));
@@ -127,13 +129,13 @@ bool DeviceLayer::is_drained_locked(DrainScope scope) const {
 
 Future<std::vector<std::string>> DeviceLayer::drain_async(DrainScope scope,
                                                           Clock::TimePoint deadline) {
-  Promise<std::vector<std::string>> promise(core_.executor().get());
+  Promise<std::vector<std::string>> promise(services_.executor().get());
   {
     MutexLock lock(mutex_);
     drains_.push_back({promise, scope});
   }
   if (deadline != Clock::TimePoint::max()) {
-    core_.timers().run_at(deadline, [promise] { promise.try_set_value({}); });
+    services_.timers().run_at(deadline, [promise] { promise.try_set_value({}); });
   }
   finish_drains();
   return promise.future();
@@ -198,9 +200,9 @@ void DeviceLayer::offer_ended(std::uint64_t kept, const absl::Status& status) {
       if (status.ok()) kept_.erase(found);
     }
   }
-  if (keeps && !core_.is_running()) return forget(kept);
+  if (keeps && !services_.is_running()) return forget(kept);
   if (keeps) {
-    core_.timers().run_at(core_.clock().now() + kKeepTime, [weak = weak_from_this(), kept] {
+    services_.timers().run_at(services_.clock().now() + kKeepTime, [weak = weak_from_this(), kept] {
       if (auto self = weak.lock()) self->forget(kept);
     });
   }
@@ -260,13 +262,15 @@ std::vector<at::Tensor> DeviceLayer::staged(const WorkerInfo& peer, std::uint64_
 
 // ---- The receiver.
 
-void DeviceLayer::accept_transfers(MessageRoute& route) {
-  Part* part = part_of(route);
-  if (part == nullptr || part->incoming.empty()) return;
-  DeviceLayer& layer = *route.core().devices();
-  for (Incoming& incoming : std::exchange(part->incoming, {})) {
-    layer.begin_arrival(route, std::move(incoming));
+void DeviceLayer::Part::accept_transfers(MessageRoute& route) {
+  if (incoming.empty()) return;
+  const std::shared_ptr<DeviceLayer> owner = layer.lock();
+  if (owner == nullptr) {
+    route.wait_for(
+        make_failed_future<void>(make_error(absl::CancelledError("the worker was shut down"))));
+    return;
   }
+  for (Incoming& each : std::exchange(incoming, {})) owner->begin_arrival(route, std::move(each));
 }
 
 void DeviceLayer::begin_arrival(MessageRoute& route, Incoming incoming) {
@@ -280,7 +284,7 @@ void DeviceLayer::begin_arrival(MessageRoute& route, Incoming incoming) {
   const auto runtime = find_device_runtime(incoming.to.type());
   const auto arrival = std::make_shared<Arrival>(
       Arrival{route.peer(), incoming.kept, tensors, runtime->current_stream(incoming.to),
-              route.deadline(), Promise<void>(core_.executor().get()), 0});
+              route.deadline(), Promise<void>(services_.executor().get()), 0});
   route.wait_for(arrival->promise.future());
   {
     MutexLock lock(mutex_);
@@ -299,7 +303,7 @@ void DeviceLayer::begin_arrival(MessageRoute& route, Incoming incoming) {
 
 // The plane has deadlines of its own, which may be later.
 void DeviceLayer::watch_deadline(const std::shared_ptr<Arrival>& arrival) {
-  arrival->timer = core_.timers().run_at(
+  arrival->timer = services_.timers().run_at(
       arrival->deadline, [weak = weak_from_this(), weak_arrival = std::weak_ptr<Arrival>(arrival)] {
         const auto self = weak.lock();
         const auto late = weak_arrival.lock();
@@ -313,9 +317,12 @@ void DeviceLayer::watch_deadline(const std::shared_ptr<Arrival>& arrival) {
 
 void DeviceLayer::plane_ended(const std::shared_ptr<Arrival>& arrival, const absl::Status& status) {
   if (status.ok()) return end_arrival(arrival, nullptr);
-  core_.executor()->post([weak = core_.weak_from_this(), arrival, status] {
-    if (auto core = weak.lock()) core->devices()->fetch(arrival, status);
-  });
+  services_.executor()->post(
+      [worker = services_.weak_services(), weak = weak_from_this(), arrival, status] {
+        const auto services = worker.lock();
+        const auto self = weak.lock();
+        if (services != nullptr && self != nullptr) self->fetch(arrival, status);
+      });
 }
 
 void DeviceLayer::fetch(const std::shared_ptr<Arrival>& arrival, const absl::Status& why) {
@@ -334,14 +341,14 @@ void DeviceLayer::fetch(const std::shared_ptr<Arrival>& arrival, const absl::Sta
   try {
     // It belongs to no call that is being served, and to no context.
     const ThreadContext::Scope outside(nullptr);
-    absl::StatusOr<std::shared_ptr<CallLink>> link = core_.link(arrival->peer);
+    absl::StatusOr<std::shared_ptr<CallLink>> link = services_.link(arrival->peer);
     if (!link.ok()) throw_error(link.status());
     CallOptions options;
     if (arrival->deadline != Clock::TimePoint::max()) {
-      options.timeout = std::max<std::chrono::nanoseconds>(arrival->deadline - core_.clock().now(),
-                                                           std::chrono::microseconds(1));
+      options.timeout = std::max<std::chrono::nanoseconds>(
+          arrival->deadline - services_.clock().now(), std::chrono::microseconds(1));
     }
-    const Peer peer = PeerAccess::make(core_.shared_from_this(), *std::move(link)).with(options);
+    const Peer peer = PeerAccess::make(services_.shared_services(), *std::move(link)).with(options);
     CallBuilder call(peer, kBytesMethod, "");
     call.argument().natural(arrival->kept);
     auto pending = std::make_unique<TypedPendingCall<std::vector<at::Tensor>>>(call.runner());
@@ -382,7 +389,7 @@ void DeviceLayer::fill(const Arrival& arrival, const std::vector<at::Tensor>& by
 }
 
 void DeviceLayer::end_arrival(const std::shared_ptr<Arrival>& arrival, std::exception_ptr error) {
-  if (arrival->timer != 0) core_.timers().cancel(arrival->timer);
+  if (arrival->timer != 0) services_.timers().cancel(arrival->timer);
   finish_arrival(arrival, std::move(error));
 }
 

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/link/link.h"
+#include "sinew/rpc/membership/control_plane.h"
+#include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/worker_options.h"
+
+namespace sinew {
+
+class Worker;
+
+namespace internal {
+
+class CallLink;
+class CallServer;
+class MessageDevices;
+
+/// What calls, and the layers that plug into them, see of their worker. Whoever has it by reference
+/// is a part of the worker, or lives no longer than it does. Thread-safe; nothing here blocks or
+/// runs user code.
+class WorkerServices : public ControlPlane {
+ public:
+  // Constant once the worker has started.
+
+  /// Which process it works in: in a forked child nothing of it may be used.
+  virtual const ProcessBound& process() const = 0;
+  virtual const WorkerInfo& self() const = 0;
+  virtual const WorkerOptions& options() const = 0;
+  /// Runs handlers and continuations.
+  virtual const std::shared_ptr<Executor>& executor() const = 0;
+  /// Runs control work: short, never user code, never blocked.
+  virtual Executor& control_executor() = 0;
+  virtual TimerQueue& timers() = 0;
+  virtual Clock& clock() const = 0;
+  virtual Directory& directory() = 0;
+  virtual CallServer& server() = 0;
+  virtual MessageDevices& devices() = 0;
+  virtual const std::vector<std::shared_ptr<Extension>>& extensions() const = 0;
+  /// Null when there is none. Throws kFailedPrecondition in a forked child.
+  virtual Extension* extension(std::string_view layer) const = 0;
+  /// Null when no reference layer is there.
+  virtual References* references() const = 0;
+  /// An extension registers itself as the reference layer when it is made.
+  virtual void set_references(References* references) = 0;
+  /// Empty when there is none.
+  virtual ControlHandler find_control_method(std::string_view name) const = 0;
+
+  /// The link with a member; makes it if there is none. One with a lost incarnation fails all
+  /// calls.
+  virtual absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) = 0;
+  /// A link has ended by itself. What its peer holds here may be dropped at `drop_at`.
+  virtual void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
+                             Clock::TimePoint drop_at) = 0;
+  virtual bool is_lost(const WorkerInfo& worker) const = 0;
+  /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
+  virtual std::int32_t rank_of(const WorkerInfo& worker) const = 0;
+  /// One-way message to a layer of a peer; may be lost (then it is no error here).
+  virtual void send_note(const WorkerInfo& to, std::string_view layer, std::string body) = 0;
+
+  /// A line of the worker's log.
+  virtual void log(const std::string& text) const = 0;
+  /// Of calls that set no timeout.
+  virtual std::chrono::nanoseconds default_timeout() const = 0;
+  /// False before the worker joins, and from its teardown on.
+  virtual bool is_running() const = 0;
+
+  /// For who must keep the worker, or find out whether it is still there.
+  virtual std::shared_ptr<WorkerServices> shared_services() = 0;
+  virtual std::weak_ptr<WorkerServices> weak_services() = 0;
+  /// The worker as users see it.
+  virtual Worker handle() = 0;
+};
+
+}  // namespace internal
+}  // namespace sinew
