@@ -71,6 +71,9 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   bool may_start(const std::shared_ptr<Invocation>& invocation);
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end);
 
+  /// Whether control calls of the peer are being served, or their answers on their way.
+  bool is_answering() const;
+
   // --- The end.
 
   /// The peer says goodbye, or is said to be gone: calls to it fail from now on, and none that it

@@ -242,6 +242,12 @@ Credit CallLink::occupy_control(std::int64_t frames, std::int64_t bytes) {
   });
 }
 
+bool CallLink::is_answering() const {
+  MutexLock lock(mutex_);
+  return control_frames_.load(std::memory_order_relaxed) >
+         static_cast<std::int64_t>(held_control_.size());
+}
+
 void CallLink::cancel_served(std::uint64_t id) {
   std::shared_ptr<Invocation> running;
   Arrived held;  // Its room is given back after the lock.

@@ -280,7 +280,9 @@ void WorkerLinks::flush(std::chrono::nanoseconds patience) const {
   const auto is_done = [this] {
     const std::vector<LinkTable::Link> links = table_.all();
     return std::all_of(links.begin(), links.end(), [](const LinkTable::Link& link) {
-      return !link.runner->is_up() || link.runner->frames() == 0;
+      // An answer that is only just known has not become a frame yet.
+      return !link.runner->is_up() ||
+             (!calls_of(link.user).is_answering() && link.runner->frames() == 0);
     });
   };
   // Rare, and short: nothing tells of the last receipt.

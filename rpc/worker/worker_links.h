@@ -67,7 +67,8 @@ class WorkerLinks {
   /// Asks at the peer's address who answers: true when nobody does, or another incarnation.
   Future<bool> probe_lost(const WorkerInfo& worker);
 
-  /// Blocks until everything that was sent has arrived; `patience` at most.
+  /// Blocks until everything that was sent has arrived, and the answers to control calls that were
+  /// begun; `patience` at most.
   void flush(std::chrono::nanoseconds patience) const;
   void close(const absl::Status& reason);
 
