@@ -484,6 +484,20 @@ class CommandLineTest(ScriptTest):
             ],
         )
 
+    def test_compares_with_an_older_build_of_ours(self) -> None:
+        older = self.program_of("older", {"latency_us": 5, "rate_per_s": 30})
+        status, stdout, _ = self.run_bench("--before", str(older), "--json", "--rounds", "2")
+        self.assertEqual(status, 0)
+        both = "--figures latency_us,rate_per_s"
+        self.assertEqual(self.log(), [f"{name} {both}" for name in ("ours", "older", "older", "ours")])
+        self.assertEqual(
+            [json.loads(line) for line in stdout.splitlines()],
+            [
+                {"figure": "latency_us", "ours": 10, "peer": "before", "theirs": 5, "ratio": 2},
+                {"figure": "rate_per_s", "ours": 90, "peer": "before", "theirs": 30, "ratio": 3},
+            ],
+        )
+
     def test_measures_only_the_chosen_peers_and_figures(self) -> None:
         arguments = ("--peer=torch", "--figures", "rate_per_s", "--rounds", "1")
         status, stdout, _ = self.run_bench(*arguments)

@@ -12,7 +12,7 @@ from typing import Sequence
 
 from benchlib import build, pairing, programs, report, tensor_chart
 from benchlib.errors import BenchError
-from benchlib.suites import SUITES, Figure, Suite
+from benchlib.suites import BEFORE, SUITES, Figure, Suite
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 5
@@ -75,6 +75,12 @@ def _add_options(parser: argparse.ArgumentParser, suite: Suite) -> None:
     )
     parser.add_argument("--ours", type=Path, metavar="PATH", help=f"a built {suite.binary}")
     parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="PATH",
+        help=f"a {suite.binary} of an older tree, to compare with as with a peer",
+    )
+    parser.add_argument(
         "--timeout",
         type=_parse_positive,
         default=300,
@@ -126,7 +132,9 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
 
     pairs = [
         pairing.Rounds(pair)
-        for pair in pairing.make_pairs(suite, options.figures, options.peer)
+        for pair in pairing.make_pairs(
+            suite, options.figures, options.peer, options.before is not None
+        )
     ]
     measures = [_prepare(rounds, runner, ours, options) for rounds in pairs]
 
@@ -171,6 +179,8 @@ def _prepare(
         return None
     if program.ours:
         return ours
+    if program.peer == BEFORE:
+        return functools.partial(runner, f"the {BEFORE} program", [str(options.before.absolute())])
     say(f"preparing the peer {program.name}")
     peers_dir = options.build_dir.absolute() / "peers"
     try:

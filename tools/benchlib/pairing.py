@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Sequence
 
 from benchlib.errors import BenchError
-from benchlib.suites import Better, Figure, PeerProgram, Suite
+from benchlib.suites import BEFORE, Better, Figure, PeerProgram, Suite
 
 # Measures the named figures once.
 Measure = Callable[[Sequence[str]], dict[str, float]]
@@ -67,10 +67,19 @@ class Row:
         return self.ratio >= self.target
 
 
-def make_pairs(suite: Suite, figures: Sequence[Figure], peers: Sequence[str]) -> list[Pair]:
-    """Sorts `figures` by the peer programs that have them. What no peer has stands alone."""
+def make_pairs(
+    suite: Suite, figures: Sequence[Figure], peers: Sequence[str], before: bool = False
+) -> list[Pair]:
+    """Sorts `figures` by the peer programs that have them. What no peer has stands alone.
+
+    `before`: all of them are compared with another build of our own program too.
+    """
     pairs = []
     paired: set[str] = set()
+    if before:
+        names = tuple(figure.name for figure in figures)
+        pairs.append(Pair(tuple(figures), PeerProgram(BEFORE, figures=names, packages=())))
+        paired.update(names)
     for program in suite.programs:
         shared = tuple(
             figure for figure in figures if figure.counterpart(program.peer) in program.figures

@@ -11,6 +11,10 @@ from types import MappingProxyType
 from typing import Mapping
 
 
+# The "peer" of --before: another build of our own program. It measures all that ours does.
+BEFORE = "before"
+
+
 class Better(enum.Enum):
     """Which way a figure improves."""
 
@@ -32,7 +36,7 @@ class Figure:
 
     def counterpart(self, peer: str) -> str:
         """The name under which `peer` measures what this is compared with."""
-        if not self.counterparts:
+        if not self.counterparts or peer == BEFORE:
             return self.name
         return self.counterparts.get(peer, "")
 
