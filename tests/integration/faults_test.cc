@@ -3,7 +3,9 @@
 // connection.
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -68,13 +70,15 @@ bool is_creation(const FaultyFrame& frame) {
 
 class Faults : public sinew::testing::ClusterTest {
  protected:
-  void start_with_faults(int size = 3) {
+  void start_with_faults(int size = 3,
+                         std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
     for (int rank = 0; rank < size; ++rank) {
       plans_.push_back(std::make_shared<FaultPlan>(kSeed + static_cast<std::uint64_t>(rank)));
     }
     sinew::testing::ClusterOptions options;
     options.size = size;
     options.methods = testapp::methods();
+    options.tweak = std::move(tweak);
     options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
       return sinew::internal::make_faulty_transport(std::move(inner), plan(rank));
     };
@@ -241,6 +245,27 @@ TEST_P(Faults, EachKindOfMessageFailsThreeTimes) {
     finish();
     EXPECT_GE(hits(), 3u);
   }
+}
+
+// Calls give up then. What is said about references has no deadline, and nobody else asks for a
+// connection between the two.
+TEST_P(Faults, NotesWaitForAPeerThatNobodyHasReached) {
+  start_with_faults(3, [](int, sinew::WorkerOptions& options) {
+    options.heartbeat_interval = 300ms;
+    options.lease = 3s;
+  });
+  const std::string owner = worker(2).address();
+  const auto cut = plan(1)->fail_connects([&](const std::string& to) { return to == owner; },
+                                          absl::UnavailableError("no way"));
+  const auto counter = sinew::remote<Counter>(worker(0).peer(2), 0);
+  counter.created().wait();
+  // Its handler starts once the owner has listed the fork.
+  const auto added = worker(0).rpc_async<&testapp::add_to>(1, counter, 1);
+  EXPECT_EQ(error_of([&] { worker(1).rpc_sync<&testapp::add>(2, 1, 2); }).code(),
+            ErrorCode::kUnavailable);
+  EXPECT_FALSE(added.done());
+  plan(1)->remove(cut);
+  EXPECT_EQ(added.wait(), 1);
 }
 
 // What else there is to be said waits at its worker, in order.
