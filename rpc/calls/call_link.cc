@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
@@ -18,6 +19,8 @@ namespace {
 
 // With so many calls on their way another one is in no hurry: answers keep coming.
 constexpr std::size_t kManyCalls = 8;
+// Between two attempts to reach a peer that nobody has reached yet, for notes that wait.
+constexpr auto kUnreachablePause = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -137,17 +140,20 @@ void CallLink::count_request() {
   services_.server().made().requests.fetch_add(1, std::memory_order_relaxed);
 }
 
-void CallLink::send_note(proto::Envelope& envelope) {
+void CallLink::send_note(proto::Envelope& envelope, OnCarrierEnd on_end) {
   count_request();
-  // Whoever cannot be told any more is lost, and that is for others to find out.
-  send_control(envelope).IgnoreError();
-}
-
-absl::Status CallLink::send_control(proto::Envelope& envelope) {
   auto content = std::make_shared<Content>();
   content->kind = FrameKind::kControl;
   content->envelope = envelope.SerializeAsString();
-  return runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue).status();
+  if (on_end != nullptr) content->on_end.push_back(std::move(on_end));
+  const absl::Status sent =
+      runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue).status();
+  if (sent.ok()) return;
+  const bool too_large = absl::IsResourceExhausted(sent);
+  if (too_large) services_.log(absl::StrCat("a note is dropped: ", sent.message()));
+  for (OnCarrierEnd& each : content->on_end) {
+    std::move(each)(too_large ? CarrierEnd::kFailed : CarrierEnd::kNotSent);
+  }
 }
 
 Future<void> CallLink::ready(std::uint64_t bytes) {
@@ -256,7 +262,13 @@ void CallLink::send_cancel(std::uint64_t id, std::uint64_t number) {
   proto::Envelope envelope;
   envelope.mutable_cancel()->set_id(id);
   envelope.mutable_cancel()->set_number(number);
-  send_control(envelope).IgnoreError();
+  auto content = std::make_shared<Content>();
+  content->kind = FrameKind::kControl;
+  content->envelope = envelope.SerializeAsString();
+  // Whoever cannot be told any more is lost, and that is for others to find out.
+  runner_->send(Content::outgoing(std::move(content)), LinkRunner::WhenFull::kQueue)
+      .status()
+      .IgnoreError();
 }
 
 // ---- Deadlines: one timer for the earliest one, which mostly never fires.
@@ -361,6 +373,10 @@ void CallLink::on_frame_ended(Outbound& frame, FrameEnd how) {
       }
     }
   }
+  if (how == FrameEnd::kTooLarge && content.is_note()) {
+    services_.log(absl::StrCat("a note is dropped: ",
+                               runner_->check_limits(Content::sizes(content)).message()));
+  }
   if (too_large.call != nullptr) {
     end_with_error(std::move(too_large), runner_->check_limits(Content::sizes(content)),
                    Execution::kDidNotRun);
@@ -422,7 +438,18 @@ void CallLink::fail_all(const absl::Status& reason) {
   }
 }
 
-void CallLink::on_unreachable(const absl::Status& reason) { fail_all(reason); }
+void CallLink::on_unreachable(const absl::Status& reason) {
+  fail_all(reason);
+  // Notes have no deadline: they stay, and nobody else may ever want that link again.
+  if (runner_->frames() == 0) return;
+  services_.timers().run_at(services_.clock().now() + kUnreachablePause, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->reach_again();
+  });
+}
+
+void CallLink::reach_again() {
+  if (alive() && runner_->frames() > 0) runner_->connect();
+}
 
 void CallLink::retire(const absl::Status& reason) {
   {

@@ -50,18 +50,22 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   /// Lane::kControl: one by which workers run the job, and which no user call can hold up.
   void start_call(std::unique_ptr<PendingCall> call, proto::Envelope& envelope,
                   std::vector<absl::Cord> payloads, Lane lane);
-  /// One way. Arrives once, unless the link ends before.
-  void send_note(proto::Envelope& envelope);
+  /// One way. Arrives once, unless the link ends before. See WorkerServices::send_note().
+  void send_note(proto::Envelope& envelope, OnCarrierEnd on_end);
   /// Completes when a call with arguments of so many bytes finds room, or the link has ended.
   Future<void> ready(std::uint64_t bytes);
 
   // --- Calls that it serves.
 
   /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane.
+  /// Whoever sends more is refused; of notes, nobody is told. Layers never do: see
+  /// kMaxControlFrames.
   static constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{4} << 20;
   static constexpr std::size_t kMaxHeldFrames = 1024;
   /// Control frames of the peer that may be here until they are handled, calls until their answers
-  /// have arrived; with the answers' bytes. More than any worker has: further ones are dropped.
+  /// have arrived; with the answers' bytes. More than any worker has: further ones are dropped. A
+  /// note has its receipt only once it has been handled, and a layer has few on their way to one
+  /// peer (16 each), so also where this worker is slow nobody but an attacker comes here.
   static constexpr std::int64_t kMaxControlFrames = 16384;
   static constexpr std::int64_t kMaxControlBytes = std::int64_t{64} << 20;
 
@@ -117,6 +121,8 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   struct ArrivedControl {
     std::unique_ptr<proto::Envelope> envelope;
     Credit credit;
+    // Of a note: tells the link that it has been handled.
+    Credit handled;
   };
 
   // Calls that are made: call_link.cc.
@@ -141,7 +147,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void arm_deadline_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_deadline();
   void receive_reply(Inbound frame);
-  absl::Status send_control(proto::Envelope& envelope);
+  void reach_again();
 
   // Calls that are served: call_link_serve.cc.
   void receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun);

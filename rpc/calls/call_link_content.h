@@ -23,6 +23,8 @@ struct CallLink::Content final : Outbound {
   /// The call has ended without its answer.
   bool abandoned = false;
 
+  bool is_note() const { return kind == FrameKind::kControl && subject == 0; }
+
   static OutgoingFrame sizes(const Content& content) {
     OutgoingFrame frame;
     frame.kind = content.kind;

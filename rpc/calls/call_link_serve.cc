@@ -168,6 +168,13 @@ void CallLink::on_member(std::int32_t rank) {
 // ---- Running the job.
 
 void CallLink::receive_control(Inbound frame) {
+  // Whatever becomes of it, dropped or not, its sender is told when this goes.
+  Credit handled;
+  if (frame.header.is_note()) {
+    handled = Credit([runner = runner_, number = frame.header.number, bytes = frame.size_bytes()] {
+      runner->handled(number, bytes);
+    });
+  }
   auto envelope = std::make_unique<proto::Envelope>();
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
     if (frame.header.subject == 0) return;
@@ -194,7 +201,7 @@ void CallLink::receive_control(Inbound frame) {
   }
   std::optional<Credit> room = take_control_room(frame.size_bytes());
   if (!room.has_value()) return;
-  ArrivedControl control{std::move(envelope), *std::move(room)};
+  ArrivedControl control{std::move(envelope), *std::move(room), std::move(handled)};
   const bool for_guests =
       control.envelope->has_call() && CallServer::is_for_guests(control.envelope->call().method());
   const bool may_speak = for_guests || is_member();

@@ -59,11 +59,11 @@ struct AnyValue {
   bool empty() const { return pointer == nullptr; }
 };
 
-/// How a message that carries references ended.
+/// How a message ended that carries references, or a note.
 enum class CarrierEnd {
   /// It never left this worker.
   kNotSent,
-  /// The call has its reply, or the caller has acknowledged the reply.
+  /// The call has its reply, the caller has acknowledged the reply, or the note has been handled.
   kAnswered,
   /// It may have arrived or not.
   kFailed,
@@ -168,8 +168,9 @@ class Extension {
   virtual std::string_view layer() const = 0;
 
   /// A one-way message of the same layer of a peer. `from` is who the connection proved to be.
-  /// Notes may be lost, repeated or reordered: the layer sees to delivery. Runs on the control
-  /// executor.
+  /// Each note comes once, in the order in which the peer has sent them, until the link ends: only
+  /// the last ones may be missing then. Those of more than 128 KiB may come late. Runs on the
+  /// control executor.
   virtual void on_note(const WorkerInfo& from, std::string body) = 0;
 
   /// A peer is out of use for ever: its lease ended, its address refuses, or it left. It may not

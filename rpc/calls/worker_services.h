@@ -68,8 +68,12 @@ class WorkerServices : public ControlPlane {
   virtual bool is_lost(const WorkerInfo& worker) const = 0;
   /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
   virtual std::int32_t rank_of(const WorkerInfo& worker) const = 0;
-  /// One-way message to a layer of a peer; may be lost (then it is no error here).
-  virtual void send_note(const WorkerInfo& to, std::string_view layer, std::string body) = 0;
+  /// One-way message to a layer of a peer: see Extension::on_note(). `on_end` runs once, on any
+  /// thread, and before this returns where nothing can be sent; it must not block, and the caller
+  /// holds no lock that it takes. kNotSent: the peer is not known yet, or the link has ended;
+  /// kFailed: the link ended meanwhile, or the note is too large.
+  virtual void send_note(const WorkerInfo& to, std::string_view layer, std::string body,
+                         OnCarrierEnd on_end = nullptr) = 0;
 
   /// A line of the worker's log.
   virtual void log(const std::string& text) const = 0;

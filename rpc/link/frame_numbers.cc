@@ -10,7 +10,7 @@ bool FrameNumbers::contains(std::uint64_t number) const {
   return after != runs_.begin() && std::prev(after)->second >= number;
 }
 
-FrameNumbers::Arrival FrameNumbers::add(std::uint64_t number) {
+FrameNumbers::Arrival FrameNumbers::add(std::uint64_t number, Report report) {
   // The last number is never used, so that "one more" cannot wrap around.
   if (number == 0 || number == UINT64_MAX) return Arrival::kRefused;
   const auto after = runs_.upper_bound(number);
@@ -33,6 +33,11 @@ FrameNumbers::Arrival FrameNumbers::add(std::uint64_t number) {
   } else {
     runs_.emplace(number, number);
   }
+  if (report == Report::kNow) this->report(number);
+  return Arrival::kNew;
+}
+
+void FrameNumbers::report(std::uint64_t number) {
   if (!unreported_.empty() && unreported_.back().last + 1 == number) {
     unreported_.back().last = number;
   } else if (!unreported_.empty() && unreported_.back().first == number + 1) {
@@ -40,7 +45,6 @@ FrameNumbers::Arrival FrameNumbers::add(std::uint64_t number) {
   } else {
     unreported_.push_back({number, number});
   }
-  return Arrival::kNew;
 }
 
 std::vector<NumberRange> FrameNumbers::all() const {

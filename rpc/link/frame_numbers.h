@@ -35,12 +35,15 @@ class FrameNumbers {
     /// The sender breaks the rules: number 0, or too many runs. Nothing has changed.
     kRefused,
   };
-  Arrival add(std::uint64_t number);
+  /// With Report::kLater the sender is told of a new number only after report().
+  enum class Report { kNow, kLater };
+  Arrival add(std::uint64_t number, Report report = Report::kNow);
+  void report(std::uint64_t number);
   bool contains(std::uint64_t number) const;
 
   /// All that have arrived, ascending, at most kMaxRuns.
   std::vector<NumberRange> all() const;
-  /// What is new since the last call; at most kMaxReported, the rest with the next call.
+  /// What is to be reported since the last call; at most kMaxReported, the rest with the next call.
   std::vector<NumberRange> take_unreported();
   bool has_unreported() const { return !unreported_.empty(); }
   /// The sender was told of all() that have arrived.

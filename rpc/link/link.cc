@@ -139,6 +139,10 @@ void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
   if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs);
 }
 
+void Link::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
+  if (!ended()) lanes_.handled(number, bytes, now);
+}
+
 // One end leads: the other one puts its own beat into its answer, and gets the answer to that with
 // the next beat. So a pair of workers costs two small frames per interval. Only the first one on a
 // connection is answered at once, since some of the lease may be over by then.

@@ -102,6 +102,7 @@ class Link {
   /// A frame is announced whose payloads follow; see LinkLanes::announce().
   bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes);
   void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs);
+  void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
   /// Answers a beat that came in with a frame. Late by whatever the owner took to see that it can
   /// still work.
   void answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs);

@@ -27,6 +27,7 @@ enum class LinkBug {
   kAcceptedIsHeard,      // who accepts a connection counts its own lease from then
   kRefusalCounts,        // an address that refuses counts where this end never got through
   kSilenceBorne,         // a connection that swallows everything is kept until the lease ends
+  kHandledForgotten,     // the sender of a note is not told that it has been handled
   kWrittenUnheard,       // the first frames are written before anybody is known to hear them
 };
 

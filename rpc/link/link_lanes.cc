@@ -12,7 +12,8 @@ namespace {
 constexpr std::uint64_t kLargeFrameBytes = std::uint64_t{64} << 10;
 // What travels beside a lane has so much at least.
 constexpr std::uint64_t kMinPayloadBytes = std::uint64_t{4} << 10;
-constexpr auto kLargeReceiptDelay = std::chrono::milliseconds(5);
+// For receipts that somebody waits for.
+constexpr auto kReceiptDelay = std::chrono::milliseconds(5);
 // How many frames the other end may give up before they arrive. More are sent by whoever floods.
 constexpr std::size_t kMaxVoided = 4096;
 
@@ -235,40 +236,59 @@ LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t 
       announced_bytes_[index(found->second.kind)] -= found->second.cost;
       announced_.erase(found);
     }
-    InLane& in = in_[static_cast<std::size_t>(lane_of(header.kind))];
-    switch (in.numbers.add(header.number)) {
+    FrameNumbers& numbers = in_[static_cast<std::size_t>(lane_of(header.kind))].numbers;
+    switch (numbers.add(header.number, FrameNumbers::Report::kLater)) {
       case FrameNumbers::Arrival::kRefused:
         return Delivery::kViolation;
       case FrameNumbers::Arrival::kRepeated:
         if (SINEW_LINK_BUG(kRepetitionDelivered)) delivery = Delivery::kDeliver;
         break;
-      case FrameNumbers::Arrival::kNew: {
-        const auto voided = std::find(in.voided.begin(), in.voided.end(), header.number);
-        const bool given_up = header.is_void || voided != in.voided.end();
-        if (voided != in.voided.end()) in.voided.erase(voided);
-        const std::uint64_t size = header.is_void ? header.bytes : bytes;
-        if (size > own_.max_frame_bytes) return Delivery::kViolation;
-        if (header.kind == FrameKind::kRequest) {
-          const std::uint64_t waiting_frames = arrived_frames_ - returned_frames_;
-          const std::uint64_t waiting_bytes = arrived_bytes_ - returned_bytes_;
-          const bool fits =
-              waiting_frames == 0 || (waiting_frames < own_.request_window_frames &&
-                                      waiting_bytes + cost(size) <= own_.request_window_bytes);
-          // A number that counts as arrived while the frame does not would be lost for ever; but
-          // whoever sends beyond the room is not to be served at all.
-          if (!fits) return Delivery::kViolation;
-          ++arrived_frames_;
-          arrived_bytes_ += cost(size);
-          if (given_up) return_room(size, now, outputs);
-        }
-        if (!given_up || SINEW_LINK_BUG(kVoidDelivered)) delivery = Delivery::kDeliver;
-        note_receipt(header, size, now, outputs);
+      case FrameNumbers::Arrival::kNew:
+        delivery = take_new(header, bytes, now, outputs);
+        if (delivery == Delivery::kViolation) return delivery;
         break;
-      }
     }
   }
   pump(now, outputs);
   return delivery;
+}
+
+LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t bytes,
+                                        TimePoint now, LinkOutputs& outputs) {
+  InLane& in = in_[static_cast<std::size_t>(lane_of(header.kind))];
+  const auto voided = std::find(in.voided.begin(), in.voided.end(), header.number);
+  const bool given_up = header.is_void || voided != in.voided.end();
+  if (voided != in.voided.end()) in.voided.erase(voided);
+  const bool delivers = !given_up || SINEW_LINK_BUG(kVoidDelivered);
+  const bool waits = delivers && header.is_note();
+  if (!waits) in.numbers.report(header.number);
+  const std::uint64_t size = header.is_void ? header.bytes : bytes;
+  if (size > own_.max_frame_bytes) return Delivery::kViolation;
+  if (header.kind == FrameKind::kRequest) {
+    const std::uint64_t waiting_frames = arrived_frames_ - returned_frames_;
+    const std::uint64_t waiting_bytes = arrived_bytes_ - returned_bytes_;
+    const bool fits =
+        waiting_frames == 0 || (waiting_frames < own_.request_window_frames &&
+                                waiting_bytes + cost(size) <= own_.request_window_bytes);
+    // A number that counts as arrived while the frame does not would be lost for ever; but
+    // whoever sends beyond the room is not to be served at all.
+    if (!fits) return Delivery::kViolation;
+    ++arrived_frames_;
+    arrived_bytes_ += cost(size);
+    if (given_up) return_room(size, now, outputs);
+  }
+  if (!waits) note_receipt(header, size, now, outputs);
+  return delivers ? Delivery::kDeliver : Delivery::kDrop;
+}
+
+// Only by the timer, so that it may be called under any lock.
+void LinkLanes::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
+  // Without a connection the next hello tells that it has arrived.
+  if (!up_ || SINEW_LINK_BUG(kHandledForgotten)) return;
+  in_[static_cast<std::size_t>(Lane::kControl)].numbers.report(number);
+  unreceipted_in_bytes_ += cost(bytes);
+  const bool much = unreceipted_in_bytes_ >= own_.control_window_bytes / 4;
+  receipts_due_ = std::min(receipts_due_, much ? now : now + kReceiptDelay);
 }
 
 void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
@@ -280,7 +300,7 @@ void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t bytes, Time
   if (unreceipted_in_bytes_ >= window / 4 || unreceipted_in_large_ >= kMaxLargeFrames / 4) {
     send_link_frame(outputs);
   } else if (bytes >= kLargeFrameBytes) {
-    receipts_due_ = std::min(receipts_due_, now + kLargeReceiptDelay);
+    receipts_due_ = std::min(receipts_due_, now + kReceiptDelay);
   }
 }
 

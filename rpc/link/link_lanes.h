@@ -48,7 +48,7 @@ enum class FrameEnd {
   /// It never left, since it is over the other end's limits.
   kTooLarge,
   /// It has arrived, or its number has without it, after it was given up: it has no effect that it
-  /// has not had by now.
+  /// has not had by now. Of a note: it has been handled, unless a connection broke meanwhile.
   kReceived,
   /// The link ended first: it may have arrived or not.
   kLinkEnded,
@@ -128,6 +128,9 @@ class LinkLanes {
   /// up. False: there is no room for it, or it was announced before, so the other end breaks the
   /// rules.
   bool announce(const LinkHeader& header, std::uint64_t bytes);
+  /// The note with this number and so many bytes, which was delivered, has been handled: its room
+  /// is free, and its sender is told within milliseconds.
+  void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
   /// The other end has given up the frame with this number: should it not have come yet, it is
   /// dropped when it does.
   void void_incoming(Lane lane, std::uint64_t number);
@@ -187,6 +190,8 @@ class LinkLanes {
   void apply_receipts(Lane lane, const std::vector<NumberRange>& ranges, LinkOutputs& outputs);
   void end(FrameToken token, FrameEnd how, LinkOutputs& outputs);
   void on_returned(std::uint64_t frames, std::uint64_t bytes);
+  Delivery take_new(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
+                    LinkOutputs& outputs);
   void note_receipt(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
                     LinkOutputs& outputs);
   void send_link_frame(LinkOutputs& outputs);

@@ -36,7 +36,8 @@ struct LinkHeader {
   FrameKind kind = FrameKind::kLink;
   /// Of the frame, in its lane and direction; 0 with kLink.
   std::uint64_t number = 0;
-  /// The call that it belongs to; for whoever must answer for a frame that cannot be read.
+  /// The call that it belongs to; for whoever must answer for a frame that cannot be read. 0 with
+  /// kControl: nobody answers it, and its receipt says that it has been handled.
   std::uint64_t subject = 0;
   /// Left for the frame to be of use; negative: no limit.
   std::chrono::microseconds time_left{-1};
@@ -56,6 +57,8 @@ struct LinkHeader {
   std::uint64_t beat_reply = 0;
   /// The sender has ended the link.
   bool is_goodbye = false;
+
+  bool is_note() const { return kind == FrameKind::kControl && subject == 0; }
 };
 
 /// Names one connection of a link: who opened it, and that end's count of attempts. {0, 0}: none.

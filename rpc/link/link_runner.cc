@@ -310,6 +310,14 @@ void LinkRunner::return_room(std::uint64_t bytes) {
   perform(std::move(outcome));
 }
 
+void LinkRunner::handled(std::uint64_t number, std::uint64_t bytes) {
+  if (loopback_) return;
+  MutexLock lock(mutex_);
+  if (!closed_.ok()) return;
+  link_.handled(number, bytes, now());
+  arm_locked();
+}
+
 void LinkRunner::answer_beat(std::uint64_t beat) {
   Outcome outcome;
   {

@@ -55,7 +55,8 @@ struct Inbound {
 class LinkUser {
  public:
   virtual ~LinkUser() = default;
-  /// In the order of arrival within a lane, except those with large payloads.
+  /// In the order of arrival within a lane, except those with large payloads. Each note among them
+  /// (LinkHeader::is_note) is to be followed by LinkRunner::handled().
   virtual void on_frames(std::vector<Inbound> frames) = 0;
   /// A frame that was sent has ended; once for each that send() took.
   virtual void on_frame_ended(Outbound& frame, FrameEnd how) = 0;
@@ -94,6 +95,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void void_incoming(Lane lane, std::uint64_t number);
   /// See LinkLanes::return_room().
   void return_room(std::uint64_t bytes);
+  /// A note, and what became of it, is done with: see LinkLanes::handled(). May be called under
+  /// locks of the user.
+  void handled(std::uint64_t number, std::uint64_t bytes);
   void answer_beat(std::uint64_t beat);
   bool has_room(std::uint64_t bytes) const;
   bool replies_blocked() const;
@@ -140,6 +144,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void open(std::uint64_t attempt);
   void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);
   void wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames);
+  std::vector<Inbound> take_turn_locked(std::vector<Inbound> frames)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void deliver(LinkUser* user, std::vector<Inbound> frames);
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
                               std::uint64_t size_bytes);
   void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason);
@@ -184,6 +191,10 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // A thread writes; what others have to write meanwhile.
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   WriteBatches behind_ ABSL_GUARDED_BY(mutex_);
+  // A thread hands frames to the user of which some are of the control lane; what others have of
+  // them meanwhile.
+  bool delivers_control_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Inbound> left_control_ ABSL_GUARDED_BY(mutex_);
   absl::Status last_failure_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   BootClock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = BootClock::TimePoint::max();

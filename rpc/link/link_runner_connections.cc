@@ -1,6 +1,7 @@
 // A LinkRunner's connections; the rest is in link_runner.cc.
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
@@ -14,6 +15,11 @@ namespace sinew::internal {
 namespace {
 
 BootClock::TimePoint now() { return BootClock::system().now(); }
+
+bool has_control(const std::vector<Inbound>& frames) {
+  return std::any_of(frames.begin(), frames.end(),
+                     [](const Inbound& frame) { return frame.header.kind == FrameKind::kControl; });
+}
 
 }  // namespace
 
@@ -209,13 +215,14 @@ void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Fram
       if (delivery == LinkLanes::Delivery::kDeliver) delivered.push_back(std::move(inbound));
     }
     outcome = leave_locked(std::move(outputs));
+    delivered = take_turn_locked(std::move(delivered));
   }
   const std::shared_ptr<LinkUser> user = user_.lock();
   // What came before a goodbye, in the same packet, counts.
   const bool ends = outcome.outputs.end != LinkEnd::kNone;
   if (!ends) perform(std::move(outcome));
+  deliver(user.get(), std::move(delivered));
   if (user != nullptr) {
-    if (!delivered.empty()) user->on_frames(std::move(delivered));
     for (const std::uint64_t beat : beats) user->on_beat(beat);
   }
   if (ends) perform(std::move(outcome));
@@ -226,6 +233,32 @@ void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Fram
     connection = wire->connection;
   }
   if (connection != nullptr) connection->close(wrong);
+}
+
+// Control frames keep their order also where a thread still has some of one connection in its hands
+// when the next connection brings more: one thread hands them over at a time, and takes what others
+// have left to it.
+std::vector<Inbound> LinkRunner::take_turn_locked(std::vector<Inbound> frames) {
+  if (!has_control(frames)) return frames;
+  if (!delivers_control_) {
+    delivers_control_ = true;
+    return frames;
+  }
+  left_control_.insert(left_control_.end(), std::make_move_iterator(frames.begin()),
+                       std::make_move_iterator(frames.end()));
+  return {};
+}
+
+void LinkRunner::deliver(LinkUser* user, std::vector<Inbound> frames) {
+  while (!frames.empty()) {
+    const bool in_turn = has_control(frames);
+    if (user != nullptr) user->on_frames(std::move(frames));
+    if (!in_turn) return;
+    frames.clear();
+    MutexLock lock(mutex_);
+    frames.swap(left_control_);
+    delivers_control_ = !frames.empty();
+  }
 }
 
 void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason) {

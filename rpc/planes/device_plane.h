@@ -57,7 +57,8 @@ class DevicePlane {
   /// The receiver will not accept `ticket`: it wants the bytes by another road, or not at all.
   virtual void decline(const WorkerInfo& peer, std::uint64_t ticket) = 0;
 
-  /// A message of the plane at `peer`, in whatever order. Hostile until checked.
+  /// A message of the plane at `peer`, each once and in the order of sending. Hostile until
+  /// checked.
   virtual void on_message(const WorkerInfo& peer, const std::string& message) = 0;
   /// `peer` is out of use for ever.
   virtual void on_peer_lost(const WorkerInfo& peer) = 0;

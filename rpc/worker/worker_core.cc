@@ -281,13 +281,17 @@ void WorkerCore::keep_leases() {
   }
 }
 
-void WorkerCore::send_note(const WorkerInfo& to, std::string_view layer, std::string body) {
+void WorkerCore::send_note(const WorkerInfo& to, std::string_view layer, std::string body,
+                           OnCarrierEnd on_end) {
   absl::StatusOr<std::shared_ptr<CallLink>> found = link(to);
-  if (!found.ok()) return;
+  if (!found.ok()) {
+    if (on_end != nullptr) std::move(on_end)(CarrierEnd::kNotSent);
+    return;
+  }
   proto::Envelope envelope;
   envelope.mutable_note()->set_layer(std::string(layer));
   envelope.mutable_note()->set_body(std::move(body));
-  (*found)->send_note(envelope);
+  (*found)->send_note(envelope, std::move(on_end));
 }
 
 // ---- Control calls.

@@ -83,7 +83,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
                      Clock::TimePoint drop_at) override;
   bool is_lost(const WorkerInfo& worker) const override;
   std::int32_t rank_of(const WorkerInfo& worker) const override;
-  void send_note(const WorkerInfo& to, std::string_view layer, std::string body) override;
+  void send_note(const WorkerInfo& to, std::string_view layer, std::string body,
+                 OnCarrierEnd on_end = nullptr) override;
   void log(const std::string& text) const override;
   std::chrono::nanoseconds default_timeout() const override {
     return std::chrono::nanoseconds(default_timeout_ns_.load(std::memory_order_relaxed));

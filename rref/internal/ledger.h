@@ -23,9 +23,9 @@ namespace sinew::internal::ledger {
 /// Ground rules for the caller:
 ///  - `now` never goes back.
 ///  - `sender` is the authenticated peer that a message came from.
-///  - Control messages (Send) go by the reliable channel (see rpc/base/outbox.h), which has effect
-///  at
-///    most once per message. Messages to this worker itself are fed back into handle().
+///  - Control messages (Send) are delivered once each while both ends live, as a link does (rule L2
+///    in docs/link.md); in any order, although a link keeps it. Messages to this worker itself are
+///    fed back into handle().
 ///  - A call or result is not looked at (no on_create, no receive) once its deadline has passed.
 ///  - A handle is kept while a use of it is under way, else a Delete may overtake the use.
 ///  - When a peer's lease ends: fence() at once at the end that notices, and no more answers to

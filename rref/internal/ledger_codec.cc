@@ -165,17 +165,4 @@ absl::StatusOr<ledger::LedgerMessage> read_message(const proto::LedgerMessage& m
   return absl::InvalidArgumentError("a control message about references has no content");
 }
 
-void write_ack(const ControlAck& ack, proto::LedgerAck& out) {
-  out.set_cumulative(ack.cumulative);
-  for (const std::uint64_t sequence : ack.selective) out.add_selective(sequence);
-}
-
-ControlAck read_ack(const proto::LedgerAck& ack) {
-  ControlAck result;
-  result.cumulative = ack.cumulative();
-  const int count = std::min<int>(ack.selective_size(), ControlAck::kMaxSelective);
-  result.selective.assign(ack.selective().begin(), ack.selective().begin() + count);
-  return result;
-}
-
 }  // namespace sinew::internal

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "sinew/rpc/base/outbox.h"
+#include "sinew/rpc/base/ids.h"
 #include "sinew/rref.pb.h"
 #include "sinew/rref/internal/ledger_messages.h"
 #include "sinew/value.pb.h"
@@ -25,8 +25,5 @@ absl::StatusOr<ledger::ForkRecord> read_record(const proto::Reference& reference
 
 void write_message(const ledger::LedgerMessage& message, proto::LedgerMessage& out);
 absl::StatusOr<ledger::LedgerMessage> read_message(const proto::LedgerMessage& message);
-
-void write_ack(const ControlAck& ack, proto::LedgerAck& out);
-ControlAck read_ack(const proto::LedgerAck& ack);
 
 }  // namespace sinew::internal

@@ -16,8 +16,6 @@
 namespace sinew::internal {
 namespace {
 
-// A note stays well below what a control lane may queue.
-constexpr std::size_t kMaxMessagesPerNote = 512;
 constexpr std::size_t kMaxDescriptionBytes = 256;
 
 ledger::LedgerOptions options_of(const WorkerServices& services) {
@@ -125,8 +123,9 @@ void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
         continue;
       }
       Channel& channel = channel_locked(send->to);
+      if (channel.fenced) continue;
       dirty_.insert(send->to.incarnation);
-      channel.outbox.send(make_queued(std::move(*send)), now());
+      channel.waiting.push_back(make_queued(std::move(*send)));
       flush_soon_locked();
     } else if (auto* confirmed = std::get_if<ledger::Confirmed>(&action)) {
       settle(confirmed->fork, absl::OkStatus());
@@ -142,19 +141,6 @@ void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
     }
   }
   arm_timer_locked();
-}
-
-std::shared_ptr<const ReferenceManager::Queued> ReferenceManager::make_queued(ledger::Send send) {
-  auto queued = std::make_shared<Queued>();
-  proto::LedgerMessage message;
-  write_message(send.message, message);
-  queued->bytes = message.SerializeAsString();
-  if (const auto* deletion = std::get_if<ledger::Delete>(&send.message)) {
-    queued->rref = deletion->rref;
-    queued->fork = deletion->fork;
-    queued->deleted = std::move(send.deleted);
-  }
-  return queued;
 }
 
 // ---- Users.
@@ -383,83 +369,6 @@ void ReferenceManager::check_waiting(const RRefId& rref) {
   for (auto& [promise, status] : failed) promise.try_set_error(make_error(status));
 }
 
-// ---- Messages between layers.
-
-ReferenceManager::Channel& ReferenceManager::channel_locked(const WorkerInfo& peer) {
-  return channels_.try_emplace(peer.incarnation, peer).first->second;
-}
-
-void ReferenceManager::flush_soon_locked() {
-  // Messages that follow each other closely leave together.
-  if (flushing_) return;
-  flushing_ = true;
-  services_.control_executor().post([weak = weak_from_this()] {
-    if (auto self = weak.lock()) self->flush();
-  });
-}
-
-void ReferenceManager::flush() {
-  std::vector<std::pair<WorkerInfo, std::string>> notes;
-  {
-    MutexLock lock(mutex_);
-    flushing_ = false;
-    if (stopped_) return;
-    for (const Incarnation incarnation : dirty_) {
-      const auto found = channels_.find(incarnation);
-      if (found == channels_.end()) continue;
-      Channel& channel = found->second;
-      const auto due = channel.outbox.due(now());
-      const bool acknowledge = channel.inbox.ack_due();
-      std::size_t at = 0;
-      do {
-        proto::LedgerNote note;
-        for (; at < due.size() && note.messages_size() < static_cast<int>(kMaxMessagesPerNote);
-             ++at) {
-          proto::LedgerMessage& message = *note.add_messages();
-          message.ParseFromString(due[at].payload->bytes);
-          message.set_sequence(due[at].sequence);
-        }
-        if (acknowledge) write_ack(channel.inbox.take_ack(), *note.mutable_ack());
-        if (note.messages_size() > 0 || note.has_ack()) {
-          notes.emplace_back(channel.peer, note.SerializeAsString());
-        }
-      } while (at < due.size());
-    }
-    dirty_.clear();
-    arm_timer_locked();
-  }
-  for (auto& [peer, note] : notes) services_.send_note(peer, layer(), std::move(note));
-}
-
-void ReferenceManager::on_note(const WorkerInfo& from, std::string body) {
-  proto::LedgerNote note;
-  if (!note.ParseFromString(body)) {
-    services_.log(absl::StrFormat(
-        "worker '%s' sent a message about references that cannot be parsed", from.name));
-    return;
-  }
-  for (const proto::LedgerMessage& received : note.messages()) {
-    apply([&](ledger::Ledger& ledger) -> ledger::Handled {
-      mutex_.assert_held();
-      if (ledger.is_lost(from)) return {};
-      dirty_.insert(from.incarnation);
-      flush_soon_locked();
-      if (channel_locked(from).inbox.accept(from.incarnation, received.sequence()) !=
-          Inbox::Verdict::kNew) {
-        return {};
-      }
-      absl::StatusOr<ledger::LedgerMessage> message = read_message(received);
-      if (!message.ok()) return {message.status(), {}};
-      return ledger.handle(*message, from, now());
-    });
-  }
-  if (note.has_ack()) {
-    MutexLock lock(mutex_);
-    if (!ledger_.is_lost(from)) channel_locked(from).outbox.on_ack(read_ack(note.ack()));
-  }
-  finish_drains();
-}
-
 // ---- Time.
 
 void ReferenceManager::arm_timer_locked() {
@@ -469,7 +378,11 @@ void ReferenceManager::arm_timer_locked() {
     if (when.has_value()) next = std::min(next, Clock::TimePoint(*when));
   };
   consider(ledger_.next_tick());
-  for (const auto& [incarnation, channel] : channels_) consider(channel.outbox.next_due());
+  for (const auto& [incarnation, channel] : channels_) {
+    if (!channel.waiting.empty() && channel.known_at != Clock::TimePoint::min()) {
+      next = std::min(next, channel.known_at);
+    }
+  }
   for (const auto& [rref, waiting] : waiting_) next = std::min(next, waiting.deadline);
   for (const Drain& drain : drains_) next = std::min(next, drain.deadline);
   if (next >= armed_for_) return;
@@ -498,12 +411,11 @@ void ReferenceManager::on_timer() {
       overdue.emplace_back(std::move(at->second.promise), at->first);
       at = waiting_.erase(at);
     }
-    for (const auto& [incarnation, channel] : channels_) {
-      const auto due = channel.outbox.next_due();
-      if (due.has_value() && *due <= to_time(current)) {
-        dirty_.insert(incarnation);
-        flush_soon_locked();
-      }
+    for (auto& [incarnation, channel] : channels_) {
+      if (channel.known_at == Clock::TimePoint::min() || channel.known_at > current) continue;
+      channel.known_at = Clock::TimePoint::min();
+      dirty_.insert(incarnation);
+      flush_soon_locked();
     }
     return ledger.tick(to_time(current));
   });
@@ -519,7 +431,11 @@ void ReferenceManager::on_worker_fenced(const WorkerInfo& worker) {
   apply([&](ledger::Ledger& ledger) {
     mutex_.assert_held();
     const auto found = channels_.find(worker.incarnation);
-    if (found != channels_.end()) found->second.outbox.peer_lost();
+    if (found != channels_.end()) {
+      found->second.fenced = true;
+      found->second.waiting.clear();
+      found->second.on_the_way.clear();
+    }
     return ledger.fence(worker, now());
   });
 }

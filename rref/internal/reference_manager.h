@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,7 +15,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/outbox.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rref/internal/ledger.h"
 
@@ -65,6 +66,10 @@ class ReferenceManager final : public Extension,
 
   // --- Messages.
 
+  /// Notes to one peer that may be on their way at once. What else there is to be said waits here,
+  /// in order, so that neither the control lane nor a peer that is slow is flooded.
+  static constexpr std::size_t kMaxNotesOnTheWay = 16;
+
   /// What is to be done when the message that carries `fork` has ended.
   OnCarrierEnd on_carrier_end(const ForkId& fork, Clock::TimePoint deadline);
 
@@ -103,7 +108,7 @@ class ReferenceManager final : public Extension,
     Clock::TimePoint deadline;
     Promise<AnyValue> promise;
   };
-  /// A message that its receiver has not acknowledged.
+  /// A message that its receiver has not handled, as far as is known here.
   struct Queued {
     /// A serialised proto::LedgerMessage.
     std::string bytes;
@@ -112,11 +117,24 @@ class ReferenceManager final : public Extension,
     ForkId fork;
     ledger::Description deleted;
   };
+  /// What is to be said to one peer. That it arrives, and once, is the link's business.
   struct Channel {
-    explicit Channel(const WorkerInfo& worker) : peer(worker), inbox(worker.incarnation) {}
     WorkerInfo peer;
-    Outbox<std::shared_ptr<const Queued>> outbox;
-    Inbox inbox;
+    /// Nothing is said to it any more.
+    bool fenced = false;
+    std::deque<Queued> waiting;
+    /// What notes on their way hold, by the number of the note.
+    absl::btree_map<std::uint64_t, std::vector<Queued>> on_the_way;
+    /// The peer is not in the list of members yet: nothing can be sent until then.
+    Clock::TimePoint known_at = Clock::TimePoint::min();
+
+    bool is_silent() const { return waiting.empty() && on_the_way.empty(); }
+  };
+  /// A note that is to be sent.
+  struct Packed {
+    WorkerInfo to;
+    std::uint64_t number = 0;
+    std::string body;
   };
 
   explicit ReferenceManager(WorkerServices& services);
@@ -125,15 +143,19 @@ class ReferenceManager final : public Extension,
   static ledger::Time to_time(Clock::TimePoint when) { return when.time_since_epoch(); }
   /// Runs `step` on the ledger under the lock, then does what it asks for.
   void apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)> step);
-  static std::shared_ptr<const Queued> make_queued(ledger::Send send);
+  static Queued make_queued(ledger::Send send);
   void perform_locked(ledger::Actions actions, After& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void check_waiting(const RRefId& rref);
   absl::StatusOr<ledger::UseState> use_state_locked(const RRefId& rref, const ForkId& fork,
                                                     const WorkerInfo& from)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // reference_manager_notes.cc, with on_note() and make_queued().
   Channel& channel_locked(const WorkerInfo& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void flush_soon_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void flush();
+  void pack_locked(Channel& channel, std::vector<Packed>& notes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_note_ended(const WorkerInfo& peer, std::uint64_t number, CarrierEnd how);
   void arm_timer_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_timer();
   bool is_drained_locked(DrainScope scope) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -152,6 +174,7 @@ class ReferenceManager final : public Extension,
   absl::btree_multimap<RRefId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Incarnation, Channel> channels_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<Incarnation> dirty_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t last_note_ ABSL_GUARDED_BY(mutex_) = 0;
   bool flushing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
   TimerQueue::TimerId timer_ ABSL_GUARDED_BY(mutex_) = 0;

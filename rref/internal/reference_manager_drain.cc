@@ -10,7 +10,7 @@ namespace sinew::internal {
 
 bool ReferenceManager::is_drained_locked(DrainScope scope) const {
   for (const auto& [incarnation, channel] : channels_) {
-    if (channel.outbox.unacknowledged() != 0) return false;
+    if (!channel.is_silent()) return false;
   }
   const ledger::LedgerCounters count = ledger_.counters();
   if (count.users + count.pending_children != 0) return false;
@@ -21,15 +21,19 @@ bool ReferenceManager::is_drained_locked(DrainScope scope) const {
 std::vector<std::string> ReferenceManager::report_locked() const {
   // Deleted here, but the owner may not know: to it they are held as before.
   absl::btree_map<ForkId, ledger::LiveReference> deleted;
+  const auto note = [&deleted](const Channel& channel, const Queued& queued) {
+    if (queued.deleted.creation_site.empty()) return;
+    ledger::LiveReference& reference = deleted[ledger::public_part(queued.fork)];
+    reference.role = ledger::Role::kUser;
+    reference.rref = queued.rref;
+    reference.fork = queued.fork;
+    reference.peers = {channel.peer};
+    reference.description = queued.deleted;
+  };
   for (const auto& [incarnation, channel] : channels_) {
-    for (const auto& [sequence, queued] : channel.outbox.payloads()) {
-      if (queued->deleted.creation_site.empty()) continue;
-      ledger::LiveReference& reference = deleted[ledger::public_part(queued->fork)];
-      reference.role = ledger::Role::kUser;
-      reference.rref = queued->rref;
-      reference.fork = queued->fork;
-      reference.peers = {channel.peer};
-      reference.description = queued->deleted;
+    for (const Queued& queued : channel.waiting) note(channel, queued);
+    for (const auto& [number, queued] : channel.on_the_way) {
+      for (const Queued& each : queued) note(channel, each);
     }
   }
   std::vector<std::string> lines;
@@ -50,7 +54,7 @@ std::vector<std::string> ReferenceManager::report_locked() const {
     lines.push_back(ledger::to_text(reference));
   }
   for (auto& [fork, reference] : deleted) {
-    reference.state = "deleted here, which the owner has not acknowledged";
+    reference.state = "deleted here, of which the owner may not have heard";
     lines.push_back(ledger::to_text(reference));
   }
   return lines;

@@ -2,23 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
-#include <random>
 
 #include "sinew/nccl.pb.h"
-#include "sinew/rpc/planes/nccl/internal/ordered_inbox.h"
 
 namespace sinew::internal::nccl {
 namespace {
 
 template <class T>
 T round_trip(const T& message) {
-  const auto note = decode(encode(Note{{Numbered{7, message}}, 41}));
-  EXPECT_TRUE(note.ok()) << note.status();
-  EXPECT_EQ(note->acknowledged, 41u);
-  EXPECT_EQ(note->messages.at(0).sequence, 7u);
-  return std::get<T>(note->messages.at(0).message);
+  const std::string bytes = encode({message});
+  EXPECT_LE(bytes.size(), most_bytes(message));
+  const auto messages = decode(bytes);
+  EXPECT_TRUE(messages.ok()) << messages.status();
+  return std::get<T>(messages->at(0));
 }
 
 TEST(NcclMessages, AreReadAsWrittenFromTheOtherEnd) {
@@ -56,7 +53,6 @@ TEST(NcclMessages, AreReadAsWrittenFromTheOtherEnd) {
 TEST(NcclMessages, NonsenseIsRefused) {
   const std::vector<std::pair<std::string, std::function<void(proto::NcclMessage&)>>> cases{
       {"no body", [](auto& m) { m.clear_body(); }},
-      {"no sequence", [](auto& m) { m.set_sequence(0); }},
       {"no ticket", [](auto& m) { m.mutable_offer()->set_ticket(0); }},
       {"0 buffers", [](auto& m) { m.mutable_offer()->clear_sizes(); }},
       {"4097 buffers",
@@ -97,7 +93,6 @@ TEST(NcclMessages, NonsenseIsRefused) {
     SCOPED_TRACE(text);
     proto::NcclNote note;
     proto::NcclMessage& message = *note.add_messages();
-    message.set_sequence(1);
     message.mutable_offer()->set_ticket(1);
     message.mutable_offer()->add_sizes(1);
     ASSERT_TRUE(decode(note.SerializeAsString()).ok());
@@ -110,30 +105,24 @@ TEST(NcclMessages, NonsenseIsRefused) {
   EXPECT_TRUE(decode("").ok());
 }
 
-TEST(OrderedInbox, HandsOverOnceAndInOrder) {
-  OrderedInbox inbox;
-  std::vector<std::uint64_t> sequences;
-  for (std::uint64_t i = 1; i <= 200; ++i) sequences.insert(sequences.end(), 2, i);
-  std::shuffle(sequences.begin(), sequences.end(), std::mt19937(1));
-  std::vector<std::uint64_t> taken;
-  for (const std::uint64_t sequence : sequences) {
-    inbox.add(Numbered{sequence, Accept{sequence}});
-    while (const auto message = inbox.take()) taken.push_back(std::get<Accept>(*message).ticket);
-    EXPECT_EQ(inbox.taken(), taken.size());
-  }
-  ASSERT_EQ(taken.size(), 200u);
-  EXPECT_TRUE(std::is_sorted(taken.begin(), taken.end()));
+TEST(NcclMessages, ANoteKeepsTheirOrder) {
+  const auto messages = decode(encode({Accept{3}, Accept{1}, Retract{2, Direction::kOutgoing}}));
+  ASSERT_TRUE(messages.ok()) << messages.status();
+  ASSERT_EQ(messages->size(), 3u);
+  EXPECT_EQ(std::get<Accept>(messages->at(0)).ticket, 3u);
+  EXPECT_EQ(std::get<Accept>(messages->at(1)).ticket, 1u);
+  EXPECT_EQ(std::get<Retract>(messages->at(2)).ticket, 2u);
 }
 
-TEST(OrderedInbox, DropsWhatIsTooFarAhead) {
-  OrderedInbox inbox;
-  inbox.add(Numbered{OrderedInbox::kWindow + 1, Accept{1}});
-  for (std::uint64_t i = 1; i <= OrderedInbox::kWindow; ++i) inbox.add(Numbered{i, Accept{1}});
-  std::uint64_t taken = 0;
-  while (inbox.take()) ++taken;
-  EXPECT_EQ(taken, OrderedInbox::kWindow);
-  inbox.add(Numbered{OrderedInbox::kWindow + 1, Accept{1}});
-  EXPECT_TRUE(inbox.take().has_value());
+TEST(NcclMessages, TheLargestFitsIntoALane) {
+  const Offer offer{~std::uint64_t{0},
+                    {kMaxDevices - 1, kMaxDevices - 1},
+                    std::vector<std::uint64_t>(kMaxBuffers, kMaxTransferBytes / kMaxBuffers)};
+  EXPECT_LE(encode({offer}).size(), most_bytes(offer));
+  EXPECT_LT(most_bytes(offer), std::size_t{64} << 10);
+  const End end{~std::uint64_t{0}, Direction::kOutgoing,
+                absl::NotFoundError(std::string(100000, 'x'))};
+  EXPECT_LE(encode({end}).size(), most_bytes(end));
 }
 
 }  // namespace

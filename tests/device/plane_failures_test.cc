@@ -340,8 +340,6 @@ TEST(PlaneBackOff, OtherVersionsOfNcclAreNotTried) {
 TEST(PlaneBackOff, FailuresUnderTrafficLeaveNothingBehind) {
   NetworkOptions options = impatient();
   options.workers = 3;
-  options.lost = 5;
-  options.repeated = 5;
   options.plane.transfer_timeout = std::chrono::seconds(2);
   PlaneNetwork network(options);
   std::vector<TransferPtr> transfers;

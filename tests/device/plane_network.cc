@@ -42,8 +42,8 @@ PlaneNetwork::PlaneNetwork(NetworkOptions options)
     plane.self = infos_[i];
     plane.nccl = gpus_->nccl(infos_[i].name, is_last ? options_.last_version : 21805);
     plane.device = gpus_->device(infos_[i].name);
-    plane.send = [this, i](const WorkerInfo& to, std::string bytes) {
-      send(i, to, std::move(bytes));
+    plane.send = [this, i](const WorkerInfo& to, std::string bytes, std::function<void()> on_end) {
+      send(i, to, std::move(bytes), std::move(on_end));
     };
     plane.log = [this](const std::string& text) {
       MutexLock lock(mutex_);
@@ -91,23 +91,30 @@ std::vector<std::string> PlaneNetwork::logs() const {
 
 // ---- The channel.
 
-void PlaneNetwork::send(int from, const WorkerInfo& to, std::string bytes) {
+int PlaneNetwork::most_on_the_way() const {
+  MutexLock lock(mutex_);
+  return most_on_the_way_;
+}
+
+void PlaneNetwork::send(int from, const WorkerInfo& to, std::string bytes,
+                        std::function<void()> on_end) {
   const auto found = std::find(infos_.begin(), infos_.end(), to);
   if (found == infos_.end()) return;
   const int receiver = static_cast<int>(found - infos_.begin());
   MutexLock lock(mutex_);
-  const auto chance = [this](int percent) { return static_cast<int>(random_() % 100) < percent; };
-  if (cut_.count(from) != 0 || cut_.count(receiver) != 0 || chance(options_.lost)) return;
-  messages_.push_back(Message{from, receiver, bytes});
-  if (chance(options_.repeated)) messages_.push_back(Message{from, receiver, std::move(bytes)});
+  if (cut_.count(from) != 0 || cut_.count(receiver) != 0) return;
+  messages_.push_back(Message{from, receiver, std::move(bytes), std::move(on_end)});
+  most_on_the_way_ = std::max(most_on_the_way_, ++on_the_way_[{from, receiver}]);
   changed_.notify_all();
 }
 
 std::optional<PlaneNetwork::Message> PlaneNetwork::take_locked() {
   if (held_ || messages_.empty()) return std::nullopt;
-  const bool reorders = options_.lost != 0 || options_.repeated != 0;
-  const auto next =
-      messages_.begin() + static_cast<std::ptrdiff_t>(reorders ? random_() % messages_.size() : 0);
+  // In order from one worker to another, and in any order else.
+  const Message& any = messages_[random_() % messages_.size()];
+  const auto next = std::find_if(messages_.begin(), messages_.end(), [&any](const Message& each) {
+    return each.from == any.from && each.to == any.to;
+  });
   Message message = std::move(*next);
   messages_.erase(next);
   if (cut_.count(message.from) != 0 || cut_.count(message.to) != 0) return std::nullopt;
@@ -127,6 +134,11 @@ void PlaneNetwork::deliver() {
     delivering_ = true;
     lock.unlock();
     planes_[message->to]->on_message(infos_[message->from], message->bytes);
+    {
+      MutexLock counted(mutex_);
+      --on_the_way_[{message->from, message->to}];
+    }
+    message->on_end();
     lock.lock();
     delivering_ = false;
     changed_.notify_all();

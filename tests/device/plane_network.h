@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,9 +56,6 @@ struct NetworkOptions {
   int devices = 1;
   int kernels_at_once = 4;
   std::uint32_t seed = 1;
-  /// Of 100 messages: lost, repeated. The order is left to chance if any is.
-  int lost = 0;
-  int repeated = 0;
   /// For all planes; self, nccl, device and send are set by the network.
   internal::NcclPlaneOptions plane;
   /// NCCL's version at the last worker.
@@ -76,6 +75,8 @@ class PlaneNetwork {
   const WorkerInfo& info(int worker) const { return infos_.at(worker); }
   void* stream(int worker, int device = 0) const { return streams_.at({worker, device}); }
   std::vector<std::string> logs() const;
+  /// The most notes of one worker to another that were on their way at once.
+  int most_on_the_way() const;
 
   /// Memory for a transfer of these sizes, filled at the sender.
   std::shared_ptr<TestTransfer> make(const std::vector<std::size_t>& sizes);
@@ -104,9 +105,10 @@ class PlaneNetwork {
     int from = 0;
     int to = 0;
     std::string bytes;
+    std::function<void()> on_end;
   };
 
-  void send(int from, const WorkerInfo& to, std::string bytes);
+  void send(int from, const WorkerInfo& to, std::string bytes, std::function<void()> on_end);
   void deliver();
   std::optional<Message> take_locked();
 
@@ -120,7 +122,10 @@ class PlaneNetwork {
   mutable internal::Mutex mutex_;
   internal::CondVar changed_;
   std::mt19937 random_;
-  std::vector<Message> messages_;
+  std::deque<Message> messages_;
+  // From one worker to another: notes that have not ended, and the most there were.
+  std::map<std::pair<int, int>, int> on_the_way_;
+  int most_on_the_way_ = 0;
   std::vector<std::string> logs_;
   std::set<int> cut_;
   bool held_ = false;

@@ -2,18 +2,24 @@
 // delays these. A connection that stays up loses no single frame, so what is lost goes with its
 // connection.
 
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rref.pb.h"
+#include "sinew/rref/internal/reference_manager.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
 #include "sinew/tests/support/reference_messages.h"
+#include "sinew/tests/support/repetitions.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;
@@ -36,8 +42,7 @@ constexpr std::uint64_t kSeed = 20240607;
 
 bool is_note(const FaultyFrame& frame) {
   const sinew::proto::LedgerNote note = ledger_note_in(frame.lane, frame.frame.envelope);
-  return frame.direction == FaultDirection::kOutgoing &&
-         (note.messages_size() > 0 || note.has_ack());
+  return frame.direction == FaultDirection::kOutgoing && note.messages_size() > 0;
 }
 
 using MessageKind = sinew::proto::LedgerMessage::BodyCase;
@@ -65,13 +70,15 @@ bool is_creation(const FaultyFrame& frame) {
 
 class Faults : public sinew::testing::ClusterTest {
  protected:
-  void start_with_faults(int size = 3) {
+  void start_with_faults(int size = 3,
+                         std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
     for (int rank = 0; rank < size; ++rank) {
       plans_.push_back(std::make_shared<FaultPlan>(kSeed + static_cast<std::uint64_t>(rank)));
     }
     sinew::testing::ClusterOptions options;
     options.size = size;
     options.methods = testapp::methods();
+    options.tweak = std::move(tweak);
     options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
       return sinew::internal::make_faulty_transport(std::move(inner), plan(rank));
     };
@@ -240,6 +247,61 @@ TEST_P(Faults, EachKindOfMessageFailsThreeTimes) {
   }
 }
 
+// Calls give up then. What is said about references has no deadline, and nobody else asks for a
+// connection between the two.
+TEST_P(Faults, NotesWaitForAPeerThatNobodyHasReached) {
+  start_with_faults(3, [](int, sinew::WorkerOptions& options) {
+    options.heartbeat_interval = 300ms;
+    options.lease = 3s;
+  });
+  const std::string owner = worker(2).address();
+  const auto cut = plan(1)->fail_connects([&](const std::string& to) { return to == owner; },
+                                          absl::UnavailableError("no way"));
+  const auto counter = sinew::remote<Counter>(worker(0).peer(2), 0);
+  counter.created().wait();
+  // Its handler starts once the owner has listed the fork.
+  const auto added = worker(0).rpc_async<&testapp::add_to>(1, counter, 1);
+  EXPECT_EQ(error_of([&] { worker(1).rpc_sync<&testapp::add>(2, 1, 2); }).code(),
+            ErrorCode::kUnavailable);
+  EXPECT_FALSE(added.done());
+  plan(1)->remove(cut);
+  EXPECT_EQ(added.wait(), 1);
+}
+
+// What else there is to be said waits at its worker, in order.
+TEST_P(Faults, FewNotesAreOnTheirWayHoweverManyReferencesGo) {
+  start_with_faults(2);
+  constexpr int kBatch = 5000;
+  const int count = kBatch * std::max(1, sinew::testing::repetitions(20));
+  FaultRule rule;
+  rule.action = FaultAction::kHold;
+  rule.matches = carries(MessageKind::kDeleteFork);
+  const auto id = plan(0)->add(rule);
+  std::vector<RRef<Counter>> counters;
+  while (static_cast<int>(counters.size()) < count) {
+    std::vector<sinew::Future<void>> created;
+    for (int i = 0; i < kBatch; ++i) {
+      counters.push_back(sinew::remote<Counter>(worker(0).peer(1), i));
+      created.push_back(counters.back().created());
+    }
+    sinew::wait_all(std::move(created));
+  }
+  EXPECT_EQ(worker(1).counters()["rref.forks"], count);
+  counters.clear();
+  const std::uint64_t most = sinew::internal::ReferenceManager::kMaxNotesOnTheWay;
+  EXPECT_TRUE(plan(0)->wait_for_hits(id, most, 60s));
+  EXPECT_EQ(worker(0).counters()["rref.users"], 0);
+  // Control work is done in order, so what there was to be sent has been.
+  std::thread other([&] { worker(1).barrier({"worker0", "worker1"}, 60s); });
+  worker(0).barrier({"worker0", "worker1"}, 60s);
+  other.join();
+  EXPECT_EQ(plan(0)->hits(id), most);
+  EXPECT_EQ(worker(1).counters()["rref.forks"], count);
+  plan(0)->remove(id);
+  EXPECT_EQ(plan(0)->release(id), most);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters()["rref.forks"] == 0; }));
+}
+
 // ---- Creations.
 
 TEST_P(Faults, CreationThatDoesNotArriveInTimeFailsEveryUse) {
@@ -351,8 +413,8 @@ TEST_P(Faults, LeakReportOfTheUserNamesTypeAndOwner) {
   const std::string report = leaks_at(0);
   EXPECT_THAT(report, HasSubstr("worker 'worker0' leaks 2 references"));
   EXPECT_THAT(report, HasSubstr(counter_made_ + "fork "));
-  EXPECT_THAT(report, HasSubstr("owned by worker 'worker1', deleted here, which the owner has not "
-                                "acknowledged, 1 local handles"));
+  EXPECT_THAT(report, HasSubstr("owned by worker 'worker1', deleted here, of which the owner may "
+                                "not have heard, 1 local handles"));
   EXPECT_THAT(report, HasSubstr("of type 'int' made at remote call of testapp::fail: fork "));
   abandon();
 }

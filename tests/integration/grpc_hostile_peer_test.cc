@@ -2,10 +2,10 @@
 // get an error and change nothing, be they made up, repeated or late.
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +28,7 @@ using sinew::Credentials;
 using sinew::RRef;
 using sinew::Worker;
 using sinew::WorkerInfo;
+using sinew::internal::CarrierEnd;
 using sinew::internal::FaultDirection;
 using sinew::internal::FaultPlan;
 using sinew::internal::FaultRule;
@@ -113,18 +114,15 @@ class HostilePeer : public ::testing::Test {
     }));
     return found;
   }
-  /// Sends the message to the owner as the hostile member, with a number that the owner has not
-  /// seen. False if it never said that it has got it.
+  /// Sends the message to the owner as the hostile member. False if it was never handled there.
   bool deliver(LedgerMessage message) {
-    message.set_sequence(++last_sequence_);
     sinew::proto::LedgerNote note;
     *note.add_messages() = std::move(message);
+    const auto handled = std::make_shared<std::atomic<bool>>(false);
     sinew::WorkerAccess::core(worker(kHostile))
-        ->send_note(owner().info(), "rref", note.SerializeAsString());
-    return eventually([&] {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      return answers_.acknowledged >= last_sequence_;
-    });
+        ->send_note(owner().info(), "rref", note.SerializeAsString(),
+                    [handled](CarrierEnd how) { *handled = how == CarrierEnd::kAnswered; });
+    return eventually([&] { return handled->load(); });
   }
   /// Delivers the message; the answer must refuse a child with this code and text.
   void expect_refusal(const LedgerMessage& message, absl::StatusCode code,
@@ -146,11 +144,9 @@ class HostilePeer : public ::testing::Test {
   const Certificates certificates_;
 
  private:
-  /// What passed by a worker: each message once, though it may be said again.
+  /// What passed by a worker.
   struct Heard {
     std::vector<LedgerMessage> messages;
-    std::uint64_t acknowledged = 0;
-    std::set<std::string> seen;
   };
 
   void listen(int rank, FaultDirection direction, Heard& heard) {
@@ -164,15 +160,11 @@ class HostilePeer : public ::testing::Test {
   void record(const FaultyFrame& frame, Heard& heard) {
     const auto note = sinew::testing::ledger_note_in(frame.lane, frame.frame.envelope);
     const std::lock_guard<std::mutex> lock(mutex_);
-    heard.acknowledged = std::max(heard.acknowledged, note.ack().cumulative());
-    for (const LedgerMessage& message : note.messages()) {
-      if (heard.seen.insert(message.SerializeAsString()).second) heard.messages.push_back(message);
-    }
+    heard.messages.insert(heard.messages.end(), note.messages().begin(), note.messages().end());
   }
 
   std::map<int, std::shared_ptr<FaultPlan>> plans_;
   std::unique_ptr<sinew::testing::Cluster> cluster_;
-  std::uint64_t last_sequence_ = 0;
   std::size_t answers_seen_ = 0;
   std::mutex mutex_;
   // Of worker2, and for the hostile member.
@@ -245,7 +237,6 @@ TEST_F(HostilePeer, LateMessagesBringNothingBack) {
 void tell_in_vain(RawPeer& guest, const LedgerMessage& message) {
   sinew::proto::LedgerNote note;
   *note.add_messages() = message;
-  note.mutable_messages(0)->set_sequence(1);
   for (int i = 0; i < 3; ++i) guest.send_note("rref", note.SerializeAsString());
   // Control work is done in order, so the notes have been looked at when this is answered.
   EXPECT_TRUE(guest.control_call("sinew.member.list").ok());

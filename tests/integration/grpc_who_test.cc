@@ -119,10 +119,8 @@ class Who : public ::testing::TestWithParam<Security> {
     }
     sinew::proto::LedgerNote note;
     sinew::proto::LedgerMessage& message = *note.add_messages();
-    message.set_sequence(1);
     *message.mutable_delete_fork()->mutable_rref() = ids_of(held_).rref();
     *message.mutable_delete_fork()->mutable_fork() = ids_of(held_).fork();
-    note.mutable_ack()->set_cumulative(kFar);
     peer.send_note("rref", note.SerializeAsString());
     sinew::proto::LeaveRequest leave;
     sinew::internal::write_identity(worker(0).info(), *leave.mutable_worker());

@@ -524,7 +524,6 @@ TEST_P(References, StolenIdsAreRefusedAndTheValueIsUnharmed) {
 
   sinew::proto::LedgerNote note;
   sinew::proto::LedgerMessage& message = *note.add_messages();
-  message.set_sequence(1);
   *message.mutable_delete_fork()->mutable_rref() = stolen.rref();
   *message.mutable_delete_fork()->mutable_fork() = stolen.fork();
   const std::string body = note.SerializeAsString();

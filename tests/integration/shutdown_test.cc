@@ -1,6 +1,7 @@
 // How workers end together, alone, and when one of them does not come.
 
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,6 +91,30 @@ TEST_P(Shutdown, WaitsForCallsThatFollowFromCalls) {
   const Worker last = worker((1 + 40) % 3);
   finish();
   EXPECT_EQ(testapp::state_of(last).executions[0], 1);
+}
+
+// That the owner has heard of a reference's end is known without a heartbeat that says so: beats
+// come a minute apart here. Nothing else is said between the two workers.
+TEST_P(Shutdown, WaitsForNoHeartbeat) {
+  start_all(3, [](int, sinew::WorkerOptions& options) {
+    options.heartbeat_interval = 60s;
+    options.lease = 600s;
+  });
+  for (int i = 0; i < 3; ++i) {
+    const auto counter = sinew::remote<testapp::Counter>(worker(2).peer(1), 1);
+    counter.created().wait();
+  }
+  EXPECT_TRUE(eventually([&] { return worker(1).counters()["rref.owned"] == 0; }));
+  const auto last = sinew::remote<testapp::Counter>(worker(2).peer(1), 1);
+  last.created().wait();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([this, rank] {
+      EXPECT_NO_THROW(worker(rank).shutdown({true, 20s, /*fail_on_leaks=*/true})) << rank;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  abandon();
 }
 
 TEST_P(Shutdown, IsIdempotent) {

@@ -30,6 +30,17 @@ TEST(FrameNumbers, runs_that_touch_become_one) {
   EXPECT_FALSE(numbers.contains(6));
 }
 
+TEST(FrameNumbers, what_is_to_be_reported_later_counts_as_arrived) {
+  FrameNumbers numbers;
+  numbers.add(1);
+  EXPECT_EQ(numbers.add(2, FrameNumbers::Report::kLater), Arrival::kNew);
+  EXPECT_EQ(numbers.add(2), Arrival::kRepeated);
+  EXPECT_THAT(numbers.all(), ElementsAre(range(1, 2)));
+  EXPECT_THAT(numbers.take_unreported(), ElementsAre(range(1, 1)));
+  numbers.report(2);
+  EXPECT_THAT(numbers.take_unreported(), ElementsAre(range(2, 2)));
+}
+
 TEST(FrameNumbers, a_number_is_new_once) {
   FrameNumbers numbers;
   for (const std::uint64_t number : {3, 1, 2}) numbers.add(number);

@@ -81,6 +81,12 @@ class LinkLanesTest : public testing::Test {
     LinkHeader header;
     header.kind = kind;
     header.number = number;
+    header.subject = 1;
+    return header;
+  }
+  static LinkHeader incoming_note(std::uint64_t number) {
+    LinkHeader header = incoming(FrameKind::kControl, number);
+    header.subject = 0;
     return header;
   }
   static std::vector<std::uint64_t> numbers(const LinkOutputs& outputs) {
@@ -205,6 +211,50 @@ TEST_F(RoomyLanesTest, receipts_of_large_frames_leave_within_milliseconds) {
   lanes.poll(now, outputs);
   ASSERT_THAT(outputs.writes, SizeIs(1));
   EXPECT_THAT(outputs.writes[0].header.received[1], ElementsAre(NumberRange{1, 1}));
+}
+
+TEST_F(RoomyLanesTest, a_note_has_its_receipt_within_milliseconds_of_being_handled_and_not_before) {
+  up();
+  for (std::uint64_t number = 1; number <= 3; ++number) hear(incoming_note(number), 1 << 20);
+  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+  EXPECT_THAT(send(reply()).writes[0].header.received[0], IsEmpty());
+  lanes.handled(2, 100, now);
+  ASSERT_LE(lanes.receipts_due(), now + milliseconds(10));
+  now = lanes.receipts_due();
+  LinkOutputs outputs;
+  lanes.poll(now, outputs);
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_THAT(outputs.writes[0].header.received[0], ElementsAre(NumberRange{2, 2}));
+  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+}
+
+TEST_F(LinkLanesTest, notes_that_fill_a_quarter_of_the_window_have_their_receipts_at_once) {
+  up();
+  hear(incoming_note(1));
+  lanes.handled(1, 0, now);
+  EXPECT_LE(lanes.receipts_due(), now);
+}
+
+TEST_F(RoomyLanesTest, a_note_that_was_given_up_waits_for_nobody) {
+  up();
+  LinkHeader header = incoming_note(1);
+  header.is_void = true;
+  hear(header);
+  EXPECT_THAT(send(reply()).writes[0].header.received[0], ElementsAre(NumberRange{1, 1}));
+}
+
+TEST_F(RoomyLanesTest, a_hello_says_which_notes_have_come_handled_or_not) {
+  up();
+  hear(incoming_note(1));
+  lanes.on_down();
+  lanes.handled(1, 0, now);
+  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+  LinkHello own;
+  lanes.fill_hello(own);
+  EXPECT_THAT(own.received[0], ElementsAre(NumberRange{1, 1}));
+  up();
+  hear(incoming_note(1));
+  EXPECT_EQ(delivery, Delivery::kDrop);
 }
 
 TEST_F(LinkLanesTest, what_the_other_end_lacks_is_written_again_and_nothing_else) {

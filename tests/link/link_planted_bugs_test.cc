@@ -41,6 +41,7 @@ constexpr Planted kBugs[] = {
     {LinkBug::kAcceptedIsHeard, "kAcceptedIsHeard", "a_lease_over_a_break"},
     {LinkBug::kRefusalCounts, "kRefusalCounts", "the_smaller_is_refused_later"},
     {LinkBug::kSilenceBorne, "kSilenceBorne", "a_connection_that_swallows"},
+    {LinkBug::kHandledForgotten, "kHandledForgotten", "calls"},
     {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
 };
 

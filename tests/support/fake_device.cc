@@ -238,7 +238,7 @@ class FakePlane final : public internal::DevicePlane {
       state_->offers.emplace(ticket, FakePlanes::Offer{context_.self.incarnation,
                                                        std::move(buffers), std::move(on_end)});
     }
-    context_.send(peer, "offered");
+    context_.send(peer, "offered", [] {});
     return ticket;
   }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -97,7 +98,8 @@ class RawPeer {
   /// came. Control frames are looked at in order, so those before it have been by then.
   absl::StatusOr<std::string> control_call(const std::string& method, const std::string& body = "");
   void send_note(const std::string& layer, std::string body);
-  /// Waits until all that it has sent has arrived. False if the other end never said so.
+  /// Waits until all that it has sent has arrived, but for notes: these are handled first. False if
+  /// the other end never said so.
   bool wait_receipts();
 
   // --- Frames that it has received.
@@ -139,6 +141,7 @@ class RawPeer {
   std::uint64_t attempts_ = 0;
   internal::ConnectionName last_up_;
   std::uint64_t last_number_[internal::kLaneCount] = {};
+  std::set<std::uint64_t> notes_;
   std::uint64_t last_call_ = 0;
 
   mutable internal::Mutex mutex_;

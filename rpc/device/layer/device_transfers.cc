@@ -61,8 +61,11 @@ void DeviceLayer::start_plane() {
   const std::weak_ptr<WorkerServices> weak = services_.weak_services();
   DevicePlaneContext context;
   context.self = services_.self();
-  context.send = [weak](const WorkerInfo& to, std::string message) {
-    if (auto services = weak.lock()) services->send_note(to, kLayer, std::move(message));
+  context.send = [weak](const WorkerInfo& to, std::string message, std::function<void()> on_end) {
+    const auto services = weak.lock();
+    if (services == nullptr) return on_end();
+    services->send_note(to, kLayer, std::move(message),
+                        [on_end = std::move(on_end)](CarrierEnd) { on_end(); });
   };
   context.log = [weak](const std::string& text) {
     if (auto services = weak.lock()) services->log(text);

@@ -16,9 +16,9 @@ struct NcclPlaneOptions {
   WorkerInfo self;
   std::shared_ptr<NcclApi> nccl;
   std::shared_ptr<DeviceApi> device;
-  /// Sends a message to the plane at `peer` over the authenticated channel of calls, which may
-  /// lose, repeat and reorder it. Runs on any thread; must not block, nor call stop().
-  std::function<void(const WorkerInfo& peer, std::string message)> send;
+  /// See DevicePlaneContext::send. Runs on any thread; must not block, nor call stop().
+  std::function<void(const WorkerInfo& peer, std::string message, std::function<void()> on_end)>
+      send;
   /// Whether `peer` has said that it has such a plane; null: every peer has. Must not block.
   std::function<bool(const WorkerInfo& peer)> peer_has_plane;
   /// Takes what people should know; null: nobody does.

@@ -38,7 +38,10 @@ void World::start(int c) {
 void World::send(int e, FrameKind kind, std::shared_ptr<Outbound> content) {
   OutgoingFrame frame;
   frame.kind = kind;
-  frame.subject = static_cast<std::uint64_t>(content->call);
+  // Nobody answers a cancel: it is a note.
+  if (content->part != Part::kCancel) {
+    frame.subject = static_cast<std::uint64_t>(content->call) + 1;
+  }
   frame.bytes = content->bytes;
   frame.large = content->large;
   const int c = content->call;
@@ -212,6 +215,9 @@ void World::hear(int e, const ConnectionName& on, const Packet& packet) {
       violate("a frame that was given up is delivered");
     } else {
       take(e, *packet.content, packet.header.number);
+    }
+    if (packet.header.is_note()) {
+      end(e).link.handled(packet.header.number, packet.bytes(), now);
     }
   }
   if (packet.header.beat == 0 || end(e).up != on) return;

@@ -23,9 +23,10 @@ struct SimulationReport {
   void add(const SimulationReport& other);
 };
 
-/// Runs one whole job in virtual time: several workers, each with ledger, outboxes and leases,
-/// random programs, a network that drops, repeats, reorders, delays and partitions, crashes,
-/// restarts under the same name, and hostile messages. Afterwards the network heals, all handles
+/// Runs one whole job in virtual time: several workers, each with ledger, links and leases,
+/// random programs, a network that drops, repeats, reorders, delays and partitions (control
+/// messages arrive once all the same, as over a link, but in any order), crashes, restarts under
+/// the same name, and hostile messages. Afterwards the network heals, all handles
 /// go, and every table must be empty. The same seed gives the same run everywhere.
 SimulationReport simulate(std::uint64_t seed);
 

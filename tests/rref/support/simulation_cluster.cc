@@ -83,6 +83,20 @@ std::optional<Time> SimulatedCluster::transmit(int from, int to,
   return last;
 }
 
+void SimulatedCluster::convey(int from, int to, std::function<bool()> wanted,
+                              std::function<void()> arrive) {
+  const bool swallowed = cut(from, to) || (!healed_ && random_.chance(drop_percent_));
+  const bool slow = swallowed || (!healed_ && random_.chance(slow_percent_));
+  const Time delay = slow ? random_.between(milliseconds(1), seconds(4))
+                          : random_.between(milliseconds(1), milliseconds(60));
+  at(now_ + delay,
+     [this, from, to, swallowed, wanted = std::move(wanted), arrive = std::move(arrive)] {
+       if (!node(to).alive) return;
+       if (!swallowed) return arrive();
+       if (node(from).alive && wanted()) convey(from, to, wanted, arrive);
+     });
+}
+
 // --- Processes, leases ---------------------------------------------------------------------------
 
 int SimulatedCluster::start_node(int name) {
@@ -97,8 +111,8 @@ int SimulatedCluster::start_node(int name) {
   nodes_.push_back(std::make_unique<Node>(info, options));
   for (int other = 0; other < number; ++other) {
     if (!node(other).alive) continue;
-    node(other).links.emplace(number, Link(info.incarnation, now_));
-    node(number).links.emplace(other, Link(node(other).info.incarnation, now_));
+    node(other).links.emplace(number, Link(now_));
+    node(number).links.emplace(other, Link(now_));
   }
   at(now_ + random_.between(Time(0), kBeat), [this, number] { beat(number); });
   at(now_ + random_.between(Time(0), kTick), [this, number] { tick(number); });
@@ -181,11 +195,11 @@ void SimulatedCluster::check_leases(int number) {
     const WorkerInfo& who = node(peer).info;
     if (now_ - link.last_proven > kLease && !here.ledger.is_lost(who)) {
       ++report_.fences;
-      link.outbox.peer_lost();
+      link.end();
       perform(number, here.ledger.fence(who, now_));
     }
     if (now_ - link.last_answered_beat > kLease) {
-      link.outbox.peer_lost();
+      link.end();
       perform(number, here.ledger.worker_lost(who, now_));
     }
   }
@@ -196,7 +210,6 @@ void SimulatedCluster::tick(int number) {
   check_leases(number);
   perform(number, node(number).ledger.tick(now_));
   if (!LedgerInspector::counters_are_right(node(number).ledger)) violate("counters are wrong");
-  for (auto& [peer, link] : node(number).links) pump(number, peer, link);
   if (node(number).leaving) try_to_leave(number);
   at(now_ + kTick, [this, number] { tick(number); });
 }
@@ -214,7 +227,7 @@ void SimulatedCluster::try_to_leave(int number) {
   Node& here = node(number);
   drop_handles(number);
   bool unsent = false;
-  for (const auto& [peer, link] : here.links) unsent |= link.outbox.unacknowledged() != 0;
+  for (const auto& [peer, link] : here.links) unsent |= !link.unheard.empty();
   if (!here.ledger.quiescent() || unsent || now_ > kProgramEnds) return;
   ++report_.left;
   if (!here.entries.empty()) violate("a worker left with values that were not destroyed");
@@ -223,7 +236,7 @@ void SimulatedCluster::try_to_leave(int number) {
     const int peer = static_cast<int>(i);
     if (peer == number || !node(peer).alive) continue;
     if (auto link = node(peer).links.find(number); link != node(peer).links.end()) {
-      link->second.outbox.peer_lost();
+      link->second.end();
     }
     perform(peer, node(peer).ledger.worker_lost(here.info, now_));
   }
@@ -231,32 +244,24 @@ void SimulatedCluster::try_to_leave(int number) {
 
 // --- The control channel -------------------------------------------------------------------------
 
-void SimulatedCluster::pump(int number, int peer, Link& link) {
-  for (auto& due : link.outbox.due(now_)) {
-    const std::uint64_t sequence = due.sequence;
-    const LedgerMessage message = due.payload;
-    transmit(number, peer, [this, number, peer, sequence, message] {
-      on_control(peer, number, sequence, message);
-    });
-  }
+bool SimulatedCluster::is_unheard(int number, int peer, std::uint64_t id) {
+  const auto link = node(number).links.find(peer);
+  return link != node(number).links.end() && link->second.unheard.count(id) != 0;
 }
 
-void SimulatedCluster::on_control(int number, int peer, std::uint64_t sequence,
+void SimulatedCluster::on_control(int number, int peer, std::uint64_t id,
                                   const LedgerMessage& message) {
   check_leases(number);
   Node& here = node(number);
-  auto link = here.links.find(peer);
-  if (link == here.links.end()) return;
-  const WorkerInfo& sender = node(peer).info;
-  const Inbox::Verdict verdict = link->second.inbox.accept(sender.incarnation, sequence);
-  if (verdict == Inbox::Verdict::kNew) perform(number, here.ledger.handle(message, sender, now_));
-  if (!link->second.inbox.ack_due()) return;
-  const ControlAck ack = link->second.inbox.take_ack();
-  transmit(number, peer, [this, number, peer, ack] {
-    if (auto back = node(peer).links.find(number); back != node(peer).links.end()) {
-      back->second.outbox.on_ack(ack);
-    }
-  });
+  if (here.links.count(peer) == 0) return;
+  perform(number, here.ledger.handle(message, node(peer).info, now_));
+  // The receipt.
+  convey(
+      number, peer, [this, number, peer, id] { return is_unheard(peer, number, id); },
+      [this, number, peer, id] {
+        const auto back = node(peer).links.find(number);
+        if (back != node(peer).links.end()) back->second.unheard.erase(id);
+      });
 }
 
 void SimulatedCluster::perform(int number, const Actions& actions) {
@@ -304,8 +309,13 @@ void SimulatedCluster::post(int number, const Send& send) {
     });
     return;
   }
-  link->second.outbox.send(send.message, now_);
-  pump(number, peer, link->second);
+  if (link->second.ended) return;
+  const std::uint64_t id = ++last_message_;
+  link->second.unheard.insert(id);
+  const LedgerMessage message = send.message;
+  convey(
+      number, peer, [this, number, peer, id] { return is_unheard(number, peer, id); },
+      [this, number, peer, id, message] { on_control(peer, number, id, message); });
 }
 
 // --- Handles -------------------------------------------------------------------------------------

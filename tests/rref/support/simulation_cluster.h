@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "sinew/rpc/base/outbox.h"
 #include "sinew/rref/internal/ledger.h"
 #include "sinew/tests/rref/support/simulation.h"
 #include "sinew/tests/rref/support/simulation_random.h"
@@ -40,12 +39,18 @@ class SimulatedCluster {
   };
 
   struct Link {
-    Outbox<LedgerMessage> outbox;
-    Inbox inbox;
+    /// Control messages that the peer has not got, as far as is known here.
+    std::set<std::uint64_t> unheard;
+    bool ended = false;
     Time last_answered_beat{0};  // of the peer, by us
     Time last_proven{0};         // when we sent the last beat that the peer answered
 
-    Link(Incarnation peer, Time now) : inbox(peer), last_answered_beat(now), last_proven(now) {}
+    explicit Link(Time now) : last_answered_beat(now), last_proven(now) {}
+    /// Drops everything, now and later.
+    void end() {
+      ended = true;
+      unheard.clear();
+    }
   };
 
   /// One process of a worker.
@@ -93,6 +98,10 @@ class SimulatedCluster {
   /// Hands `arrive` to a live receiver, some time later, perhaps twice, perhaps never. Returns when
   /// the last copy arrives, or nothing.
   std::optional<Time> transmit(int from, int to, const std::function<void()>& arrive);
+  /// How a link carries a message: once, as soon as the network lets one try through, and any later
+  /// one may come first. Never if the receiver dies before, or when a further try is due and the
+  /// sender is dead or does not want it any more.
+  void convey(int from, int to, std::function<bool()> wanted, std::function<void()> arrive);
   /// From now on nothing is lost, repeated or slow.
   void heal();
 
@@ -144,8 +153,8 @@ class SimulatedCluster {
   void answer_beat(int number, int peer, Time sent);
   void tick(int number);
   void try_to_leave(int number);
-  void pump(int number, int peer, Link& link);
-  void on_control(int number, int peer, std::uint64_t sequence, const LedgerMessage& message);
+  bool is_unheard(int number, int peer, std::uint64_t id);
+  void on_control(int number, int peer, std::uint64_t id, const LedgerMessage& message);
   void post(int number, const Send& send);
   bool trusting(int holder, int owner);
   void judge_holders(int changed);
@@ -159,6 +168,7 @@ class SimulatedCluster {
   bool healed_ = false;
   Time now_{0};
   std::uint64_t order_ = 0;
+  std::uint64_t last_message_ = 0;
   std::priority_queue<Event> queue_;
   std::vector<std::unique_ptr<Node>> nodes_;  // every process that ever was, by incarnation
   std::map<std::pair<int, int>, Time> cuts_;

@@ -8,18 +8,15 @@
 namespace sinew::internal::nccl {
 namespace {
 
-// What a peer that never acknowledges anything may make us keep.
-constexpr std::size_t kMaxUnacknowledged = 8192;
+// Notes to a peer that may be on their way; the rest waits here. The link keeps each until the peer
+// has handled it.
+constexpr int kMaxNotesOnTheWay = 16;
+// A note travels inside its lane: beyond 128 KiB it could be overtaken.
+constexpr std::size_t kMaxNoteBytes = std::size_t{64} << 10;
+// What a peer that takes nothing may make us keep.
+constexpr std::size_t kMaxWaiting = 8192;
 // Threads that hang in NCCL keep memory of the device; from here on the plane stays out of use.
 constexpr std::int64_t kMaxLeftBehind = 8;
-
-OutboxOptions outbox_options() {
-  OutboxOptions options;
-  options.window = OrderedInbox::kWindow;
-  return options;
-}
-
-std::chrono::nanoseconds since_epoch(TimePoint now) { return now.time_since_epoch(); }
 
 }  // namespace
 
@@ -46,7 +43,6 @@ Peer* Core::peer_locked(const WorkerInfo& worker) {
   }
   auto peer = std::make_unique<Peer>();
   peer->worker = worker;
-  peer->outbox = Outbox<Message>(outbox_options());
   // The same rank twice is no lasting state, but both ends must decide alike.
   peer->follows = std::make_pair(options_.self.rank, options_.self.incarnation) <
                   std::make_pair(worker.rank, worker.incarnation);
@@ -124,32 +120,29 @@ void Core::break_peer_locked(Peer& peer, const absl::Status& why, Cause cause) {
 
 // ---- Messages.
 
-bool Core::is_overfull(const Peer& peer) {
-  return peer.outbox.unacknowledged() >= kMaxUnacknowledged;
-}
+bool Core::is_overfull(const Peer& peer) { return peer.waiting.size() >= kMaxWaiting; }
 
-void Core::post_locked(Peer& peer, Message message) {
-  peer.outbox.send(std::move(message), since_epoch(std::chrono::steady_clock::now()));
-}
+void Core::post_locked(Peer& peer, Message message) { peer.waiting.push_back(std::move(message)); }
 
 void Core::on_message(const WorkerInfo& worker, const std::string& bytes) {
-  absl::StatusOr<Note> note = decode(bytes);
+  absl::StatusOr<std::vector<Message>> messages = decode(bytes);
   {
     MutexLock lock(mutex_);
     Peer* peer = stopping_ ? nullptr : peer_locked(worker);
     if (peer == nullptr) return;
-    if (!note.ok()) {
+    if (!messages.ok()) {
       ++counters_.protocol_errors;
-      break_peer_locked(*peer, note.status(), Cause::kIncompatible);
+      break_peer_locked(*peer, messages.status(), Cause::kIncompatible);
     } else {
-      peer->outbox.on_ack(ControlAck{note->acknowledged, {}});
-      for (Numbered& numbered : note->messages) peer->inbox.add(std::move(numbered));
-      peer->ack_due |= !note->messages.empty();
-      // What comes makes answers, so whoever does not take those is not heard either.
-      while (!is_overfull(*peer)) {
-        std::optional<Message> message = peer->inbox.take();
-        if (!message.has_value()) break;
-        handle_locked(*peer, *message);
+      for (Message& message : *messages) {
+        // What comes makes answers, so whoever does not take those is not heard either. Without
+        // this message no later one has a meaning.
+        if (is_overfull(*peer)) {
+          break_peer_locked(*peer, absl::ResourceExhaustedError("it takes no messages"),
+                            Cause::kFailed);
+          break;
+        }
+        handle_locked(*peer, message);
       }
     }
     wake_watchdog_.notify_all();
@@ -176,28 +169,54 @@ void Core::handle_locked(Peer& peer, Message& message) {
 
 void Core::transmit() {
   MutexLock lock(mutex_);
-  if (stopped_) return;
-  std::vector<std::pair<WorkerInfo, std::string>> notes;
-  const auto now = since_epoch(std::chrono::steady_clock::now());
-  for (const auto& [incarnation, peer] : peers_) {
-    Note note;
-    for (auto& due : peer->outbox.due(now)) {
-      note.messages.push_back(Numbered{due.sequence, std::move(due.payload)});
+  // Whoever sends looks again before it goes.
+  if (stopped_ || sends_) return;
+  sends_ = true;
+  while (true) {
+    std::vector<Packed> notes = pack_locked();
+    std::vector<std::string> news;
+    news.swap(news_);
+    if (notes.empty() && news.empty()) break;
+    lock.unlock();
+    for (Packed& each : notes) {
+      options_.send(each.to, std::move(each.note),
+                    [weak = weak_from_this(), peer = each.to.incarnation] {
+                      if (auto self = weak.lock()) self->on_note_ended(peer);
+                    });
     }
-    if (note.messages.empty() && !peer->ack_due) continue;
-    peer->ack_due = false;
-    note.acknowledged = peer->inbox.taken();
-    notes.emplace_back(peer->worker, encode(note));
+    for (const std::string& text : news) log(text);
+    lock.lock();
   }
-  std::vector<std::string> news;
-  news.swap(news_);
-  ++sending_;
-  lock.unlock();
-  for (auto& [worker, note] : notes) options_.send(worker, std::move(note));
-  for (const std::string& text : news) log(text);
-  lock.lock();
-  --sending_;
+  sends_ = false;
   changed_.notify_all();
+}
+
+std::vector<Core::Packed> Core::pack_locked() {
+  std::vector<Packed> notes;
+  for (const auto& [incarnation, peer] : peers_) {
+    while (!peer->waiting.empty() && peer->notes_on_the_way < kMaxNotesOnTheWay) {
+      std::vector<Message> packed;
+      std::size_t bytes = 0;
+      while (!peer->waiting.empty()) {
+        bytes += most_bytes(peer->waiting.front());
+        if (!packed.empty() && bytes > kMaxNoteBytes) break;
+        packed.push_back(std::move(peer->waiting.front()));
+        peer->waiting.pop_front();
+      }
+      ++peer->notes_on_the_way;
+      notes.push_back({peer->worker, encode(packed)});
+    }
+  }
+  return notes;
+}
+
+// On a thread of whoever sends, also before options_.send has returned.
+void Core::on_note_ended(Incarnation incarnation) {
+  MutexLock lock(mutex_);
+  const auto found = peers_.find(incarnation);
+  if (found == peers_.end()) return;
+  --found->second->notes_on_the_way;
+  if (!found->second->waiting.empty()) wake_watchdog_.notify_all();
 }
 
 void Core::log(const std::string& text) const {
@@ -226,7 +245,7 @@ void Core::stop() {
   join_launchers();
   MutexLock lock(mutex_);
   // Those who came before stop() may still be sending.
-  while (sending_ != 0) changed_.wait(mutex_);
+  while (sends_) changed_.wait(mutex_);
   stopped_ = true;
   changed_.notify_all();
 }

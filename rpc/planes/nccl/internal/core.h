@@ -50,12 +50,18 @@ class Core : public std::enable_shared_from_this<Core> {
   Peer* known_peer_locked(const WorkerInfo& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Link& link_locked(Peer& peer, LinkKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status usable_locked(const Peer& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// It acknowledges nothing.
+  /// It takes nothing.
   static bool is_overfull(const Peer& peer);
   void post_locked(Peer& peer, Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void handle_locked(Peer& peer, Message& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Sends what is due. Without the mutex.
+  /// Sends what is due, unless another thread does. Without the mutex.
   void transmit();
+  struct Packed {
+    WorkerInfo to;
+    std::string note;
+  };
+  std::vector<Packed> pack_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_note_ended(Incarnation peer);
   void log(const std::string& text) const;
   void break_peer_locked(Peer& peer, const absl::Status& why, Cause cause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -153,7 +159,8 @@ class Core : public std::enable_shared_from_this<Core> {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   // The watchdog is there to report ends.
   bool reports_ ABSL_GUARDED_BY(mutex_) = true;
-  int sending_ ABSL_GUARDED_BY(mutex_) = 0;
+  // A thread sends: one at a time, so that messages leave in order.
+  bool sends_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<Incarnation, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);
   std::set<Incarnation> lost_ ABSL_GUARDED_BY(mutex_);

@@ -170,31 +170,31 @@ absl::StatusOr<Message> read(const proto::NcclMessage& in) {
 
 }  // namespace
 
-std::string encode(const Note& note) {
+std::size_t most_bytes(const Message& message) {
+  // Numbers, tags, an id or a reason.
+  std::size_t bytes = kMaxReasonBytes + 256;
+  if (const Offer* offer = std::get_if<Offer>(&message)) bytes += 10 * offer->sizes.size();
+  return bytes;
+}
+
+std::string encode(const std::vector<Message>& messages) {
   proto::NcclNote out;
-  out.set_acknowledged(note.acknowledged);
-  for (const Numbered& numbered : note.messages) {
-    proto::NcclMessage& message = *out.add_messages();
-    message.set_sequence(numbered.sequence);
-    std::visit(Writer{message}, numbered.message);
-  }
+  for (const Message& message : messages) std::visit(Writer{*out.add_messages()}, message);
   return out.SerializeAsString();
 }
 
-absl::StatusOr<Note> decode(std::string_view bytes) {
+absl::StatusOr<std::vector<Message>> decode(std::string_view bytes) {
   proto::NcclNote in;
   if (bytes.size() > INT_MAX || !in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return absl::InvalidArgumentError("this is no message of an NCCL plane");
   }
-  Note note;
-  note.acknowledged = in.acknowledged();
-  for (const proto::NcclMessage& numbered : in.messages()) {
-    if (numbered.sequence() == 0) return wrong("no sequence");
-    absl::StatusOr<Message> message = read(numbered);
+  std::vector<Message> messages;
+  for (const proto::NcclMessage& each : in.messages()) {
+    absl::StatusOr<Message> message = read(each);
     if (!message.ok()) return message.status();
-    note.messages.push_back(Numbered{numbered.sequence(), *std::move(message)});
+    messages.push_back(*std::move(message));
   }
-  return note;
+  return messages;
 }
 
 }  // namespace sinew::internal::nccl

@@ -73,24 +73,18 @@ struct Abort {
 
 using Message = std::variant<Offer, Accept, Retract, End, Open, Start, Abort>;
 
-struct Numbered {
-  std::uint64_t sequence = 0;
-  Message message;
-};
-
-struct Note {
-  std::vector<Numbered> messages;
-  std::uint64_t acknowledged = 0;
-};
+/// Of a message, written, at most.
+std::size_t most_bytes(const Message& message);
 
 constexpr int kMaxDevices = 1024;
 constexpr int kMaxBuffers = 4096;
 /// Of one transfer, so that no sum overflows.
 constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 48;
 
-std::string encode(const Note& note);
+/// A note that says these, in this order.
+std::string encode(const std::vector<Message>& messages);
 /// Links and directions are turned round: they are the receiver's. kInvalidArgument says what is
 /// wrong.
-absl::StatusOr<Note> decode(std::string_view bytes);
+absl::StatusOr<std::vector<Message>> decode(std::string_view bytes);
 
 }  // namespace sinew::internal::nccl

@@ -14,11 +14,9 @@
 
 #include "absl/status/status.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/outbox.h"
 #include "sinew/rpc/planes/device_plane.h"
 #include "sinew/rpc/planes/nccl/internal/abort_thread.h"
 #include "sinew/rpc/planes/nccl/internal/messages.h"
-#include "sinew/rpc/planes/nccl/internal/ordered_inbox.h"
 #include "sinew/rpc/planes/nccl/nccl_api.h"
 
 /// What a plane knows. All of it is guarded by the core's mutex, except where it says otherwise.
@@ -125,9 +123,9 @@ struct Peer {
   bool follows = false;
   /// Out of use for good.
   bool closed = false;
-  Outbox<Message> outbox;
-  OrderedInbox inbox;
-  bool ack_due = false;
+  /// What is to be said, in order, and how many notes with what was said before are on their way.
+  std::deque<Message> waiting;
+  int notes_on_the_way = 0;
   std::map<std::uint64_t, TransferPtr> outgoing;
   std::map<std::uint64_t, TransferPtr> incoming;
   std::uint64_t highest_offer = 0;

@@ -46,12 +46,9 @@ TimePoint Core::next_check_locked(TimePoint now) const {
       waits |= communicator->state != Communicator::State::kReady;
     }
   }
-  TimePoint next = now + (polls ? options_.poll_interval : std::chrono::hours(1));
+  const TimePoint next = now + (polls ? options_.poll_interval : std::chrono::hours(1));
   for (const auto& [incarnation, peer] : peers_) {
     waits |= !peer->outgoing.empty() || !peer->incoming.empty();
-    if (const auto due = peer->outbox.next_due()) {
-      next = std::min(next, TimePoint(std::chrono::duration_cast<TimePoint::duration>(*due)));
-    }
   }
   return waits ? std::min(next, next_deadline_check_) : next;
 }
