@@ -422,6 +422,8 @@ void CallLink::fail_all(const absl::Status& reason) {
   }
 }
 
+void CallLink::on_unreached() { services_.on_unreached(peer()); }
+
 void CallLink::on_unreachable(const absl::Status& reason) { fail_all(reason); }
 
 void CallLink::retire(const absl::Status& reason) {

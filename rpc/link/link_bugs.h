@@ -28,6 +28,7 @@ enum class LinkBug {
   kRefusalCounts,        // an address that refuses counts where this end never got through
   kSilenceBorne,         // a connection that swallows everything is kept until the lease ends
   kWrittenUnheard,       // the first frames are written before anybody is known to hear them
+  kProofUnused,          // who is proved to be dead is still waited for
 };
 
 /// The bug that is active in this process. Not thread-safe.

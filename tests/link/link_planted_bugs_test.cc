@@ -42,6 +42,7 @@ constexpr Planted kBugs[] = {
     {LinkBug::kRefusalCounts, "kRefusalCounts", "the_smaller_is_refused_later"},
     {LinkBug::kSilenceBorne, "kSilenceBorne", "a_connection_that_swallows"},
     {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
+    {LinkBug::kProofUnused, "kProofUnused", "a_crash_that_is_proved"},
 };
 
 class Active {
