@@ -438,6 +438,8 @@ void CallLink::fail_all(const absl::Status& reason) {
   }
 }
 
+void CallLink::on_unreached() { services_.on_unreached(peer()); }
+
 void CallLink::on_unreachable(const absl::Status& reason) {
   fail_all(reason);
   // Notes have no deadline: they stay, and nobody else may ever want that link again.

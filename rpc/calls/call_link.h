@@ -92,6 +92,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void on_beat(std::uint64_t beat) override;
   void on_room() override;
   void on_up() override {}
+  void on_unreached() override;
   void on_unreachable(const absl::Status& reason) override;
   void on_suspected(bool suspected) override;
   void on_end(LinkEnd cause, const absl::Status& reason) override;

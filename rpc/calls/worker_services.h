@@ -62,6 +62,8 @@ class WorkerServices : public ControlPlane {
   /// The link with a member; makes it if there is none. One with a lost incarnation fails all
   /// calls.
   virtual absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) = 0;
+  /// See LinkUser::on_unreached().
+  virtual void on_unreached(const WorkerInfo& peer) = 0;
   /// A link has ended by itself. What its peer holds here may be dropped at `drop_at`.
   virtual void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                              Clock::TimePoint drop_at) = 0;

@@ -412,6 +412,11 @@ void Link::end(LinkEnd cause, Outputs& outputs) {
   lanes_.close(outputs);
 }
 
+void Link::on_process_ended(Outputs& outputs) {
+  if (ended() || SINEW_LINK_BUG(kProofUnused)) return;
+  end(LinkEnd::kProcessEnded, outputs);
+}
+
 void Link::close(Outputs& outputs) {
   if (ended()) return;
   // So the other end need not find out by itself.

@@ -32,6 +32,8 @@ enum class LinkEnd {
   kEndedThere,
   /// The owner of this end has closed it.
   kClosed,
+  /// The process at the other end has ended, for certain.
+  kProcessEnded,
 };
 
 /// The link between this worker and one incarnation of another one: what has arrived, what there is
@@ -86,6 +88,8 @@ class Link {
   LinkEnd end_cause() const { return end_cause_; }
   /// Both ends have had a connection up.
   bool was_up() const { return life_.had_contact(); }
+  /// The other end has not answered for half a lease.
+  bool suspected() const { return suspected_; }
   /// When what the other end holds here may be dropped.
   TimePoint drop_at() const { return life_.drop_at(); }
   LinkLanes& lanes() { return lanes_; }
@@ -134,6 +138,8 @@ class Link {
   void poll(TimePoint now, Outputs& outputs);
   /// When there is something to do at the latest; TimePoint::max(): nothing.
   TimePoint wake() const;
+  /// There is proof that the other end's process has ended.
+  void on_process_ended(Outputs& outputs);
   void close(Outputs& outputs);
 
  private:

@@ -43,6 +43,7 @@ LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
   Outcome outcome;
+  look_for_way_locked(outcome, outputs);
   // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
   // others leave behind meanwhile. Without a connection they are sent again with the next one.
   if (!outputs.writes.empty() && connection_ != nullptr) {
@@ -63,6 +64,7 @@ LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
     if (timer_ != 0) table_.timers().cancel(std::exchange(timer_, 0));
     outcome.reason = closed_;
   } else {
+    if (watch_.is_up() != (connection_ != nullptr)) watch_.set_up(connection_ != nullptr, now());
     arm_locked();
     if (outputs.unreachable) {
       outcome.reason = absl::UnavailableError(absl::StrFormat("worker '%s' cannot be reached: %s",
@@ -71,6 +73,22 @@ LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
   }
   outcome.outputs = std::move(outputs);
   return outcome;
+}
+
+// Until there was contact: who opens connections to this end has not come by itself.
+void LinkRunner::look_for_way_locked(Outcome& outcome, Link::Outputs& outputs) {
+  if (link_.was_up() || connection_ != nullptr) return;
+  // Two that cannot reach each other must not go on asking for each other when nobody waits.
+  if (link_.lanes().frames() == 0) return reversal_.reset();
+  const BootClock::TimePoint time = now();
+  if (link_.state() == Link::State::kDialling) reversal_.on_dial(time);
+  outcome.unreached = reversal_.take_question(time);
+  // Whoever has been asked to come is on its way, perhaps.
+  if (outputs.unreachable && reversal_.awaits(time)) {
+    outputs.unreachable = false;
+    link_.connect(time, outputs);
+  }
+  if (link_.state() == Link::State::kIdle) reversal_.reset();
 }
 
 absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
@@ -85,6 +103,9 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
     case LinkEnd::kEndedThere:
       return absl::UnavailableError(absl::StrFormat(
           "worker '%s' is gone: it has ended the link with this worker", peer_.name));
+    case LinkEnd::kProcessEnded:
+      return absl::UnavailableError(
+          absl::StrFormat("worker '%s' is gone: its process has ended", peer_.name));
     case LinkEnd::kNone:
     case LinkEnd::kClosed:
       break;
@@ -137,6 +158,7 @@ void LinkRunner::perform(Outcome outcome) {
   if (user == nullptr) return;
   if (outputs.room) user->on_room();
   if (outputs.suspected.has_value()) user->on_suspected(*outputs.suspected);
+  if (outcome.unreached) user->on_unreached();
   if (outputs.unreachable) user->on_unreachable(outcome.reason);
   if (outputs.end != LinkEnd::kNone) {
     user->on_end(outputs.end, outcome.reason);
@@ -154,7 +176,7 @@ void LinkRunner::end_frames(const LinkOutputs& outputs) {
 }
 
 void LinkRunner::arm_locked() {
-  const BootClock::TimePoint wake = link_.wake();
+  const BootClock::TimePoint wake = std::min({link_.wake(), watch_.wake(), reversal_.wake()});
   if (wake >= armed_for_ || closed_.ok() == false) return;
   if (timer_ != 0) table_.timers().cancel(timer_);
   armed_for_ = wake;
@@ -172,7 +194,14 @@ void LinkRunner::on_timer() {
     timer_ = 0;
     if (!closed_.ok()) return;
     Link::Outputs outputs;
-    link_.poll(now(), outputs);
+    const BootClock::TimePoint time = now();
+    // It may have come to be known since the connection was made.
+    if (connection_ != nullptr) watch_.hold(connection_->remote_process());
+    if (watch_.has_ended(time)) {
+      link_.on_process_ended(outputs);
+    } else {
+      link_.poll(time, outputs);
+    }
     outcome = leave_locked(std::move(outputs));
   }
   perform(std::move(outcome));
@@ -366,6 +395,11 @@ void LinkRunner::connect() {
   perform(std::move(outcome));
 }
 
+void LinkRunner::on_asked(bool is_asked) {
+  MutexLock lock(mutex_);
+  reversal_.on_answer(is_asked, now());
+}
+
 bool LinkRunner::ended() const {
   MutexLock lock(mutex_);
   return !closed_.ok();
@@ -374,6 +408,11 @@ bool LinkRunner::ended() const {
 bool LinkRunner::is_up() const {
   MutexLock lock(mutex_);
   return link_.state() == Link::State::kUp;
+}
+
+bool LinkRunner::is_answered() const {
+  MutexLock lock(mutex_);
+  return link_.state() == Link::State::kUp && !link_.suspected();
 }
 
 bool LinkRunner::is_reached_at(const std::string& address) const {

@@ -18,9 +18,11 @@
 #include "sinew/rpc/base/boot_clock.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/link/connection_reversal.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link.h"
 #include "sinew/rpc/link/link_secret.h"
+#include "sinew/rpc/link/process_watch.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -65,6 +67,9 @@ class LinkUser {
   /// There may be room for requests again, or replies blocked no more.
   virtual void on_room() = 0;
   virtual void on_up() = 0;
+  /// The peer, with which there never was contact, has not been reached so far. Somebody who can
+  /// reach it may ask it to open a connection: LinkRunner::on_asked() takes the answer.
+  virtual void on_unreached() = 0;
   /// Nobody was reached, ever: what waits is not going to leave soon.
   virtual void on_unreachable(const absl::Status& reason) = 0;
   virtual void on_suspected(bool suspected) = 0;
@@ -109,8 +114,12 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // --- The link.
 
   void connect();
+  /// Whether the peer has been asked to open a connection: what waits here waits for that a while.
+  void on_asked(bool is_asked);
   bool ended() const;
   bool is_up() const;
+  /// It is up, and the peer answers.
+  bool is_answered() const;
   /// It is up, and this end has reached the peer at that address: what the peer says of its own
   /// address proves nothing.
   bool is_reached_at(const std::string& address) const;
@@ -149,7 +158,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void deliver(LinkUser* user, std::vector<Inbound> frames);
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
                               std::uint64_t size_bytes);
-  void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason);
+  /// `process` is who was at the other end, where that is known.
+  void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
+                 std::shared_ptr<const ProcessHold> process);
   absl::Status check_terms(const LinkHello& theirs) const;
   absl::StatusOr<LinkHello> check_answer_locked(const Wire& wire, const proto::Hello& theirs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -162,6 +173,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // Takes what is to be done out of the lock's reach; perform() then does it.
   Outcome leave_locked(Link::Outputs outputs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void perform(Outcome outcome);
+  void look_for_way_locked(Outcome& outcome, Link::Outputs& outputs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void write(WriteBatches batches);
   static void write(Connection& to, LinkOutputs::Write write);
   void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -188,6 +201,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  ProcessWatch watch_ ABSL_GUARDED_BY(mutex_);
+  ConnectionReversal reversal_ ABSL_GUARDED_BY(mutex_);
   // A thread writes; what others have to write meanwhile.
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   WriteBatches behind_ ABSL_GUARDED_BY(mutex_);

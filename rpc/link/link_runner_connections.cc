@@ -46,7 +46,7 @@ void LinkRunner::open(std::uint64_t attempt) {
     address = wire->dialled = address_;
   }
   if (address.empty()) {
-    wire_down(wire, absl::UnavailableError("it has not said where it can be reached"));
+    wire_down(wire, absl::UnavailableError("it has not said where it can be reached"), nullptr);
     return;
   }
   std::shared_ptr<Connection> connection =
@@ -151,6 +151,7 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
       link_.on_up(wire->name, *theirs, now(), outputs);
       came_up = link_.state() == Link::State::kUp && outputs.close.empty();
       if (came_up) connection_ = connection;
+      if (came_up) reversal_.reset();
       if (came_up && !wire->dialled.empty()) reached_at_ = wire->dialled;
       outcome = leave_locked(std::move(outputs));
     } else {
@@ -261,7 +262,8 @@ void LinkRunner::deliver(LinkUser* user, std::vector<Inbound> frames) {
   }
 }
 
-void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason) {
+void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
+                           std::shared_ptr<const ProcessHold> process) {
   absl::Status reason = down_reason;
   {
     MutexLock lock(mutex_);
@@ -284,7 +286,12 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
     if (!absl::IsCancelled(reason)) {
       last_failure_ = absl::Status(reason.code(), reason.message());
     }
+    watch_.hold(std::move(process));
     const bool proved = refused.ok() && is_proved(*refused, secret_);
+    // Whoever answers and does not want this connection can be reached.
+    const bool no_way =
+        cause != DownCause::kRefused || consequence_of(refusal) == Consequence::kCountAsRefused;
+    if (no_way && link_.is_dialling(wire->name)) reversal_.on_failed(now());
     Link::Outputs outputs;
     link_.on_down(wire->name, cause, refusal, proved, now(), outputs);
     outcome = leave_locked(std::move(outputs));

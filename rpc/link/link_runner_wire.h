@@ -27,8 +27,9 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
                             std::uint64_t size_bytes, std::size_t) override {
     return runner_->wire_announced(shared_from_this(), header, size_bytes);
   }
-  void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
-    runner_->wire_down(shared_from_this(), reason);
+  void on_down(const std::shared_ptr<Connection>& down, const absl::Status& reason) override {
+    runner_->wire_down(shared_from_this(), reason,
+                       down == nullptr ? nullptr : down->remote_process());
   }
 
   const ConnectionName name;
@@ -52,6 +53,8 @@ struct LinkRunner::Outcome {
   WriteBatches writes;
   std::vector<std::shared_ptr<Connection>> to_close;
   absl::Status reason;
+  /// See LinkUser::on_unreached().
+  bool unreached = false;
 };
 
 }  // namespace sinew::internal

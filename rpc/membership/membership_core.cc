@@ -143,11 +143,17 @@ WorkerInfo MembershipCore::coordinator() const {
 
 void MembershipCore::snapshot() {
   const Member* coordinator = lowest_alive();
-  MutexLock lock(mutex_);
-  ready_ =
-      state_ == State::kMember || state_ == State::kTakingOver || state_ == State::kCoordinating;
-  self_snapshot_ = self_.worker;
-  coordinator_snapshot_ = coordinator == nullptr ? WorkerInfo() : coordinator->worker;
+  bool has_changed = false;
+  {
+    MutexLock lock(mutex_);
+    ready_ =
+        state_ == State::kMember || state_ == State::kTakingOver || state_ == State::kCoordinating;
+    self_snapshot_ = self_.worker;
+    const WorkerInfo before = std::exchange(
+        coordinator_snapshot_, coordinator == nullptr ? WorkerInfo() : coordinator->worker);
+    has_changed = before != coordinator_snapshot_;
+  }
+  if (has_changed && options_.on_coordinator) options_.on_coordinator();
 }
 
 void MembershipCore::warn(const std::string& text) {

@@ -192,6 +192,14 @@ bool PlaneSet::fetches_in_place(std::uint32_t plane) {
   return entry != nullptr && entry->link->fetches_in_place();
 }
 
+std::shared_ptr<const ProcessHold> PlaneSet::process() const {
+  absl::MutexLock lock(&mutex_);
+  for (const Entry& entry : entries_) {
+    if (auto process = entry.link->process(); process != nullptr) return process;
+  }
+  return nullptr;
+}
+
 void PlaneSet::close() {
   std::vector<std::shared_ptr<PullLink>> links;
   {

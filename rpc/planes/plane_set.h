@@ -70,6 +70,9 @@ class PlaneSet {
              PullLink::OnEnd on_end);
   bool fetches_in_place(std::uint32_t plane);
 
+  /// See PullLink::process().
+  std::shared_ptr<const ProcessHold> process() const;
+
   /// What was located may be freed after this. Idempotent.
   void close();
 
@@ -97,7 +100,7 @@ class PlaneSet {
   // Written by begin().
   std::weak_ptr<void> owner_;
   OnAnswer on_answer_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };

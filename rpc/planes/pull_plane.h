@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
+#include "sinew/rpc/base/process_hold.h"
 
 namespace sinew::internal {
 
@@ -67,6 +68,10 @@ class PullLink {
   virtual void fetch(absl::string_view location, PullTarget target, OnEnd on_end) = 0;
   /// Whether fetch() copies on the calling thread, so that it takes a while.
   virtual bool fetches_in_place() const = 0;
+
+  /// The process at the other end, by the kernel's word. Null where this plane has none, and until
+  /// it has. Also after close().
+  virtual std::shared_ptr<const ProcessHold> process() const { return nullptr; }
 
   /// From here on fetches of the peer fail; when this returns, what was located may be freed and
   /// changed. Idempotent.

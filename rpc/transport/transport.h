@@ -11,6 +11,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sinew/rpc/base/process_hold.h"
 #include "sinew/rpc/transport/frame.h"
 
 namespace sinew::internal {
@@ -58,6 +59,9 @@ class Connection {
   /// What the other end's handshake said: opaque bytes of the layer above.
   virtual const std::string& remote_hello() const = 0;
   virtual const AuthenticatedPeer& remote() const = 0;
+  /// The process at the other end, where the kernel has vouched that it is that; null otherwise,
+  /// and until it has. Also after the connection is down.
+  virtual std::shared_ptr<const ProcessHold> remote_process() const { return nullptr; }
 };
 
 /// Callbacks of one connection, in this order: on_up once (or never), on_frames and on_announced

@@ -27,6 +27,7 @@
 #include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/planes/nccl/default_plane.h"
 #include "sinew/rpc/worker.h"
+#include "sinew/rpc/worker/connect_requests.h"
 #include "sinew/rpc/worker/make_transport.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -138,6 +139,8 @@ void WorkerCore::build() {
   devices_ = DeviceLayer::make(*this, usable_devices(options_), device_plane_for(options_));
   server_ = std::make_unique<CallServer>(*this);
   links_ = std::make_unique<WorkerLinks>(*this);
+  connect_requests_ = std::make_unique<ConnectRequests>(*this);
+  connect_requests_->add_methods();
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
   gather_ = std::make_unique<Gather>(*this, directory_, options_.name, *scheduler_);
 
@@ -175,6 +178,8 @@ void WorkerCore::build() {
     }
     keep_leases();
   };
+  // Who cannot be reached by the new one is not told by it that it coordinates.
+  membership.on_coordinator = [this] { keep_leases(); };
   membership.on_removed = [this](const absl::Status& reason) {
     log(absl::StrCat("the others have taken this worker off the list: ", reason.message()));
     for (const Member& member : directory_.members()) {
@@ -231,12 +236,16 @@ absl::StatusOr<std::shared_ptr<CallLink>> WorkerCore::link(const WorkerInfo& wor
   return links_->find(worker);
 }
 
+void WorkerCore::on_unreached(const WorkerInfo& peer) { connect_requests_->on_unreached(peer); }
+
 void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                                Clock::TimePoint drop_at) {
   links_->on_link_ended(peer, reason, cause, drop_at);
 }
 
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }
+
+WorkerInfo WorkerCore::coordinator() const { return membership_->coordinator(); }
 
 std::int32_t WorkerCore::rank_of(const WorkerInfo& worker) const {
   const absl::StatusOr<Member> member = directory_.find(worker.name);

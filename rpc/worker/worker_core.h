@@ -27,6 +27,7 @@
 namespace sinew::internal {
 
 struct CallCounts;
+class ConnectRequests;
 class DeviceLayer;
 class Gather;
 class Membership;
@@ -47,6 +48,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   /// Whom this worker is linked with, and who is lost.
   WorkerLinks& links() { return *links_; }
+  ConnectRequests& connect_requests() { return *connect_requests_; }
+  /// Of this worker's list of members; no name before it has joined.
+  WorkerInfo coordinator() const;
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
 
@@ -79,6 +83,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void set_references(References* references) override { references_ = references; }
   ControlHandler find_control_method(std::string_view name) const override;
   absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) override;
+  void on_unreached(const WorkerInfo& peer) override;
   void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                      Clock::TimePoint drop_at) override;
   bool is_lost(const WorkerInfo& worker) const override;
@@ -141,6 +146,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<CallServer> server_;
   std::unique_ptr<WorkerLinks> links_;
+  std::unique_ptr<ConnectRequests> connect_requests_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Gather> gather_;
   std::unique_ptr<Membership> membership_;

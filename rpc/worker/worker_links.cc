@@ -132,8 +132,10 @@ void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reas
                                 Clock::TimePoint drop_at_time) {
   // A guest that has gone is nobody's loss.
   if (peer.rank < 0 && core_.rank_of(peer) < 0) return;
-  // Who has ended the link itself uses nothing of ours any more.
-  if (cause == LinkEnd::kEndedThere) return worker_lost(peer, reason, Certainty::kGone);
+  // Who has ended the link itself, or has ended, uses nothing of ours any more.
+  if (cause == LinkEnd::kEndedThere || cause == LinkEnd::kProcessEnded) {
+    return worker_lost(peer, reason, Certainty::kGone);
+  }
   worker_lost(peer, reason, Certainty::kSuspected);
   drop_at(peer, drop_at_time);
 }

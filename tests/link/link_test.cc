@@ -534,6 +534,32 @@ TEST_F(LinkFollowerTest, the_end_that_does_not_lead_beats_by_itself_if_nothing_c
   EXPECT_THAT(poll().writes, SizeIs(1));
 }
 
+// ---- L7: proof of death.
+
+TEST_F(LinkTest, who_is_proved_to_be_dead_is_not_waited_for) {
+  accept_up();
+  send();
+  now += milliseconds(1);
+  down(theirs(1));
+  Link::Outputs outputs;
+  link.on_process_ended(outputs);
+  EXPECT_EQ(outputs.end, LinkEnd::kProcessEnded);
+  EXPECT_THAT(outputs.ended, SizeIs(1));
+  EXPECT_EQ(link.wake(), TimePoint::max());
+}
+
+TEST_F(LinkTest, nothing_is_heard_of_who_is_proved_to_be_dead) {
+  accept_up();
+  Link::Outputs outputs;
+  link.on_process_ended(outputs);
+  EXPECT_THAT(outputs.close, ElementsAre(theirs(1)));
+  hear_request(theirs(1), 1);
+  EXPECT_EQ(delivery, LinkLanes::Delivery::kDrop);
+  Link::Outputs again;
+  link.on_process_ended(again);
+  EXPECT_EQ(again.end, LinkEnd::kNone);
+}
+
 // ---- L10.
 
 TEST_F(LinkTest, a_link_that_has_ended_accepts_nothing) {

@@ -16,9 +16,11 @@
 //   prefetch PEER N SIZE      asks for N results of so many bytes, and reads none
 //   collect                   reads them: how many are right
 //   stalled, release          calls that wait in testapp::stall; answers them
+//   fork                      makes a child that does nothing, with its sockets; its pid
 //   shutdown graceful|hard MS
 
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <iostream>
@@ -150,6 +152,14 @@ std::optional<std::string> run_link(Worker& worker, Tasks& tasks, const std::str
   return std::nullopt;
 }
 
+/// A child that keeps all sockets of this process open until it is killed, or for some minutes.
+pid_t fork_idler() {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::alarm(300);
+  while (true) ::pause();
+}
+
 std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   std::string command;
   words >> command;
@@ -188,6 +198,7 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     worker.barrier(milliseconds(one));
     return "";
   }
+  if (command == "fork") return std::to_string(fork_idler());
   if (command == "shutdown") {
     worker.shutdown({one == "graceful", milliseconds(two), false});
     return "";

@@ -24,6 +24,7 @@ class Nobody final : public LinkUser {
   void on_beat(std::uint64_t) override {}
   void on_room() override {}
   void on_up() override {}
+  void on_unreached() override {}
   void on_unreachable(const absl::Status&) override {}
   void on_suspected(bool) override {}
   void on_end(LinkEnd, const absl::Status&) override {}

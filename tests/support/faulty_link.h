@@ -52,6 +52,10 @@ class FaultyLink final : public Connection,
     const std::shared_ptr<Connection> inner = this->inner();
     return inner == nullptr ? nobody : inner->remote();
   }
+  std::shared_ptr<const ProcessHold> remote_process() const override {
+    const std::shared_ptr<Connection> inner = this->inner();
+    return inner == nullptr ? nullptr : inner->remote_process();
+  }
 
   // ConnectionHandler.
   void on_up(const std::shared_ptr<Connection>& connection) override;

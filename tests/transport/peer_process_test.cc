@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/wait.h>
 
+#include <csignal>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -44,6 +46,21 @@ TEST(PeerProcess, IsTheOneThatListens) {
     other.kill();
     EXPECT_FALSE(process->is_alive());
   }
+}
+
+TEST(PeerProcess, HasEndedOnlyWhenItHas) {
+  ListeningProcess other({});
+  ASSERT_TRUE(other.listens());
+  const absl::StatusOr<PeerProcess> process = listener_at(other.place());
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_FALSE(process->has_ended());
+  ASSERT_EQ(::kill(other.number(), SIGSTOP), 0);
+  int state = 0;
+  ASSERT_EQ(::waitpid(other.number(), &state, WUNTRACED), other.number());
+  ASSERT_TRUE(WIFSTOPPED(state));
+  EXPECT_FALSE(process->has_ended());
+  other.kill();
+  EXPECT_TRUE(process->has_ended());
 }
 
 TEST(PeerProcess, IsTheOneThatConnected) {

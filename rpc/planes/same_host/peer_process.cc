@@ -104,13 +104,18 @@ bool PeerProcess::is_sender(const ucred& credentials) const {
   return credentials.pid == number_ && credentials.uid == ::geteuid();
 }
 
-bool PeerProcess::is_alive() const {
-  pollfd ended{hold_.number(), POLLIN, 0};
+bool PeerProcess::is_alive() const { return look() == 0; }
+
+bool PeerProcess::has_ended() const { return (look() & POLLIN) != 0; }
+
+// What the hold says: nothing as long as the process lives.
+short PeerProcess::look() const {
+  pollfd hold{hold_.number(), POLLIN, 0};
   int changed = 0;
   do {
-    changed = ::poll(&ended, 1, 0);
+    changed = ::poll(&hold, 1, 0);
   } while (changed < 0 && errno == EINTR);
-  return changed == 0;
+  return changed < 0 ? POLLERR : hold.revents;
 }
 
 absl::Status PeerProcess::unreachable(absl::string_view why) const {

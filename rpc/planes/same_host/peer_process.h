@@ -7,12 +7,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
+#include "sinew/rpc/base/process_hold.h"
 
 namespace sinew::internal {
 
 /// Another process of this host and user, and hold of it: while is_alive(), nobody else has its
 /// number. Thread-safe.
-class PeerProcess {
+class PeerProcess final : public ProcessHold {
  public:
   /// Where the hold comes from.
   enum class Source {
@@ -32,12 +33,15 @@ class PeerProcess {
   bool is_sender(const ucred& credentials) const;
   /// False once it has exited; true after exec. One system call.
   bool is_alive() const;
+  /// As !is_alive(), but where the system cannot say, nothing is proved.
+  bool has_ended() const override;
   /// kUnavailable with the number.
   absl::Status unreachable(absl::string_view why) const;
 
  private:
   PeerProcess(pid_t number, FileDescriptor hold) : number_(number), hold_(std::move(hold)) {}
   absl::Status check_namespaces() const;
+  short look() const;
 
   pid_t number_;
   FileDescriptor hold_;

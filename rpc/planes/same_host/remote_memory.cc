@@ -18,11 +18,12 @@ void* address_of(std::uint64_t number) {
 
 }  // namespace
 
-RemoteMemory::RemoteMemory(MetPeer peer, std::shared_ptr<CopyTeam> team)
-    : process_(std::move(peer.process)),
-      word_(std::move(peer.access.word)),
-      word_address_(peer.access.word_address),
-      seal_(peer.access.key),
+RemoteMemory::RemoteMemory(std::shared_ptr<const PeerProcess> process, MemoryAccess access,
+                           std::shared_ptr<CopyTeam> team)
+    : process_(std::move(process)),
+      word_(std::move(access.word)),
+      word_address_(access.word_address),
+      seal_(access.key),
       team_(std::move(team)) {}
 
 absl::Status RemoteMemory::check() const {
@@ -45,7 +46,7 @@ absl::Status RemoteMemory::fetch(absl::string_view location, char* to, std::size
 
 // After all has been read: the process had its number until now, so nobody else has been read.
 absl::Status RemoteMemory::check_owner() const {
-  return process_.is_alive() ? absl::OkStatus() : process_.unreachable("has ended");
+  return process_->is_alive() ? absl::OkStatus() : process_->unreachable("has ended");
 }
 
 absl::Status RemoteMemory::read(std::uint64_t from, char* to, std::size_t size_bytes) const {
@@ -54,18 +55,18 @@ absl::Status RemoteMemory::read(std::uint64_t from, char* to, std::size_t size_b
   // In this order: the word is still there, so the data were.
   const std::array<iovec, 2> there = {
       {{address_of(from), size_bytes}, {address_of(word_address_), shown.size()}}};
-  const ssize_t copied = ::process_vm_readv(process_.number(), here.data(), here.size(),
+  const ssize_t copied = ::process_vm_readv(process_->number(), here.data(), here.size(),
                                             there.data(), there.size(), 0);
-  if (copied < 0) return process_.unreachable(std::strerror(errno));
+  if (copied < 0) return process_->unreachable(std::strerror(errno));
   if (static_cast<std::size_t>(copied) != size_bytes + shown.size()) {
-    return process_.unreachable("its memory ends early");
+    return process_->unreachable("its memory ends early");
   }
   // What close() leaves behind.
   if (shown == std::array<char, ShownWord::kBytes>{}) {
     return absl::NotFoundError("the peer has closed the connection");
   }
   if (std::memcmp(shown.data(), word_.data(), shown.size()) != 0) {
-    return process_.unreachable("its memory is not what it was");
+    return process_->unreachable("its memory is not what it was");
   }
   return absl::OkStatus();
 }

@@ -17,7 +17,8 @@ namespace sinew::internal {
 /// What the process at the other end of a connection has located for this one. Thread-safe.
 class RemoteMemory {
  public:
-  RemoteMemory(MetPeer peer, std::shared_ptr<CopyTeam> team);
+  RemoteMemory(std::shared_ptr<const PeerProcess> process, MemoryAccess access,
+               std::shared_ptr<CopyTeam> team);
 
   /// Whether it can be read from at all: kUnavailable with the system's reason, kNotFound when the
   /// peer has closed.
@@ -30,7 +31,7 @@ class RemoteMemory {
   absl::Status read(std::uint64_t from, char* to, std::size_t size_bytes) const;
   absl::Status check_owner() const;
 
-  const PeerProcess process_;
+  const std::shared_ptr<const PeerProcess> process_;
   const std::string word_;
   const std::uint64_t word_address_;
   LocationSeal seal_;

@@ -66,10 +66,20 @@ class MeetingOutcome {
     MutexLock lock(mutex_);
     return outcome_.has_value() && outcome_->ok() ? **outcome_ : nullptr;
   }
+  /// Who was met, whether its memory can be read or not. Before set().
+  void set_process(std::shared_ptr<const PeerProcess> process) {
+    MutexLock lock(mutex_);
+    process_ = std::move(process);
+  }
+  std::shared_ptr<const PeerProcess> process() const {
+    MutexLock lock(mutex_);
+    return process_;
+  }
 
  private:
   mutable Mutex mutex_;
   std::optional<absl::StatusOr<Memory>> outcome_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const PeerProcess> process_ ABSL_GUARDED_BY(mutex_);
   std::optional<PullLink::OnEnd> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -94,6 +104,7 @@ class SameHostLink final : public PullLink {
   void release(absl::string_view) override {}
   void fetch(absl::string_view location, PullTarget target, OnEnd on_end) override;
   bool fetches_in_place() const override { return true; }
+  std::shared_ptr<const ProcessHold> process() const override { return outcome_->process(); }
   void close() override;
 
  private:
@@ -207,7 +218,9 @@ MeetingPlace::OnMet SameHostLink::on_met() const {
                        : peer.status());
       return;
     }
-    auto memory = std::make_shared<RemoteMemory>(*std::move(peer), team);
+    auto process = std::make_shared<const PeerProcess>(std::move(peer->process));
+    outcome->set_process(process);
+    auto memory = std::make_shared<RemoteMemory>(std::move(process), std::move(peer->access), team);
     absl::Status status = memory->check();
     if (status.ok()) {
       outcome->set(std::move(memory));

@@ -19,7 +19,7 @@ std::string Event::text() const {
   static const char* const names[] = {"hello",   "answer", "deliver", "deliver twice", "payloads",
                                       "notice",  "start",  "cancel",  "handle",        "reply",
                                       "restart", "break",  "swallow", "crash",         "leave",
-                                      "tick",    "sleep"};
+                                      "proof",   "tick",   "sleep"};
   return absl::StrCat(names[static_cast<int>(what)], " ", c, "/", v,
                       lane == Lane::kCalls ? "c" : "", place == 0 ? "" : " passing",
                       late ? " late" : "");
@@ -56,6 +56,9 @@ std::vector<Event> steps_of(const World& world) {
   }
   for (std::size_t w = 0; w < world.workers().size(); ++w) {
     if (!world.workers()[w].alive) steps.push_back({Event::What::kRestart, w});
+  }
+  for (std::size_t e = 0; e < world.ends().size(); ++e) {
+    if (world.can_prove_death(e)) steps.push_back({Event::What::kProveDeath, e});
   }
   return steps;
 }
@@ -110,6 +113,8 @@ void happen(World& world, const Event& event, nanoseconds time) {
       return world.crash(call);
     case Event::What::kLeave:
       return world.leave(call, 1 - call);
+    case Event::What::kProveDeath:
+      return world.prove_death(event.c);
     case Event::What::kTick:
       return tick(world, time, -1);
     case Event::What::kSleep:

@@ -27,6 +27,7 @@ struct Event {
     kSwallow,
     kCrash,
     kLeave,
+    kProveDeath,
     kTick,
     kSleep,
   };

@@ -157,6 +157,12 @@ void add_connections(std::vector<Scenario>& all, int level) {
                          both(faults(&Faults::leaves), faults(&Faults::late))));
   all.push_back(from_nothing(
       scenario("a_crash_at_first_contact", two_workers(), each, faults(&Faults::crashes))));
+  Settings proving = two_workers();
+  proving.proves_death = true;
+  all.push_back(scenario("a_crash_that_is_proved", proving, {cancelled(from(0)), from(1)},
+                         both(faults(&Faults::crashes), faults(&Faults::late))));
+  all.push_back(from_nothing(scenario("a_crash_at_first_contact_that_is_proved", proving, each,
+                                      faults(&Faults::crashes))));
   if (level == 0) return;
   all.push_back(
       surviving(from_nothing(scenario("both_open_for_long", two_workers(), each,

@@ -49,6 +49,8 @@ struct Settings {
   std::vector<CallPlan> calls;
   /// Handlers start and end at steps of their own, rather than as soon as their request has come.
   bool handlers_take_time = false;
+  /// Who is linked with a worker that has died may get proof of that, at any time.
+  bool proves_death = false;
 };
 
 /// What is known of one frame of a call, by somebody who sees both ends.
@@ -193,6 +195,9 @@ class World {
   void leave(int worker, int peer);
   void crash(int worker);
   void restart(int worker);
+  /// `e`: which end of a link hears that the process at the other one has ended.
+  bool can_prove_death(std::size_t e) const;
+  void prove_death(std::size_t e);
   /// When a link of the worker wants to be polled.
   Time wake(int worker) const;
   void poll(int worker);

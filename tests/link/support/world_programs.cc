@@ -94,6 +94,20 @@ void World::leave(int worker, int peer) {
   collect();
 }
 
+bool World::can_prove_death(std::size_t e) const {
+  if (!settings_->proves_death || ends_[e].dead || ends_[e].link.ended()) return false;
+  const Worker& peer = workers_[static_cast<std::size_t>(ends_[e].peer_worker)];
+  return !peer.alive || peer.incarnation != ends_[e].link.options().peer;
+}
+
+void World::prove_death(std::size_t e) {
+  Link::Outputs outputs;
+  ends_[e].link.on_process_ended(outputs);
+  if (!ends_[e].link.ended()) violate("a link goes on though its other end is proved to be dead");
+  perform(static_cast<int>(e), outputs);
+  collect();
+}
+
 // ---- Calls at their server.
 
 void World::take(int e, const Outbound& content, std::uint64_t number) {

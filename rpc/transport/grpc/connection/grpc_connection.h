@@ -38,6 +38,7 @@ class GrpcConnection : public Connection,
   void close(absl::Status reason) final;
   const std::string& remote_hello() const final { return remote_hello_; }
   const AuthenticatedPeer& remote() const final { return remote_; }
+  std::shared_ptr<const ProcessHold> remote_process() const final { return planes_.process(); }
 
  protected:
   /// `core` is asked for a hold by start().
