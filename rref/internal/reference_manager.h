@@ -119,6 +119,7 @@ class ReferenceManager final : public Extension,
   };
   /// What is to be said to one peer. That it arrives, and once, is the link's business.
   struct Channel {
+    explicit Channel(WorkerInfo worker) : peer(std::move(worker)) {}
     WorkerInfo peer;
     /// Nothing is said to it any more.
     bool fenced = false;

@@ -35,7 +35,7 @@ ReferenceManager::Queued ReferenceManager::make_queued(ledger::Send send) {
 }
 
 ReferenceManager::Channel& ReferenceManager::channel_locked(const WorkerInfo& peer) {
-  return channels_.try_emplace(peer.incarnation, Channel{peer}).first->second;
+  return channels_.try_emplace(peer.incarnation, peer).first->second;
 }
 
 void ReferenceManager::flush_soon_locked() {

@@ -16,6 +16,7 @@ using internal::nccl::Abort;
 using internal::nccl::Accept;
 using internal::nccl::Cause;
 using internal::nccl::Direction;
+using internal::nccl::encode;
 using internal::nccl::End;
 using internal::nccl::Message;
 using internal::nccl::Offer;
