@@ -29,7 +29,7 @@ void copy(const absl::Cord& bytes, char* to) {
 }  // namespace
 
 absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   Announced announced;
   Waiting waiting;
@@ -135,7 +135,7 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
   absl::Cord early;
   std::shared_ptr<ReceiveBlock> block;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return absl::CancelledError("the connection is down");
     absl::StatusOr<Assembly*> found = find_assembly_locked(chunk);
     if (!found.ok()) return fail_locked(found.status());
@@ -159,7 +159,7 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
   // Without the lock: it takes a while, and nobody else touches the block before it is complete.
   copy(early, block->data());
   copy(chunk.data, block->data() + chunk.offset);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   assemblies_[chunk.transfer].received_bytes += chunk.data.size();
   return complete_locked(chunk.transfer);
@@ -186,7 +186,7 @@ std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64
 
 absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::fetched(std::uint64_t transfer,
                                                                              absl::Cord bytes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   Assembly& assembly = assemblies_[transfer];
   assembly.received_bytes = assembly.size_bytes;
@@ -195,7 +195,7 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::fetched(std
 }
 
 bool BulkReceiver::not_fetched(std::uint64_t transfer) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return false;
   assemblies_[transfer].located = false;
   return true;
@@ -217,7 +217,7 @@ absl::Status BulkReceiver::fail_locked(absl::Status status) {
 void BulkReceiver::clear() {
   absl::flat_hash_map<std::uint64_t, Assembly> assemblies;
   absl::flat_hash_map<std::uint64_t, Waiting> waiting;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   assemblies.swap(assemblies_);
   waiting.swap(waiting_);

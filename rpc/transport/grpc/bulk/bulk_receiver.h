@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
@@ -93,7 +93,7 @@ class BulkReceiver {
   absl::Status fail_locked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame);
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, Assembly> assemblies_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_waiting_ ABSL_GUARDED_BY(mutex_) = 1;

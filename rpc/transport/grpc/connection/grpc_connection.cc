@@ -47,7 +47,7 @@ GrpcConnection::~GrpcConnection() = default;
 bool GrpcConnection::enter() {
   TransportCore::Hold hold = core_->add(shared_from_this());
   const std::chrono::milliseconds timeout = core_->limits().connect_timeout;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (!hold) {
     phase_ = Phase::kDown;
     on_down_posted_ = true;
@@ -65,12 +65,12 @@ bool GrpcConnection::enter() {
 }
 
 void GrpcConnection::set_handler(std::shared_ptr<ConnectionHandler> handler) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   handler_ = std::move(handler);
 }
 
 bool GrpcConnection::enter_handshake() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (phase_ != Phase::kOpening) return false;
   ++callbacks_running_;
   return true;
@@ -83,7 +83,7 @@ void GrpcConnection::set_remote(std::string hello, AuthenticatedPeer remote) {
 
 bool GrpcConnection::add_stream(std::shared_ptr<LaneStream> stream) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (phase_ != Phase::kDown) {
       streams_[index_of(stream->kind())] = std::move(stream);
       return true;
@@ -100,12 +100,12 @@ void GrpcConnection::write_handshake(LaneStream& stream, grpc::ByteBuffer messag
 }
 
 std::shared_ptr<LaneStream> GrpcConnection::stream(StreamKind kind) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return streams_[index_of(kind)];
 }
 
 bool GrpcConnection::is_up() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return phase_ == Phase::kUp;
 }
 
@@ -113,7 +113,7 @@ void GrpcConnection::announce_up(ConnectionEnds::Role role) {
   std::shared_ptr<ConnectionHandler> handler;
   TimerQueue::TimerId timer = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (phase_ != Phase::kOpening) return;
     phase_ = Phase::kUp;
     ++callbacks_running_;
@@ -371,7 +371,7 @@ void GrpcConnection::take_down(absl::Status reason, const absl::Status& for_peer
   std::array<std::shared_ptr<LaneStream>, kStreamCount> streams;
   TimerQueue::TimerId timer = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (phase_ == Phase::kDown) return;
     phase_ = Phase::kDown;
     down_reason_ = std::move(reason);
@@ -399,7 +399,7 @@ void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status
   std::shared_ptr<LaneStream> ended;
   bool was_up = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     ended = std::exchange(streams_[index_of(stream_kind)], nullptr);
     if (phase_ == Phase::kDown) return;
     was_up = phase_ == Phase::kUp;
@@ -412,14 +412,14 @@ void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status
 }
 
 std::shared_ptr<ConnectionHandler> GrpcConnection::enter_callback() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (phase_ != Phase::kUp) return nullptr;
   ++callbacks_running_;
   return handler_;
 }
 
 void GrpcConnection::leave_callback() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (--callbacks_running_ == 0 && phase_ == Phase::kDown) post_on_down_locked();
 }
 
@@ -433,7 +433,7 @@ void GrpcConnection::run_on_down() {
   absl::Status reason;
   TransportCore::Hold hold;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     handler.swap(handler_);
     reason = down_reason_;
     hold = std::move(hold_);

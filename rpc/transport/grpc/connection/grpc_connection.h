@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/planes/plane_set.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_sender.h"
@@ -143,7 +143,7 @@ class GrpcConnection : public Connection,
   std::string remote_hello_;
   AuthenticatedPeer remote_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOpening;
   absl::Status down_reason_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ConnectionHandler> handler_ ABSL_GUARDED_BY(mutex_);
