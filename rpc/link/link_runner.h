@@ -42,9 +42,12 @@ struct Inbound {
   LinkHeader header;
   std::string envelope;
   std::vector<absl::Cord> payloads;
+  /// Not OK: there was no memory for what it carried, which was so much. Only of the calls' lane.
+  absl::Status lost;
+  std::uint64_t lost_bytes = 0;
 
   std::uint64_t size_bytes() const {
-    std::uint64_t total = envelope.size();
+    std::uint64_t total = envelope.size() + lost_bytes;
     for (const absl::Cord& payload : payloads) total += payload.size();
     return total;
   }
@@ -140,6 +143,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void open(std::uint64_t attempt);
   void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);
   void wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames);
+  void wire_lost(const std::shared_ptr<Wire>& wire, const std::string& header,
+                 std::uint64_t size_bytes, const absl::Status& reason);
+  void receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound> arrived, absl::Status wrong);
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
                               std::uint64_t size_bytes);
   void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason);

@@ -190,7 +190,11 @@ absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Arrived&
   absl::StatusOr<BulkReceiver::Announced> announced =
       bulk_receiver_.announce(lane, std::move(frame));
   if (!announced.ok()) return announced.status();
-  if (announced->completed) arrived.ready.push_back(std::move(announced->completed->frame));
+  if (announced->completed && announced->completed->lost.ok()) {
+    arrived.ready.push_back(std::move(announced->completed->frame));
+  } else if (announced->completed) {
+    hand_over(*std::move(announced->completed));
+  }
   if (!announced->granted.empty()) {
     if (absl::Status status = bulk_sender_.grant(announced->granted); !status.ok()) return status;
   }
@@ -229,8 +233,7 @@ void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
   try {
     block = ReceivePool::of_process().allocate(size_bytes);
   } catch (const std::bad_alloc&) {
-    take_down(absl::ResourceExhaustedError(
-        absl::StrCat("no memory for a payload of ", size_bytes, " bytes")));
+    end_fetch(wanted.transfer, bulk_receiver_.lost(wanted.transfer));
     return;
   }
   char* const to = block->data();
@@ -253,17 +256,31 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
     if (absl::Status granted = bulk_sender_.grant({transfer}); !granted.ok()) take_down(granted);
     return;
   }
+  end_fetch(transfer, bulk_receiver_.fetched(transfer, std::move(bytes)));
+}
+
+void GrpcConnection::end_fetch(std::uint64_t transfer,
+                               absl::StatusOr<std::optional<BulkReceiver::Completed>> completed) {
   if (!writer(Lane::kCalls).add_fetched(transfer)) {
     take_down(absl::ResourceExhaustedError("the other end does not read what has been fetched"));
     return;
   }
   arm_linger_timer();
-  absl::StatusOr<std::optional<BulkReceiver::Completed>> completed =
-      bulk_receiver_.fetched(transfer, std::move(bytes));
-  if (!completed.ok() || !completed->has_value()) return;
-  std::vector<Frame> frames;
-  frames.push_back(std::move((*completed)->frame));
-  deliveries_[index_of((*completed)->lane)]->add(std::move(frames));
+  if (completed.ok() && completed->has_value()) hand_over(**std::move(completed));
+}
+
+void GrpcConnection::hand_over(BulkReceiver::Completed completed) {
+  if (completed.lost.ok()) {
+    std::vector<Frame> frames;
+    frames.push_back(std::move(completed.frame));
+    deliveries_[index_of(completed.lane)]->add(std::move(frames));
+    return;
+  }
+  const std::shared_ptr<ConnectionHandler> handler = enter_callback();
+  if (handler == nullptr) return;
+  handler->on_lost(shared_from_this(), completed.lane, completed.frame.header, completed.size_bytes,
+                   completed.lost);
+  leave_callback();
 }
 
 void GrpcConnection::on_control_packet(Packet packet) {
@@ -329,11 +346,7 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
     take_down(completed.status());
     return;
   }
-  for (BulkReceiver::Completed& each : *completed) {
-    std::vector<Frame> frames;
-    frames.push_back(std::move(each.frame));
-    deliveries_[index_of(each.lane)]->add(std::move(frames));
-  }
+  for (BulkReceiver::Completed& each : *completed) hand_over(std::move(each));
   if (const auto lane = stream(StreamKind::kBulk)) lane->start_read();
 }
 

@@ -109,6 +109,10 @@ class GrpcConnection : public Connection,
   void process(Lane lane, Arrived arrived);
   void fetch_one(const BulkReceiver::ToFetch& wanted);
   void on_fetch_end(std::uint64_t transfer, absl::Cord bytes, const absl::Status& status);
+  /// The sender need not keep it any more.
+  void end_fetch(std::uint64_t transfer,
+                 absl::StatusOr<std::optional<BulkReceiver::Completed>> completed);
+  void hand_over(BulkReceiver::Completed completed);
   void deliver(Lane lane, std::vector<Frame> frames);
 
   /// What travels beside the packets of a frame.
