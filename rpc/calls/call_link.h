@@ -154,12 +154,13 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun);
   void begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun);
   void receive_control(Inbound frame);
+  void end_lost(const Inbound& frame);
   void cancel_served(std::uint64_t id);
   std::optional<Credit> take_control_room(std::uint64_t bytes);
   Credit occupy_control(std::int64_t frames, std::int64_t bytes);
   void serve_control(ArrivedControl control);
   void serve_control_call(ArrivedControl control);
-  void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
+  void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Execution execution,
               Credit credit = Credit());
   void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
   bool is_member();

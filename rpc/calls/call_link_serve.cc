@@ -48,6 +48,10 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
   std::vector<std::shared_ptr<Invocation>> begun;
   begun.reserve(frames.size());
   for (Inbound& frame : frames) {
+    if (!frame.lost.ok()) {
+      end_lost(frame);
+      continue;
+    }
     switch (frame.header.kind) {
       case FrameKind::kReply:
         receive_reply(std::move(frame));
@@ -65,6 +69,30 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
   if (!begun.empty()) services_.server().start(std::move(begun));
 }
 
+// What there was no memory for: whoever waits for it is told.
+void CallLink::end_lost(const Inbound& frame) {
+  const std::uint64_t id = frame.header.subject;
+  const std::uint64_t bytes = frame.size_bytes();
+  if (frame.header.kind == FrameKind::kRequest) {
+    return refuse(id, Lane::kCalls,
+                  absl::ResourceExhaustedError(
+                      absl::StrFormat("worker '%s' could not take a call of %d bytes: %s",
+                                      services_.self().name, bytes, frame.lost.message())),
+                  Execution::kDidNotRun,
+                  Credit([runner = runner_, bytes] { runner->return_room(bytes); }));
+  }
+  Entry entry;
+  {
+    MutexLock lock(mutex_);
+    if (!take_entry_locked(id, entry)) return;
+  }
+  end_with_error(std::move(entry),
+                 absl::ResourceExhaustedError(absl::StrFormat(
+                     "worker '%s' answered with %d bytes, which could not be taken: %s", name_,
+                     bytes, frame.lost.message())),
+                 Execution::kMayHaveRun);
+}
+
 void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun) {
   const std::uint64_t bytes = frame.size_bytes();
   const std::uint64_t id = frame.header.subject;
@@ -77,7 +105,9 @@ void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invoca
   if (parsed.ok() && (!call.envelope->has_call() || call.envelope->call().id() != id)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
   }
-  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(call.credit));
+  if (!parsed.ok()) {
+    return refuse(id, Lane::kCalls, parsed, Execution::kDidNotRun, std::move(call.credit));
+  }
   call.payloads = std::move(frame.payloads);
   const bool member = is_member();
   {
@@ -96,7 +126,9 @@ void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invoca
           absl::StrFormat("worker '%s' is no member of the job: it may not call methods", name_));
     }
   }
-  if (!parsed.ok()) return refuse(id, Lane::kCalls, parsed, std::move(call.credit));
+  if (!parsed.ok()) {
+    return refuse(id, Lane::kCalls, parsed, Execution::kDidNotRun, std::move(call.credit));
+  }
   begin(std::move(call), begun);
 }
 
@@ -179,7 +211,7 @@ void CallLink::receive_control(Inbound frame) {
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
     if (frame.header.subject == 0) return;
     if (std::optional<Credit> room = take_control_room(0); room.has_value()) {
-      refuse(frame.header.subject, Lane::kControl, parsed, *std::move(room));
+      refuse(frame.header.subject, Lane::kControl, parsed, Execution::kDidNotRun, *std::move(room));
     }
     return;
   }
@@ -223,7 +255,7 @@ void CallLink::receive_control(Inbound frame) {
   refuse(call, Lane::kControl,
          absl::PermissionDeniedError(
              absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)),
-         std::move(control.credit));
+         Execution::kDidNotRun, std::move(control.credit));
 }
 
 // A peer that sends calls and takes no answers must not fill this worker with either.
@@ -360,14 +392,15 @@ void CallLink::send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Cont
   if (absl::IsResourceExhausted(sent.status())) {
     refuse(call_id, lane,
            absl::ResourceExhaustedError(
-               absl::StrFormat("the result cannot be sent: %s", sent.status().message())));
+               absl::StrFormat("the result cannot be sent: %s", sent.status().message())),
+           Execution::kMayHaveRun);
   }
 }
 
-/// Answers a call with an error, without having run it unless its answer is what is too large. The
-/// room that the call took is given back when the answer has arrived, so that whoever reads no
-/// answers cannot fill this worker with them.
-void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Credit credit) {
+// Answers a call with an error. The room that the call took is given back when the answer has
+// arrived, so that whoever reads no answers cannot fill this worker with them.
+void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
+                      Execution execution, Credit credit) {
   if (call_id == 0) return;
   proto::Envelope envelope;
   proto::Reply& reply = *envelope.mutable_reply();
@@ -375,8 +408,7 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
   ErrorInfo info;
   info.code = static_cast<ErrorCode>(status.code());
   info.message = std::string(status.message());
-  info.execution =
-      absl::IsResourceExhausted(status) ? Execution::kMayHaveRun : Execution::kDidNotRun;
+  info.execution = execution;
   write_error(info, *reply.mutable_error());
   auto content = std::make_shared<Content>();
   content->kind = lane == Lane::kCalls ? FrameKind::kReply : FrameKind::kControl;

@@ -44,9 +44,12 @@ struct Inbound {
   LinkHeader header;
   std::string envelope;
   std::vector<absl::Cord> payloads;
+  /// Not OK: there was no memory for what it carried, which was so much. Only of the calls' lane.
+  absl::Status lost;
+  std::uint64_t lost_bytes = 0;
 
   std::uint64_t size_bytes() const {
-    std::uint64_t total = envelope.size();
+    std::uint64_t total = envelope.size() + lost_bytes;
     for (const absl::Cord& payload : payloads) total += payload.size();
     return total;
   }
@@ -156,6 +159,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<Inbound> take_turn_locked(std::vector<Inbound> frames)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void deliver(LinkUser* user, std::vector<Inbound> frames);
+  void wire_lost(const std::shared_ptr<Wire>& wire, const std::string& header,
+                 std::uint64_t size_bytes, const absl::Status& reason);
+  void receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound> arrived, absl::Status wrong);
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
                               std::uint64_t size_bytes);
   /// `process` is who was at the other end, where that is known.

@@ -180,6 +180,20 @@ absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
                       peer_.name, bytes));
 }
 
+// A call, or an answer, ends with the reason. What workers say to run the job has nobody to whom a
+// reason would be of use: it is sent again, with the next connection.
+void LinkRunner::wire_lost(const std::shared_ptr<Wire>& wire, const std::string& header,
+                           std::uint64_t size_bytes, const absl::Status& reason) {
+  absl::StatusOr<LinkHeader> parsed = read_header(header);
+  if (!parsed.ok()) return receive(wire, {}, parsed.status());
+  if (lane_of(parsed->kind) == Lane::kControl) return receive(wire, {}, reason);
+  std::vector<Inbound> arrived(1);
+  arrived[0].header = *std::move(parsed);
+  arrived[0].lost = reason;
+  arrived[0].lost_bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
+  receive(wire, std::move(arrived), absl::OkStatus());
+}
+
 void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames) {
   std::vector<Inbound> arrived;
   arrived.reserve(frames.size());
@@ -190,8 +204,17 @@ void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Fram
       wrong = header.status();
       break;
     }
-    arrived.push_back({*std::move(header), std::move(frame.envelope), std::move(frame.payloads)});
+    Inbound& inbound = arrived.emplace_back();
+    inbound.header = *std::move(header);
+    inbound.envelope = std::move(frame.envelope);
+    inbound.payloads = std::move(frame.payloads);
   }
+  receive(wire, std::move(arrived), std::move(wrong));
+}
+
+// `wrong`: what is to be said of the frame after these; the connection ends with it.
+void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound> arrived,
+                         absl::Status wrong) {
   Outcome outcome;
   std::vector<Inbound> delivered;
   std::vector<std::uint64_t> beats;

@@ -27,6 +27,10 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
                             std::uint64_t size_bytes, std::size_t) override {
     return runner_->wire_announced(shared_from_this(), header, size_bytes);
   }
+  void on_lost(const std::shared_ptr<Connection>&, Lane, const std::string& header,
+               std::uint64_t size_bytes, const absl::Status& reason) override {
+    runner_->wire_lost(shared_from_this(), header, size_bytes, reason);
+  }
   void on_down(const std::shared_ptr<Connection>& down, const absl::Status& reason) override {
     runner_->wire_down(shared_from_this(), reason,
                        down == nullptr ? nullptr : down->remote_process());

@@ -43,18 +43,6 @@ std::vector<WorkerInfo> Directory::replace(std::uint64_t version, std::vector<Me
   return gone;
 }
 
-void Directory::add(const Member& member) {
-  MutexLock lock(mutex_);
-  add_locked(member);
-}
-
-void Directory::remove(const WorkerInfo& worker) {
-  MutexLock lock(mutex_);
-  const auto found = by_name_.find(worker.name);
-  if (found == by_name_.end() || found->second.worker.incarnation != worker.incarnation) return;
-  erase_locked(worker.name);
-}
-
 void Directory::add_locked(const Member& member) {
   erase_locked(member.worker.name);
   if (member.worker.rank >= 0) {

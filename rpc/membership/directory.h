@@ -41,11 +41,6 @@ class Directory {
   /// older or equal version changes nothing. Of two members with one name or rank the later one in
   /// `members` stays.
   std::vector<WorkerInfo> replace(std::uint64_t version, std::vector<Member> members);
-  /// Adds or replaces one member out of band (a peer that we met before the list with it reached
-  /// us). Whoever held its name or rank is dropped. A member without a rank is found by name only.
-  void add(const Member& member);
-  /// Forgets one incarnation; does nothing when another one holds the name.
-  void remove(const WorkerInfo& worker);
 
   /// kNotFound with a text that lists the known names (at most 16).
   absl::StatusOr<Member> find(std::string_view name) const;

@@ -26,7 +26,7 @@ void PlaneSet::begin(const ConnectionEnds& ends, std::weak_ptr<void> owner, OnAn
   on_answer_ = std::move(on_answer);
   std::vector<std::string> messages;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return;
     for (const std::shared_ptr<PullPlane>& plane : planes_.planes) {
       Entry& entry = entries_.emplace_back();
@@ -56,7 +56,7 @@ void PlaneSet::on_message(const std::string& bytes) {
   std::shared_ptr<PullLink> link;
   bool again = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     Entry* const entry = find_locked(message.plane());
     // Of a plane that only the other end has, or this end does not offer.
     if (entry == nullptr || closed_) return;
@@ -103,7 +103,7 @@ void PlaneSet::on_verified(std::uint32_t plane, const absl::Status& status) {
     return;
   }
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     Entry* const entry = find_locked(plane);
     if (entry == nullptr || closed_) return;
     entry->may_fetch = status.ok();
@@ -120,7 +120,7 @@ void PlaneSet::on_verified(std::uint32_t plane, const absl::Status& status) {
 }
 
 PlaneSet::Location PlaneSet::locate(const absl::Cord& payload) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   for (Entry& entry : entries_) {
     if (!entry.may_locate || closed_) continue;
     if (entry.rest.count() > 0 && Clock::system().now() < entry.rests_until) continue;
@@ -133,7 +133,7 @@ PlaneSet::Location PlaneSet::locate(const absl::Cord& payload) {
 void PlaneSet::release(const Location& location) {
   std::shared_ptr<PullLink> link;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (const Entry* const entry = find_locked(location.plane)) link = entry->link;
   }
   if (link != nullptr) link->release(location.text);
@@ -141,7 +141,7 @@ void PlaneSet::release(const Location& location) {
 
 void PlaneSet::on_failed(std::uint32_t plane) {
   const Clock::TimePoint now = Clock::system().now();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   Entry* const entry = find_locked(plane);
   // Others that were on their way may fail too, and say nothing new.
   if (entry == nullptr || (entry->rest.count() > 0 && now < entry->rests_until)) return;
@@ -155,7 +155,7 @@ void PlaneSet::fetch(std::uint32_t plane, absl::string_view location, PullTarget
                      PullLink::OnEnd on_end) {
   std::shared_ptr<PullLink> link;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     const Entry* const entry = find_locked(plane);
     if (entry != nullptr && entry->may_fetch && !closed_) link = entry->link;
   }
@@ -179,7 +179,7 @@ void PlaneSet::on_fetched(std::uint32_t plane, std::size_t size_bytes, const abs
     return;
   }
   ++planes_.failed_transfers;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   Entry* const entry = find_locked(plane);
   if (entry == nullptr || closed_ || std::exchange(entry->has_logged, true)) return;
   planes_.log(absl::StrCat("a tensor could not be fetched by ", entry->plane->name(),
@@ -187,13 +187,13 @@ void PlaneSet::on_fetched(std::uint32_t plane, std::size_t size_bytes, const abs
 }
 
 bool PlaneSet::fetches_in_place(std::uint32_t plane) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const Entry* const entry = find_locked(plane);
   return entry != nullptr && entry->link->fetches_in_place();
 }
 
 std::shared_ptr<const ProcessHold> PlaneSet::process() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   for (const Entry& entry : entries_) {
     if (auto process = entry.link->process(); process != nullptr) return process;
   }
@@ -203,7 +203,7 @@ std::shared_ptr<const ProcessHold> PlaneSet::process() const {
 void PlaneSet::close() {
   std::vector<std::shared_ptr<PullLink>> links;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return;
     for (const Entry& entry : entries_) links.push_back(entry.link);
   }

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/planes/pull_plane.h"
 
@@ -100,7 +100,7 @@ class PlaneSet {
   // Written by begin().
   std::weak_ptr<void> owner_;
   OnAnswer on_answer_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };

@@ -9,6 +9,12 @@ absl::Status ConnectionHandler::on_announced(const std::shared_ptr<Connection>&,
   return absl::OkStatus();
 }
 
+// Who does not know of it has a connection that swallows frames: none is better.
+void ConnectionHandler::on_lost(const std::shared_ptr<Connection>& connection, Lane,
+                                const std::string&, std::uint64_t, const absl::Status& reason) {
+  connection->close(reason);
+}
+
 absl::Status check_limits(const Frame& frame, const Transport::Limits& limits) {
   if (frame.header.size() > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a frame has a header of ", frame.header.size(),

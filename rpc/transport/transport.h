@@ -64,10 +64,10 @@ class Connection {
   virtual std::shared_ptr<const ProcessHold> remote_process() const { return nullptr; }
 };
 
-/// Callbacks of one connection, in this order: on_up once (or never), on_frames and on_announced
-/// any number of times, on_down exactly once. They run on transport threads: they must not block,
-/// and must not run user code. on_frames of one lane are not concurrent with each other, but with
-/// on_announced they may be.
+/// Callbacks of one connection, in this order: on_up once (or never), on_frames, on_announced and
+/// on_lost any number of times, on_down exactly once. They run on transport threads: they must not
+/// block, and must not run user code. on_frames of one lane are not concurrent with each other, but
+/// with on_announced they may be.
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
@@ -82,6 +82,12 @@ class ConnectionHandler {
   virtual absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                                     const std::string& header, std::uint64_t size_bytes,
                                     std::size_t payloads);
+  /// A frame that was announced does not come, since there is no memory for it here: in place of
+  /// on_frames. What was sent of it has been read and dropped; the connection is as it was.
+  /// `size_bytes` as with on_announced. May run beside the other callbacks.
+  virtual void on_lost(const std::shared_ptr<Connection>& connection, Lane lane,
+                       const std::string& header, std::uint64_t size_bytes,
+                       const absl::Status& reason);
   /// `reason` is never OK. kUnavailable: broken, worth another try. kNotFound: the address refuses
   /// connections, or somebody else answers there: the peer is gone. kPermissionDenied,
   /// kUnauthenticated: refused, final. kCancelled: closed from here.

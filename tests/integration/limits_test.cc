@@ -287,4 +287,68 @@ TEST_P(Limits, AFirstBurstOverTheWindowRunsOrFailsAtOnce) {
   EXPECT_EQ(ran, answered);
 }
 
+TEST_P(Limits, ACallThatThereIsNoMemoryForFailsAlone) {
+  start_limited({});
+  // What arrives at worker0, whose transport it is.
+  FaultRule rule;
+  rule.action = sinew::internal::FaultAction::kNoMemory;
+  rule.matches = [](const FaultyFrame& frame) {
+    return frame.direction == sinew::internal::FaultDirection::kIncoming &&
+           frame.lane == sinew::internal::Lane::kCalls && frame.frame.size_bytes() >= kTooMuch;
+  };
+  plan_->add(std::move(rule));
+  const at::Tensor large = testapp::filled(kTooMuch, 1);
+  RpcError error = error_at_once(worker(1).rpc_async<&testapp::count_with>(0, 1, large));
+  EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
+  EXPECT_EQ(error.execution(), Execution::kDidNotRun) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("no memory, as the test wants"));
+  EXPECT_THAT(numbers_in(error.message()), Contains(Ge(kTooMuch))) << error.what();
+  EXPECT_TRUE(executions_at(0).empty());
+  // An answer that there is no memory for.
+  error = error_at_once(
+      worker(0).rpc_async<&testapp::filled>(1, static_cast<std::int64_t>(kTooMuch), 1));
+  EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
+  EXPECT_EQ(error.execution(), Execution::kMayHaveRun) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("no memory, as the test wants"));
+  expect_unharmed();
+}
+
+// As much as fits in the window of requests, several times: each gives its room back.
+TEST_P(Limits, CallsThatThereIsNoMemoryForGiveTheirRoomBack) {
+  start_workers(
+      2, 0, [](int, sinew::WorkerOptions& options) { options.receive_window_bytes = 3 * kMiB; });
+  FaultRule rule;
+  rule.action = sinew::internal::FaultAction::kNoMemory;
+  rule.limit = 8;
+  rule.matches = [](const FaultyFrame& frame) {
+    return frame.direction == sinew::internal::FaultDirection::kIncoming &&
+           frame.frame.size_bytes() >= kTooMuch;
+  };
+  plan_->add(std::move(rule));
+  const at::Tensor large = testapp::filled(kTooMuch, 1);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(error_at_once(worker(1).rpc_async<&testapp::count_with>(0, 1, large)).code(),
+              ErrorCode::kResourceExhausted);
+  }
+  EXPECT_EQ(worker(1).rpc_async<&testapp::count_with>(0, 1, large).wait_for(kAtOnce), 1);
+}
+
+// Nobody would hear that it was refused: it is sent again.
+TEST_P(Limits, WhatWorkersSayToRunTheJobIsSentAgain) {
+  start_workers(2, 0, nullptr);
+  FaultRule rule;
+  rule.action = sinew::internal::FaultAction::kNoMemory;
+  rule.limit = 1;
+  rule.matches = [](const FaultyFrame& frame) {
+    return frame.direction == sinew::internal::FaultDirection::kIncoming &&
+           frame.lane == sinew::internal::Lane::kControl && frame.frame.size_bytes() >= kMiB;
+  };
+  const auto id = plan_->add(std::move(rule));
+  std::thread other(
+      [this] { EXPECT_EQ(worker(1).all_gather(std::string(kMiB, 'x'), {}, 5min).size(), 2u); });
+  EXPECT_EQ(worker(0).all_gather("small", {}, 5min).at("worker1").size(), kMiB);
+  other.join();
+  EXPECT_EQ(plan_->hits(id), 1u);
+}
+
 }  // namespace

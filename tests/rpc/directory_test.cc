@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 
 namespace sinew::internal {
@@ -38,7 +42,9 @@ TEST(DirectoryTest, ErrorsNameWhatIsKnown) {
 
 TEST(DirectoryTest, ShowsSixteenNamesAtMost) {
   Directory directory;
-  for (int i = 0; i < 20; ++i) directory.add(member("w" + std::to_string(100 + i), i));
+  std::vector<Member> members;
+  for (int i = 0; i < 20; ++i) members.push_back(member("w" + std::to_string(100 + i), i));
+  directory.replace(1, std::move(members));
   const absl::Status status = directory.find("x").status();
   const std::string text(status.message().data(), status.message().size());
   EXPECT_NE(text.find("w115, and 4 more"), std::string::npos) << text;
@@ -57,27 +63,16 @@ TEST(DirectoryTest, ReplaceReportsWhoIsGoneAndIgnoresOldLists) {
   EXPECT_EQ(directory.find("b")->worker.incarnation.value, 2u);
 }
 
-TEST(DirectoryTest, AddReplacesNameAndRank) {
+TEST(DirectoryTest, OfTwoWithOneNameOrRankTheLaterOneStays) {
   Directory directory;
-  directory.add(member("a", 0));
-  directory.add(member("a", 1, 2));
+  directory.replace(1, {member("a", 0), member("a", 1, 2)});
   EXPECT_FALSE(directory.find(0).ok());
   EXPECT_EQ(directory.find(1)->worker.incarnation.value, 2u);
-  directory.add(member("b", 1));
+  directory.replace(2, {member("a", 1), member("b", 1), member("joining", -1)});
   EXPECT_FALSE(directory.find("a").ok());
-  directory.add(member("joining", -1));
+  EXPECT_EQ(directory.find(1)->worker.name, "b");
   EXPECT_TRUE(directory.find("joining").ok());
   EXPECT_FALSE(directory.find(-1).ok());
-}
-
-TEST(DirectoryTest, RemoveTakesOnlyThatIncarnation) {
-  Directory directory;
-  directory.add(member("a", 0, 2));
-  directory.remove(member("a", 0, 1).worker);
-  EXPECT_TRUE(directory.find("a").ok());
-  directory.remove(member("a", 0, 2).worker);
-  EXPECT_FALSE(directory.find("a").ok());
-  EXPECT_FALSE(directory.find(0).ok());
 }
 
 }  // namespace

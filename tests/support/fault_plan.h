@@ -46,6 +46,8 @@ enum class FaultAction {
   kHold,
   /// It is lost and its connection breaks.
   kBreak,
+  /// Incoming ones: there is no memory for it (ConnectionHandler::on_lost).
+  kNoMemory,
 };
 
 struct FaultRule {

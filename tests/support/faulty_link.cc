@@ -58,6 +58,17 @@ absl::Status FaultyLink::on_announced(const std::shared_ptr<Connection>&, Lane l
   return handler->on_announced(shared_from_this(), lane, header, size_bytes, payloads);
 }
 
+void FaultyLink::on_lost(const std::shared_ptr<Connection>&, Lane lane, const std::string& header,
+                         std::uint64_t size_bytes, const absl::Status& reason) {
+  std::shared_ptr<ConnectionHandler> handler;
+  {
+    MutexLock lock(mutex_);
+    if (!told_up_ || ended_ || handler_ == nullptr) return;
+    handler = handler_;
+  }
+  handler->on_lost(shared_from_this(), lane, header, size_bytes, reason);
+}
+
 void FaultyLink::on_down(const std::shared_ptr<Connection>& connection,
                          const absl::Status& reason) {
   if (connection != nullptr) set_inner(connection);
@@ -99,6 +110,10 @@ std::vector<Frame> FaultyLink::apply(FaultDirection direction, Lane lane, Frame 
         return passing;
       case FaultAction::kBreak:
         break_now("a fault broke the connection");
+        return passing;
+      case FaultAction::kNoMemory:
+        on_lost(nullptr, lane, frame.header, frame.size_bytes(),
+                absl::ResourceExhaustedError("no memory, as the test wants"));
         return passing;
     }
   }

@@ -66,6 +66,9 @@ class FaultyLink final : public Connection,
   absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                             const std::string& header, std::uint64_t size_bytes,
                             std::size_t payloads) override;
+  /// Passes by the queue, as it may.
+  void on_lost(const std::shared_ptr<Connection>& connection, Lane lane, const std::string& header,
+               std::uint64_t size_bytes, const absl::Status& reason) override;
   void on_down(const std::shared_ptr<Connection>& connection, const absl::Status& reason) override;
 
   /// A frame that a rule lets go now.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_sender.h"
@@ -210,14 +211,6 @@ TEST(GrpcBulk, RefusesMoreThanWasAnnounced) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(GrpcBulk, RefusesWhatThereIsNoMemoryFor) {
-  BulkReceiver receiver;
-  constexpr std::size_t kHuge = std::size_t{1} << 60;
-  ASSERT_TRUE(receiver.announce(Lane::kCalls, frame_with(kHuge, 1)).ok());
-  EXPECT_EQ(receiver.receive({chunk(1, kHuge, 0, 60)}).status().code(),
-            absl::StatusCode::kResourceExhausted);
-}
-
 TEST(GrpcBulk, RefusesTicketsThatContradict) {
   BulkReceiver sizes;
   ASSERT_TRUE(sizes.receive({chunk(1, 100, 0, 5)}).ok());
@@ -310,6 +303,49 @@ TEST(GrpcBulk, LargeEnvelopesTravelAsTransfersToo) {
   EXPECT_EQ((*completed)[0].lane, Lane::kControl);
   EXPECT_EQ((*completed)[0].frame.envelope, "ccccc");
   EXPECT_EQ((*completed)[0].frame.header, "header");
+}
+
+// A size that no memory has.
+constexpr std::uint64_t kTooMuch = std::uint64_t{1} << 60;
+
+TEST(GrpcBulk, AFrameThatThereIsNoMemoryForIsReadToItsEndAndLost) {
+  BulkReceiver receiver;
+  PacketFrame frame;
+  frame.header = "header";
+  frame.payloads.resize(2);
+  frame.tickets = {{kTooMuch, 1}, {std::uint64_t{100} << 10, 2}};
+  const std::size_t whole = frame.size_bytes();
+  auto announced = receiver.announce(Lane::kCalls, std::move(frame));
+  ASSERT_TRUE(announced.ok()) << announced.status();
+  EXPECT_EQ(announced->granted.size(), 2U);
+
+  static const char kNobodyReads = 0;
+  const auto piece = [](std::uint64_t transfer, std::uint64_t size, std::uint64_t offset,
+                        std::size_t bytes) {
+    std::vector<Chunk> chunks(1);
+    chunks[0] = {transfer, size, offset, absl::MakeCordFromExternal({&kNobodyReads, bytes}, [] {})};
+    return chunks;
+  };
+  auto done = receiver.receive(piece(1, kTooMuch, 0, 1000));
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_TRUE(done->empty());
+  done = receiver.receive(piece(2, std::uint64_t{100} << 10, 0, std::size_t{100} << 10));
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_TRUE(done->empty());
+  done = receiver.receive(piece(1, kTooMuch, 1000, kTooMuch - 1000));
+  ASSERT_TRUE(done.ok()) << done.status();
+  ASSERT_EQ(done->size(), 1U);
+  const BulkReceiver::Completed& lost = done->front();
+  EXPECT_EQ(lost.lost.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(lost.lost.message().find(absl::StrCat(kTooMuch)), absl::string_view::npos);
+  EXPECT_EQ(lost.size_bytes, whole);
+  EXPECT_EQ(lost.frame.header, "header");
+  EXPECT_TRUE(lost.frame.payloads.empty());
+
+  // Others arrive as ever.
+  Sender sender;
+  auto next = receiver.announce(Lane::kCalls, sender.send({1000}));
+  ASSERT_TRUE(next.ok()) << next.status();
 }
 
 }  // namespace

@@ -283,5 +283,31 @@ TEST(GrpcPlane, EndsWithoutACommonPlaneUseTheBulkLane) {
   EXPECT_EQ(without.transport->counters()["rpc.plane_fetched_tensors"], 0);
 }
 
+TEST(GrpcPlane, AFrameThatThereIsNoMemoryForIsLostAndNothingElse) {
+  auto plane = std::make_shared<FakePlane>();
+  GrpcTransportOptions options = with(plane);
+  options.limits.max_frame_bytes = std::size_t{1} << 61;
+  Joined joined(options);
+  joined.warm_up();
+  // Nobody looks at it: it is located, and for its size there is no memory at the other end.
+  constexpr std::size_t kTooMuch = std::size_t{1} << 60;
+  static const char kNobodyReads = 0;
+  std::atomic<int> let_go{0};
+  Frame frame = make_frame(
+      "", {absl::MakeCordFromExternal({&kNobodyReads, kTooMuch}, [&let_go] { ++let_go; })});
+  frame.header = "header";
+  ASSERT_TRUE(joined.connection->send(Lane::kCalls, std::move(frame)).ok());
+  const std::vector<RecordingHandler::Lost> lost = joined.accepted->wait_lost();
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].lane, Lane::kCalls);
+  EXPECT_EQ(lost[0].header, "header");
+  EXPECT_EQ(lost[0].size_bytes, kTooMuch + 6);
+  EXPECT_EQ(lost[0].reason.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(eventually([&] { return let_go == 1; }));
+  const std::string bytes = pattern(kLarge, 5);
+  EXPECT_EQ(joined.send(flat(bytes)), bytes);
+  EXPECT_FALSE(joined.accepted->is_down());
+}
+
 }  // namespace
 }  // namespace sinew::internal

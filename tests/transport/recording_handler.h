@@ -67,6 +67,12 @@ class RecordingHandler : public ConnectionHandler {
     std::uint64_t size_bytes;
     std::size_t payloads;
   };
+  struct Lost {
+    Lane lane;
+    std::string header;
+    std::uint64_t size_bytes;
+    absl::Status reason;
+  };
   using UpHook = std::function<void(const std::shared_ptr<Connection>&)>;
   using FramesHook =
       std::function<void(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>&)>;
@@ -136,6 +142,16 @@ class RecordingHandler : public ConnectionHandler {
     return absl::OkStatus();
   }
 
+  void on_lost(const std::shared_ptr<Connection>&, Lane lane, const std::string& header,
+               std::uint64_t size_bytes, const absl::Status& reason) override {
+    MutexLock lock(mutex_);
+    EXPECT_FALSE(forbidden_) << "on_lost after shutdown()";
+    EXPECT_TRUE(up_) << "on_lost before on_up";
+    EXPECT_FALSE(down_) << "on_lost after on_down";
+    lost_.push_back({lane, header, size_bytes, reason});
+    changed_.notify_all();
+  }
+
   void on_down(const std::shared_ptr<Connection>& connection, const absl::Status& reason) override {
     MutexLock lock(mutex_);
     EXPECT_FALSE(forbidden_) << "on_down after shutdown()";
@@ -157,6 +173,14 @@ class RecordingHandler : public ConnectionHandler {
     return wait([this, lane, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return frames_[static_cast<std::size_t>(lane)].size() >= count;
     });
+  }
+
+  /// The frames for which there was no memory, waiting for the first one.
+  std::vector<Lost> wait_lost() {
+    MutexLock lock(mutex_);
+    wait_patiently(mutex_, changed_,
+                   [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !lost_.empty(); });
+    return lost_;
   }
 
   std::shared_ptr<Connection> connection() const {
@@ -228,6 +252,7 @@ class RecordingHandler : public ConnectionHandler {
   std::array<std::vector<Frame>, kLaneCount> frames_ ABSL_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ ABSL_GUARDED_BY(mutex_);
   std::vector<Announced> announced_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Lost> lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// Accepts connections, and records each.

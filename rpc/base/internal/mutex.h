@@ -10,10 +10,10 @@ namespace sinew::internal {
 
 /// A std::mutex that clang's thread-safety analysis understands.
 ///
-/// base/ uses it rather than absl::Mutex for two reasons. absl's timed waits follow the wall clock
-/// (FUTEX_CLOCK_REALTIME in 20220623), so a host whose time is set back by an hour would sleep for
-/// an hour longer; those of CondVar follow the steady clock. And ThreadSanitizer knows this one,
-/// while it sees nothing of a packaged libabsl that was built without it.
+/// All of Sinew uses it rather than absl::Mutex, for two reasons. absl's timed waits follow the
+/// wall clock (FUTEX_CLOCK_REALTIME in 20220623), so a host whose time is set back by an hour would
+/// sleep for an hour longer; those of CondVar follow the steady clock. And ThreadSanitizer knows
+/// this one, while it sees nothing of a packaged libabsl that was built without it.
 class ABSL_LOCKABLE Mutex {
  public:
   void lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }

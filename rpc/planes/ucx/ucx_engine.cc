@@ -96,7 +96,7 @@ UcxEngine::~UcxEngine() {
 
 void UcxEngine::stop() {
   post([this] {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   });
   // The thread itself holds the engine until it has ended.
@@ -111,7 +111,7 @@ void UcxEngine::stop() {
 
 void UcxEngine::post(Task task) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
     tasks_.push_back(std::move(task));
     if (tasks_.size() > 1) return;
@@ -124,11 +124,11 @@ void UcxEngine::post(Task task) {
 bool UcxEngine::run_tasks() {
   std::vector<Task> tasks;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     tasks.swap(tasks_);
   }
   for (Task& task : tasks) std::move(task)();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return !stopping_;
 }
 

@@ -19,8 +19,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/planes/ucx/ucx_plane.h"
 
 namespace sinew::internal {
@@ -154,7 +154,7 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   std::string worker_address_;
   std::thread thread_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
 

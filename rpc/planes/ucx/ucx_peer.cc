@@ -20,7 +20,7 @@ std::chrono::nanoseconds UcxPeer::time_for(std::size_t size_bytes) const {
 // ---- located payloads
 
 std::uint64_t UcxPeer::add(const absl::Cord& payload) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (!closed_) located_[++last_handle_].payload = payload;
   return last_handle_;
 }
@@ -30,7 +30,7 @@ std::uint64_t UcxPeer::add(const absl::Cord& payload) {
 
 void UcxPeer::remove(std::uint64_t handle) {
   absl::Cord dropped;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const auto found = located_.find(handle);
   if (found == located_.end()) return;
   dropped = std::move(found->second.payload);
@@ -39,13 +39,13 @@ void UcxPeer::remove(std::uint64_t handle) {
 
 void UcxPeer::close() {
   absl::flat_hash_map<std::uint64_t, Located> dropped;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   dropped.swap(located_);
 }
 
 std::optional<absl::Cord> UcxPeer::begin_serving(const UcxHeader& question) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const auto found = located_.find(question.handle);
   if (found == located_.end() || found->second.payload.size() != question.size_bytes ||
       std::exchange(found->second.is_served, true)) {
@@ -55,7 +55,7 @@ std::optional<absl::Cord> UcxPeer::begin_serving(const UcxHeader& question) {
 }
 
 bool UcxPeer::is_located(std::uint64_t handle) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return located_.contains(handle);
 }
 

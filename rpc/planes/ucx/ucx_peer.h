@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/planes/challenge.h"
 #include "sinew/rpc/planes/pull_plane.h"
 #include "sinew/rpc/planes/ucx/ucx_engine.h"
@@ -89,7 +89,7 @@ class UcxPeer final : public UcxReceiver, public std::enable_shared_from_this<Uc
   const std::shared_ptr<UcxEngine> engine_;
   const UcxToken token_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t last_handle_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<std::uint64_t, Located> located_ ABSL_GUARDED_BY(mutex_);

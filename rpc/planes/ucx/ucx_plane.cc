@@ -9,8 +9,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "sinew/plane.pb.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/planes/challenge.h"
 #include "sinew/rpc/planes/ucx/ucx_engine.h"
 #include "sinew/rpc/planes/ucx/ucx_peer.h"
@@ -52,7 +52,7 @@ class UcxLink final : public PullLink {
   const UcxToken token_ = token_of(new_challenge());
   const std::shared_ptr<UcxPeer> peer_;
   std::string challenge_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool proved_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -79,7 +79,7 @@ absl::StatusOr<std::string> UcxLink::prove(absl::string_view bytes) {
   }
   const absl::StatusOr<Digest> shown = digest_of(challenge.nonce(), local_hello_);
   if (!shown.ok()) return shown.status();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_ || std::exchange(proved_, true)) {
     return absl::FailedPreconditionError("this end has answered a challenge before, or is closed");
   }
@@ -92,7 +92,7 @@ absl::StatusOr<std::string> UcxLink::prove(absl::string_view bytes) {
 void UcxLink::verify(absl::string_view proof, OnEnd on_end) {
   bool makes_sense = proof.empty();
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     // The challenge says where the peer is.
     makes_sense = makes_sense && proved_;
   }
@@ -143,7 +143,7 @@ void UcxLink::fetch(absl::string_view location, PullTarget target, OnEnd on_end)
 
 void UcxLink::close() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return;
   }
   // What UCX still reads does not count any more, and stays in memory until it is done with it.

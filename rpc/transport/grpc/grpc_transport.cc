@@ -5,7 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/grpc/connection/opened_connection.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
@@ -40,10 +40,10 @@ class GrpcTransport final : public Transport {
 
   const std::shared_ptr<TransportCore> core_;
   /// Held throughout start() and shutdown(), so callbacks must not need it.
-  absl::Mutex lifecycle_mutex_;
+  Mutex lifecycle_mutex_;
   std::unique_ptr<Server> server_ ABSL_GUARDED_BY(lifecycle_mutex_);
   bool shut_down_ ABSL_GUARDED_BY(lifecycle_mutex_) = false;
-  mutable absl::Mutex address_mutex_;
+  mutable Mutex address_mutex_;
   std::string address_ ABSL_GUARDED_BY(address_mutex_);
 };
 
@@ -75,7 +75,7 @@ absl::StatusOr<std::string> GrpcTransport::advertised_address(const std::string&
 }
 
 absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
-  absl::MutexLock lock(&lifecycle_mutex_);
+  MutexLock lock(lifecycle_mutex_);
   if (shut_down_ || server_ != nullptr) {
     return absl::FailedPreconditionError("a transport starts once");
   }
@@ -89,13 +89,13 @@ absl::Status GrpcTransport::start(Acceptor* acceptor, UnaryHandler* unary) {
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
   core_->start();
-  absl::MutexLock address_lock(&address_mutex_);
+  MutexLock address_lock(address_mutex_);
   address_ = *advertised_address(*host, server_->port());
   return absl::OkStatus();
 }
 
 std::string GrpcTransport::address() const {
-  absl::MutexLock lock(&address_mutex_);
+  MutexLock lock(address_mutex_);
   return address_;
 }
 
@@ -108,7 +108,7 @@ std::map<std::string, std::int64_t> GrpcTransport::counters() const {
 
 void GrpcTransport::shutdown() {
   // Two callers at once: the second one returns when the first one is done.
-  absl::MutexLock lock(&lifecycle_mutex_);
+  MutexLock lock(lifecycle_mutex_);
   if (std::exchange(shut_down_, true)) return;
   core_->begin_shutdown();
   if (server_ != nullptr) server_->shutdown();

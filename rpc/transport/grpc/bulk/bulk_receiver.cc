@@ -29,15 +29,16 @@ void copy(const absl::Cord& bytes, char* to) {
 }  // namespace
 
 absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   Announced announced;
   Waiting waiting;
   const std::uint64_t number = next_waiting_++;
-  waiting.lane = lane;
-  waiting.frame.envelope = std::move(frame.envelope);
-  waiting.frame.payloads = std::move(frame.payloads);
-  waiting.frame.header = std::move(frame.header);
+  waiting.whole.lane = lane;
+  waiting.whole.size_bytes = frame.size_bytes();
+  waiting.whole.frame.envelope = std::move(frame.envelope);
+  waiting.whole.frame.payloads = std::move(frame.payloads);
+  waiting.whole.frame.header = std::move(frame.header);
   if (!frame.envelope_ticket.inlined()) {
     absl::Status status = add_ticket_locked(frame.envelope_ticket, number, waiting, -1, announced);
     if (!status.ok()) return fail_locked(std::move(status));
@@ -54,7 +55,7 @@ absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, Packet
     arrived_bytes_ = 0;
   }
   if (waiting.missing == 0) {
-    announced.completed = Completed{lane, std::move(waiting.frame)};
+    announced.completed = std::move(waiting.whole);
   } else {
     waiting_.emplace(number, std::move(waiting));
   }
@@ -77,7 +78,7 @@ absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::u
     }
     unannounced_bytes_ -= assembly.received_bytes + kTransferOverheadBytes;
     if (assembly.received_bytes == assembly.size_bytes) {
-      place(std::move(assembly.received), at, waiting.frame);
+      place(std::move(assembly.received), at, waiting.whole);
       assemblies_.erase(entry);
       arrived_.push_back(ticket.transfer);
       arrived_bytes_ += ticket.size_bytes + kTransferOverheadBytes;
@@ -135,34 +136,55 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
   absl::Cord early;
   std::shared_ptr<ReceiveBlock> block;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return absl::CancelledError("the connection is down");
     absl::StatusOr<Assembly*> found = find_assembly_locked(chunk);
     if (!found.ok()) return fail_locked(found.status());
     Assembly& assembly = **found;
-    if (assembly.waiting == 0 || assembly.size_bytes < ReceivePool::kMinBytes) {
+    block = block_locked(assembly);
+    if (block == nullptr) {
       assembly.received_bytes += chunk.data.size();
-      assembly.received.Append(std::move(chunk.data));
+      is_lost_locked(assembly) ? assembly.received.Clear()
+                               : assembly.received.Append(std::move(chunk.data));
       return complete_locked(chunk.transfer);
     }
-    if (assembly.block == nullptr) {
-      try {
-        assembly.block = ReceivePool::of_process().allocate(assembly.size_bytes);
-      } catch (const std::bad_alloc&) {
-        return fail_locked(absl::ResourceExhaustedError(
-            absl::StrCat("no memory for a payload of ", assembly.size_bytes, " bytes")));
-      }
-      early.swap(assembly.received);
-    }
-    block = assembly.block;
+    early.swap(assembly.received);
   }
   // Without the lock: it takes a while, and nobody else touches the block before it is complete.
   copy(early, block->data());
   copy(chunk.data, block->data() + chunk.offset);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   assemblies_[chunk.transfer].received_bytes += chunk.data.size();
   return complete_locked(chunk.transfer);
+}
+
+// Where a piece is to be copied. Null: it is kept as it came, since it is small or without a
+// ticket, or it is dropped, since its frame is lost.
+std::shared_ptr<ReceiveBlock> BulkReceiver::block_locked(Assembly& assembly) {
+  if (assembly.waiting == 0 || assembly.size_bytes < ReceivePool::kMinBytes) return nullptr;
+  if (is_lost_locked(assembly)) {
+    assembly.block = nullptr;
+  } else if (assembly.block == nullptr) {
+    try {
+      assembly.block = ReceivePool::of_process().allocate(assembly.size_bytes);
+    } catch (const std::bad_alloc&) {
+      lose(waiting_.find(assembly.waiting)->second.whole, assembly.size_bytes);
+    }
+  }
+  return assembly.block;
+}
+
+bool BulkReceiver::is_lost_locked(const Assembly& assembly) const {
+  return assembly.waiting != 0 && !waiting_.find(assembly.waiting)->second.whole.lost.ok();
+}
+
+// Its transfers are read to their end, so that sender and receiver go on agreeing about them.
+void BulkReceiver::lose(Completed& whole, std::uint64_t size_bytes) {
+  whole.lost = absl::ResourceExhaustedError(
+      absl::StrCat("no memory for a payload of ", size_bytes, " bytes"));
+  whole.frame.envelope.clear();
+  whole.frame.payloads.clear();
 }
 
 // The frame whose last missing transfer this is, if it is complete.
@@ -176,17 +198,17 @@ std::optional<BulkReceiver::Completed> BulkReceiver::complete_locked(std::uint64
     const absl::string_view all(assembly.block->data(), assembly.size_bytes);
     bytes = absl::MakeCordFromExternal(all, [block = std::move(assembly.block)] {});
   }
-  place(std::move(bytes), assembly.place, waiting->second.frame);
+  place(std::move(bytes), assembly.place, waiting->second.whole);
   assemblies_.erase(found);
   if (--waiting->second.missing > 0) return std::nullopt;
-  Completed completed{waiting->second.lane, std::move(waiting->second.frame)};
+  Completed completed = std::move(waiting->second.whole);
   waiting_.erase(waiting);
   return completed;
 }
 
 absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::fetched(std::uint64_t transfer,
                                                                              absl::Cord bytes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   Assembly& assembly = assemblies_[transfer];
   assembly.received_bytes = assembly.size_bytes;
@@ -194,18 +216,32 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::fetched(std
   return complete_locked(transfer);
 }
 
+absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::lost(std::uint64_t transfer) {
+  MutexLock lock(mutex_);
+  if (closed_) return absl::CancelledError("the connection is down");
+  Assembly& assembly = assemblies_[transfer];
+  assembly.received_bytes = assembly.size_bytes;
+  lose(waiting_.find(assembly.waiting)->second.whole, assembly.size_bytes);
+  return complete_locked(transfer);
+}
+
 bool BulkReceiver::not_fetched(std::uint64_t transfer) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return false;
   assemblies_[transfer].located = false;
   return true;
 }
 
-void BulkReceiver::place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame) {
-  if (place < 0) {
-    frame.envelope = std::string(bytes);
-  } else {
-    frame.payloads[static_cast<std::size_t>(place)] = std::move(bytes);
+void BulkReceiver::place(absl::Cord bytes, std::ptrdiff_t place, Completed& whole) {
+  if (!whole.lost.ok()) return;
+  if (place >= 0) {
+    whole.frame.payloads[static_cast<std::size_t>(place)] = std::move(bytes);
+    return;
+  }
+  try {
+    whole.frame.envelope = std::string(bytes);
+  } catch (const std::bad_alloc&) {
+    lose(whole, bytes.size());
   }
 }
 
@@ -217,7 +253,7 @@ absl::Status BulkReceiver::fail_locked(absl::Status status) {
 void BulkReceiver::clear() {
   absl::flat_hash_map<std::uint64_t, Assembly> assemblies;
   absl::flat_hash_map<std::uint64_t, Waiting> waiting;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   assemblies.swap(assemblies_);
   waiting.swap(waiting_);

@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
@@ -24,8 +24,13 @@ namespace sinew::internal {
 class BulkReceiver {
  public:
   struct Completed {
-    Lane lane;
+    Lane lane = Lane::kCalls;
+    /// With `lost` nothing but its header.
     Frame frame;
+    /// Of the whole frame.
+    std::uint64_t size_bytes = 0;
+    /// Not OK: there was no memory for it.
+    absl::Status lost;
   };
 
   struct ToFetch {
@@ -40,7 +45,8 @@ class BulkReceiver {
     std::optional<Completed> completed;
     /// Transfers to grant now.
     std::vector<std::uint64_t> granted;
-    /// Transfers that come only if the caller fetches them: fetched() or not_fetched() must follow.
+    /// Transfers that come only if the caller fetches them: fetched(), not_fetched() or lost() must
+    /// follow.
     std::vector<ToFetch> to_fetch;
   };
 
@@ -48,12 +54,14 @@ class BulkReceiver {
   absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame);
 
   /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave
-  /// gaps, contradict their ticket or come in too large a number before it; kResourceExhausted when
-  /// there is no memory for what is announced. By one thread at a time.
+  /// gaps, contradict their ticket or come in too large a number before it. A frame for which there
+  /// is no memory completes as lost, when all of it has come. By one thread at a time.
   absl::StatusOr<std::vector<Completed>> receive(std::vector<Chunk> chunks);
 
   /// A transfer has been fetched. The frame, if that completes it. kCancelled after clear().
   absl::StatusOr<std::optional<Completed>> fetched(std::uint64_t transfer, absl::Cord bytes);
+  /// There is no memory for it: its frame is lost. Otherwise as fetched().
+  absl::StatusOr<std::optional<Completed>> lost(std::uint64_t transfer);
   /// It could not be: from here on it may come in chunks, and the caller grants it. False after
   /// clear().
   bool not_fetched(std::uint64_t transfer);
@@ -63,8 +71,7 @@ class BulkReceiver {
 
  private:
   struct Waiting {
-    Lane lane = Lane::kCalls;
-    Frame frame;
+    Completed whole;
     std::size_t missing = 0;
   };
   struct Assembly {
@@ -88,12 +95,16 @@ class BulkReceiver {
   absl::StatusOr<Assembly*> find_assembly_locked(const Chunk& chunk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::optional<Completed>> receive_one(Chunk chunk);
+  std::shared_ptr<ReceiveBlock> block_locked(Assembly& assembly)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool is_lost_locked(const Assembly& assembly) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Completed> complete_locked(std::uint64_t transfer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status fail_locked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void place(absl::Cord bytes, std::ptrdiff_t place, Frame& frame);
+  static void place(absl::Cord bytes, std::ptrdiff_t place, Completed& whole);
+  static void lose(Completed& whole, std::uint64_t size_bytes);
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, Assembly> assemblies_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_waiting_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -18,7 +18,7 @@ constexpr std::size_t kMinHalfBytes = std::size_t{256} << 10;
 }  // namespace
 
 std::uint64_t BulkSender::reserve(std::size_t count) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t first = next_transfer_;
   next_transfer_ += count;
   // Known from now on: the ticket may be read and granted before the transfer is submitted here.
@@ -28,7 +28,7 @@ std::uint64_t BulkSender::reserve(std::size_t count) {
 
 void BulkSender::submit(Transfers transfers) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return;
     Outgoing frame;
     frame.transfers.assign(std::make_move_iterator(transfers.begin()),
@@ -42,13 +42,13 @@ void BulkSender::submit(Transfers transfers) {
 }
 
 void BulkSender::forget(std::uint64_t transfer) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   ledger_.erase(transfer);
 }
 
 absl::Status BulkSender::on_granted(const std::vector<std::uint64_t>& transfers) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return absl::OkStatus();
     for (const std::uint64_t transfer : transfers) {
       const auto entry = ledger_.find(transfer);
@@ -69,7 +69,7 @@ absl::Status BulkSender::on_granted(const std::vector<std::uint64_t>& transfers)
 
 absl::Status BulkSender::grant(const std::vector<std::uint64_t>& transfers) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return absl::OkStatus();
     if (grants_.size() >= kMaxGrantsQueued) {
       return absl::ResourceExhaustedError(
@@ -84,7 +84,7 @@ absl::Status BulkSender::grant(const std::vector<std::uint64_t>& transfers) {
 
 void BulkSender::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return;
     stream_ = std::move(stream);
     writing_ = start == WriterStart::kBusy;
@@ -97,7 +97,7 @@ void BulkSender::on_written() {
 }
 
 bool BulkSender::end_write() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return false;
   writing_ = false;
   return true;
@@ -108,7 +108,7 @@ void BulkSender::start_write_if_idle() {
     Packet packet;
     std::shared_ptr<LaneStream> stream;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(mutex_);
       if (writing_ || closed_ || !take_packet_locked(packet)) return;
       writing_ = true;
       stream = stream_;
@@ -189,7 +189,7 @@ void BulkSender::close() {
   std::deque<Outgoing> dropped;
   std::deque<Outgoing> also_dropped;
   std::shared_ptr<LaneStream> stream;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   dropped.swap(active_);
   also_dropped.swap(blocked_);

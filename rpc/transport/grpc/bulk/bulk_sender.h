@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
 
@@ -78,7 +78,7 @@ class BulkSender {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::size_t chunk_bytes_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -8,7 +8,7 @@ namespace sinew::internal {
 // under the lock.
 
 bool LocatedPayloads::add(std::uint64_t transfer, Payload payload) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return false;
   payloads_.emplace(transfer, std::move(payload));
   return true;
@@ -17,7 +17,7 @@ bool LocatedPayloads::add(std::uint64_t transfer, Payload payload) {
 std::optional<LocatedPayloads::Payload> LocatedPayloads::take(std::uint64_t transfer) {
   std::optional<Payload> payload;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     const auto found = payloads_.find(transfer);
     if (found == payloads_.end()) return std::nullopt;
     payload = std::move(found->second);
@@ -30,7 +30,7 @@ std::optional<LocatedPayloads::Payload> LocatedPayloads::take(std::uint64_t tran
 bool LocatedPayloads::release(const std::vector<std::uint64_t>& transfers) {
   for (const std::uint64_t transfer : transfers) {
     if (take(transfer).has_value()) continue;
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     return closed_;
   }
   return true;
@@ -38,7 +38,7 @@ bool LocatedPayloads::release(const std::vector<std::uint64_t>& transfers) {
 
 void LocatedPayloads::close() {
   absl::flat_hash_map<std::uint64_t, Payload> dropped;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   dropped.swap(payloads_);
 }

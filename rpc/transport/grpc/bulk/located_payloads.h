@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/cord.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/planes/plane_set.h"
 
 namespace sinew::internal {
@@ -37,7 +37,7 @@ class LocatedPayloads {
 
  private:
   PlaneSet& planes_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::uint64_t, Payload> payloads_ ABSL_GUARDED_BY(mutex_);
 };

@@ -19,19 +19,19 @@ constexpr std::uint64_t kTurnIsOver = ~std::uint64_t{0};
 
 std::string TokenRegistry::issue(const std::shared_ptr<AcceptedConnection>& connection) {
   std::string token = absl::StrFormat("%016x%016x", random_secret(), random_secret());
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   connections_[token] = connection;
   return token;
 }
 
 std::shared_ptr<AcceptedConnection> TokenRegistry::find(const std::string& token) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const auto entry = connections_.find(token);
   return entry == connections_.end() ? nullptr : entry->second.lock();
 }
 
 void TokenRegistry::revoke(const std::string& token) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   connections_.erase(token);
 }
 
@@ -75,7 +75,7 @@ void AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
   if (!connection->add_stream(stream)) return;
   const std::uint64_t turn = strangers.receiving->enter(host, [stream] { stream->start_read(); });
   {
-    absl::MutexLock lock(&connection->handshake_mutex_);
+    MutexLock lock(connection->handshake_mutex_);
     // The hello may be here, or the end: then the turn is over.
     if (connection->turn_ == 0) {
       connection->turn_ = turn;
@@ -88,7 +88,7 @@ void AcceptedConnection::accept(std::shared_ptr<TransportCore> core,
 void AcceptedConnection::end_turn() {
   std::uint64_t turn = 0;
   {
-    absl::MutexLock lock(&handshake_mutex_);
+    MutexLock lock(handshake_mutex_);
     turn = std::exchange(turn_, kTurnIsOver);
   }
   core().strangers().receiving->leave(turn);
@@ -96,7 +96,7 @@ void AcceptedConnection::end_turn() {
 
 void AcceptedConnection::end_handshake() {
   Quota::Share ended;
-  absl::MutexLock lock(&handshake_mutex_);
+  MutexLock lock(handshake_mutex_);
   ended = std::move(handshake_);
 }
 

@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 #include "sinew/rpc/transport/grpc/connection/server_stream.h"
 #include "sinew/rpc/transport/grpc/server/quota.h"
@@ -24,7 +24,7 @@ class TokenRegistry {
   void revoke(const std::string& token);
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
   absl::flat_hash_map<std::string, std::weak_ptr<AcceptedConnection>> connections_
       ABSL_GUARDED_BY(mutex_);
 };
@@ -60,7 +60,7 @@ class AcceptedConnection final : public GrpcConnection {
   /// Every stream must come from here.
   const std::string origin_;
   /// Taken as long as the connection is on its way up.
-  absl::Mutex handshake_mutex_;
+  Mutex handshake_mutex_;
   Quota::Share handshake_ ABSL_GUARDED_BY(handshake_mutex_);
   /// The number of its turn among hellos.
   std::uint64_t turn_ ABSL_GUARDED_BY(handshake_mutex_) = 0;

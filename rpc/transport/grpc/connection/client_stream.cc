@@ -50,7 +50,7 @@ AuthenticatedPeer ClientStream::remote() const {
 std::optional<bool> ClientStream::issue_write(const grpc::ByteBuffer& message, WriteMode mode) {
   operations_.fetch_add(1, std::memory_order_relaxed);
   {
-    absl::MutexLock lock(&start_mutex_);
+    MutexLock lock(start_mutex_);
     if (!is_started_) {
       first_write_ = &message;
       return std::nullopt;
@@ -85,7 +85,7 @@ void ClientStream::issue_end(const EndState& state) {
 void ClientStream::on_started(bool) {
   const grpc::ByteBuffer* first_write = nullptr;
   {
-    absl::MutexLock lock(&start_mutex_);
+    MutexLock lock(start_mutex_);
     is_started_ = true;
     first_write = std::exchange(first_write_, nullptr);
   }

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/poller.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
@@ -60,7 +60,7 @@ class ClientStream final : public LaneStream {
   std::atomic<int> operations_{3};
   std::shared_ptr<ClientStream> self_;
 
-  absl::Mutex start_mutex_;
+  Mutex start_mutex_;
   bool is_started_ ABSL_GUARDED_BY(start_mutex_) = false;
   /// gRPC sends metadata and messages by the same operation, which may run once at a time.
   const grpc::ByteBuffer* first_write_ ABSL_GUARDED_BY(start_mutex_) = nullptr;

@@ -8,7 +8,7 @@ namespace sinew::internal {
 void FrameDelivery::add(std::vector<Frame> frames) {
   if (frames.empty()) return;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (delivering_) {
       std::move(frames.begin(), frames.end(), std::back_inserter(ready_));
       return;
@@ -18,7 +18,7 @@ void FrameDelivery::add(std::vector<Frame> frames) {
   while (!frames.empty()) {
     deliver_(std::move(frames));
     frames.clear();
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     frames.swap(ready_);
     if (frames.empty()) delivering_ = false;
   }

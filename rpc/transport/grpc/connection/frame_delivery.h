@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/frame.h"
 
 namespace sinew::internal {
@@ -22,7 +22,7 @@ class FrameDelivery {
 
  private:
   const std::function<void(std::vector<Frame>)> deliver_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<Frame> ready_ ABSL_GUARDED_BY(mutex_);
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
 };

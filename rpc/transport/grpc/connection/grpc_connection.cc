@@ -47,7 +47,7 @@ GrpcConnection::~GrpcConnection() = default;
 bool GrpcConnection::enter() {
   TransportCore::Hold hold = core_->add(shared_from_this());
   const std::chrono::milliseconds timeout = core_->limits().connect_timeout;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (!hold) {
     phase_ = Phase::kDown;
     on_down_posted_ = true;
@@ -65,12 +65,12 @@ bool GrpcConnection::enter() {
 }
 
 void GrpcConnection::set_handler(std::shared_ptr<ConnectionHandler> handler) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   handler_ = std::move(handler);
 }
 
 bool GrpcConnection::enter_handshake() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (phase_ != Phase::kOpening) return false;
   ++callbacks_running_;
   return true;
@@ -83,7 +83,7 @@ void GrpcConnection::set_remote(std::string hello, AuthenticatedPeer remote) {
 
 bool GrpcConnection::add_stream(std::shared_ptr<LaneStream> stream) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (phase_ != Phase::kDown) {
       streams_[index_of(stream->kind())] = std::move(stream);
       return true;
@@ -100,12 +100,12 @@ void GrpcConnection::write_handshake(LaneStream& stream, grpc::ByteBuffer messag
 }
 
 std::shared_ptr<LaneStream> GrpcConnection::stream(StreamKind kind) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return streams_[index_of(kind)];
 }
 
 bool GrpcConnection::is_up() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return phase_ == Phase::kUp;
 }
 
@@ -113,7 +113,7 @@ void GrpcConnection::announce_up(ConnectionEnds::Role role) {
   std::shared_ptr<ConnectionHandler> handler;
   TimerQueue::TimerId timer = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (phase_ != Phase::kOpening) return;
     phase_ = Phase::kUp;
     ++callbacks_running_;
@@ -190,7 +190,11 @@ absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Arrived&
   absl::StatusOr<BulkReceiver::Announced> announced =
       bulk_receiver_.announce(lane, std::move(frame));
   if (!announced.ok()) return announced.status();
-  if (announced->completed) arrived.ready.push_back(std::move(announced->completed->frame));
+  if (announced->completed && announced->completed->lost.ok()) {
+    arrived.ready.push_back(std::move(announced->completed->frame));
+  } else if (announced->completed) {
+    hand_over(*std::move(announced->completed));
+  }
   if (!announced->granted.empty()) {
     if (absl::Status status = bulk_sender_.grant(announced->granted); !status.ok()) return status;
   }
@@ -229,8 +233,7 @@ void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
   try {
     block = ReceivePool::of_process().allocate(size_bytes);
   } catch (const std::bad_alloc&) {
-    take_down(absl::ResourceExhaustedError(
-        absl::StrCat("no memory for a payload of ", size_bytes, " bytes")));
+    end_fetch(wanted.transfer, bulk_receiver_.lost(wanted.transfer));
     return;
   }
   char* const to = block->data();
@@ -253,17 +256,31 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
     if (absl::Status granted = bulk_sender_.grant({transfer}); !granted.ok()) take_down(granted);
     return;
   }
+  end_fetch(transfer, bulk_receiver_.fetched(transfer, std::move(bytes)));
+}
+
+void GrpcConnection::end_fetch(std::uint64_t transfer,
+                               absl::StatusOr<std::optional<BulkReceiver::Completed>> completed) {
   if (!writer(Lane::kCalls).add_fetched(transfer)) {
     take_down(absl::ResourceExhaustedError("the other end does not read what has been fetched"));
     return;
   }
   arm_linger_timer();
-  absl::StatusOr<std::optional<BulkReceiver::Completed>> completed =
-      bulk_receiver_.fetched(transfer, std::move(bytes));
-  if (!completed.ok() || !completed->has_value()) return;
-  std::vector<Frame> frames;
-  frames.push_back(std::move((*completed)->frame));
-  deliveries_[index_of((*completed)->lane)]->add(std::move(frames));
+  if (completed.ok() && completed->has_value()) hand_over(**std::move(completed));
+}
+
+void GrpcConnection::hand_over(BulkReceiver::Completed completed) {
+  if (completed.lost.ok()) {
+    std::vector<Frame> frames;
+    frames.push_back(std::move(completed.frame));
+    deliveries_[index_of(completed.lane)]->add(std::move(frames));
+    return;
+  }
+  const std::shared_ptr<ConnectionHandler> handler = enter_callback();
+  if (handler == nullptr) return;
+  handler->on_lost(shared_from_this(), completed.lane, completed.frame.header, completed.size_bytes,
+                   completed.lost);
+  leave_callback();
 }
 
 void GrpcConnection::on_control_packet(Packet packet) {
@@ -329,11 +346,7 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
     take_down(completed.status());
     return;
   }
-  for (BulkReceiver::Completed& each : *completed) {
-    std::vector<Frame> frames;
-    frames.push_back(std::move(each.frame));
-    deliveries_[index_of(each.lane)]->add(std::move(frames));
-  }
+  for (BulkReceiver::Completed& each : *completed) hand_over(std::move(each));
   if (const auto lane = stream(StreamKind::kBulk)) lane->start_read();
 }
 
@@ -371,7 +384,7 @@ void GrpcConnection::take_down(absl::Status reason, const absl::Status& for_peer
   std::array<std::shared_ptr<LaneStream>, kStreamCount> streams;
   TimerQueue::TimerId timer = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (phase_ == Phase::kDown) return;
     phase_ = Phase::kDown;
     down_reason_ = std::move(reason);
@@ -399,7 +412,7 @@ void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status
   std::shared_ptr<LaneStream> ended;
   bool was_up = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     ended = std::exchange(streams_[index_of(stream_kind)], nullptr);
     if (phase_ == Phase::kDown) return;
     was_up = phase_ == Phase::kUp;
@@ -412,14 +425,14 @@ void GrpcConnection::on_ended(StreamKind stream_kind, const absl::Status& status
 }
 
 std::shared_ptr<ConnectionHandler> GrpcConnection::enter_callback() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (phase_ != Phase::kUp) return nullptr;
   ++callbacks_running_;
   return handler_;
 }
 
 void GrpcConnection::leave_callback() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (--callbacks_running_ == 0 && phase_ == Phase::kDown) post_on_down_locked();
 }
 
@@ -433,7 +446,7 @@ void GrpcConnection::run_on_down() {
   absl::Status reason;
   TransportCore::Hold hold;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     handler.swap(handler_);
     reason = down_reason_;
     hold = std::move(hold_);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/planes/plane_set.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_sender.h"
@@ -110,6 +110,10 @@ class GrpcConnection : public Connection,
   void process(Lane lane, Arrived arrived);
   void fetch_one(const BulkReceiver::ToFetch& wanted);
   void on_fetch_end(std::uint64_t transfer, absl::Cord bytes, const absl::Status& status);
+  /// The sender need not keep it any more.
+  void end_fetch(std::uint64_t transfer,
+                 absl::StatusOr<std::optional<BulkReceiver::Completed>> completed);
+  void hand_over(BulkReceiver::Completed completed);
   void deliver(Lane lane, std::vector<Frame> frames);
 
   /// What travels beside the packets of a frame.
@@ -144,7 +148,7 @@ class GrpcConnection : public Connection,
   std::string remote_hello_;
   AuthenticatedPeer remote_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOpening;
   absl::Status down_reason_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ConnectionHandler> handler_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ constexpr std::size_t kMaxLocationsBytes = std::size_t{2} << 20;
 }  // namespace
 
 absl::Status GrpcConnection::down_status() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return absl::UnavailableError(absl::StrCat("the connection is down: ", down_reason_.message()));
 }
 

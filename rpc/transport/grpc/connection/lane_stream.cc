@@ -15,7 +15,7 @@ LaneStream::EndState LaneStream::end_state_locked() {
 void LaneStream::end_operation() {
   EndState state;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (--issuing_ > 0 || !ending_) return;
     state = end_state_locked();
   }
@@ -24,7 +24,7 @@ void LaneStream::end_operation() {
 
 WriteEnd LaneStream::start_write(grpc::ByteBuffer message, WriteMode mode) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (ending_) return WriteEnd::kLater;
     ++issuing_;
     write_in_flight_ = true;
@@ -42,13 +42,13 @@ void LaneStream::write_ended() {
   // Lets go of the payloads now rather than with the next write, which is nobody's before the end
   // of this one is known.
   outgoing_.Clear();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   write_in_flight_ = false;
 }
 
 void LaneStream::start_read() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (ending_) return;
     ++issuing_;
     read_in_flight_ = true;
@@ -60,7 +60,7 @@ void LaneStream::start_read() {
 void LaneStream::end(const absl::Status& status) {
   EndState state;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(ending_, true)) return;
     end_status_ = status;
     if (issuing_ > 0) return;
@@ -73,7 +73,7 @@ void LaneStream::read_done(bool ok) {
   grpc::ByteBuffer message;
   bool read_on = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     read_failed_ = !ok;
     message.Swap(&incoming_);
     read_in_flight_ = ok && ending_ && after_end_ == AfterEnd::kReadOn;

@@ -6,8 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 
@@ -95,7 +95,7 @@ class LaneStream {
   std::shared_ptr<StreamEvents> events_;
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   /// Operations that are being handed to gRPC at this moment.
   int issuing_ ABSL_GUARDED_BY(mutex_) = 0;
   bool write_in_flight_ ABSL_GUARDED_BY(mutex_) = false;

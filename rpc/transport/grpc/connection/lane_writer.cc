@@ -18,7 +18,7 @@ constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
 // others from the stream, and senders do not wait for a system call.
 
 std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return std::nullopt;
   queue_.push_back(std::move(frame));
   return queue_.size();
@@ -27,7 +27,7 @@ std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
 void LaneWriter::flush() {
   Batch batch;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     batch = take_batch_locked();
   }
   write(std::move(batch));
@@ -35,7 +35,7 @@ void LaneWriter::flush() {
 
 void LaneWriter::send_planes(std::vector<std::string> messages) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return;
     std::move(messages.begin(), messages.end(), std::back_inserter(planes_));
   }
@@ -43,7 +43,7 @@ void LaneWriter::send_planes(std::vector<std::string> messages) {
 }
 
 bool LaneWriter::add_fetched(std::uint64_t transfer) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return true;
   if (fetched_.size() >= kMaxGrantsQueued) return false;
   fetched_.push_back(transfer);
@@ -52,7 +52,7 @@ bool LaneWriter::add_fetched(std::uint64_t transfer) {
 
 void LaneWriter::flush_all() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     fetched_is_due_ = !fetched_.empty();
   }
   flush();
@@ -61,7 +61,7 @@ void LaneWriter::flush_all() {
 void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
   Batch batch;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return;
     stream_ = std::move(stream);
     writing_ = start == WriterStart::kBusy;
@@ -71,14 +71,14 @@ void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
 }
 
 void LaneWriter::cork() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   corked_ = true;
 }
 
 void LaneWriter::uncork() {
   Batch batch;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     corked_ = false;
     batch = take_batch_locked();
   }
@@ -88,7 +88,7 @@ void LaneWriter::uncork() {
 void LaneWriter::on_written() { write(next_batch()); }
 
 LaneWriter::Batch LaneWriter::next_batch() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return Batch();
   writing_ = false;
   return take_batch_locked();
@@ -138,7 +138,7 @@ void LaneWriter::write(Batch batch) {
 void LaneWriter::close() {
   std::deque<PacketFrame> dropped;
   std::shared_ptr<LaneStream> stream;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   dropped.swap(queue_);
   stream.swap(stream_);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/flushable.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
@@ -62,7 +62,7 @@ class LaneWriter final : public Flushable {
   Batch next_batch() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::size_t packet_bytes_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
   std::deque<PacketFrame> queue_ ABSL_GUARDED_BY(mutex_);
   /// What stands beside the frames of the next packet.

@@ -51,14 +51,14 @@ void TransportCore::Hold::reset() {
 }
 
 TransportCore::Hold TransportCore::hold() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closing_ && holds_ == 0) return Hold();
   ++holds_;
   return Hold(shared_from_this());
 }
 
 TransportCore::Hold TransportCore::add(const std::shared_ptr<GrpcConnection>& connection) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closing_) return Hold();
   if (connections_.size() >= sweep_at_) {
     connections_.erase(std::remove_if(connections_.begin(), connections_.end(),
@@ -72,12 +72,12 @@ TransportCore::Hold TransportCore::add(const std::shared_ptr<GrpcConnection>& co
 }
 
 void TransportCore::release() {
-  absl::MutexLock lock(&mutex_);
-  --holds_;
+  MutexLock lock(mutex_);
+  if (--holds_ == 0) none_held_.notify_all();
 }
 
 TimerQueue::TimerId TransportCore::run_after(std::chrono::nanoseconds delay, Task task) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (timers_ == nullptr) return 0;
   return timers_->run_at(
       Clock::system().now() + std::chrono::duration_cast<Clock::TimePoint::duration>(delay),
@@ -92,14 +92,14 @@ void TransportCore::tend_pool() {
 }
 
 void TransportCore::cancel_timer(TimerQueue::TimerId timer) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (timers_ != nullptr) timers_->cancel(timer);
 }
 
 bool TransportCore::begin_shutdown() {
   std::vector<std::weak_ptr<GrpcConnection>> connections;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(closing_, true)) return false;
     connections.swap(connections_);
   }
@@ -115,9 +115,8 @@ void TransportCore::finish_shutdown() {
   // Goes after the lock, with its thread, whose last task may want the lock.
   std::unique_ptr<TimerQueue> timers;
   {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(
-        +[](std::size_t* holds) { return *holds == 0; }, &holds_));
+    MutexLock lock(mutex_);
+    while (holds_ > 0) none_held_.wait(mutex_);
     timers.swap(timers_);
   }
   aside_.shutdown();

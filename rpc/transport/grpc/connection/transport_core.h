@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/rate_limited_log.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
@@ -81,8 +81,9 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
   Strangers strangers_;
   Poller poller_;
   Executor aside_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar none_held_;
   std::size_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
   /// Gone ones are swept when the list has doubled.
   std::vector<std::weak_ptr<GrpcConnection>> connections_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ void ForeignCalls::start() {
 void ForeignCalls::end_overdue() {
   absl::flat_hash_set<std::shared_ptr<ForeignCall>> calls;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     calls = calls_;
   }
   const ForeignCall::Time limit =
@@ -45,23 +45,23 @@ absl::Status ForeignCalls::add(const std::shared_ptr<ForeignCall>& call) {
         absl::StrCat("this worker serves ", call->quota_->in_all(), " calls of clients at a time, ",
                      call->quota_->per_origin(), " of them from one address: try again later"));
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return absl::UnavailableError("the worker shuts down");
   calls_.insert(call);
-  absl::MutexLock call_lock(&call->mutex_);
+  MutexLock call_lock(call->mutex_);
   call->share_ = std::move(share);
   return absl::OkStatus();
 }
 
 void ForeignCalls::remove(const std::shared_ptr<ForeignCall>& call) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   calls_.erase(call);
 }
 
 void ForeignCalls::end_all(const absl::Status& status) {
   absl::flat_hash_set<std::shared_ptr<ForeignCall>> calls;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     calls = calls_;
   }
@@ -85,7 +85,7 @@ void ForeignCall::start(const std::shared_ptr<ForeignCall>& call) {
 
 void ForeignCall::begin() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     waits_since_ = std::chrono::steady_clock::now();
   }
   // The call may end from here on.
@@ -93,7 +93,7 @@ void ForeignCall::begin() {
   call_->bind(this);
   const std::uint64_t turn = strangers().receiving->enter(origin_, [self] { self->read_next(); });
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (turn_ == 0) {
       turn_ = turn;
       return;
@@ -105,7 +105,7 @@ void ForeignCall::begin() {
 void ForeignCall::end_turn() {
   std::uint64_t turn = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     turn = std::exchange(turn_, kTurnIsOver);
   }
   if (turn != kTurnIsOver) strangers().receiving->leave(turn);
@@ -114,7 +114,7 @@ void ForeignCall::end_turn() {
 void ForeignCall::end_if_waiting_since(Time limit) {
   bool answered = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (!waits_since_.has_value() || *waits_since_ > limit) return;
     answered = finished_;
     // What gRPC still has to send it drops.
@@ -127,12 +127,12 @@ void ForeignCall::end_if_waiting_since(Time limit) {
 }
 
 void ForeignCall::read_next() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (!finished_) call_->read(&incoming_);
 }
 
 void ForeignCall::write(grpc::ByteBuffer message) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (finished_) return;
   writing_ = true;
   outgoing_.Swap(&message);
@@ -140,7 +140,7 @@ void ForeignCall::write(grpc::ByteBuffer message) {
 }
 
 void ForeignCall::write_and_finish(grpc::ByteBuffer message) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (std::exchange(finished_, true)) return;
   waits_since_ = std::chrono::steady_clock::now();
   if (writing_) {
@@ -152,7 +152,7 @@ void ForeignCall::write_and_finish(grpc::ByteBuffer message) {
 }
 
 void ForeignCall::finish(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (std::exchange(finished_, true)) return;
   waits_since_ = std::chrono::steady_clock::now();
   call_->finish(status);
@@ -160,7 +160,7 @@ void ForeignCall::finish(const absl::Status& status) {
 
 void ForeignCall::on_read_done(bool ok) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (!finished_) waits_since_.reset();
   }
   end_turn();
@@ -175,7 +175,7 @@ void ForeignCall::on_read_done(bool ok) {
 
 void ForeignCall::on_write_done(bool ok) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     writing_ = false;
     if (last_.has_value()) {
       outgoing_.Swap(&*last_);
@@ -200,7 +200,7 @@ void ForeignCall::on_done() {
   calls_->remove(self);
   std::unique_ptr<ServerCall> call;
   Quota::Share share;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   waits_since_.reset();
   call = std::move(call_);
   share = std::move(share_);

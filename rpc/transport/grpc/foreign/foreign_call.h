@@ -10,9 +10,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
 #include "sinew/rpc/transport/grpc/server/quota.h"
 #include "sinew/rpc/transport/grpc/server/server_call.h"
@@ -42,7 +42,7 @@ class ForeignCalls : public std::enable_shared_from_this<ForeignCalls> {
   void end_overdue();
 
   const std::shared_ptr<TransportCore> core_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_set<std::shared_ptr<ForeignCall>> calls_ ABSL_GUARDED_BY(mutex_);
 };
@@ -104,7 +104,7 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   std::unique_ptr<ServerCall> call_;
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   /// Waits for the write in flight.
   std::optional<grpc::ByteBuffer> last_ ABSL_GUARDED_BY(mutex_);

@@ -96,7 +96,7 @@ std::chrono::nanoseconds ForeignUnaryCall::time_left() const {
 
 void ForeignUnaryCall::notify_on_cancel(absl::AnyInvocable<void() &&> on_cancel) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (!cancelled_) {
       if (!answered_) on_cancel_ = std::move(on_cancel);
       return;
@@ -110,7 +110,7 @@ void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
   // Outlives the lock: what it holds is destroyed without it.
   absl::AnyInvocable<void() &&> on_cancel;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(answered_, true)) return;
     on_cancel = std::exchange(on_cancel_, nullptr);
   }
@@ -132,7 +132,7 @@ void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
 absl::Status ForeignUnaryCall::hold(std::size_t bytes, const char* what, Quota::IfAlone if_alone) {
   const std::shared_ptr<Quota>& quota = strangers().bytes;
   Quota::Share share;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   held_.reset();
   share = Quota::take(quota, origin(), bytes, if_alone);
   if (share) {
@@ -147,14 +147,14 @@ absl::Status ForeignUnaryCall::hold(std::size_t bytes, const char* what, Quota::
 }
 
 void ForeignUnaryCall::release() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   held_.reset();
 }
 
 void ForeignUnaryCall::on_cancelled() {
   absl::AnyInvocable<void() &&> on_cancel;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (answered_) return;
     cancelled_ = true;
     on_cancel = std::exchange(on_cancel_, nullptr);

@@ -6,8 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
 #include "sinew/rpc/transport/grpc/foreign/foreign_call.h"
 #include "sinew/rpc/transport/transport.h"
@@ -43,7 +43,7 @@ class ForeignUnaryCall final : public ForeignCall {
   UnaryHandler* const handler_;
   const std::chrono::system_clock::time_point deadline_;
   const AuthenticatedPeer remote_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::AnyInvocable<void() &&> on_cancel_ ABSL_GUARDED_BY(mutex_);

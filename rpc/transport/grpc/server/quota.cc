@@ -33,7 +33,7 @@ bool Quota::take(const std::string& origin, std::size_t amount, IfAlone if_alone
   const auto fits = [amount](std::size_t used, std::size_t limit) {
     return used <= limit && amount <= limit - used;
   };
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   const auto entry = used_by_.find(origin);
   const std::size_t used_by_it = entry == used_by_.end() ? 0 : entry->second;
   const bool alone = if_alone == IfAlone::kFitsAlways && used_by_it == 0;
@@ -45,14 +45,14 @@ bool Quota::take(const std::string& origin, std::size_t amount, IfAlone if_alone
 
 void Quota::give_back(const std::string& origin, std::size_t amount) {
   if (amount == 0) return;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   used_ -= amount;
   const auto entry = used_by_.find(origin);
   if ((entry->second -= amount) == 0) used_by_.erase(entry);
 }
 
 std::size_t Quota::used() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return used_;
 }
 

@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 
@@ -52,7 +52,7 @@ class Quota {
 
   const std::size_t in_all_;
   const std::size_t per_origin_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   /// Without those that have nothing.
   absl::flat_hash_map<std::string, std::size_t> used_by_ ABSL_GUARDED_BY(mutex_);

@@ -58,7 +58,7 @@ std::string ServerCall::metadata(const char* key) const {
 
 void ServerCall::bind(ServerCallEvents* events) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     events_.store(events);
     if (!cancelled_) return;
   }
@@ -95,7 +95,7 @@ void ServerCall::write_and_finish(const grpc::ByteBuffer& message) {
 void ServerCall::on_closed(bool) {
   ServerCallEvents* events = nullptr;
   if (context_.IsCancelled()) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     cancelled_ = true;
     events = events_.load();
   }

@@ -8,9 +8,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/poller.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
 
@@ -82,7 +82,7 @@ class ServerCall {
 
   std::atomic<ServerCallEvents*> events_{nullptr};
   /// The call may be cancelled before it is bound.
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

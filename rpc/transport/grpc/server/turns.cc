@@ -8,7 +8,7 @@ namespace sinew::internal {
 std::uint64_t Turns::enter(const std::string& origin, Begin begin) {
   std::uint64_t number = 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     number = next_++;
     Quota::Share share = Quota::take(at_a_time_, origin, 1);
     if (!share) {
@@ -24,7 +24,7 @@ std::uint64_t Turns::enter(const std::string& origin, Begin begin) {
 void Turns::leave(std::uint64_t number) {
   std::vector<Begin> next;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (running_.erase(number) == 0) {
       const auto found =
           std::find_if(waiting_.begin(), waiting_.end(),

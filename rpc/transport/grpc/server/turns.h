@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/server/quota.h"
 
 namespace sinew::internal {
@@ -38,7 +38,7 @@ class Turns {
   };
 
   const std::shared_ptr<Quota> at_a_time_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::flat_hash_map<std::uint64_t, Quota::Share> running_ ABSL_GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
