@@ -1,6 +1,7 @@
 // Frames that no worker would send (docs/link.md): whoever sends them loses its connection, or has
 // said nothing; the worker that gets them and everybody else go on.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
@@ -278,6 +280,54 @@ TEST_F(LinkLies, HellosThatAreNone) {
   EXPECT_FALSE(other.connect(address(), ranges).ok());
   // None of them has made the link somebody else's.
   EXPECT_TRUE(other.connect(address()).ok());
+}
+
+// ---- What is kept for a peer.
+
+TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
+  sinew::proto::Envelope call;
+  call.mutable_call()->set_id(1000);
+  call.mutable_call()->set_method("testapp::add");
+  liar_.send(FrameKind::kRequest, call,
+             [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
+  call.mutable_call()->set_id(1001);
+  call.mutable_call()->set_method("sinew.member.leave");
+  liar_.send(FrameKind::kControl, call,
+             [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
+  for (const std::uint64_t id : {1000, 1001}) {
+    const auto reply = liar_.reply(id);
+    ASSERT_TRUE(reply.has_value()) << id;
+    EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kPermissionDenied));
+    EXPECT_THAT(reply->error().message(), HasSubstr("is no member of the job"));
+  }
+  expect_heard();
+}
+
+/// A worker alone, whose lease is as short as CallLink::kMinHeldTime lets it count.
+TEST(LinkLiesToOneWorker, WhatAGuestHasSentWaitsForALease) {
+  sinew::testing::ClusterOptions options;
+  options.size = 1;
+  options.transport = sinew::testing::ClusterTransport::kGrpc;
+  options.methods = testapp::methods();
+  options.tweak = [](int, sinew::WorkerOptions& worker) {
+    worker.lease = sinew::internal::CallLink::kMinHeldTime;
+  };
+  const sinew::testing::Cluster cluster(std::move(options));
+  const std::string address = cluster.worker(0).address();
+  RawPeer caller({"caller", -1, {4711}});
+  RawPeer teller({"teller", -1, {4712}});
+  ASSERT_TRUE(caller.connect(address).ok());
+  ASSERT_TRUE(teller.connect(address).ok());
+  const std::uint64_t id = caller.call("testapp::add");
+  teller.send_note("rref", "anything");
+  const auto reply = caller.reply(id);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kPermissionDenied));
+  EXPECT_FALSE(caller.is_down());
+  EXPECT_TRUE(caller.control_call("sinew.member.list").ok());
+  // A note that is not heard is missing for ever: the link ends with it.
+  EXPECT_TRUE(teller.wait_down());
+  EXPECT_TRUE(teller.wait_ended(address));
 }
 
 }  // namespace
