@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/eventually.h"
@@ -282,7 +283,40 @@ TEST_F(LinkLies, HellosThatAreNone) {
   EXPECT_TRUE(other.connect(address()).ok());
 }
 
+// What it says of its address proves nothing: who asks for that address must not be answered by it.
+TEST_F(LinkLies, AnAddressThatIsSomebodyElses) {
+  RawPeer somebody({"somebody", -1, {4713}});
+  Handshake handshake;
+  handshake.change = [&](sinew::proto::Hello& hello) { hello.set_address(somebody.address()); };
+  RawPeer other({"other", -1, {4712}});
+  ASSERT_TRUE(other.connect(address(), handshake).ok());
+  EXPECT_TRUE(other.control_call("sinew.member.list").ok());
+  const std::size_t heard = other.heard().size();
+  const auto answer = sinew::WorkerAccess::core(worker(1))->control_call_address(
+      somebody.address(), "sinew.member.list", "", std::chrono::seconds(30));
+  const sinew::RpcError error = sinew::testing::error_of([&] { answer.wait(); });
+  EXPECT_THAT(error.message(), HasSubstr("nobody is let in here"));
+  EXPECT_EQ(other.heard().size(), heard);
+}
+
 // ---- What is kept for a peer.
+
+TEST_F(LinkLies, ControlCallsWhoseAnswersNobodyTakes) {
+  using sinew::internal::CallLink;
+  constexpr auto kMost = static_cast<std::size_t>(CallLink::kMaxControlFrames);
+  liar_.fall_silent();
+  std::uint64_t id = 1000;
+  for (std::size_t i = 0; i < kMost + 1000; ++i) liar_.send(FrameKind::kControl, list_call(++id));
+  EXPECT_TRUE(liar_.wait_receipts());
+  EXPECT_TRUE(eventually([&] { return liar_.heard().size() >= kMost; }));
+  // Others are served, and after what came before them.
+  RawPeer other({"other", -1, {4712}});
+  ASSERT_TRUE(other.connect(address()).ok());
+  EXPECT_TRUE(other.control_call("sinew.member.list").ok());
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(liar_.heard().size(), kMost);
+  EXPECT_FALSE(liar_.is_down());
+}
 
 TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
   sinew::proto::Envelope call;
