@@ -57,11 +57,13 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
 
   // --- Calls that it serves.
 
-  /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane.
-  /// Whoever sends more is refused; of notes, nobody is told. Layers never do: see
+  /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane; until
+  /// a call's deadline, and for a lease (kMinHeldTime at least). Then calls are refused, and if
+  /// there is a note, which cannot be refused, the link ends. Layers never come here: see
   /// kMaxControlFrames.
   static constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{4} << 20;
   static constexpr std::size_t kMaxHeldFrames = 1024;
+  static constexpr std::chrono::nanoseconds kMinHeldTime = std::chrono::seconds(5);
   /// Control frames of the peer that may be here until they are handled, calls until their answers
   /// have arrived; with the answers' bytes. More than any worker has: further ones are dropped. A
   /// note has its receipt only once it has been handled, and a layer has few on their way to one
@@ -118,10 +120,13 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
     Clock::TimePoint deadline;
     Credit credit;
     std::uint64_t bytes = 0;
+    Clock::TimePoint held_until;
   };
   struct ArrivedControl {
     std::unique_ptr<proto::Envelope> envelope;
     Credit credit;
+    std::uint64_t bytes = 0;
+    Clock::TimePoint held_until;
     // Of a note: tells the link that it has been handled.
     Credit handled;
   };
@@ -155,6 +160,9 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun);
   void receive_control(Inbound frame);
   void end_lost(const Inbound& frame);
+  Clock::TimePoint held_until(Clock::TimePoint deadline) const;
+  void arm_held_locked(Clock::TimePoint when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void refuse_held();
   void cancel_served(std::uint64_t id);
   std::optional<Credit> take_control_room(std::uint64_t bytes);
   Credit occupy_control(std::int64_t frames, std::int64_t bytes);
@@ -162,6 +170,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   void serve_control_call(ArrivedControl control);
   void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Execution execution,
               Credit credit = Credit());
+  void refuse_control(ArrivedControl control, const absl::Status& status);
   void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
   bool is_member();
   void post_held();
@@ -197,6 +206,8 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   std::uint64_t guest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<ArrivedControl> held_control_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  Clock::TimePoint held_armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
+  TimerQueue::TimerId held_timer_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sinew::internal

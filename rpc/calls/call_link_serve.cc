@@ -118,6 +118,8 @@ void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invoca
         !guest_calls_.empty() || (!member && rank_.load(std::memory_order_acquire) < 0);
     if (wait && guest_bytes_ + bytes <= kMaxHeldBytes && guest_calls_.size() < kMaxHeldFrames) {
       guest_bytes_ += bytes;
+      call.held_until = held_until(call.deadline);
+      arm_held_locked(call.held_until);
       guest_calls_.push_back(std::move(call));
       return;
     }
@@ -233,11 +235,12 @@ void CallLink::receive_control(Inbound frame) {
   }
   std::optional<Credit> room = take_control_room(frame.size_bytes());
   if (!room.has_value()) return;
-  ArrivedControl control{std::move(envelope), *std::move(room), std::move(handled)};
+  ArrivedControl control{std::move(envelope), *std::move(room), frame.size_bytes(),
+                         held_until(deadline_of(frame.header, services_.clock().now())),
+                         std::move(handled)};
   const bool for_guests =
       control.envelope->has_call() && CallServer::is_for_guests(control.envelope->call().method());
   const bool may_speak = for_guests || is_member();
-  const std::uint64_t call = control.envelope->call().id();
   {
     MutexLock lock(mutex_);
     // Behind what is held already, until on_member() has served that.
@@ -245,17 +248,72 @@ void CallLink::receive_control(Inbound frame) {
                                       (!may_speak && rank_.load(std::memory_order_acquire) < 0));
     if (!wait) return serve_control(std::move(control));
     // The list with it may be on its way.
-    const std::uint64_t bytes = frame.size_bytes();
-    if (held_control_bytes_ + bytes <= kMaxHeldBytes && held_control_.size() < kMaxHeldFrames) {
-      held_control_bytes_ += bytes;
+    if (held_control_bytes_ + control.bytes <= kMaxHeldBytes &&
+        held_control_.size() < kMaxHeldFrames) {
+      held_control_bytes_ += control.bytes;
+      arm_held_locked(control.held_until);
       held_control_.push_back(std::move(control));
       return;
     }
   }
-  refuse(call, Lane::kControl,
-         absl::PermissionDeniedError(
-             absl::StrFormat("worker '%s' is no member of the job: it is not heard", name_)),
-         Execution::kDidNotRun, std::move(control.credit));
+  refuse_control(std::move(control),
+                 absl::PermissionDeniedError(absl::StrFormat(
+                     "worker '%s' is no member of the job: it is not heard", name_)));
+}
+
+// A note that is dropped would be missing for ever, references among others: then better no link.
+void CallLink::refuse_control(ArrivedControl control, const absl::Status& status) {
+  if (!control.envelope->has_call()) return close(status);
+  refuse(control.envelope->call().id(), Lane::kControl, status, Execution::kDidNotRun,
+         std::move(control.credit));
+}
+
+// ---- What guests have sent.
+
+Clock::TimePoint CallLink::held_until(Clock::TimePoint deadline) const {
+  return std::min(deadline, services_.clock().now() + std::max<std::chrono::nanoseconds>(
+                                                          services_.options().lease, kMinHeldTime));
+}
+
+void CallLink::arm_held_locked(Clock::TimePoint when) {
+  if (when >= held_armed_for_) return;
+  if (held_timer_ != 0) services_.timers().cancel(held_timer_);
+  held_armed_for_ = when;
+  held_timer_ = services_.timers().run_at(when, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->refuse_held();
+  });
+}
+
+void CallLink::refuse_held() {
+  // on_member() is about to come.
+  const bool member = is_member();
+  const Clock::TimePoint now = services_.clock().now();
+  std::deque<Arrived> calls;
+  std::vector<ArrivedControl> controls;
+  {
+    MutexLock lock(mutex_);
+    held_armed_for_ = Clock::TimePoint::max();
+    held_timer_ = 0;
+    if (member || !retired_.ok()) return;
+    for (Arrived& call : std::exchange(guest_calls_, {})) {
+      if (call.held_until <= now) guest_bytes_ -= call.bytes;
+      (call.held_until <= now ? calls : guest_calls_).push_back(std::move(call));
+    }
+    for (ArrivedControl& control : std::exchange(held_control_, {})) {
+      if (control.held_until <= now) held_control_bytes_ -= control.bytes;
+      (control.held_until <= now ? controls : held_control_).push_back(std::move(control));
+    }
+    for (const Arrived& call : guest_calls_) arm_held_locked(call.held_until);
+    for (const ArrivedControl& control : held_control_) arm_held_locked(control.held_until);
+  }
+  const absl::Status refused = absl::PermissionDeniedError(absl::StrFormat(
+      "worker '%s' is no member of the job, and has not become one while its call waited for that",
+      name_));
+  for (Arrived& call : calls) {
+    refuse(call.envelope->call().id(), Lane::kCalls, refused, Execution::kDidNotRun,
+           std::move(call.credit));
+  }
+  for (ArrivedControl& control : controls) refuse_control(std::move(control), refused);
 }
 
 // A peer that sends calls and takes no answers must not fill this worker with either.
@@ -432,6 +490,7 @@ void CallLink::end_served(const absl::Status& reason) {
     held.swap(held_);
     control.swap(held_control_);
     calls.swap(guest_calls_);
+    if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));
   }
   for (auto& [id, running] : served) running->cancel();
 }

@@ -1,6 +1,7 @@
 // Frames that no worker would send (docs/link.md): whoever sends them loses its connection, or has
 // said nothing; the worker that gets them and everybody else go on.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,7 +11,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/eventually.h"
@@ -278,6 +281,87 @@ TEST_F(LinkLies, HellosThatAreNone) {
   EXPECT_FALSE(other.connect(address(), ranges).ok());
   // None of them has made the link somebody else's.
   EXPECT_TRUE(other.connect(address()).ok());
+}
+
+// What it says of its address proves nothing: who asks for that address must not be answered by it.
+TEST_F(LinkLies, AnAddressThatIsSomebodyElses) {
+  RawPeer somebody({"somebody", -1, {4713}});
+  Handshake handshake;
+  handshake.change = [&](sinew::proto::Hello& hello) { hello.set_address(somebody.address()); };
+  RawPeer other({"other", -1, {4712}});
+  ASSERT_TRUE(other.connect(address(), handshake).ok());
+  EXPECT_TRUE(other.control_call("sinew.member.list").ok());
+  const std::size_t heard = other.heard().size();
+  const auto answer = sinew::WorkerAccess::core(worker(1))->control_call_address(
+      somebody.address(), "sinew.member.list", "", std::chrono::seconds(30));
+  const sinew::RpcError error = sinew::testing::error_of([&] { answer.wait(); });
+  EXPECT_THAT(error.message(), HasSubstr("nobody is let in here"));
+  EXPECT_EQ(other.heard().size(), heard);
+}
+
+// ---- What is kept for a peer.
+
+TEST_F(LinkLies, ControlCallsWhoseAnswersNobodyTakes) {
+  using sinew::internal::CallLink;
+  constexpr auto kMost = static_cast<std::size_t>(CallLink::kMaxControlFrames);
+  liar_.fall_silent();
+  std::uint64_t id = 1000;
+  for (std::size_t i = 0; i < kMost + 1000; ++i) liar_.send(FrameKind::kControl, list_call(++id));
+  EXPECT_TRUE(liar_.wait_receipts());
+  EXPECT_TRUE(eventually([&] { return liar_.heard().size() >= kMost; }));
+  // Others are served, and after what came before them.
+  RawPeer other({"other", -1, {4712}});
+  ASSERT_TRUE(other.connect(address()).ok());
+  EXPECT_TRUE(other.control_call("sinew.member.list").ok());
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(liar_.heard().size(), kMost);
+  EXPECT_FALSE(liar_.is_down());
+}
+
+TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
+  sinew::proto::Envelope call;
+  call.mutable_call()->set_id(1000);
+  call.mutable_call()->set_method("testapp::add");
+  liar_.send(FrameKind::kRequest, call,
+             [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
+  call.mutable_call()->set_id(1001);
+  call.mutable_call()->set_method("sinew.member.leave");
+  liar_.send(FrameKind::kControl, call,
+             [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
+  for (const std::uint64_t id : {1000, 1001}) {
+    const auto reply = liar_.reply(id);
+    ASSERT_TRUE(reply.has_value()) << id;
+    EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kPermissionDenied));
+    EXPECT_THAT(reply->error().message(), HasSubstr("is no member of the job"));
+  }
+  expect_heard();
+}
+
+/// A worker alone, whose lease is as short as CallLink::kMinHeldTime lets it count.
+TEST(LinkLiesToOneWorker, WhatAGuestHasSentWaitsForALease) {
+  sinew::testing::ClusterOptions options;
+  options.size = 1;
+  options.transport = sinew::testing::ClusterTransport::kGrpc;
+  options.methods = testapp::methods();
+  options.tweak = [](int, sinew::WorkerOptions& worker) {
+    worker.lease = sinew::internal::CallLink::kMinHeldTime;
+  };
+  const sinew::testing::Cluster cluster(std::move(options));
+  const std::string address = cluster.worker(0).address();
+  RawPeer caller({"caller", -1, {4711}});
+  RawPeer teller({"teller", -1, {4712}});
+  ASSERT_TRUE(caller.connect(address).ok());
+  ASSERT_TRUE(teller.connect(address).ok());
+  const std::uint64_t id = caller.call("testapp::add");
+  teller.send_note("rref", "anything");
+  const auto reply = caller.reply(id);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kPermissionDenied));
+  EXPECT_FALSE(caller.is_down());
+  EXPECT_TRUE(caller.control_call("sinew.member.list").ok());
+  // A note that is not heard is missing for ever: the link ends with it.
+  EXPECT_TRUE(teller.wait_down());
+  EXPECT_TRUE(teller.wait_ended(address));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,6 +68,9 @@ class LinkTableTest : public ::testing::Test {
   }
 
   const WorkerInfo kSelf{"self", 0, {1}};
+  // How often it is said of a stranger that it is not lost.
+  mutable int asked_ = 0;
+  int known_for_ = std::numeric_limits<int>::max();
   Executor executor_;
   TimerQueue timers_;
   std::unique_ptr<Transport> transport_;
@@ -80,7 +84,9 @@ class LinkTableTest : public ::testing::Test {
     options.make_user = [](const std::shared_ptr<LinkRunner>&) {
       return std::make_shared<Nobody>();
     };
-    options.known_as = [](const WorkerInfo&) { return Refusal::kNone; };
+    options.known_as = [this](const WorkerInfo&) {
+      return ++asked_ > known_for_ ? Refusal::kLostHere : Refusal::kNone;
+    };
     options.is_member = [](const WorkerInfo&) { return false; };
     return options;
   }
@@ -112,6 +118,14 @@ TEST_F(LinkTableTest, StrangersWhoHaveGoneLeaveTheirPlacesToOthers) {
   }
   EXPECT_LE(table_.all().size(), LinkTable::kMaxGuests);
   EXPECT_TRUE(offer(98).ok());
+}
+
+// Whoever takes a peer for lost notes that, and looks for its link: in between one may be made.
+TEST_F(LinkTableTest, WhoIsLostBeforeItsLinkIsMadeHasNone) {
+  known_for_ = 1;
+  EXPECT_EQ(refusal_of(offer(100)), proto::LOST_HERE);
+  EXPECT_EQ(asked_, 2);
+  EXPECT_TRUE(table_.all().empty());
 }
 
 }  // namespace

@@ -506,5 +506,25 @@ TEST(GrpcTransport, WhatIsNoWorkerCountsAsNobody) {
   server->Shutdown();
 }
 
+TEST(GrpcTransport, WhoReadsNoControlFramesLosesTheConnection) {
+  Happening over;
+  Worker a;
+  Worker b;
+  b.acceptor.prepare = [&over](RecordingHandler& handler) {
+    handler.set_frames_hook(
+        [&over](const std::shared_ptr<Connection>&, Lane, std::vector<Frame>&) { over.wait(); });
+  };
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = a.transport->connect(b.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up());
+  int sent = 0;
+  while (sent < 1'000'000 && connection->send(Lane::kControl, Frame{"beat", {}, {}}).ok()) ++sent;
+  over.notify();
+  ASSERT_TRUE(handler->wait_down());
+  EXPECT_THAT(std::string(handler->reason().message()), HasSubstr("does not read"));
+  EXPECT_GT(sent, 65536) << "as many as the window of control frames lets in";
+  EXPECT_TRUE(b.acceptor.handler()->wait_down());
+}
+
 }  // namespace
 }  // namespace sinew::internal

@@ -25,6 +25,10 @@ constexpr std::size_t kWorthLocatingBytes = std::size_t{16} << 10;
 // Texts of locations of one frame, so that all its tickets fit in a packet.
 constexpr std::size_t kMaxLocationsBytes = std::size_t{2} << 20;
 
+// More than the window of control frames lets anybody queue. What has no window, such as answers to
+// heartbeats, would otherwise pile up for a peer that asks and does not read.
+constexpr std::size_t kMaxControlFramesQueued = std::size_t{1} << 17;
+
 }  // namespace
 
 absl::Status GrpcConnection::down_status() const {
@@ -97,6 +101,11 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   if (!queued.has_value()) {
     // The frame that tells of them does not leave.
     for (const std::uint64_t transfer : beside.located) located_.take(transfer);
+    return down_status();
+  }
+  if (lane == Lane::kControl && *queued > kMaxControlFramesQueued) {
+    take_down(absl::ResourceExhaustedError(
+        absl::StrCat("the other end does not read: ", *queued, " control messages wait for it")));
     return down_status();
   }
   const bool may_linger =

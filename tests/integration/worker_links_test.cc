@@ -1,0 +1,237 @@
+// What a worker does with its links: who is lost, who is asked, and what ends with a call that is
+// given up at a bad moment.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc.pb.h"
+#include "sinew/rpc/calls/call_server.h"
+#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_links.h"
+#include "sinew/rpc/worker/worker_parts.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/faulty_transport.h"
+
+using sinew::CallContext;
+using sinew::CallOptions;
+using sinew::CancellationSource;
+using sinew::ErrorCode;
+using sinew::Future;
+using sinew::Promise;
+using sinew::RpcError;
+using sinew::internal::FaultDirection;
+using sinew::internal::FaultPlan;
+using sinew::internal::FaultRule;
+using sinew::internal::FaultyFrame;
+using sinew::internal::WorkerLinks;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using testapp::Counter;
+using namespace std::chrono_literals;
+
+namespace links {
+
+/// Ends when its caller gives it up.
+Future<int> until_cancelled() {
+  const Promise<int> promise;
+  CallContext::current().cancellation().notify([promise] { promise.try_set_value(1); });
+  return promise.future();
+}
+
+}  // namespace links
+
+SINEW_METHOD(links::until_cancelled);
+
+namespace {
+
+class WorkerLinksTest : public sinew::testing::ClusterTest {
+ protected:
+  void TearDown() override { HasFailure() ? abandon() : finish(); }
+
+  /// `plan_` hurts worker0.
+  void start_two() {
+    sinew::testing::ClusterOptions options;
+    options.methods = testapp::methods();
+    options.methods.add<&links::until_cancelled>();
+    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+      return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                       : std::move(inner);
+    };
+    start(std::move(options));
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  }
+  WorkerLinks& links_of(int rank) { return sinew::WorkerAccess::core(worker(rank))->links(); }
+  /// Cancels `source` in the middle of sending the first frame of worker0 that has this in it.
+  void cancel_while_sending(const std::string& text, const CancellationSource& source) {
+    FaultRule rule;
+    rule.matches = [text, source](const FaultyFrame& frame) {
+      if (frame.direction == FaultDirection::kOutgoing &&
+          frame.lane == sinew::internal::Lane::kCalls &&
+          frame.frame.envelope.find(text) != std::string::npos) {
+        source.cancel();
+      }
+      return false;
+    };
+    plan_->add(std::move(rule));
+  }
+
+  const std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>(/*seed=*/1);
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(WorkerLinksTest);
+
+TEST_P(WorkerLinksTest, ACallThatIsCancelledWhileItLeavesIsCancelledThere) {
+  start_two();
+  const CancellationSource source;
+  CallOptions options;
+  options.cancellation = source.token();
+  cancel_while_sending("links::until_cancelled", source);
+  const Future<int> call =
+      sinew::rpc_async<&links::until_cancelled>(worker(0).peer(1).with(options));
+  EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kCancelled);
+  // What follows it in its lane has been served, so it has arrived; unless the cancel came first,
+  // which drops it, it runs until it is cancelled.
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters()["rpc.server_active_calls"] == 0; }));
+}
+
+// The references in it, and the one that it makes, end too: or shutting down tells of them.
+TEST_P(WorkerLinksTest, WhatHangsOnACallThatIsCancelledWhileItLeavesEnds) {
+  start_two();
+  const auto held = sinew::remote<Counter>(worker(0).peer(1), 1);
+  held.created().wait();
+  const CancellationSource source;
+  CallOptions options;
+  options.cancellation = source.token();
+  cancel_while_sending("testapp::add_to", source);
+  const auto sum = sinew::remote<&testapp::add_to>(worker(0).peer(1).with(options), held, 1);
+  EXPECT_EQ(error_of([&] { sum.created().wait(); }).code(), ErrorCode::kCancelled);
+}
+
+TEST_P(WorkerLinksTest, WhoIsLinkedIsNotLostThoughItsAddressRefuses) {
+  start_two();
+  const std::string address = worker(1).address();
+  plan_->fail_connects([address](const std::string& to) { return to == address; },
+                       absl::NotFoundError("nobody listens there"));
+  EXPECT_FALSE(links_of(0).probe_lost(worker(1).info()).wait());
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+// Whoever finds it in the list of members, just before it is lost, must not make it a new link.
+TEST_P(WorkerLinksTest, ALinkWithWhoIsLostFailsItsCalls) {
+  start_two();
+  const sinew::WorkerInfo lost = worker(1).info();
+  const sinew::Peer peer = worker(0).peer(1);
+  links_of(0).worker_lost(lost, absl::UnavailableError("lost, as the test wants"),
+                          sinew::internal::Certainty::kGone);
+  const auto link = links_of(0).find(lost);
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_FALSE((*link)->alive());
+  const RpcError error = error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  abandon();
+}
+
+TEST_P(WorkerLinksTest, WhoSaysFarewellWaitsForAnswersThatAreNotFramesYet) {
+  start_two();
+  const Promise<std::string> answer;
+  std::atomic<bool> asked{false};
+  sinew::WorkerAccess::core(worker(0))->add_control_method(
+      "sinew.test.later", [&](const sinew::WorkerInfo&, const std::string&) {
+        asked = true;
+        return answer.future();
+      });
+  const Future<std::string> call = sinew::WorkerAccess::core(worker(1))->control_call(
+      worker(0).info(), "sinew.test.later", "", 5min);
+  ASSERT_TRUE(eventually([&] { return asked.load(); }));
+  std::atomic<bool> answered{false};
+  std::thread later([&] {
+    std::this_thread::sleep_for(50ms);
+    answered = true;
+    answer.set_value("at last");
+  });
+  links_of(0).flush(60s);
+  EXPECT_TRUE(answered) << "it did not wait";
+  later.join();
+  EXPECT_EQ(call.wait(), "at last");
+}
+
+// ---- A worker that joins.
+
+/// Counts what clients are told.
+struct Told {
+  std::atomic<int> answers{0};
+  std::atomic<int> refusals{0};
+};
+
+class Client final : public sinew::internal::UnaryCall {
+ public:
+  explicit Client(Told& told) : told_(told) {
+    sinew::proto::Call call;
+    call.set_method("nothing that there is");
+    request_.envelope = call.SerializeAsString();
+  }
+  const sinew::internal::AuthenticatedPeer& remote() const override { return remote_; }
+  sinew::internal::Frame& request() override { return request_; }
+  std::chrono::nanoseconds time_left() const override { return std::chrono::nanoseconds::max(); }
+  void notify_on_cancel(absl::AnyInvocable<void() &&>) override {}
+  void reply(sinew::internal::Frame frame) override {
+    sinew::proto::Reply reply;
+    EXPECT_TRUE(reply.ParseFromString(frame.envelope));
+    const bool refused = reply.error().message().find("calls wait for that") != std::string::npos;
+    ++(refused ? told_.refusals : told_.answers);
+  }
+  void fail(const absl::Status& status) override { ADD_FAILURE() << status; }
+
+ private:
+  Told& told_;
+  sinew::internal::AuthenticatedPeer remote_;
+  sinew::internal::Frame request_;
+};
+
+/// A layer that is made while its worker joins: calls come in then.
+class EarlyCalls final : public sinew::internal::Extension {
+ public:
+  EarlyCalls(sinew::internal::WorkerServices& services, int calls, Told& told) {
+    for (int i = 0; i < calls; ++i) {
+      services.server().on_unary_call(std::make_unique<Client>(told));
+    }
+    EXPECT_EQ(told.answers, 0);
+  }
+  std::string_view layer() const override { return "early"; }
+  void on_note(const sinew::WorkerInfo&, std::string) override {}
+  void on_worker_fenced(const sinew::WorkerInfo&) override {}
+  void on_worker_lost(const sinew::WorkerInfo&) override {}
+  void add_counters(sinew::Counters&) const override {}
+  Future<std::vector<std::string>> drain_async(DrainScope,
+                                               sinew::internal::Clock::TimePoint) override {
+    return sinew::make_ready_future(std::vector<std::string>());
+  }
+  void stop() override {}
+};
+
+TEST(WorkerThatJoins, RefusesCallsThatAreTooManyToWait) {
+  constexpr int kWait = 65536;
+  constexpr int kMore = 10;
+  Told told;
+  sinew::testing::ClusterOptions options;
+  options.size = 1;
+  options.methods = testapp::methods();
+  options.tweak = [&told](int, sinew::WorkerOptions& worker) {
+    sinew::internal::parts_of(worker).extensions.emplace_back(
+        [&told](sinew::internal::WorkerServices& services) {
+          return std::make_shared<EarlyCalls>(services, kWait + kMore, told);
+        });
+  };
+  const sinew::testing::Cluster cluster(std::move(options));
+  EXPECT_TRUE(eventually([&] { return told.refusals == kMore; }));
+  EXPECT_TRUE(eventually([&] { return told.answers == kWait; }));
+}
+
+}  // namespace

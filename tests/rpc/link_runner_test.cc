@@ -1,0 +1,374 @@
+// A link's shell over a transport that the test drives by hand: what its connections say, and when.
+
+#include "sinew/rpc/link/link_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/link_table.h"
+#include "sinew/tests/support/eventually.h"
+#include "sinew/tests/transport/recording_handler.h"
+
+namespace sinew::internal {
+namespace {
+
+using sinew::testing::eventually;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Nothing of what follows is about time.
+const LeaseTerms kTerms{std::chrono::minutes(10), std::chrono::hours(1)};
+
+/// Keeps what is sent, and goes down only when the test says so.
+class HandConnection final : public Connection {
+ public:
+  HandConnection(bool opened_here, std::string hello)
+      : opened_here_(opened_here), hello_(std::move(hello)) {}
+
+  /// Runs in send() with each numbered frame, before it counts as sent.
+  std::function<void(const LinkHeader&)> on_send;
+
+  absl::Status send(Lane, Frame frame) override {
+    const absl::StatusOr<LinkHeader> header = read_header(frame.header);
+    EXPECT_TRUE(header.ok()) << header.status();
+    if (header->number != 0 && on_send) on_send(*header);
+    MutexLock lock(mutex_);
+    sent_.push_back(*header);
+    return absl::OkStatus();
+  }
+  void close(absl::Status reason) override {
+    MutexLock lock(mutex_);
+    if (closed_.ok()) closed_ = std::move(reason);
+  }
+  bool opened_here() const override { return opened_here_; }
+  const std::string& remote_hello() const override { return hello_; }
+  const AuthenticatedPeer& remote() const override { return remote_; }
+
+  /// What it was closed with; OK: it was not.
+  absl::Status closed() const {
+    MutexLock lock(mutex_);
+    return closed_;
+  }
+  std::vector<std::uint64_t> numbers() const {
+    std::vector<std::uint64_t> numbers;
+    MutexLock lock(mutex_);
+    for (const LinkHeader& header : sent_) {
+      if (header.number != 0) numbers.push_back(header.number);
+    }
+    return numbers;
+  }
+
+ private:
+  const bool opened_here_;
+  const std::string hello_;
+  const AuthenticatedPeer remote_;
+  mutable Mutex mutex_;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<LinkHeader> sent_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Attempts that nobody answers but the test.
+class HandTransport final : public Transport {
+ public:
+  struct Attempt {
+    std::string address;
+    std::string hello;
+    std::shared_ptr<ConnectionHandler> handler;
+  };
+
+  absl::Status start(Acceptor*, UnaryHandler*) override { return absl::OkStatus(); }
+  std::string address() const override { return "here"; }
+  std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
+                                      const std::string&,
+                                      std::shared_ptr<ConnectionHandler> handler) override {
+    MutexLock lock(mutex_);
+    attempts_.push_back({address, hello, std::move(handler)});
+    return nullptr;
+  }
+  void shutdown() override {
+    while (attempts() > 0) take().handler->on_down(nullptr, absl::CancelledError("shut down"));
+  }
+  std::size_t attempts() const {
+    MutexLock lock(mutex_);
+    return attempts_.size();
+  }
+  /// The first attempt, waiting for it.
+  Attempt take() {
+    EXPECT_TRUE(eventually([this] { return attempts() > 0; }));
+    MutexLock lock(mutex_);
+    if (attempts_.empty()) return {};
+    Attempt first = std::move(attempts_.front());
+    attempts_.erase(attempts_.begin());
+    return first;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<Attempt> attempts_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Notes what it is told.
+class Listener final : public LinkUser {
+ public:
+  void on_frames(std::vector<Inbound> frames) override {
+    for (const Inbound& frame : frames) {
+      note(frame.lost.ok() ? "frame " + frame.envelope : absl::StrCat("lost ", frame.size_bytes()));
+    }
+  }
+  void on_frame_ended(Outbound&, FrameEnd) override {}
+  void on_beat(std::uint64_t) override {}
+  void on_room() override {}
+  void on_up() override { note("up"); }
+  void on_unreachable(const absl::Status&) override { note("unreachable"); }
+  void on_suspected(bool) override {}
+  void on_end(LinkEnd, const absl::Status&) override { note("end"); }
+  std::vector<std::string> noted() const {
+    MutexLock lock(mutex_);
+    return noted_;
+  }
+
+ private:
+  void note(std::string text) {
+    MutexLock lock(mutex_);
+    noted_.push_back(std::move(text));
+  }
+  mutable Mutex mutex_;
+  std::vector<std::string> noted_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// The link of a worker with one peer of a smaller incarnation, whose end the test plays.
+class LinkRunnerTest : public ::testing::Test {
+ protected:
+  struct Offered {
+    std::shared_ptr<ConnectionHandler> handler;
+    std::shared_ptr<HandConnection> connection;
+  };
+  LinkRunnerTest() : executor_(one_thread()), table_(options(), executor_, timers_) {
+    table_.start(transport_);
+    runner_ = table_.find_or_make(kPeer, "there")->runner;
+  }
+  ~LinkRunnerTest() override {
+    const absl::Status over = absl::CancelledError("the test is over");
+    table_.close(over);
+    executor_.shutdown();
+    for (const Offered& each : made_) each.handler->on_down(each.connection, over);
+    transport_.shutdown();
+  }
+
+  /// What the peer says on a connection.
+  std::string hello_on(const ConnectionName& connection,
+                       const std::function<void(LinkHello&)>& change = {}) {
+    proto::Hello hello;
+    write_self({kPeer, "job", "there", 0}, hello);
+    write_identity(kSelf, *hello.mutable_expected());
+    LinkHello link;
+    link.connection = connection;
+    link.terms = kTerms;
+    if (change) change(link);
+    write_link_hello(link, hello);
+    return seal_hello(hello, *secret_, Half::kTell);
+  }
+  /// The peer accepts the attempt.
+  std::shared_ptr<HandConnection> accept(const HandTransport::Attempt& attempt,
+                                         const std::function<void(LinkHello&)>& change = {}) {
+    proto::Hello said;
+    EXPECT_TRUE(said.ParseFromString(attempt.hello));
+    EXPECT_TRUE(said.secret().empty() || secret_->learn(said.secret()));
+    const ConnectionName name = read_link_hello(said, kSelf.incarnation)->connection;
+    auto connection = std::make_shared<HandConnection>(true, hello_on(name, change));
+    attempt.handler->on_up(connection);
+    made_.push_back({attempt.handler, connection});
+    return connection;
+  }
+  /// The peer opens a connection, and says its first beat.
+  Offered offer() {
+    const std::string hello = hello_on({kPeer.incarnation, ++offers_});
+    absl::StatusOr<Acceptor::Accepted> answer = table_.on_connection(hello, AuthenticatedPeer());
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    Offered offered{answer->handler, std::make_shared<HandConnection>(false, hello)};
+    offered.handler->on_up(offered.connection);
+    LinkHeader beat;
+    beat.beat = 1;
+    hear(*offered.handler, offered.connection, {{beat, ""}});
+    made_.push_back(offered);
+    return offered;
+  }
+  static void hear(ConnectionHandler& handler, const std::shared_ptr<HandConnection>& connection,
+                   const std::vector<std::pair<LinkHeader, std::string>>& said) {
+    std::vector<Frame> frames;
+    for (const auto& [header, envelope] : said) {
+      Frame& frame = frames.emplace_back();
+      frame.header = write_header(header);
+      frame.envelope = envelope;
+    }
+    handler.on_frames(connection, Lane::kCalls, std::move(frames));
+  }
+  void send() {
+    OutgoingFrame frame;
+    frame.content = std::make_shared<Outbound>();
+    EXPECT_TRUE(runner_->send(std::move(frame), LinkRunner::WhenFull::kFail).ok());
+  }
+
+  const WorkerInfo kSelf{"self", 0, {2}};
+  const WorkerInfo kPeer{"peer", -1, {1}};
+  const std::shared_ptr<Listener> user_ = std::make_shared<Listener>();
+  std::optional<LinkSecret> secret_{std::in_place, Incarnation{1}, Incarnation{2}};
+  std::uint64_t offers_ = 0;
+  // Connections that are to be taken down.
+  std::vector<Offered> made_;
+  Executor executor_;
+  TimerQueue timers_;
+  HandTransport transport_;
+  LinkTable table_;
+  std::shared_ptr<LinkRunner> runner_;
+
+ private:
+  static Executor::Options one_thread() {
+    Executor::Options options;
+    options.num_threads = 1;
+    return options;
+  }
+  LinkTableOptions options() const {
+    LinkTableOptions options;
+    options.self.worker = kSelf;
+    options.self.job = "job";
+    options.terms = kTerms;
+    options.make_user = [user = user_](const std::shared_ptr<LinkRunner>&) { return user; };
+    options.known_as = [](const WorkerInfo&) { return Refusal::kNone; };
+    options.is_member = [](const WorkerInfo&) { return true; };
+    return options;
+  }
+};
+
+TEST_F(LinkRunnerTest, WhoDialsComesUp) {
+  runner_->connect();
+  const HandTransport::Attempt attempt = transport_.take();
+  EXPECT_EQ(attempt.address, "there");
+  const auto connection = accept(attempt);
+  EXPECT_TRUE(connection->closed().ok()) << connection->closed();
+  EXPECT_THAT(user_->noted(), ElementsAre("up"));
+}
+
+TEST_F(LinkRunnerTest, WhoDialsLooksAtTheLeaseInTheAnswer) {
+  const LeaseTerms terms[] = {{std::chrono::seconds(1), std::chrono::seconds(15)},
+                              {std::chrono::seconds(0), std::chrono::hours(1)},
+                              {std::chrono::hours(1), std::chrono::hours(1)}};
+  for (const LeaseTerms& theirs : terms) {
+    runner_->connect();
+    const HandTransport::Attempt attempt = transport_.take();
+    const auto connection = accept(attempt, [&theirs](LinkHello& hello) { hello.terms = theirs; });
+    EXPECT_THAT(std::string(connection->closed().message()),
+                HasSubstr("give all workers of a job similar"));
+    EXPECT_FALSE(runner_->is_up());
+    attempt.handler->on_down(connection, absl::CancelledError("as it was wished"));
+    made_.pop_back();
+  }
+  EXPECT_THAT(user_->noted(), IsEmpty());
+}
+
+// The attempt is posted; the peer's connection comes up before its turn.
+TEST_F(LinkRunnerTest, AnAttemptThatIsLateLeavesTheConnectionThatIsUp) {
+  Happening go;
+  executor_.post([&go] { go.wait(); });
+  runner_->connect();
+  const Offered offered = offer();
+  EXPECT_TRUE(runner_->is_up());
+  go.notify();
+  Happening done;
+  executor_.post([&done] { done.notify(); });
+  EXPECT_TRUE(done.wait());
+  EXPECT_EQ(transport_.attempts(), 0u);
+  EXPECT_TRUE(runner_->is_up());
+  EXPECT_TRUE(offered.connection->closed().ok()) << offered.connection->closed();
+}
+
+TEST_F(LinkRunnerTest, WhatComesInOnePacketWithAGoodbyeCounts) {
+  const Offered offered = offer();
+  LinkHeader first;
+  first.kind = FrameKind::kReply;
+  first.number = 1;
+  LinkHeader second = first;
+  second.number = 2;
+  LinkHeader goodbye;
+  goodbye.is_goodbye = true;
+  hear(*offered.handler, offered.connection, {{first, "1"}, {second, "2"}, {goodbye, ""}});
+  EXPECT_THAT(user_->noted(), ElementsAre("up", "frame 1", "frame 2", "end"));
+  EXPECT_TRUE(runner_->ended());
+}
+
+TEST_F(LinkRunnerTest, FramesLeaveInTheOrderOfTheirNumbers) {
+  const Offered offered = offer();
+  Happening first_is_leaving;
+  Happening others_have_sent;
+  offered.connection->on_send = [&](const LinkHeader& header) {
+    if (header.number != 1) return;
+    first_is_leaving.notify();
+    others_have_sent.wait();
+  };
+  std::thread slow([this] { send(); });
+  ASSERT_TRUE(first_is_leaving.wait());
+  std::thread other([this] { send(); });
+  other.join();
+  send();
+  others_have_sent.notify();
+  slow.join();
+  EXPECT_THAT(offered.connection->numbers(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(LinkRunnerTest, OnlyWhereItWasReachedCountsAsItsAddress) {
+  const Offered offered = offer();
+  EXPECT_EQ(runner_->address(), "there");
+  EXPECT_FALSE(runner_->is_reached_at("there")) << "so it says, and nobody has tried";
+  runner_->close(absl::CancelledError("once more"));
+
+  secret_.emplace(Incarnation{1}, Incarnation{2});
+  LinkTable::Link other = *table_.find_or_make(kPeer, "there");
+  other.runner->connect();
+  accept(transport_.take());
+  EXPECT_TRUE(other.runner->is_reached_at("there"));
+  EXPECT_FALSE(other.runner->is_reached_at("elsewhere"));
+}
+
+// A call is told; what workers say to run the job is sent again.
+TEST_F(LinkRunnerTest, WhatThereIsNoMemoryForHasArrivedWithoutItsContent) {
+  const Offered offered = offer();
+  LinkHeader request;
+  request.kind = FrameKind::kRequest;
+  request.number = 1;
+  const std::string header = write_header(request);
+  EXPECT_TRUE(offered.handler
+                  ->on_announced(offered.connection, Lane::kCalls, header, 5000 + header.size(), 1)
+                  .ok());
+  offered.handler->on_lost(offered.connection, Lane::kCalls, header, 5000 + header.size(),
+                           absl::ResourceExhaustedError("no memory"));
+  EXPECT_THAT(user_->noted(), ElementsAre("up", "lost 5000"));
+  EXPECT_TRUE(offered.connection->closed().ok()) << offered.connection->closed();
+  // Its number has arrived.
+  hear(*offered.handler, offered.connection, {{request, "again"}});
+  EXPECT_THAT(user_->noted(), ElementsAre("up", "lost 5000"));
+
+  LinkHeader note;
+  note.kind = FrameKind::kControl;
+  note.number = 1;
+  offered.handler->on_lost(offered.connection, Lane::kControl, write_header(note), 5000,
+                           absl::ResourceExhaustedError("no memory"));
+  EXPECT_EQ(offered.connection->closed(), absl::ResourceExhaustedError("no memory"));
+  EXPECT_THAT(user_->noted(), ElementsAre("up", "lost 5000"));
+  EXPECT_FALSE(runner_->ended());
+}
+
+}  // namespace
+}  // namespace sinew::internal
