@@ -1,7 +1,7 @@
 #include "sinew/rpc/link/frame_numbers.h"
 
+#include <algorithm>
 #include <iterator>
-#include <utility>
 
 namespace sinew::internal {
 
@@ -47,17 +47,17 @@ void FrameNumbers::report(std::uint64_t number) {
   }
 }
 
-std::vector<NumberRange> FrameNumbers::all() const {
-  std::vector<NumberRange> ranges;
+NumberRanges FrameNumbers::all() const {
+  NumberRanges ranges;
   ranges.reserve(runs_.size());
   for (const auto& [first, last] : runs_) ranges.push_back({first, last});
   return ranges;
 }
 
-std::vector<NumberRange> FrameNumbers::take_unreported() {
-  if (unreported_.size() <= kMaxReported) return std::exchange(unreported_, {});
-  const auto end = unreported_.begin() + kMaxReported;
-  std::vector<NumberRange> taken(unreported_.begin(), end);
+NumberRanges FrameNumbers::take_unreported() {
+  const std::size_t count = std::min(unreported_.size(), kMaxReported);
+  const auto end = unreported_.begin() + static_cast<std::ptrdiff_t>(count);
+  NumberRanges taken(unreported_.begin(), end);
   unreported_.erase(unreported_.begin(), end);
   return taken;
 }

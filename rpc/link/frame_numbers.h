@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/inlined_vector.h"
 
 namespace sinew::internal {
 
@@ -17,6 +17,9 @@ struct NumberRange {
     return a.first == b.first && a.last == b.last;
   }
 };
+
+/// Mostly one: no memory of their own for that.
+using NumberRanges = absl::InlinedVector<NumberRange, 2>;
 
 /// The numbers of the frames of one lane that have arrived, and which of them the sender has not
 /// been told of. Numbers start at 1. A value type, pure; not thread-safe.
@@ -42,9 +45,9 @@ class FrameNumbers {
   bool contains(std::uint64_t number) const;
 
   /// All that have arrived, ascending, at most kMaxRuns.
-  std::vector<NumberRange> all() const;
+  NumberRanges all() const;
   /// What is to be reported since the last call; at most kMaxReported, the rest with the next call.
-  std::vector<NumberRange> take_unreported();
+  NumberRanges take_unreported();
   bool has_unreported() const { return !unreported_.empty(); }
   /// The sender was told of all() that have arrived.
   void all_reported() { unreported_.clear(); }
@@ -54,7 +57,7 @@ class FrameNumbers {
   // By their first number; no two touch.
   absl::btree_map<std::uint64_t, std::uint64_t> runs_;
   // In the order of arrival, neighbours merged.
-  std::vector<NumberRange> unreported_;
+  NumberRanges unreported_;
 };
 
 }  // namespace sinew::internal

@@ -12,7 +12,7 @@ using Numbers = google::protobuf::RepeatedField<std::uint64_t>;
 
 constexpr std::uint64_t kMicrosecondsPerYear = std::uint64_t{365} * 24 * 3600 * 1000000;
 
-void write_ranges(const std::vector<NumberRange>& ranges, Numbers& numbers) {
+void write_ranges(const NumberRanges& ranges, Numbers& numbers) {
   numbers.Reserve(static_cast<int>(2 * ranges.size()));
   for (const NumberRange& range : ranges) {
     numbers.Add(range.first);
@@ -20,7 +20,7 @@ void write_ranges(const std::vector<NumberRange>& ranges, Numbers& numbers) {
   }
 }
 
-bool read_ranges(const Numbers& numbers, std::vector<NumberRange>& ranges) {
+bool read_ranges(const Numbers& numbers, NumberRanges& ranges) {
   if (numbers.size() % 2 != 0) return false;
   ranges.reserve(static_cast<std::size_t>(numbers.size() / 2));
   for (int i = 0; i < numbers.size(); i += 2) {
@@ -39,6 +39,12 @@ std::uint64_t write_duration(std::chrono::nanoseconds duration) {
       std::chrono::duration_cast<std::chrono::microseconds>(duration).count());
 }
 
+// There is one in each frame: its memory is used again.
+proto::LinkHeader& scratch_header() {
+  static thread_local proto::LinkHeader message;
+  return message;
+}
+
 absl::Status malformed(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
 }
@@ -46,7 +52,8 @@ absl::Status malformed(const char* what) {
 }  // namespace
 
 std::string write_header(const LinkHeader& header) {
-  proto::LinkHeader message;
+  proto::LinkHeader& message = scratch_header();
+  message.Clear();
   message.set_kind(static_cast<proto::FrameKind>(header.kind));
   message.set_number(header.number);
   message.set_subject(header.subject);
@@ -69,7 +76,7 @@ std::string write_header(const LinkHeader& header) {
 
 absl::StatusOr<LinkHeader> read_header(const std::string& bytes) {
   if (bytes.size() > kMaxLinkHeaderBytes) return malformed("a frame's header is too long");
-  proto::LinkHeader message;
+  proto::LinkHeader& message = scratch_header();
   if (!message.ParseFromString(bytes)) return malformed("no header of a frame");
   LinkHeader header;
   if (message.kind() < proto::LINK || message.kind() > proto::CONTROL) {

@@ -47,7 +47,13 @@ FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outp
   const FrameKind kind = frame.kind;
   if (kind == FrameKind::kRequest) requests_here_bytes_ += cost(frame.bytes);
   if (kind == FrameKind::kReply) replies_here_bytes_ += cost(frame.bytes);
-  frames_.emplace(token, Entry{std::move(frame), 0, false});
+  Entry& entry = frames_.emplace(token, Entry{std::move(frame), 0, false}).first->second;
+  // Nobody's turn is before its own, mostly.
+  if (up_ && waiting_[index(kind)].empty() && entry.frame.deadline > now &&
+      fits_limits(entry.frame) && may_write(entry)) {
+    write_first(token, entry, outputs);
+    return token;
+  }
   waiting_[index(kind)].push_back(token);
   pump(now, outputs);
   return token;
@@ -180,8 +186,7 @@ void LinkLanes::end(FrameToken token, FrameEnd how, LinkOutputs& outputs) {
   outputs.ended.push_back({std::move(entry.frame.content), how});
 }
 
-void LinkLanes::apply_receipts(Lane lane, const std::vector<NumberRange>& ranges,
-                               LinkOutputs& outputs) {
+void LinkLanes::apply_receipts(Lane lane, const NumberRanges& ranges, LinkOutputs& outputs) {
   OutLane& out = out_[static_cast<std::size_t>(lane)];
   for (const NumberRange& range : ranges) {
     // Only what was written can have arrived: the other end may say anything. Each frame ends as it

@@ -187,7 +187,7 @@ class LinkLanes {
   void pump(TimePoint now, LinkOutputs& outputs);
   void write_first(FrameToken token, Entry& entry, LinkOutputs& outputs);
   void write(const Entry& entry, bool is_void, LinkOutputs& outputs);
-  void apply_receipts(Lane lane, const std::vector<NumberRange>& ranges, LinkOutputs& outputs);
+  void apply_receipts(Lane lane, const NumberRanges& ranges, LinkOutputs& outputs);
   void end(FrameToken token, FrameEnd how, LinkOutputs& outputs);
   void on_returned(std::uint64_t frames, std::uint64_t bytes);
   Delivery take_new(const LinkHeader& header, std::uint64_t bytes, TimePoint now,

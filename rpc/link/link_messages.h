@@ -47,7 +47,7 @@ struct LinkHeader {
   std::uint64_t bytes = 0;
 
   /// Frames of the other direction that have arrived, by lane.
-  std::vector<NumberRange> received[kLaneCount];
+  NumberRanges received[kLaneCount];
   /// Room for requests that the sender of this has given back since the link began. 0, 0: not
   /// said.
   std::uint64_t returned_frames = 0;
@@ -140,7 +140,7 @@ struct LinkHello {
   LinkLimits limits;
   LeaseTerms terms;
   /// All frames that have arrived, by lane.
-  std::vector<NumberRange> received[kLaneCount];
+  NumberRanges received[kLaneCount];
   std::uint64_t returned_frames = 0;
   std::uint64_t returned_bytes = 0;
 };

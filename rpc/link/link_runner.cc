@@ -37,19 +37,22 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
 
 // ---- What follows from a step of the machine.
 
-LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
+void LinkRunner::leave_locked(Outcome& outcome) {
+  Link::Outputs& outputs = outcome.outputs;
   const bool blocked = outputs.end == LinkEnd::kNone && link_.lanes().replies_blocked();
   if (blocked != replies_blocked_.load(std::memory_order_relaxed)) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
-  Outcome outcome;
-  look_for_way_locked(outcome, outputs);
+  look_for_way_locked(outcome);
   // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
   // others leave behind meanwhile. Without a connection they are sent again with the next one.
   if (!outputs.writes.empty() && connection_ != nullptr) {
-    (is_writing_ ? behind_ : outcome.writes)
-        .push_back({connection_, std::exchange(outputs.writes, {})});
-    is_writing_ = true;
+    if (is_writing_) {
+      behind_.push_back({connection_, std::exchange(outputs.writes, {})});
+    } else {
+      outcome.write_to = connection_;
+      is_writing_ = true;
+    }
   }
   for (const ConnectionName& name : outputs.close) {
     for (const std::shared_ptr<Wire>& wire : wires_) {
@@ -71,12 +74,10 @@ LinkRunner::Outcome LinkRunner::leave_locked(Link::Outputs outputs) {
                                                               peer_.name, last_failure_.message()));
     }
   }
-  outcome.outputs = std::move(outputs);
-  return outcome;
 }
 
 // Until there was contact: who opens connections to this end has not come by itself.
-void LinkRunner::look_for_way_locked(Outcome& outcome, Link::Outputs& outputs) {
+void LinkRunner::look_for_way_locked(Outcome& outcome) {
   if (link_.was_up() || connection_ != nullptr) return;
   // Two that cannot reach each other must not go on asking for each other when nobody waits.
   if (link_.lanes().frames() == 0) return reversal_.reset();
@@ -84,9 +85,9 @@ void LinkRunner::look_for_way_locked(Outcome& outcome, Link::Outputs& outputs) {
   if (link_.state() == Link::State::kDialling) reversal_.on_dial(time);
   outcome.unreached = reversal_.take_question(time);
   // Whoever has been asked to come is on its way, perhaps.
-  if (outputs.unreachable && reversal_.awaits(time)) {
-    outputs.unreachable = false;
-    link_.connect(time, outputs);
+  if (outcome.outputs.unreachable && reversal_.awaits(time)) {
+    outcome.outputs.unreachable = false;
+    link_.connect(time, outcome.outputs);
   }
   if (link_.state() == Link::State::kIdle) reversal_.reset();
 }
@@ -113,19 +114,23 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
   return absl::CancelledError("the link was closed");
 }
 
-void LinkRunner::write(WriteBatches batches) {
-  while (!batches.empty()) {
-    for (Writes& batch : batches) {
-      for (LinkOutputs::Write& each : batch.writes) write(*batch.to, std::move(each));
+void LinkRunner::write(Connection& to, Link::Outputs& outputs) {
+  for (LinkOutputs::Write& each : outputs.writes) write(to, each);
+  while (true) {
+    WriteBatches behind;
+    {
+      MutexLock lock(mutex_);
+      behind.swap(behind_);
+      is_writing_ = !behind.empty();
     }
-    batches.clear();
-    MutexLock lock(mutex_);
-    batches.swap(behind_);
-    is_writing_ = !batches.empty();
+    if (behind.empty()) return;
+    for (Writes& batch : behind) {
+      for (LinkOutputs::Write& each : batch.writes) write(*batch.to, each);
+    }
   }
 }
 
-void LinkRunner::write(Connection& to, LinkOutputs::Write write) {
+void LinkRunner::write(Connection& to, LinkOutputs::Write& write) {
   Frame frame;
   if (write.deadline != BootClock::TimePoint::max()) {
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(write.deadline - now());
@@ -140,10 +145,9 @@ void LinkRunner::write(Connection& to, LinkOutputs::Write write) {
   to.send(lane_of(write.header.kind), std::move(frame)).IgnoreError();
 }
 
-void LinkRunner::perform(Outcome outcome) {
+void LinkRunner::perform(Outcome& outcome) {
   Link::Outputs& outputs = outcome.outputs;
-  write(std::move(outcome.writes));
-  end_frames(outputs);
+  if (outcome.write_to != nullptr) write(*outcome.write_to, outputs);
   for (const auto& connection : outcome.to_close) {
     connection->close(outcome.reason.ok()
                           ? absl::CancelledError("another connection has taken its place")
@@ -154,8 +158,22 @@ void LinkRunner::perform(Outcome outcome) {
     table_.executor().post(
         [self = shared_from_this(), attempt = outputs.dial] { self->open(attempt); });
   }
+  if (tells_user(outcome)) tell_user(outcome);
+}
+
+bool LinkRunner::tells_user(const Outcome& outcome) {
+  const Link::Outputs& outputs = outcome.outputs;
+  return !outputs.ended.empty() || outputs.room || outputs.suspected.has_value() ||
+         outcome.unreached || outputs.unreachable || outputs.end != LinkEnd::kNone;
+}
+
+void LinkRunner::tell_user(const Outcome& outcome) {
   const std::shared_ptr<LinkUser> user = user_.lock();
   if (user == nullptr) return;
+  const Link::Outputs& outputs = outcome.outputs;
+  for (const LinkOutputs::Ended& ended : outputs.ended) {
+    if (ended.content != nullptr) user->on_frame_ended(*ended.content, ended.how);
+  }
   if (outputs.room) user->on_room();
   if (outputs.suspected.has_value()) user->on_suspected(*outputs.suspected);
   if (outcome.unreached) user->on_unreached();
@@ -163,15 +181,6 @@ void LinkRunner::perform(Outcome outcome) {
   if (outputs.end != LinkEnd::kNone) {
     user->on_end(outputs.end, outcome.reason);
     table_.forget(*this);
-  }
-}
-
-void LinkRunner::end_frames(const LinkOutputs& outputs) {
-  if (outputs.ended.empty()) return;
-  const std::shared_ptr<LinkUser> user = user_.lock();
-  if (user == nullptr) return;
-  for (const LinkOutputs::Ended& ended : outputs.ended) {
-    if (ended.content != nullptr) user->on_frame_ended(*ended.content, ended.how);
   }
 }
 
@@ -193,18 +202,17 @@ void LinkRunner::on_timer() {
     armed_for_ = BootClock::TimePoint::max();
     timer_ = 0;
     if (!closed_.ok()) return;
-    Link::Outputs outputs;
     const BootClock::TimePoint time = now();
     // It may have come to be known since the connection was made.
     if (connection_ != nullptr) watch_.hold(connection_->remote_process());
     if (watch_.has_ended(time)) {
-      link_.on_process_ended(outputs);
+      link_.on_process_ended(outcome.outputs);
     } else {
-      link_.poll(time, outputs);
+      link_.poll(time, outcome.outputs);
     }
-    outcome = leave_locked(std::move(outputs));
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
 }
 
 // ---- Frames.
@@ -255,11 +263,10 @@ absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_f
           "Peer::ready()",
           link_.lanes().requests_here_bytes(), peer_.name, table_.options().send_window_bytes));
     }
-    Link::Outputs outputs;
-    token = link_.send(std::move(frame), now(), outputs);
-    outcome = leave_locked(std::move(outputs));
+    token = link_.send(std::move(frame), now(), outcome.outputs);
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
   return token;
 }
 
@@ -305,11 +312,10 @@ LinkLanes::GivenUp LinkRunner::give_up(FrameToken token) {
   LinkLanes::GivenUp given_up;
   {
     MutexLock lock(mutex_);
-    Link::Outputs outputs;
-    given_up = link_.give_up(token, now(), outputs);
-    outcome = leave_locked(std::move(outputs));
+    given_up = link_.give_up(token, now(), outcome.outputs);
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
   return given_up;
 }
 
@@ -332,11 +338,12 @@ void LinkRunner::return_room(std::uint64_t bytes) {
   Outcome outcome;
   {
     MutexLock lock(mutex_);
-    Link::Outputs outputs;
-    link_.return_room(bytes, now(), outputs);
-    outcome = leave_locked(std::move(outputs));
+    link_.return_room(bytes, now(), outcome.outputs);
+    // Mostly the reply will tell it.
+    if (outcome.outputs.writes.empty() && outcome.outputs.end == LinkEnd::kNone) return;
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
 }
 
 void LinkRunner::handled(std::uint64_t number, std::uint64_t bytes) {
@@ -351,11 +358,10 @@ void LinkRunner::answer_beat(std::uint64_t beat) {
   Outcome outcome;
   {
     MutexLock lock(mutex_);
-    Link::Outputs outputs;
-    link_.answer_beat(beat, now(), outputs);
-    outcome = leave_locked(std::move(outputs));
+    link_.answer_beat(beat, now(), outcome.outputs);
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
 }
 
 bool LinkRunner::has_room(std::uint64_t bytes) const {
@@ -388,11 +394,10 @@ void LinkRunner::connect() {
   {
     MutexLock lock(mutex_);
     if (!closed_.ok()) return;
-    Link::Outputs outputs;
-    link_.connect(now(), outputs);
-    outcome = leave_locked(std::move(outputs));
+    link_.connect(now(), outcome.outputs);
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
 }
 
 void LinkRunner::on_asked(bool is_asked) {
@@ -457,11 +462,10 @@ void LinkRunner::close(const absl::Status& reason) {
     MutexLock lock(mutex_);
     if (!closed_.ok()) return;
     closed_ = reason;
-    Link::Outputs outputs;
-    link_.close(outputs);
-    outcome = leave_locked(std::move(outputs));
+    link_.close(outcome.outputs);
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
 }
 
 }  // namespace sinew::internal

@@ -172,17 +172,18 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string hello_locked(const ConnectionName& connection, const WorkerInfo& expected)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void end_frames(const LinkOutputs& outputs);
   absl::Status check_limits_locked(const OutgoingFrame& frame) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status end_status_locked(LinkEnd cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes what is to be done out of the lock's reach; perform() then does it.
-  Outcome leave_locked(Link::Outputs outputs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void perform(Outcome outcome);
-  void look_for_way_locked(Outcome& outcome, Link::Outputs& outputs)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void write(WriteBatches batches);
-  static void write(Connection& to, LinkOutputs::Write write);
+  // After a step of the machine that wrote into outcome.outputs; perform() then does what is to be
+  // done without the lock.
+  void leave_locked(Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void perform(Outcome& outcome);
+  static bool tells_user(const Outcome& outcome);
+  void tell_user(const Outcome& outcome);
+  void look_for_way_locked(Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void write(Connection& to, Link::Outputs& outputs);
+  static void write(Connection& to, LinkOutputs::Write& write);
   void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_timer();
   absl::StatusOr<FrameToken> send_to_self(OutgoingFrame frame, WhenFull when_full);

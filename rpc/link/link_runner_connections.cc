@@ -85,8 +85,7 @@ absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) 
       return refuse(table_.self(), secret_.is_shared() ? Refusal::kNotAllowed : Refusal::kLostHere,
                     absl::StrFormat("worker '%s' is not who made this link", peer_.name), nullptr);
     }
-    Link::Outputs outputs;
-    const Refusal refusal = link_.on_offer(*theirs, now(), outputs);
+    const Refusal refusal = link_.on_offer(*theirs, now(), outcome.outputs);
     if (refusal == Refusal::kNone) {
       if (address_.empty()) address_ = hello.address();
       auto wire = std::make_shared<Wire>(shared_from_this(), theirs->connection, *theirs);
@@ -99,9 +98,9 @@ absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) 
                  absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)),
                  &secret_);
     }
-    outcome = leave_locked(std::move(outputs));
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
   if (!refused.ok()) return refused;
   return accepted;
 }
@@ -147,13 +146,12 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
       theirs = said.ok() ? check_answer_locked(*wire, *said) : said.status();
     }
     if (theirs.ok()) {
-      Link::Outputs outputs;
-      link_.on_up(wire->name, *theirs, now(), outputs);
-      came_up = link_.state() == Link::State::kUp && outputs.close.empty();
+      link_.on_up(wire->name, *theirs, now(), outcome.outputs);
+      came_up = link_.state() == Link::State::kUp && outcome.outputs.close.empty();
       if (came_up) connection_ = connection;
       if (came_up) reversal_.reset();
       if (came_up && !wire->dialled.empty()) reached_at_ = wire->dialled;
-      outcome = leave_locked(std::move(outputs));
+      leave_locked(outcome);
     } else {
       wire->fault = wrong = theirs.status();
     }
@@ -162,7 +160,7 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
     connection->close(wrong);
     return;
   }
-  perform(std::move(outcome));
+  perform(outcome);
   if (!came_up) return;
   if (const auto user = user_.lock()) user->on_up();
 }
@@ -217,17 +215,17 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
                          absl::Status wrong) {
   Outcome outcome;
   std::vector<Inbound> delivered;
-  std::vector<std::uint64_t> beats;
+  absl::InlinedVector<std::uint64_t, 1> beats;
   {
     MutexLock lock(mutex_);
-    Link::Outputs outputs;
     const BootClock::TimePoint time = now();
     // It is up there, so it has read our hello.
     half_is_known_ = true;
-    delivered.reserve(arrived.size());
+    // Those that are to be delivered move to the front.
+    auto end = arrived.begin();
     for (Inbound& inbound : arrived) {
       const LinkLanes::Delivery delivery =
-          link_.on_frame(wire->name, inbound.header, inbound.size_bytes(), time, outputs);
+          link_.on_frame(wire->name, inbound.header, inbound.size_bytes(), time, outcome.outputs);
       if (delivery == LinkLanes::Delivery::kViolation) {
         wrong = absl::InvalidArgumentError(absl::StrFormat(
             "worker '%s' sent a message beyond its room, or out of number", peer_.name));
@@ -236,20 +234,23 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
       if (inbound.header.beat != 0 && link_.state() == Link::State::kUp) {
         beats.push_back(inbound.header.beat);
       }
-      if (delivery == LinkLanes::Delivery::kDeliver) delivered.push_back(std::move(inbound));
+      if (delivery != LinkLanes::Delivery::kDeliver) continue;
+      if (&*end != &inbound) *end = std::move(inbound);
+      ++end;
     }
-    outcome = leave_locked(std::move(outputs));
-    delivered = take_turn_locked(std::move(delivered));
+    arrived.erase(end, arrived.end());
+    leave_locked(outcome);
+    delivered = take_turn_locked(std::move(arrived));
   }
   const std::shared_ptr<LinkUser> user = user_.lock();
   // What came before a goodbye, in the same packet, counts.
   const bool ends = outcome.outputs.end != LinkEnd::kNone;
-  if (!ends) perform(std::move(outcome));
+  if (!ends) perform(outcome);
   deliver(user.get(), std::move(delivered));
   if (user != nullptr) {
     for (const std::uint64_t beat : beats) user->on_beat(beat);
   }
-  if (ends) perform(std::move(outcome));
+  if (ends) perform(outcome);
   if (wrong.ok()) return;
   std::shared_ptr<Connection> connection;
   {
@@ -315,11 +316,10 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
     const bool no_way =
         cause != DownCause::kRefused || consequence_of(refusal) == Consequence::kCountAsRefused;
     if (no_way && link_.is_dialling(wire->name)) reversal_.on_failed(now());
-    Link::Outputs outputs;
-    link_.on_down(wire->name, cause, refusal, proved, now(), outputs);
-    outcome = leave_locked(std::move(outputs));
+    link_.on_down(wire->name, cause, refusal, proved, now(), outcome.outputs);
+    leave_locked(outcome);
   }
-  perform(std::move(outcome));
+  perform(outcome);
 }
 
 }  // namespace sinew::internal

@@ -54,7 +54,8 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
 /// What is to be done once the lock is free.
 struct LinkRunner::Outcome {
   Link::Outputs outputs;
-  WriteBatches writes;
+  /// Where the outputs' frames go; null: nowhere, or another thread writes them.
+  std::shared_ptr<Connection> write_to;
   std::vector<std::shared_ptr<Connection>> to_close;
   absl::Status reason;
   /// See LinkUser::on_unreached().
