@@ -42,9 +42,6 @@ struct MembershipOptions {
   /// join_async() is done.
   std::function<void(const std::vector<Member>& joined, const std::vector<Departed>& gone)>
       on_change;
-  /// Somebody else coordinates than before, as far as this worker knows: a lease has to be kept
-  /// with that one. Called as on_change.
-  std::function<void()> on_coordinator;
   /// The others have taken this worker off the list: they believe that it is dead. It must not go
   /// on.
   std::function<void(const absl::Status& reason)> on_removed;

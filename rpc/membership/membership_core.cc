@@ -143,17 +143,11 @@ WorkerInfo MembershipCore::coordinator() const {
 
 void MembershipCore::snapshot() {
   const Member* coordinator = lowest_alive();
-  bool has_changed = false;
-  {
-    MutexLock lock(mutex_);
-    ready_ =
-        state_ == State::kMember || state_ == State::kTakingOver || state_ == State::kCoordinating;
-    self_snapshot_ = self_.worker;
-    const WorkerInfo before = std::exchange(
-        coordinator_snapshot_, coordinator == nullptr ? WorkerInfo() : coordinator->worker);
-    has_changed = before != coordinator_snapshot_;
-  }
-  if (has_changed && options_.on_coordinator) options_.on_coordinator();
+  MutexLock lock(mutex_);
+  ready_ =
+      state_ == State::kMember || state_ == State::kTakingOver || state_ == State::kCoordinating;
+  self_snapshot_ = self_.worker;
+  coordinator_snapshot_ = coordinator == nullptr ? WorkerInfo() : coordinator->worker;
 }
 
 void MembershipCore::warn(const std::string& text) {

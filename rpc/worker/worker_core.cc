@@ -178,8 +178,6 @@ void WorkerCore::build() {
     }
     keep_leases();
   };
-  // Who cannot be reached by the new one is not told by it that it coordinates.
-  membership.on_coordinator = [this] { keep_leases(); };
   membership.on_removed = [this](const absl::Status& reason) {
     log(absl::StrCat("the others have taken this worker off the list: ", reason.message()));
     for (const Member& member : directory_.members()) {

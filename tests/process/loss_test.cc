@@ -147,22 +147,6 @@ TEST_F(Loss, KilledCoordinatorIsReplaced) {
   EXPECT_TRUE(eventually([&] { return two->ask("add late") == "ok 3"; }));
 }
 
-// The new coordinator cannot reach it to say that it coordinates.
-TEST_F(Loss, WorkerThatNobodyReachesFollowsTheNextCoordinator) {
-  start(10min, 1s);
-  const auto one = spawn("one");
-  const auto hidden =
-      spawn("hidden", absl::StrCat("advertise=127.0.0.1:", sinew::testing::free_port(AF_INET)));
-  self_.shutdown({false, 60s, false});
-  EXPECT_TRUE(eventually([&] { return one->ask("members") == "ok one hidden"; }));
-  ChildProcess late(std::vector<std::string>{SINEW_TEST_WORKER});
-  EXPECT_THAT(late.ask("start name=late init=file://" + folder_.file("meet")), StartsWith("ok "));
-  EXPECT_TRUE(eventually([&] { return hidden->ask("members") == "ok one hidden late"; }))
-      << hidden->ask("members");
-  EXPECT_EQ(late.ask("add hidden"), "ok 3");
-  EXPECT_EQ(hidden->ask("add late"), "ok 3");
-}
-
 TEST_F(Loss, StoppedPeerIsFencedAfterItsLeaseAndFindsItselfFenced) {
   start(3s, 200ms);
   const auto stopped = spawn("stopped");
