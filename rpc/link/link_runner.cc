@@ -47,11 +47,10 @@ void LinkRunner::leave_locked(Outcome& outcome) {
   // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
   // others leave behind meanwhile. Without a connection they are sent again with the next one.
   if (!outputs.writes.empty() && connection_ != nullptr) {
-    if (is_writing_) {
-      behind_.push_back({connection_, std::exchange(outputs.writes, {})});
-    } else {
+    Writing nobody = Writing::kNobody;
+    if (writing_.compare_exchange_strong(nobody, Writing::kOne) ||
+        !leave_behind_locked(outputs.writes)) {
       outcome.write_to = connection_;
-      is_writing_ = true;
     }
   }
   for (const ConnectionName& name : outputs.close) {
@@ -114,16 +113,28 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
   return absl::CancelledError("the link was closed");
 }
 
+// False: the thread that wrote has ended, and the caller writes in its place.
+bool LinkRunner::leave_behind_locked(decltype(LinkOutputs::writes)& writes) {
+  Writing one = Writing::kOne;
+  if (!writing_.compare_exchange_strong(one, Writing::kMore) && one == Writing::kNobody) {
+    writing_.store(Writing::kOne);
+    return false;
+  }
+  behind_.push_back({connection_, std::exchange(writes, {})});
+  return true;
+}
+
 void LinkRunner::write(Connection& to, Link::Outputs& outputs) {
   for (LinkOutputs::Write& each : outputs.writes) write(to, each);
   while (true) {
+    Writing alone = Writing::kOne;
+    if (writing_.compare_exchange_strong(alone, Writing::kNobody)) return;
     WriteBatches behind;
     {
       MutexLock lock(mutex_);
       behind.swap(behind_);
-      is_writing_ = !behind.empty();
+      writing_.store(Writing::kOne);
     }
-    if (behind.empty()) return;
     for (Writes& batch : behind) {
       for (LinkOutputs::Write& each : batch.writes) write(*batch.to, each);
     }

@@ -182,6 +182,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   static bool tells_user(const Outcome& outcome);
   void tell_user(const Outcome& outcome);
   void look_for_way_locked(Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool leave_behind_locked(decltype(LinkOutputs::writes)& writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void write(Connection& to, Link::Outputs& outputs);
   static void write(Connection& to, LinkOutputs::Write& write);
   void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -210,8 +212,10 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   ProcessWatch watch_ ABSL_GUARDED_BY(mutex_);
   ConnectionReversal reversal_ ABSL_GUARDED_BY(mutex_);
-  // A thread writes; what others have to write meanwhile.
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  // Whether a thread writes, and others have left it something to write. Leaves kNobody, and enters
+  // kMore, under the lock only; the thread that writes may end without.
+  enum class Writing { kNobody, kOne, kMore };
+  std::atomic<Writing> writing_{Writing::kNobody};
   WriteBatches behind_ ABSL_GUARDED_BY(mutex_);
   // A thread hands frames to the user of which some are of the control lane; what others have of
   // them meanwhile.
