@@ -359,18 +359,18 @@ void CallLink::on_frame_ended(Outbound& frame, FrameEnd how) {
   Content& content = static_cast<Content&>(frame);
   std::vector<OnCarrierEnd> on_end;
   Entry too_large;
-  {
+  if (!content.is_call) {
+    on_end.swap(content.on_end);
+  } else {
     MutexLock lock(mutex_);
     content.ended = true;
     on_end.swap(content.on_end);
-    if (content.is_call) {
-      if (how == FrameEnd::kTooLarge) {
-        take_entry_locked(content.subject, too_large);
-      } else if (how == FrameEnd::kNotSent) {
-        const auto found = pending_.find(content.subject);
-        // As if it had not been sent yet: then it did not run.
-        if (found != pending_.end()) found->second.content = nullptr;
-      }
+    if (how == FrameEnd::kTooLarge) {
+      take_entry_locked(content.subject, too_large);
+    } else if (how == FrameEnd::kNotSent) {
+      const auto found = pending_.find(content.subject);
+      // As if it had not been sent yet: then it did not run.
+      if (found != pending_.end()) found->second.content = nullptr;
     }
   }
   if (how == FrameEnd::kTooLarge && content.is_note()) {

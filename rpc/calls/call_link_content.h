@@ -15,7 +15,8 @@ struct CallLink::Content final : Outbound {
   /// It holds a call of this worker, as opposed to an answer or a note.
   bool is_call = false;
 
-  // Guarded by the CallLink's lock.
+  // Of a call guarded by the CallLink's lock. Of others nobody but the link knows them once they
+  // are sent.
   /// The link is done with the frame.
   bool ended = false;
   /// What runs then.

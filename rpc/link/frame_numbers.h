@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
@@ -57,7 +58,7 @@ class FrameNumbers {
   // By their first number; no two touch.
   absl::btree_map<std::uint64_t, std::uint64_t> runs_;
   // In the order of arrival, neighbours merged.
-  NumberRanges unreported_;
+  std::vector<NumberRange> unreported_;
 };
 
 }  // namespace sinew::internal

@@ -132,6 +132,7 @@ class Listener final : public LinkUser {
   void on_beat(std::uint64_t) override {}
   void on_room() override {}
   void on_up() override { note("up"); }
+  void on_unreached() override {}
   void on_unreachable(const absl::Status&) override { note("unreachable"); }
   void on_suspected(bool) override {}
   void on_end(LinkEnd, const absl::Status&) override { note("end"); }

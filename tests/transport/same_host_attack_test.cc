@@ -356,8 +356,8 @@ TEST(SameHostAttack, MemoryWithoutTheWordIsNotRead) {
     absl::StatusOr<PeerProcess> process = PeerProcess::of(**socket, PeerProcess::Source::kSocket);
     if (!process.ok()) return process.status();
     const RemoteMemory memory(
-        {*std::move(process),
-         {new_challenge(), word, reinterpret_cast<std::uintptr_t>(there.data())}},
+        std::make_shared<const PeerProcess>(*std::move(process)),
+        {new_challenge(), word, reinterpret_cast<std::uintptr_t>(there.data())},
         CopyTeam::for_this_machine());
     return memory.check();
   };
