@@ -17,7 +17,7 @@ void add_time(Link::TimePoint time, Link::TimePoint now, Digest& digest) {
 
 }  // namespace
 
-void LinkInspector::add(const NumberRanges& ranges, Digest& digest) {
+void LinkInspector::add(absl::Span<const NumberRange> ranges, Digest& digest) {
   digest.add(ranges.size());
   for (const NumberRange& range : ranges) {
     digest.add(range.first);

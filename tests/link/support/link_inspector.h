@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "sinew/rpc/link/link.h"
 
 namespace sinew::internal {
@@ -31,7 +32,7 @@ struct LinkInspector {
   static void add(const LinkHeader& header, Digest& digest);
   static void add(const LinkHello& hello, Digest& digest);
   static void add(const ConnectionName& name, Digest& digest);
-  static void add(const NumberRanges& ranges, Digest& digest);
+  static void add(absl::Span<const NumberRange> ranges, Digest& digest);
 
   static bool fenced(const Link& link, Link::TimePoint now) { return link.life_.fenced(now); }
 };
