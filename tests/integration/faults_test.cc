@@ -254,9 +254,14 @@ TEST_P(Faults, NotesWaitForAPeerThatNobodyHasReached) {
     options.heartbeat_interval = 300ms;
     options.lease = 3s;
   });
+  // Either way: one that can reach the other would be asked to.
   const std::string owner = worker(2).address();
-  const auto cut = plan(1)->fail_connects([&](const std::string& to) { return to == owner; },
-                                          absl::UnavailableError("no way"));
+  const std::string user = worker(1).address();
+  const absl::Status no_way = absl::UnavailableError("no way");
+  const auto cut =
+      plan(1)->fail_connects([&](const std::string& to) { return to == owner; }, no_way);
+  const auto cut_back =
+      plan(2)->fail_connects([&](const std::string& to) { return to == user; }, no_way);
   const auto counter = sinew::remote<Counter>(worker(0).peer(2), 0);
   counter.created().wait();
   // Its handler starts once the owner has listed the fork.
@@ -265,6 +270,7 @@ TEST_P(Faults, NotesWaitForAPeerThatNobodyHasReached) {
             ErrorCode::kUnavailable);
   EXPECT_FALSE(added.done());
   plan(1)->remove(cut);
+  plan(2)->remove(cut_back);
   EXPECT_EQ(added.wait(), 1);
 }
 
