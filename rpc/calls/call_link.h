@@ -167,6 +167,7 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   std::optional<Credit> take_control_room(std::uint64_t bytes);
   Credit occupy_control(std::int64_t frames, std::int64_t bytes);
   void serve_control(ArrivedControl control);
+  void serve_control_here(ArrivedControl control);
   void serve_control_call(ArrivedControl control);
   void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Execution execution,
               Credit credit = Credit());

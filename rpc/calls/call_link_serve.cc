@@ -368,12 +368,28 @@ void CallLink::cancel_served(std::uint64_t id) {
 void CallLink::serve_control(ArrivedControl control) {
   services_.control_executor().post(
       [self = shared_from_this(), control = std::move(control)]() mutable {
-        if (!self->alive()) return;
-        if (control.envelope->has_call()) return self->serve_control_call(std::move(control));
-        proto::Note& note = *control.envelope->mutable_note();
-        Extension* extension = self->services_.extension(note.layer());
-        if (extension != nullptr) extension->on_note(self->peer(), std::move(*note.mutable_body()));
+        self->serve_control_here(std::move(control));
       });
+}
+
+// On the control executor. A peer that has joined earlier may speak to layers that this worker,
+// which joins, has not made yet.
+void CallLink::serve_control_here(ArrivedControl control) {
+  if (!alive()) return;
+  const proto::Envelope& envelope = *control.envelope;
+  const bool has_taker = envelope.has_call()
+                             ? services_.find_control_method(envelope.call().method()) != nullptr
+                             : services_.extension(envelope.note().layer()) != nullptr;
+  if (!has_taker && services_.waits_for_layers()) {
+    return services_.when_layers_are_made(
+        [weak = weak_from_this(), control = std::move(control)]() mutable {
+          if (auto self = weak.lock()) self->serve_control_here(std::move(control));
+        });
+  }
+  if (envelope.has_call()) return serve_control_call(std::move(control));
+  proto::Note& note = *control.envelope->mutable_note();
+  Extension* extension = services_.extension(note.layer());
+  if (extension != nullptr) extension->on_note(peer(), std::move(*note.mutable_body()));
 }
 
 void CallLink::serve_control_call(ArrivedControl control) {

@@ -52,6 +52,10 @@ class WorkerServices : public ControlPlane {
   virtual const std::vector<std::shared_ptr<Extension>>& extensions() const = 0;
   /// Null when there is none. Throws kFailedPrecondition in a forked child.
   virtual Extension* extension(std::string_view layer) const = 0;
+  /// On the control executor. Whether the extensions are still to be made; then the task runs there
+  /// once they are, or never if the worker does not start.
+  virtual bool waits_for_layers() const = 0;
+  virtual void when_layers_are_made(Task task) = 0;
   /// Null when no reference layer is there.
   virtual References* references() const = 0;
   /// An extension registers itself as the reference layer when it is made.

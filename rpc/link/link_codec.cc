@@ -39,12 +39,6 @@ std::uint64_t write_duration(std::chrono::nanoseconds duration) {
       std::chrono::duration_cast<std::chrono::microseconds>(duration).count());
 }
 
-// There is one in each frame: its memory is used again.
-proto::LinkHeader& scratch_header() {
-  static thread_local proto::LinkHeader message;
-  return message;
-}
-
 absl::Status malformed(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
 }
@@ -52,8 +46,7 @@ absl::Status malformed(const char* what) {
 }  // namespace
 
 std::string write_header(const LinkHeader& header) {
-  proto::LinkHeader& message = scratch_header();
-  message.Clear();
+  proto::LinkHeader message;
   message.set_kind(static_cast<proto::FrameKind>(header.kind));
   message.set_number(header.number);
   message.set_subject(header.subject);
@@ -76,7 +69,7 @@ std::string write_header(const LinkHeader& header) {
 
 absl::StatusOr<LinkHeader> read_header(const std::string& bytes) {
   if (bytes.size() > kMaxLinkHeaderBytes) return malformed("a frame's header is too long");
-  proto::LinkHeader& message = scratch_header();
+  proto::LinkHeader message;
   if (!message.ParseFromString(bytes)) return malformed("no header of a frame");
   LinkHeader header;
   if (message.kind() < proto::LINK || message.kind() > proto::CONTROL) {

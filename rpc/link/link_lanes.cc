@@ -1,6 +1,7 @@
 #include "sinew/rpc/link/link_lanes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "sinew/rpc/link/link_bugs.h"
@@ -49,8 +50,11 @@ FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outp
   if (kind == FrameKind::kReply) replies_here_bytes_ += cost(frame.bytes);
   Entry& entry = frames_.emplace(token, Entry{std::move(frame), 0, false}).first->second;
   // Nobody's turn is before its own, mostly.
-  if (up_ && waiting_[index(kind)].empty() && entry.frame.deadline > now &&
-      fits_limits(entry.frame) && may_write(entry)) {
+  const bool nobody_waits =
+      std::all_of(std::begin(waiting_), std::end(waiting_),
+                  [](const std::deque<FrameToken>& waiting) { return waiting.empty(); });
+  if (up_ && nobody_waits && entry.frame.deadline > now && fits_limits(entry.frame) &&
+      may_write(entry)) {
     write_first(token, entry, outputs);
     return token;
   }

@@ -200,7 +200,9 @@ void LinkRunner::arm_locked() {
   if (wake >= armed_for_ || closed_.ok() == false) return;
   if (timer_ != 0) table_.timers().cancel(timer_);
   armed_for_ = wake;
-  const auto delay = std::max<std::chrono::nanoseconds>(wake - now(), std::chrono::nanoseconds(0));
+  // TimePoint::min() is "at once", and too far from now to subtract.
+  const BootClock::TimePoint time = now();
+  const std::chrono::nanoseconds delay = wake <= time ? std::chrono::nanoseconds(0) : wake - time;
   timer_ = table_.timers().run_at(Clock::system().now() + delay, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_timer();
   });

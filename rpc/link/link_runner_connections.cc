@@ -315,7 +315,7 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
     // Whoever answers and does not want this connection can be reached.
     const bool no_way =
         cause != DownCause::kRefused || consequence_of(refusal) == Consequence::kCountAsRefused;
-    if (no_way && link_.is_dialling(wire->name)) reversal_.on_failed(now());
+    if (no_way && !link_.was_up() && link_.is_dialling(wire->name)) reversal_.on_failed(now());
     link_.on_down(wire->name, cause, refusal, proved, now(), outcome.outputs);
     leave_locked(outcome);
   }

@@ -205,6 +205,8 @@ void WorkerCore::join() {
     if (options_.parts != nullptr) {
       for (const auto& make : options_.parts->extensions) extensions_.push_back(make(*this));
     }
+    waits_for_layers_ = false;
+    for (Task& task : std::exchange(for_layers_, {})) std::move(task)();
     made.set_value();
   });
   made.future().wait();
@@ -491,6 +493,7 @@ void WorkerCore::teardown(const absl::Status& reason) {
   if (transport_ != nullptr) transport_->shutdown();
   executor_->shutdown();
   control_executor_->shutdown();
+  for_layers_.clear();
 }
 
 }  // namespace sinew::internal

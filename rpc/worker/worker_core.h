@@ -79,6 +79,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   MessageDevices& devices() override;
   const std::vector<std::shared_ptr<Extension>>& extensions() const override { return extensions_; }
   Extension* extension(std::string_view layer) const override;
+  bool waits_for_layers() const override { return waits_for_layers_; }
+  void when_layers_are_made(Task task) override { for_layers_.push_back(std::move(task)); }
   References* references() const override { return references_; }
   void set_references(References* references) override { references_ = references; }
   ControlHandler find_control_method(std::string_view name) const override;
@@ -152,6 +154,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<Membership> membership_;
   std::shared_ptr<DeviceLayer> devices_;
   std::vector<std::shared_ptr<Extension>> extensions_;
+  // The control executor's. Links bound what their peers have waiting here.
+  bool waits_for_layers_ = true;
+  std::vector<Task> for_layers_;
   References* references_ = nullptr;
 
   mutable Mutex mutex_;

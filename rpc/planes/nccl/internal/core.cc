@@ -212,11 +212,14 @@ std::vector<Core::Packed> Core::pack_locked() {
 
 // On a thread of whoever sends, also before options_.send has returned.
 void Core::on_note_ended(Incarnation incarnation) {
-  MutexLock lock(mutex_);
-  const auto found = peers_.find(incarnation);
-  if (found == peers_.end()) return;
-  --found->second->notes_on_the_way;
-  if (!found->second->waiting.empty()) wake_watchdog_.notify_all();
+  {
+    MutexLock lock(mutex_);
+    const auto found = peers_.find(incarnation);
+    if (found == peers_.end()) return;
+    --found->second->notes_on_the_way;
+    if (found->second->waiting.empty()) return;
+  }
+  transmit();
 }
 
 void Core::log(const std::string& text) const {
