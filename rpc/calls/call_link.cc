@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -274,8 +275,7 @@ void CallLink::send_cancel(std::uint64_t id, std::uint64_t number) {
 // ---- Deadlines: one timer for the earliest one, which mostly never fires.
 
 void CallLink::arm_deadline_locked() {
-  const Clock::TimePoint earliest =
-      deadlines_.empty() ? Clock::TimePoint::max() : deadlines_.begin()->first;
+  const Clock::TimePoint earliest = deadlines_.begin()->first;
   if (earliest >= armed_for_) return;
   if (deadline_timer_ != 0) services_.timers().cancel(deadline_timer_);
   armed_for_ = earliest;
@@ -291,7 +291,7 @@ void CallLink::on_deadline() {
     MutexLock lock(mutex_);
     armed_for_ = Clock::TimePoint::max();
     deadline_timer_ = 0;
-    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    while (deadlines_.begin()->first <= now) {
       const std::uint64_t id = deadlines_.begin()->second;
       Entry entry;
       if (!take_abandoned_locked(id, entry)) {
@@ -426,7 +426,7 @@ void CallLink::fail_all(const absl::Status& reason) {
       entries.emplace_back(id, std::move(entry));
     }
     pending_.clear();
-    deadlines_.clear();
+    deadlines_.erase(deadlines_.begin(), std::prev(deadlines_.end()));
     waiters.swap(waiters_);
   }
   // In the order in which they were made.

@@ -32,7 +32,9 @@ class WorkerServices;
 /// Calls over the link with one incarnation of another worker, both ways: those that this worker
 /// makes, until they are answered, and those that it serves, until their reply has left. That each
 /// frame arrives once is the link's business, so a call runs at most once. Thread-safe.
-class CallLink final : public LinkUser, public std::enable_shared_from_this<CallLink> {
+class CallLink final : public LinkUser,
+                       public ReplySink,
+                       public std::enable_shared_from_this<CallLink> {
  public:
   CallLink(WorkerServices& services, std::shared_ptr<LinkRunner> runner);
   ~CallLink() override;
@@ -73,9 +75,10 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
 
   /// The peer has become a member: what it has sent before is served.
   void on_member(std::int32_t rank);
-  /// See ReplySink.
-  bool may_start(const std::shared_ptr<Invocation>& invocation);
-  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end);
+  // ReplySink
+  bool may_start(const std::shared_ptr<Invocation>& invocation) override;
+  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override;
+  bool wants_envelope() const override { return true; }
 
   /// Whether control calls of the peer are being served, or their answers on their way.
   bool is_answering() const;
@@ -194,7 +197,9 @@ class CallLink final : public LinkUser, public std::enable_shared_from_this<Call
   absl::Status retired_ ABSL_GUARDED_BY(mutex_);
   // Calls that this worker makes.
   absl::flat_hash_map<std::uint64_t, Entry> pending_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_set<std::pair<Clock::TimePoint, std::uint64_t>> deadlines_ ABSL_GUARDED_BY(mutex_);
+  // The last one is none's: a set that never is empty keeps its memory from call to call.
+  absl::btree_set<std::pair<Clock::TimePoint, std::uint64_t>> deadlines_ ABSL_GUARDED_BY(mutex_) = {
+      {Clock::TimePoint::max(), 0}};
   Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
   TimerQueue::TimerId deadline_timer_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);

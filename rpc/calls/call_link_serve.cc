@@ -19,22 +19,6 @@
 namespace sinew::internal {
 namespace {
 
-/// Replies of calls from workers go to their link.
-class LinkSink final : public ReplySink {
- public:
-  explicit LinkSink(std::shared_ptr<CallLink> link) : link_(std::move(link)) {}
-  bool may_start(const std::shared_ptr<Invocation>& invocation) override {
-    return link_->may_start(invocation);
-  }
-  void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override {
-    link_->on_reply(call_id, std::move(reply), std::move(on_end));
-  }
-  bool wants_envelope() const override { return true; }
-
- private:
-  const std::shared_ptr<CallLink> link_;
-};
-
 Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
   return header.time_left.count() < 0 ? Clock::TimePoint::max() : now + header.time_left;
 }
@@ -139,8 +123,7 @@ void CallLink::begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& beg
   auto request = std::make_unique<Invocation::Request>(
       services_, peer(), call.deadline, std::move(call.envelope), std::move(call.payloads),
       std::move(call.credit));
-  auto invocation = std::make_shared<Invocation>(services_, std::move(request),
-                                                 std::make_shared<LinkSink>(shared_from_this()));
+  auto invocation = std::make_shared<Invocation>(services_, std::move(request), shared_from_this());
   {
     MutexLock lock(mutex_);
     // Whose ids are not his own gets no second answer.

@@ -135,8 +135,9 @@ bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uin
   return state_ == State::kUp && on == connection_ && lanes_.announce(header, bytes);
 }
 
-void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
-  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs);
+void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs,
+                       std::uint64_t requests) {
+  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs, requests);
 }
 
 void Link::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
@@ -187,6 +188,17 @@ void Link::connect(TimePoint now, Outputs& outputs) {
 }
 
 void Link::dial(TimePoint now, Outputs& outputs) {
+  if (!options_.takes_turns || was_up()) return dial_now(now, outputs);
+  state_ = State::kQueued;
+  retry_at_ = TimePoint::max();
+  outputs.wants_turn = true;
+}
+
+void Link::take_turn(TimePoint now, Outputs& outputs) {
+  if (!expire(now, outputs) && state_ == State::kQueued) dial_now(now, outputs);
+}
+
+void Link::dial_now(TimePoint now, Outputs& outputs) {
   state_ = State::kDialling;
   connection_ = {options_.self, ++own_attempts_};
   dialled_at_ = now;
@@ -223,6 +235,7 @@ Refusal Link::on_offer(const LinkHello& theirs, TimePoint now, Outputs& outputs)
       outputs.close.push_back(connection_);
       break;
     case State::kIdle:
+    case State::kQueued:
     case State::kBackingOff:
       break;
     case State::kEnded:
@@ -376,6 +389,7 @@ Link::TimePoint Link::connection_ends() const {
     case State::kUp:
       return std::max(up_at_, life_.acknowledged()) + life_.smaller_lease() / 3 * 2;
     case State::kIdle:
+    case State::kQueued:
     case State::kBackingOff:
     case State::kEnded:
       break;

@@ -52,11 +52,15 @@ class Link {
     LinkLimits limits;
     LeaseTerms terms;
     std::uint64_t send_window_bytes = std::uint64_t{256} << 20;
+    /// Until there was contact, attempts wait for take_turn().
+    bool takes_turns = false;
   };
 
   enum class State {
     /// No connection, and none is wanted.
     kIdle,
+    /// Waits for its turn to open one.
+    kQueued,
     /// Waits before the next attempt.
     kBackingOff,
     /// This end opens a connection.
@@ -70,6 +74,8 @@ class Link {
   struct Outputs : LinkOutputs {
     /// Open a connection: the number of the attempt, 0 for none.
     std::uint64_t dial = 0;
+    /// It wants a turn: take_turn() is to follow, when there is one.
+    bool wants_turn = false;
     /// Take these down; on_down() of them need not follow.
     absl::InlinedVector<ConnectionName, 1> close;
     /// Nobody was reached, ever: frames that wait here are not going to leave soon. Their senders
@@ -105,7 +111,8 @@ class Link {
                                std::uint64_t bytes, TimePoint now, Outputs& outputs);
   /// A frame is announced whose payloads follow; see LinkLanes::announce().
   bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes);
-  void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs);
+  void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs,
+                   std::uint64_t requests = 1);
   void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
   /// Answers a beat that came in with a frame. Late by whatever the owner took to see that it can
   /// still work.
@@ -115,6 +122,8 @@ class Link {
 
   /// Makes a connection unless there is one.
   void connect(TimePoint now, Outputs& outputs);
+  /// The turn that was wanted has come. It may not be needed any more.
+  void take_turn(TimePoint now, Outputs& outputs);
   /// Whether the attempt that `dial` asked for is still wanted.
   bool is_dialling(const ConnectionName& connection) const {
     return state_ == State::kDialling && connection_ == connection;
@@ -147,6 +156,7 @@ class Link {
   bool expire(TimePoint now, Outputs& outputs);
   void end(LinkEnd cause, Outputs& outputs);
   void dial(TimePoint now, Outputs& outputs);
+  void dial_now(TimePoint now, Outputs& outputs);
   void back_off(std::chrono::nanoseconds pause, TimePoint now);
   void count_refused(TimePoint now, Outputs& outputs);
   void retry(TimePoint now, Outputs& outputs, bool soon);

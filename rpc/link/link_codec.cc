@@ -45,57 +45,6 @@ absl::Status malformed(const char* what) {
 
 }  // namespace
 
-std::string write_header(const LinkHeader& header) {
-  proto::LinkHeader message;
-  message.set_kind(static_cast<proto::FrameKind>(header.kind));
-  message.set_number(header.number);
-  message.set_subject(header.subject);
-  if (header.time_left.count() >= 0) {
-    message.set_time_left_us(static_cast<std::uint64_t>(header.time_left.count()) + 1);
-  }
-  if (header.is_void) {
-    message.set_is_void(true);
-    message.set_bytes(header.bytes);
-  }
-  write_ranges(header.received[0], *message.mutable_received_control());
-  write_ranges(header.received[1], *message.mutable_received_calls());
-  message.set_returned_frames(header.returned_frames);
-  message.set_returned_bytes(header.returned_bytes);
-  message.set_beat(header.beat);
-  message.set_beat_reply(header.beat_reply);
-  message.set_is_goodbye(header.is_goodbye);
-  return message.SerializeAsString();
-}
-
-absl::StatusOr<LinkHeader> read_header(const std::string& bytes) {
-  if (bytes.size() > kMaxLinkHeaderBytes) return malformed("a frame's header is too long");
-  proto::LinkHeader message;
-  if (!message.ParseFromString(bytes)) return malformed("no header of a frame");
-  LinkHeader header;
-  if (message.kind() < proto::LINK || message.kind() > proto::CONTROL) {
-    return malformed("a frame of an unknown kind");
-  }
-  header.kind = static_cast<FrameKind>(message.kind());
-  header.number = message.number();
-  header.subject = message.subject();
-  if ((header.kind == FrameKind::kLink) != (header.number == 0)) {
-    return malformed("a frame without a number, or with one that it should not have");
-  }
-  if (message.time_left_us() != 0) header.time_left = read_duration(message.time_left_us() - 1);
-  header.is_void = message.is_void();
-  header.bytes = message.bytes();
-  if (!read_ranges(message.received_control(), header.received[0]) ||
-      !read_ranges(message.received_calls(), header.received[1])) {
-    return malformed("receipts that are no ranges of numbers");
-  }
-  header.returned_frames = message.returned_frames();
-  header.returned_bytes = message.returned_bytes();
-  header.beat = message.beat();
-  header.beat_reply = message.beat_reply();
-  header.is_goodbye = message.is_goodbye();
-  return header;
-}
-
 void write_link_hello(const LinkHello& hello, proto::Hello& message) {
   message.set_attempt(hello.connection.attempt);
   message.set_last_up_opener(hello.last_up.opener.value);

@@ -11,13 +11,6 @@ class Hello;
 
 namespace sinew::internal {
 
-/// What the header of a frame may have at most.
-inline constexpr std::size_t kMaxLinkHeaderBytes = std::size_t{16} << 10;
-
-std::string write_header(const LinkHeader& header);
-/// kInvalidArgument for what no worker writes.
-absl::StatusOr<LinkHeader> read_header(const std::string& bytes);
-
 void write_link_hello(const LinkHello& hello, proto::Hello& message);
 /// `opener`: of the connection that the hello belongs to. kInvalidArgument for what no worker
 /// writes.

@@ -134,8 +134,9 @@ class LinkLanes {
   /// The other end has given up the frame with this number: should it not have come yet, it is
   /// dropped when it does.
   void void_incoming(Lane lane, std::uint64_t number);
-  /// The handler of a request of so many bytes has started: the room is free.
-  void return_room(std::uint64_t bytes, TimePoint now, LinkOutputs& outputs);
+  /// The handlers of so many requests, with so many bytes together, have started: the room is free.
+  void return_room(std::uint64_t bytes, TimePoint now, LinkOutputs& outputs,
+                   std::uint64_t requests = 1);
 
   // --- Connections.
 

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace sinew::internal {
+namespace {
+
+// A beat that comes as rarely as this costs an end nothing worth a refusal.
+constexpr std::chrono::nanoseconds kNotTooOften = std::chrono::seconds(1);
+
+}  // namespace
 
 LinkLife::LinkLife(LeaseTerms own, TimePoint now)
     : own_(own), theirs_(own), acknowledged_(now), heard_(now), next_beat_(now) {}
@@ -56,7 +62,7 @@ std::uint64_t LinkLife::take_beat(TimePoint now) {
 bool terms_fit(const LeaseTerms& own, const LeaseTerms& theirs) {
   using std::chrono::nanoseconds;
   return theirs.interval > nanoseconds(0) &&
-         theirs.interval >= std::min(own.interval, theirs.lease / 100) &&
+         theirs.interval >= std::min({own.interval, theirs.lease / 100, kNotTooOften}) &&
          theirs.lease >= own.lease / 100 && theirs.lease / 100 <= own.lease &&
          theirs.lease / 3 >= theirs.interval;
 }

@@ -80,7 +80,7 @@ class LinkLife {
 
 /// Whether two ends can work together by these terms: the lease of the other one is within a
 /// hundredth and a hundred times ours, has room for three beats, and for no more than a hundred
-/// unless we beat as often.
+/// unless we beat as often, or they are a second apart.
 bool terms_fit(const LeaseTerms& own, const LeaseTerms& theirs);
 
 }  // namespace sinew::internal

@@ -11,8 +11,8 @@
 #include "sinew/rpc/link/frame_numbers.h"
 #include "sinew/rpc/transport/frame.h"
 
-/// What the two ends of a link tell each other, as the state machine sees it; link_codec.h puts it
-/// into bytes. Rules: docs/link.md.
+/// What the two ends of a link tell each other, as the state machine sees it; header_codec.h and
+/// link_codec.h put it into bytes. Rules: docs/link.md.
 namespace sinew::internal {
 
 /// What a frame is to the link: whose room it takes.

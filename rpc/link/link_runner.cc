@@ -5,19 +5,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/link/link_runner_wire.h"
 #include "sinew/rpc/link/link_table.h"
 
 namespace sinew::internal {
 namespace {
 
+// Room for requests that may be given back without the other end hearing of it at once.
+constexpr std::uint64_t kFewFrames = 64;
+constexpr std::uint64_t kFewBytes = std::uint64_t{32} << 10;
+
 BootClock::TimePoint now() { return BootClock::system().now(); }
 
 Link::Options link_options(const LinkTable& table, const WorkerInfo& peer) {
   const LinkTableOptions& options = table.options();
-  return {options.self.worker.incarnation, peer.incarnation, options.limits, options.terms,
-          options.send_window_bytes};
+  return {options.self.worker.incarnation, peer.incarnation,    options.limits, options.terms,
+          options.send_window_bytes,       /*takes_turns=*/true};
 }
 
 }  // namespace
@@ -44,6 +48,7 @@ void LinkRunner::leave_locked(Outcome& outcome) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
   look_for_way_locked(outcome);
+  if (link_.state() != Link::State::kDialling) outcome.turn = std::exchange(turn_, Credit());
   // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
   // others leave behind meanwhile. Without a connection they are sent again with the next one.
   if (!outputs.writes.empty() && connection_ != nullptr) {
@@ -164,6 +169,11 @@ void LinkRunner::perform(Outcome& outcome) {
                           ? absl::CancelledError("another connection has taken its place")
                           : outcome.reason);
   }
+  if (outputs.wants_turn) {
+    table_.dial_turns().enter(peer_.incarnation, [weak = weak_from_this()](Credit turn) {
+      if (const auto self = weak.lock()) self->take_turn(std::move(turn));
+    });
+  }
   if (outputs.dial != 0) {
     // Not here: names may have to be looked up.
     table_.executor().post(
@@ -276,7 +286,9 @@ absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_f
           "Peer::ready()",
           link_.lanes().requests_here_bytes(), peer_.name, table_.options().send_window_bytes));
     }
-    token = link_.send(std::move(frame), now(), outcome.outputs);
+    const BootClock::TimePoint time = now();
+    return_room_locked(time, outcome);
+    token = link_.send(std::move(frame), time, outcome.outputs);
     leave_locked(outcome);
   }
   perform(outcome);
@@ -348,15 +360,29 @@ void LinkRunner::return_room(std::uint64_t bytes) {
     if (user != nullptr) user->on_room();
     return;
   }
+  // In this order: what is taken out meanwhile has all the bytes of its frames.
+  const std::uint64_t returned = returned_bytes_.fetch_add(bytes) + bytes;
+  const std::uint64_t frames = returned_frames_.fetch_add(1) + 1;
+  // Mostly the reply will tell it.
+  const LinkLimits& limits = table_.options().limits;
+  if (frames < std::min(kFewFrames, limits.request_window_frames / 8) &&
+      returned < std::min(kFewBytes, limits.request_window_bytes / 8)) {
+    return;
+  }
   Outcome outcome;
   {
     MutexLock lock(mutex_);
-    link_.return_room(bytes, now(), outcome.outputs);
-    // Mostly the reply will tell it.
+    return_room_locked(now(), outcome);
     if (outcome.outputs.writes.empty() && outcome.outputs.end == LinkEnd::kNone) return;
     leave_locked(outcome);
   }
   perform(outcome);
+}
+
+void LinkRunner::return_room_locked(BootClock::TimePoint time, Outcome& outcome) {
+  const std::uint64_t frames = returned_frames_.exchange(0);
+  if (frames == 0) return;
+  link_.return_room(returned_bytes_.exchange(0), time, outcome.outputs, frames);
 }
 
 void LinkRunner::handled(std::uint64_t number, std::uint64_t bytes) {

@@ -16,6 +16,7 @@
 #include "absl/strings/cord.h"
 #include "sinew/link.pb.h"
 #include "sinew/rpc/base/boot_clock.h"
+#include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/link/connection_reversal.h"
@@ -153,6 +154,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   };
   using WriteBatches = absl::InlinedVector<Writes, 1>;
 
+  void take_turn(Credit turn);
   void open(std::uint64_t attempt);
   void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);
   void wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames);
@@ -177,6 +179,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   absl::Status end_status_locked(LinkEnd cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After a step of the machine that wrote into outcome.outputs; perform() then does what is to be
   // done without the lock.
+  void return_room_locked(BootClock::TimePoint time, Outcome& outcome)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void leave_locked(Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void perform(Outcome& outcome);
   static bool tells_user(const Outcome& outcome);
@@ -200,6 +204,10 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // Where this end has dialled it last with success.
   std::string reached_at_ ABSL_GUARDED_BY(mutex_);
   Link link_ ABSL_GUARDED_BY(mutex_);
+  // Room for requests that was given back and that the machine does not know of yet: for each call
+  // that is served, so not under the lock as long as it is little.
+  std::atomic<std::uint64_t> returned_frames_{0};
+  std::atomic<std::uint64_t> returned_bytes_{0};
   // What the lanes say of it, for whoever asks before each call that it serves. Written under the
   // lock.
   std::atomic<bool> replies_blocked_{false};
@@ -210,6 +218,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  // While it is this link's turn to open one.
+  Credit turn_ ABSL_GUARDED_BY(mutex_);
   ProcessWatch watch_ ABSL_GUARDED_BY(mutex_);
   ConnectionReversal reversal_ ABSL_GUARDED_BY(mutex_);
   // Whether a thread writes, and others have left it something to write. Leaves kNobody, and enters

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/link/link_runner.h"
@@ -29,6 +30,22 @@ std::string LinkRunner::hello_locked(const ConnectionName& connection, const Wor
   if (expected.incarnation.value != 0) write_identity(expected, *hello.mutable_expected());
   write_link_hello(link_.hello(connection), hello);
   return seal_hello(std::move(hello), secret_, half_is_known_ ? Half::kKeep : Half::kTell);
+}
+
+// On the executor.
+void LinkRunner::take_turn(Credit turn) {
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return;
+    link_.take_turn(now(), outcome.outputs);
+    // Until it is up, or down.
+    if (outcome.outputs.dial != 0) turn_ = std::move(turn);
+    leave_locked(outcome);
+  }
+  const std::uint64_t attempt = std::exchange(outcome.outputs.dial, 0);
+  perform(outcome);
+  if (attempt != 0) open(attempt);
 }
 
 void LinkRunner::open(std::uint64_t attempt) {
@@ -167,12 +184,12 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
 
 absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
                                         const std::string& header, std::uint64_t size_bytes) {
-  const absl::StatusOr<LinkHeader> parsed = read_header(header);
-  if (!parsed.ok()) return parsed.status();
+  LinkHeader parsed;
+  if (absl::Status read = read_header(header, parsed); !read.ok()) return read;
   const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
   MutexLock lock(mutex_);
   // Of another connection nothing is heard, so nothing needs to be fetched for it.
-  if (link_.announce(wire->name, *parsed, bytes)) return absl::OkStatus();
+  if (link_.announce(wire->name, parsed, bytes)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrFormat("worker '%s' announces a message of %d bytes, for which it has no room here",
                       peer_.name, bytes));
@@ -182,11 +199,10 @@ absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
 // reason would be of use: it is sent again, with the next connection.
 void LinkRunner::wire_lost(const std::shared_ptr<Wire>& wire, const std::string& header,
                            std::uint64_t size_bytes, const absl::Status& reason) {
-  absl::StatusOr<LinkHeader> parsed = read_header(header);
-  if (!parsed.ok()) return receive(wire, {}, parsed.status());
-  if (lane_of(parsed->kind) == Lane::kControl) return receive(wire, {}, reason);
   std::vector<Inbound> arrived(1);
-  arrived[0].header = *std::move(parsed);
+  LinkHeader& parsed = arrived[0].header;
+  if (absl::Status read = read_header(header, parsed); !read.ok()) return receive(wire, {}, read);
+  if (lane_of(parsed.kind) == Lane::kControl) return receive(wire, {}, reason);
   arrived[0].lost = reason;
   arrived[0].lost_bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
   receive(wire, std::move(arrived), absl::OkStatus());
@@ -197,13 +213,12 @@ void LinkRunner::wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Fram
   arrived.reserve(frames.size());
   absl::Status wrong;
   for (Frame& frame : frames) {
-    absl::StatusOr<LinkHeader> header = read_header(frame.header);
-    if (!header.ok()) {
-      wrong = header.status();
+    Inbound& inbound = arrived.emplace_back();
+    wrong = read_header(frame.header, inbound.header);
+    if (!wrong.ok()) {
+      arrived.pop_back();
       break;
     }
-    Inbound& inbound = arrived.emplace_back();
-    inbound.header = *std::move(header);
     inbound.envelope = std::move(frame.envelope);
     inbound.payloads = std::move(frame.payloads);
   }

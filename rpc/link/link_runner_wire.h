@@ -57,6 +57,8 @@ struct LinkRunner::Outcome {
   /// Where the outputs' frames go; null: nowhere, or another thread writes them.
   std::shared_ptr<Connection> write_to;
   std::vector<std::shared_ptr<Connection>> to_close;
+  /// Of dialling, once that is over.
+  Credit turn;
   absl::Status reason;
   /// See LinkUser::on_unreached().
   bool unreached = false;

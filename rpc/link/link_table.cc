@@ -36,7 +36,11 @@ class Question final : public ConnectionHandler {
 }  // namespace
 
 LinkTable::LinkTable(LinkTableOptions options, Executor& executor, Timers& timers)
-    : options_(std::move(options)), executor_(executor), timers_(timers) {}
+    : options_(std::move(options)),
+      executor_(executor),
+      timers_(timers),
+      dial_turns_(std::make_shared<DialTurns>(options_.self.worker.incarnation, executor, timers)) {
+}
 
 void LinkTable::start(Transport& transport) {
   MutexLock lock(mutex_);
@@ -100,6 +104,7 @@ void LinkTable::close(const absl::Status& reason) {
     closed_ = true;
     close_reason_ = reason;
   }
+  dial_turns_->close();
   for (const Link& link : all()) link.runner->close(reason);
 }
 

@@ -16,6 +16,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/link/dial_turns.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link_runner.h"
 #include "sinew/rpc/transport/transport.h"
@@ -81,6 +82,7 @@ class LinkTable final : public Acceptor {
   Transport& transport() const { return *transport_; }
   Executor& executor() const { return executor_; }
   Timers& timers() const { return timers_; }
+  DialTurns& dial_turns() const { return *dial_turns_; }
   /// A link has ended: nothing can come of it any more.
   void forget(const LinkRunner& runner);
 
@@ -104,6 +106,7 @@ class LinkTable final : public Acceptor {
   LinkTableOptions options_;
   Executor& executor_;
   Timers& timers_;
+  const std::shared_ptr<DialTurns> dial_turns_;
 
   mutable Mutex mutex_;
   // Set once, before anything uses it.

@@ -55,8 +55,13 @@ void check_options(const WorkerOptions& options) {
   if (absl::Status valid = validate_worker_name(options.name); !valid.ok()) throw_error(valid);
   check_positive(options.join_timeout, "join_timeout");
   check_positive(options.default_timeout, "default_timeout");
-  check_positive(options.heartbeat_interval, "heartbeat_interval");
   check_positive(options.lease, "lease");
+  if (options.heartbeat_interval < std::chrono::nanoseconds(0)) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("WorkerOptions::heartbeat_interval must not be negative, it is "
+                                   "%d ns",
+                                   options.heartbeat_interval.count()));
+  }
   if (options.lease < 3 * options.heartbeat_interval) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    "WorkerOptions::lease must be at least three times heartbeat_interval, or one "

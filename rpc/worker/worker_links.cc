@@ -19,6 +19,14 @@ namespace {
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
 constexpr std::size_t kMaxLost = 4096;
+// Of beats, where the user has no wish.
+constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(3);
+
+LeaseTerms terms_of(const WorkerOptions& options) {
+  const bool chosen = options.heartbeat_interval > std::chrono::nanoseconds(0);
+  return {chosen ? options.heartbeat_interval : std::min(options.lease / 5, kLongestInterval),
+          options.lease};
+}
 
 CallLink& calls_of(const std::shared_ptr<LinkUser>& user) { return static_cast<CallLink&>(*user); }
 
@@ -36,7 +44,7 @@ LinkTableOptions WorkerLinks::table_options() const {
   table.limits.max_frame_bytes = options.max_message_bytes;
   table.limits.request_window_bytes = options.receive_window_bytes;
   table.limits.reply_window_bytes = options.receive_window_bytes;
-  table.terms = {options.heartbeat_interval, options.lease};
+  table.terms = terms_of(options);
   table.send_window_bytes = options.send_window_bytes;
   WorkerCore& core = core_;
   table.make_user = [&core](const std::shared_ptr<LinkRunner>& runner) {

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/calls/call_link.h"
-#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"

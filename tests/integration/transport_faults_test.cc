@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc.pb.h"
-#include "sinew/rpc/link/link_codec.h"
+#include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rpc/worker/worker_core.h"

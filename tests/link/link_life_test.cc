@@ -100,6 +100,8 @@ TEST(LinkLife, terms_fit_when_neither_end_loses_the_other_by_them) {
   EXPECT_FALSE(terms_fit(kTerms, {seconds(0), seconds(10)}));
   EXPECT_FALSE(terms_fit(kTerms, {nanoseconds(1), seconds(10)})) << "would have us beat for ever";
   EXPECT_TRUE(terms_fit({milliseconds(1), seconds(10)}, {milliseconds(1), seconds(10)}));
+  EXPECT_TRUE(terms_fit({seconds(3), seconds(120)}, {seconds(1), seconds(120)}));
+  EXPECT_FALSE(terms_fit({seconds(3), seconds(120)}, {milliseconds(999), seconds(120)}));
 }
 
 }  // namespace

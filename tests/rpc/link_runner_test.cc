@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/link/link_table.h"
@@ -42,11 +43,12 @@ class HandConnection final : public Connection {
   std::function<void(const LinkHeader&)> on_send;
 
   absl::Status send(Lane, Frame frame) override {
-    const absl::StatusOr<LinkHeader> header = read_header(frame.header);
-    EXPECT_TRUE(header.ok()) << header.status();
-    if (header->number != 0 && on_send) on_send(*header);
+    LinkHeader header;
+    const absl::Status read = read_header(frame.header, header);
+    EXPECT_TRUE(read.ok()) << read;
+    if (header.number != 0 && on_send) on_send(header);
     MutexLock lock(mutex_);
-    sent_.push_back(*header);
+    sent_.push_back(header);
     return absl::OkStatus();
   }
   void close(absl::Status reason) override {

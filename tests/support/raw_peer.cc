@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
@@ -258,20 +259,21 @@ void RawPeer::on_frames(const std::shared_ptr<internal::Connection>& connection,
   {
     MutexLock lock(mutex_);
     for (const internal::Frame& frame : frames) {
-      const absl::StatusOr<LinkHeader> header = internal::read_header(frame.header);
-      ASSERT_TRUE(header.ok()) << header.status();
-      if (header->beat_reply != 0) ++beats_answered_;
+      LinkHeader header;
+      const absl::Status read = internal::read_header(frame.header, header);
+      ASSERT_TRUE(read.ok()) << read;
+      if (header.beat_reply != 0) ++beats_answered_;
       for (std::size_t lane = 0; lane < internal::kLaneCount; ++lane) {
-        for (const internal::NumberRange& range : header->received[lane]) {
+        for (const internal::NumberRange& range : header.received[lane]) {
           note_receipts_locked(range, lane);
         }
       }
-      if (header->beat != 0) answer.beat_reply = header->beat;
-      says_something = says_something || header->beat != 0 || header->number != 0;
-      if (header->kind == FrameKind::kLink) continue;
+      if (header.beat != 0) answer.beat_reply = header.beat;
+      says_something = says_something || header.beat != 0 || header.number != 0;
+      if (header.kind == FrameKind::kLink) continue;
       using Arrival = internal::FrameNumbers::Arrival;
-      const auto lane = static_cast<std::size_t>(internal::lane_of(header->kind));
-      if (received_[lane].add(header->number) != Arrival::kNew || header->is_void) continue;
+      const auto lane = static_cast<std::size_t>(internal::lane_of(header.kind));
+      if (received_[lane].add(header.number) != Arrival::kNew || header.is_void) continue;
       EXPECT_TRUE(heard_.emplace_back().ParseFromString(frame.envelope));
     }
     if (silent_ || !says_something) return;

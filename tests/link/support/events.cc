@@ -16,10 +16,10 @@ constexpr int kMostIdleTicks = 100;
 }  // namespace
 
 std::string Event::text() const {
-  static const char* const names[] = {"hello",   "answer", "deliver", "deliver twice", "payloads",
-                                      "notice",  "start",  "cancel",  "handle",        "reply",
-                                      "restart", "break",  "swallow", "crash",         "leave",
-                                      "proof",   "tick",   "sleep"};
+  static const char* const names[] = {"hello",  "answer",  "deliver", "deliver twice", "payloads",
+                                      "notice", "turn",    "start",   "cancel",        "handle",
+                                      "reply",  "restart", "break",   "swallow",       "crash",
+                                      "leave",  "proof",   "tick",    "sleep"};
   return absl::StrCat(names[static_cast<int>(what)], " ", c, "/", v,
                       lane == Lane::kCalls ? "c" : "", place == 0 ? "" : " passing",
                       late ? " late" : "");
@@ -58,6 +58,7 @@ std::vector<Event> steps_of(const World& world) {
     if (!world.workers()[w].alive) steps.push_back({Event::What::kRestart, w});
   }
   for (std::size_t e = 0; e < world.ends().size(); ++e) {
+    if (world.can_take_turn(e)) steps.push_back({Event::What::kTurn, e});
     if (world.can_prove_death(e)) steps.push_back({Event::What::kProveDeath, e});
   }
   return steps;
@@ -95,6 +96,8 @@ void happen(World& world, const Event& event, nanoseconds time) {
       return world.deliver_payloads(event.c, event.v, event.place);
     case Event::What::kNotice:
       return world.notice(event.c, event.v);
+    case Event::What::kTurn:
+      return world.take_turn(event.c);
     case Event::What::kStart:
       return world.start(call);
     case Event::What::kCancel:

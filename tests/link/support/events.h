@@ -18,6 +18,7 @@ struct Event {
     kDeliverTwice,
     kPayloads,
     kNotice,
+    kTurn,
     kStart,
     kCancel,
     kStartHandler,

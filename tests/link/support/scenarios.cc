@@ -157,6 +157,12 @@ void add_connections(std::vector<Scenario>& all, int level) {
                          both(faults(&Faults::leaves), faults(&Faults::late))));
   all.push_back(from_nothing(
       scenario("a_crash_at_first_contact", two_workers(), each, faults(&Faults::crashes))));
+  Settings queued = two_workers();
+  queued.takes_turns = true;
+  all.push_back(from_nothing(scenario("both_wait_for_a_turn", queued, each,
+                                      both(faults(&Faults::breaks), faults(&Faults::late)))));
+  all.push_back(from_nothing(
+      scenario("a_crash_while_both_wait_for_a_turn", queued, each, faults(&Faults::crashes))));
   Settings proving = two_workers();
   proving.proves_death = true;
   all.push_back(scenario("a_crash_that_is_proved", proving, {cancelled(from(0)), from(1)},

@@ -43,6 +43,7 @@ Settings settings_of(Random& random) {
                              : random.chance(50) ? Reach::kSwallowed
                                                  : Reach::kRefused);
   }
+  settings.takes_turns = random.chance(50);
   if (random.chance(50)) {
     settings.limits.request_window_bytes = 1000;
     settings.limits.reply_window_bytes = 1000;
@@ -182,6 +183,8 @@ class Simulation {
       case Event::What::kStartHandler:
       case Event::What::kFinishHandler:
         return runs(world_.calls()[event.c].plan.to);
+      case Event::What::kTurn:
+        return runs(world_.ends()[event.c].worker) && random_.chance(30);
       case Event::What::kRestart:
         return random_.chance(5);
       default:

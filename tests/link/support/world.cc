@@ -124,6 +124,7 @@ int World::end_towards(int worker, int peer_worker, Incarnation peer) {
   const auto index = static_cast<std::size_t>(worker);
   options.terms =
       index < settings_->own_terms.size() ? settings_->own_terms[index] : settings_->terms;
+  options.takes_turns = settings_->takes_turns;
   ends_.emplace_back(worker, peer_worker, options, now_of(worker));
   return static_cast<int>(ends_.size()) - 1;
 }

@@ -51,6 +51,8 @@ struct Settings {
   bool handlers_take_time = false;
   /// Who is linked with a worker that has died may get proof of that, at any time.
   bool proves_death = false;
+  /// First attempts wait for a turn, which may come at any time.
+  bool takes_turns = false;
 };
 
 /// What is known of one frame of a call, by somebody who sees both ends.
@@ -196,6 +198,9 @@ class World {
   void crash(int worker);
   void restart(int worker);
   /// `e`: which end of a link hears that the process at the other one has ended.
+  /// `e`: which end's turn to open a connection it is.
+  bool can_take_turn(std::size_t e) const;
+  void take_turn(std::size_t e);
   bool can_prove_death(std::size_t e) const;
   void prove_death(std::size_t e);
   /// When a link of the worker wants to be polled.

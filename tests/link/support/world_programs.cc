@@ -94,6 +94,17 @@ void World::leave(int worker, int peer) {
   collect();
 }
 
+bool World::can_take_turn(std::size_t e) const {
+  return !ends_[e].dead && ends_[e].link.state() == Link::State::kQueued;
+}
+
+void World::take_turn(std::size_t e) {
+  Link::Outputs outputs;
+  ends_[e].link.take_turn(now_of(ends_[e].worker), outputs);
+  perform(static_cast<int>(e), outputs);
+  collect();
+}
+
 bool World::can_prove_death(std::size_t e) const {
   if (!settings_->proves_death || ends_[e].dead || ends_[e].link.ended()) return false;
   const Worker& peer = workers_[static_cast<std::size_t>(ends_[e].peer_worker)];

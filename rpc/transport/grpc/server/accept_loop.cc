@@ -71,9 +71,12 @@ void AcceptLoop::serve() {
   for (const Listener& listener : listeners_) all.push_back({listener.socket.number(), POLLIN, 0});
   all.push_back({stop_.number(), POLLIN, 0});
   while (true) {
-    bool served = ::poll(all.data(), all.size(), -1) >= 0 || errno == EINTR;
-    if (served && all.back().revents != 0) return;
-    for (const Listener& listener : listeners_) served = accept_one(listener) && served;
+    const bool polled = ::poll(all.data(), all.size(), -1) >= 0;
+    bool served = polled || errno == EINTR;
+    if (polled && all.back().revents != 0) return;
+    for (std::size_t i = 0; polled && i < listeners_.size(); ++i) {
+      if (all[i].revents != 0) served = accept_one(listeners_[i]) && served;
+    }
     if (!served) ::poll(&all.back(), 1, kPauseMs);
   }
 }
