@@ -69,8 +69,8 @@ struct WorkerOptions {
   /// of calls.
   std::size_t max_blocked_threads = 256;
 
-  /// How often peers are asked whether they live; 0: five times a lease, and every 3 s at least. A
-  /// third of the lease at most.
+  /// How often peers are asked whether they live, a third of the lease at most; 0: seven times a
+  /// lease, and every 2 s at least.
   std::chrono::nanoseconds heartbeat_interval = std::chrono::nanoseconds(0);
   /// A peer that has not answered for so long is lost for ever; a worker that returns joins anew.
   std::chrono::nanoseconds lease = std::chrono::seconds(15);

@@ -27,7 +27,7 @@ class DialTurns : public std::enable_shared_from_this<DialTurns> {
   static constexpr std::size_t kAtOnce = 8;
   /// A turn ends after so long, since who does not answer must not hold up the others. The attempt
   /// itself goes on.
-  static constexpr std::chrono::milliseconds kLongest{1000};
+  static constexpr std::chrono::milliseconds kLongest{500};
 
   /// Both are used until close().
   DialTurns(Incarnation self, Executor& executor, Timers& timers)

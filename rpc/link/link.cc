@@ -135,9 +135,13 @@ bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uin
   return state_ == State::kUp && on == connection_ && lanes_.announce(header, bytes);
 }
 
-void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs,
-                       std::uint64_t requests) {
-  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs, requests);
+void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
+  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs);
+}
+
+void Link::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
+                       Outputs& outputs) {
+  if (!expire(now, outputs)) lanes_.return_room(requests, costs, now, outputs);
 }
 
 void Link::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
@@ -188,14 +192,21 @@ void Link::connect(TimePoint now, Outputs& outputs) {
 }
 
 void Link::dial(TimePoint now, Outputs& outputs) {
-  if (!options_.takes_turns || was_up()) return dial_now(now, outputs);
+  // Who has had its turn, and did not get through, must not keep others from theirs again.
+  const bool first = !was_up() && !failing_since_.has_value();
+  if (!options_.takes_turns || !first) return dial_now(now, outputs);
   state_ = State::kQueued;
   retry_at_ = TimePoint::max();
   outputs.wants_turn = true;
 }
 
 void Link::take_turn(TimePoint now, Outputs& outputs) {
-  if (!expire(now, outputs) && state_ == State::kQueued) dial_now(now, outputs);
+  if (expire(now, outputs) || state_ != State::kQueued) return;
+  if (is_wanted()) {
+    dial_now(now, outputs);
+  } else {
+    state_ = State::kIdle;
+  }
 }
 
 void Link::dial_now(TimePoint now, Outputs& outputs) {

@@ -111,8 +111,8 @@ class Link {
                                std::uint64_t bytes, TimePoint now, Outputs& outputs);
   /// A frame is announced whose payloads follow; see LinkLanes::announce().
   bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes);
-  void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs,
-                   std::uint64_t requests = 1);
+  void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs);
+  void return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now, Outputs& outputs);
   void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
   /// Answers a beat that came in with a frame. Late by whatever the owner took to see that it can
   /// still work.

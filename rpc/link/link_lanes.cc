@@ -320,12 +320,12 @@ void LinkLanes::void_incoming(Lane lane, std::uint64_t number) {
   in.voided.push_back(number);
 }
 
-void LinkLanes::return_room(std::uint64_t bytes, TimePoint now, LinkOutputs& outputs,
-                            std::uint64_t requests) {
+void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
+                            LinkOutputs& outputs) {
   (void)now;
   if (!SINEW_LINK_BUG(kRoomNotReturned)) {
     returned_frames_ += requests;
-    returned_bytes_ += bytes + requests * kFrameCostBytes;
+    returned_bytes_ += costs;
   }
   // The reply mostly tells. The other end may wait for it when much of its room has come free, or
   // all of it, since what is larger than the room passes alone.

@@ -134,9 +134,13 @@ class LinkLanes {
   /// The other end has given up the frame with this number: should it not have come yet, it is
   /// dropped when it does.
   void void_incoming(Lane lane, std::uint64_t number);
-  /// The handlers of so many requests, with so many bytes together, have started: the room is free.
-  void return_room(std::uint64_t bytes, TimePoint now, LinkOutputs& outputs,
-                   std::uint64_t requests = 1);
+  /// The handler of a request of so many bytes has started: the room is free.
+  void return_room(std::uint64_t bytes, TimePoint now, LinkOutputs& outputs) {
+    return_room(1, cost(bytes), now, outputs);
+  }
+  /// The same for several requests, with what they cost together.
+  void return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
+                   LinkOutputs& outputs);
 
   // --- Connections.
 

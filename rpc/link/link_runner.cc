@@ -1,6 +1,7 @@
 #include "sinew/rpc/link/link_runner.h"
 
 #include <algorithm>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -37,6 +38,8 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
       loopback_(peer_.incarnation == table.self().worker.incarnation),
       address_(std::move(address)),
       link_(link_options(table, peer_), now()),
+      few_frames_(std::min(kFewFrames, table.options().limits.request_window_frames / 8)),
+      few_bytes_(std::min(kFewBytes, table.options().limits.request_window_bytes / 8)),
       secret_(table.self().worker.incarnation, peer_.incarnation) {}
 
 // ---- What follows from a step of the machine.
@@ -146,7 +149,17 @@ void LinkRunner::write(Connection& to, Link::Outputs& outputs) {
   }
 }
 
+// Never throws: others count on this thread to write what they leave behind.
 void LinkRunner::write(Connection& to, LinkOutputs::Write& write) {
+  try {
+    write_frame(to, write);
+  } catch (const std::bad_alloc&) {
+    // Its number is missing on this connection; with the next one it is sent again.
+    to.close(absl::ResourceExhaustedError("there is no memory for a message that is to be sent"));
+  }
+}
+
+void LinkRunner::write_frame(Connection& to, LinkOutputs::Write& write) {
   Frame frame;
   if (write.deadline != BootClock::TimePoint::max()) {
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(write.deadline - now());
@@ -231,6 +244,7 @@ void LinkRunner::on_timer() {
     if (watch_.has_ended(time)) {
       link_.on_process_ended(outcome.outputs);
     } else {
+      return_room_locked(time, outcome);
       link_.poll(time, outcome.outputs);
     }
     leave_locked(outcome);
@@ -361,14 +375,11 @@ void LinkRunner::return_room(std::uint64_t bytes) {
     return;
   }
   // In this order: what is taken out meanwhile has all the bytes of its frames.
-  const std::uint64_t returned = returned_bytes_.fetch_add(bytes) + bytes;
+  const std::uint64_t size = bytes + LinkLanes::kFrameCostBytes;
+  const std::uint64_t returned = returned_bytes_.fetch_add(size) + size;
   const std::uint64_t frames = returned_frames_.fetch_add(1) + 1;
-  // Mostly the reply will tell it.
-  const LinkLimits& limits = table_.options().limits;
-  if (frames < std::min(kFewFrames, limits.request_window_frames / 8) &&
-      returned < std::min(kFewBytes, limits.request_window_bytes / 8)) {
-    return;
-  }
+  // Mostly the reply will tell it, or the next beat. The table may be gone by now.
+  if (frames < few_frames_ && returned < few_bytes_) return;
   Outcome outcome;
   {
     MutexLock lock(mutex_);
@@ -382,7 +393,7 @@ void LinkRunner::return_room(std::uint64_t bytes) {
 void LinkRunner::return_room_locked(BootClock::TimePoint time, Outcome& outcome) {
   const std::uint64_t frames = returned_frames_.exchange(0);
   if (frames == 0) return;
-  link_.return_room(returned_bytes_.exchange(0), time, outcome.outputs, frames);
+  link_.return_room(frames, returned_bytes_.exchange(0), time, outcome.outputs);
 }
 
 void LinkRunner::handled(std::uint64_t number, std::uint64_t bytes) {
@@ -397,7 +408,9 @@ void LinkRunner::answer_beat(std::uint64_t beat) {
   Outcome outcome;
   {
     MutexLock lock(mutex_);
-    link_.answer_beat(beat, now(), outcome.outputs);
+    const BootClock::TimePoint time = now();
+    return_room_locked(time, outcome);
+    link_.answer_beat(beat, time, outcome.outputs);
     leave_locked(outcome);
   }
   perform(outcome);

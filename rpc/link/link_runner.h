@@ -190,6 +190,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void write(Connection& to, Link::Outputs& outputs);
   static void write(Connection& to, LinkOutputs::Write& write);
+  static void write_frame(Connection& to, LinkOutputs::Write& write);
   void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_timer();
   absl::StatusOr<FrameToken> send_to_self(OutgoingFrame frame, WhenFull when_full);
@@ -206,6 +207,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   Link link_ ABSL_GUARDED_BY(mutex_);
   // Room for requests that was given back and that the machine does not know of yet: for each call
   // that is served, so not under the lock as long as it is little.
+  const std::uint64_t few_frames_;
+  const std::uint64_t few_bytes_;
   std::atomic<std::uint64_t> returned_frames_{0};
   std::atomic<std::uint64_t> returned_bytes_{0};
   // What the lanes say of it, for whoever asks before each call that it serves. Written under the

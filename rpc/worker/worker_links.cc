@@ -20,11 +20,11 @@ namespace {
 constexpr auto kFarewell = std::chrono::seconds(5);
 constexpr std::size_t kMaxLost = 4096;
 // Of beats, where the user has no wish.
-constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(3);
+constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
 
 LeaseTerms terms_of(const WorkerOptions& options) {
   const bool chosen = options.heartbeat_interval > std::chrono::nanoseconds(0);
-  return {chosen ? options.heartbeat_interval : std::min(options.lease / 5, kLongestInterval),
+  return {chosen ? options.heartbeat_interval : std::min(options.lease / 7, kLongestInterval),
           options.lease};
 }
 

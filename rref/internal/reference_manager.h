@@ -67,7 +67,8 @@ class ReferenceManager final : public Extension,
   // --- Messages.
 
   /// Notes to one peer that may be on their way at once. What else there is to be said waits here,
-  /// in order, so that neither the control lane nor a peer that is slow is flooded.
+  /// so that neither the control lane nor a peer that is slow is flooded. The ledger needs no
+  /// order.
   static constexpr std::size_t kMaxNotesOnTheWay = 16;
 
   /// What is to be done when the message that carries `fork` has ended.

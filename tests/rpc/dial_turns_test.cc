@@ -59,6 +59,7 @@ class DialTurnsTest : public ::testing::Test {
   DialTurnsTest() : executor_(one_thread()) {}
   ~DialTurnsTest() override {
     turns_->close();
+    settle();
     held_.clear();
   }
 
@@ -75,6 +76,8 @@ class DialTurnsTest : public ::testing::Test {
   }
   void end_one() {
     settle();
+    // Last: the next turn begins on the other thread.
+    const Credit ended = std::move(held_.front());
     held_.erase(held_.begin());
   }
   void fill() {

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -71,6 +74,24 @@ class HandConnection final : public Connection {
       if (header.number != 0) numbers.push_back(header.number);
     }
     return numbers;
+  }
+  /// The room for requests that was said to have been given back.
+  std::uint64_t returned_frames() const {
+    std::uint64_t frames = 0;
+    MutexLock lock(mutex_);
+    for (const LinkHeader& header : sent_) frames = std::max(frames, header.returned_frames);
+    return frames;
+  }
+  /// How many frames of the calls lane have had a receipt.
+  std::size_t receipts() const {
+    std::size_t frames = 0;
+    MutexLock lock(mutex_);
+    for (const LinkHeader& header : sent_) {
+      for (const NumberRange& range : header.received[static_cast<std::size_t>(Lane::kCalls)]) {
+        frames += range.last - range.first + 1;
+      }
+    }
+    return frames;
   }
 
  private:
@@ -238,7 +259,6 @@ class LinkRunnerTest : public ::testing::Test {
   LinkTable table_;
   std::shared_ptr<LinkRunner> runner_;
 
- private:
   static Executor::Options one_thread() {
     Executor::Options options;
     options.num_threads = 1;
@@ -329,6 +349,55 @@ TEST_F(LinkRunnerTest, FramesLeaveInTheOrderOfTheirNumbers) {
   others_have_sent.notify();
   slow.join();
   EXPECT_THAT(offered.connection->numbers(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(LinkRunnerTest, AFrameThatThereIsNoMemoryForLeavesWithTheNextConnection) {
+  const Offered first = offer();
+  first.connection->on_send = [](const LinkHeader&) { throw std::bad_alloc(); };
+  send();
+  EXPECT_EQ(first.connection->closed().code(), absl::StatusCode::kResourceExhausted);
+  first.handler->on_down(first.connection, first.connection->closed());
+  made_.clear();
+  const Offered second = offer();
+  send();
+  EXPECT_THAT(second.connection->numbers(), ElementsAre(1, 2));
+}
+
+// More than one header has room for: the rest is due at once.
+TEST_F(LinkRunnerTest, ManyReceiptsLeaveInSeveralFrames) {
+  const Offered offered = offer();
+  std::vector<std::pair<LinkHeader, std::string>> said;
+  for (std::uint64_t i = 0; i < 2 * FrameNumbers::kMaxReported; ++i) {
+    LinkHeader reply;
+    reply.kind = FrameKind::kReply;
+    reply.number = 2 * i + 1;
+    said.emplace_back(reply, "");
+  }
+  hear(*offered.handler, offered.connection, said);
+  send();
+  EXPECT_TRUE(eventually([&] { return offered.connection->receipts() == said.size(); }));
+}
+
+TEST_F(LinkRunnerTest, LittleRoomIsToldWithTheNextBeat) {
+  const Offered offered = offer();
+  LinkHeader request;
+  request.kind = FrameKind::kRequest;
+  request.number = 1;
+  hear(*offered.handler, offered.connection, {{request, "request"}});
+  runner_->return_room(7);
+  runner_->answer_beat(1);
+  EXPECT_EQ(offered.connection->returned_frames(), 1u);
+}
+
+// A handler's future may be forgotten when the worker is gone.
+TEST_F(LinkRunnerTest, RoomMayComeBackAfterTheTable) {
+  auto table = std::make_unique<LinkTable>(options(), executor_, timers_);
+  table->start(transport_);
+  const std::shared_ptr<LinkRunner> runner = table->find_or_make(kPeer, "there")->runner;
+  table->close(absl::CancelledError("the worker ends"));
+  table.reset();
+  for (int i = 0; i < 1000; ++i) runner->return_room(1000);
+  EXPECT_TRUE(runner->ended());
 }
 
 TEST_F(LinkRunnerTest, OnlyWhereItWasReachedCountsAsItsAddress) {
