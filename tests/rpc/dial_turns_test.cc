@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/tests/transport/happening.h"
 
 namespace sinew::internal {
 namespace {
@@ -87,9 +87,9 @@ class DialTurnsTest : public ::testing::Test {
 
   // What was posted before has run; the one thread does nothing more.
   void settle() {
-    absl::Notification reached;
-    executor_.post([&reached] { reached.Notify(); });
-    reached.WaitForNotification();
+    Happening reached;
+    executor_.post([&reached] { reached.notify(); });
+    EXPECT_TRUE(reached.wait());
   }
 
   HandTimers timers_;
