@@ -21,17 +21,45 @@ proto::PlaneMessage message_about(std::uint32_t plane) {
 
 }  // namespace
 
-void PlaneSet::begin(const ConnectionEnds& ends, std::weak_ptr<void> owner, OnAnswer on_answer) {
+void PlaneSet::prepare(ConnectionEnds ends, std::weak_ptr<void> owner, OnAnswer on_answer) {
+  ends_ = std::move(ends);
   owner_ = std::move(owner);
   on_answer_ = std::move(on_answer);
+  bool wanted = false;
+  {
+    MutexLock lock(mutex_);
+    prepared_ = true;
+    wanted = wanted_;
+  }
+  if (wanted) begin();
+}
+
+bool PlaneSet::begin() {
+  {
+    MutexLock lock(mutex_);
+    wanted_ = true;
+    if (!prepared_) return false;
+  }
+  bool first = false;
+  std::call_once(begun_, [&] {
+    first = true;
+    open_planes();
+  });
+  return first;
+}
+
+void PlaneSet::open_planes() {
   std::vector<std::string> messages;
   {
     MutexLock lock(mutex_);
-    if (closed_) return;
+    // Not empty: there was no memory the last time.
+    if (closed_ || !entries_.empty()) return;
+    entries_.reserve(planes_.planes.size());
     for (const std::shared_ptr<PullPlane>& plane : planes_.planes) {
+      std::shared_ptr<PullLink> link = plane->open(ends_);
       Entry& entry = entries_.emplace_back();
       entry.plane = plane.get();
-      entry.link = plane->open(ends);
+      entry.link = std::move(link);
       proto::PlaneMessage message = message_about(plane->number());
       message.set_challenge(entry.link->challenge());
       messages.push_back(message.SerializeAsString());
@@ -53,6 +81,7 @@ void PlaneSet::on_message(const std::string& bytes) {
     on_answer_(absl::InvalidArgumentError("malformed message about a plane"));
     return;
   }
+  begin();
   std::shared_ptr<PullLink> link;
   bool again = false;
   {
@@ -120,13 +149,17 @@ void PlaneSet::on_verified(std::uint32_t plane, const absl::Status& status) {
 }
 
 PlaneSet::Location PlaneSet::locate(const absl::Cord& payload) {
-  MutexLock lock(mutex_);
-  for (Entry& entry : entries_) {
-    if (!entry.may_locate || closed_) continue;
-    if (entry.rest.count() > 0 && Clock::system().now() < entry.rests_until) continue;
-    std::optional<std::string> location = entry.link->locate(payload);
-    if (location.has_value()) return {entry.plane->number(), *std::move(location)};
+  {
+    MutexLock lock(mutex_);
+    for (Entry& entry : entries_) {
+      if (!entry.may_locate || closed_) continue;
+      if (entry.rest.count() > 0 && Clock::system().now() < entry.rests_until) continue;
+      std::optional<std::string> location = entry.link->locate(payload);
+      if (location.has_value()) return {entry.plane->number(), *std::move(location)};
+    }
+    if (wanted_) return {};
   }
+  begin();
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct Planes {
 };
 
 /// The planes that one connection's ends share: finds out which ones work, and chooses among them.
-/// Thread-safe.
+/// Most connections never carry anything large, and finding out costs as much as a connection does:
+/// so that waits for the first payload, or for begin(). Thread-safe.
 class PlaneSet {
  public:
   /// `planes` outlives this, and what it calls back.
@@ -45,10 +47,12 @@ class PlaneSet {
   /// Gets serialised messages for the other end, or kInvalidArgument when what that one said makes
   /// no sense. On any thread, also within begin() and on_message().
   using OnAnswer = std::function<void(absl::StatusOr<std::vector<std::string>>)>;
-  /// Once both ends have told each other their hellos. `owner` is what this belongs to: `on_answer`
-  /// is called for as long as it lives.
-  void begin(const ConnectionEnds& ends, std::weak_ptr<void> owner, OnAnswer on_answer);
-  /// Takes in a message of the other end.
+  /// Once both ends have told each other their hellos, and before on_message(). `owner` is what
+  /// this belongs to: `on_answer` is called for as long as it lives.
+  void prepare(ConnectionEnds ends, std::weak_ptr<void> owner, OnAnswer on_answer);
+  /// Finds out which planes there are. False: that has begun before.
+  bool begin();
+  /// Takes in a message of the other end, which has begun.
   void on_message(const std::string& message);
 
   struct Location {
@@ -57,7 +61,7 @@ class PlaneSet {
     std::string text;
   };
   /// Where the other end can fetch `payload`, which is in one piece and stays until release() or
-  /// close().
+  /// close(). The first one begins.
   Location locate(const absl::Cord& payload);
   /// The other end is done with what was located there.
   void release(const Location& location);
@@ -90,6 +94,7 @@ class PlaneSet {
     bool has_logged = false;
   };
 
+  void open_planes();
   Entry* find_locked(std::uint32_t plane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void prove(PullLink& link, std::uint32_t plane, const std::string& challenge);
   void verify(PullLink& link, std::uint32_t plane, const std::string& proof);
@@ -97,10 +102,15 @@ class PlaneSet {
   void on_fetched(std::uint32_t plane, std::size_t size_bytes, const absl::Status& status);
 
   Planes& planes_;
-  // Written by begin().
+  // Written by prepare().
+  ConnectionEnds ends_;
   std::weak_ptr<void> owner_;
   OnAnswer on_answer_;
+  // Whoever comes second waits for the first: an end's challenges leave before its proofs.
+  std::once_flag begun_;
   mutable Mutex mutex_;
+  bool prepared_ ABSL_GUARDED_BY(mutex_) = false;
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };

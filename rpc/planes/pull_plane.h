@@ -37,7 +37,7 @@ struct ConnectionEnds {
 /// One connection's end of a way for a receiver to fetch payloads out of its peer's memory by
 /// itself, beside the streams of the connection. Thread-safe.
 ///
-/// Both ends make one as the connection comes up, and each proves to the other that its memory can
+/// Both ends make one when either wants planes, and each proves to the other that its memory can
 /// be fetched from: an end sends challenge(), the other one answers with prove(), and when verify()
 /// finds the proof good the first end may fetch what the other one locates.
 class PullLink {

@@ -84,6 +84,13 @@ TEST(GrpcPlane, LargePayloadsAreFetchedOutOfTheOtherProcess) {
   }
 }
 
+TEST(GrpcPlane, BothEndsKnowWhoTheOtherIsThoughNothingIsSent) {
+  Joined joined(with(nullptr));
+  EXPECT_TRUE(eventually([&] { return joined.connection->remote_process() != nullptr; }));
+  EXPECT_TRUE(
+      eventually([&] { return joined.accepted->connection()->remote_process() != nullptr; }));
+}
+
 TEST(GrpcPlane, AlsoWithTls) {
   const sinew::testing::Certificates certificates;
   GrpcTransportOptions options = with(nullptr);

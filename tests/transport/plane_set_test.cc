@@ -24,9 +24,9 @@ struct End {
     planes.planes.assign(fakes.begin(), fakes.end());
     planes.log = [this](const std::string& text) { log.push_back(text); };
   }
-  void begin(ConnectionEnds::Role role, const std::string& local_hello,
-             const std::string& remote_hello) {
-    set.begin({role, local_hello, remote_hello}, owner, [this](auto messages) {
+  void prepare(ConnectionEnds::Role role, const std::string& local_hello,
+               const std::string& remote_hello) {
+    set.prepare({role, local_hello, remote_hello}, owner, [this](auto messages) {
       if (messages.ok()) {
         outbox.insert(outbox.end(), messages->begin(), messages->end());
       } else {
@@ -54,9 +54,14 @@ void exchange(End& a, End& b) {
   }
 }
 
+void prepare(End& a, End& b) {
+  a.prepare(Role::kOpener, "a", "b");
+  b.prepare(Role::kAcceptor, "b", "a");
+}
+
 void join(End& a, End& b) {
-  a.begin(Role::kOpener, "a", "b");
-  b.begin(Role::kAcceptor, "b", "a");
+  prepare(a, b);
+  a.set.begin();
   exchange(a, b);
 }
 
@@ -87,6 +92,31 @@ TEST(PlaneSet, FindsThePlaneThatBothEndsHave) {
   EXPECT_EQ(copy, bytes);
   EXPECT_EQ(b.planes.fetched_bytes, static_cast<std::int64_t>(bytes.size()));
   EXPECT_EQ(b.planes.fetched_transfers, 1);
+}
+
+TEST(PlaneSet, TheFirstPayloadBegins) {
+  const std::string bytes(1000, 'x');
+  End a({std::make_shared<FakePlane>(5)});
+  End b({std::make_shared<FakePlane>(5)});
+  prepare(a, b);
+  EXPECT_THAT(a.outbox, IsEmpty());
+  EXPECT_EQ(a.set.locate(flat(bytes)).plane, 0u) << "it goes another way";
+  EXPECT_EQ(a.set.locate(flat(bytes)).plane, 0u);
+  EXPECT_THAT(a.outbox, SizeIs(1)) << "once";
+  exchange(a, b);
+  EXPECT_EQ(a.set.locate(flat(bytes)).plane, 5u);
+  EXPECT_EQ(b.set.locate(flat(bytes)).plane, 5u);
+}
+
+TEST(PlaneSet, APayloadMayBeSentBeforeTheConnectionIsUp) {
+  const std::string bytes(1000, 'x');
+  End a({std::make_shared<FakePlane>(5)});
+  End b({std::make_shared<FakePlane>(5)});
+  EXPECT_EQ(a.set.locate(flat(bytes)).plane, 0u);
+  EXPECT_THAT(a.outbox, IsEmpty());
+  prepare(a, b);
+  exchange(a, b);
+  EXPECT_EQ(a.set.locate(flat(bytes)).plane, 5u);
 }
 
 TEST(PlaneSet, TheFirstOneIsPreferred) {
@@ -142,7 +172,8 @@ TEST(PlaneSet, RestsAfterAFailureAndSaysSoOnce) {
 TEST(PlaneSet, FetchesNothingThatIsNotProven) {
   const auto plane = std::make_shared<FakePlane>();
   End a({plane});
-  a.begin(Role::kOpener, "a", "b");
+  a.prepare(Role::kOpener, "a", "b");
+  a.set.begin();
   std::string copy(5, ' ');
   EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {77, std::string(8, '\0')}, copy)));
   EXPECT_TRUE(absl::IsInvalidArgument(fetch(a, {78, std::string(8, '\0')}, copy)));
@@ -151,7 +182,8 @@ TEST(PlaneSet, FetchesNothingThatIsNotProven) {
 TEST(PlaneSet, RefusesMessagesWithoutSense) {
   const auto plane = std::make_shared<FakePlane>();
   End a({plane});
-  a.begin(Role::kOpener, "a", "b");
+  a.prepare(Role::kOpener, "a", "b");
+  a.set.begin();
   a.set.on_message("\xff garbage");
   EXPECT_TRUE(absl::IsInvalidArgument(a.complaint));
 }
@@ -171,7 +203,8 @@ TEST(PlaneSet, RefusesASecondProof) {
 TEST(PlaneSet, RefusesTheProofOfSomebodyElse) {
   const auto plane = std::make_shared<FakePlane>();
   End c({plane});
-  c.begin(Role::kAcceptor, "c", "d");
+  c.prepare(Role::kAcceptor, "c", "d");
+  c.set.begin();
   proto::PlaneMessage forged;
   forged.set_plane(77);
   forged.set_proof("challenge by somebody else");

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 #include "sinew/rpc/transport/grpc/connection/peer_identity.h"
 #include "sinew/rpc/transport/grpc/server/origin.h"
@@ -141,7 +142,7 @@ absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
   absl::StatusOr<Packet> packet = decode_packet(message, core().limits());
   if (!packet.ok()) return packet.status();
   if (packet->frames.size() != 1 || !packet->frames[0].complete()) {
-    return absl::InvalidArgumentError("malformed message: no hello");
+    return malformed("no hello");
   }
   const AuthenticatedPeer peer = remote();
   absl::StatusOr<Acceptor::Accepted> accepted =

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
@@ -123,14 +124,22 @@ void GrpcConnection::announce_up(ConnectionEnds::Role role) {
   core_->cancel_timer(timer);
   handler->on_up(shared_from_this());
   leave_callback();
-  planes_.begin({role, local_hello_, remote_hello_}, weak_from_this(),
-                [this](absl::StatusOr<std::vector<std::string>> messages) {
-                  if (!messages.ok()) {
-                    take_down(messages.status());
-                    return;
-                  }
-                  writer(Lane::kControl).send_planes(*std::move(messages));
-                });
+  planes_.prepare({role, local_hello_, remote_hello_}, weak_from_this(),
+                  [this](absl::StatusOr<std::vector<std::string>> messages) {
+                    if (!messages.ok()) {
+                      take_down(messages.status());
+                      return;
+                    }
+                    writer(Lane::kControl).send_planes(*std::move(messages));
+                  });
+  // One that nobody sends anything large on finds out all the same: planes know who is at the other
+  // end, so that the end of that process is seen.
+  if (role == ConnectionEnds::Role::kOpener && !core_->planes().planes.empty()) {
+    core_->plane_turns().enter([weak = weak_from_this()] {
+      const std::shared_ptr<GrpcConnection> connection = weak.lock();
+      return connection != nullptr && connection->is_up() && connection->planes_.begin();
+    });
+  }
   for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls, StreamKind::kBulk}) {
     if (const auto lane = stream(kind)) lane->start_read();
   }
@@ -146,7 +155,7 @@ void GrpcConnection::on_read(StreamKind stream_kind, grpc::ByteBuffer message) {
   absl::StatusOr<Packet> packet = decode_packet(message, core_->limits());
   message.Clear();
   if (packet.ok() && !belongs_to(stream_kind, *packet)) {
-    packet = absl::InvalidArgumentError("malformed message: not for this lane");
+    packet = malformed("not for this lane");
   }
   if (!packet.ok()) {
     take_down(packet.status());

@@ -68,7 +68,7 @@ class GrpcConnection : public Connection,
   void write_handshake(LaneStream& stream, grpc::ByteBuffer message);
   std::shared_ptr<LaneStream> stream(StreamKind kind);
   bool is_up() const;
-  /// Reports on_up, then reads all lanes and finds out which planes there are.
+  /// Reports on_up, then reads all lanes.
   void announce_up(ConnectionEnds::Role role);
   /// A message that belongs to the handshake.
   virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/transport/grpc/connection/channel.h"
 #include "sinew/rpc/transport/grpc/connection/grpc_status.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
@@ -78,7 +79,7 @@ void OpenedConnection::on_handshake_read(StreamKind stream_kind, grpc::ByteBuffe
 void OpenedConnection::on_acceptor_hello(const grpc::ByteBuffer& message) {
   absl::StatusOr<Packet> packet = decode_packet(message, core().limits());
   if (packet.ok() && (packet->frames.size() != 2 || !packet->frames[0].complete())) {
-    packet = absl::InvalidArgumentError("malformed message: no hello");
+    packet = malformed("no hello");
   }
   if (!packet.ok()) {
     take_down(packet.status());

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/planes/pull_plane.h"
 #include "sinew/rpc/transport/grpc/connection/slice_reader.h"
 #include "sinew/rpc/transport/grpc/connection/slice_writer.h"
@@ -34,10 +34,6 @@ constexpr int kUnaryPayloads = 15;
 
 constexpr std::uint32_t kVarint = 0;
 constexpr std::uint32_t kLengthDelimited = 2;
-
-absl::Status malformed(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
-}
 
 struct Field {
   std::uint64_t number = 0;

@@ -13,6 +13,7 @@
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/planes/plane_set.h"
+#include "sinew/rpc/planes/plane_turns.h"
 #include "sinew/rpc/transport/grpc/connection/poller.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/server/strangers.h"
@@ -51,6 +52,7 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
   const Transport::Limits& limits() const { return options_.limits; }
   Poller& poller() { return poller_; }
   Planes& planes() { return planes_; }
+  PlaneTurns& plane_turns() { return *plane_turns_; }
   Strangers& strangers() { return strangers_; }
 
   Hold hold();
@@ -77,6 +79,8 @@ class TransportCore : public std::enable_shared_from_this<TransportCore> {
 
   const GrpcTransportOptions options_;
   Planes planes_;
+  const std::shared_ptr<PlaneTurns> plane_turns_ = std::make_shared<PlaneTurns>(
+      [this](std::chrono::nanoseconds delay, Task task) { run_after(delay, std::move(task)); });
   RateLimitedLog plane_log_;
   Strangers strangers_;
   Poller poller_;
