@@ -4,7 +4,7 @@
 
 namespace sinew::internal {
 
-void ConnectionReversal::on_dial(TimePoint now) { due_ = std::min(due_, now + kSilence); }
+void ConnectionReversal::on_dial(TimePoint now) { due_ = std::min(due_, now + silence_); }
 
 void ConnectionReversal::on_failed(TimePoint now) { due_ = std::min(due_, now); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -17,8 +18,9 @@ class ConnectionReversal {
  public:
   using TimePoint = BootClock::TimePoint;
 
-  /// An attempt may have been swallowed when nothing has come of it for so long.
-  static constexpr std::chrono::nanoseconds kSilence = std::chrono::seconds(1);
+  /// An attempt may have been swallowed when nothing has come of it for so long, or for a fifth of
+  /// the lease.
+  static constexpr std::chrono::nanoseconds kSilence = std::chrono::seconds(3);
   /// Between two questions: doubled each time that the one before did not help.
   static constexpr std::chrono::nanoseconds kFirstPause = std::chrono::seconds(1);
   static constexpr std::chrono::nanoseconds kLongestPause = std::chrono::seconds(8);
@@ -27,6 +29,9 @@ class ConnectionReversal {
   /// For the connection of a peer that has been asked, and for all of that together.
   static constexpr std::chrono::nanoseconds kGrace = std::chrono::seconds(4);
   static constexpr std::chrono::nanoseconds kLongestGrace = std::chrono::seconds(10);
+
+  explicit ConnectionReversal(std::chrono::nanoseconds lease)
+      : silence_(std::min(kSilence, lease / 5)) {}
 
   /// An attempt to reach the peer begins, or goes on.
   void on_dial(TimePoint now);
@@ -44,6 +49,7 @@ class ConnectionReversal {
   void reset();
 
  private:
+  const std::chrono::nanoseconds silence_;
   // From when on a question is called for.
   TimePoint due_ = TimePoint::max();
   // Not before this: also where one contact after the other is wanted and fails.

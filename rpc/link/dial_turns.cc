@@ -5,58 +5,93 @@
 namespace sinew::internal {
 
 void DialTurns::enter(Incarnation peer, Begin begin) {
-  std::uint64_t turn = 0;
+  std::vector<Ready> ready;
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    if (running_.size() >= kAtOnce) {
-      // Modulo 2^64: the ring is closed.
-      waiting_.emplace(peer.value - self_.value, std::move(begin));
-      return;
-    }
-    turn = take_turn_locked();
+    // Two links may be with one incarnation: one may have ended, or somebody lies about himself.
+    std::swap(begins_[peer], begin);
+    if (begin != nullptr) ready.push_back({0, std::move(begin)});
+    order_.enter(peer, clock_.now());
+    step_locked(ready);
   }
-  post(turn, std::move(begin));
+  post(std::move(ready));
 }
 
-std::uint64_t DialTurns::take_turn_locked() {
-  const std::uint64_t turn = ++last_turn_;
-  const auto leave_late = [weak = weak_from_this(), turn] {
-    if (const auto self = weak.lock()) self->leave(turn);
-  };
-  running_.emplace(turn, timers_.run_at(Clock::system().now() + kLongest, leave_late));
-  return turn;
-}
-
-void DialTurns::post(std::uint64_t turn, Begin begin) {
-  Credit end([self = shared_from_this(), turn] { self->leave(turn); });
-  executor_.post([begin = std::move(begin), end = std::move(end)]() mutable {
-    std::move(begin)(std::move(end));
-  });
-}
-
-void DialTurns::leave(std::uint64_t turn) {
-  Begin next;
-  std::uint64_t next_turn = 0;
+void DialTurns::on_accepted(Incarnation peer) {
+  std::vector<Ready> ready;
   {
     MutexLock lock(mutex_);
-    const auto found = running_.find(turn);
-    if (closed_ || found == running_.end()) return;
-    timers_.cancel(found->second);
-    running_.erase(found);
-    if (waiting_.empty()) return;
-    next = std::move(waiting_.begin()->second);
-    waiting_.erase(waiting_.begin());
-    next_turn = take_turn_locked();
+    if (closed_) return;
+    if (const auto found = begins_.find(peer); found != begins_.end()) {
+      ready.push_back({0, std::move(found->second)});
+      begins_.erase(found);
+    }
+    order_.on_accepted(peer, clock_.now());
+    step_locked(ready);
   }
-  post(next_turn, std::move(next));
+  post(std::move(ready));
+}
+
+void DialTurns::step_locked(std::vector<Ready>& ready) {
+  for (const DialOrder::Begun& begun : order_.begin(clock_.now())) {
+    const auto found = begins_.find(begun.peer);
+    ready.push_back({begun.turn, std::move(found->second)});
+    begins_.erase(found);
+  }
+  // One that goes off early does no harm, so it is only set anew for an earlier time.
+  const Clock::TimePoint wake = order_.wake();
+  if (wake < armed_for_) {
+    if (timer_ != 0) timers_.cancel(timer_);
+    armed_for_ = wake;
+    timer_ = timers_.run_at(wake, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->on_timer();
+    });
+  }
+}
+
+void DialTurns::post(std::vector<Ready> ready) {
+  for (Ready& each : ready) {
+    Credit end;
+    if (each.turn != 0) {
+      end = Credit([self = shared_from_this(), turn = each.turn] { self->leave(turn); });
+    }
+    executor_.post([begin = std::move(each.begin), end = std::move(end)]() mutable {
+      std::move(begin)(std::move(end));
+    });
+  }
+}
+
+void DialTurns::leave(DialOrder::Turn turn) {
+  std::vector<Ready> ready;
+  {
+    MutexLock lock(mutex_);
+    order_.end(turn);
+    if (closed_) return;
+    step_locked(ready);
+  }
+  post(std::move(ready));
+}
+
+void DialTurns::on_timer() {
+  std::vector<Ready> ready;
+  {
+    MutexLock lock(mutex_);
+    armed_for_ = Clock::TimePoint::max();
+    timer_ = 0;
+    if (closed_) return;
+    step_locked(ready);
+  }
+  post(std::move(ready));
 }
 
 void DialTurns::close() {
-  decltype(waiting_) dropped;  // Goes after the lock.
+  decltype(begins_) dropped;  // Goes after the lock.
   MutexLock lock(mutex_);
   closed_ = true;
-  dropped.swap(waiting_);
+  dropped.swap(begins_);
+  if (timer_ != 0) timers_.cancel(timer_);
+  timer_ = 0;
 }
 
 }  // namespace sinew::internal

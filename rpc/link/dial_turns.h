@@ -1,12 +1,9 @@
 #pragma once
 
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "sinew/rpc/base/credit.h"
@@ -14,46 +11,48 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/link/dial_order.h"
 
 namespace sinew::internal {
 
-/// First attempts to reach other workers, a few at a time. All workers stand in a ring, by their
-/// incarnations, and each turns to those that follow it first: where all start to call each other
-/// at once, the others' connections mostly arrive before their turn comes, and no attempt is made.
-/// So each two make one connection, rather than two of which one is for nothing. Thread-safe. Held
-/// by shared_ptr.
+/// A worker's DialOrder with its timer and its lock. Thread-safe. Held by shared_ptr.
 class DialTurns : public std::enable_shared_from_this<DialTurns> {
  public:
-  static constexpr std::size_t kAtOnce = 8;
-  /// A turn ends after so long, since who does not answer must not hold up the others. The attempt
-  /// itself goes on.
-  static constexpr std::chrono::milliseconds kLongest{500};
+  /// All are used until close().
+  DialTurns(Incarnation self, Executor& executor, Timers& timers, const Clock& clock)
+      : executor_(executor), timers_(timers), clock_(clock), order_(self) {}
 
-  /// Both are used until close().
-  DialTurns(Incarnation self, Executor& executor, Timers& timers)
-      : self_(self), executor_(executor), timers_(timers) {}
-
-  /// Runs on the executor, with the turn, which ends when that goes.
+  /// Runs on the executor, with the turn, which ends when that goes, or after
+  /// DialOrder::kLongestTurn: the attempt itself goes on. Who needs no turn any more, since the
+  /// peer has dialled or entered once more, runs with none.
   using Begin = absl::AnyInvocable<void(Credit turn) &&>;
   void enter(Incarnation peer, Begin begin);
+  /// The peer has dialled here, with success.
+  void on_accepted(Incarnation peer);
   /// No turn begins any more.
   void close();
 
  private:
-  std::uint64_t take_turn_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void post(std::uint64_t turn, Begin begin);
-  void leave(std::uint64_t turn);
+  struct Ready {
+    /// 0: it has none.
+    DialOrder::Turn turn;
+    Begin begin;
+  };
+  void step_locked(std::vector<Ready>& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void post(std::vector<Ready> ready);
+  void leave(DialOrder::Turn turn);
+  void on_timer();
 
-  const Incarnation self_;
   Executor& executor_;
   Timers& timers_;
+  const Clock& clock_;
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::uint64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;
-  // With the timer that ends each.
-  absl::flat_hash_map<std::uint64_t, Timers::TimerId> running_ ABSL_GUARDED_BY(mutex_);
-  // By how far they are along the ring.
-  absl::btree_multimap<std::uint64_t, Begin> waiting_ ABSL_GUARDED_BY(mutex_);
+  DialOrder order_ ABSL_GUARDED_BY(mutex_);
+  // Of those that wait.
+  absl::flat_hash_map<Incarnation, Begin> begins_ ABSL_GUARDED_BY(mutex_);
+  Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
+  Timers::TimerId timer_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sinew::internal

@@ -1,11 +1,11 @@
 #include "sinew/rpc/link/header_codec.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
+#include "sinew/rpc/base/internal/malformed.h"
+#include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/transport/frame.h"
 
 namespace sinew::internal {
@@ -34,12 +34,6 @@ constexpr std::uint32_t packed_tag(std::uint32_t field) { return field << 3 | 2;
 
 constexpr std::size_t kMaxVarintBytes = 10;
 constexpr std::size_t kMaxNumberFields = 11;
-
-constexpr std::uint64_t kMicrosecondsPerYear = std::uint64_t{365} * 24 * 3600 * 1000000;
-
-absl::Status malformed(const char* what) {
-  return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
-}
 
 std::uint8_t* put(std::uint32_t field, std::uint64_t value, std::uint8_t* at) {
   if (value == 0) return at;
@@ -99,7 +93,7 @@ bool read_kind(CodedInputStream& input, FrameKind& kind) {
 bool read_time_left(CodedInputStream& input, std::chrono::microseconds& time_left) {
   std::uint64_t value = 0;
   if (!input.ReadVarint64(&value)) return false;
-  if (value != 0) time_left = std::chrono::microseconds(std::min(value - 1, kMicrosecondsPerYear));
+  if (value != 0) time_left = read_duration(value - 1);
   return true;
 }
 

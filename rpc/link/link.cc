@@ -105,7 +105,7 @@ FrameToken Link::send(OutgoingFrame frame, TimePoint now, Outputs& outputs) {
 
 LinkLanes::GivenUp Link::give_up(FrameToken token, TimePoint now, Outputs& outputs) {
   expire(now, outputs);
-  return lanes_.give_up(token, outputs);
+  return lanes_.give_up(token, now, outputs);
 }
 
 LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& header,
@@ -135,13 +135,9 @@ bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uin
   return state_ == State::kUp && on == connection_ && lanes_.announce(header, bytes);
 }
 
-void Link::return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs) {
-  if (!expire(now, outputs)) lanes_.return_room(bytes, now, outputs);
-}
-
 void Link::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
                        Outputs& outputs) {
-  if (!expire(now, outputs)) lanes_.return_room(requests, costs, now, outputs);
+  if (!expire(now, outputs)) lanes_.return_room(requests, costs, outputs);
 }
 
 void Link::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
@@ -191,6 +187,13 @@ void Link::connect(TimePoint now, Outputs& outputs) {
   if (state_ == State::kIdle) dial(now, outputs);
 }
 
+void Link::connect_at_once(TimePoint now, Outputs& outputs) {
+  if (expire(now, outputs)) return;
+  wanted_ = true;
+  const bool waits = state_ == State::kQueued || state_ == State::kBackingOff;
+  if (state_ == State::kIdle || waits) dial_now(now, outputs);
+}
+
 void Link::dial(TimePoint now, Outputs& outputs) {
   // Who has had its turn, and did not get through, must not keep others from theirs again.
   const bool first = !was_up() && !failing_since_.has_value();
@@ -202,7 +205,7 @@ void Link::dial(TimePoint now, Outputs& outputs) {
 
 void Link::take_turn(TimePoint now, Outputs& outputs) {
   if (expire(now, outputs) || state_ != State::kQueued) return;
-  if (is_wanted()) {
+  if (is_wanted() && !SINEW_LINK_BUG(kTurnForgotten)) {
     dial_now(now, outputs);
   } else {
     state_ = State::kIdle;
@@ -469,7 +472,7 @@ void Link::poll(TimePoint now, Outputs& outputs) {
 
 Link::TimePoint Link::wake() const {
   if (ended()) return TimePoint::max();
-  TimePoint wake = std::min({retry_at_, lanes_.receipts_due(), connection_ends()});
+  TimePoint wake = std::min({retry_at_, lanes_.due(), connection_ends()});
   if (life_.had_contact()) {
     wake = std::min(wake, life_.fence_at());
     if (!suspected_) wake = std::min(wake, life_.suspected_at());

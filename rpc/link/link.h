@@ -52,7 +52,7 @@ class Link {
     LinkLimits limits;
     LeaseTerms terms;
     std::uint64_t send_window_bytes = std::uint64_t{256} << 20;
-    /// Until there was contact, attempts wait for take_turn().
+    /// The first attempt waits for take_turn(), unless there was contact.
     bool takes_turns = false;
   };
 
@@ -111,7 +111,6 @@ class Link {
                                std::uint64_t bytes, TimePoint now, Outputs& outputs);
   /// A frame is announced whose payloads follow; see LinkLanes::announce().
   bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes);
-  void return_room(std::uint64_t bytes, TimePoint now, Outputs& outputs);
   void return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now, Outputs& outputs);
   void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
   /// Answers a beat that came in with a frame. Late by whatever the owner took to see that it can
@@ -122,6 +121,8 @@ class Link {
 
   /// Makes a connection unless there is one.
   void connect(TimePoint now, Outputs& outputs);
+  /// Likewise, without a turn or a pause: the other end waits for it, and cannot do it itself.
+  void connect_at_once(TimePoint now, Outputs& outputs);
   /// The turn that was wanted has come. It may not be needed any more.
   void take_turn(TimePoint now, Outputs& outputs);
   /// Whether the attempt that `dial` asked for is still wanted.

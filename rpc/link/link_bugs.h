@@ -29,6 +29,7 @@ enum class LinkBug {
   kSilenceBorne,         // a connection that swallows everything is kept until the lease ends
   kHandledForgotten,     // the sender of a note is not told that it has been handled
   kWrittenUnheard,       // the first frames are written before anybody is known to hear them
+  kTurnForgotten,        // nothing comes of the turn that a first attempt has waited for
   kProofUnused,          // who is proved to be dead is still waited for
 };
 

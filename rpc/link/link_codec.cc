@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "sinew/link.pb.h"
+#include "sinew/rpc/base/internal/malformed.h"
 
 namespace sinew::internal {
 namespace {
@@ -30,20 +30,16 @@ bool read_ranges(const Numbers& numbers, NumberRanges& ranges) {
   return true;
 }
 
-std::chrono::microseconds read_duration(std::uint64_t microseconds) {
-  return std::chrono::microseconds(std::min(microseconds, kMicrosecondsPerYear));
-}
-
 std::uint64_t write_duration(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(duration).count());
 }
 
-absl::Status malformed(const char* what) {
-  return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
-}
-
 }  // namespace
+
+std::chrono::microseconds read_duration(std::uint64_t microseconds) {
+  return std::chrono::microseconds(std::min(microseconds, kMicrosecondsPerYear));
+}
 
 void write_link_hello(const LinkHello& hello, proto::Hello& message) {
   message.set_attempt(hello.connection.attempt);

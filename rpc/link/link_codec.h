@@ -1,6 +1,7 @@
 #pragma once
 
-#include <string>
+#include <chrono>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "sinew/rpc/link/link_messages.h"
@@ -10,6 +11,9 @@ class Hello;
 }
 
 namespace sinew::internal {
+
+/// A duration that came from elsewhere: a year at most, so that it can be added to any time.
+std::chrono::microseconds read_duration(std::uint64_t microseconds);
 
 void write_link_hello(const LinkHello& hello, proto::Hello& message);
 /// `opener`: of the connection that the hello belongs to. kInvalidArgument for what no worker

@@ -89,6 +89,7 @@ bool LinkLanes::fits_limits(const OutgoingFrame& frame) const {
 }
 
 void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
+  pump_due_ = TimePoint::max();
   if (!up_) return;
   for (const FrameKind kind : {FrameKind::kControl, FrameKind::kReply, FrameKind::kRequest}) {
     std::deque<FrameToken>& waiting = waiting_[index(kind)];
@@ -152,12 +153,14 @@ void LinkLanes::write(const Entry& entry, bool is_void, LinkOutputs& outputs) {
   if (is_void || !entry.frame.large) fill_header(write.header);
 }
 
-LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, LinkOutputs& outputs) {
+LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, TimePoint now, LinkOutputs& outputs) {
   const auto found = frames_.find(token);
   if (found == frames_.end()) return {GivenUp::State::kReceived, 0};
   Entry& entry = found->second;
   if (entry.number == 0) {
     end(token, FrameEnd::kNotSent, outputs);
+    // Those behind it may fit where it did not.
+    if (up_) pump_due_ = now;
     return {GivenUp::State::kNotSent, 0};
   }
   entry.given_up = true;
@@ -284,7 +287,7 @@ LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t 
     if (!fits) return Delivery::kViolation;
     ++arrived_frames_;
     arrived_bytes_ += cost(size);
-    if (given_up) return_room(size, now, outputs);
+    if (given_up) return_room(1, cost(size), outputs);
   }
   if (!waits) note_receipt(header, size, now, outputs);
   return delivers ? Delivery::kDeliver : Delivery::kDrop;
@@ -320,9 +323,7 @@ void LinkLanes::void_incoming(Lane lane, std::uint64_t number) {
   in.voided.push_back(number);
 }
 
-void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
-                            LinkOutputs& outputs) {
-  (void)now;
+void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, LinkOutputs& outputs) {
   if (!SINEW_LINK_BUG(kRoomNotReturned)) {
     returned_frames_ += requests;
     returned_bytes_ += costs;
@@ -403,13 +404,13 @@ void LinkLanes::on_down() {
   // What was announced on it does not come any more.
   announced_.clear();
   for (std::uint64_t& bytes : announced_bytes_) bytes = 0;
-  receipts_due_ = TimePoint::max();
+  receipts_due_ = pump_due_ = TimePoint::max();
 }
 
 void LinkLanes::close(LinkOutputs& outputs) {
   closed_ = true;
   up_ = false;
-  receipts_due_ = TimePoint::max();
+  receipts_due_ = pump_due_ = TimePoint::max();
   std::vector<std::pair<FrameToken, bool>> tokens;
   tokens.reserve(frames_.size());
   for (const auto& [token, entry] : frames_) tokens.emplace_back(token, entry.number != 0);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -105,9 +106,10 @@ class LinkLanes {
     /// With kOnItsWay: its number, by which the receiver can drop it.
     std::uint64_t number = 0;
   };
-  /// The frame is not wanted any more. kOnItsWay: it ends later, when its receipt comes; if it has
+  /// The frame is not wanted any more. Those that wait behind it leave with the next poll: they may
+  /// be given up in the same breath. kOnItsWay: it ends later, when its receipt comes; if it has
   /// to be sent again it is sent void.
-  GivenUp give_up(FrameToken token, LinkOutputs& outputs);
+  GivenUp give_up(FrameToken token, TimePoint now, LinkOutputs& outputs);
   /// Whether the replies that wait here exceed what the other end takes, or this one keeps: no
   /// further handler is to start for it.
   bool replies_blocked() const;
@@ -134,13 +136,10 @@ class LinkLanes {
   /// The other end has given up the frame with this number: should it not have come yet, it is
   /// dropped when it does.
   void void_incoming(Lane lane, std::uint64_t number);
-  /// The handler of a request of so many bytes has started: the room is free.
-  void return_room(std::uint64_t bytes, TimePoint now, LinkOutputs& outputs) {
-    return_room(1, cost(bytes), now, outputs);
-  }
-  /// The same for several requests, with what they cost together.
-  void return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
-                   LinkOutputs& outputs);
+  /// What a frame of so many bytes takes of any room.
+  static std::uint64_t cost(std::uint64_t bytes) { return bytes + kFrameCostBytes; }
+  /// The handlers of so many requests, which cost so much together, have started: the room is free.
+  void return_room(std::uint64_t requests, std::uint64_t costs, LinkOutputs& outputs);
 
   // --- Connections.
 
@@ -151,9 +150,10 @@ class LinkLanes {
   void fill_hello(LinkHello& own) const;
   /// Puts what the other end is to be told into the header of a frame that leaves.
   void fill_header(LinkHeader& header);
-  /// When receipts must leave at the latest, if nothing else does first.
-  TimePoint receipts_due() const { return receipts_due_; }
-  /// Time has passed: sends receipts that are due.
+  /// When to poll at the latest: receipts must leave, if nothing else does first, or there may be
+  /// room for frames that wait.
+  TimePoint due() const { return std::min(receipts_due_, pump_due_); }
+  /// Time has passed: sends what is due.
   void poll(TimePoint now, LinkOutputs& outputs);
 
   /// The link has ended: so have all frames.
@@ -185,7 +185,6 @@ class LinkLanes {
     std::vector<std::uint64_t> voided;
   };
 
-  static std::uint64_t cost(std::uint64_t bytes) { return bytes + kFrameCostBytes; }
   static std::size_t index(FrameKind kind) { return static_cast<std::size_t>(kind); }
   bool may_write(const Entry& entry) const;
   bool fits_limits(const OutgoingFrame& frame) const;
@@ -244,6 +243,7 @@ class LinkLanes {
   std::uint64_t unreceipted_in_bytes_ = 0;
   std::size_t unreceipted_in_large_ = 0;
   TimePoint receipts_due_ = TimePoint::max();
+  TimePoint pump_due_ = TimePoint::max();
 };
 
 }  // namespace sinew::internal

@@ -40,7 +40,8 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
       link_(link_options(table, peer_), now()),
       few_frames_(std::min(kFewFrames, table.options().limits.request_window_frames / 8)),
       few_bytes_(std::min(kFewBytes, table.options().limits.request_window_bytes / 8)),
-      secret_(table.self().worker.incarnation, peer_.incarnation) {}
+      secret_(table.self().worker.incarnation, peer_.incarnation),
+      reversal_(table.options().terms.lease) {}
 
 // ---- What follows from a step of the machine.
 
@@ -51,7 +52,6 @@ void LinkRunner::leave_locked(Outcome& outcome) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
   look_for_way_locked(outcome);
-  if (link_.state() != Link::State::kDialling) outcome.turn = std::exchange(turn_, Credit());
   // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
   // others leave behind meanwhile. Without a connection they are sent again with the next one.
   if (!outputs.writes.empty() && connection_ != nullptr) {
@@ -149,7 +149,8 @@ void LinkRunner::write(Connection& to, Link::Outputs& outputs) {
   }
 }
 
-// Never throws: others count on this thread to write what they leave behind.
+// Memory may be short for large frames; whatever happens, others count on this thread to write what
+// they leave behind.
 void LinkRunner::write(Connection& to, LinkOutputs::Write& write) {
   try {
     write_frame(to, write);
@@ -190,7 +191,7 @@ void LinkRunner::perform(Outcome& outcome) {
   if (outputs.dial != 0) {
     // Not here: names may have to be looked up.
     table_.executor().post(
-        [self = shared_from_this(), attempt = outputs.dial] { self->open(attempt); });
+        [self = shared_from_this(), attempt = outputs.dial] { self->open(attempt, Credit()); });
   }
   if (tells_user(outcome)) tell_user(outcome);
 }
@@ -440,13 +441,17 @@ std::size_t LinkRunner::frames() const {
 
 // ---- The link.
 
-void LinkRunner::connect() {
+void LinkRunner::connect(Turn turn) {
   if (loopback_) return;
   Outcome outcome;
   {
     MutexLock lock(mutex_);
     if (!closed_.ok()) return;
-    link_.connect(now(), outcome.outputs);
+    if (turn == Turn::kWaits) {
+      link_.connect(now(), outcome.outputs);
+    } else {
+      link_.connect_at_once(now(), outcome.outputs);
+    }
     leave_locked(outcome);
   }
   perform(outcome);

@@ -117,7 +117,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
 
   // --- The link.
 
-  void connect();
+  /// kAtOnce: the peer cannot do it, and has asked for it.
+  enum class Turn { kWaits, kAtOnce };
+  void connect(Turn turn = Turn::kWaits);
   /// Whether the peer has been asked to open a connection: what waits here waits for that a while.
   void on_asked(bool is_asked);
   bool ended() const;
@@ -155,7 +157,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   using WriteBatches = absl::InlinedVector<Writes, 1>;
 
   void take_turn(Credit turn);
-  void open(std::uint64_t attempt);
+  void open(std::uint64_t attempt, Credit turn);
   void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);
   void wire_frames(const std::shared_ptr<Wire>& wire, std::vector<Frame> frames);
   std::vector<Inbound> take_turn_locked(std::vector<Inbound> frames)
@@ -177,10 +179,10 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   absl::Status check_limits_locked(const OutgoingFrame& frame) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status end_status_locked(LinkEnd cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After a step of the machine that wrote into outcome.outputs; perform() then does what is to be
-  // done without the lock.
   void return_room_locked(BootClock::TimePoint time, Outcome& outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After a step of the machine that wrote into outcome.outputs; perform() then does what is to be
+  // done without the lock.
   void leave_locked(Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void perform(Outcome& outcome);
   static bool tells_user(const Outcome& outcome);
@@ -205,8 +207,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // Where this end has dialled it last with success.
   std::string reached_at_ ABSL_GUARDED_BY(mutex_);
   Link link_ ABSL_GUARDED_BY(mutex_);
-  // Room for requests that was given back and that the machine does not know of yet: for each call
-  // that is served, so not under the lock as long as it is little.
+  // Room for requests that was given back and that the machine does not know of yet. For each call
+  // that is served, so without the lock as long as it is little: less than the first two say.
   const std::uint64_t few_frames_;
   const std::uint64_t few_bytes_;
   std::atomic<std::uint64_t> returned_frames_{0};
@@ -221,8 +223,6 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
-  // While it is this link's turn to open one.
-  Credit turn_ ABSL_GUARDED_BY(mutex_);
   ProcessWatch watch_ ABSL_GUARDED_BY(mutex_);
   ConnectionReversal reversal_ ABSL_GUARDED_BY(mutex_);
   // Whether a thread writes, and others have left it something to write. Leaves kNobody, and enters

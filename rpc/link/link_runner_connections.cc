@@ -39,16 +39,14 @@ void LinkRunner::take_turn(Credit turn) {
     MutexLock lock(mutex_);
     if (!closed_.ok()) return;
     link_.take_turn(now(), outcome.outputs);
-    // Until it is up, or down.
-    if (outcome.outputs.dial != 0) turn_ = std::move(turn);
     leave_locked(outcome);
   }
   const std::uint64_t attempt = std::exchange(outcome.outputs.dial, 0);
   perform(outcome);
-  if (attempt != 0) open(attempt);
+  if (attempt != 0) open(attempt, std::move(turn));
 }
 
-void LinkRunner::open(std::uint64_t attempt) {
+void LinkRunner::open(std::uint64_t attempt, Credit turn) {
   const ConnectionName name{table_.self().worker.incarnation, attempt};
   auto wire = std::make_shared<Wire>(shared_from_this(), name, std::nullopt);
   std::string hello;
@@ -59,6 +57,7 @@ void LinkRunner::open(std::uint64_t attempt) {
     // The other end's may be up by now: a hello that names it as the last one would replace it.
     if (!link_.is_dialling(name)) return;
     wires_.push_back(wire);
+    wire->turn = std::move(turn);
     hello = hello_locked(name, peer_);
     address = wire->dialled = address_;
   }
@@ -150,10 +149,12 @@ absl::StatusOr<LinkHello> LinkRunner::check_answer_locked(const Wire& wire,
 void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
                          const std::shared_ptr<Connection>& connection) {
   Outcome outcome;
+  Credit turn;
   absl::Status wrong;
   bool came_up = false;
   {
     MutexLock lock(mutex_);
+    turn = std::move(wire->turn);
     wire->connection = connection;
     absl::StatusOr<LinkHello> theirs = absl::InternalError("");
     if (wire->offered.has_value()) {
@@ -179,6 +180,7 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
   }
   perform(outcome);
   if (!came_up) return;
+  if (wire->offered.has_value()) table_.dial_turns().on_accepted(peer_.incarnation);
   if (const auto user = user_.lock()) user->on_up();
 }
 
@@ -304,8 +306,10 @@ void LinkRunner::deliver(LinkUser* user, std::vector<Inbound> frames) {
 void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
                            std::shared_ptr<const ProcessHold> process) {
   absl::Status reason = down_reason;
+  Credit turn;
   {
     MutexLock lock(mutex_);
+    turn = std::move(wire->turn);
     if (!wire->fault.ok()) reason = wire->fault;
   }
   DownCause cause = absl::IsNotFound(reason) ? DownCause::kAddressRefuses : DownCause::kBroken;

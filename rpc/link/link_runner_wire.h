@@ -43,6 +43,8 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
   const std::optional<LinkHello> offered;
   // Guarded by the runner's lock. Null until the transport has made it.
   std::shared_ptr<Connection> connection;
+  // Guarded likewise. Until it is up, or down; empty where it needed no turn.
+  Credit turn;
   // Guarded likewise. Why it was closed from here; OK: it was not, or for no fault of the other
   // end.
   absl::Status fault;
@@ -57,8 +59,6 @@ struct LinkRunner::Outcome {
   /// Where the outputs' frames go; null: nowhere, or another thread writes them.
   std::shared_ptr<Connection> write_to;
   std::vector<std::shared_ptr<Connection>> to_close;
-  /// Of dialling, once that is over.
-  Credit turn;
   absl::Status reason;
   /// See LinkUser::on_unreached().
   bool unreached = false;

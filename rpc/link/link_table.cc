@@ -35,12 +35,13 @@ class Question final : public ConnectionHandler {
 
 }  // namespace
 
-LinkTable::LinkTable(LinkTableOptions options, Executor& executor, Timers& timers)
+LinkTable::LinkTable(LinkTableOptions options, Executor& executor, Timers& timers,
+                     const Clock& clock)
     : options_(std::move(options)),
       executor_(executor),
       timers_(timers),
-      dial_turns_(std::make_shared<DialTurns>(options_.self.worker.incarnation, executor, timers)) {
-}
+      dial_turns_(
+          std::make_shared<DialTurns>(options_.self.worker.incarnation, executor, timers, clock)) {}
 
 void LinkTable::start(Transport& transport) {
   MutexLock lock(mutex_);

@@ -48,7 +48,9 @@ class LinkTable final : public Acceptor {
   static constexpr std::size_t kMaxEnded = 1024;
 
   /// `executor` and `timers` outlive it, and so does the transport that start() names.
-  LinkTable(LinkTableOptions options, Executor& executor, Timers& timers);
+  /// `clock`: by which first attempts wait for their turn; that of `timers`.
+  LinkTable(LinkTableOptions options, Executor& executor, Timers& timers,
+            const Clock& clock = Clock::system());
 
   /// From here on connections are made, and accepted: what they need of the worker is there.
   void start(Transport& transport);

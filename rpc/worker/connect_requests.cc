@@ -127,7 +127,7 @@ void ConnectRequests::serve_dial(const WorkerInfo& from, const std::string& body
   // Its address is that of this worker's own list.
   const absl::StatusOr<std::shared_ptr<CallLink>> link = core_.link(asker);
   if (!link.ok()) throw_error(link.status());
-  (*link)->runner().connect();
+  (*link)->runner().connect(LinkRunner::Turn::kAtOnce);
 }
 
 }  // namespace sinew::internal

@@ -62,7 +62,7 @@ void check_options(const WorkerOptions& options) {
                                    "%d ns",
                                    options.heartbeat_interval.count()));
   }
-  if (options.lease < 3 * options.heartbeat_interval) {
+  if (options.heartbeat_interval > options.lease / 3) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    "WorkerOptions::lease must be at least three times heartbeat_interval, or one "
                    "lost beat would end it");

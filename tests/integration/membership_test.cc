@@ -365,6 +365,31 @@ TEST_F(Membership, WithoutARankInAFixedWorldIsRefused) {
   EXPECT_THAT(error.message(), HasSubstr("rank"));
 }
 
+TEST_F(Membership, OptionsOutOfRangeAreNamed) {
+  struct Case {
+    const char* option;
+    void (*set)(WorkerOptions&);
+  };
+  const Case cases[] = {
+      {"heartbeat_interval must not", [](WorkerOptions& o) { o.heartbeat_interval = -1ns; }},
+      {"lease must be at least three", [](WorkerOptions& o) { o.heartbeat_interval = 6s; }},
+      {"lease must be at least three", [](WorkerOptions& o) { o.heartbeat_interval = 200'000h; }},
+      {"lease must be positive", [](WorkerOptions& o) { o.lease = 0s; }},
+      {"join_timeout must be positive", [](WorkerOptions& o) { o.join_timeout = -1s; }},
+      {"default_timeout must be positive", [](WorkerOptions& o) { o.default_timeout = 0s; }},
+      {"max_message_bytes", [](WorkerOptions& o) { o.max_message_bytes = 0; }},
+      {"send_window_bytes", [](WorkerOptions& o) { o.send_window_bytes = 0; }},
+      {"receive_window_bytes", [](WorkerOptions& o) { o.receive_window_bytes = 0; }},
+  };
+  for (const Case& wrong : cases) {
+    WorkerOptions options = options_of("a", tcp(), 0, 1);
+    wrong.set(options);
+    const RpcError error = error_of([&] { sinew::init_rpc(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << wrong.option;
+    EXPECT_THAT(error.message(), HasSubstr(wrong.option));
+  }
+}
+
 TEST_F(Membership, IdleWorkersOutliveManyLeases) {
   const std::string meet = tcp();
   std::vector<WorkerOptions> options = {options_of("a", meet, 0, 2), options_of("b", meet, 1, 2)};

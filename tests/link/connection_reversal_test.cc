@@ -32,7 +32,7 @@ class ConnectionReversalTest : public ::testing::Test {
     return questions;
   }
 
-  ConnectionReversal reversal_;
+  ConnectionReversal reversal_{std::chrono::hours(1)};
   TimePoint now_ = kStart;
 };
 
@@ -48,9 +48,10 @@ TEST_F(ConnectionReversalTest, the_first_failure_asks_at_once) {
 TEST_F(ConnectionReversalTest, so_does_an_attempt_that_says_nothing) {
   reversal_.on_dial(now_);
   EXPECT_EQ(reversal_.wake(), now_ + ConnectionReversal::kSilence);
-  EXPECT_FALSE(reversal_.take_question(now_ + milliseconds(999)));
-  EXPECT_TRUE(reversal_.take_question(now_ + seconds(1)));
-  EXPECT_EQ(reversal_.wake(), now_ + seconds(2)) << "it may not have helped";
+  EXPECT_FALSE(reversal_.take_question(reversal_.wake() - milliseconds(1)));
+  EXPECT_TRUE(reversal_.take_question(reversal_.wake()));
+  EXPECT_EQ(reversal_.wake(), now_ + ConnectionReversal::kSilence + seconds(1))
+      << "it may not have helped";
 }
 
 TEST_F(ConnectionReversalTest, questions_are_rare) {
@@ -96,6 +97,12 @@ TEST_F(ConnectionReversalTest, who_has_come_or_is_not_wanted_is_not_asked) {
   EXPECT_FALSE(reversal_.awaits(now_));
   reversal_.on_answer(true, now_);
   EXPECT_FALSE(reversal_.awaits(now_)) << "the answer came too late";
+}
+
+TEST(ConnectionReversalWithAShortLease, silence_is_a_fifth_of_it) {
+  ConnectionReversal reversal(seconds(1));
+  reversal.on_dial(kStart);
+  EXPECT_EQ(reversal.wake(), kStart + milliseconds(200));
 }
 
 }  // namespace

@@ -6,11 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/tests/link/support/outbound.h"
 
 namespace sinew::internal {
-
-struct Outbound {};
-
 namespace {
 
 using std::chrono::milliseconds;
@@ -179,19 +177,19 @@ TEST_F(RoomyLanesTest, receipts_that_do_not_fit_into_one_header_follow_at_once) 
     hear(incoming(FrameKind::kReply, 2 * i));
   }
   EXPECT_THAT(send(reply()).writes[0].header.received[1], SizeIs(FrameNumbers::kMaxReported));
-  EXPECT_LE(lanes.receipts_due(), now);
+  EXPECT_LE(lanes.due(), now);
   LinkOutputs outputs;
   lanes.poll(now, outputs);
   ASSERT_THAT(outputs.writes, SizeIs(1));
   EXPECT_THAT(outputs.writes[0].header.received[1], SizeIs(FrameNumbers::kMaxReported));
-  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+  EXPECT_EQ(lanes.due(), TimePoint::max());
 }
 
 TEST_F(RoomyLanesTest, receipts_and_room_do_not_ride_in_large_frames) {
   up();
   hear(incoming(FrameKind::kRequest, 1), 1 << 20);
   LinkOutputs outputs;
-  lanes.return_room(1 << 20, now, outputs);
+  lanes.return_room(1, LinkLanes::cost(1 << 20), outputs);
   OutgoingFrame large = reply(1 << 20);
   large.large = true;
   outputs = send(large);
@@ -199,14 +197,14 @@ TEST_F(RoomyLanesTest, receipts_and_room_do_not_ride_in_large_frames) {
   EXPECT_THAT(outputs.writes[0].header.received[1], IsEmpty());
   EXPECT_EQ(outputs.writes[0].header.returned_frames, 0);
   hear(incoming(FrameKind::kRequest, 2), 1 << 20);
-  EXPECT_LE(lanes.receipts_due(), now + milliseconds(10));
+  EXPECT_LE(lanes.due(), now + milliseconds(10));
 }
 
 TEST_F(RoomyLanesTest, receipts_of_large_frames_leave_within_milliseconds) {
   up();
   EXPECT_THAT(hear(incoming(FrameKind::kReply, 1), 1 << 20).writes, IsEmpty());
-  ASSERT_LE(lanes.receipts_due(), now + milliseconds(10));
-  now = lanes.receipts_due();
+  ASSERT_LE(lanes.due(), now + milliseconds(10));
+  now = lanes.due();
   LinkOutputs outputs;
   lanes.poll(now, outputs);
   ASSERT_THAT(outputs.writes, SizeIs(1));
@@ -216,23 +214,23 @@ TEST_F(RoomyLanesTest, receipts_of_large_frames_leave_within_milliseconds) {
 TEST_F(RoomyLanesTest, a_note_has_its_receipt_within_milliseconds_of_being_handled_and_not_before) {
   up();
   for (std::uint64_t number = 1; number <= 3; ++number) hear(incoming_note(number), 1 << 20);
-  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+  EXPECT_EQ(lanes.due(), TimePoint::max());
   EXPECT_THAT(send(reply()).writes[0].header.received[0], IsEmpty());
   lanes.handled(2, 100, now);
-  ASSERT_LE(lanes.receipts_due(), now + milliseconds(10));
-  now = lanes.receipts_due();
+  ASSERT_LE(lanes.due(), now + milliseconds(10));
+  now = lanes.due();
   LinkOutputs outputs;
   lanes.poll(now, outputs);
   ASSERT_THAT(outputs.writes, SizeIs(1));
   EXPECT_THAT(outputs.writes[0].header.received[0], ElementsAre(NumberRange{2, 2}));
-  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+  EXPECT_EQ(lanes.due(), TimePoint::max());
 }
 
 TEST_F(LinkLanesTest, notes_that_fill_a_quarter_of_the_window_have_their_receipts_at_once) {
   up();
   hear(incoming_note(1));
   lanes.handled(1, 0, now);
-  EXPECT_LE(lanes.receipts_due(), now);
+  EXPECT_LE(lanes.due(), now);
 }
 
 TEST_F(RoomyLanesTest, a_note_that_was_given_up_waits_for_nobody) {
@@ -248,7 +246,7 @@ TEST_F(RoomyLanesTest, a_hello_says_which_notes_have_come_handled_or_not) {
   hear(incoming_note(1));
   lanes.on_down();
   lanes.handled(1, 0, now);
-  EXPECT_EQ(lanes.receipts_due(), TimePoint::max());
+  EXPECT_EQ(lanes.due(), TimePoint::max());
   LinkHello own;
   lanes.fill_hello(own);
   EXPECT_THAT(own.received[0], ElementsAre(NumberRange{1, 1}));
@@ -273,7 +271,7 @@ TEST_F(LinkLanesTest, what_was_given_up_is_written_again_void_and_ends_at_its_re
   up();
   send(request(7));
   LinkOutputs outputs;
-  const LinkLanes::GivenUp given_up = lanes.give_up(last, outputs);
+  const LinkLanes::GivenUp given_up = lanes.give_up(last, now, outputs);
   EXPECT_EQ(given_up.state, State::kOnItsWay);
   EXPECT_EQ(given_up.number, 1);
   EXPECT_THAT(outputs.ended, IsEmpty());
@@ -299,11 +297,26 @@ TEST_F(LinkLanesTest, what_is_overdue_is_written_again_void) {
 TEST_F(LinkLanesTest, what_never_left_ends_at_once_when_it_is_given_up) {
   send(request());
   LinkOutputs outputs;
-  EXPECT_EQ(lanes.give_up(last, outputs).state, State::kNotSent);
+  EXPECT_EQ(lanes.give_up(last, now, outputs).state, State::kNotSent);
   ASSERT_THAT(outputs.ended, SizeIs(1));
   EXPECT_EQ(outputs.ended[0].how, FrameEnd::kNotSent);
-  EXPECT_EQ(lanes.give_up(last, outputs).state, State::kReceived) << "not known any more";
+  EXPECT_EQ(lanes.give_up(last, now, outputs).state, State::kReceived) << "not known any more";
   EXPECT_THAT(up().writes, IsEmpty());
+}
+
+TEST_F(LinkLanesTest, what_waited_behind_a_frame_that_is_given_up_leaves) {
+  up();
+  send(request());
+  send(request(4 * kCost));
+  const FrameToken large = last;
+  EXPECT_THAT(send(request()).writes, IsEmpty()) << "in the order in which they were sent";
+  LinkOutputs outputs;
+  EXPECT_EQ(lanes.give_up(large, now, outputs).state, State::kNotSent);
+  EXPECT_THAT(outputs.writes, IsEmpty()) << "they may be given up too";
+  EXPECT_EQ(lanes.due(), now);
+  lanes.poll(now, outputs);
+  EXPECT_THAT(numbers(outputs), ElementsAre(2));
+  EXPECT_EQ(lanes.due(), TimePoint::max());
 }
 
 TEST_F(LinkLanesTest, a_void_frame_takes_its_number_and_gives_its_room_back) {
@@ -360,7 +373,7 @@ TEST_F(LinkLanesTest, room_that_comes_free_after_the_hello_is_told) {
   lanes.fill_hello(own);
   EXPECT_EQ(own.returned_frames, 0);
   LinkOutputs outputs;
-  for (int i = 0; i < 4; ++i) lanes.return_room(0, now, outputs);
+  for (int i = 0; i < 4; ++i) lanes.return_room(1, LinkLanes::cost(0), outputs);
   EXPECT_THAT(outputs.writes, IsEmpty());
   outputs = up();
   ASSERT_THAT(outputs.writes, SizeIs(1));

@@ -43,6 +43,7 @@ constexpr Planted kBugs[] = {
     {LinkBug::kSilenceBorne, "kSilenceBorne", "a_connection_that_swallows"},
     {LinkBug::kHandledForgotten, "kHandledForgotten", "calls"},
     {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
+    {LinkBug::kTurnForgotten, "kTurnForgotten", "both_wait_for_a_turn"},
     {LinkBug::kProofUnused, "kProofUnused", "a_crash_that_is_proved"},
 };
 

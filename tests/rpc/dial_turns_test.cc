@@ -1,7 +1,6 @@
 #include "sinew/rpc/link/dial_turns.h"
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,50 +8,16 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/tests/support/manual_clock.h"
 #include "sinew/tests/transport/happening.h"
 
 namespace sinew::internal {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr Incarnation kSelf{1000};
-
-/// Timers that run when the test says so.
-class HandTimers final : public Timers {
- public:
-  TimerId run_at(Clock::TimePoint, Task task) override {
-    MutexLock lock(mutex_);
-    tasks_.emplace(++last_, std::move(task));
-    return last_;
-  }
-  bool cancel(TimerId id) override {
-    Task cancelled;
-    MutexLock lock(mutex_);
-    const auto found = tasks_.find(id);
-    if (found == tasks_.end()) return false;
-    cancelled = std::move(found->second);
-    tasks_.erase(found);
-    return true;
-  }
-  std::size_t size() {
-    MutexLock lock(mutex_);
-    return tasks_.size();
-  }
-  void run_all() {
-    std::map<TimerId, Task> due;
-    {
-      MutexLock lock(mutex_);
-      due.swap(tasks_);
-    }
-    for (auto& [id, task] : due) std::move(task)();
-  }
-
- private:
-  Mutex mutex_;
-  TimerId last_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<TimerId, Task> tasks_ ABSL_GUARDED_BY(mutex_);
-};
 
 class DialTurnsTest : public ::testing::Test {
  protected:
@@ -81,8 +46,8 @@ class DialTurnsTest : public ::testing::Test {
     held_.erase(held_.begin());
   }
   void fill() {
-    for (std::uint64_t i = 0; i < DialTurns::kAtOnce; ++i) enter(1 + i);
-    EXPECT_EQ(begun().size(), DialTurns::kAtOnce);
+    for (std::uint64_t i = 1; i <= DialOrder::kAtOnce; ++i) enter(kSelf.value + i);
+    EXPECT_EQ(begun().size(), DialOrder::kAtOnce);
   }
 
   // What was posted before has run; the one thread does nothing more.
@@ -91,8 +56,6 @@ class DialTurnsTest : public ::testing::Test {
     executor_.post([&reached] { reached.notify(); });
     EXPECT_TRUE(reached.wait());
   }
-
-  HandTimers timers_;
 
  private:
   static Executor::Options one_thread() {
@@ -104,40 +67,19 @@ class DialTurnsTest : public ::testing::Test {
   Executor executor_;
 
  protected:
-  const std::shared_ptr<DialTurns> turns_ = std::make_shared<DialTurns>(kSelf, executor_, timers_);
+  sinew::testing::ManualClock clock_;
+  const std::shared_ptr<DialTurns> turns_ =
+      std::make_shared<DialTurns>(kSelf, executor_, clock_, clock_);
   std::vector<Credit> held_;
   std::vector<std::uint64_t> begun_;
 };
 
-TEST_F(DialTurnsTest, SoManyBeginAtOnce) {
-  for (std::uint64_t i = 0; i < DialTurns::kAtOnce + 3; ++i) enter(2000 + i);
-  EXPECT_EQ(begun().size(), DialTurns::kAtOnce);
-  end_one();
-  EXPECT_EQ(begun().size(), 1u);
-  EXPECT_EQ(begun().size(), 0u);
-}
-
-TEST_F(DialTurnsTest, ThoseThatFollowInTheRingComeFirst) {
+TEST_F(DialTurnsTest, WhoGivesUpItsTurnLetsTheNextOneBegin) {
   fill();
-  for (const std::uint64_t peer : {999, 5, 1001, 3000}) enter(peer);
-  for (int i = 0; i < 4; ++i) end_one();
-  EXPECT_THAT(begun(), ElementsAre(1001, 3000, 5, 999));
-}
-
-TEST_F(DialTurnsTest, ATurnEndsThoughItsAttemptDoesNot) {
-  fill();
-  enter(2000);
-  EXPECT_THAT(begun(), ElementsAre());
-  timers_.run_all();
-  EXPECT_THAT(begun(), ElementsAre(2000));
-}
-
-TEST_F(DialTurnsTest, ATurnThatHasEndedLeavesNoTimer) {
-  enter(2000);
-  EXPECT_THAT(begun(), ElementsAre(2000));
-  EXPECT_EQ(timers_.size(), 1u);
+  enter(kSelf.value + 100);
+  EXPECT_THAT(begun(), IsEmpty());
   end_one();
-  EXPECT_EQ(timers_.size(), 0u);
+  EXPECT_THAT(begun(), ElementsAre(kSelf.value + 100));
 }
 
 TEST_F(DialTurnsTest, ATurnThatIsNotTakenPassesOn) {
@@ -149,14 +91,61 @@ TEST_F(DialTurnsTest, ATurnThatIsNotTakenPassesOn) {
   EXPECT_THAT(begun(), ElementsAre(1500, 2000));
 }
 
+TEST_F(DialTurnsTest, WhoIsToDialIsWaitedForByTheTimer) {
+  enter(kSelf.value - 1);
+  EXPECT_THAT(begun(), IsEmpty());
+  clock_.advance(DialOrder::kGlance);
+  EXPECT_THAT(begun(), ElementsAre(kSelf.value - 1));
+}
+
+TEST_F(DialTurnsTest, ATurnEndsThoughItsAttemptDoesNot) {
+  fill();
+  enter(2000);
+  clock_.advance(DialOrder::kLongestTurn);
+  EXPECT_THAT(begun(), ElementsAre(2000));
+}
+
+// The link with it, which may be another one than this, sees that.
+TEST_F(DialTurnsTest, WhoHasDialledHereNeedsNoTurn) {
+  fill();
+  enter(2000);
+  turns_->on_accepted({2000});
+  EXPECT_THAT(begun(), ElementsAre(2000));
+  enter(3000);
+  held_.pop_back();
+  EXPECT_THAT(begun(), IsEmpty()) << "it had none that it could give up";
+}
+
+TEST_F(DialTurnsTest, ConnectionsThatComeInAreWaitedFor) {
+  fill();
+  enter(kSelf.value - 1);
+  turns_->on_accepted({kSelf.value - 2});
+  for (int i = 0; i < 4; ++i) end_one();
+  clock_.advance(DialOrder::kQuiet - std::chrono::milliseconds(1));
+  turns_->on_accepted({kSelf.value - 3});
+  clock_.advance(std::chrono::milliseconds(1));
+  EXPECT_THAT(begun(), IsEmpty());
+  clock_.advance(DialOrder::kQuiet);
+  EXPECT_THAT(begun(), ElementsAre(kSelf.value - 1));
+}
+
+// The link before it, with the same worker, has ended; or it has not, and somebody lies.
+TEST_F(DialTurnsTest, WhoEntersAgainTakesThePlace) {
+  fill();
+  enter(2000);
+  turns_->enter({2000}, [this](Credit) { begun_.push_back(1); });
+  EXPECT_THAT(begun(), ElementsAre(2000)) << "nobody is forgotten";
+  end_one();
+  EXPECT_THAT(begun(), ElementsAre(1));
+}
+
 TEST_F(DialTurnsTest, NoneBeginsAfterTheEnd) {
   fill();
   enter(2000);
   turns_->close();
   enter(3000);
   end_one();
-  timers_.run_all();
-  EXPECT_THAT(begun(), ElementsAre());
+  EXPECT_THAT(begun(), IsEmpty());
 }
 
 }  // namespace

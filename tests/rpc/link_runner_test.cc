@@ -18,11 +18,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/link/dial_order.h"
 #include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/link/link_table.h"
 #include "sinew/tests/support/eventually.h"
+#include "sinew/tests/support/manual_clock.h"
 #include "sinew/tests/transport/recording_handler.h"
 
 namespace sinew::internal {
@@ -146,8 +148,12 @@ class HandTransport final : public Transport {
 /// Notes what it is told.
 class Listener final : public LinkUser {
  public:
+  /// Runs before each frame is noted.
+  std::function<void(const Inbound&)> on_frame;
+
   void on_frames(std::vector<Inbound> frames) override {
     for (const Inbound& frame : frames) {
+      if (on_frame) on_frame(frame);
       note(frame.lost.ok() ? "frame " + frame.envelope : absl::StrCat("lost ", frame.size_bytes()));
     }
   }
@@ -180,7 +186,7 @@ class LinkRunnerTest : public ::testing::Test {
     std::shared_ptr<ConnectionHandler> handler;
     std::shared_ptr<HandConnection> connection;
   };
-  LinkRunnerTest() : executor_(one_thread()), table_(options(), executor_, timers_) {
+  LinkRunnerTest() : executor_(one_thread()), table_(options(), executor_, clock_, clock_) {
     table_.start(transport_);
     runner_ = table_.find_or_make(kPeer, "there")->runner;
   }
@@ -240,21 +246,37 @@ class LinkRunnerTest : public ::testing::Test {
     }
     handler.on_frames(connection, Lane::kCalls, std::move(frames));
   }
+  /// One that a timer makes.
+  HandTransport::Attempt take_later() {
+    EXPECT_TRUE(eventually([this] {
+      clock_.advance(std::chrono::milliseconds(10));
+      return transport_.attempts() > 0;
+    }));
+    return transport_.take();
+  }
+  // What was posted has run.
+  void settle() {
+    Happening done;
+    executor_.post([&done] { done.notify(); });
+    EXPECT_TRUE(done.wait());
+  }
   void send() {
     OutgoingFrame frame;
     frame.content = std::make_shared<Outbound>();
     EXPECT_TRUE(runner_->send(std::move(frame), LinkRunner::WhenFull::kFail).ok());
   }
 
-  const WorkerInfo kSelf{"self", 0, {2}};
+  // The peer follows it in the ring, so it is dialled at once (DialOrder).
+  const WorkerInfo kSelf{"self", 0, {~std::uint64_t{0}}};
   const WorkerInfo kPeer{"peer", -1, {1}};
   const std::shared_ptr<Listener> user_ = std::make_shared<Listener>();
-  std::optional<LinkSecret> secret_{std::in_place, Incarnation{1}, Incarnation{2}};
+  std::optional<LinkSecret> secret_{std::in_place, kPeer.incarnation, kSelf.incarnation};
   std::uint64_t offers_ = 0;
   // Connections that are to be taken down.
   std::vector<Offered> made_;
   Executor executor_;
-  TimerQueue timers_;
+  // Links go by the system's clock, and only their timers by this one.
+  sinew::testing::ManualClock clock_{Clock::system().now()};
   HandTransport transport_;
   LinkTable table_;
   std::shared_ptr<LinkRunner> runner_;
@@ -291,7 +313,7 @@ TEST_F(LinkRunnerTest, WhoDialsLooksAtTheLeaseInTheAnswer) {
                               {std::chrono::hours(1), std::chrono::hours(1)}};
   for (const LeaseTerms& theirs : terms) {
     runner_->connect();
-    const HandTransport::Attempt attempt = transport_.take();
+    const HandTransport::Attempt attempt = take_later();
     const auto connection = accept(attempt, [&theirs](LinkHello& hello) { hello.terms = theirs; });
     EXPECT_THAT(std::string(connection->closed().message()),
                 HasSubstr("give all workers of a job similar"));
@@ -300,6 +322,52 @@ TEST_F(LinkRunnerTest, WhoDialsLooksAtTheLeaseInTheAnswer) {
     made_.pop_back();
   }
   EXPECT_THAT(user_->noted(), IsEmpty());
+}
+
+// Attempts that end, well or not, let the next ones begin.
+TEST_F(LinkRunnerTest, AFewDialAtATime) {
+  runner_->connect();
+  std::vector<HandTransport::Attempt> attempts = {transport_.take()};
+  const std::uint64_t others = DialOrder::kAtOnce + 1;
+  for (std::uint64_t i = 0; i < others; ++i) {
+    const WorkerInfo other{absl::StrCat("other_", i), -1, {100 + i}};
+    table_.find_or_make(other, "elsewhere")->runner->connect();
+  }
+  while (attempts.size() < DialOrder::kAtOnce) attempts.push_back(transport_.take());
+  settle();
+  EXPECT_EQ(transport_.attempts(), 0u);
+  accept(attempts[0]);
+  settle();
+  EXPECT_EQ(transport_.attempts(), 1u);
+  attempts[1].handler->on_down(nullptr, absl::UnavailableError("out of order"));
+  settle();
+  EXPECT_EQ(transport_.attempts(), 2u);
+  for (std::size_t i = 2; i < attempts.size(); ++i) {
+    attempts[i].handler->on_down(nullptr, absl::CancelledError("the test is over"));
+  }
+}
+
+// It does not dial those that are to dial it, and notes that they do.
+TEST_F(LinkRunnerTest, WhoComesBeforeItsTurnIsNotDialled) {
+  const std::uint64_t self = kSelf.incarnation.value;
+  for (std::uint64_t i = 1; i <= DialOrder::kAtOnce; ++i) {
+    const WorkerInfo other{absl::StrCat("other_", i), -1, {self - i}};
+    table_.find_or_make(other, "elsewhere")->runner->connect();
+  }
+  // One more than those that may dial at once.
+  const auto ninth = table_.find_or_make({"ninth", -1, {2}}, "elsewhere")->runner;
+  ninth->connect();
+  const HandTransport::Attempt attempt = transport_.take();
+  ninth->close(absl::CancelledError("it is wanted no more"));
+  attempt.handler->on_down(nullptr, absl::CancelledError("as it was wished"));
+  clock_.advance(DialOrder::kQuiet - std::chrono::milliseconds(1));
+  offer();
+  clock_.advance(DialOrder::kQuiet - std::chrono::milliseconds(1));
+  settle();
+  EXPECT_EQ(transport_.attempts(), 0u);
+  clock_.advance(std::chrono::milliseconds(1));
+  settle();
+  EXPECT_EQ(transport_.attempts(), DialOrder::kAtOnce);
 }
 
 // The attempt is posted; the peer's connection comes up before its turn.
@@ -351,6 +419,33 @@ TEST_F(LinkRunnerTest, FramesLeaveInTheOrderOfTheirNumbers) {
   EXPECT_THAT(offered.connection->numbers(), ElementsAre(1, 2, 3));
 }
 
+// One thread still has some of the connection that broke in its hands.
+TEST_F(LinkRunnerTest, ControlFramesKeepTheirOrderOverAChangeOfConnections) {
+  const Offered first = offer();
+  Happening one_is_handed_over;
+  Happening others_have_come;
+  user_->on_frame = [&](const Inbound& frame) {
+    if (frame.envelope != "1") return;
+    one_is_handed_over.notify();
+    others_have_come.wait();
+  };
+  const auto control = [](std::uint64_t number) {
+    LinkHeader header;
+    header.kind = FrameKind::kControl;
+    header.number = number;
+    return std::make_pair(header, absl::StrCat(number));
+  };
+  std::thread slow([&] { hear(*first.handler, first.connection, {control(1)}); });
+  ASSERT_TRUE(one_is_handed_over.wait());
+  first.handler->on_down(first.connection, absl::UnavailableError("it broke"));
+  made_.clear();
+  const Offered second = offer();
+  hear(*second.handler, second.connection, {control(2), control(3)});
+  others_have_come.notify();
+  slow.join();
+  EXPECT_THAT(user_->noted(), ElementsAre("up", "up", "frame 1", "frame 2", "frame 3"));
+}
+
 TEST_F(LinkRunnerTest, AFrameThatThereIsNoMemoryForLeavesWithTheNextConnection) {
   const Offered first = offer();
   first.connection->on_send = [](const LinkHeader&) { throw std::bad_alloc(); };
@@ -375,7 +470,8 @@ TEST_F(LinkRunnerTest, ManyReceiptsLeaveInSeveralFrames) {
   }
   hear(*offered.handler, offered.connection, said);
   send();
-  EXPECT_TRUE(eventually([&] { return offered.connection->receipts() == said.size(); }));
+  clock_.advance(std::chrono::minutes(1));
+  EXPECT_EQ(offered.connection->receipts(), said.size());
 }
 
 TEST_F(LinkRunnerTest, LittleRoomIsToldWithTheNextBeat) {
@@ -391,7 +487,7 @@ TEST_F(LinkRunnerTest, LittleRoomIsToldWithTheNextBeat) {
 
 // A handler's future may be forgotten when the worker is gone.
 TEST_F(LinkRunnerTest, RoomMayComeBackAfterTheTable) {
-  auto table = std::make_unique<LinkTable>(options(), executor_, timers_);
+  auto table = std::make_unique<LinkTable>(options(), executor_, clock_, clock_);
   table->start(transport_);
   const std::shared_ptr<LinkRunner> runner = table->find_or_make(kPeer, "there")->runner;
   table->close(absl::CancelledError("the worker ends"));
@@ -406,7 +502,7 @@ TEST_F(LinkRunnerTest, OnlyWhereItWasReachedCountsAsItsAddress) {
   EXPECT_FALSE(runner_->is_reached_at("there")) << "so it says, and nobody has tried";
   runner_->close(absl::CancelledError("once more"));
 
-  secret_.emplace(Incarnation{1}, Incarnation{2});
+  secret_.emplace(kPeer.incarnation, kSelf.incarnation);
   LinkTable::Link other = *table_.find_or_make(kPeer, "there");
   other.runner->connect();
   accept(transport_.take());

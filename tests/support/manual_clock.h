@@ -18,6 +18,9 @@ namespace sinew::testing {
 /// at its own time, in the caller's thread. Thread-safe, but for two concurrent advance() calls.
 class ManualClock final : public internal::Clock, public internal::Timers {
  public:
+  explicit ManualClock(TimePoint start = TimePoint(std::chrono::hours(1)))
+      : now_(std::chrono::nanoseconds(start.time_since_epoch()).count()) {}
+
   TimePoint now() const override { return TimePoint(std::chrono::nanoseconds(now_.load())); }
 
   TimerId run_at(TimePoint when, internal::Task task) override {
@@ -52,7 +55,7 @@ class ManualClock final : public internal::Clock, public internal::Timers {
   }
 
   // Starts well after the epoch, so that a test can also name times in the past.
-  std::atomic<std::int64_t> now_{std::chrono::nanoseconds(std::chrono::hours(1)).count()};
+  std::atomic<std::int64_t> now_;
   mutable internal::Mutex mutex_;
   internal::TimerHeap heap_ ABSL_GUARDED_BY(mutex_);
 };

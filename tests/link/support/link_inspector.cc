@@ -100,6 +100,7 @@ void LinkInspector::add(const LinkLanes& lanes, Link::TimePoint now, Digest& dig
   }
   for (const std::uint64_t bytes : lanes.announced_bytes_) digest.add(bytes);
   add_time(lanes.receipts_due_, now, digest);
+  add_time(lanes.pump_due_, now, digest);
 }
 
 void LinkInspector::add(const Link& link, Link::TimePoint now, Digest& digest) {

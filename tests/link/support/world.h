@@ -197,10 +197,10 @@ class World {
   void leave(int worker, int peer);
   void crash(int worker);
   void restart(int worker);
-  /// `e`: which end of a link hears that the process at the other one has ended.
   /// `e`: which end's turn to open a connection it is.
   bool can_take_turn(std::size_t e) const;
   void take_turn(std::size_t e);
+  /// `e`: which end of a link hears that the process at the other one has ended.
   bool can_prove_death(std::size_t e) const;
   void prove_death(std::size_t e);
   /// When a link of the worker wants to be polled.

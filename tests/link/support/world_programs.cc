@@ -173,7 +173,7 @@ void World::take_cancel(int e, const Outbound& content) {
   cancelled.handler = Handler::kDone;
   if (handler != Handler::kQueued) return;
   Link::Outputs outputs;
-  end(e).link.return_room(cancelled.plan.bytes, now_of(end(e).worker), outputs);
+  end(e).link.return_room(1, LinkLanes::cost(cancelled.plan.bytes), now_of(end(e).worker), outputs);
   perform(e, outputs);
 }
 
@@ -187,7 +187,7 @@ void World::start_handler(int c) {
   const int e = call(c).server;
   call(c).handler = Handler::kRunning;
   Link::Outputs outputs;
-  end(e).link.return_room(call(c).plan.bytes, now_of(end(e).worker), outputs);
+  end(e).link.return_room(1, LinkLanes::cost(call(c).plan.bytes), now_of(end(e).worker), outputs);
   perform(e, outputs);
   for (std::size_t n = 0; n < calls_.size(); ++n) {
     const int nested = static_cast<int>(n);
