@@ -108,17 +108,8 @@ void CallLink::send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Cont
   }
   const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full);
   if (!token.ok()) return end_unsent(id, *content, token.status());
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found != pending_.end()) {
-      found->second.token = *token;
-      return;
-    }
-    if (!content->abandoned) return;
-  }
-  // It was given up meanwhile by somebody who did not know the token yet.
-  give_up(id, lane, *token);
+  // If it was given up meanwhile: whoever did that did not know the token yet.
+  if (content->token.exchange(*token) == Content::kGivenUp) give_up(id, lane, *token);
 }
 
 // What hangs on a frame that the link has not taken ends here, also where the call itself was given
@@ -233,7 +224,7 @@ void CallLink::cancel_call(std::uint64_t id, const absl::Status& reason) {
   Entry entry;
   {
     MutexLock lock(mutex_);
-    if (!take_abandoned_locked(id, entry)) return;
+    if (!take_entry_locked(id, entry)) return;
   }
   abandon(id, std::move(entry), reason);
 }
@@ -245,8 +236,9 @@ void CallLink::abandon(std::uint64_t id, Entry entry, const absl::Status& status
     return end_with_error(std::move(entry), status, Execution::kDidNotRun);
   }
   // It is being sent at this moment by its own thread, which then gives it up.
-  if (entry.token == 0) return end_with_error(std::move(entry), status, Execution::kMayHaveRun);
-  const bool ran = give_up(id, entry.lane, entry.token);
+  const FrameToken token = entry.content->token.exchange(Content::kGivenUp);
+  if (token == 0) return end_with_error(std::move(entry), status, Execution::kMayHaveRun);
+  const bool ran = give_up(id, entry.lane, token);
   end_with_error(std::move(entry), status, ran ? Execution::kMayHaveRun : Execution::kDidNotRun);
 }
 
@@ -294,7 +286,7 @@ void CallLink::on_deadline() {
     while (deadlines_.begin()->first <= now) {
       const std::uint64_t id = deadlines_.begin()->second;
       Entry entry;
-      if (!take_abandoned_locked(id, entry)) {
+      if (!take_entry_locked(id, entry)) {
         deadlines_.erase(deadlines_.begin());
         continue;
       }
@@ -318,12 +310,6 @@ bool CallLink::take_entry_locked(std::uint64_t id, Entry& entry) {
   entry = std::move(found->second);
   pending_.erase(found);
   if (entry.call->deadline != Clock::TimePoint::max()) deadlines_.erase({entry.call->deadline, id});
-  return true;
-}
-
-bool CallLink::take_abandoned_locked(std::uint64_t id, Entry& entry) {
-  if (!take_entry_locked(id, entry)) return false;
-  if (entry.content != nullptr) entry.content->abandoned = true;
   return true;
 }
 
@@ -388,7 +374,7 @@ void CallLink::on_frame_ended(Outbound& frame, FrameEnd how) {
 }
 
 void CallLink::receive_reply(Inbound frame) {
-  auto envelope = std::make_unique<proto::Envelope>();
+  ReceivedEnvelope envelope = ReceivedEnvelope::make();
   const absl::Status parsed = parse_envelope(frame.envelope, *envelope);
   Entry entry;
   {
@@ -421,10 +407,7 @@ void CallLink::fail_all(const absl::Status& reason) {
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
-    for (auto& [id, entry] : pending_) {
-      if (entry.content != nullptr) entry.content->abandoned = true;
-      entries.emplace_back(id, std::move(entry));
-    }
+    for (auto& [id, entry] : pending_) entries.emplace_back(id, std::move(entry));
     pending_.clear();
     deadlines_.erase(deadlines_.begin(), std::prev(deadlines_.end()));
     waiters.swap(waiters_);
@@ -461,7 +444,7 @@ void CallLink::retire(const absl::Status& reason) {
     if (deadline_timer_ != 0) services_.timers().cancel(std::exchange(deadline_timer_, 0));
   }
   fail_all(reason);
-  end_served(reason);
+  end_served();
 }
 
 void CallLink::close(const absl::Status& reason) {

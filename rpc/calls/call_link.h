@@ -19,6 +19,7 @@
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/calls/received_envelope.h"
 #include "sinew/rpc/link/link_runner.h"
 
 namespace sinew::proto {
@@ -107,7 +108,6 @@ class CallLink final : public LinkUser,
   struct Entry {
     std::unique_ptr<PendingCall> call;
     Lane lane = Lane::kCalls;
-    FrameToken token = 0;
     std::shared_ptr<Content> content;
     // Registrations with call->cancellations, in that order.
     std::vector<std::uint64_t> cancellation_numbers;
@@ -118,7 +118,7 @@ class CallLink final : public LinkUser,
   };
   /// A call of the peer that has not begun.
   struct Arrived {
-    std::unique_ptr<proto::Envelope> envelope;
+    ReceivedEnvelope envelope;
     std::vector<absl::Cord> payloads;
     Clock::TimePoint deadline;
     Credit credit;
@@ -126,7 +126,7 @@ class CallLink final : public LinkUser,
     Clock::TimePoint held_until;
   };
   struct ArrivedControl {
-    std::unique_ptr<proto::Envelope> envelope;
+    ReceivedEnvelope envelope;
     Credit credit;
     std::uint64_t bytes = 0;
     Clock::TimePoint held_until;
@@ -140,7 +140,6 @@ class CallLink final : public LinkUser,
   void send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Content> content);
   void end_unsent(std::uint64_t id, Content& content, const absl::Status& status);
   bool take_entry_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool take_abandoned_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens);
   static void forget_cancellations(const Entry& entry);
   /// Ends a call whose frame may be anywhere on its way.
@@ -178,7 +177,7 @@ class CallLink final : public LinkUser,
   void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
   bool is_member();
   void post_held();
-  void end_served(const absl::Status& reason);
+  void end_served();
 
   WorkerServices& services_;
   const std::shared_ptr<LinkRunner> runner_;

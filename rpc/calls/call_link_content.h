@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,6 +15,10 @@ struct CallLink::Content final : Outbound {
   std::uint64_t subject = 0;
   /// It holds a call of this worker, as opposed to an answer or a note.
   bool is_call = false;
+  /// By what the link knows the frame of a call, once it does, or kGivenUp: the call has ended
+  /// without its answer. No frame is known by that.
+  std::atomic<FrameToken> token{0};
+  static constexpr FrameToken kGivenUp = ~FrameToken{1};
 
   // Of a call guarded by the CallLink's lock. Of others nobody but the link knows them once they
   // are sent.
@@ -21,8 +26,6 @@ struct CallLink::Content final : Outbound {
   bool ended = false;
   /// What runs then.
   std::vector<OnCarrierEnd> on_end;
-  /// The call has ended without its answer.
-  bool abandoned = false;
 
   bool is_note() const { return kind == FrameKind::kControl && subject == 0; }
 

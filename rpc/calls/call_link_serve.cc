@@ -84,7 +84,7 @@ void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invoca
   call.bytes = bytes;
   call.credit = Credit([runner = runner_, bytes] { runner->return_room(bytes); });
   call.deadline = deadline_of(frame.header, services_.clock().now());
-  call.envelope = std::make_unique<proto::Envelope>();
+  call.envelope = ReceivedEnvelope::make();
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
   if (parsed.ok() && (!call.envelope->has_call() || call.envelope->call().id() != id)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
@@ -192,7 +192,7 @@ void CallLink::receive_control(Inbound frame) {
       runner->handled(number, bytes);
     });
   }
-  auto envelope = std::make_unique<proto::Envelope>();
+  ReceivedEnvelope envelope = ReceivedEnvelope::make();
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope); !parsed.ok()) {
     if (frame.header.subject == 0) return;
     if (std::optional<Credit> room = take_control_room(0); room.has_value()) {
@@ -477,8 +477,7 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
       .IgnoreError();
 }
 
-void CallLink::end_served(const absl::Status& reason) {
-  (void)reason;
+void CallLink::end_served() {
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
   std::vector<std::shared_ptr<Invocation>> held;
   std::vector<ArrivedControl> control;

@@ -117,7 +117,7 @@ void CallServer::open() {
 // ---- Foreign clients.
 
 void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
-  auto envelope = std::make_unique<proto::Envelope>();
+  ReceivedEnvelope envelope = ReceivedEnvelope::make();
   Frame frame = std::move(call->request());
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope->mutable_call());
       !parsed.ok()) {

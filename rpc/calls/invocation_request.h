@@ -9,6 +9,7 @@
 #include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/received_envelope.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/wire/message_context.h"
 
@@ -17,8 +18,7 @@ namespace sinew::internal {
 /// A received call with what its reading and its reply need. The envelope owns the call.
 struct Invocation::Request {
   Request(WorkerServices& services, WorkerInfo from, Clock::TimePoint call_deadline,
-          std::unique_ptr<proto::Envelope> received, std::vector<absl::Cord> payloads,
-          Credit room = Credit())
+          ReceivedEnvelope received, std::vector<absl::Cord> payloads, Credit room = Credit())
       : route(services, std::move(from), call_deadline),
         arguments(std::move(payloads), &route),
         reply_route(services, route.peer(), call_deadline),
@@ -36,7 +36,7 @@ struct Invocation::Request {
   DecodeContext arguments;
   MessageRoute reply_route;
   EncodeContext results;
-  const std::unique_ptr<proto::Envelope> envelope;
+  const ReceivedEnvelope envelope;
   /// The room that the call takes of what its caller may send; see Invocation::keep_room().
   Credit credit;
   proto::Envelope reply;

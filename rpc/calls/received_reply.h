@@ -8,13 +8,14 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/calls/received_envelope.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {
 
 struct ReceivedReply::Data {
   Data(WorkerServices& services, WorkerInfo from, const PendingCall& call,
-       std::unique_ptr<proto::Envelope> received, std::vector<absl::Cord> payloads)
+       ReceivedEnvelope received, std::vector<absl::Cord> payloads)
       : method(call.method),
         streams(call.streams),
         route(services, std::move(from), call.deadline),
@@ -27,7 +28,7 @@ struct ReceivedReply::Data {
   const std::vector<c10::Stream> streams;
   MessageRoute route;
   DecodeContext context;
-  const std::unique_ptr<proto::Envelope> envelope;
+  const ReceivedEnvelope envelope;
   // The layers have seen what came attached.
   bool layers_told = false;
 };

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+
+namespace sinew::proto {
+class Envelope;
+}
+
+namespace sinew::internal {
+
+/// An Envelope to be read into, and all that small ones hold but longer texts, in one piece of
+/// memory: the thread that reads makes it, and another one lets go of it, which for each piece may
+/// take a lock of the allocator that the reading thread needs too. Empty until it is made.
+class ReceivedEnvelope {
+ public:
+  ReceivedEnvelope();
+  static ReceivedEnvelope make();
+  ReceivedEnvelope(ReceivedEnvelope&&) noexcept;
+  ReceivedEnvelope& operator=(ReceivedEnvelope&&) noexcept;
+  ~ReceivedEnvelope();
+  proto::Envelope& operator*() const { return *envelope_; }
+  proto::Envelope* operator->() const { return envelope_; }
+
+ private:
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+  proto::Envelope* envelope_ = nullptr;
+};
+
+}  // namespace sinew::internal
