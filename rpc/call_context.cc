@@ -8,12 +8,8 @@
 
 namespace sinew {
 
-CallContext::CallContext(WorkerInfo caller, std::string method, internal::Clock::TimePoint deadline,
-                         std::vector<std::string> chain)
-    : caller_(std::move(caller)),
-      method_(std::move(method)),
-      deadline_(deadline),
-      chain_(std::move(chain)) {}
+CallContext::CallContext(WorkerInfo caller, internal::Clock::TimePoint deadline)
+    : caller_(std::move(caller)), deadline_(deadline) {}
 
 const CallContext* CallContext::current_or_null() {
   const auto& context = internal::ThreadContext::current();

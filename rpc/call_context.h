@@ -38,13 +38,13 @@ class CallContext : public internal::ThreadContext {
   std::string describe_chain() const override;
 
  protected:
-  CallContext(WorkerInfo caller, std::string method, internal::Clock::TimePoint deadline,
-              std::vector<std::string> chain);
+  CallContext(WorkerInfo caller, internal::Clock::TimePoint deadline);
 
   const WorkerInfo caller_;
-  const std::string method_;
   const internal::Clock::TimePoint deadline_;
-  const std::vector<std::string> chain_;
+  // These two are set before anybody else sees the context.
+  std::string method_;
+  std::vector<std::string> chain_;
   const CancellationSource cancellation_;
 };
 

@@ -116,12 +116,8 @@ class CallLink final : public LinkUser,
     std::uint64_t bytes;
     Promise<void> promise;
   };
-  /// A call of the peer that has not begun.
-  struct Arrived {
-    ReceivedEnvelope envelope;
-    std::vector<absl::Cord> payloads;
-    Clock::TimePoint deadline;
-    Credit credit;
+  struct HeldCall {
+    ArrivedCall call;
     std::uint64_t bytes = 0;
     Clock::TimePoint held_until;
   };
@@ -158,8 +154,9 @@ class CallLink final : public LinkUser,
   void reach_again();
 
   // Calls that are served: call_link_serve.cc.
-  void receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun);
-  void begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun);
+  std::optional<ArrivedCall> receive_request(Inbound frame);
+  bool hold(ArrivedCall& call, std::uint64_t bytes);
+  void begin(std::vector<ArrivedCall> calls);
   void receive_control(Inbound frame);
   void end_lost(const Inbound& frame);
   Clock::TimePoint held_until(Clock::TimePoint deadline) const;
@@ -173,8 +170,9 @@ class CallLink final : public LinkUser,
   void serve_control_call(ArrivedControl control);
   void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Execution execution,
               Credit credit = Credit());
+  void refuse_call(std::uint64_t call_id, RequestRoom room, const absl::Status& status);
   void refuse_control(ArrivedControl control, const absl::Status& status);
-  void send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content);
+  void send_reply(const std::shared_ptr<Content>& content);
   bool is_member();
   void post_held();
   void end_served();
@@ -207,8 +205,10 @@ class CallLink final : public LinkUser,
   // Until the peer's replies have room.
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
   // Until it is a member.
-  std::deque<Arrived> guest_calls_ ABSL_GUARDED_BY(mutex_);
+  std::deque<HeldCall> guest_calls_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t guest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // There are such. Written under the lock.
+  std::atomic<bool> guest_calls_wait_{false};
   std::vector<ArrivedControl> held_control_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Clock::TimePoint held_armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();

@@ -13,7 +13,6 @@
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/extension.h"
-#include "sinew/rpc/calls/invocation_request.h"
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
@@ -29,8 +28,7 @@ Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
 
 void CallLink::on_frames(std::vector<Inbound> frames) {
   const WakeBatch wakes;
-  std::vector<std::shared_ptr<Invocation>> begun;
-  begun.reserve(frames.size());
+  std::vector<ArrivedCall> calls;
   for (Inbound& frame : frames) {
     if (!frame.lost.ok()) {
       end_lost(frame);
@@ -41,7 +39,8 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         receive_reply(std::move(frame));
         break;
       case FrameKind::kRequest:
-        receive_request(std::move(frame), begun);
+        if (calls.empty()) calls.reserve(frames.size());
+        if (auto call = receive_request(std::move(frame))) calls.push_back(*std::move(call));
         break;
       case FrameKind::kControl:
         receive_control(std::move(frame));
@@ -50,7 +49,7 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         break;
     }
   }
-  if (!begun.empty()) services_.server().start(std::move(begun));
+  if (!calls.empty()) begin(std::move(calls));
 }
 
 // What there was no memory for: whoever waits for it is told.
@@ -58,12 +57,10 @@ void CallLink::end_lost(const Inbound& frame) {
   const std::uint64_t id = frame.header.subject;
   const std::uint64_t bytes = frame.size_bytes();
   if (frame.header.kind == FrameKind::kRequest) {
-    return refuse(id, Lane::kCalls,
-                  absl::ResourceExhaustedError(
-                      absl::StrFormat("worker '%s' could not take a call of %d bytes: %s",
-                                      services_.self().name, bytes, frame.lost.message())),
-                  Execution::kDidNotRun,
-                  Credit([runner = runner_, bytes] { runner->return_room(bytes); }));
+    return refuse_call(id, RequestRoom(runner_, bytes),
+                       absl::ResourceExhaustedError(
+                           absl::StrFormat("worker '%s' could not take a call of %d bytes: %s",
+                                           services_.self().name, bytes, frame.lost.message())));
   }
   Entry entry;
   {
@@ -77,59 +74,63 @@ void CallLink::end_lost(const Inbound& frame) {
                  Execution::kMayHaveRun);
 }
 
-void CallLink::receive_request(Inbound frame, std::vector<std::shared_ptr<Invocation>>& begun) {
+std::optional<ArrivedCall> CallLink::receive_request(Inbound frame) {
   const std::uint64_t bytes = frame.size_bytes();
-  const std::uint64_t id = frame.header.subject;
-  Arrived call;
-  call.bytes = bytes;
-  call.credit = Credit([runner = runner_, bytes] { runner->return_room(bytes); });
-  call.deadline = deadline_of(frame.header, services_.clock().now());
-  call.envelope = ReceivedEnvelope::make();
+  ArrivedCall call{peer(), deadline_of(frame.header, services_.clock().now()),
+                   ReceivedEnvelope::make(), std::move(frame.payloads),
+                   RequestRoom(runner_, bytes)};
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
-  if (parsed.ok() && (!call.envelope->has_call() || call.envelope->call().id() != id)) {
+  if (parsed.ok() && (!call.envelope->has_call() || call.id() != frame.header.subject)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
   }
   if (!parsed.ok()) {
-    return refuse(id, Lane::kCalls, parsed, Execution::kDidNotRun, std::move(call.credit));
+    refuse_call(frame.header.subject, std::move(call.room), parsed);
+    return std::nullopt;
   }
-  call.payloads = std::move(frame.payloads);
   const bool member = is_member();
-  {
-    MutexLock lock(mutex_);
-    // Behind those that are held already, until on_member() has begun them. Until then they are no
-    // calls that this worker serves: they must not keep it from coming to rest.
-    const bool wait =
-        !guest_calls_.empty() || (!member && rank_.load(std::memory_order_acquire) < 0);
-    if (wait && guest_bytes_ + bytes <= kMaxHeldBytes && guest_calls_.size() < kMaxHeldFrames) {
-      guest_bytes_ += bytes;
-      call.held_until = held_until(call.deadline);
-      arm_held_locked(call.held_until);
-      guest_calls_.push_back(std::move(call));
-      return;
-    }
-    if (wait) {
-      parsed = absl::PermissionDeniedError(
-          absl::StrFormat("worker '%s' is no member of the job: it may not call methods", name_));
-    }
-  }
-  if (!parsed.ok()) {
-    return refuse(id, Lane::kCalls, parsed, Execution::kDidNotRun, std::move(call.credit));
-  }
-  begin(std::move(call), begun);
+  if (member && !guest_calls_wait_.load(std::memory_order_relaxed)) return call;
+  if (hold(call, bytes)) return std::nullopt;
+  if (is_member()) return call;
+  refuse_call(call.id(), std::move(call.room),
+              absl::PermissionDeniedError(absl::StrFormat(
+                  "worker '%s' is no member of the job: it may not call methods", name_)));
+  return std::nullopt;
 }
 
-void CallLink::begin(Arrived call, std::vector<std::shared_ptr<Invocation>>& begun) {
-  const std::uint64_t id = call.envelope->call().id();
-  auto request = std::make_unique<Invocation::Request>(
-      services_, peer(), call.deadline, std::move(call.envelope), std::move(call.payloads),
-      std::move(call.credit));
-  auto invocation = std::make_shared<Invocation>(services_, std::move(request), shared_from_this());
+// False: it need not wait, or there is no room for it to.
+bool CallLink::hold(ArrivedCall& call, std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  // Behind those that are held already, until on_member() has begun them. Until then they are no
+  // calls that this worker serves: they must not keep it from coming to rest.
+  const bool wait = !guest_calls_.empty() || rank_.load(std::memory_order_acquire) < 0;
+  if (!wait || guest_bytes_ + bytes > kMaxHeldBytes || guest_calls_.size() >= kMaxHeldFrames) {
+    return false;
+  }
+  guest_bytes_ += bytes;
+  guest_calls_wait_.store(true, std::memory_order_relaxed);
+  const Clock::TimePoint until = held_until(call.deadline);
+  arm_held_locked(until);
+  guest_calls_.push_back({std::move(call), bytes, until});
+  return true;
+}
+
+void CallLink::begin(std::vector<ArrivedCall> calls) {
+  std::vector<std::shared_ptr<Invocation>> made;
+  made.reserve(calls.size());
+  for (ArrivedCall& call : calls) {
+    made.push_back(std::make_shared<Invocation>(services_, std::move(call), shared_from_this()));
+  }
+  std::vector<std::shared_ptr<Invocation>> begun;
+  begun.reserve(made.size());
   {
     MutexLock lock(mutex_);
-    // Whose ids are not his own gets no second answer.
-    if (!retired_.ok() || !served_.emplace(id, invocation).second) return;
+    for (std::shared_ptr<Invocation>& each : made) {
+      // Whose ids are not his own gets no second answer.
+      if (!retired_.ok() || !served_.emplace(each->call_id(), each).second) continue;
+      begun.push_back(std::move(each));
+    }
   }
-  begun.push_back(std::move(invocation));
+  if (!begun.empty()) services_.server().start(std::move(begun));
 }
 
 // Requests are started only as the answers to earlier ones leave. Asked when a thread is free for
@@ -167,19 +168,21 @@ bool CallLink::is_member() {
 
 void CallLink::on_member(std::int32_t rank) {
   rank_.store(rank, std::memory_order_release);
-  std::deque<Arrived> calls;
+  std::deque<HeldCall> held;
   {
     // Under the lock, so that nothing overtakes them.
     MutexLock lock(mutex_);
     for (ArrivedControl& control : held_control_) serve_control(std::move(control));
     held_control_.clear();
     held_control_bytes_ = 0;
-    calls.swap(guest_calls_);
+    held.swap(guest_calls_);
+    guest_calls_wait_.store(false, std::memory_order_relaxed);
     guest_bytes_ = 0;
   }
-  std::vector<std::shared_ptr<Invocation>> begun;
-  for (Arrived& call : calls) begin(std::move(call), begun);
-  if (!begun.empty()) services_.server().start(std::move(begun));
+  std::vector<ArrivedCall> calls;
+  calls.reserve(held.size());
+  for (HeldCall& each : held) calls.push_back(std::move(each.call));
+  begin(std::move(calls));
 }
 
 // ---- Running the job.
@@ -271,14 +274,14 @@ void CallLink::refuse_held() {
   // on_member() is about to come.
   const bool member = is_member();
   const Clock::TimePoint now = services_.clock().now();
-  std::deque<Arrived> calls;
+  std::deque<HeldCall> calls;
   std::vector<ArrivedControl> controls;
   {
     MutexLock lock(mutex_);
     held_armed_for_ = Clock::TimePoint::max();
     held_timer_ = 0;
     if (member || !retired_.ok()) return;
-    for (Arrived& call : std::exchange(guest_calls_, {})) {
+    for (HeldCall& call : std::exchange(guest_calls_, {})) {
       if (call.held_until <= now) guest_bytes_ -= call.bytes;
       (call.held_until <= now ? calls : guest_calls_).push_back(std::move(call));
     }
@@ -286,15 +289,15 @@ void CallLink::refuse_held() {
       if (control.held_until <= now) held_control_bytes_ -= control.bytes;
       (control.held_until <= now ? controls : held_control_).push_back(std::move(control));
     }
-    for (const Arrived& call : guest_calls_) arm_held_locked(call.held_until);
+    guest_calls_wait_.store(!guest_calls_.empty(), std::memory_order_relaxed);
+    for (const HeldCall& call : guest_calls_) arm_held_locked(call.held_until);
     for (const ArrivedControl& control : held_control_) arm_held_locked(control.held_until);
   }
   const absl::Status refused = absl::PermissionDeniedError(absl::StrFormat(
       "worker '%s' is no member of the job, and has not become one while its call waited for that",
       name_));
-  for (Arrived& call : calls) {
-    refuse(call.envelope->call().id(), Lane::kCalls, refused, Execution::kDidNotRun,
-           std::move(call.credit));
+  for (HeldCall& held : calls) {
+    refuse_call(held.call.id(), std::move(held.call.room), refused);
   }
   for (ArrivedControl& control : controls) refuse_control(std::move(control), refused);
 }
@@ -330,17 +333,17 @@ bool CallLink::is_answering() const {
 
 void CallLink::cancel_served(std::uint64_t id) {
   std::shared_ptr<Invocation> running;
-  Arrived held;  // Its room is given back after the lock.
+  HeldCall held;  // Its room is given back after the lock.
   {
     MutexLock lock(mutex_);
     const auto found = served_.find(id);
     if (found != served_.end()) running = found->second;
-    const auto waits =
-        std::find_if(guest_calls_.begin(), guest_calls_.end(),
-                     [id](const Arrived& call) { return call.envelope->call().id() == id; });
+    const auto waits = std::find_if(guest_calls_.begin(), guest_calls_.end(),
+                                    [id](const HeldCall& each) { return each.call.id() == id; });
     if (waits != guest_calls_.end()) {
       held = std::move(*waits);
       guest_calls_.erase(waits);
+      guest_calls_wait_.store(!guest_calls_.empty(), std::memory_order_relaxed);
       guest_bytes_ -= held.bytes;
     }
   }
@@ -413,13 +416,19 @@ void CallLink::serve_control_call(ArrivedControl control) {
           kept.reset();
           room->reset();
         });
-    self->send_reply(id, Lane::kControl, std::move(content));
+    self->send_reply(content);
   });
 }
 
 // ---- Answers.
 
 void CallLink::on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) {
+  auto content = std::make_shared<Content>();
+  content->kind = FrameKind::kReply;
+  content->subject = call_id;
+  content->envelope = std::move(reply.envelope);
+  content->payloads = std::move(reply.payloads);
+  content->on_end = std::move(on_end);
   std::shared_ptr<Invocation> finished;  // Its destructor may run anything: not under the lock.
   bool wanted = false;
   {
@@ -431,27 +440,20 @@ void CallLink::on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrie
       served_.erase(found);
     }
   }
-  auto content = std::make_shared<Content>();
-  content->kind = FrameKind::kReply;
-  content->subject = call_id;
-  content->envelope = std::move(reply.envelope);
-  content->payloads = std::move(reply.payloads);
-  content->on_end = std::move(on_end);
-  if (wanted) return send_reply(call_id, Lane::kCalls, std::move(content));
+  if (wanted) return send_reply(content);
   for (OnCarrierEnd& end : content->on_end) std::move(end)(CarrierEnd::kNotSent);
 }
 
-void CallLink::send_reply(std::uint64_t call_id, Lane lane, std::shared_ptr<Content> content) {
-  const absl::StatusOr<FrameToken> sent =
-      runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue);
-  if (sent.ok()) return;
+void CallLink::send_reply(const std::shared_ptr<Content>& content) {
+  const absl::Status taken =
+      runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue).status();
+  if (taken.ok()) return;
   for (OnCarrierEnd& end : content->on_end) std::move(end)(CarrierEnd::kNotSent);
-  if (absl::IsResourceExhausted(sent.status())) {
-    refuse(call_id, lane,
-           absl::ResourceExhaustedError(
-               absl::StrFormat("the result cannot be sent: %s", sent.status().message())),
-           Execution::kMayHaveRun);
-  }
+  if (!absl::IsResourceExhausted(taken)) return;
+  refuse(content->subject, lane_of(content->kind),
+         absl::ResourceExhaustedError(
+             absl::StrFormat("the result cannot be sent: %s", taken.message())),
+         Execution::kMayHaveRun);
 }
 
 // Answers a call with an error. The room that the call took is given back when the answer has
@@ -477,17 +479,24 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
       .IgnoreError();
 }
 
+// Before it has begun.
+void CallLink::refuse_call(std::uint64_t call_id, RequestRoom room, const absl::Status& status) {
+  refuse(call_id, Lane::kCalls, status, Execution::kDidNotRun,
+         Credit([kept = std::move(room)]() mutable { kept.give_back(); }));
+}
+
 void CallLink::end_served() {
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
   std::vector<std::shared_ptr<Invocation>> held;
   std::vector<ArrivedControl> control;
-  std::deque<Arrived> calls;
+  std::deque<HeldCall> calls;
   {
     MutexLock lock(mutex_);
     served.swap(served_);
     held.swap(held_);
     control.swap(held_control_);
     calls.swap(guest_calls_);
+    guest_calls_wait_.store(false, std::memory_order_relaxed);
     if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));
   }
   for (auto& [id, running] : served) running->cancel();

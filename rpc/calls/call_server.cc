@@ -133,10 +133,12 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   const Clock::TimePoint now = services_.clock().now();
   Clock::TimePoint deadline = deadline_of(now, envelope->call().timeout_us());
   if (left != std::chrono::nanoseconds::max()) deadline = std::min(deadline, now + left);
-  auto request = std::make_unique<Invocation::Request>(
-      services_, WorkerInfo(), deadline, std::move(envelope), std::move(frame.payloads));
+  ArrivedCall arrived;
+  arrived.deadline = deadline;
+  arrived.envelope = std::move(envelope);
+  arrived.payloads = std::move(frame.payloads);
   auto sink = std::make_shared<UnarySink>(std::move(call));
-  auto invocation = std::make_shared<Invocation>(services_, std::move(request), sink);
+  auto invocation = std::make_shared<Invocation>(services_, std::move(arrived), sink);
   sink->call().notify_on_cancel([weak = std::weak_ptr<Invocation>(invocation)] {
     if (auto running = weak.lock()) running->cancel();
   });

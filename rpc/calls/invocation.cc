@@ -44,14 +44,15 @@ RpcError did_not_run(ErrorCode code, std::string message) {
 
 }  // namespace
 
-Invocation::Invocation(WorkerServices& services, std::unique_ptr<Request> request,
-                       std::shared_ptr<ReplySink> sink)
-    : CallContext(request->route.peer(), request->call().method(), request->route.deadline(),
-                  chain_of(request->call())),
+std::uint64_t ArrivedCall::id() const { return envelope->call().id(); }
+
+Invocation::Invocation(WorkerServices& services, ArrivedCall call, std::shared_ptr<ReplySink> sink)
+    : CallContext(call.caller, call.deadline),
       services_(services),
       weak_services_(services.weak_services()),
-      request_(std::move(request)),
-      sink_(std::move(sink)) {
+      id_(call.id()),
+      sink_(std::move(sink)),
+      arrived_(std::move(call)) {
   services_.server().call_began();
 }
 
@@ -62,58 +63,64 @@ Invocation::~Invocation() {
 
 Worker Invocation::worker() const { return services_.handle(); }
 
-std::uint64_t Invocation::call_id() const { return request_->call().id(); }
-
 // ---- From the first step to the method.
 
 void Invocation::start() {
   if (!sink_->may_start(shared_from_this())) return;
+  make_request();
   try {
     receive_layers(request_->route, Extension::MessageKind::kCall, request_->call().attachments(),
                    request_->arguments);
   } catch (...) {
     layers_failed_ = std::current_exception();
   }
-  guard([this] {
-    const proto::Call& call = request_->call();
-    // First: whatever it is refused for becomes the reference's error, which those who use it
-    // already wait for.
-    if (retains()) {
-      if (services_.references() == nullptr) {
-        throw did_not_run(
-            ErrorCode::kUnimplemented,
-            absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                            services_.self().name));
-      }
-      const absl::Status begun = services_.references()->begin_retain(call, caller_);
-      if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
-      retain_begun_ = true;
-    }
-    if (layers_failed_ != nullptr) std::rethrow_exception(layers_failed_);
-    throw_if_given_up();
-    request_->method = services_.server().find_method(call.method());
-    if (request_->method == nullptr) {
+  guard([this] { begin(); });
+}
+
+void Invocation::make_request() {
+  request_ = std::make_unique<Request>(services_, std::move(arrived_));
+  method_ = request_->call().method();
+  chain_ = chain_of(request_->call());
+}
+
+void Invocation::begin() {
+  const proto::Call& call = request_->call();
+  // First: whatever it is refused for becomes the reference's error, which those who use it
+  // already wait for.
+  if (retains()) {
+    if (services_.references() == nullptr) {
       throw did_not_run(ErrorCode::kUnimplemented,
-                        absl::StrFormat("worker '%s' serves no method '%s': code does not travel, "
-                                        "so add it to the MethodTable of "
-                                        "that worker",
-                                        services_.self().name, printable(call.method(), 512)));
+                        absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
+                                        services_.self().name));
     }
-    const std::string& signature = request_->method->signature;
-    if (!call.signature().empty() && !signature.empty() && call.signature() != signature) {
-      throw did_not_run(ErrorCode::kInvalidArgument,
-                        absl::StrFormat("method '%s' is %s at worker '%s', but the caller was "
-                                        "built with %s: build both from the same "
-                                        "declaration",
-                                        call.method(), signature, services_.self().name,
-                                        printable(call.signature(), 1024)));
-    }
-    if (call.has_target()) {
-      resolve_target_and_run();
-    } else {
-      run_method();
-    }
-  });
+    const absl::Status begun = services_.references()->begin_retain(call, caller_);
+    if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
+    retain_begun_ = true;
+  }
+  if (layers_failed_ != nullptr) std::rethrow_exception(layers_failed_);
+  throw_if_given_up();
+  request_->method = services_.server().find_method(call.method());
+  if (request_->method == nullptr) {
+    throw did_not_run(ErrorCode::kUnimplemented,
+                      absl::StrFormat("worker '%s' serves no method '%s': code does not travel, "
+                                      "so add it to the MethodTable of "
+                                      "that worker",
+                                      services_.self().name, printable(call.method(), 512)));
+  }
+  const std::string& signature = request_->method->signature;
+  if (!call.signature().empty() && !signature.empty() && call.signature() != signature) {
+    throw did_not_run(ErrorCode::kInvalidArgument,
+                      absl::StrFormat("method '%s' is %s at worker '%s', but the caller was "
+                                      "built with %s: build both from the same "
+                                      "declaration",
+                                      call.method(), signature, services_.self().name,
+                                      printable(call.signature(), 1024)));
+  }
+  if (call.has_target()) {
+    resolve_target_and_run();
+  } else {
+    run_method();
+  }
 }
 
 void Invocation::throw_if_given_up() const {
@@ -165,7 +172,7 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
 
 void Invocation::when_ready(Task run) {
   entered_.store(true, std::memory_order_relaxed);
-  if (!keeps_room_) request_->credit.reset();  // Everything has been read.
+  if (!keeps_room_) request_->room.give_back();  // Everything has been read.
   if (auto* devices = route().device_part()) devices->accept_transfers(route());
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (waits.empty()) {
@@ -185,6 +192,7 @@ void Invocation::when_ready(Task run) {
 
 void Invocation::abort(const absl::Status& status) {
   cancellation_.cancel();
+  if (request_ == nullptr) make_request();
   fail(make_error(status));
 }
 
@@ -312,7 +320,7 @@ void Invocation::send_reply() {
     return send_instead(fits);
   }
   frame.payloads = std::move(request_->results.payloads());
-  request_->credit.reset();
+  request_->room.give_back();
   sink_->on_reply(call_id(), std::move(frame), request_->reply_route.take_on_end());
 }
 

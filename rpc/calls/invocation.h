@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -11,9 +12,13 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "c10/core/Device.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/calls/received_envelope.h"
+#include "sinew/rpc/link/request_room.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rpc/wire/value_reader.h"
 #include "sinew/rpc/wire/value_writer.h"
@@ -39,14 +44,25 @@ class ReplySink {
   virtual bool wants_envelope() const = 0;
 };
 
+/// A call that has come and has not begun.
+struct ArrivedCall {
+  WorkerInfo caller;
+  Clock::TimePoint deadline = Clock::TimePoint::max();
+  /// Holds a call.
+  ReceivedEnvelope envelope;
+  std::vector<absl::Cord> payloads;
+  RequestRoom room;
+
+  /// The caller's number for it.
+  std::uint64_t id() const;
+};
+
 /// One call that is being served: reads its arguments, runs its method and replies once. It is the
 /// context which the handler sees. Held by shared_ptr; start() and everything after it run on
 /// executor threads.
 class Invocation final : public CallContext, public std::enable_shared_from_this<Invocation> {
  public:
-  struct Request;
-  Invocation(WorkerServices& services, std::unique_ptr<Request> request,
-             std::shared_ptr<ReplySink> sink);
+  Invocation(WorkerServices& services, ArrivedCall call, std::shared_ptr<ReplySink> sink);
   ~Invocation() override;
 
   /// Runs the call from start to end, or to where it waits for something; later, if its sink says
@@ -63,7 +79,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
 
   Worker worker() const override;
   const std::shared_ptr<void>& ambient() const override;
-  std::uint64_t call_id() const;
+  /// As ArrivedCall::id().
+  std::uint64_t call_id() const { return id_; }
   WorkerServices& services() const { return services_; }
   /// That of the call, not of the reply.
   MessageRoute& route();
@@ -96,7 +113,11 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   [[noreturn]] void fail_not_a_wire_type(const std::type_info& type) const;
 
  private:
+  struct Request;
+  /// By the thread that serves the call: it lets go of that too.
+  void make_request();
   /// Before the method is entered.
+  void begin();
   void throw_if_given_up() const;
   void resolve_target_and_run();
   void run_method();
@@ -108,8 +129,11 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   // A handler's future may be completed, or forgotten, when the worker is gone.
   const std::weak_ptr<WorkerServices> weak_services_;
   bool keeps_room_ = false;
-  const std::unique_ptr<Request> request_;
+  const std::uint64_t id_;
   const std::shared_ptr<ReplySink> sink_;
+  // Until request_ is made.
+  ArrivedCall arrived_;
+  std::unique_ptr<Request> request_;
   // Written before the method is entered.
   bool retain_begun_ = false;
   std::exception_ptr layers_failed_;

@@ -6,7 +6,6 @@
 
 #include "absl/strings/cord.h"
 #include "sinew/rpc.pb.h"
-#include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/received_envelope.h"
@@ -17,14 +16,13 @@ namespace sinew::internal {
 
 /// A received call with what its reading and its reply need. The envelope owns the call.
 struct Invocation::Request {
-  Request(WorkerServices& services, WorkerInfo from, Clock::TimePoint call_deadline,
-          ReceivedEnvelope received, std::vector<absl::Cord> payloads, Credit room = Credit())
-      : route(services, std::move(from), call_deadline),
-        arguments(std::move(payloads), &route),
-        reply_route(services, route.peer(), call_deadline),
+  Request(WorkerServices& services, ArrivedCall arrived)
+      : route(services, std::move(arrived.caller), arrived.deadline),
+        arguments(std::move(arrived.payloads), &route),
+        reply_route(services, route.peer(), arrived.deadline),
         results(&reply_route),
-        envelope(std::move(received)),
-        credit(std::move(room)) {
+        envelope(std::move(arrived.envelope)),
+        room(std::move(arrived.room)) {
     reply_route.set_call(&route);
     allow_devices(route, arguments);
     allow_devices(reply_route, results);
@@ -37,8 +35,8 @@ struct Invocation::Request {
   MessageRoute reply_route;
   EncodeContext results;
   const ReceivedEnvelope envelope;
-  /// The room that the call takes of what its caller may send; see Invocation::keep_room().
-  Credit credit;
+  /// See Invocation::keep_room().
+  RequestRoom room;
   proto::Envelope reply;
   AnyValue target;
   const MethodTable::Entry* method = nullptr;
