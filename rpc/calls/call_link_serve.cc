@@ -76,9 +76,11 @@ void CallLink::end_lost(const Inbound& frame) {
 
 std::optional<ArrivedCall> CallLink::receive_request(Inbound frame) {
   const std::uint64_t bytes = frame.size_bytes();
-  ArrivedCall call{peer(), deadline_of(frame.header, services_.clock().now()),
-                   ReceivedEnvelope::make(), std::move(frame.payloads),
-                   RequestRoom(runner_, bytes)};
+  ArrivedCall call;
+  call.deadline = deadline_of(frame.header, services_.clock().now());
+  call.envelope = ReceivedEnvelope::make();
+  call.payloads = std::move(frame.payloads);
+  call.room = RequestRoom(runner_, bytes);
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
   if (parsed.ok() && (!call.envelope->has_call() || call.id() != frame.header.subject)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
@@ -118,6 +120,8 @@ void CallLink::begin(std::vector<ArrivedCall> calls) {
   std::vector<std::shared_ptr<Invocation>> made;
   made.reserve(calls.size());
   for (ArrivedCall& call : calls) {
+    // Not before: its rank may have come with its membership.
+    call.caller = peer();
     made.push_back(std::make_shared<Invocation>(services_, std::move(call), shared_from_this()));
   }
   std::vector<std::shared_ptr<Invocation>> begun;

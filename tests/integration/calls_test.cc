@@ -20,6 +20,7 @@ using sinew::RRef;
 int add(int a, int b) { return a + b; }
 int rank_of_callee() { return sinew::current_worker().rank(); }
 std::string caller_name() { return sinew::CallContext::current().caller().name; }
+int caller_rank() { return sinew::CallContext::current().caller().rank; }
 
 std::atomic<int> notes{0};
 void note() { ++notes; }
@@ -109,6 +110,7 @@ SINEW_METHOD(internal::Gauge::level);
 SINEW_METHOD(calls::add);
 SINEW_METHOD(calls::rank_of_callee);
 SINEW_METHOD(calls::caller_name);
+SINEW_METHOD(calls::caller_rank);
 SINEW_METHOD(calls::note);
 SINEW_METHOD(calls::motto);
 SINEW_METHOD(calls::consume);
@@ -169,6 +171,7 @@ MethodTable table() {
   methods.add<&calls::add>()
       .add<&calls::rank_of_callee>()
       .add<&calls::caller_name>()
+      .add<&calls::caller_rank>()
       .add<&calls::note>()
       .add<&calls::motto>()
       .add<&calls::consume>()
@@ -230,6 +233,12 @@ TEST_P(CallsTest, DestinationIsNameRankInfoOrPeer) {
   EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer("worker1")).to_here(), 1);
   EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer(1)).to_here(), 1);
   EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer(info)).to_here(), 1);
+}
+
+TEST_P(CallsTest, TheCallerIsAMemberFromItsFirstCallOn) {
+  start(3, table());
+  EXPECT_EQ(worker(1).rpc_sync<&calls::caller_rank>(0), 1);
+  EXPECT_EQ(worker(2).rpc_sync<&calls::caller_rank>(1), 2);
 }
 
 TEST_P(CallsTest, WorkerCallsItself) {
