@@ -8,7 +8,6 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/invocation.h"
-#include "sinew/rpc/calls/invocation_request.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/membership/control_plane.h"

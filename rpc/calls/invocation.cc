@@ -192,7 +192,7 @@ void Invocation::when_ready(Task run) {
 
 void Invocation::abort(const absl::Status& status) {
   cancellation_.cancel();
-  if (request_ == nullptr) make_request();
+  make_request();
   fail(make_error(status));
 }
 

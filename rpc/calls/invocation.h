@@ -74,7 +74,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   /// starts. For methods that return futures, of which any number may be under way. Before
   /// when_ready().
   void keep_room() { keeps_room_ = true; }
-  /// Replies with an error unless a reply is under way. For calls that end from outside.
+  /// Instead of start(), on any thread: replies with an error.
   void abort(const absl::Status& status);
 
   Worker worker() const override;
@@ -114,7 +114,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
 
  private:
   struct Request;
-  /// By the thread that serves the call: it lets go of that too.
+  /// By start(), so that one thread allocates what it lets go of.
   void make_request();
   /// Before the method is entered.
   void begin();

@@ -50,7 +50,7 @@ class PlaneSet {
   /// Once both ends have told each other their hellos, and before on_message(). `owner` is what
   /// this belongs to: `on_answer` is called for as long as it lives.
   void prepare(ConnectionEnds ends, std::weak_ptr<void> owner, OnAnswer on_answer);
-  /// Finds out which planes there are. False: that has begun before.
+  /// Finds out which planes there are. False: that has begun before, or begins with prepare().
   bool begin();
   /// Takes in a message of the other end, which has begun.
   void on_message(const std::string& message);
