@@ -65,9 +65,9 @@ class Connection {
 };
 
 /// Callbacks of one connection, in this order: on_up once (or never), on_frames, on_announced and
-/// on_lost any number of times, on_down exactly once. They run on transport threads: they must not
-/// block, and must not run user code. on_frames of one lane are not concurrent with each other, but
-/// with on_announced they may be.
+/// on_lost any number of times, on_down exactly once. Either end may be up first. They run on
+/// transport threads: they must not block, and must not run user code. on_frames of one lane are
+/// not concurrent with each other, but with on_announced they may be.
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;

@@ -43,7 +43,7 @@ class FakeStream : public LaneStream {
 };
 
 struct Sender {
-  Sender() { bulk.open(stream, WriterStart::kIdle); }
+  Sender() { bulk.open(stream); }
   ~Sender() { bulk.close(); }
 
   /// The frame with its tickets, the transfers under way.

@@ -85,6 +85,18 @@ struct Worker {
   std::string address() const { return transport->address(); }
 };
 
+/// A connection comes up, and a frame arrives.
+inline void expect_reachable(Worker& from, Worker& to, const std::string& address) {
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = from.transport->connect(address, "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up()) << address << ": " << handler->reason();
+  const auto accepted = to.acceptor.handler(to.acceptor.count() - 1);
+  ASSERT_TRUE(connection->send(Lane::kCalls, Frame{"ping", {}, {}}).ok());
+  EXPECT_TRUE(accepted->wait_frames(Lane::kCalls, 1));
+  connection->close(absl::UnavailableError("done"));
+  EXPECT_TRUE(handler->wait_down());
+}
+
 class GrpcFixture : public TransportFixture {
  public:
   explicit GrpcFixture(GrpcTuning tuning = {}) : tuning_(tuning) {}

@@ -1,6 +1,7 @@
 // Large payloads that the receiver fetches, between two transports of one process.
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -43,6 +44,7 @@ struct Joined {
     connection = a.transport->connect(b.address(), "hello", "", handler);
     EXPECT_TRUE(handler->wait_up());
     accepted = b.acceptor.handler();
+    EXPECT_TRUE(accepted->wait_up());
   }
 
   /// Sends a payload and returns what has arrived.
@@ -184,6 +186,20 @@ TEST(GrpcPlane, AFailureLeadsThroughGrpc) {
     EXPECT_EQ(joined.send(flat(bytes)), bytes);
     return joined.fetched() > fetched;
   })) << "it is not tried again";
+}
+
+// The bulk lane is there for it, though nothing else needs one.
+TEST(GrpcPlane, TheFirstLargePayloadMayBeOneThatCannotBeFetched) {
+  const auto plane = std::make_shared<FakePlane>();
+  plane->behaviour = FakePlane::Behaviour::kFails;
+  const std::string bytes = pattern(kLarge, 6);
+  EXPECT_TRUE(eventually([&] {
+    Joined joined(with(plane));
+    // The ends find out about planes, mostly.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(joined.send(flat(bytes)), bytes);
+    return plane->located > 0;
+  }));
 }
 
 TEST(GrpcPlane, WhatIsNotAdmittedIsNotFetched) {

@@ -43,6 +43,7 @@ class GrpcUcx : public ::testing::Test {
     connection = a.transport->connect(b.address(), "hello", "", handler);
     EXPECT_TRUE(handler->wait_up());
     accepted = b.acceptor.handler();
+    EXPECT_TRUE(accepted->wait_up());
   }
 
   static std::int64_t fetched(const Worker& worker) {

@@ -82,12 +82,12 @@ absl::Status BulkSender::grant(const std::vector<std::uint64_t>& transfers) {
   return absl::OkStatus();
 }
 
-void BulkSender::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
+void BulkSender::open(std::shared_ptr<LaneStream> stream) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     stream_ = std::move(stream);
-    writing_ = start == WriterStart::kBusy;
+    writing_ = false;
   }
   start_write_if_idle();
 }

@@ -48,7 +48,7 @@ class BulkSender {
   /// Queues grants of our own. kResourceExhausted when the other end does not read them.
   absl::Status grant(const std::vector<std::uint64_t>& transfers);
 
-  void open(std::shared_ptr<LaneStream> stream, WriterStart start);
+  void open(std::shared_ptr<LaneStream> stream);
   void on_written();
   void close();
 

@@ -102,15 +102,19 @@ void AcceptedConnection::end_handshake() {
 }
 
 void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> call) {
-  const unsigned bit = 1u << static_cast<unsigned>(kind);
-  constexpr unsigned kAll = 1u << static_cast<unsigned>(StreamKind::kCalls) |
-                            1u << static_cast<unsigned>(StreamKind::kBulk);
   if (stream_origin(call->context().auth_context().get(), call->context().peer()) != origin_) {
     refuse_exchange(std::move(call),
                     absl::PermissionDeniedError("this connection belongs to somebody else"));
     return;
   }
-  if (stream(kind) != nullptr || is_up()) {
+  // The server hands over the streams of one connection one after the other, as they were opened.
+  if (kind == StreamKind::kBulk && !is_up()) {
+    refuse_exchange(std::move(call),
+                    absl::InvalidArgumentError("the bulk lane comes after the calls lane"));
+    return;
+  }
+  const unsigned bit = 1u << static_cast<unsigned>(kind);
+  if ((attached_.fetch_or(bit) & bit) != 0) {
     refuse_exchange(std::move(call), absl::InvalidArgumentError("this lane is open already"));
     return;
   }
@@ -118,17 +122,13 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
       ServerStream::accept(kind, as_events(), std::move(call));
   if (!add_stream(stream)) return;
   if (kind == StreamKind::kCalls) {
-    writer(Lane::kCalls).open(stream, WriterStart::kBusy);
-  } else {
-    bulk_sender().open(stream, WriterStart::kBusy);
-  }
-  // on_up comes before the answer that lets the other end be up: what it sends then finds this end
-  // ready.
-  if ((attached_.fetch_or(bit) | bit) == kAll) {
+    writer(Lane::kCalls).open(stream, WriterStart::kIdle);
     announce_up(ConnectionEnds::Role::kAcceptor);
     end_handshake();
+  } else {
+    stream->start_read();
+    bulk_sender().open(stream);
   }
-  write_handshake(*stream, encode_packet(Packet()));
 }
 
 void AcceptedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {

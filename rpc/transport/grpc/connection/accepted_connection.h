@@ -36,7 +36,8 @@ class AcceptedConnection final : public GrpcConnection {
   /// the transport's shutdown.
   static void accept(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
                      Acceptor* acceptor, std::unique_ptr<ServerCall> call);
-  /// Another stream has come in, with this connection's token.
+  /// Another stream has come in, with this connection's token: the calls lane, which brings the
+  /// connection up, or the bulk lane after that.
   void attach(StreamKind kind, std::unique_ptr<ServerCall> call);
 
   bool opened_here() const override { return false; }
@@ -64,6 +65,7 @@ class AcceptedConnection final : public GrpcConnection {
   Quota::Share handshake_ ABSL_GUARDED_BY(handshake_mutex_);
   /// The number of its turn among hellos.
   std::uint64_t turn_ ABSL_GUARDED_BY(handshake_mutex_) = 0;
+  /// The lanes that have joined it, a bit each.
   std::atomic<unsigned> attached_{0};
   /// Written during the handshake, read by release() after it.
   std::string token_;

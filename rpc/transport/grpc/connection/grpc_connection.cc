@@ -140,7 +140,7 @@ void GrpcConnection::announce_up(ConnectionEnds::Role role) {
       return connection != nullptr && connection->is_up() && connection->planes_.begin();
     });
   }
-  for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls, StreamKind::kBulk}) {
+  for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls}) {
     if (const auto lane = stream(kind)) lane->start_read();
   }
 }
@@ -205,7 +205,7 @@ absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Arrived&
     hand_over(*std::move(announced->completed));
   }
   if (!announced->granted.empty()) {
-    if (absl::Status status = bulk_sender_.grant(announced->granted); !status.ok()) return status;
+    if (absl::Status status = grant(announced->granted); !status.ok()) return status;
   }
   std::move(announced->to_fetch.begin(), announced->to_fetch.end(),
             std::back_inserter(arrived.to_fetch));
@@ -262,7 +262,7 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
   }
   if (!status.ok()) {
     if (!bulk_receiver_.not_fetched(transfer)) return;
-    if (absl::Status granted = bulk_sender_.grant({transfer}); !granted.ok()) take_down(granted);
+    if (absl::Status granted = grant({transfer}); !granted.ok()) take_down(granted);
     return;
   }
   end_fetch(transfer, bulk_receiver_.fetched(transfer, std::move(bytes)));
@@ -347,7 +347,7 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
     planes_.on_failed(payload->location.plane);
     BulkSender::Transfers transfers;
     transfers.emplace_back(transfer, std::move(payload->bytes));
-    bulk_sender_.submit(std::move(transfers));
+    submit(std::move(transfers));
   }
   absl::StatusOr<std::vector<BulkReceiver::Completed>> completed =
       bulk_receiver_.receive(std::move(packet.chunks));

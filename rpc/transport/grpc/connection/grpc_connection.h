@@ -64,12 +64,19 @@ class GrpcConnection : public Connection,
 
   /// False when the connection is down: the stream has been ended then.
   bool add_stream(std::shared_ptr<LaneStream> stream);
-  /// A message of the handshake; the writer of the stream was opened as busy.
+  /// A message of the handshake; the writer of the control stream was opened as busy.
   void write_handshake(LaneStream& stream, grpc::ByteBuffer message);
   std::shared_ptr<LaneStream> stream(StreamKind kind);
   bool is_up() const;
-  /// Reports on_up, then reads all lanes.
+  /// The handler to call, or null when no callback may run (any more). Puts on_down off until
+  /// leave_callback().
+  std::shared_ptr<ConnectionHandler> enter_callback();
+  /// Reports on_up, then reads the lanes that are there.
   void announce_up(ConnectionEnds::Role role);
+  /// Something waits for the bulk stream, which may be there already, or may come to. The
+  /// acceptor's end need not do anything: the opener's has sent what is granted there, or grants
+  /// what is announced here.
+  virtual void want_bulk() {}
   /// A message that belongs to the handshake.
   virtual void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) = 0;
   /// What a broken stream means before the connection was up.
@@ -123,12 +130,12 @@ class GrpcConnection : public Connection,
   };
   /// Moves what is too large for a packet out of the frame.
   PacketFrame split(Frame frame, Beside& beside);
+  void submit(BulkSender::Transfers transfers);
+  absl::Status grant(const std::vector<std::uint64_t>& transfers);
   void send_beside(absl::Cord payload, PlaneSet::Location location, PayloadTicket& ticket,
                    Beside& beside);
   absl::Status down_status() const;
 
-  /// The handler to call, or null when no callback may run (any more).
-  std::shared_ptr<ConnectionHandler> enter_callback();
   void post_on_down_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void run_on_down();
 

@@ -91,6 +91,17 @@ void GrpcConnection::send_beside(absl::Cord payload, PlaneSet::Location location
   beside.transfers.emplace_back(ticket.transfer, std::move(payload));
 }
 
+void GrpcConnection::submit(BulkSender::Transfers transfers) {
+  bulk_sender_.submit(std::move(transfers));
+  want_bulk();
+}
+
+absl::Status GrpcConnection::grant(const std::vector<std::uint64_t>& transfers) {
+  absl::Status status = bulk_sender_.grant(transfers);
+  want_bulk();
+  return status;
+}
+
 absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   if (absl::Status status = check_limits(frame, core_->limits()); !status.ok()) return status;
   const bool sender_has_time = frame.may_linger;
@@ -111,7 +122,9 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   const bool may_linger =
       lane == Lane::kCalls && size_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
   if (!may_linger || !linger(sender_has_time)) writer(lane).flush();
-  if (!beside.transfers.empty()) bulk_sender_.submit(std::move(beside.transfers));
+  if (!beside.transfers.empty()) submit(std::move(beside.transfers));
+  // Should it not be fetched, the other end asks for it there.
+  if (!beside.located.empty()) want_bulk();
   return absl::OkStatus();
 }
 

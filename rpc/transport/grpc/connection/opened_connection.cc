@@ -9,6 +9,13 @@
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 
 namespace sinew::internal {
+namespace {
+
+// What the bulk stream waits for.
+constexpr unsigned kIsUp = 1;
+constexpr unsigned kIsWanted = 2;
+
+}  // namespace
 
 OpenedConnection::OpenedConnection(std::shared_ptr<TransportCore> core, std::string address)
     : GrpcConnection(std::move(core)), address_(std::move(address)) {
@@ -66,13 +73,9 @@ std::shared_ptr<ClientStream> OpenedConnection::open_stream(StreamKind kind,
   return add_stream(stream) ? stream : nullptr;
 }
 
-void OpenedConnection::on_handshake_read(StreamKind stream_kind, grpc::ByteBuffer message) {
+void OpenedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {
   if (!enter_handshake()) return;
-  if (stream_kind == StreamKind::kControl) {
-    on_acceptor_hello(message);
-  } else if (++lanes_ready_ == 2) {
-    announce_up(ConnectionEnds::Role::kOpener);
-  }
+  on_acceptor_hello(message);
   leave_callback();
 }
 
@@ -86,16 +89,32 @@ void OpenedConnection::on_acceptor_hello(const grpc::ByteBuffer& message) {
     return;
   }
   set_remote(std::move(packet->frames[0].envelope), control_->remote());
-  const std::string token = std::move(packet->frames[1].envelope);
-  const auto calls = open_stream(StreamKind::kCalls, token);
+  token_ = std::move(packet->frames[1].envelope);
+  const auto calls = open_stream(StreamKind::kCalls, token_);
   if (calls == nullptr) return;
-  const auto bulk = open_stream(StreamKind::kBulk, token);
-  if (bulk == nullptr) return;
-  calls->start_read();
-  bulk->start_read();
-  // Frames that were sent early leave now: the other end does not read them before it is up.
+  // Frames that were sent early leave now. The other end reads no lane before it is up, which it is
+  // when it has seen this stream.
   writer(Lane::kCalls).open(calls, WriterStart::kIdle);
-  bulk_sender().open(bulk, WriterStart::kIdle);
+  announce_up(ConnectionEnds::Role::kOpener);
+  open_bulk_when_due(kIsUp);
+}
+
+void OpenedConnection::want_bulk() {
+  if ((bulk_conditions_.load(std::memory_order_relaxed) & kIsWanted) == 0) {
+    open_bulk_when_due(kIsWanted);
+  }
+}
+
+void OpenedConnection::open_bulk_when_due(unsigned condition) {
+  constexpr unsigned kBoth = kIsUp | kIsWanted;
+  const unsigned before = bulk_conditions_.fetch_or(condition, std::memory_order_acq_rel);
+  if (before == kBoth || (before | condition) != kBoth) return;
+  if (enter_callback() == nullptr) return;
+  if (const auto bulk = open_stream(StreamKind::kBulk, token_)) {
+    bulk->start_read();
+    bulk_sender().open(bulk);
+  }
+  leave_callback();
 }
 
 void OpenedConnection::release() {

@@ -10,9 +10,11 @@
 
 namespace sinew::internal {
 
-/// The opener's end of a connection. The handshake: the control stream carries the hello there, the
-/// acceptor's hello and a token come back; the two other streams show that token and are answered
-/// with an empty packet each.
+/// The opener's end of a connection. The handshake is one round trip: the control stream carries
+/// the hello there, the acceptor's hello and a token come back, and this end is up. The calls
+/// stream follows at once and shows the token, which brings the acceptor's end up. The bulk stream
+/// follows when this end has something for it, be it a grant for what the other one has: most
+/// connections never have.
 class OpenedConnection final : public GrpcConnection {
  public:
   static std::shared_ptr<Connection> open(std::shared_ptr<TransportCore> core, std::string address,
@@ -28,15 +30,19 @@ class OpenedConnection final : public GrpcConnection {
   std::shared_ptr<ClientStream> open_stream(StreamKind kind, const std::string& token);
   void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) override;
   void on_acceptor_hello(const grpc::ByteBuffer& message);
+  void want_bulk() override;
+  void open_bulk_when_due(unsigned condition);
   absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const override;
   void release() override;
 
   const std::string address_;
-  // For the handshake; touched only between enter_handshake() and leave_callback(), and by
-  // release() after those.
+  // For opening streams; touched only between enter_handshake() or enter_callback() and
+  // leave_callback(), and by release() after those.
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<ClientStream> control_;
-  std::atomic<int> lanes_ready_{0};
+  std::string token_;
+  /// Which conditions of the bulk stream are met: whoever meets the last one opens it.
+  std::atomic<unsigned> bulk_conditions_{0};
 };
 
 }  // namespace sinew::internal

@@ -1,0 +1,308 @@
+// Handshakes and lanes by hand, good ones and bad ones.
+
+#include <chrono>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "sinew/tests/support/eventually.h"
+#include "sinew/tests/transport/grpc_fixture.h"
+#include "sinew/tests/transport/happening.h"
+#include "sinew/tests/transport/recording_handler.h"
+
+namespace sinew::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A client that sends whatever bytes it likes.
+grpc::Status exchange_raw(const std::string& address, const std::string& lane,
+                          const std::string& token, const std::vector<std::string>& messages,
+                          bool compressed = false) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  grpc::GenericStub stub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  if (!lane.empty()) context.AddMetadata("sinew-lane", lane);
+  if (!token.empty()) context.AddMetadata("sinew-connection", token);
+  if (compressed) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, "/sinew.proto.Worker/Exchange", &queue);
+  const auto next = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return ok;
+  };
+  call->StartCall(nullptr);
+  next();
+  for (const std::string& message : messages) {
+    const grpc::Slice slice(message);
+    call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    if (!next()) break;
+  }
+  while (true) {
+    grpc::ByteBuffer answer;
+    call->Read(&answer, nullptr);
+    if (!next()) break;
+  }
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  next();
+  return status;
+}
+
+TEST(GrpcHandshake, MalformedHandshakesAreRefused) {
+  Worker a;
+  Worker b;
+  const auto code = [&](const std::string& lane, const std::string& token,
+                        const std::vector<std::string>& messages) {
+    return exchange_raw(b.address(), lane, token, messages).error_code();
+  };
+  EXPECT_EQ(code("", "", {"x"}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("sideways", "", {}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("control", "", {"\xff\xff\xff"}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("control", "", {""}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("control", "", {std::string(std::size_t{9} << 20, 'x')}),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code("calls", "", {}), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(code("bulk", "0123456789abcdef0123456789abcdef", {"x"}),
+            grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_FALSE(exchange_raw(b.address(), "control", "", {std::string(1000, '\0')}, true).ok());
+  EXPECT_EQ(b.acceptor.count(), 0U);
+  expect_reachable(a, b, b.address());
+}
+
+/// An opener by hand: the control lane with a good hello; further lanes as the test likes.
+class RawOpener {
+ public:
+  using Stream = grpc::ClientReaderWriter<proto::Packet, proto::Packet>;
+
+  explicit RawOpener(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ = proto::Worker::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+    Stream& control = open("control");
+    proto::Packet packet;
+    packet.add_frames()->set_envelope("hello");
+    EXPECT_TRUE(control.Write(packet));
+    EXPECT_TRUE(control.Read(&packet));
+    EXPECT_EQ(packet.frames_size(), 2);
+    token_ = packet.frames(1).envelope();
+  }
+  ~RawOpener() {
+    for (Lane& lane : lanes_) lane.context.TryCancel();
+    for (Lane& lane : lanes_) {
+      if (lane.stream != nullptr) finish(*lane.stream);
+    }
+  }
+
+  Stream& open(const std::string& lane) {
+    Lane& opened = lanes_.emplace_back();
+    opened.context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    opened.context.AddMetadata("sinew-lane", lane);
+    if (!token_.empty()) opened.context.AddMetadata("sinew-connection", token_);
+    opened.stream = stub_->Exchange(&opened.context);
+    return *opened.stream;
+  }
+  /// How the acceptor ended a lane that is of no use to it.
+  grpc::Status open_refused(const std::string& lane) {
+    const grpc::Status status = finish(open(lane));
+    lanes_.pop_back();
+    return status;
+  }
+  Stream& control() { return *lanes_.front().stream; }
+  const std::string& token() const { return token_; }
+
+ private:
+  struct Lane {
+    grpc::ClientContext context;
+    std::unique_ptr<Stream> stream;
+  };
+
+  static grpc::Status finish(Stream& stream) {
+    proto::Packet packet;
+    while (stream.Read(&packet)) continue;
+    return stream.Finish();
+  }
+
+  std::unique_ptr<proto::Worker::Stub> stub_;
+  std::string token_;
+  std::list<Lane> lanes_;
+};
+
+TEST(GrpcHandshake, TheCallsLaneBringsTheAcceptorUpAndTheBulkLaneFollows) {
+  Worker worker;
+  RawOpener opener(worker.address());
+  const grpc::Status early = opener.open_refused("bulk");
+  EXPECT_EQ(early.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(early.error_message(), HasSubstr("after the calls lane"));
+  const auto handler = worker.acceptor.handler();
+  EXPECT_FALSE(handler->is_up());
+  opener.open("calls");
+  ASSERT_TRUE(handler->wait_up());
+  auto& bulk = opener.open("bulk");
+  // This end answers on it, so it has joined.
+  ASSERT_TRUE(handler->connection()
+                  ->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(1 << 20, 'p'))}, {}})
+                  .ok());
+  proto::Packet packet;
+  ASSERT_TRUE(bulk.Read(&packet));
+  EXPECT_GT(packet.chunks_size(), 0);
+  for (const char* lane : {"calls", "bulk"}) {
+    const grpc::Status again = opener.open_refused(lane);
+    EXPECT_EQ(again.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << lane;
+    EXPECT_THAT(again.error_message(), HasSubstr("open already")) << lane;
+  }
+  EXPECT_FALSE(handler->is_down());
+}
+
+/// An acceptor by hand, which notes the lanes that come.
+class RawAcceptor final : public proto::Worker::Service {
+ public:
+  RawAcceptor() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~RawAcceptor() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::vector<std::string> lanes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return lanes_;
+  }
+
+  grpc::Status Exchange(grpc::ServerContext* context,
+                        grpc::ServerReaderWriter<proto::Packet, proto::Packet>* stream) override {
+    const auto lane = context->client_metadata().find("sinew-lane");
+    const std::string name(lane->second.begin(), lane->second.end());
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      lanes_.push_back(name);
+    }
+    proto::Packet packet;
+    if (name == "control" && stream->Read(&packet)) {
+      packet.add_frames()->set_envelope("token");
+      stream->Write(packet);
+    }
+    while (stream->Read(&packet)) {
+      if (packet.chunks_size() > 0) chunk_.notify();
+    }
+    return grpc::Status::OK;
+  }
+  bool wait_chunk() { return chunk_.wait(); }
+
+ private:
+  int port_ = 0;
+  std::mutex mutex_;
+  std::vector<std::string> lanes_;
+  Happening chunk_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(GrpcHandshake, TheBulkLaneIsOpenedWhenItIsWanted) {
+  for (const bool before_up : {false, true}) {
+    RawAcceptor acceptor;
+    Worker worker;
+    auto handler = std::make_shared<RecordingHandler>();
+    const auto connection = worker.transport->connect(acceptor.address(), "hi", "", handler);
+    const Frame large{"x", {absl::Cord(std::string(1 << 20, 'p'))}, {}};
+    if (before_up) {
+      ASSERT_TRUE(connection->send(Lane::kCalls, large).ok());
+    }
+    ASSERT_TRUE(handler->wait_up()) << handler->reason();
+    if (!before_up) {
+      EXPECT_THAT(acceptor.lanes(), ::testing::Not(::testing::Contains("bulk")));
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(connection->send(Lane::kCalls, large).ok());
+    }
+    ASSERT_TRUE(acceptor.wait_chunk());
+    // Each has a thread of its own there.
+    EXPECT_TRUE(sinew::testing::eventually([&] { return acceptor.lanes().size() >= 3; }));
+    EXPECT_THAT(acceptor.lanes(), ::testing::UnorderedElementsAre("control", "calls", "bulk"));
+    connection->close(absl::UnavailableError("done"));
+    EXPECT_TRUE(handler->wait_down());
+  }
+}
+
+/// A good handshake, then `message` on one lane. Returns what the acceptor's handler was told.
+absl::Status send_after_handshake(Worker& worker, const std::string& on_lane,
+                                  const std::string& message) {
+  const std::size_t index = worker.acceptor.count();
+  RawOpener opener(worker.address());
+  const auto handler = worker.acceptor.handler(index);
+  auto& calls = opener.open("calls");
+  EXPECT_TRUE(handler->wait_up());
+  // Unknown fields carry any bytes through protobuf.
+  proto::Packet raw;
+  raw.GetReflection()->MutableUnknownFields(&raw);
+  EXPECT_TRUE(raw.ParseFromString(message));
+  auto& stream = on_lane == "calls"  ? calls
+                 : on_lane == "bulk" ? opener.open("bulk")
+                                     : opener.control();
+  EXPECT_TRUE(stream.Write(raw));
+  EXPECT_TRUE(handler->wait_down());
+  return handler->reason();
+}
+
+TEST(GrpcHandshake, ViolationsTakeTheConnectionDown) {
+  GrpcTransportOptions options;
+  options.limits.max_payloads = 4;
+  options.limits.max_frame_bytes = 1 << 20;
+  Worker a;
+  Worker b(options);
+  proto::Packet packet;
+  proto::Frame& frame = *packet.add_frames();
+  for (int i = 0; i < 5; ++i) frame.add_payloads("x");
+  const std::string too_many = packet.SerializeAsString();
+  frame.clear_payloads();
+  frame.add_tickets()->set_size_bytes(std::uint64_t{1} << 50);
+  frame.mutable_tickets(0)->set_transfer(1);
+  const std::string too_large = packet.SerializeAsString();
+  frame.mutable_tickets(0)->set_transfer(0);
+  frame.mutable_tickets(0)->set_size_bytes(10);
+  const std::string without_payload = packet.SerializeAsString();
+  // Field 2 of Packet: a chunk, here one with a gap before it; field 3: a grant that nobody waits
+  // for.
+  const std::string gap(
+      "\x12\x09\x08\x01\x10\x64\x18\x05\x7a\x01"
+      "d",
+      11);
+  const std::string grant("\x1a\x01\x05", 3);
+  for (const auto& [lane, message] :
+       std::vector<std::pair<std::string, std::string>>{{"calls", too_many},
+                                                        {"control", too_many},
+                                                        {"calls", too_large},
+                                                        {"control", too_large},
+                                                        {"calls", without_payload},
+                                                        {"bulk", gap},
+                                                        {"bulk", grant},
+                                                        {"calls", gap},
+                                                        {"bulk", without_payload}}) {
+    const absl::Status reason = send_after_handshake(b, lane, message);
+    EXPECT_EQ(reason.code(), absl::StatusCode::kInvalidArgument) << lane << ": " << reason;
+  }
+  expect_reachable(a, b, b.address());
+}
+
+TEST(GrpcHandshake, AStolenTokenIsOfNoUse) {
+  Worker b;
+  RawOpener opener(b.address());
+  const grpc::Status status = exchange_raw(b.address(), "calls", opener.token(), {});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(status.error_message(), HasSubstr("somebody else"));
+}
+
+}  // namespace
+}  // namespace sinew::internal
