@@ -188,6 +188,7 @@ void Link::connect(TimePoint now, Outputs& outputs) {
 }
 
 void Link::connect_at_once(TimePoint now, Outputs& outputs) {
+  if (SINEW_LINK_BUG(kAskedWaits)) return connect(now, outputs);
   if (expire(now, outputs)) return;
   wanted_ = true;
   const bool waits = state_ == State::kQueued || state_ == State::kBackingOff;
@@ -204,7 +205,8 @@ void Link::dial(TimePoint now, Outputs& outputs) {
 }
 
 void Link::take_turn(TimePoint now, Outputs& outputs) {
-  if (expire(now, outputs) || state_ != State::kQueued) return;
+  if (expire(now, outputs)) return;
+  if (state_ != State::kQueued && !SINEW_LINK_BUG(kTurnTakenLate)) return;
   if (is_wanted() && !SINEW_LINK_BUG(kTurnForgotten)) {
     dial_now(now, outputs);
   } else {

@@ -30,6 +30,8 @@ enum class LinkBug {
   kHandledForgotten,     // the sender of a note is not told that it has been handled
   kWrittenUnheard,       // the first frames are written before anybody is known to hear them
   kTurnForgotten,        // nothing comes of the turn that a first attempt has waited for
+  kTurnTakenLate,        // who has a connection dials when the turn comes that it has waited for
+  kAskedWaits,           // who is asked to come waits for its turn all the same
   kProofUnused,          // who is proved to be dead is still waited for
 };
 

@@ -316,11 +316,12 @@ void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t bytes, Time
   }
 }
 
-void LinkLanes::void_incoming(Lane lane, std::uint64_t number) {
+bool LinkLanes::void_incoming(Lane lane, std::uint64_t number) {
   InLane& in = in_[static_cast<std::size_t>(lane)];
-  if (number == 0 || in.numbers.contains(number) || in.voided.size() >= kMaxVoided) return;
-  if (SINEW_LINK_BUG(kCancelForgotten)) return;
+  if (number == 0 || in.numbers.contains(number) || in.voided.size() >= kMaxVoided) return false;
+  if (SINEW_LINK_BUG(kCancelForgotten)) return true;
   in.voided.push_back(number);
+  return true;
 }
 
 void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, LinkOutputs& outputs) {

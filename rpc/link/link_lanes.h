@@ -134,8 +134,8 @@ class LinkLanes {
   /// is free, and its sender is told within milliseconds.
   void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
   /// The other end has given up the frame with this number: should it not have come yet, it is
-  /// dropped when it does.
-  void void_incoming(Lane lane, std::uint64_t number);
+  /// dropped when it does. False: it has, or too many are to be dropped already.
+  bool void_incoming(Lane lane, std::uint64_t number);
   /// What a frame of so many bytes takes of any room.
   static std::uint64_t cost(std::uint64_t bytes) { return bytes + kFrameCostBytes; }
   /// The handlers of so many requests, which cost so much together, have started: the room is free.

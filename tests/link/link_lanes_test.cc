@@ -332,11 +332,12 @@ TEST_F(LinkLanesTest, a_void_frame_takes_its_number_and_gives_its_room_back) {
 
 TEST_F(LinkLanesTest, a_cancel_that_comes_first_makes_its_frame_void) {
   up();
-  lanes.void_incoming(Lane::kCalls, 1);
+  EXPECT_TRUE(lanes.void_incoming(Lane::kCalls, 1));
   hear(incoming(FrameKind::kRequest, 1));
   EXPECT_EQ(delivery, Delivery::kDrop);
   hear(incoming(FrameKind::kRequest, 2));
   EXPECT_EQ(delivery, Delivery::kDeliver);
+  EXPECT_FALSE(lanes.void_incoming(Lane::kCalls, 2));
 }
 
 TEST_F(LinkLanesTest, no_more_than_so_many_large_frames_are_without_a_receipt) {

@@ -44,6 +44,8 @@ constexpr Planted kBugs[] = {
     {LinkBug::kHandledForgotten, "kHandledForgotten", "calls"},
     {LinkBug::kWrittenUnheard, "kWrittenUnheard", "a_crash_at_first_contact"},
     {LinkBug::kTurnForgotten, "kTurnForgotten", "both_wait_for_a_turn"},
+    {LinkBug::kTurnTakenLate, "kTurnTakenLate", ""},
+    {LinkBug::kAskedWaits, "kAskedWaits", "who_is_asked_to_come_needs_no_turn"},
     {LinkBug::kProofUnused, "kProofUnused", "a_crash_that_is_proved"},
 };
 

@@ -16,10 +16,10 @@ constexpr int kMostIdleTicks = 100;
 }  // namespace
 
 std::string Event::text() const {
-  static const char* const names[] = {"hello",  "answer",  "deliver", "deliver twice", "payloads",
-                                      "notice", "turn",    "start",   "cancel",        "handle",
-                                      "reply",  "restart", "break",   "swallow",       "crash",
-                                      "leave",  "proof",   "tick",    "sleep"};
+  static const char* const names[] = {
+      "hello", "answer",  "join",  "deliver", "deliver twice", "payloads", "notice",
+      "turn",  "ask",     "start", "cancel",  "handle",        "reply",    "restart",
+      "break", "swallow", "crash", "leave",   "proof",         "tick",     "sleep"};
   return absl::StrCat(names[static_cast<int>(what)], " ", c, "/", v,
                       lane == Lane::kCalls ? "c" : "", place == 0 ? "" : " passing",
                       late ? " late" : "");
@@ -34,6 +34,7 @@ std::vector<Event> steps_of(const World& world) {
           {Event::What::kHello, c, 0, Lane::kControl, 0, connection.views[0] == View::kClosed});
     }
     if (world.can_deliver_answer(c)) steps.push_back({Event::What::kAnswer, c});
+    if (world.can_deliver_join(c)) steps.push_back({Event::What::kJoin, c, 1});
     for (const int v : {0, 1}) {
       const bool late = connection.views[v] == View::kClosed;
       for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
@@ -59,6 +60,7 @@ std::vector<Event> steps_of(const World& world) {
   }
   for (std::size_t e = 0; e < world.ends().size(); ++e) {
     if (world.can_take_turn(e)) steps.push_back({Event::What::kTurn, e});
+    if (world.must_ask(e)) steps.push_back({Event::What::kAsk, e});
     if (world.can_prove_death(e)) steps.push_back({Event::What::kProveDeath, e});
   }
   return steps;
@@ -88,6 +90,8 @@ void happen(World& world, const Event& event, nanoseconds time) {
       return world.deliver_hello(event.c);
     case Event::What::kAnswer:
       return world.deliver_answer(event.c);
+    case Event::What::kJoin:
+      return world.deliver_join(event.c);
     case Event::What::kDeliver:
       return world.deliver(event.c, event.v, event.lane, event.place);
     case Event::What::kDeliverTwice:
@@ -98,6 +102,8 @@ void happen(World& world, const Event& event, nanoseconds time) {
       return world.notice(event.c, event.v);
     case Event::What::kTurn:
       return world.take_turn(event.c);
+    case Event::What::kAsk:
+      return world.ask(event.c);
     case Event::What::kStart:
       return world.start(call);
     case Event::What::kCancel:

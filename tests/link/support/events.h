@@ -14,11 +14,13 @@ struct Event {
   enum class What : std::uint8_t {
     kHello,
     kAnswer,
+    kJoin,
     kDeliver,
     kDeliverTwice,
     kPayloads,
     kNotice,
     kTurn,
+    kAsk,
     kStart,
     kCancel,
     kStartHandler,

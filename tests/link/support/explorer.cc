@@ -61,7 +61,7 @@ class Explorer {
     Digest digest;
     digest.add(world.digest());
     for (const int budget : {left.breaks, left.swallowed, left.duplicates, left.late, left.swaps,
-                             left.crashes, left.leaves, left.ticks, left.sleeps}) {
+                             left.crashes, left.asks, left.leaves, left.ticks, left.sleeps}) {
       digest.add(static_cast<std::uint64_t>(budget));
     }
     return digest.value();
@@ -136,6 +136,9 @@ class Explorer {
           follow_fault(world, left, &Faults::crashes, {Event::What::kCrash, w});
         }
       }
+    }
+    for (std::size_t e = 0; left.asks > 0 && e < world.ends().size(); ++e) {
+      if (world.can_ask(e)) follow_fault(world, left, &Faults::asks, {Event::What::kAsk, e});
     }
     for (const int leaver : {0, 1}) {
       if (left.leaves == 0 || !world.can_leave(leaver, 1 - leaver)) continue;

@@ -22,6 +22,8 @@ struct Faults {
   int swaps = 0;
   /// A worker dies; it comes back as somebody else.
   int crashes = 0;
+  /// Somebody who has no connection is asked to open one at once.
+  int asks = 0;
   /// A worker ends its link.
   int leaves = 0;
   /// Time passes while packets are on their way.

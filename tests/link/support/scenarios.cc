@@ -71,6 +71,7 @@ Faults both(Faults a, const Faults& b) {
   a.late += b.late;
   a.swaps += b.swaps;
   a.crashes += b.crashes;
+  a.asks += b.asks;
   a.leaves += b.leaves;
   a.ticks += b.ticks;
   a.sleeps += b.sleeps;
@@ -121,6 +122,10 @@ void add_connections(std::vector<Scenario>& all, int level) {
   const std::vector<CallPlan> each{from(0), from(1)};
   all.push_back(surviving(
       from_nothing(scenario("both_open", two_workers(), each, faults(&Faults::ticks, 2)))));
+  Settings at_once = two_workers();
+  at_once.accepted_is_up = true;
+  all.push_back(surviving(from_nothing(
+      scenario("both_open_and_are_up_at_once", at_once, each, faults(&Faults::ticks, 2)))));
   all.push_back(
       surviving(from_nothing(scenario("both_open_and_one_is_late", two_workers(), {from(0)},
                                       both(faults(&Faults::ticks, 1), faults(&Faults::late))))));
@@ -163,6 +168,14 @@ void add_connections(std::vector<Scenario>& all, int level) {
                                       both(faults(&Faults::breaks), faults(&Faults::late)))));
   all.push_back(from_nothing(
       scenario("a_crash_while_both_wait_for_a_turn", queued, each, faults(&Faults::crashes))));
+  const Faults asks = faults(&Faults::asks, 2);
+  all.push_back(
+      from_nothing(scenario("who_waits_for_a_turn_is_asked_to_come", queued, each, asks)));
+  all.push_back(surviving(scenario("who_has_lost_a_connection_is_asked_to_come", two_workers(),
+                                   each, both(asks, faults(&Faults::breaks)))));
+  Settings asked = queued;
+  asked.asks_for_turns = true;
+  all.push_back(from_nothing(scenario("who_is_asked_to_come_needs_no_turn", asked, each, {})));
   Settings proving = two_workers();
   proving.proves_death = true;
   all.push_back(scenario("a_crash_that_is_proved", proving, {cancelled(from(0)), from(1)},
@@ -214,6 +227,8 @@ void add_leases(std::vector<Scenario>& all, int level) {
     settings.terms = {milliseconds(1000), seconds(5)};
     settings.own_terms = std::move(terms);
     settings.clock_rates = std::move(rates);
+    // Then an end may be up whose own hello is lost.
+    settings.accepted_is_up = each.breaks > 0;
     // Each further fault multiplies the states.
     each.ticks = level != 0 ? 12 : each.breaks + each.sleeps == 0 ? 8 : 5;
     Scenario made = scenario(name, settings, {}, each);

@@ -44,6 +44,7 @@ Settings settings_of(Random& random) {
                                                  : Reach::kRefused);
   }
   settings.takes_turns = random.chance(50);
+  settings.accepted_is_up = random.chance(50);
   if (random.chance(50)) {
     settings.limits.request_window_bytes = 1000;
     settings.limits.reply_window_bytes = 1000;
@@ -107,7 +108,7 @@ class Simulation {
     const auto c = connections == 0
                        ? 0
                        : static_cast<std::size_t>(random_.below(static_cast<int>(connections)));
-    switch (random_.below(9)) {
+    switch (random_.below(10)) {
       case 0:
       case 1:
       case 2:
@@ -140,6 +141,9 @@ class Simulation {
           ++report_.leaves;
         }
         return;
+      case 8:
+        ask();
+        return;
       default:
         if (!world_.workers()[static_cast<std::size_t>(worker)].alive || !random_.chance(30))
           return;
@@ -148,6 +152,13 @@ class Simulation {
         ++report_.crashes;
         return;
     }
+  }
+
+  void ask() {
+    const std::size_t ends = world_.ends().size();
+    if (ends == 0) return;
+    const auto e = static_cast<std::size_t>(random_.below(static_cast<int>(ends)));
+    if (runs(world_.ends()[e].worker) && world_.can_ask(e)) world_.ask(e);
   }
 
   void call() {

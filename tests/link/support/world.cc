@@ -251,12 +251,12 @@ void World::deliver_hello(std::size_t c) {
   connection.phase = Connection::Phase::kAnswer;
   connection.answer = end(e).link.hello(name);
   connection.ends[1] = e;
-  connection.views[1] = View::kUp;
-  end(e).up = name;
-  Link::Outputs more;
-  end(e).link.on_up(name, hello, now_of(worker), more);
-  if (end(e).link.state() != Link::State::kUp) violate("an accepted connection is not up");
-  perform(e, more);
+  connection.views[1] = View::kOpening;
+  if (settings_->accepted_is_up) {
+    Link::Outputs more;
+    come_up(c, 1, hello, more);
+    perform(e, more);
+  }
   collect();
 }
 
@@ -278,14 +278,36 @@ void World::deliver_answer(std::size_t c) {
     const bool proved = connection.refusal == Refusal::kLostHere;
     end(e).link.on_down(name, connection.cause, connection.refusal, proved, now, outputs);
   } else {
-    connection.phase = Connection::Phase::kMade;
-    connection.views[0] = View::kUp;
-    end(e).link.on_up(name, connection.answer, now, outputs);
-    const bool closed =
-        std::find(outputs.close.begin(), outputs.close.end(), name) != outputs.close.end();
-    if (!closed) end(e).up = name;
+    const bool both = connection.views[1] == View::kUp;
+    connection.phase = both ? Connection::Phase::kMade : Connection::Phase::kJoin;
+    come_up(c, 0, connection.answer, outputs);
   }
   perform(e, outputs);
+  collect();
+}
+
+void World::come_up(std::size_t c, int v, const LinkHello& theirs, Link::Outputs& outputs) {
+  Connection& connection = connections_[c];
+  const ConnectionName name = connection.name;
+  End& upper = end(connection.ends[v]);
+  connection.views[v] = View::kUp;
+  upper.link.on_up(name, theirs, now_of(upper.worker), outputs);
+  const bool closed =
+      std::find(outputs.close.begin(), outputs.close.end(), name) != outputs.close.end();
+  if (!closed) upper.up = name;
+}
+
+bool World::can_deliver_join(std::size_t c) const {
+  const Connection& connection = connections_[c];
+  return connection.phase == Connection::Phase::kJoin && !connection.black && !connection.broken &&
+         connection.views[1] == View::kOpening && (connection.views[0] == View::kUp || keeps_late_);
+}
+
+void World::deliver_join(std::size_t c) {
+  connections_[c].phase = Connection::Phase::kMade;
+  Link::Outputs outputs;
+  come_up(c, 1, connections_[c].hello, outputs);
+  perform(connections_[c].ends[1], outputs);
   collect();
 }
 
@@ -375,6 +397,7 @@ std::uint64_t World::digest() const {
     if (end.dead) continue;
     LinkInspector::add(end.link, now_of(end.worker), digest);
     LinkInspector::add(end.up, digest);
+    digest.add(static_cast<std::uint64_t>(end.turns));
   }
   for (const Connection& connection : connections_) {
     LinkInspector::add(connection.name, digest);
@@ -382,7 +405,9 @@ std::uint64_t World::digest() const {
                static_cast<std::uint64_t>(connection.views[0]) << 4 |
                static_cast<std::uint64_t>(connection.views[1]) << 2 |
                (connection.broken ? 2u : 0u) | (connection.black ? 1u : 0u));
-    if (connection.phase == Connection::Phase::kHello) LinkInspector::add(connection.hello, digest);
+    const bool hello_counts =
+        connection.phase == Connection::Phase::kHello || connection.views[1] == View::kOpening;
+    if (hello_counts) LinkInspector::add(connection.hello, digest);
     if (connection.phase == Connection::Phase::kAnswer)
       LinkInspector::add(connection.answer, digest);
     const auto add = [&digest](const Packet& packet) {

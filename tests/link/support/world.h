@@ -51,8 +51,13 @@ struct Settings {
   bool handlers_take_time = false;
   /// Who is linked with a worker that has died may get proof of that, at any time.
   bool proves_death = false;
+  /// The end that accepts a connection is up at once, rather than when its opener is. Transports
+  /// may do either.
+  bool accepted_is_up = false;
   /// First attempts wait for a turn, which may come at any time.
   bool takes_turns = false;
+  /// No turn ever comes: whoever waits for one is asked to come instead.
+  bool asks_for_turns = false;
 };
 
 /// What is known of one frame of a call, by somebody who sees both ends.
@@ -108,7 +113,8 @@ struct Connection {
   View views[2] = {View::kOpening, View::kNone};
   int to_worker = 0;
   Incarnation expected;
-  enum class Phase : std::uint8_t { kHello, kAnswer, kRefusal, kMade };
+  /// kJoin: up at its opener, whose next packet brings it up at the other end.
+  enum class Phase : std::uint8_t { kHello, kAnswer, kRefusal, kJoin, kMade };
   Phase phase = Phase::kHello;
   LinkHello hello;
   LinkHello answer;
@@ -135,6 +141,8 @@ struct End {
   Link link;
   // The connection that is up, as the shell knows it.
   ConnectionName up;
+  // To open a connection, that it has asked for and not been given.
+  int turns = 0;
   bool dead = false;
 };
 
@@ -164,6 +172,8 @@ class World {
   bool can_deliver_answer(std::size_t c) const;
   /// Accepted, refused or nobody there.
   void deliver_answer(std::size_t c);
+  bool can_deliver_join(std::size_t c) const;
+  void deliver_join(std::size_t c);
   bool can_deliver(std::size_t c, int v, Lane lane, std::size_t place) const;
   enum class Copies { kOne, kTwo };
   void deliver(std::size_t c, int v, Lane lane, std::size_t place, Copies copies = Copies::kOne);
@@ -200,6 +210,10 @@ class World {
   /// `e`: which end's turn to open a connection it is.
   bool can_take_turn(std::size_t e) const;
   void take_turn(std::size_t e);
+  /// Somebody passes it on to `e`'s worker that the other end would have a connection.
+  bool can_ask(std::size_t e) const;
+  bool must_ask(std::size_t e) const;
+  void ask(std::size_t e);
   /// `e`: which end of a link hears that the process at the other one has ended.
   bool can_prove_death(std::size_t e) const;
   void prove_death(std::size_t e);
@@ -228,6 +242,7 @@ class World {
   /// Each link counts its own attempts, so that two of a worker's links may use a name.
   Connection* find(int e, const ConnectionName& name);
   int view_of(const Connection& connection, int e) const;
+  void come_up(std::size_t c, int v, const LinkHello& theirs, Link::Outputs& outputs);
   void hear(int e, const ConnectionName& on, const Packet& packet);
   void take(int e, const Outbound& content, std::uint64_t number);
   void take_request(int e, const Outbound& content);

@@ -95,12 +95,31 @@ void World::leave(int worker, int peer) {
 }
 
 bool World::can_take_turn(std::size_t e) const {
-  return !ends_[e].dead && ends_[e].link.state() == Link::State::kQueued;
+  return !settings_->asks_for_turns && !ends_[e].dead && ends_[e].turns > 0;
 }
 
 void World::take_turn(std::size_t e) {
+  --ends_[e].turns;
   Link::Outputs outputs;
   ends_[e].link.take_turn(now_of(ends_[e].worker), outputs);
+  perform(static_cast<int>(e), outputs);
+  collect();
+}
+
+bool World::can_ask(std::size_t e) const {
+  const Link::State state = ends_[e].link.state();
+  return !ends_[e].dead && (state == Link::State::kIdle || state == Link::State::kQueued ||
+                            state == Link::State::kBackingOff);
+}
+
+bool World::must_ask(std::size_t e) const {
+  return settings_->asks_for_turns && can_ask(e) && ends_[e].link.state() == Link::State::kQueued;
+}
+
+void World::ask(std::size_t e) {
+  Link::Outputs outputs;
+  ends_[e].link.connect_at_once(now_of(ends_[e].worker), outputs);
+  if (!ends_[e].link.ended() && outputs.dial == 0) violate("who is asked to come does not dial");
   perform(static_cast<int>(e), outputs);
   collect();
 }
@@ -259,6 +278,7 @@ void World::perform(int e, const Link::Outputs& outputs) {
   for (const LinkOutputs::Write& each : outputs.writes) {
     if (each.content != nullptr) check_windows(e, *each.content);
   }
+  if (outputs.wants_turn) ++end(e).turns;
   if (outputs.dial != 0) open(e, outputs.dial);
   if (outputs.unreachable) give_up_unsent(e);
   if (outputs.end != LinkEnd::kNone) link_ended(e, outputs.end);
