@@ -23,6 +23,11 @@ constexpr std::size_t kManyCalls = 8;
 // Between two attempts to reach a peer that nobody has reached yet, for notes that wait.
 constexpr auto kUnreachablePause = std::chrono::seconds(2);
 
+bool can_be_cancelled(const PendingCall& call) {
+  return std::any_of(call.cancellations.begin(), call.cancellations.end(),
+                     [](const CancellationToken& token) { return token.can_be_cancelled(); });
+}
+
 }  // namespace
 
 CallLink::CallLink(WorkerServices& services, std::shared_ptr<LinkRunner> runner)
@@ -46,70 +51,78 @@ bool CallLink::alive() const {
 
 void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& envelope,
                           std::vector<absl::Cord> payloads, Lane lane) {
-  const std::vector<CancellationToken> cancellations = call->cancellations;
-  const std::uint64_t id = register_call(std::move(call), lane, envelope);
-  if (id == 0) return;
-  // Registered before it is sent, so that a cancellation never gets lost between the two.
-  watch_cancellations(id, cancellations);
-  auto content = std::make_shared<Content>();
+  const std::uint64_t id = last_id_.fetch_add(1, std::memory_order_relaxed) + 1;
+  envelope.mutable_call()->set_id(id);
+  const auto content = std::make_shared<Content>();
   content->kind = lane == Lane::kCalls ? FrameKind::kRequest : FrameKind::kControl;
   content->subject = id;
   content->is_call = true;
   content->envelope = envelope.SerializeAsString();
   content->payloads = std::move(payloads);
-  send_registered(id, lane, std::move(content));
+  OutgoingFrame frame = Content::outgoing(content);
+  frame.deadline = boot_time_of(call->deadline);
+  const auto when_full = lane == Lane::kCalls && !call->waits_for_room
+                             ? LinkRunner::WhenFull::kFail
+                             : LinkRunner::WhenFull::kQueue;
+  std::vector<CancellationToken> cancellations;
+  if (can_be_cancelled(*call)) cancellations = call->cancellations;
+  Entry entry;
+  entry.call = std::move(call);
+  entry.lane = lane;
+  // Registered before it is sent, so that a cancellation never gets lost between the two.
+  if (cancellations.empty()) entry.content = content;
+  const std::optional<std::size_t> on_their_way = register_call(id, std::move(entry));
+  if (!on_their_way.has_value()) return;
+  if (!cancellations.empty()) {
+    watch_cancellations(id, cancellations);
+    if (!begin_sending(id, content)) return;
+  }
+  frame.may_linger = lane == Lane::kCalls && *on_their_way >= kManyCalls;
+  send_registered(lane, content, std::move(frame), when_full);
 }
 
-std::uint64_t CallLink::register_call(std::unique_ptr<PendingCall> call, Lane lane,
-                                      proto::Envelope& envelope) {
+// How many are on their way now. None: there is nobody to call any more, which the call is told.
+std::optional<std::size_t> CallLink::register_call(std::uint64_t id, Entry entry) {
   count_request();
-  if (lane == Lane::kCalls) {
+  if (entry.lane == Lane::kCalls) {
     services_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
     services_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
   }
   absl::Status refused;
-  Entry entry;
-  entry.lane = lane;
   {
     MutexLock lock(mutex_);
     if (retired_.ok()) {
-      const std::uint64_t id = last_id_.fetch_add(1, std::memory_order_relaxed) + 1;
-      const Clock::TimePoint deadline = call->deadline;
-      entry.call = std::move(call);
+      const Clock::TimePoint deadline = entry.call->deadline;
       pending_.emplace(id, std::move(entry));
       if (deadline != Clock::TimePoint::max()) {
         deadlines_.emplace(deadline, id);
         arm_deadline_locked();
       }
-      envelope.mutable_call()->set_id(id);
-      return id;
+      return pending_.size();
     }
     refused = retired_;
   }
-  entry.call = std::move(call);
   end_with_error(std::move(entry), refused, Execution::kDidNotRun);
-  return 0;
+  return std::nullopt;
 }
 
-void CallLink::send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Content> content) {
-  OutgoingFrame frame = Content::outgoing(content);
-  LinkRunner::WhenFull when_full = LinkRunner::WhenFull::kQueue;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end()) return;  // Cancelled or timed out while it was written.
-    Entry& entry = found->second;
-    entry.content = content;
-    frame.deadline = boot_time_of(entry.call->deadline);
-    frame.may_linger = lane == Lane::kCalls && pending_.size() >= kManyCalls;
-    if (lane == Lane::kCalls && !entry.call->waits_for_room) {
-      when_full = LinkRunner::WhenFull::kFail;
-    }
-  }
+// False: it was cancelled, or its time was over, before it was sent.
+bool CallLink::begin_sending(std::uint64_t id, const std::shared_ptr<Content>& content) {
+  MutexLock lock(mutex_);
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return false;
+  found->second.content = content;
+  return true;
+}
+
+void CallLink::send_registered(Lane lane, const std::shared_ptr<Content>& content,
+                               OutgoingFrame frame, LinkRunner::WhenFull when_full) {
   const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full);
-  if (!token.ok()) return end_unsent(id, *content, token.status());
+  if (!token.ok()) return end_unsent(content->subject, *content, token.status());
   // If it was given up meanwhile: whoever did that did not know the token yet.
-  if (content->token.exchange(*token) == Content::kGivenUp) give_up(id, lane, *token);
+  if (content->token.exchange(*token) == Content::kGivenUp) {
+    give_up(content->subject, lane, *token);
+  }
 }
 
 // What hangs on a frame that the link has not taken ends here, also where the call itself was given
@@ -186,10 +199,6 @@ void CallLink::on_room() {
 // ---- Cancelling.
 
 void CallLink::watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens) {
-  if (std::none_of(tokens.begin(), tokens.end(),
-                   [](const CancellationToken& token) { return token.can_be_cancelled(); })) {
-    return;
-  }
   std::vector<std::uint64_t> numbers;
   for (const CancellationToken& token : tokens) {
     if (!token.can_be_cancelled()) {
@@ -341,47 +350,75 @@ void CallLink::end_after_frame(Entry& entry) {
   end(entry, CarrierEnd::kFailed);
 }
 
-void CallLink::on_frame_ended(Outbound& frame, FrameEnd how) {
-  Content& content = static_cast<Content&>(frame);
-  std::vector<OnCarrierEnd> on_end;
-  Entry too_large;
-  if (!content.is_call) {
-    on_end.swap(content.on_end);
-  } else {
+void CallLink::on_frames_ended(absl::Span<const LinkOutputs::Ended> frames) {
+  std::vector<FrameEnded> told;
+  {
     MutexLock lock(mutex_);
-    content.ended = true;
-    on_end.swap(content.on_end);
-    if (how == FrameEnd::kTooLarge) {
-      take_entry_locked(content.subject, too_large);
-    } else if (how == FrameEnd::kNotSent) {
-      const auto found = pending_.find(content.subject);
-      // As if it had not been sent yet: then it did not run.
-      if (found != pending_.end()) found->second.content = nullptr;
+    for (const LinkOutputs::Ended& each : frames) {
+      note_end_locked(static_cast<Content&>(*each.content), each.how, told);
     }
   }
-  if (how == FrameEnd::kTooLarge && content.is_note()) {
+  for (FrameEnded& ended : told) tell_end(ended);
+}
+
+void CallLink::note_end_locked(Content& content, FrameEnd how, std::vector<FrameEnded>& told) {
+  content.ended = true;
+  FrameEnded ended;
+  if (content.is_call && how == FrameEnd::kTooLarge) {
+    take_entry_locked(content.subject, ended.too_large);
+  } else if (content.is_call && how == FrameEnd::kNotSent) {
+    const auto found = pending_.find(content.subject);
+    // As if it had not been sent yet: then it did not run.
+    if (found != pending_.end()) found->second.content = nullptr;
+  }
+  if (content.on_end.empty() && how != FrameEnd::kTooLarge) return;
+  ended.content = &content;
+  ended.how = how;
+  ended.on_end.swap(content.on_end);
+  told.push_back(std::move(ended));
+}
+
+void CallLink::tell_end(FrameEnded& ended) {
+  const Content& content = *ended.content;
+  if (ended.how == FrameEnd::kTooLarge && content.is_note()) {
     services_.log(absl::StrCat("a note is dropped: ",
                                runner_->check_limits(Content::sizes(content)).message()));
   }
-  if (too_large.call != nullptr) {
-    end_with_error(std::move(too_large), runner_->check_limits(Content::sizes(content)),
+  if (ended.too_large.call != nullptr) {
+    end_with_error(std::move(ended.too_large), runner_->check_limits(Content::sizes(content)),
                    Execution::kDidNotRun);
   }
-  const bool arrived = how == FrameEnd::kReceived && !content.is_call;
-  for (OnCarrierEnd& each : on_end) {
+  const bool arrived = ended.how == FrameEnd::kReceived && !content.is_call;
+  for (OnCarrierEnd& each : ended.on_end) {
     std::move(each)(arrived ? CarrierEnd::kAnswered : CarrierEnd::kFailed);
   }
 }
 
-void CallLink::receive_reply(Inbound frame) {
+// The calls that the replies among the frames answer, in that order; without a call for one that is
+// late.
+CallLink::Entries CallLink::take_answered(const std::vector<Inbound>& frames) {
+  Entries entries;
+  const auto is_reply = [](const Inbound& frame) { return frame.header.kind == FrameKind::kReply; };
+  if (std::none_of(frames.begin(), frames.end(), is_reply)) return entries;
+  MutexLock lock(mutex_);
+  for (const Inbound& frame : frames) {
+    if (!is_reply(frame)) continue;
+    take_entry_locked(frame.header.subject, entries.emplace_back());
+  }
+  return entries;
+}
+
+CallLink::Entry CallLink::take_entry(std::uint64_t id) {
+  Entry entry;
+  MutexLock lock(mutex_);
+  take_entry_locked(id, entry);
+  return entry;
+}
+
+void CallLink::receive_reply(Inbound frame, Entry entry) {
+  if (entry.call == nullptr) return;
   ReceivedEnvelope envelope = ReceivedEnvelope::make();
   const absl::Status parsed = parse_envelope(frame.envelope, *envelope);
-  Entry entry;
-  {
-    MutexLock lock(mutex_);
-    // Late: dropped.
-    if (!take_entry_locked(frame.header.subject, entry)) return;
-  }
   if (!parsed.ok() || !envelope->has_reply()) {
     return end_with_error(
         std::move(entry),

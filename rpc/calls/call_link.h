@@ -12,7 +12,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -94,7 +97,7 @@ class CallLink final : public LinkUser,
 
   // LinkUser
   void on_frames(std::vector<Inbound> frames) override;
-  void on_frame_ended(Outbound& frame, FrameEnd how) override;
+  void on_frames_ended(absl::Span<const LinkOutputs::Ended> frames) override;
   void on_beat(std::uint64_t beat) override;
   void on_room() override;
   void on_up() override {}
@@ -130,12 +133,25 @@ class CallLink final : public LinkUser,
     Credit handled;
   };
 
+  /// A frame has ended, and that means something to somebody.
+  struct FrameEnded {
+    Content* content = nullptr;
+    FrameEnd how = FrameEnd::kNotSent;
+    std::vector<OnCarrierEnd> on_end;
+    // What it held, if it was too large a call.
+    Entry too_large;
+  };
+  using Entries = absl::InlinedVector<Entry, 1>;
+
   // Calls that are made: call_link.cc.
-  std::uint64_t register_call(std::unique_ptr<PendingCall> call, Lane lane,
-                              proto::Envelope& envelope);
-  void send_registered(std::uint64_t id, Lane lane, std::shared_ptr<Content> content);
+  std::optional<std::size_t> register_call(std::uint64_t id, Entry entry);
+  bool begin_sending(std::uint64_t id, const std::shared_ptr<Content>& content);
+  void send_registered(Lane lane, const std::shared_ptr<Content>& content, OutgoingFrame frame,
+                       LinkRunner::WhenFull when_full);
   void end_unsent(std::uint64_t id, Content& content, const absl::Status& status);
   bool take_entry_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry take_entry(std::uint64_t id);
+  Entries take_answered(const std::vector<Inbound>& frames);
   void watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens);
   static void forget_cancellations(const Entry& entry);
   /// Ends a call whose frame may be anywhere on its way.
@@ -144,13 +160,16 @@ class CallLink final : public LinkUser,
   void end_with_error(Entry entry, const absl::Status& status, Execution execution);
   void end(Entry& entry, CarrierEnd how);
   void end_after_frame(Entry& entry);
+  void note_end_locked(Content& content, FrameEnd how, std::vector<FrameEnded>& told)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void tell_end(FrameEnded& ended);
   void count_request();
   void cancel_call(std::uint64_t id, const absl::Status& reason);
   void send_cancel(std::uint64_t id, std::uint64_t number);
   void fail_all(const absl::Status& reason);
   void arm_deadline_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_deadline();
-  void receive_reply(Inbound frame);
+  void receive_reply(Inbound frame, Entry entry);
   void reach_again();
 
   // Calls that are served: call_link_serve.cc.
@@ -158,11 +177,13 @@ class CallLink final : public LinkUser,
   bool hold(ArrivedCall& call, std::uint64_t bytes);
   void begin(std::vector<ArrivedCall> calls);
   void receive_control(Inbound frame);
-  void end_lost(const Inbound& frame);
+  void end_lost(const Inbound& frame, Entry answered);
   Clock::TimePoint held_until(Clock::TimePoint deadline) const;
   void arm_held_locked(Clock::TimePoint when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void refuse_held();
   void cancel_served(std::uint64_t id);
+  void note_cancelled_locked(std::uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool take_cancelled_locked(std::uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Credit> take_control_room(std::uint64_t bytes);
   Credit occupy_control(std::int64_t frames, std::int64_t bytes);
   void serve_control(ArrivedControl control);
@@ -202,6 +223,10 @@ class CallLink final : public LinkUser,
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   // Calls that it serves.
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served_ ABSL_GUARDED_BY(mutex_);
+  // Cancelled when nothing was known of them: calls that are done, but also such as the link has
+  // handed over and another thread has not entered yet. The latest ones, also in their order.
+  absl::flat_hash_set<std::uint64_t> cancelled_early_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::uint64_t> cancelled_order_ ABSL_GUARDED_BY(mutex_);
   // Until the peer's replies have room.
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
   // Until it is a member.

@@ -18,6 +18,9 @@
 namespace sinew::internal {
 namespace {
 
+// More than are on their way from the link to here at any time; most are of calls that are done.
+constexpr std::size_t kMaxCancelledEarly = 1024;
+
 Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
   return header.time_left.count() < 0 ? Clock::TimePoint::max() : now + header.time_left;
 }
@@ -29,14 +32,18 @@ Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
 void CallLink::on_frames(std::vector<Inbound> frames) {
   const WakeBatch wakes;
   std::vector<ArrivedCall> calls;
+  Entries answered = take_answered(frames);
+  Entry* answered_next = answered.begin();
   for (Inbound& frame : frames) {
+    const bool is_reply = frame.header.kind == FrameKind::kReply;
+    Entry entry = is_reply ? std::move(*answered_next++) : Entry();
     if (!frame.lost.ok()) {
-      end_lost(frame);
+      end_lost(frame, std::move(entry));
       continue;
     }
     switch (frame.header.kind) {
       case FrameKind::kReply:
-        receive_reply(std::move(frame));
+        receive_reply(std::move(frame), std::move(entry));
         break;
       case FrameKind::kRequest:
         if (calls.empty()) calls.reserve(frames.size());
@@ -53,7 +60,7 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
 }
 
 // What there was no memory for: whoever waits for it is told.
-void CallLink::end_lost(const Inbound& frame) {
+void CallLink::end_lost(const Inbound& frame, Entry answered) {
   const std::uint64_t id = frame.header.subject;
   const std::uint64_t bytes = frame.size_bytes();
   if (frame.header.kind == FrameKind::kRequest) {
@@ -62,12 +69,8 @@ void CallLink::end_lost(const Inbound& frame) {
                            absl::StrFormat("worker '%s' could not take a call of %d bytes: %s",
                                            services_.self().name, bytes, frame.lost.message())));
   }
-  Entry entry;
-  {
-    MutexLock lock(mutex_);
-    if (!take_entry_locked(id, entry)) return;
-  }
-  end_with_error(std::move(entry),
+  if (answered.call == nullptr) return;
+  end_with_error(std::move(answered),
                  absl::ResourceExhaustedError(absl::StrFormat(
                      "worker '%s' answered with %d bytes, which could not be taken: %s", name_,
                      bytes, frame.lost.message())),
@@ -101,12 +104,17 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame) {
 
 // False: it need not wait, or there is no room for it to.
 bool CallLink::hold(ArrivedCall& call, std::uint64_t bytes) {
+  ArrivedCall cancelled;  // Its room is given back after the lock.
   MutexLock lock(mutex_);
   // Behind those that are held already, until on_member() has begun them. Until then they are no
   // calls that this worker serves: they must not keep it from coming to rest.
   const bool wait = !guest_calls_.empty() || rank_.load(std::memory_order_acquire) < 0;
   if (!wait || guest_bytes_ + bytes > kMaxHeldBytes || guest_calls_.size() >= kMaxHeldFrames) {
     return false;
+  }
+  if (take_cancelled_locked(call.id())) {
+    cancelled = std::move(call);
+    return true;
   }
   guest_bytes_ += bytes;
   guest_calls_wait_.store(true, std::memory_order_relaxed);
@@ -125,16 +133,19 @@ void CallLink::begin(std::vector<ArrivedCall> calls) {
     made.push_back(std::make_shared<Invocation>(services_, std::move(call), shared_from_this()));
   }
   std::vector<std::shared_ptr<Invocation>> begun;
+  std::vector<std::shared_ptr<Invocation>> cancelled;
   begun.reserve(made.size());
   {
     MutexLock lock(mutex_);
     for (std::shared_ptr<Invocation>& each : made) {
       // Whose ids are not his own gets no second answer.
       if (!retired_.ok() || !served_.emplace(each->call_id(), each).second) continue;
+      if (take_cancelled_locked(each->call_id())) cancelled.push_back(each);
       begun.push_back(std::move(each));
     }
   }
   if (!begun.empty()) services_.server().start(std::move(begun));
+  for (const std::shared_ptr<Invocation>& each : cancelled) each->cancel();
 }
 
 // Requests are started only as the answers to earlier ones leave. Asked when a thread is free for
@@ -208,13 +219,15 @@ void CallLink::receive_control(Inbound frame) {
     return;
   }
   switch (envelope->body_case()) {
-    case proto::Envelope::kReply:
-      receive_reply(std::move(frame));
+    case proto::Envelope::kReply: {
+      Entry answered = take_entry(frame.header.subject);
+      receive_reply(std::move(frame), std::move(answered));
       return;
+    }
     case proto::Envelope::kCancel: {
       const proto::Cancel& cancel = envelope->cancel();
-      if (cancel.number() != 0) runner_->void_incoming(Lane::kCalls, cancel.number());
-      cancel_served(cancel.id());
+      // One that comes after this is dropped by the link.
+      if (!runner_->void_incoming(Lane::kCalls, cancel.number())) cancel_served(cancel.id());
       return;
     }
     case proto::Envelope::kCall:
@@ -341,17 +354,32 @@ void CallLink::cancel_served(std::uint64_t id) {
   {
     MutexLock lock(mutex_);
     const auto found = served_.find(id);
-    if (found != served_.end()) running = found->second;
     const auto waits = std::find_if(guest_calls_.begin(), guest_calls_.end(),
                                     [id](const HeldCall& each) { return each.call.id() == id; });
-    if (waits != guest_calls_.end()) {
+    if (found != served_.end()) {
+      running = found->second;
+    } else if (waits != guest_calls_.end()) {
       held = std::move(*waits);
       guest_calls_.erase(waits);
       guest_calls_wait_.store(!guest_calls_.empty(), std::memory_order_relaxed);
       guest_bytes_ -= held.bytes;
+    } else {
+      note_cancelled_locked(id);
     }
   }
   if (running != nullptr) running->cancel();
+}
+
+void CallLink::note_cancelled_locked(std::uint64_t id) {
+  if (!retired_.ok() || !cancelled_early_.insert(id).second) return;
+  cancelled_order_.push_back(id);
+  if (cancelled_order_.size() <= kMaxCancelledEarly) return;
+  cancelled_early_.erase(cancelled_order_.front());
+  cancelled_order_.pop_front();
+}
+
+bool CallLink::take_cancelled_locked(std::uint64_t id) {
+  return !cancelled_early_.empty() && cancelled_early_.erase(id) > 0;
 }
 
 // Only posts, so it may be called under the lock.
@@ -501,6 +529,8 @@ void CallLink::end_served() {
     control.swap(held_control_);
     calls.swap(guest_calls_);
     guest_calls_wait_.store(false, std::memory_order_relaxed);
+    cancelled_early_ = {};
+    cancelled_order_ = {};
     if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));
   }
   for (auto& [id, running] : served) running->cancel();

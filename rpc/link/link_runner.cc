@@ -206,9 +206,7 @@ void LinkRunner::tell_user(const Outcome& outcome) {
   const std::shared_ptr<LinkUser> user = user_.lock();
   if (user == nullptr) return;
   const Link::Outputs& outputs = outcome.outputs;
-  for (const LinkOutputs::Ended& ended : outputs.ended) {
-    if (ended.content != nullptr) user->on_frame_ended(*ended.content, ended.how);
-  }
+  if (!outputs.ended.empty()) user->on_frames_ended(outputs.ended);
   if (outputs.room) user->on_room();
   if (outputs.suspected.has_value()) user->on_suspected(*outputs.suspected);
   if (outcome.unreached) user->on_unreached();
@@ -340,7 +338,8 @@ absl::StatusOr<FrameToken> LinkRunner::send_to_self(OutgoingFrame frame, WhenFul
   inbound.payloads = frame.content->payloads;
   if (const auto user = user_.lock()) {
     user->on_frames(std::move(frames));
-    user->on_frame_ended(*frame.content, FrameEnd::kReceived);
+    const LinkOutputs::Ended ended{std::move(frame.content), FrameEnd::kReceived};
+    user->on_frames_ended(absl::MakeConstSpan(&ended, 1));
   }
   // No other frame's, and not that of none.
   return ~FrameToken{0};
@@ -359,9 +358,9 @@ LinkLanes::GivenUp LinkRunner::give_up(FrameToken token) {
   return given_up;
 }
 
-void LinkRunner::void_incoming(Lane lane, std::uint64_t number) {
+bool LinkRunner::void_incoming(Lane lane, std::uint64_t number) {
   MutexLock lock(mutex_);
-  link_.lanes().void_incoming(lane, number);
+  return link_.lanes().void_incoming(lane, number);
 }
 
 void LinkRunner::return_room(std::uint64_t bytes) {

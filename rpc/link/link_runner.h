@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "absl/types/span.h"
 #include "sinew/link.pb.h"
 #include "sinew/rpc/base/boot_clock.h"
 #include "sinew/rpc/base/credit.h"
@@ -64,8 +65,8 @@ class LinkUser {
   /// In the order of arrival within a lane, except those with large payloads. Each note among them
   /// (LinkHeader::is_note) is to be followed by LinkRunner::handled().
   virtual void on_frames(std::vector<Inbound> frames) = 0;
-  /// A frame that was sent has ended; once for each that send() took.
-  virtual void on_frame_ended(Outbound& frame, FrameEnd how) = 0;
+  /// Frames that were sent have ended; once for each that send() took.
+  virtual void on_frames_ended(absl::Span<const LinkOutputs::Ended> frames) = 0;
   /// The other end's heartbeat: LinkRunner::answer_beat() shows that this worker can still work.
   virtual void on_beat(std::uint64_t beat) = 0;
   /// There may be room for requests again, or replies blocked no more.
@@ -101,7 +102,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   /// was taken. Whoever queues beyond the room sees to its bound.
   absl::StatusOr<FrameToken> send(OutgoingFrame frame, WhenFull when_full);
   LinkLanes::GivenUp give_up(FrameToken token);
-  void void_incoming(Lane lane, std::uint64_t number);
+  /// See LinkLanes::void_incoming().
+  bool void_incoming(Lane lane, std::uint64_t number);
   /// See LinkLanes::return_room().
   void return_room(std::uint64_t bytes);
   /// A note, and what became of it, is done with: see LinkLanes::handled(). May be called under

@@ -337,6 +337,33 @@ TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
   expect_heard();
 }
 
+// A cancel and its call come on two lanes, which two threads may read: the link has handed the call
+// over, but nobody knows it yet. Here its cancel names the number of one that has come.
+TEST_F(LinkLies, ACancelOfWhatNobodyKnowsYetIsRemembered) {
+  const auto send_call = [this](std::uint64_t id) {
+    sinew::proto::Envelope call;
+    call.mutable_call()->set_id(id);
+    call.mutable_call()->set_method("testapp::add");
+    liar_.send(FrameKind::kRequest, call,
+               [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
+  };
+  send_call(1000);  // number 1
+  EXPECT_TRUE(liar_.wait_receipts());
+  sinew::proto::Envelope cancel;
+  cancel.mutable_cancel()->set_id(1001);
+  cancel.mutable_cancel()->set_number(1);
+  liar_.send(FrameKind::kControl, cancel);
+  expect_heard();  // what comes behind the cancel
+  send_call(1001);
+  send_call(1002);
+  // They wait for a membership, and are refused when their time is over; nobody waits for 1001.
+  for (const std::uint64_t id : {1000, 1002}) EXPECT_TRUE(liar_.reply(id).has_value()) << id;
+  expect_heard();
+  for (const sinew::proto::Envelope& envelope : liar_.heard()) {
+    EXPECT_NE(envelope.reply().id(), 1001u);
+  }
+}
+
 /// A worker alone, whose lease is as short as CallLink::kMinHeldTime lets it count.
 TEST(LinkLiesToOneWorker, WhatAGuestHasSentWaitsForALease) {
   sinew::testing::ClusterOptions options;

@@ -157,7 +157,7 @@ class Listener final : public LinkUser {
       note(frame.lost.ok() ? "frame " + frame.envelope : absl::StrCat("lost ", frame.size_bytes()));
     }
   }
-  void on_frame_ended(Outbound&, FrameEnd) override {}
+  void on_frames_ended(absl::Span<const LinkOutputs::Ended>) override {}
   void on_beat(std::uint64_t) override {}
   void on_room() override {}
   void on_up() override { note("up"); }

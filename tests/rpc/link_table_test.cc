@@ -21,7 +21,7 @@ namespace {
 class Nobody final : public LinkUser {
  public:
   void on_frames(std::vector<Inbound>) override {}
-  void on_frame_ended(Outbound&, FrameEnd) override {}
+  void on_frames_ended(absl::Span<const LinkOutputs::Ended>) override {}
   void on_beat(std::uint64_t) override {}
   void on_room() override {}
   void on_up() override {}
