@@ -193,10 +193,12 @@ TEST(GrpcPlane, TheFirstLargePayloadMayBeOneThatCannotBeFetched) {
   const auto plane = std::make_shared<FakePlane>();
   plane->behaviour = FakePlane::Behaviour::kFails;
   const std::string bytes = pattern(kLarge, 6);
+  // The ends find out about planes by themselves, after a while that only a slow machine needs all
+  // of. If they have not by then, the payload travels without one, and another connection is tried.
+  std::chrono::milliseconds pause(10);
   EXPECT_TRUE(eventually([&] {
     Joined joined(with(plane));
-    // The ends find out about planes, mostly.
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(pause *= 2);
     EXPECT_EQ(joined.send(flat(bytes)), bytes);
     return plane->located > 0;
   }));
