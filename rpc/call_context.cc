@@ -25,7 +25,7 @@ const CallContext& CallContext::current() {
   return *context;
 }
 
-std::string CallContext::describe_chain() const { return absl::StrJoin(chain_, " -> "); }
+std::string CallContext::describe_chain() const { return absl::StrJoin(chain(), " -> "); }
 
 Worker current_worker() { return CallContext::current().worker(); }
 

@@ -26,7 +26,7 @@ class CallContext : public internal::ThreadContext {
   /// Who called. A client that is no worker has an empty name and rank -1.
   const WorkerInfo& caller() const { return caller_; }
   /// Wire name of the method being served.
-  const std::string& method() const { return method_; }
+  virtual const std::string& method() const = 0;
   /// The worker that serves the call.
   virtual Worker worker() const = 0;
   /// When the caller stops waiting; Clock::TimePoint::max() for calls without a limit.
@@ -34,7 +34,7 @@ class CallContext : public internal::ThreadContext {
   /// Cancelled when the caller cancelled the call, stopped waiting, or was lost.
   CancellationToken cancellation() const { return cancellation_.token(); }
   /// Methods that led here, outermost first, this one last.
-  const std::vector<std::string>& chain() const { return chain_; }
+  virtual std::vector<std::string> chain() const = 0;
   std::string describe_chain() const override;
 
  protected:
@@ -42,9 +42,6 @@ class CallContext : public internal::ThreadContext {
 
   const WorkerInfo caller_;
   const internal::Clock::TimePoint deadline_;
-  // These two are set before anybody else sees the context.
-  std::string method_;
-  std::vector<std::string> chain_;
   const CancellationSource cancellation_;
 };
 

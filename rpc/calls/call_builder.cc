@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -99,7 +98,7 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
         call.set_method(std::string(method));
         call.set_signature(signature);
         if (parent != nullptr) {
-          const auto& chain = parent->chain();
+          const std::vector<std::string> chain = parent->chain();
           const std::size_t first = chain.size() > kMaxChain ? chain.size() - kMaxChain : 0;
           for (std::size_t i = first; i < chain.size(); ++i) call.add_chain(chain[i]);
         }
@@ -127,7 +126,7 @@ void CallBuilder::explain_errors(std::function<std::exception_ptr()> explain) {
 }
 
 void CallBuilder::cancel_with(CancellationToken token) {
-  state_->cancellations.push_back(std::move(token));
+  if (token.can_be_cancelled()) state_->cancellations.push_back(std::move(token));
 }
 
 void CallBuilder::set_when_full(WhenFull when_full) { state_->when_full = when_full; }
@@ -151,11 +150,11 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->streams = state.services.devices().streams_of_results(state.route.peer());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
-  pending->cancellations = std::move(state.cancellations);
-  pending->cancellations.push_back(state.peer.options().cancellation);
+  cancel_with(state.peer.options().cancellation);
   if (const CallContext* parent = CallContext::current_or_null()) {
-    pending->cancellations.push_back(parent->cancellation());
+    cancel_with(parent->cancellation());
   }
+  pending->cancellations = std::move(state.cancellations);
   PeerAccess::link(state.peer)
       ->start_call(std::move(pending), state.envelope, std::move(state.context.payloads()),
                    Lane::kCalls);

@@ -23,11 +23,6 @@ constexpr std::size_t kManyCalls = 8;
 // Between two attempts to reach a peer that nobody has reached yet, for notes that wait.
 constexpr auto kUnreachablePause = std::chrono::seconds(2);
 
-bool can_be_cancelled(const PendingCall& call) {
-  return std::any_of(call.cancellations.begin(), call.cancellations.end(),
-                     [](const CancellationToken& token) { return token.can_be_cancelled(); });
-}
-
 }  // namespace
 
 CallLink::CallLink(WorkerServices& services, std::shared_ptr<LinkRunner> runner)
@@ -60,12 +55,11 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
   content->envelope = envelope.SerializeAsString();
   content->payloads = std::move(payloads);
   OutgoingFrame frame = Content::outgoing(content);
-  frame.deadline = boot_time_of(call->deadline);
+  const Clock::TimePoint deadline = call->deadline;
   const auto when_full = lane == Lane::kCalls && !call->waits_for_room
                              ? LinkRunner::WhenFull::kFail
                              : LinkRunner::WhenFull::kQueue;
-  std::vector<CancellationToken> cancellations;
-  if (can_be_cancelled(*call)) cancellations = call->cancellations;
+  const std::vector<CancellationToken> cancellations = call->cancellations;
   Entry entry;
   entry.call = std::move(call);
   entry.lane = lane;
@@ -73,12 +67,15 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
   if (cancellations.empty()) entry.content = content;
   const std::optional<std::size_t> on_their_way = register_call(id, std::move(entry));
   if (!on_their_way.has_value()) return;
+  if (content->envelope.empty()) {
+    return end_unsent(id, *content, check_envelope_size(content->envelope, envelope));
+  }
   if (!cancellations.empty()) {
     watch_cancellations(id, cancellations);
     if (!begin_sending(id, content)) return;
   }
   frame.may_linger = lane == Lane::kCalls && *on_their_way >= kManyCalls;
-  send_registered(lane, content, std::move(frame), when_full);
+  send_registered(content, std::move(frame), when_full, deadline);
 }
 
 // How many are on their way now. None: there is nobody to call any more, which the call is told.
@@ -115,13 +112,13 @@ bool CallLink::begin_sending(std::uint64_t id, const std::shared_ptr<Content>& c
   return true;
 }
 
-void CallLink::send_registered(Lane lane, const std::shared_ptr<Content>& content,
-                               OutgoingFrame frame, LinkRunner::WhenFull when_full) {
-  const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full);
+void CallLink::send_registered(const std::shared_ptr<Content>& content, OutgoingFrame frame,
+                               LinkRunner::WhenFull when_full, Clock::TimePoint deadline) {
+  const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full, deadline);
   if (!token.ok()) return end_unsent(content->subject, *content, token.status());
   // If it was given up meanwhile: whoever did that did not know the token yet.
   if (content->token.exchange(*token) == Content::kGivenUp) {
-    give_up(content->subject, lane, *token);
+    give_up(content->subject, lane_of(content->kind), *token);
   }
 }
 
@@ -200,11 +197,8 @@ void CallLink::on_room() {
 
 void CallLink::watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens) {
   std::vector<std::uint64_t> numbers;
+  numbers.reserve(tokens.size());
   for (const CancellationToken& token : tokens) {
-    if (!token.can_be_cancelled()) {
-      numbers.push_back(0);
-      continue;
-    }
     numbers.push_back(token.notify([weak = weak_from_this(), id] {
       if (auto self = weak.lock()) {
         self->cancel_call(id, absl::CancelledError("the call was cancelled"));
@@ -461,6 +455,8 @@ void CallLink::fail_all(const absl::Status& reason) {
 void CallLink::on_unreached() { services_.on_unreached(peer()); }
 
 void CallLink::on_unreachable(const absl::Status& reason) {
+  // The other end may have come meanwhile, and what waited has left.
+  if (runner_->was_up()) return;
   fail_all(reason);
   // Notes have no deadline: they stay, and nobody else may ever want that link again.
   if (runner_->frames() == 0) return;

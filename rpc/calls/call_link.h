@@ -146,8 +146,8 @@ class CallLink final : public LinkUser,
   // Calls that are made: call_link.cc.
   std::optional<std::size_t> register_call(std::uint64_t id, Entry entry);
   bool begin_sending(std::uint64_t id, const std::shared_ptr<Content>& content);
-  void send_registered(Lane lane, const std::shared_ptr<Content>& content, OutgoingFrame frame,
-                       LinkRunner::WhenFull when_full);
+  void send_registered(const std::shared_ptr<Content>& content, OutgoingFrame frame,
+                       LinkRunner::WhenFull when_full, Clock::TimePoint deadline);
   void end_unsent(std::uint64_t id, Content& content, const absl::Status& status);
   bool take_entry_locked(std::uint64_t id, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry take_entry(std::uint64_t id);
@@ -173,8 +173,8 @@ class CallLink final : public LinkUser,
   void reach_again();
 
   // Calls that are served: call_link_serve.cc.
-  std::optional<ArrivedCall> receive_request(Inbound frame);
-  bool hold(ArrivedCall& call, std::uint64_t bytes);
+  std::optional<ArrivedCall> receive_request(Inbound frame, Clock::TimePoint now);
+  bool hold(ArrivedCall& call, std::uint64_t room);
   void begin(std::vector<ArrivedCall> calls);
   void receive_control(Inbound frame);
   void end_lost(const Inbound& frame, Entry answered);

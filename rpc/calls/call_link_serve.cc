@@ -1,7 +1,6 @@
 // The calls that a CallLink serves; the rest is in call_link.cc.
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -32,6 +31,7 @@ Clock::TimePoint deadline_of(const LinkHeader& header, Clock::TimePoint now) {
 void CallLink::on_frames(std::vector<Inbound> frames) {
   const WakeBatch wakes;
   std::vector<ArrivedCall> calls;
+  Clock::TimePoint now;
   Entries answered = take_answered(frames);
   Entry* answered_next = answered.begin();
   for (Inbound& frame : frames) {
@@ -46,8 +46,11 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
         receive_reply(std::move(frame), std::move(entry));
         break;
       case FrameKind::kRequest:
-        if (calls.empty()) calls.reserve(frames.size());
-        if (auto call = receive_request(std::move(frame))) calls.push_back(*std::move(call));
+        if (calls.empty()) {
+          calls.reserve(frames.size());
+          now = services_.clock().now();
+        }
+        if (auto call = receive_request(std::move(frame), now)) calls.push_back(*std::move(call));
         break;
       case FrameKind::kControl:
         receive_control(std::move(frame));
@@ -62,28 +65,28 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
 // What there was no memory for: whoever waits for it is told.
 void CallLink::end_lost(const Inbound& frame, Entry answered) {
   const std::uint64_t id = frame.header.subject;
-  const std::uint64_t bytes = frame.size_bytes();
+  const std::uint64_t room = frame.room();
   if (frame.header.kind == FrameKind::kRequest) {
-    return refuse_call(id, RequestRoom(runner_, bytes),
+    return refuse_call(id, RequestRoom(runner_, room),
                        absl::ResourceExhaustedError(
                            absl::StrFormat("worker '%s' could not take a call of %d bytes: %s",
-                                           services_.self().name, bytes, frame.lost.message())));
+                                           services_.self().name, room, frame.lost.message())));
   }
   if (answered.call == nullptr) return;
   end_with_error(std::move(answered),
                  absl::ResourceExhaustedError(absl::StrFormat(
                      "worker '%s' answered with %d bytes, which could not be taken: %s", name_,
-                     bytes, frame.lost.message())),
+                     room, frame.lost.message())),
                  Execution::kMayHaveRun);
 }
 
-std::optional<ArrivedCall> CallLink::receive_request(Inbound frame) {
-  const std::uint64_t bytes = frame.size_bytes();
+std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimePoint now) {
+  const std::uint64_t room = frame.room();
   ArrivedCall call;
-  call.deadline = deadline_of(frame.header, services_.clock().now());
+  call.deadline = deadline_of(frame.header, now);
   call.envelope = ReceivedEnvelope::make();
   call.payloads = std::move(frame.payloads);
-  call.room = RequestRoom(runner_, bytes);
+  call.room = RequestRoom(runner_, room);
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
   if (parsed.ok() && (!call.envelope->has_call() || call.id() != frame.header.subject)) {
     parsed = absl::InvalidArgumentError("a request that is no call");
@@ -94,7 +97,7 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame) {
   }
   const bool member = is_member();
   if (member && !guest_calls_wait_.load(std::memory_order_relaxed)) return call;
-  if (hold(call, bytes)) return std::nullopt;
+  if (hold(call, room)) return std::nullopt;
   if (is_member()) return call;
   refuse_call(call.id(), std::move(call.room),
               absl::PermissionDeniedError(absl::StrFormat(
@@ -103,24 +106,28 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame) {
 }
 
 // False: it need not wait, or there is no room for it to.
-bool CallLink::hold(ArrivedCall& call, std::uint64_t bytes) {
-  ArrivedCall cancelled;  // Its room is given back after the lock.
+bool CallLink::hold(ArrivedCall& call, std::uint64_t room) {
+  ArrivedCall dropped;  // Its room is given back after the lock.
   MutexLock lock(mutex_);
   // Behind those that are held already, until on_member() has begun them. Until then they are no
   // calls that this worker serves: they must not keep it from coming to rest.
+  if (!retired_.ok()) {
+    dropped = std::move(call);
+    return true;
+  }
   const bool wait = !guest_calls_.empty() || rank_.load(std::memory_order_acquire) < 0;
-  if (!wait || guest_bytes_ + bytes > kMaxHeldBytes || guest_calls_.size() >= kMaxHeldFrames) {
+  if (!wait || guest_bytes_ + room > kMaxHeldBytes || guest_calls_.size() >= kMaxHeldFrames) {
     return false;
   }
   if (take_cancelled_locked(call.id())) {
-    cancelled = std::move(call);
+    dropped = std::move(call);
     return true;
   }
-  guest_bytes_ += bytes;
+  guest_bytes_ += room;
   guest_calls_wait_.store(true, std::memory_order_relaxed);
   const Clock::TimePoint until = held_until(call.deadline);
   arm_held_locked(until);
-  guest_calls_.push_back({std::move(call), bytes, until});
+  guest_calls_.push_back({std::move(call), room, until});
   return true;
 }
 
@@ -206,8 +213,8 @@ void CallLink::receive_control(Inbound frame) {
   // Whatever becomes of it, dropped or not, its sender is told when this goes.
   Credit handled;
   if (frame.header.is_note()) {
-    handled = Credit([runner = runner_, number = frame.header.number, bytes = frame.size_bytes()] {
-      runner->handled(number, bytes);
+    handled = Credit([runner = runner_, number = frame.header.number, room = frame.room()] {
+      runner->handled(number, room);
     });
   }
   ReceivedEnvelope envelope = ReceivedEnvelope::make();
@@ -236,9 +243,9 @@ void CallLink::receive_control(Inbound frame) {
     default:
       return;
   }
-  std::optional<Credit> room = take_control_room(frame.size_bytes());
+  std::optional<Credit> room = take_control_room(frame.room());
   if (!room.has_value()) return;
-  ArrivedControl control{std::move(envelope), *std::move(room), frame.size_bytes(),
+  ArrivedControl control{std::move(envelope), *std::move(room), frame.room(),
                          held_until(deadline_of(frame.header, services_.clock().now())),
                          std::move(handled)};
   const bool for_guests =
@@ -246,6 +253,7 @@ void CallLink::receive_control(Inbound frame) {
   const bool may_speak = for_guests || is_member();
   {
     MutexLock lock(mutex_);
+    if (!retired_.ok()) return;
     // Behind what is held already, until on_member() has served that.
     const bool wait = !for_guests && (!held_control_.empty() ||
                                       (!may_speak && rank_.load(std::memory_order_acquire) < 0));
@@ -529,6 +537,7 @@ void CallLink::end_served() {
     control.swap(held_control_);
     calls.swap(guest_calls_);
     guest_calls_wait_.store(false, std::memory_order_relaxed);
+    held_control_bytes_ = guest_bytes_ = 0;
     cancelled_early_ = {};
     cancelled_order_ = {};
     if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));

@@ -21,16 +21,17 @@ absl::Status parse_envelope(const std::string& bytes, google::protobuf::MessageL
 
 absl::Status check_envelope_size(const std::string& bytes,
                                  const google::protobuf::Message& envelope) {
+  // Protobuf writes nothing at all then.
+  if (bytes.empty()) {
+    return absl::ResourceExhaustedError(
+        "its values take more than 2 GiB beside their tensors: pass bulk data as tensors");
+  }
   if (bytes.size() > kMaxEnvelopeBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("its values take ", bytes.size(), " bytes beside their tensors, and at most ",
                      kMaxEnvelopeBytes, " are allowed: pass bulk data as tensors"));
   }
   return check_parts(bytes, *envelope.GetDescriptor());
-}
-
-absl::Status check_envelope_size(const std::string& bytes) {
-  return check_envelope_size(bytes, proto::Envelope::default_instance());
 }
 
 }  // namespace sinew::internal

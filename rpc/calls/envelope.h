@@ -17,9 +17,8 @@ namespace sinew::internal {
 /// rpc/wire/bounded_parse.h allows (likewise), or there is no memory for them.
 absl::Status parse_envelope(const std::string& bytes, google::protobuf::MessageLite& envelope);
 
-/// The same limits at the sender of an Envelope, who is told what to do: kResourceExhausted.
-absl::Status check_envelope_size(const std::string& bytes);
-/// Of another message: `envelope` is one of its type.
+/// The same limits at the sender of what was serialised, who is told what to do:
+/// kResourceExhausted. `envelope` is a message of its type, and has some field.
 absl::Status check_envelope_size(const std::string& bytes,
                                  const google::protobuf::Message& envelope);
 

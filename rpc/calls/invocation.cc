@@ -24,16 +24,6 @@ namespace {
 
 constexpr std::size_t kMaxChain = 16;
 
-std::vector<std::string> chain_of(const proto::Call& call) {
-  std::vector<std::string> chain;
-  for (const std::string& method : call.chain()) {
-    if (chain.size() == kMaxChain) break;
-    chain.push_back(printable(method, 512));
-  }
-  chain.push_back(printable(call.method(), 512));
-  return chain;
-}
-
 RpcError did_not_run(ErrorCode code, std::string message) {
   ErrorInfo info;
   info.code = code;
@@ -63,6 +53,19 @@ Invocation::~Invocation() {
 
 Worker Invocation::worker() const { return services_.handle(); }
 
+const std::string& Invocation::method() const { return request_->call().method(); }
+
+std::vector<std::string> Invocation::chain() const {
+  const proto::Call& call = request_->call();
+  std::vector<std::string> chain;
+  for (const std::string& method : call.chain()) {
+    if (chain.size() == kMaxChain) break;
+    chain.push_back(printable(method, 512));
+  }
+  chain.push_back(printable(call.method(), 512));
+  return chain;
+}
+
 // ---- From the first step to the method.
 
 void Invocation::start() {
@@ -79,8 +82,6 @@ void Invocation::start() {
 
 void Invocation::make_request() {
   request_ = std::make_unique<Request>(services_, std::move(arrived_));
-  method_ = request_->call().method();
-  chain_ = chain_of(request_->call());
 }
 
 void Invocation::begin() {
@@ -149,7 +150,7 @@ void Invocation::resolve_target_and_run() {
     return;
   }
   target.on_done([self = shared_from_this()](const Future<AnyValue>& resolved) {
-    self->guard([&] {
+    self->guard_late([&] {
       self->request_->target = resolved.value();
       self->throw_if_given_up();
       self->run_method();
@@ -170,11 +171,17 @@ void Invocation::guard(absl::FunctionRef<void()> run) {
   }
 }
 
+void Invocation::guard_late(absl::FunctionRef<void()> run) {
+  if (const std::shared_ptr<WorkerServices> services = weak_services_.lock()) guard(run);
+}
+
 void Invocation::when_ready(Task run) {
   entered_.store(true, std::memory_order_relaxed);
-  if (!keeps_room_) request_->room.give_back();  // Everything has been read.
-  if (auto* devices = route().device_part()) devices->accept_transfers(route());
+  // Tensors of devices are fetched with requests the other way, which may wait for this room.
+  const bool waits_for_peer = route().device_part() != nullptr;
+  if (waits_for_peer) route().device_part()->accept_transfers(route());
   std::vector<Future<void>> waits = request_->route.take_waits();
+  if (!keeps_room_ && (waits.empty() || waits_for_peer)) request_->room.give_back();
   if (waits.empty()) {
     std::move(run)();
     return;
@@ -183,7 +190,8 @@ void Invocation::when_ready(Task run) {
   auto shared_run = std::make_shared<Task>(std::move(run));
   collect_all(std::move(waits))
       .on_done([self = shared_from_this(), shared_run](const Future<void>& ready) {
-        self->guard([&] {
+        self->guard_late([&] {
+          if (!self->keeps_room_) self->request_->room.give_back();
           ready.value();
           std::move (*shared_run)();
         });
@@ -204,7 +212,7 @@ void Invocation::check_argument_count(std::size_t count) {
   throw did_not_run(
       ErrorCode::kInvalidArgument,
       absl::StrFormat("method '%s' takes %d arguments, the call has %d: its signature is %s",
-                      method_, count, given, request_->method->signature));
+                      method(), count, given, request_->method->signature));
 }
 
 std::size_t Invocation::argument_count() const {
@@ -223,12 +231,12 @@ void* Invocation::target(const std::type_info& type) const {
         ErrorCode::kInvalidArgument,
         absl::StrFormat(
             "method '%s' is a member function: the call must name its object as a reference",
-            method_));
+            method()));
   }
   if (*target.type != type) {
     throw did_not_run(ErrorCode::kInvalidArgument,
                       absl::StrFormat("method '%s' belongs to %s, but the reference is to %s",
-                                      method_, type_text(type), type_text(*target.type)));
+                                      method(), type_text(type), type_text(*target.type)));
   }
   return target.pointer.get();
 }
@@ -265,13 +273,14 @@ bool Invocation::claim_reply() { return !replied_.exchange(true, std::memory_ord
 void Invocation::finish() {
   const std::shared_ptr<WorkerServices> services = weak_services_.lock();
   if (services == nullptr || !claim_reply()) return;
-  proto::Reply& reply = *request_->reply.mutable_reply();
-  if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
-  attach_layers(request_->reply_route, *reply.mutable_attachments());
-  const MessageRoute::DevicePart* devices = request_->reply_route.device_part();
-  reply.set_carries_references(request_->reply_route.has_references() ||
-                               (devices != nullptr && devices->has_transfers()));
-  send_reply();
+  send_claimed([this] {
+    proto::Reply& reply = *request_->reply.mutable_reply();
+    if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
+    attach_layers(request_->reply_route, *reply.mutable_attachments());
+    const MessageRoute::DevicePart* devices = request_->reply_route.device_part();
+    reply.set_carries_references(request_->reply_route.has_references() ||
+                                 (devices != nullptr && devices->has_transfers()));
+  });
 }
 
 void Invocation::finish_retained(AnyValue value) {
@@ -285,8 +294,7 @@ void Invocation::finish_retained(AnyValue value) {
   }
   services_.references()->retain(request_->call().retain(), std::move(value));
   if (!claim_reply()) return;
-  request_->reply.mutable_reply()->mutable_retained();
-  send_reply();
+  send_claimed([this] { request_->reply.mutable_reply()->mutable_retained(); });
 }
 
 void Invocation::fail(std::exception_ptr error) {
@@ -297,15 +305,24 @@ void Invocation::fail(std::exception_ptr error) {
   // Not for a call that was refused: its ids may be somebody else's.
   if (retain_begun_)
     services_.references()->fail_retain(request_->call().retain(), make_error(info));
-  // A result that could not be written to the end must not travel half.
-  request_->reply.Clear();
-  request_->results.payloads().clear();
+  drop_result();
   const bool is_foreign = !sink_->wants_envelope();
-  if (is_foreign && !absl::StrContains(info.message, method_)) {
-    info.message = absl::StrCat("method '", method_, "': ", info.message);
+  if (is_foreign && !absl::StrContains(info.message, method())) {
+    info.message = absl::StrCat("method '", method(), "': ", info.message);
   }
   write_error(info, *request_->reply.mutable_reply()->mutable_error());
   send_reply();
+}
+
+// Memory may be short, or a layer fail: then that is the answer.
+void Invocation::send_claimed(absl::FunctionRef<void()> fill) {
+  try {
+    fill();
+    send_reply();
+  } catch (...) {
+    replied_.store(false, std::memory_order_release);
+    throw;
+  }
 }
 
 void Invocation::send_reply() {
@@ -324,17 +341,22 @@ void Invocation::send_reply() {
   sink_->on_reply(call_id(), std::move(frame), request_->reply_route.take_on_end());
 }
 
-void Invocation::send_instead(const absl::Status& too_large) {
+// A result that could not be written to the end must not travel half.
+void Invocation::drop_result() {
   request_->reply.Clear();
   request_->results.payloads().clear();
   for (OnCarrierEnd& end : request_->reply_route.take_on_end()) {
     std::move(end)(CarrierEnd::kNotSent);
   }
+}
+
+void Invocation::send_instead(const absl::Status& too_large) {
+  drop_result();
   ErrorInfo info;
   info.code = too_large.code();
   info.execution = Execution::kMayHaveRun;
   info.message =
-      absl::StrCat("the result of method '", method_, "' cannot be sent: ", too_large.message());
+      absl::StrCat("the result of method '", method(), "' cannot be sent: ", too_large.message());
   write_error(info, *request_->reply.mutable_reply()->mutable_error());
   send_reply();
 }
@@ -345,7 +367,7 @@ void Invocation::fail_not_a_wire_type(const std::type_info& type) const {
       absl::StrFormat(
           "the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
           "specialise sinew::Codec for the type",
-          method_, type_text(type)));
+          method(), type_text(type)));
 }
 
 void deliver_nothing(Invocation& call) {

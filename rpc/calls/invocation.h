@@ -78,6 +78,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void abort(const absl::Status& status);
 
   Worker worker() const override;
+  const std::string& method() const override;
+  std::vector<std::string> chain() const override;
   const std::shared_ptr<void>& ambient() const override;
   /// As ArrivedCall::id().
   std::uint64_t call_id() const { return id_; }
@@ -103,6 +105,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void when_ready(Task run);
   /// Runs `run` in this context; what it throws becomes the reply.
   void guard(absl::FunctionRef<void()> run);
+  /// As guard(), for what a future calls: its worker may be gone, and then nobody waits any more.
+  void guard_late(absl::FunctionRef<void()> run);
 
   bool retains() const;
   ValueWriter result();
@@ -121,6 +125,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void throw_if_given_up() const;
   void resolve_target_and_run();
   void run_method();
+  void send_claimed(absl::FunctionRef<void()> fill);
+  void drop_result();
   void send_reply();
   void send_instead(const absl::Status& too_large);
   bool claim_reply();

@@ -49,7 +49,7 @@ class ReceivedReply {
   std::unique_ptr<Data> data_;
 };
 
-/// The caller's half of one call: what happens when it ends. A session owns it while the call is
+/// The caller's half of one call: what happens when it ends. A CallLink owns it while the call is
 /// under way. Exactly one of on_reply and on_error runs, once, on any thread, with no lock held.
 class PendingCall {
  public:
@@ -63,7 +63,7 @@ class PendingCall {
   Clock::TimePoint deadline = Clock::TimePoint::max();
   /// Its caller waits for it, so it may wait for room too; otherwise it fails where there is none.
   bool waits_for_room = false;
-  /// Each of them cancels the call.
+  /// Each of them cancels the call; only such as can.
   std::vector<CancellationToken> cancellations;
   /// Asked when the call ends with an error, if set: what to report in its place, or null.
   std::function<std::exception_ptr()> explain;

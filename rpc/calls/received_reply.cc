@@ -22,6 +22,14 @@ void ReceivedReply::throw_if_error() const {
 ValueReader ReceivedReply::value() {
   if (!data_->layers_told) {
     data_->layers_told = true;
+    if (data_->has_layers()) {
+      data_->services_kept = data_->weak_services.lock();
+      if (data_->services_kept == nullptr) {
+        throw RpcError(ErrorCode::kCancelled,
+                       "the worker that made the call is gone, and its layers have a part in "
+                       "reading the result");
+      }
+    }
     receive_layers(data_->route, Extension::MessageKind::kReply,
                    data_->envelope->reply().attachments(), data_->context);
   }

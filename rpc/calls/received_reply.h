@@ -9,6 +9,7 @@
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/pending_call.h"
 #include "sinew/rpc/calls/received_envelope.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {
@@ -20,15 +21,22 @@ struct ReceivedReply::Data {
         streams(call.streams),
         route(services, std::move(from), call.deadline),
         context(std::move(payloads), &route),
-        envelope(std::move(received)) {
+        envelope(std::move(received)),
+        weak_services(has_layers() ? services.weak_services() : std::weak_ptr<WorkerServices>()) {
     allow_devices(route, context);
   }
+
+  bool has_layers() const { return envelope->reply().attachments_size() > 0; }
 
   const std::string method;
   const std::vector<c10::Stream> streams;
   MessageRoute route;
   DecodeContext context;
   const ReceivedEnvelope envelope;
+  // Whoever reads it may do so when the worker is gone.
+  const std::weak_ptr<WorkerServices> weak_services;
+  // While it is read, if layers have a part in that.
+  std::shared_ptr<WorkerServices> services_kept;
   // The layers have seen what came attached.
   bool layers_told = false;
 };

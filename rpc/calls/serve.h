@@ -48,7 +48,7 @@ void deliver(Invocation& call, R&& result) {
 template <class R>
 void deliver_later(const std::shared_ptr<Invocation>& call, Future<R> future) {
   future.on_done([call](const Future<R>& done) {
-    call->guard([&] {
+    call->guard_late([&] {
       if (auto error = done.error()) std::rethrow_exception(error);
       if constexpr (std::is_void_v<R>) {
         deliver_nothing(*call);

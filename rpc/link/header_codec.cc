@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/container/inlined_vector.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/link/link_codec.h"
@@ -134,13 +135,14 @@ bool read_field(std::uint32_t tag, CodedInputStream& input, LinkHeader& header) 
 
 }  // namespace
 
-std::string write_header(const LinkHeader& header) {
+HeaderBytes write_header(const LinkHeader& header) {
   const NumberRanges& control = header.received[static_cast<std::size_t>(Lane::kControl)];
   const NumberRanges& calls = header.received[static_cast<std::size_t>(Lane::kCalls)];
-  std::string bytes((1 + kMaxVarintBytes) * kMaxNumberFields + 2 * (1 + kMaxVarintBytes) +
-                        2 * kMaxVarintBytes * (control.size() + calls.size()),
-                    '\0');
-  auto* const begin = reinterpret_cast<std::uint8_t*>(bytes.data());
+  // The longest that it can be, on the stack unless it tells of many ranges.
+  absl::InlinedVector<std::uint8_t, 512> bytes(
+      (1 + kMaxVarintBytes) * kMaxNumberFields + 2 * (1 + kMaxVarintBytes) +
+      2 * kMaxVarintBytes * (control.size() + calls.size()));
+  std::uint8_t* const begin = bytes.data();
   std::uint8_t* at = put(kKind, static_cast<std::uint64_t>(header.kind), begin);
   at = put(kNumber, header.number, at);
   at = put(kSubject, header.subject, at);
@@ -158,8 +160,8 @@ std::string write_header(const LinkHeader& header) {
   at = put(kBeat, header.beat, at);
   at = put(kBeatReply, header.beat_reply, at);
   at = put(kIsGoodbye, header.is_goodbye ? 1 : 0, at);
-  bytes.resize(static_cast<std::size_t>(at - begin));
-  return bytes;
+  return absl::string_view(reinterpret_cast<const char*>(begin),
+                           static_cast<std::size_t>(at - begin));
 }
 
 absl::Status read_header(absl::string_view bytes, LinkHeader& header) {

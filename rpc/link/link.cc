@@ -109,7 +109,7 @@ LinkLanes::GivenUp Link::give_up(FrameToken token, TimePoint now, Outputs& outpu
 }
 
 LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& header,
-                                   std::uint64_t bytes, TimePoint now, Outputs& outputs) {
+                                   std::uint64_t room, TimePoint now, Outputs& outputs) {
   expire(now, outputs);
   const bool heard = (state_ == State::kUp && on == connection_) ||
                      (SINEW_LINK_BUG(kOldConnectionHeard) && !ended()) ||
@@ -122,7 +122,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
     end(LinkEnd::kEndedThere, outputs);
     return LinkLanes::Delivery::kDrop;
   }
-  const LinkLanes::Delivery delivery = lanes_.on_frame(header, bytes, now, outputs);
+  const LinkLanes::Delivery delivery = lanes_.on_frame(header, room, now, outputs);
   // What comes again, or breaks the rules, is no progress: it would come for ever.
   if (delivery == LinkLanes::Delivery::kDeliver) progressed_ = true;
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
@@ -131,8 +131,8 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
   return delivery;
 }
 
-bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes) {
-  return state_ == State::kUp && on == connection_ && lanes_.announce(header, bytes);
+bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t room) {
+  return state_ == State::kUp && on == connection_ && lanes_.announce(header, room);
 }
 
 void Link::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
@@ -140,8 +140,8 @@ void Link::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint no
   if (!expire(now, outputs)) lanes_.return_room(requests, costs, outputs);
 }
 
-void Link::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
-  if (!ended()) lanes_.handled(number, bytes, now);
+void Link::handled(std::uint64_t number, std::uint64_t room, TimePoint now) {
+  if (!ended()) lanes_.handled(number, room, now);
 }
 
 // One end leads: the other one puts its own beat into its answer, and gets the answer to that with
@@ -436,7 +436,6 @@ void Link::end(LinkEnd cause, Outputs& outputs) {
     outputs.close.push_back(connection_);
   }
   state_ = State::kEnded;
-  end_cause_ = cause;
   retry_at_ = TimePoint::max();
   outputs.end = cause;
   lanes_.close(outputs);

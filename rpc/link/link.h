@@ -91,7 +91,6 @@ class Link {
 
   State state() const { return state_; }
   bool ended() const { return state_ == State::kEnded; }
-  LinkEnd end_cause() const { return end_cause_; }
   /// Both ends have had a connection up.
   bool was_up() const { return life_.had_contact(); }
   /// The other end has not answered for half a lease.
@@ -108,11 +107,11 @@ class Link {
   LinkLanes::GivenUp give_up(FrameToken token, TimePoint now, Outputs& outputs);
   /// A frame came in on a connection. kDrop on any but the one that is up.
   LinkLanes::Delivery on_frame(const ConnectionName& on, const LinkHeader& header,
-                               std::uint64_t bytes, TimePoint now, Outputs& outputs);
+                               std::uint64_t room, TimePoint now, Outputs& outputs);
   /// A frame is announced whose payloads follow; see LinkLanes::announce().
-  bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t bytes);
+  bool announce(const ConnectionName& on, const LinkHeader& header, std::uint64_t room);
   void return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now, Outputs& outputs);
-  void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
+  void handled(std::uint64_t number, std::uint64_t room, TimePoint now);
   /// Answers a beat that came in with a frame. Late by whatever the owner took to see that it can
   /// still work.
   void answer_beat(std::uint64_t beat, TimePoint now, Outputs& outputs);
@@ -173,7 +172,6 @@ class Link {
   LinkLanes lanes_;
   LinkLife life_;
   State state_ = State::kIdle;
-  LinkEnd end_cause_ = LinkEnd::kNone;
   bool wanted_ = false;
   bool suspected_ = false;
   // A connection that this end opened was up.

@@ -13,10 +13,19 @@ namespace {
 constexpr std::uint64_t kLargeFrameBytes = std::uint64_t{64} << 10;
 // What travels beside a lane has so much at least.
 constexpr std::uint64_t kMinPayloadBytes = std::uint64_t{4} << 10;
+// Frames that have ended and may stand among those that wait.
+constexpr std::size_t kFewEnded = 64;
 // For receipts that somebody waits for.
 constexpr auto kReceiptDelay = std::chrono::milliseconds(5);
 // How many frames the other end may give up before they arrive. More are sent by whoever floods.
 constexpr std::size_t kMaxVoided = 4096;
+
+// As LinkHeader::time_left says it.
+std::chrono::microseconds time_left(LinkLanes::TimePoint deadline, LinkLanes::TimePoint now) {
+  if (deadline == LinkLanes::TimePoint::max()) return std::chrono::microseconds(-1);
+  return std::max(std::chrono::duration_cast<std::chrono::microseconds>(deadline - now),
+                  std::chrono::microseconds(0));
+}
 
 }  // namespace
 
@@ -25,10 +34,10 @@ LinkLanes::LinkLanes(LinkLimits own, std::uint64_t send_window_bytes)
 
 // ---- Sending.
 
-bool LinkLanes::has_room(std::uint64_t bytes) const {
+bool LinkLanes::has_room(std::uint64_t room) const {
   if (requests_here_bytes_ == 0) return true;
   return requests_here_bytes_ <= send_window_bytes_ &&
-         cost(bytes) <= send_window_bytes_ - requests_here_bytes_;
+         cost(room) <= send_window_bytes_ - requests_here_bytes_;
 }
 
 bool LinkLanes::replies_blocked() const {
@@ -39,6 +48,13 @@ bool LinkLanes::replies_blocked() const {
   return replies_here_bytes_ > bound;
 }
 
+bool LinkLanes::may_keep(std::uint64_t bytes) const {
+  // What the other end has fetched by itself it says a little later than that it has arrived.
+  const std::uint64_t late = 2 * send_window_bytes_ + 4 * largest_bytes_;
+  return bytes <= requests_here_bytes_ + replies_here_bytes_ +
+                      written_bytes_[index(FrameKind::kControl)] + late;
+}
+
 FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outputs) {
   const FrameToken token = ++last_token_;
   if (closed_) {
@@ -46,8 +62,8 @@ FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outp
     return token;
   }
   const FrameKind kind = frame.kind;
-  if (kind == FrameKind::kRequest) requests_here_bytes_ += cost(frame.bytes);
-  if (kind == FrameKind::kReply) replies_here_bytes_ += cost(frame.bytes);
+  if (kind == FrameKind::kRequest) requests_here_bytes_ += cost(frame.room());
+  if (kind == FrameKind::kReply) replies_here_bytes_ += cost(frame.room());
   Entry& entry = frames_.emplace(token, Entry{std::move(frame), 0, false}).first->second;
   // Nobody's turn is before its own, mostly.
   const bool nobody_waits =
@@ -55,7 +71,7 @@ FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outp
                   [](const std::deque<FrameToken>& waiting) { return waiting.empty(); });
   if (up_ && nobody_waits && entry.frame.deadline > now && fits_limits(entry.frame) &&
       may_write(entry)) {
-    write_first(token, entry, outputs);
+    write_first(token, entry, now, outputs);
     return token;
   }
   waiting_[index(kind)].push_back(token);
@@ -69,7 +85,7 @@ bool LinkLanes::may_write(const Entry& entry) const {
   const OutgoingFrame& frame = entry.frame;
   const OutLane& lane = out_[static_cast<std::size_t>(lane_of(frame.kind))];
   if (frame.large && lane.large >= kMaxLargeFrames) return false;
-  const std::uint64_t bytes = cost(frame.bytes);
+  const std::uint64_t bytes = cost(frame.room());
   if (frame.kind == FrameKind::kRequest) {
     const std::uint64_t out_frames = sent_frames_ - sent_returned_frames_;
     const std::uint64_t out_bytes = sent_bytes_ - sent_returned_bytes_;
@@ -116,41 +132,48 @@ void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
       }
       if (!may_write(found->second)) break;
       waiting.pop_front();
-      write_first(token, found->second, outputs);
+      write_first(token, found->second, now, outputs);
     }
   }
 }
 
-void LinkLanes::write_first(FrameToken token, Entry& entry, LinkOutputs& outputs) {
+void LinkLanes::write_first(FrameToken token, Entry& entry, TimePoint now, LinkOutputs& outputs) {
   const OutgoingFrame& frame = entry.frame;
   OutLane& lane = out_[static_cast<std::size_t>(lane_of(frame.kind))];
   entry.number = ++lane.last_number;
   lane.written.emplace_hint(lane.written.end(), entry.number, token);
   if (frame.large) ++lane.large;
+  largest_bytes_ = std::max(largest_bytes_, cost(frame.room()));
   if (frame.kind == FrameKind::kRequest) {
     ++sent_frames_;
-    sent_bytes_ += cost(frame.bytes);
+    sent_bytes_ += cost(frame.room());
   } else {
-    written_bytes_[index(frame.kind)] += cost(frame.bytes);
+    written_bytes_[index(frame.kind)] += cost(frame.room());
   }
-  write(entry, false, outputs);
+  write(entry, false, now, outputs);
 }
 
-void LinkLanes::write(const Entry& entry, bool is_void, LinkOutputs& outputs) {
+void LinkLanes::write(const Entry& entry, bool is_void, TimePoint now, LinkOutputs& outputs) {
   LinkOutputs::Write& write = outputs.writes.emplace_back();
   write.header.kind = entry.frame.kind;
   write.header.number = entry.number;
   write.header.subject = entry.frame.subject;
   write.header.is_void = is_void;
   if (is_void) {
-    write.header.bytes = entry.frame.bytes;
+    write.header.bytes = entry.frame.room();
   } else {
     write.content = entry.frame.content;
     write.may_linger = entry.frame.may_linger;
-    write.deadline = entry.frame.deadline;
+    write.header.time_left = time_left(entry.frame.deadline, now);
   }
-  // A large frame arrives late, and what it carried would be late with it.
-  if (is_void || !entry.frame.large) fill_header(write.header);
+  if (is_void || !entry.frame.large) {
+    fill_header(write.header);
+  } else if (told_frames_ != returned_frames_) {
+    // A large frame arrives late, and what it carries is late with it: nothing counts as told. But
+    // who has been waiting for it may have much to send then.
+    write.header.returned_frames = returned_frames_;
+    write.header.returned_bytes = returned_bytes_;
+  }
 }
 
 LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, TimePoint now, LinkOutputs& outputs) {
@@ -158,7 +181,9 @@ LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, TimePoint now, LinkOutpu
   if (found == frames_.end()) return {GivenUp::State::kReceived, 0};
   Entry& entry = found->second;
   if (entry.number == 0) {
+    std::deque<FrameToken>& waiting = waiting_[index(entry.frame.kind)];
     end(token, FrameEnd::kNotSent, outputs);
+    if (waiting.size() > 2 * frames_.size() + kFewEnded) drop_ended(waiting);
     // Those behind it may fit where it did not.
     if (up_) pump_due_ = now;
     return {GivenUp::State::kNotSent, 0};
@@ -172,6 +197,13 @@ LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, TimePoint now, LinkOutpu
   return {GivenUp::State::kOnItsWay, entry.number};
 }
 
+// Without a connection nobody else looks at those that wait.
+void LinkLanes::drop_ended(std::deque<FrameToken>& waiting) {
+  waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
+                               [this](FrameToken token) { return !frames_.contains(token); }),
+                waiting.end());
+}
+
 // Takes a frame out of all accounts but those of the receiver's room for requests, which the
 // receiver gives back itself.
 void LinkLanes::end(FrameToken token, FrameEnd how, LinkOutputs& outputs) {
@@ -180,7 +212,7 @@ void LinkLanes::end(FrameToken token, FrameEnd how, LinkOutputs& outputs) {
   Entry entry = std::move(found->second);
   frames_.erase(found);
   const FrameKind kind = entry.frame.kind;
-  const std::uint64_t bytes = cost(entry.frame.bytes);
+  const std::uint64_t bytes = cost(entry.frame.room());
   if (entry.number != 0) {
     OutLane& lane = out_[static_cast<std::size_t>(lane_of(kind))];
     lane.written.erase(entry.number);
@@ -215,7 +247,7 @@ void LinkLanes::on_returned(std::uint64_t frames, std::uint64_t bytes) {
 
 // ---- Receiving.
 
-bool LinkLanes::announce(const LinkHeader& header, std::uint64_t bytes) {
+bool LinkLanes::announce(const LinkHeader& header, std::uint64_t room) {
   if (header.kind == FrameKind::kLink || header.number == 0 || header.is_void) return false;
   std::uint64_t taken = announced_bytes_[index(header.kind)];
   std::uint64_t window = own_.reply_window_bytes;
@@ -225,8 +257,9 @@ bool LinkLanes::announce(const LinkHeader& header, std::uint64_t bytes) {
   } else if (header.kind == FrameKind::kControl) {
     window = own_.control_window_bytes;
   }
-  if (taken != 0 && (taken > window || cost(bytes) > window - taken)) return false;
-  const Announced announced{header.kind, cost(bytes)};
+  if (taken != 0 && (taken > window || cost(room) > window - taken)) return false;
+  if (announced_.size() >= kLaneCount * kMaxLargeFrames) return false;
+  const Announced announced{header.kind, cost(room)};
   if (!announced_.emplace(std::make_pair(lane_of(header.kind), header.number), announced).second) {
     return false;
   }
@@ -234,8 +267,8 @@ bool LinkLanes::announce(const LinkHeader& header, std::uint64_t bytes) {
   return true;
 }
 
-LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t bytes,
-                                        TimePoint now, LinkOutputs& outputs) {
+LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t room, TimePoint now,
+                                        LinkOutputs& outputs) {
   for (const Lane lane : {Lane::kControl, Lane::kCalls}) {
     apply_receipts(lane, header.received[static_cast<std::size_t>(lane)], outputs);
   }
@@ -256,7 +289,7 @@ LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t 
         if (SINEW_LINK_BUG(kRepetitionDelivered)) delivery = Delivery::kDeliver;
         break;
       case FrameNumbers::Arrival::kNew:
-        delivery = take_new(header, bytes, now, outputs);
+        delivery = take_new(header, room, now, outputs);
         if (delivery == Delivery::kViolation) return delivery;
         break;
     }
@@ -265,8 +298,8 @@ LinkLanes::Delivery LinkLanes::on_frame(const LinkHeader& header, std::uint64_t 
   return delivery;
 }
 
-LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t bytes,
-                                        TimePoint now, LinkOutputs& outputs) {
+LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t room, TimePoint now,
+                                        LinkOutputs& outputs) {
   InLane& in = in_[static_cast<std::size_t>(lane_of(header.kind))];
   const auto voided = std::find(in.voided.begin(), in.voided.end(), header.number);
   const bool given_up = header.is_void || voided != in.voided.end();
@@ -274,8 +307,8 @@ LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t 
   const bool delivers = !given_up || SINEW_LINK_BUG(kVoidDelivered);
   const bool waits = delivers && header.is_note();
   if (!waits) in.numbers.report(header.number);
-  const std::uint64_t size = header.is_void ? header.bytes : bytes;
-  if (size > own_.max_frame_bytes) return Delivery::kViolation;
+  const std::uint64_t size = header.is_void ? header.bytes : room;
+  if (size > room_of(own_.max_frame_bytes, own_.max_payloads)) return Delivery::kViolation;
   if (header.kind == FrameKind::kRequest) {
     const std::uint64_t waiting_frames = arrived_frames_ - returned_frames_;
     const std::uint64_t waiting_bytes = arrived_bytes_ - returned_bytes_;
@@ -294,24 +327,24 @@ LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t 
 }
 
 // Only by the timer, so that it may be called under any lock.
-void LinkLanes::handled(std::uint64_t number, std::uint64_t bytes, TimePoint now) {
+void LinkLanes::handled(std::uint64_t number, std::uint64_t room, TimePoint now) {
   // Without a connection the next hello tells that it has arrived.
   if (!up_ || SINEW_LINK_BUG(kHandledForgotten)) return;
   in_[static_cast<std::size_t>(Lane::kControl)].numbers.report(number);
-  unreceipted_in_bytes_ += cost(bytes);
+  unreceipted_in_bytes_ += cost(room);
   const bool much = unreceipted_in_bytes_ >= own_.control_window_bytes / 4;
   receipts_due_ = std::min(receipts_due_, much ? now : now + kReceiptDelay);
 }
 
-void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
+void LinkLanes::note_receipt(const LinkHeader& header, std::uint64_t room, TimePoint now,
                              LinkOutputs& outputs) {
-  unreceipted_in_bytes_ += cost(bytes);
+  unreceipted_in_bytes_ += cost(room);
   const std::uint64_t window =
       header.kind == FrameKind::kControl ? own_.control_window_bytes : own_.reply_window_bytes;
-  if (bytes >= kMinPayloadBytes) ++unreceipted_in_large_;
+  if (room >= kMinPayloadBytes) ++unreceipted_in_large_;
   if (unreceipted_in_bytes_ >= window / 4 || unreceipted_in_large_ >= kMaxLargeFrames / 4) {
     send_link_frame(outputs);
-  } else if (bytes >= kLargeFrameBytes) {
+  } else if (unreceipted_in_bytes_ >= kLargeFrameBytes) {
     receipts_due_ = std::min(receipts_due_, now + kReceiptDelay);
   }
 }
@@ -393,7 +426,7 @@ void LinkLanes::on_up(const LinkHello& theirs, TimePoint now, LinkOutputs& outpu
       const Entry& entry = frames_.at(token);
       if (SINEW_LINK_BUG(kNotSentAgain)) continue;
       const bool of_use = !entry.given_up && entry.frame.deadline > now;
-      write(entry, !of_use && !SINEW_LINK_BUG(kGivenUpSentAgain), outputs);
+      write(entry, !of_use && !SINEW_LINK_BUG(kGivenUpSentAgain), now, outputs);
     }
   }
   pump(now, outputs);

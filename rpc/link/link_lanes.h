@@ -40,6 +40,9 @@ struct OutgoingFrame {
   /// After this it is of no use any more.
   BootClock::TimePoint deadline = BootClock::TimePoint::max();
   std::shared_ptr<Outbound> content;
+
+  /// See LinkLanes::room_of().
+  std::uint64_t room() const;
 };
 
 /// How a frame ended for its sender.
@@ -62,7 +65,6 @@ struct LinkOutputs {
     /// Null: the header alone.
     std::shared_ptr<Outbound> content;
     bool may_linger = false;
-    BootClock::TimePoint deadline = BootClock::TimePoint::max();
   };
   struct Ended {
     std::shared_ptr<Outbound> content;
@@ -87,8 +89,14 @@ class LinkLanes {
   /// Frames with payloads beside them that may be without a receipt at once, per lane: others may
   /// overtake each of them.
   static constexpr std::size_t kMaxLargeFrames = 256;
-  /// What a frame costs of any room beside its bytes.
+  /// What a frame, and each payload in it, costs of any room beside its bytes.
   static constexpr std::uint64_t kFrameCostBytes = 256;
+  static constexpr std::uint64_t kPayloadCostBytes = 128;
+  /// What a frame with so many bytes in so many payloads takes of any room, but for
+  /// kFrameCostBytes. Whoever counts room counts this.
+  static std::uint64_t room_of(std::uint64_t bytes, std::uint64_t payloads) {
+    return bytes + payloads * kPayloadCostBytes;
+  }
 
   /// `own`: what this end accepts. `send_window_bytes`: requests, and replies, that may be here
   /// without a receipt.
@@ -96,8 +104,8 @@ class LinkLanes {
 
   // --- Sending.
 
-  /// Whether a request of so many bytes may be sent now. One alone always may.
-  bool has_room(std::uint64_t bytes) const;
+  /// Whether a request that takes so much room may be sent now. One alone always may.
+  bool has_room(std::uint64_t room) const;
   /// Takes a frame, whether there is room or not.
   FrameToken send(OutgoingFrame frame, TimePoint now, LinkOutputs& outputs);
   /// What is known of a frame when its sender gives it up.
@@ -113,6 +121,9 @@ class LinkLanes {
   /// Whether the replies that wait here exceed what the other end takes, or this one keeps: no
   /// further handler is to start for it.
   bool replies_blocked() const;
+  /// Whether a connection may keep so many bytes of what was written to it. If not, the other end
+  /// has given receipts for what it has not taken, so that more would be sent to it.
+  bool may_keep(std::uint64_t bytes) const;
 
   // --- Receiving.
 
@@ -123,21 +134,21 @@ class LinkLanes {
     /// The other end breaks the rules; the connection is to be closed.
     kViolation,
   };
-  /// The header of a frame that arrived whole; `bytes` are those of envelope and payloads.
-  Delivery on_frame(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
+  /// The header of a frame that arrived whole.
+  Delivery on_frame(const LinkHeader& header, std::uint64_t room, TimePoint now,
                     LinkOutputs& outputs);
   /// A frame is announced whose payloads follow on the same connection, which is the one that is
   /// up. False: there is no room for it, or it was announced before, so the other end breaks the
   /// rules.
-  bool announce(const LinkHeader& header, std::uint64_t bytes);
-  /// The note with this number and so many bytes, which was delivered, has been handled: its room
-  /// is free, and its sender is told within milliseconds.
-  void handled(std::uint64_t number, std::uint64_t bytes, TimePoint now);
+  bool announce(const LinkHeader& header, std::uint64_t room);
+  /// The note with this number, which was delivered, has been handled: its room is free, and its
+  /// sender is told within milliseconds.
+  void handled(std::uint64_t number, std::uint64_t room, TimePoint now);
   /// The other end has given up the frame with this number: should it not have come yet, it is
   /// dropped when it does. False: it has, or too many are to be dropped already.
   bool void_incoming(Lane lane, std::uint64_t number);
-  /// What a frame of so many bytes takes of any room.
-  static std::uint64_t cost(std::uint64_t bytes) { return bytes + kFrameCostBytes; }
+  /// All that a frame takes of any room.
+  static std::uint64_t cost(std::uint64_t room) { return room + kFrameCostBytes; }
   /// The handlers of so many requests, which cost so much together, have started: the room is free.
   void return_room(std::uint64_t requests, std::uint64_t costs, LinkOutputs& outputs);
 
@@ -189,14 +200,15 @@ class LinkLanes {
   bool may_write(const Entry& entry) const;
   bool fits_limits(const OutgoingFrame& frame) const;
   void pump(TimePoint now, LinkOutputs& outputs);
-  void write_first(FrameToken token, Entry& entry, LinkOutputs& outputs);
-  void write(const Entry& entry, bool is_void, LinkOutputs& outputs);
+  void drop_ended(std::deque<FrameToken>& waiting);
+  void write_first(FrameToken token, Entry& entry, TimePoint now, LinkOutputs& outputs);
+  void write(const Entry& entry, bool is_void, TimePoint now, LinkOutputs& outputs);
   void apply_receipts(Lane lane, const NumberRanges& ranges, LinkOutputs& outputs);
   void end(FrameToken token, FrameEnd how, LinkOutputs& outputs);
   void on_returned(std::uint64_t frames, std::uint64_t bytes);
-  Delivery take_new(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
+  Delivery take_new(const LinkHeader& header, std::uint64_t room, TimePoint now,
                     LinkOutputs& outputs);
-  void note_receipt(const LinkHeader& header, std::uint64_t bytes, TimePoint now,
+  void note_receipt(const LinkHeader& header, std::uint64_t room, TimePoint now,
                     LinkOutputs& outputs);
   void send_link_frame(LinkOutputs& outputs);
 
@@ -223,6 +235,8 @@ class LinkLanes {
   // Replies and control frames that were written and have no receipt, and all that are here.
   std::uint64_t written_bytes_[4] = {};
   std::uint64_t replies_here_bytes_ = 0;
+  // The largest frame that was ever written.
+  std::uint64_t largest_bytes_ = 0;
 
   // Requests of the other end, ever: arrived, and given back here; and what it was told of that.
   std::uint64_t arrived_frames_ = 0;
@@ -245,5 +259,7 @@ class LinkLanes {
   TimePoint receipts_due_ = TimePoint::max();
   TimePoint pump_due_ = TimePoint::max();
 };
+
+inline std::uint64_t OutgoingFrame::room() const { return LinkLanes::room_of(bytes, payloads); }
 
 }  // namespace sinew::internal

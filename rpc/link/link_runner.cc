@@ -27,11 +27,6 @@ Link::Options link_options(const LinkTable& table, const WorkerInfo& peer) {
 
 }  // namespace
 
-BootClock::TimePoint boot_time_of(Clock::TimePoint when) {
-  if (when == Clock::TimePoint::max()) return BootClock::TimePoint::max();
-  return now() + (when - Clock::system().now());
-}
-
 LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
     : table_(table),
       peer_(std::move(peer)),
@@ -52,6 +47,10 @@ void LinkRunner::leave_locked(Outcome& outcome) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
   look_for_way_locked(outcome);
+  if (!outputs.writes.empty() && connection_ != nullptr &&
+      !link_.lanes().may_keep(connection_->kept_bytes())) {
+    outcome.lied_on = connection_;
+  }
   // Frames leave in the order of their numbers: one thread writes at a time, and takes over what
   // others leave behind meanwhile. Without a connection they are sent again with the next one.
   if (!outputs.writes.empty() && connection_ != nullptr) {
@@ -162,10 +161,6 @@ void LinkRunner::write(Connection& to, LinkOutputs::Write& write) {
 
 void LinkRunner::write_frame(Connection& to, LinkOutputs::Write& write) {
   Frame frame;
-  if (write.deadline != BootClock::TimePoint::max()) {
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(write.deadline - now());
-    write.header.time_left = std::max(left, std::chrono::microseconds(0));
-  }
   frame.header = write_header(write.header);
   if (write.content != nullptr) {
     frame.envelope = write.content->envelope;
@@ -182,6 +177,10 @@ void LinkRunner::perform(Outcome& outcome) {
     connection->close(outcome.reason.ok()
                           ? absl::CancelledError("another connection has taken its place")
                           : outcome.reason);
+  }
+  if (outcome.lied_on != nullptr) {
+    outcome.lied_on->close(absl::ResourceExhaustedError(
+        absl::StrFormat("worker '%s' says to have received what it has not taken", peer_.name)));
   }
   if (outputs.wants_turn) {
     table_.dial_turns().enter(peer_.incarnation, [weak = weak_from_this()](Credit turn) {
@@ -284,8 +283,11 @@ absl::Status LinkRunner::check_limits_locked(const OutgoingFrame& frame) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_full) {
-  if (loopback_) return send_to_self(std::move(frame), when_full);
+absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_full,
+                                            Clock::TimePoint deadline) {
+  std::optional<std::chrono::nanoseconds> left;
+  if (deadline != Clock::TimePoint::max()) left = deadline - Clock::system().now();
+  if (loopback_) return send_to_self(std::move(frame), when_full, left);
   Outcome outcome;
   FrameToken token = 0;
   {
@@ -293,13 +295,14 @@ absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_f
     if (!closed_.ok()) return closed_;
     if (absl::Status fits = check_limits_locked(frame); !fits.ok()) return fits;
     if (frame.kind == FrameKind::kRequest && when_full == WhenFull::kFail &&
-        !link_.lanes().has_room(frame.bytes)) {
+        !link_.lanes().has_room(frame.room())) {
       return absl::ResourceExhaustedError(absl::StrFormat(
           "%d bytes wait for worker '%s', and WorkerOptions::send_window_bytes is %d: wait for "
           "Peer::ready()",
           link_.lanes().requests_here_bytes(), peer_.name, table_.options().send_window_bytes));
     }
     const BootClock::TimePoint time = now();
+    if (left.has_value()) frame.deadline = time + *left;
     return_room_locked(time, outcome);
     token = link_.send(std::move(frame), time, outcome.outputs);
     leave_locked(outcome);
@@ -309,30 +312,30 @@ absl::StatusOr<FrameToken> LinkRunner::send(OutgoingFrame frame, WhenFull when_f
 }
 
 // There is nothing that could get lost, so numbers and receipts have no use.
-absl::StatusOr<FrameToken> LinkRunner::send_to_self(OutgoingFrame frame, WhenFull when_full) {
+absl::StatusOr<FrameToken> LinkRunner::send_to_self(OutgoingFrame frame, WhenFull when_full,
+                                                    std::optional<std::chrono::nanoseconds> left) {
   {
     MutexLock lock(mutex_);
     if (!closed_.ok()) return closed_;
     if (absl::Status fits = check_limits_locked(frame); !fits.ok()) return fits;
     if (frame.kind == FrameKind::kRequest) {
       const std::uint64_t window = table_.options().send_window_bytes;
-      if (when_full == WhenFull::kFail && self_bytes_ != 0 && self_bytes_ + frame.bytes > window) {
+      if (when_full == WhenFull::kFail && self_bytes_ != 0 && self_bytes_ + frame.room() > window) {
         return absl::ResourceExhaustedError(absl::StrFormat(
             "%d bytes of calls to itself wait in worker '%s', and WorkerOptions::send_window_bytes "
             "is %d: wait for Peer::ready()",
             self_bytes_, peer_.name, window));
       }
-      self_bytes_ += frame.bytes + LinkLanes::kFrameCostBytes;
+      self_bytes_ += frame.room() + LinkLanes::kFrameCostBytes;
     }
   }
   std::vector<Inbound> frames(1);
   Inbound& inbound = frames.front();
   inbound.header.kind = frame.kind;
   inbound.header.subject = frame.subject;
-  if (frame.deadline != BootClock::TimePoint::max()) {
-    inbound.header.time_left =
-        std::max(std::chrono::duration_cast<std::chrono::microseconds>(frame.deadline - now()),
-                 std::chrono::microseconds(0));
+  if (left.has_value()) {
+    inbound.header.time_left = std::max(
+        std::chrono::duration_cast<std::chrono::microseconds>(*left), std::chrono::microseconds(0));
   }
   inbound.envelope = frame.content->envelope;
   inbound.payloads = frame.content->payloads;
@@ -363,19 +366,19 @@ bool LinkRunner::void_incoming(Lane lane, std::uint64_t number) {
   return link_.lanes().void_incoming(lane, number);
 }
 
-void LinkRunner::return_room(std::uint64_t bytes) {
+void LinkRunner::return_room(std::uint64_t room) {
   if (loopback_) {
     std::shared_ptr<LinkUser> user;
     {
       MutexLock lock(mutex_);
-      self_bytes_ -= bytes + LinkLanes::kFrameCostBytes;
+      self_bytes_ -= room + LinkLanes::kFrameCostBytes;
       user = user_.lock();
     }
     if (user != nullptr) user->on_room();
     return;
   }
   // In this order: what is taken out meanwhile has all the bytes of its frames.
-  const std::uint64_t size = bytes + LinkLanes::kFrameCostBytes;
+  const std::uint64_t size = LinkLanes::cost(room);
   const std::uint64_t returned = returned_bytes_.fetch_add(size) + size;
   const std::uint64_t frames = returned_frames_.fetch_add(1) + 1;
   // Mostly the reply will tell it, or the next beat. The table may be gone by now.
@@ -396,11 +399,11 @@ void LinkRunner::return_room_locked(BootClock::TimePoint time, Outcome& outcome)
   link_.return_room(frames, returned_bytes_.exchange(0), time, outcome.outputs);
 }
 
-void LinkRunner::handled(std::uint64_t number, std::uint64_t bytes) {
+void LinkRunner::handled(std::uint64_t number, std::uint64_t room) {
   if (loopback_) return;
   MutexLock lock(mutex_);
   if (!closed_.ok()) return;
-  link_.handled(number, bytes, now());
+  link_.handled(number, room, now());
   arm_locked();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,9 +39,6 @@ struct Outbound {
   std::vector<absl::Cord> payloads;
 };
 
-/// A deadline on the clock that the link goes by.
-BootClock::TimePoint boot_time_of(Clock::TimePoint when);
-
 /// A frame that has arrived.
 struct Inbound {
   LinkHeader header;
@@ -48,12 +46,13 @@ struct Inbound {
   std::vector<absl::Cord> payloads;
   /// Not OK: there was no memory for what it carried, which was so much. Only of the calls' lane.
   absl::Status lost;
-  std::uint64_t lost_bytes = 0;
+  std::uint64_t lost_room = 0;
 
-  std::uint64_t size_bytes() const {
-    std::uint64_t total = envelope.size() + lost_bytes;
-    for (const absl::Cord& payload : payloads) total += payload.size();
-    return total;
+  /// See LinkLanes::room_of().
+  std::uint64_t room() const {
+    std::uint64_t bytes = envelope.size();
+    for (const absl::Cord& payload : payloads) bytes += payload.size();
+    return LinkLanes::room_of(bytes, payloads.size()) + lost_room;
   }
 };
 
@@ -100,15 +99,17 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   /// Takes a frame; makes a connection if there is none. kResourceExhausted: there is no room
   /// (WhenFull::kFail), or it is over a limit. The link's own error when it has ended. Then nothing
   /// was taken. Whoever queues beyond the room sees to its bound.
-  absl::StatusOr<FrameToken> send(OutgoingFrame frame, WhenFull when_full);
+  /// `deadline`: after it the frame is of no use any more. Then nothing else says so.
+  absl::StatusOr<FrameToken> send(OutgoingFrame frame, WhenFull when_full,
+                                  Clock::TimePoint deadline = Clock::TimePoint::max());
   LinkLanes::GivenUp give_up(FrameToken token);
   /// See LinkLanes::void_incoming().
   bool void_incoming(Lane lane, std::uint64_t number);
   /// See LinkLanes::return_room().
-  void return_room(std::uint64_t bytes);
+  void return_room(std::uint64_t room);
   /// A note, and what became of it, is done with: see LinkLanes::handled(). May be called under
   /// locks of the user.
-  void handled(std::uint64_t number, std::uint64_t bytes);
+  void handled(std::uint64_t number, std::uint64_t room);
   void answer_beat(std::uint64_t beat);
   bool has_room(std::uint64_t bytes) const;
   bool replies_blocked() const;
@@ -165,11 +166,11 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<Inbound> take_turn_locked(std::vector<Inbound> frames)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void deliver(LinkUser* user, std::vector<Inbound> frames);
-  void wire_lost(const std::shared_ptr<Wire>& wire, const std::string& header,
-                 std::uint64_t size_bytes, const absl::Status& reason);
+  void wire_lost(const std::shared_ptr<Wire>& wire, absl::string_view header,
+                 std::uint64_t size_bytes, std::size_t payloads, const absl::Status& reason);
   void receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound> arrived, absl::Status wrong);
-  absl::Status wire_announced(const std::shared_ptr<Wire>& wire, const std::string& header,
-                              std::uint64_t size_bytes);
+  absl::Status wire_announced(const std::shared_ptr<Wire>& wire, absl::string_view header,
+                              std::uint64_t size_bytes, std::size_t payloads);
   /// `process` is who was at the other end, where that is known.
   void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
                  std::shared_ptr<const ProcessHold> process);
@@ -197,7 +198,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   static void write_frame(Connection& to, LinkOutputs::Write& write);
   void arm_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_timer();
-  absl::StatusOr<FrameToken> send_to_self(OutgoingFrame frame, WhenFull when_full);
+  absl::StatusOr<FrameToken> send_to_self(OutgoingFrame frame, WhenFull when_full,
+                                          std::optional<std::chrono::nanoseconds> left);
 
   LinkTable& table_;
   const WorkerInfo peer_;

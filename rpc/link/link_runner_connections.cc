@@ -184,14 +184,16 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
   if (const auto user = user_.lock()) user->on_up();
 }
 
-absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
-                                        const std::string& header, std::uint64_t size_bytes) {
+absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire, absl::string_view header,
+                                        std::uint64_t size_bytes, std::size_t payloads) {
   LinkHeader parsed;
   if (absl::Status read = read_header(header, parsed); !read.ok()) return read;
   const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
   MutexLock lock(mutex_);
   // Of another connection nothing is heard, so nothing needs to be fetched for it.
-  if (link_.announce(wire->name, parsed, bytes)) return absl::OkStatus();
+  if (link_.announce(wire->name, parsed, LinkLanes::room_of(bytes, payloads))) {
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(
       absl::StrFormat("worker '%s' announces a message of %d bytes, for which it has no room here",
                       peer_.name, bytes));
@@ -199,14 +201,16 @@ absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire,
 
 // A call, or an answer, ends with the reason. What workers say to run the job has nobody to whom a
 // reason would be of use: it is sent again, with the next connection.
-void LinkRunner::wire_lost(const std::shared_ptr<Wire>& wire, const std::string& header,
-                           std::uint64_t size_bytes, const absl::Status& reason) {
+void LinkRunner::wire_lost(const std::shared_ptr<Wire>& wire, absl::string_view header,
+                           std::uint64_t size_bytes, std::size_t payloads,
+                           const absl::Status& reason) {
   std::vector<Inbound> arrived(1);
   LinkHeader& parsed = arrived[0].header;
   if (absl::Status read = read_header(header, parsed); !read.ok()) return receive(wire, {}, read);
   if (lane_of(parsed.kind) == Lane::kControl) return receive(wire, {}, reason);
   arrived[0].lost = reason;
-  arrived[0].lost_bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
+  const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
+  arrived[0].lost_room = LinkLanes::room_of(bytes, payloads);
   receive(wire, std::move(arrived), absl::OkStatus());
 }
 
@@ -242,7 +246,7 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
     auto end = arrived.begin();
     for (Inbound& inbound : arrived) {
       const LinkLanes::Delivery delivery =
-          link_.on_frame(wire->name, inbound.header, inbound.size_bytes(), time, outcome.outputs);
+          link_.on_frame(wire->name, inbound.header, inbound.room(), time, outcome.outputs);
       if (delivery == LinkLanes::Delivery::kViolation) {
         wrong = absl::InvalidArgumentError(absl::StrFormat(
             "worker '%s' sent a message beyond its room, or out of number", peer_.name));

@@ -23,13 +23,14 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
   void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame> frames) override {
     runner_->wire_frames(shared_from_this(), std::move(frames));
   }
-  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane, const std::string& header,
-                            std::uint64_t size_bytes, std::size_t) override {
-    return runner_->wire_announced(shared_from_this(), header, size_bytes);
+  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane, absl::string_view header,
+                            std::uint64_t size_bytes, std::size_t payloads) override {
+    return runner_->wire_announced(shared_from_this(), header, size_bytes, payloads);
   }
-  void on_lost(const std::shared_ptr<Connection>&, Lane, const std::string& header,
-               std::uint64_t size_bytes, const absl::Status& reason) override {
-    runner_->wire_lost(shared_from_this(), header, size_bytes, reason);
+  void on_lost(const std::shared_ptr<Connection>&, Lane, absl::string_view header,
+               std::uint64_t size_bytes, std::size_t payloads,
+               const absl::Status& reason) override {
+    runner_->wire_lost(shared_from_this(), header, size_bytes, payloads, reason);
   }
   void on_down(const std::shared_ptr<Connection>& down, const absl::Status& reason) override {
     runner_->wire_down(shared_from_this(), reason,
@@ -59,6 +60,8 @@ struct LinkRunner::Outcome {
   /// Where the outputs' frames go; null: nowhere, or another thread writes them.
   std::shared_ptr<Connection> write_to;
   std::vector<std::shared_ptr<Connection>> to_close;
+  /// Its other end says to have what it has not taken; null: it does not.
+  std::shared_ptr<Connection> lied_on;
   absl::Status reason;
   /// See LinkUser::on_unreached().
   bool unreached = false;

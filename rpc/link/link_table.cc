@@ -1,5 +1,6 @@
 #include "sinew/rpc/link/link_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -76,7 +77,11 @@ void LinkTable::forget(const LinkRunner& runner) {
   const auto found = links_.find(Key{runner.peer().name, runner.peer().incarnation});
   if (found == links_.end() || found->second.runner.get() != &runner) return;
   link = std::move(found->second);
-  ended_.emplace_back(found->first, runner.secret());
+  // Of a link with somebody who is lost already the first one counts: the other end knows no other
+  // secret.
+  const bool is_known = std::any_of(ended_.begin(), ended_.end(),
+                                    [&](const auto& ended) { return ended.first == found->first; });
+  if (!is_known) ended_.emplace_back(found->first, runner.secret());
   if (ended_.size() > kMaxEnded) ended_.pop_front();
   links_.erase(found);
 }

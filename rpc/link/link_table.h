@@ -28,7 +28,7 @@ struct LinkTableOptions {
   SelfDescription self;
   LinkLimits limits;
   LeaseTerms terms;
-  /// Requests that one peer may leave here without a receipt.
+  /// Requests, and replies, to one peer that may be here without a receipt.
   std::uint64_t send_window_bytes = std::uint64_t{256} << 20;
   /// Makes who uses a new link. It is kept until the link has ended.
   std::function<std::shared_ptr<LinkUser>(const std::shared_ptr<LinkRunner>&)> make_user;

@@ -5,7 +5,7 @@
 namespace sinew::internal {
 
 void RequestRoom::give_back() {
-  if (const auto runner = std::exchange(runner_, nullptr)) runner->return_room(bytes_);
+  if (const auto runner = std::exchange(runner_, nullptr)) runner->return_room(room_);
 }
 
 }  // namespace sinew::internal

@@ -13,14 +13,14 @@ class LinkRunner;
 class RequestRoom {
  public:
   RequestRoom() = default;
-  /// Of a request with so many bytes.
-  RequestRoom(std::shared_ptr<LinkRunner> runner, std::uint64_t bytes)
-      : runner_(std::move(runner)), bytes_(bytes) {}
+  /// `room`: Inbound::room() of the request.
+  RequestRoom(std::shared_ptr<LinkRunner> runner, std::uint64_t room)
+      : runner_(std::move(runner)), room_(room) {}
   RequestRoom(RequestRoom&& other) noexcept = default;
   RequestRoom& operator=(RequestRoom&& other) noexcept {
     give_back();
     runner_ = std::move(other.runner_);
-    bytes_ = other.bytes_;
+    room_ = other.room_;
     return *this;
   }
   ~RequestRoom() { give_back(); }
@@ -28,7 +28,7 @@ class RequestRoom {
 
  private:
   std::shared_ptr<LinkRunner> runner_;
-  std::uint64_t bytes_ = 0;
+  std::uint64_t room_ = 0;
 };
 
 }  // namespace sinew::internal

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "sinew/rpc/transport/header_bytes.h"
 
 namespace sinew::internal {
 
@@ -26,7 +27,7 @@ struct Frame {
   std::vector<absl::Cord> payloads;
   /// What the layer above keeps about the frame, at most kMaxHeaderBytes. Unlike the rest it never
   /// travels beside the lane: ConnectionHandler::on_announced() sees it before the payloads come.
-  std::string header;
+  HeaderBytes header;
   /// A hint of the sender: others are on their way, so this one need not leave before its thread
   /// waits for something, or a millisecond has passed.
   bool may_linger = false;

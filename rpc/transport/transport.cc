@@ -5,13 +5,14 @@
 namespace sinew::internal {
 
 absl::Status ConnectionHandler::on_announced(const std::shared_ptr<Connection>&, Lane,
-                                             const std::string&, std::uint64_t, std::size_t) {
+                                             absl::string_view, std::uint64_t, std::size_t) {
   return absl::OkStatus();
 }
 
 // Who does not know of it has a connection that swallows frames: none is better.
 void ConnectionHandler::on_lost(const std::shared_ptr<Connection>& connection, Lane,
-                                const std::string&, std::uint64_t, const absl::Status& reason) {
+                                absl::string_view, std::uint64_t, std::size_t,
+                                const absl::Status& reason) {
   connection->close(reason);
 }
 

@@ -52,6 +52,9 @@ class Connection {
   /// not arrive.
   virtual absl::Status send(Lane lane, Frame frame) = 0;
 
+  /// Of what send() was given: bytes that wait here until the other end takes them, about. No lock.
+  virtual std::uint64_t kept_bytes() const { return 0; }
+
   /// Takes the connection down; on_down follows unless it came before. Idempotent.
   virtual void close(absl::Status reason) = 0;
 
@@ -80,13 +83,13 @@ class ConnectionHandler {
   /// `size_bytes` is Frame::size_bytes() of the whole frame. Frames that were sent before this one
   /// may be delivered after this call.
   virtual absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
-                                    const std::string& header, std::uint64_t size_bytes,
+                                    absl::string_view header, std::uint64_t size_bytes,
                                     std::size_t payloads);
   /// A frame that was announced does not come, since there is no memory for it here: in place of
   /// on_frames. What was sent of it has been read and dropped; the connection is as it was.
-  /// `size_bytes` as with on_announced. May run beside the other callbacks.
+  /// `size_bytes` and `payloads` as with on_announced. May run beside the other callbacks.
   virtual void on_lost(const std::shared_ptr<Connection>& connection, Lane lane,
-                       const std::string& header, std::uint64_t size_bytes,
+                       absl::string_view header, std::uint64_t size_bytes, std::size_t payloads,
                        const absl::Status& reason);
   /// `reason` is never OK. kUnavailable: broken, worth another try. kNotFound: the address refuses
   /// connections, or somebody else answers there: the peer is gone. kPermissionDenied,

@@ -498,6 +498,7 @@ void WorkerCore::teardown(const absl::Status& reason) {
   if (transport_ != nullptr) transport_->shutdown();
   executor_->shutdown();
   control_executor_->shutdown();
+  timers_.stop();
   for_layers_.clear();
 }
 

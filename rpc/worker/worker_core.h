@@ -142,7 +142,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<Executor> control_executor_;
-  // Destroyed before what its callbacks use.
+  // Stopped before what its callbacks use goes.
   TimerQueue timers_;
   Directory directory_;
   std::unique_ptr<Scheduler> scheduler_;

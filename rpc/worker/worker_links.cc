@@ -104,14 +104,6 @@ absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::find(std::int32_t rank) {
   return link_with(*member);
 }
 
-std::vector<std::shared_ptr<CallLink>> WorkerLinks::all() const {
-  std::vector<std::shared_ptr<CallLink>> links;
-  for (const LinkTable::Link& link : table_.all()) {
-    links.push_back(std::static_pointer_cast<CallLink>(link.user));
-  }
-  return links;
-}
-
 void WorkerLinks::on_joined(const std::vector<Member>& members) {
   for (const Member& member : members) {
     if (const auto link = table_.find(member.worker); link.runner != nullptr) {

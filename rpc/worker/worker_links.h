@@ -47,7 +47,6 @@ class WorkerLinks {
   absl::StatusOr<std::shared_ptr<CallLink>> find(const WorkerInfo& worker);
   absl::StatusOr<std::shared_ptr<CallLink>> find(std::string_view name);
   absl::StatusOr<std::shared_ptr<CallLink>> find(std::int32_t rank);
-  std::vector<std::shared_ptr<CallLink>> all() const;
 
   bool is_lost(const WorkerInfo& worker) const;
   /// A link has ended by itself.

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <future>
 #include <optional>
 #include <string>
@@ -22,6 +23,26 @@ using sinew::testing::error_of;
 using sinew::testing::eventually;
 using testgrad::AtBackward;
 using ::testing::HasSubstr;
+
+namespace late {
+
+std::atomic<int> begun{0};
+
+/// What begin_later() returns.
+const sinew::Promise<at::Tensor>& promise() {
+  static const auto& promise = *new sinew::Promise<at::Tensor>();
+  return promise;
+}
+sinew::Future<at::Tensor> begin_later(const at::Tensor&) {
+  ++begun;
+  return promise().future();
+}
+at::Tensor twice(const at::Tensor& input) { return input * 2; }
+
+}  // namespace late
+
+SINEW_METHOD(late::begin_later);
+SINEW_METHOD(late::twice);
 
 namespace {
 
@@ -217,5 +238,36 @@ TEST_P(AutogradErrors, FailingCallLeavesTheContextUsable) {
 }
 
 SINEW_INSTANTIATE_CLUSTER_TEST(AutogradErrors);
+
+// ---- What outlives its worker.
+
+sinew::testing::ClusterOptions two_workers() {
+  sinew::testing::ClusterOptions options;
+  options.size = 2;
+  options.methods.add<&late::begin_later>().add<&late::twice>();
+  return options;
+}
+
+TEST(AutogradLate, AMethodWhoseFutureCompletesWhenItsWorkerIsGone) {
+  {
+    const sinew::testing::Cluster cluster(two_workers());
+    Context context(cluster.worker(0));
+    cluster.worker(0).rpc_async<&late::begin_later>(1, leaf());
+    ASSERT_TRUE(eventually([] { return late::begun == 1; }));
+  }
+  late::promise().set_value(leaf());
+}
+
+TEST(AutogradLate, AResultThatIsReadWhenItsWorkerIsGone) {
+  sinew::Future<Tensor> result;
+  {
+    const sinew::testing::Cluster cluster(two_workers());
+    Context context(cluster.worker(0));
+    result = cluster.worker(0).rpc_async<&late::twice>(1, leaf());
+    ASSERT_TRUE(eventually([&] { return result.done(); }));
+  }
+  const RpcError error = error_of([&] { result.wait(); });
+  EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
+}
 
 }  // namespace

@@ -170,6 +170,23 @@ TEST(TimerQueueTest, ACallbackThatRunsCannotBeCancelledAndDoesNotHoldUpTheCaller
   next.get_future().wait();
 }
 
+TEST(TimerQueueTest, NothingRunsAfterStop) {
+  TimerQueue timers;
+  std::promise<void> running;
+  std::atomic<bool> ended{false};
+  timers.run_at(Clock::system().now(), [&] {
+    running.set_value();
+    std::this_thread::sleep_for(50ms);
+    ended = true;
+  });
+  running.get_future().wait();
+  timers.run_at(Clock::system().now(), [] { FAIL(); });
+  timers.stop();
+  EXPECT_TRUE(ended) << "it waits for what runs";
+  timers.run_at(Clock::system().now(), [] { FAIL(); });
+  timers.stop();
+}
+
 TEST(TimerQueueTest, CallbacksMaySetAndCancel) {
   TimerQueue timers;
   std::promise<void> done;

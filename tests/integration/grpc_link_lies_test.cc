@@ -14,6 +14,7 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_links.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/eventually.h"
@@ -29,6 +30,14 @@ using sinew::testing::Handshake;
 using sinew::testing::RawPeer;
 using ::testing::HasSubstr;
 
+namespace lies {
+
+int rank_of_caller() { return sinew::CallContext::current().caller().rank; }
+
+}  // namespace lies
+
+SINEW_METHOD(lies::rank_of_caller);
+
 namespace {
 
 constexpr std::size_t kWindow = std::size_t{8} << 20;
@@ -41,6 +50,7 @@ class LinkLies : public ::testing::Test {
     sinew::testing::ClusterOptions options;
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods = testapp::methods();
+    options.methods.add<&lies::rank_of_caller>();
     options.tweak = [](int, sinew::WorkerOptions& worker) {
       worker.receive_window_bytes = kWindow;
       worker.send_window_bytes = kWindow;
@@ -337,6 +347,17 @@ TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
   expect_heard();
 }
 
+TEST_F(LinkLies, ACallThatWaitedForAMembershipHasItsRank) {
+  const std::uint64_t id = liar_.call("lies::rank_of_caller");
+  EXPECT_TRUE(liar_.wait_receipts());
+  const auto link = sinew::WorkerAccess::core(worker(1))->links().table().find(liar_.claims());
+  ASSERT_NE(link.user, nullptr);
+  static_cast<sinew::internal::CallLink&>(*link.user).on_member(7);
+  const auto reply = liar_.reply(id);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->value().integer(), 7) << reply->ShortDebugString();
+}
+
 // A cancel and its call come on two lanes, which two threads may read: the link has handed the call
 // over, but nobody knows it yet. Here its cancel names the number of one that has come.
 TEST_F(LinkLies, ACancelOfWhatNobodyKnowsYetIsRemembered) {
@@ -362,6 +383,27 @@ TEST_F(LinkLies, ACancelOfWhatNobodyKnowsYetIsRemembered) {
   for (const sinew::proto::Envelope& envelope : liar_.heard()) {
     EXPECT_NE(envelope.reply().id(), 1001u);
   }
+}
+
+// The link ends in the middle of a packet, and the rest of it must not keep that alive.
+TEST_F(LinkLies, WhatAStrangerSaysTooMuchGoesWithItsLink) {
+  sinew::proto::Envelope note;
+  note.mutable_note()->set_layer("rref");
+  const auto frames = sinew::internal::CallLink::kMaxHeldFrames;
+  const auto find = [this] {
+    return sinew::WorkerAccess::core(worker(1))->links().table().find(liar_.claims());
+  };
+  EXPECT_TRUE(liar_.control_call("sinew.member.list").ok());
+  std::weak_ptr<sinew::internal::LinkUser> link = find().user;
+  std::vector<sinew::internal::Inbound> packet(frames + 100);
+  for (std::size_t i = 0; i < packet.size(); ++i) {
+    packet[i].header.kind = FrameKind::kControl;
+    packet[i].header.number = 1000 + i;
+    packet[i].envelope = note.SerializeAsString();
+  }
+  link.lock()->on_frames(std::move(packet));
+  EXPECT_TRUE(liar_.wait_down());
+  EXPECT_TRUE(eventually([&] { return link.expired(); }));
 }
 
 /// A worker alone, whose lease is as short as CallLink::kMinHeldTime lets it count.

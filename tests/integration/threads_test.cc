@@ -193,7 +193,9 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
   watch.matches = [&beats](const internal::FaultyFrame& frame) {
     proto::LinkHeader header;
     if (frame.direction == internal::FaultDirection::kIncoming &&
-        header.ParseFromString(frame.frame.header) && header.beat_reply() != 0) {
+        header.ParseFromArray(frame.frame.header.data(),
+                              static_cast<int>(frame.frame.header.size())) &&
+        header.beat_reply() != 0) {
       ++beats;
     }
     return false;

@@ -2,6 +2,7 @@
 // given up at a bad moment.
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
@@ -30,6 +32,7 @@ using sinew::internal::FaultDirection;
 using sinew::internal::FaultPlan;
 using sinew::internal::FaultRule;
 using sinew::internal::FaultyFrame;
+using sinew::internal::FrameKind;
 using sinew::internal::WorkerLinks;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
@@ -101,6 +104,34 @@ TEST_P(WorkerLinksTest, ACallThatIsCancelledWhileItLeavesIsCancelledThere) {
   EXPECT_TRUE(eventually([&] { return worker(1).counters()["rpc.server_active_calls"] == 0; }));
 }
 
+// The two come on lanes of their own, which two threads may read: the link has handed the call
+// over, but nobody knows it yet.
+TEST_P(WorkerLinksTest, ACancelThatOvertakesTheThreadWithItsCallIsNotForgotten) {
+  start_two();
+  const auto link = links_of(1).find(worker(0).info());
+  ASSERT_TRUE(link.ok()) << link.status();
+  constexpr std::uint64_t kId = 4711;
+  const auto arrives = [&](FrameKind kind, std::uint64_t subject,
+                           const sinew::proto::Envelope& envelope) {
+    std::vector<sinew::internal::Inbound> frames(1);
+    frames[0].header.kind = kind;
+    frames[0].header.subject = subject;
+    frames[0].envelope = envelope.SerializeAsString();
+    (*link)->on_frames(std::move(frames));
+  };
+  sinew::proto::Envelope cancel;
+  cancel.mutable_cancel()->set_id(kId);
+  arrives(FrameKind::kControl, 0, cancel);
+  const auto& server = sinew::WorkerAccess::core(worker(1))->server();
+  const std::int64_t started = server.calls_started();
+  sinew::proto::Envelope call;
+  call.mutable_call()->set_id(kId);
+  call.mutable_call()->set_method("links::until_cancelled");
+  arrives(FrameKind::kRequest, kId, call);
+  EXPECT_EQ(server.calls_started(), started + 1);
+  EXPECT_TRUE(eventually([&] { return worker(1).counters()["rpc.server_active_calls"] == 0; }));
+}
+
 // The references in it, and the one that it makes, end too: or shutting down tells of them.
 TEST_P(WorkerLinksTest, WhatHangsOnACallThatIsCancelledWhileItLeavesEnds) {
   start_two();
@@ -121,6 +152,20 @@ TEST_P(WorkerLinksTest, WhoIsLinkedIsNotLostThoughItsAddressRefuses) {
                        absl::NotFoundError("nobody listens there"));
   EXPECT_FALSE(links_of(0).probe_lost(worker(1).info()).wait());
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+// Somebody has found that the peer cannot be reached, and by the time that this is told it has
+// come.
+TEST_P(WorkerLinksTest, WhoHasComeMeanwhileIsNotUnreachable) {
+  start_two();
+  const Future<int> running = worker(0).rpc_async<&testapp::stall>(1);
+  const auto link = links_of(0).find(worker(1).info());
+  ASSERT_TRUE(link.ok()) << link.status();
+  (*link)->on_unreachable(absl::UnavailableError("so it was a moment ago"));
+  EXPECT_FALSE(running.done());
+  EXPECT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  worker(0).rpc_sync<&testapp::release>(1);
+  EXPECT_EQ(running.wait(), 1);
 }
 
 // Whoever finds it in the list of members, just before it is lost, must not make it a new link.

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/tests/link/support/link_inspector.h"
 #include "sinew/tests/link/support/outbound.h"
 
 namespace sinew::internal {
@@ -185,17 +186,20 @@ TEST_F(RoomyLanesTest, receipts_that_do_not_fit_into_one_header_follow_at_once) 
   EXPECT_EQ(lanes.due(), TimePoint::max());
 }
 
-TEST_F(RoomyLanesTest, receipts_and_room_do_not_ride_in_large_frames) {
+TEST_F(RoomyLanesTest, room_rides_in_large_frames_too_but_counts_as_told_by_others_only) {
   up();
-  hear(incoming(FrameKind::kRequest, 1), 1 << 20);
+  hear(incoming(FrameKind::kRequest, 1));
   LinkOutputs outputs;
-  lanes.return_room(1, LinkLanes::cost(1 << 20), outputs);
+  lanes.return_room(1, kCost, outputs);
+  EXPECT_THAT(outputs.writes, IsEmpty());
   OutgoingFrame large = reply(1 << 20);
   large.large = true;
   outputs = send(large);
   ASSERT_THAT(outputs.writes, SizeIs(1));
-  EXPECT_THAT(outputs.writes[0].header.received[1], IsEmpty());
-  EXPECT_EQ(outputs.writes[0].header.returned_frames, 0);
+  EXPECT_THAT(outputs.writes[0].header.received[1], IsEmpty()) << "late with it";
+  EXPECT_EQ(outputs.writes[0].header.returned_frames, 1) << "who reads it may send at once";
+  EXPECT_EQ(send(control()).writes.at(0).header.returned_frames, 1);
+  EXPECT_EQ(send(control()).writes.at(0).header.returned_frames, 0) << "told";
   hear(incoming(FrameKind::kRequest, 2), 1 << 20);
   EXPECT_LE(lanes.due(), now + milliseconds(10));
 }
@@ -209,6 +213,16 @@ TEST_F(RoomyLanesTest, receipts_of_large_frames_leave_within_milliseconds) {
   lanes.poll(now, outputs);
   ASSERT_THAT(outputs.writes, SizeIs(1));
   EXPECT_THAT(outputs.writes[0].header.received[1], ElementsAre(NumberRange{1, 1}));
+}
+
+// Their sender may have no room for more than these, and nothing else may leave for long.
+TEST_F(RoomyLanesTest, receipts_of_many_small_frames_leave_within_milliseconds) {
+  up();
+  std::uint64_t number = 0;
+  while (number * kCost < std::uint64_t{60} << 10) hear(incoming(FrameKind::kReply, ++number));
+  EXPECT_EQ(lanes.due(), TimePoint::max());
+  while (number * kCost < std::uint64_t{64} << 10) hear(incoming(FrameKind::kReply, ++number));
+  EXPECT_LE(lanes.due(), now + milliseconds(10));
 }
 
 TEST_F(RoomyLanesTest, a_note_has_its_receipt_within_milliseconds_of_being_handled_and_not_before) {
@@ -353,7 +367,48 @@ TEST_F(LinkLanesTest, no_more_than_so_many_large_frames_are_without_a_receipt) {
               ElementsAre(LinkLanes::kMaxLargeFrames + 1));
 }
 
+TEST_F(LinkLanesTest, frames_that_are_given_up_leave_nothing_while_nobody_is_there) {
+  for (int i = 0; i < 10000; ++i) {
+    send(request());
+    LinkOutputs outputs;
+    lanes.give_up(last, now, outputs);
+  }
+  EXPECT_LE(LinkInspector::waiting(lanes), 1000);
+  send(request());
+  EXPECT_THAT(up().writes, SizeIs(1));
+}
+
 // ---- L3, L4: room.
+
+TEST_F(LinkLanesTest, payloads_take_room_too) {
+  up();
+  OutgoingFrame many = request();
+  many.payloads = 2 * kCost / LinkLanes::kPayloadCostBytes;
+  ASSERT_THAT(send(many).writes, SizeIs(1));
+  EXPECT_THAT(send(request()).writes, SizeIs(1));
+  EXPECT_THAT(send(request()).writes, IsEmpty()) << "they are as large as three others";
+}
+
+TEST_F(RoomyLanesTest, no_more_large_frames_are_announced_than_their_sender_may_write) {
+  up();
+  for (std::uint64_t number = 1; number <= 2 * LinkLanes::kMaxLargeFrames; ++number) {
+    ASSERT_TRUE(lanes.announce(incoming(FrameKind::kRequest, number), 1));
+  }
+  EXPECT_FALSE(lanes.announce(incoming(FrameKind::kRequest, 10000), 1));
+}
+
+// L4: receipts for what was never taken must not make a worker keep ever more.
+TEST_F(SmallSendWindowTest, what_a_connection_keeps_is_what_has_no_receipt_and_a_little) {
+  LinkHello theirs;
+  up(theirs);
+  ASSERT_THAT(send(reply(1 << 20)).writes, SizeIs(1));
+  EXPECT_TRUE(lanes.may_keep(1 << 20));
+  EXPECT_TRUE(lanes.may_keep(5 << 20)) << "said to have arrived before it is said to be fetched";
+  EXPECT_FALSE(lanes.may_keep(6 << 20));
+  hear_receipts(Lane::kCalls, 1, 1);
+  EXPECT_TRUE(lanes.may_keep(4 << 20));
+  EXPECT_FALSE(lanes.may_keep(5 << 20));
+}
 
 TEST_F(LinkLanesTest, requests_are_written_against_room_that_their_handlers_give_back) {
   up();

@@ -28,7 +28,7 @@ TEST(EnvelopeTest, TheLargestOneIsRead) {
   const std::string bytes = note_of(kMaxEnvelopeBytes);
   EXPECT_TRUE(parse_envelope(bytes, envelope).ok());
   EXPECT_TRUE(envelope.has_note());
-  EXPECT_TRUE(check_envelope_size(bytes).ok());
+  EXPECT_TRUE(check_envelope_size(bytes, proto::Envelope::default_instance()).ok());
 }
 
 TEST(EnvelopeTest, OneByteMoreIsRefusedUnread) {
@@ -38,7 +38,15 @@ TEST(EnvelopeTest, OneByteMoreIsRefusedUnread) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("67108865 bytes"));
   EXPECT_EQ(envelope.body_case(), proto::Envelope::BODY_NOT_SET);
-  EXPECT_EQ(check_envelope_size(bytes).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(check_envelope_size(bytes, proto::Envelope::default_instance()).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+// Protobuf writes nothing then.
+TEST(EnvelopeTest, MoreThanProtobufWritesIsRefused) {
+  const absl::Status refused = check_envelope_size("", proto::Envelope::default_instance());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("2 GiB"));
 }
 
 TEST(EnvelopeTest, TooManyValuesAreRefusedByBothEnds) {
@@ -49,9 +57,9 @@ TEST(EnvelopeTest, TooManyValuesAreRefusedByBothEnds) {
   const std::string most = envelope.SerializeAsString();
   list.add_items();
   const std::string bytes = envelope.SerializeAsString();
-  EXPECT_TRUE(check_envelope_size(most).ok());
+  EXPECT_TRUE(check_envelope_size(most, proto::Envelope::default_instance()).ok());
   EXPECT_TRUE(parse_envelope(most, envelope).ok());
-  const absl::Status told = check_envelope_size(bytes);
+  const absl::Status told = check_envelope_size(bytes, proto::Envelope::default_instance());
   EXPECT_EQ(told.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(told.message()), HasSubstr("as vectors of integers or reals"));
   proto::Envelope refused;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -46,6 +47,9 @@ class HandConnection final : public Connection {
 
   /// Runs in send() with each numbered frame, before it counts as sent.
   std::function<void(const LinkHeader&)> on_send;
+  /// What it says to keep.
+  std::atomic<std::uint64_t> kept{0};
+  std::uint64_t kept_bytes() const override { return kept; }
 
   absl::Status send(Lane, Frame frame) override {
     LinkHeader header;
@@ -154,7 +158,7 @@ class Listener final : public LinkUser {
   void on_frames(std::vector<Inbound> frames) override {
     for (const Inbound& frame : frames) {
       if (on_frame) on_frame(frame);
-      note(frame.lost.ok() ? "frame " + frame.envelope : absl::StrCat("lost ", frame.size_bytes()));
+      note(frame.lost.ok() ? "frame " + frame.envelope : absl::StrCat("lost ", frame.room()));
     }
   }
   void on_frames_ended(absl::Span<const LinkOutputs::Ended>) override {}
@@ -510,31 +514,43 @@ TEST_F(LinkRunnerTest, OnlyWhereItWasReachedCountsAsItsAddress) {
   EXPECT_FALSE(other.runner->is_reached_at("elsewhere"));
 }
 
+TEST_F(LinkRunnerTest, WhoSaysToHaveWhatItHasNotTakenLosesItsConnection) {
+  const Offered offered = offer();
+  send();
+  EXPECT_TRUE(offered.connection->closed().ok());
+  offered.connection->kept = std::uint64_t{1} << 40;
+  send();
+  EXPECT_TRUE(absl::IsResourceExhausted(offered.connection->closed()));
+  EXPECT_THAT(std::string(offered.connection->closed().message()), HasSubstr("worker 'peer'"));
+  EXPECT_FALSE(runner_->ended());
+}
+
 // A call is told; what workers say to run the job is sent again.
 TEST_F(LinkRunnerTest, WhatThereIsNoMemoryForHasArrivedWithoutItsContent) {
   const Offered offered = offer();
   LinkHeader request;
   request.kind = FrameKind::kRequest;
   request.number = 1;
-  const std::string header = write_header(request);
+  const HeaderBytes header = write_header(request);
   EXPECT_TRUE(offered.handler
                   ->on_announced(offered.connection, Lane::kCalls, header, 5000 + header.size(), 1)
                   .ok());
-  offered.handler->on_lost(offered.connection, Lane::kCalls, header, 5000 + header.size(),
+  offered.handler->on_lost(offered.connection, Lane::kCalls, header, 5000 + header.size(), 1,
                            absl::ResourceExhaustedError("no memory"));
-  EXPECT_THAT(user_->noted(), ElementsAre("up", "lost 5000"));
+  const std::string lost = absl::StrCat("lost ", LinkLanes::room_of(5000, 1));
+  EXPECT_THAT(user_->noted(), ElementsAre("up", lost));
   EXPECT_TRUE(offered.connection->closed().ok()) << offered.connection->closed();
   // Its number has arrived.
   hear(*offered.handler, offered.connection, {{request, "again"}});
-  EXPECT_THAT(user_->noted(), ElementsAre("up", "lost 5000"));
+  EXPECT_THAT(user_->noted(), ElementsAre("up", lost));
 
   LinkHeader note;
   note.kind = FrameKind::kControl;
   note.number = 1;
-  offered.handler->on_lost(offered.connection, Lane::kControl, write_header(note), 5000,
+  offered.handler->on_lost(offered.connection, Lane::kControl, write_header(note), 5000, 1,
                            absl::ResourceExhaustedError("no memory"));
   EXPECT_EQ(offered.connection->closed(), absl::ResourceExhaustedError("no memory"));
-  EXPECT_THAT(user_->noted(), ElementsAre("up", "lost 5000"));
+  EXPECT_THAT(user_->noted(), ElementsAre("up", lost));
   EXPECT_FALSE(runner_->ended());
 }
 

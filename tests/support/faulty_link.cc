@@ -47,7 +47,7 @@ void FaultyLink::on_frames(const std::shared_ptr<Connection>& connection, Lane l
 }
 
 absl::Status FaultyLink::on_announced(const std::shared_ptr<Connection>&, Lane lane,
-                                      const std::string& header, std::uint64_t size_bytes,
+                                      absl::string_view header, std::uint64_t size_bytes,
                                       std::size_t payloads) {
   std::shared_ptr<ConnectionHandler> handler;
   {
@@ -58,15 +58,16 @@ absl::Status FaultyLink::on_announced(const std::shared_ptr<Connection>&, Lane l
   return handler->on_announced(shared_from_this(), lane, header, size_bytes, payloads);
 }
 
-void FaultyLink::on_lost(const std::shared_ptr<Connection>&, Lane lane, const std::string& header,
-                         std::uint64_t size_bytes, const absl::Status& reason) {
+void FaultyLink::on_lost(const std::shared_ptr<Connection>&, Lane lane, absl::string_view header,
+                         std::uint64_t size_bytes, std::size_t payloads,
+                         const absl::Status& reason) {
   std::shared_ptr<ConnectionHandler> handler;
   {
     MutexLock lock(mutex_);
     if (!told_up_ || ended_ || handler_ == nullptr) return;
     handler = handler_;
   }
-  handler->on_lost(shared_from_this(), lane, header, size_bytes, reason);
+  handler->on_lost(shared_from_this(), lane, header, size_bytes, payloads, reason);
 }
 
 void FaultyLink::on_down(const std::shared_ptr<Connection>& connection,
@@ -112,7 +113,7 @@ std::vector<Frame> FaultyLink::apply(FaultDirection direction, Lane lane, Frame 
         break_now("a fault broke the connection");
         return passing;
       case FaultAction::kNoMemory:
-        on_lost(nullptr, lane, frame.header, frame.size_bytes(),
+        on_lost(nullptr, lane, frame.header, frame.size_bytes(), frame.payloads.size(),
                 absl::ResourceExhaustedError("no memory, as the test wants"));
         return passing;
     }

@@ -64,11 +64,11 @@ class FaultyLink final : public Connection,
   /// Passes by the queue: what is refused here is refused before it costs memory. Not asked of a
   /// handler that does not know of the connection yet.
   absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
-                            const std::string& header, std::uint64_t size_bytes,
+                            absl::string_view header, std::uint64_t size_bytes,
                             std::size_t payloads) override;
   /// Passes by the queue, as it may.
-  void on_lost(const std::shared_ptr<Connection>& connection, Lane lane, const std::string& header,
-               std::uint64_t size_bytes, const absl::Status& reason) override;
+  void on_lost(const std::shared_ptr<Connection>& connection, Lane lane, absl::string_view header,
+               std::uint64_t size_bytes, std::size_t payloads, const absl::Status& reason) override;
   void on_down(const std::shared_ptr<Connection>& connection, const absl::Status& reason) override;
 
   /// A frame that a rule lets go now.

@@ -168,7 +168,7 @@ std::uint64_t RawPeer::next_number(FrameKind kind) {
   return ++last_number_[static_cast<std::size_t>(internal::lane_of(kind))];
 }
 
-void RawPeer::send_bytes(Lane lane, std::string header, std::string envelope) {
+void RawPeer::send_bytes(Lane lane, internal::HeaderBytes header, std::string envelope) {
   internal::Frame frame;
   frame.header = std::move(header);
   frame.envelope = std::move(envelope);

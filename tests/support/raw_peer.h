@@ -88,7 +88,7 @@ class RawPeer {
   /// A frame of the link itself, without a number.
   void send_link(const ChangeHeader& change);
   /// Anything at all.
-  void send_bytes(internal::Lane lane, std::string header, std::string envelope = "");
+  void send_bytes(internal::Lane lane, internal::HeaderBytes header, std::string envelope = "");
   /// From now on it answers no heartbeat and gives no receipts.
   void fall_silent();
 

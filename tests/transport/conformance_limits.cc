@@ -79,7 +79,7 @@ TEST_P(TransportConformance, BothEndsSendOnAllLanes) {
       ASSERT_TRUE(receiver->wait_frames(lane, kFrames));
       std::vector<bool> seen(kFrames);
       for (const Frame& frame : receiver->take_frames(lane)) {
-        const std::size_t number = std::stoul(frame.header);
+        const std::size_t number = std::stoul(std::string(absl::string_view(frame.header)));
         ASSERT_LT(number, kFrames);
         EXPECT_FALSE(seen[number]) << "twice";
         seen[number] = true;
@@ -114,7 +114,7 @@ TEST_P(TransportConformance, WhatIsNotAdmittedEndsTheConnection) {
   Station a(*fixture_);
   Station b(*fixture_);
   b.acceptor->prepare = [](RecordingHandler& handler) {
-    handler.set_announced_hook([](Lane, const std::string& header, std::uint64_t) {
+    handler.set_announced_hook([](Lane, absl::string_view header, std::uint64_t) {
       return header == "good" ? absl::OkStatus()
                               : absl::InvalidArgumentError("more than the window has room for");
     });

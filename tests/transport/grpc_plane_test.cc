@@ -210,7 +210,7 @@ TEST(GrpcPlane, WhatIsNotAdmittedIsNotFetched) {
   Worker b(with(plane));
   std::atomic<bool> admits{true};
   b.acceptor.prepare = [&](RecordingHandler& handler) {
-    handler.set_announced_hook([&](Lane, const std::string&, std::uint64_t) {
+    handler.set_announced_hook([&](Lane, absl::string_view, std::uint64_t) {
       return admits ? absl::OkStatus() : absl::InvalidArgumentError("there is no room");
     });
   };

@@ -42,7 +42,7 @@ class RecordingHandler : public ConnectionHandler {
       std::function<void(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>&)>;
 
   using AnnouncedHook =
-      std::function<absl::Status(Lane, const std::string& header, std::uint64_t size_bytes)>;
+      std::function<absl::Status(Lane, absl::string_view header, std::uint64_t size_bytes)>;
 
   ~RecordingHandler() override { EXPECT_TRUE(down_) << "on_down never came"; }
 
@@ -90,9 +90,8 @@ class RecordingHandler : public ConnectionHandler {
     busy = false;
   }
 
-  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane lane,
-                            const std::string& header, std::uint64_t size_bytes,
-                            std::size_t payloads) override {
+  absl::Status on_announced(const std::shared_ptr<Connection>&, Lane lane, absl::string_view header,
+                            std::uint64_t size_bytes, std::size_t payloads) override {
     if (announced_hook_) {
       if (absl::Status status = announced_hook_(lane, header, size_bytes); !status.ok()) {
         return status;
@@ -102,17 +101,17 @@ class RecordingHandler : public ConnectionHandler {
     EXPECT_FALSE(forbidden_) << "on_announced after shutdown()";
     EXPECT_TRUE(up_) << "on_announced before on_up";
     EXPECT_FALSE(down_) << "on_announced after on_down";
-    announced_.push_back({lane, header, size_bytes, payloads});
+    announced_.push_back({lane, std::string(header), size_bytes, payloads});
     return absl::OkStatus();
   }
 
-  void on_lost(const std::shared_ptr<Connection>&, Lane lane, const std::string& header,
-               std::uint64_t size_bytes, const absl::Status& reason) override {
+  void on_lost(const std::shared_ptr<Connection>&, Lane lane, absl::string_view header,
+               std::uint64_t size_bytes, std::size_t, const absl::Status& reason) override {
     MutexLock lock(mutex_);
     EXPECT_FALSE(forbidden_) << "on_lost after shutdown()";
     EXPECT_TRUE(up_) << "on_lost before on_up";
     EXPECT_FALSE(down_) << "on_lost after on_down";
-    lost_.push_back({lane, header, size_bytes, reason});
+    lost_.push_back({lane, std::string(header), size_bytes, reason});
     changed_.notify_all();
   }
 

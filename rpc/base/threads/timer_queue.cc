@@ -85,7 +85,10 @@ TimerQueue::TimerQueue() : impl_(std::make_unique<Impl>()) {
   ProcessLife::add(impl_.get());
 }
 
-TimerQueue::~TimerQueue() {
+TimerQueue::~TimerQueue() { stop(); }
+
+void TimerQueue::stop() {
+  if (!impl_->thread.joinable()) return;
   ProcessLife::remove(impl_.get());
   if (impl_->process.is_orphan()) {
     impl_->thread.detach();

@@ -40,9 +40,11 @@ class TimerQueue final : public Timers {
  public:
   /// Throws RpcError kResourceExhausted when the thread cannot be started.
   TimerQueue();
-  /// Joins the thread, so it must not run in a callback; callbacks that are not due yet are
-  /// destroyed unrun.
+  /// As stop().
   ~TimerQueue() override;
+  /// Joins the thread, so it must not be called in a callback. From then on none runs; those that
+  /// are set are destroyed with the queue. Idempotent, but not from two threads at once.
+  void stop();
   TimerQueue(const TimerQueue&) = delete;
   TimerQueue& operator=(const TimerQueue&) = delete;
 

@@ -34,6 +34,12 @@ struct LinkInspector {
   static void add(const ConnectionName& name, Digest& digest);
   static void add(absl::Span<const NumberRange> ranges, Digest& digest);
 
+  /// Entries for frames that wait, whether they have ended or not.
+  static std::size_t waiting(const LinkLanes& lanes) {
+    std::size_t entries = 0;
+    for (const auto& waiting : lanes.waiting_) entries += waiting.size();
+    return entries;
+  }
   static bool fenced(const Link& link, Link::TimePoint now) { return link.life_.fenced(now); }
 };
 

@@ -36,6 +36,7 @@ absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, Packet
   const std::uint64_t number = next_waiting_++;
   waiting.whole.lane = lane;
   waiting.whole.size_bytes = frame.size_bytes();
+  waiting.whole.payloads = frame.payloads.size();
   waiting.whole.frame.envelope = std::move(frame.envelope);
   waiting.whole.frame.payloads = std::move(frame.payloads);
   waiting.whole.frame.header = std::move(frame.header);

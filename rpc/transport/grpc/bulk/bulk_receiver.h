@@ -29,6 +29,7 @@ class BulkReceiver {
     Frame frame;
     /// Of the whole frame.
     std::uint64_t size_bytes = 0;
+    std::size_t payloads = 0;
     /// Not OK: there was no memory for it.
     absl::Status lost;
   };

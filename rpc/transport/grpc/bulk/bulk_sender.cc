@@ -36,6 +36,7 @@ void BulkSender::submit(Transfers transfers) {
     std::size_t frame_bytes = 0;
     for (const auto& transfer : frame.transfers) frame_bytes += transfer.second.size();
     frame.packet_bytes = std::min(chunk_bytes_, std::max(kMinHalfBytes, frame_bytes / 2 + 1));
+    kept_bytes_.fetch_add(frame_bytes, std::memory_order_relaxed);
     active_.push_back(std::move(frame));
   }
   start_write_if_idle();
@@ -171,6 +172,7 @@ void BulkSender::take_chunk_locked(Outgoing& frame, std::size_t bytes, Packet& p
   chunk.size_bytes = frame.offset + rest.size();
   chunk.data = rest.Subcord(0, bytes);
   rest.RemovePrefix(bytes);
+  kept_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   frame.offset += bytes;
   packet.chunks.push_back(std::move(chunk));
   if (!ledger.granted) {

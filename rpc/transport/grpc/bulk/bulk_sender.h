@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -51,6 +52,8 @@ class BulkSender {
   void open(std::shared_ptr<LaneStream> stream);
   void on_written();
   void close();
+  /// Of transfers that have not left.
+  std::uint64_t kept_bytes() const { return kept_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Outgoing {
@@ -78,6 +81,7 @@ class BulkSender {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::size_t chunk_bytes_;
+  std::atomic<std::uint64_t> kept_bytes_{0};
   Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;

@@ -10,6 +10,7 @@ namespace sinew::internal {
 bool LocatedPayloads::add(std::uint64_t transfer, Payload payload) {
   MutexLock lock(mutex_);
   if (closed_) return false;
+  kept_bytes_.fetch_add(payload.bytes.size(), std::memory_order_relaxed);
   payloads_.emplace(transfer, std::move(payload));
   return true;
 }
@@ -23,6 +24,7 @@ std::optional<LocatedPayloads::Payload> LocatedPayloads::take(std::uint64_t tran
     payload = std::move(found->second);
     payloads_.erase(found);
   }
+  kept_bytes_.fetch_sub(payload->bytes.size(), std::memory_order_relaxed);
   planes_.release(payload->location);
   return payload;
 }

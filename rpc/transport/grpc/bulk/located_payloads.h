@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,9 +35,12 @@ class LocatedPayloads {
   bool release(const std::vector<std::uint64_t>& transfers);
   /// Lets go of all. The memory must be out of the other end's reach by now.
   void close();
+  /// Of all that are kept.
+  std::uint64_t kept_bytes() const { return kept_bytes_.load(std::memory_order_relaxed); }
 
  private:
   PlaneSet& planes_;
+  std::atomic<std::uint64_t> kept_bytes_{0};
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::uint64_t, Payload> payloads_ ABSL_GUARDED_BY(mutex_);

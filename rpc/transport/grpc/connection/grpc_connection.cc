@@ -18,6 +18,8 @@ constexpr auto kLongestLinger = std::chrono::milliseconds(1);
 // What the thread that reads a lane fetches by itself, while nobody else polls. More is worth
 // another thread's waking up.
 constexpr std::size_t kMaxFetchedInPlaceBytes = std::size_t{2} << 20;
+// From here on the sender hears at once that it need not keep a payload any more.
+constexpr std::size_t kToldAtOnceBytes = std::size_t{16} << 20;
 
 bool belongs_to(StreamKind stream, const Packet& packet) {
   const bool bulk = stream == StreamKind::kBulk;
@@ -187,7 +189,7 @@ bool GrpcConnection::accept_frames(Lane lane, std::vector<PacketFrame> frames) {
   return true;
 }
 
-absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame frame, Arrived& arrived) {
+absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame&& frame, Arrived& arrived) {
   if (frame.complete()) {
     Frame& whole = arrived.ready.emplace_back();
     whole.envelope = std::move(frame.envelope);
@@ -242,7 +244,7 @@ void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
   try {
     block = ReceivePool::of_process().allocate(size_bytes);
   } catch (const std::bad_alloc&) {
-    end_fetch(wanted.transfer, bulk_receiver_.lost(wanted.transfer));
+    end_fetch(wanted.transfer, size_bytes, bulk_receiver_.lost(wanted.transfer));
     return;
   }
   char* const to = block->data();
@@ -265,16 +267,22 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
     if (absl::Status granted = grant({transfer}); !granted.ok()) take_down(granted);
     return;
   }
-  end_fetch(transfer, bulk_receiver_.fetched(transfer, std::move(bytes)));
+  const std::size_t size_bytes = bytes.size();
+  end_fetch(transfer, size_bytes, bulk_receiver_.fetched(transfer, std::move(bytes)));
 }
 
-void GrpcConnection::end_fetch(std::uint64_t transfer,
+void GrpcConnection::end_fetch(std::uint64_t transfer, std::size_t size_bytes,
                                absl::StatusOr<std::optional<BulkReceiver::Completed>> completed) {
   if (!writer(Lane::kCalls).add_fetched(transfer)) {
     take_down(absl::ResourceExhaustedError("the other end does not read what has been fetched"));
     return;
   }
-  arm_linger_timer();
+  if (size_bytes >= kToldAtOnceBytes) {
+    // The receipt should not come much earlier: see LinkLanes::may_keep().
+    writer(Lane::kCalls).flush_all();
+  } else {
+    arm_linger_timer();
+  }
   if (completed.ok() && completed->has_value()) hand_over(**std::move(completed));
 }
 
@@ -288,7 +296,7 @@ void GrpcConnection::hand_over(BulkReceiver::Completed completed) {
   const std::shared_ptr<ConnectionHandler> handler = enter_callback();
   if (handler == nullptr) return;
   handler->on_lost(shared_from_this(), completed.lane, completed.frame.header, completed.size_bytes,
-                   completed.lost);
+                   completed.payloads, completed.lost);
   leave_callback();
 }
 

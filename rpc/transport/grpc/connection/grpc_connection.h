@@ -35,6 +35,7 @@ class GrpcConnection : public Connection,
                        public std::enable_shared_from_this<GrpcConnection> {
  public:
   absl::Status send(Lane lane, Frame frame) final;
+  std::uint64_t kept_bytes() const final;
   void close(absl::Status reason) final;
   const std::string& remote_hello() const final { return remote_hello_; }
   const AuthenticatedPeer& remote() const final { return remote_; }
@@ -112,13 +113,13 @@ class GrpcConnection : public Connection,
   /// False when the connection went down.
   bool accept_frames(Lane lane, std::vector<PacketFrame> frames);
   /// The frame goes to where it is complete.
-  absl::Status accept_frame(Lane lane, PacketFrame frame, Arrived& arrived);
+  absl::Status accept_frame(Lane lane, PacketFrame&& frame, Arrived& arrived);
   absl::Status ask_handler(Lane lane, const PacketFrame& frame);
   void process(Lane lane, Arrived arrived);
   void fetch_one(const BulkReceiver::ToFetch& wanted);
   void on_fetch_end(std::uint64_t transfer, absl::Cord bytes, const absl::Status& status);
   /// The sender need not keep it any more.
-  void end_fetch(std::uint64_t transfer,
+  void end_fetch(std::uint64_t transfer, std::size_t size_bytes,
                  absl::StatusOr<std::optional<BulkReceiver::Completed>> completed);
   void hand_over(BulkReceiver::Completed completed);
   void deliver(Lane lane, std::vector<Frame> frames);

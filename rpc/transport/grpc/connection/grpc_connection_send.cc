@@ -102,6 +102,12 @@ absl::Status GrpcConnection::grant(const std::vector<std::uint64_t>& transfers) 
   return status;
 }
 
+std::uint64_t GrpcConnection::kept_bytes() const {
+  std::uint64_t bytes = bulk_sender_.kept_bytes() + located_.kept_bytes();
+  for (const auto& writer : writers_) bytes += writer->kept_bytes();
+  return bytes;
+}
+
 absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   if (absl::Status status = check_limits(frame, core_->limits()); !status.ok()) return status;
   const bool sender_has_time = frame.may_linger;

@@ -11,6 +11,8 @@ namespace {
 
 // About what it takes until a polling thread has reported the end of a write.
 constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
+// Memory for so many is taken at once.
+constexpr std::size_t kUsualFramesPerPacket = 64;
 
 }  // namespace
 
@@ -18,9 +20,11 @@ constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
 // others from the stream, and senders do not wait for a system call.
 
 std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
+  const std::size_t encoded_bytes = encoded_size_bytes(frame);
   MutexLock lock(mutex_);
   if (closed_) return std::nullopt;
-  queue_.push_back(std::move(frame));
+  queue_.push_back({std::move(frame), encoded_bytes});
+  kept_bytes_.fetch_add(encoded_bytes, std::memory_order_relaxed);
   return queue_.size();
 }
 
@@ -108,14 +112,15 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   batch.packet.fetched.assign(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
   fetched_.erase(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
   fetched_is_due_ = fetched_is_due_ && !fetched_.empty();
+  batch.packet.frames.reserve(std::min(queue_.size(), kUsualFramesPerPacket));
   std::size_t encoded_bytes = 0;
   while (!queue_.empty() && encoded_bytes < packet_bytes_ &&
          batch.packet.frames.size() < kMaxFramesPerPacket) {
-    PacketFrame& frame = queue_.front();
-    encoded_bytes += encoded_size_bytes(frame);
-    batch.packet.frames.push_back(std::move(frame));
+    encoded_bytes += queue_.front().encoded_bytes;
+    batch.packet.frames.push_back(std::move(queue_.front().frame));
     queue_.pop_front();
   }
+  kept_bytes_.fetch_sub(encoded_bytes, std::memory_order_relaxed);
   return batch;
 }
 
@@ -136,7 +141,7 @@ void LaneWriter::write(Batch batch) {
 }
 
 void LaneWriter::close() {
-  std::deque<PacketFrame> dropped;
+  std::deque<Queued> dropped;
   std::shared_ptr<LaneStream> stream;
   MutexLock lock(mutex_);
   closed_ = true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +45,8 @@ class LaneWriter final : public Flushable {
   void on_written();
   /// Drops what is queued and the stream.
   void close();
+  /// Of frames that have not left.
+  std::uint64_t kept_bytes() const { return kept_bytes_.load(std::memory_order_relaxed); }
 
  private:
   struct Batch {
@@ -64,7 +67,12 @@ class LaneWriter final : public Flushable {
   const std::size_t packet_bytes_;
   Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
-  std::deque<PacketFrame> queue_ ABSL_GUARDED_BY(mutex_);
+  struct Queued {
+    PacketFrame frame;
+    std::size_t encoded_bytes = 0;
+  };
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> kept_bytes_{0};
   /// What stands beside the frames of the next packet.
   std::vector<std::string> planes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> fetched_ ABSL_GUARDED_BY(mutex_);

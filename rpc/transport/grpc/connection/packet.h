@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "sinew/rpc/transport/header_bytes.h"
 
 namespace sinew::internal {
 
@@ -50,7 +51,7 @@ struct PacketFrame {
   /// Used only when the envelope is too large to ride in a packet.
   PayloadTicket envelope_ticket;
   std::vector<absl::Cord> payloads;
-  std::string header;
+  HeaderBytes header;
   /// Empty when every payload is here, otherwise one for each.
   std::vector<PayloadTicket> tickets;
 

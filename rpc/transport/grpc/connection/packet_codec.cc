@@ -1,5 +1,6 @@
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sinew/rpc/base/internal/malformed.h"
@@ -34,6 +35,8 @@ constexpr int kUnaryPayloads = 15;
 
 constexpr std::uint32_t kVarint = 0;
 constexpr std::uint32_t kLengthDelimited = 2;
+
+constexpr std::size_t kMostLikelyFrames = 64;
 
 struct Field {
   std::uint64_t number = 0;
@@ -171,23 +174,25 @@ absl::Status place_payloads(PacketFrame& frame, const Transport::Limits& limits)
     total += size_bytes;
     return total <= limits.max_frame_bytes;
   };
-  const absl::Status too_large = absl::InvalidArgumentError(
-      absl::StrCat("a frame is larger than the limit of ", limits.max_frame_bytes, " bytes"));
-  if (total > limits.max_frame_bytes) return too_large;
+  const auto too_large = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a frame is larger than the limit of ", limits.max_frame_bytes, " bytes"));
+  };
+  if (total > limits.max_frame_bytes) return too_large();
   if (!frame.envelope_ticket.inlined()) {
     if (!frame.envelope.empty()) return malformed("an envelope both here and elsewhere");
-    if (!add(frame.envelope_ticket.size_bytes)) return too_large;
+    if (!add(frame.envelope_ticket.size_bytes)) return too_large();
   }
   if (frame.tickets.empty()) {
     for (const absl::Cord& payload : frame.payloads) {
-      if (!add(payload.size())) return too_large;
+      if (!add(payload.size())) return too_large();
     }
     return absl::OkStatus();
   }
   std::vector<absl::Cord> placed(frame.tickets.size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < frame.tickets.size(); ++i) {
-    if (!add(frame.tickets[i].size_bytes)) return too_large;
+    if (!add(frame.tickets[i].size_bytes)) return too_large();
     if (!frame.tickets[i].inlined()) continue;
     if (next == frame.payloads.size()) return malformed("a ticket without its payload");
     if (frame.payloads[next].size() != frame.tickets[i].size_bytes) {
@@ -205,10 +210,9 @@ absl::Status too_many_payloads(const Transport::Limits& limits) {
       absl::StrCat("a frame has more than ", limits.max_payloads, " payloads"));
 }
 
-absl::StatusOr<PacketFrame> read_frame(SliceReader& reader, std::size_t length,
-                                       const Transport::Limits& limits) {
+absl::Status read_frame(SliceReader& reader, std::size_t length, const Transport::Limits& limits,
+                        PacketFrame& frame) {
   const std::size_t outer = reader.open_field(length);
-  PacketFrame frame;
   while (!reader.at_end()) {
     absl::StatusOr<Field> field = read_field(reader);
     if (!field.ok()) return field.status();
@@ -216,7 +220,8 @@ absl::StatusOr<PacketFrame> read_frame(SliceReader& reader, std::size_t length,
       frame.envelope = reader.read_string(field->length);
     } else if (field->is(kFrameHeader, kLengthDelimited)) {
       if (field->length > kMaxHeaderBytes) return malformed("a header is too long");
-      frame.header = reader.read_string(field->length);
+      frame.header = HeaderBytes::of_size(field->length);
+      reader.read(frame.header.data(), field->length);
     } else if (field->is(kFramePayloads, kLengthDelimited)) {
       if (frame.payloads.size() == limits.max_payloads) return too_many_payloads(limits);
       frame.payloads.push_back(reader.read_cord(field->length));
@@ -235,8 +240,12 @@ absl::StatusOr<PacketFrame> read_frame(SliceReader& reader, std::size_t length,
     }
   }
   reader.close_field(outer);
-  if (absl::Status status = place_payloads(frame, limits); !status.ok()) return status;
-  return frame;
+  return place_payloads(frame, limits);
+}
+
+/// How many frames a packet holds if they are like its first one; bounded, since that may lie.
+std::size_t likely_frames(const SliceReader& reader, std::size_t first_bytes) {
+  return std::min(kMostLikelyFrames, 1 + reader.left() / SliceWriter::field_size(first_bytes));
 }
 
 absl::StatusOr<Chunk> read_chunk(SliceReader& reader, std::size_t length,
@@ -333,9 +342,9 @@ absl::StatusOr<Packet> decode_packet(const grpc::ByteBuffer& message,
     if (!field.ok()) return field.status();
     if (field->is(kPacketFrames, kLengthDelimited)) {
       if (packet.frames.size() == kMaxFramesPerPacket) return malformed("too many frames");
-      absl::StatusOr<PacketFrame> frame = read_frame(reader, field->length, limits);
-      if (!frame.ok()) return frame.status();
-      packet.frames.push_back(*std::move(frame));
+      if (packet.frames.empty()) packet.frames.reserve(likely_frames(reader, field->length));
+      absl::Status status = read_frame(reader, field->length, limits, packet.frames.emplace_back());
+      if (!status.ok()) return status;
     } else if (field->is(kPacketChunks, kLengthDelimited)) {
       if (packet.chunks.size() == kMaxFramesPerPacket) return malformed("too many chunks");
       absl::StatusOr<Chunk> chunk = read_chunk(reader, field->length, limits);

@@ -54,6 +54,15 @@ std::optional<std::size_t> SliceReader::read_length() {
   return static_cast<std::size_t>(*length);
 }
 
+void SliceReader::read(char* to, std::size_t size_bytes) {
+  while (size_bytes > 0) {
+    const absl::string_view part = piece().substr(0, size_bytes);
+    to = std::copy(part.begin(), part.end(), to);
+    advance(part.size());
+    size_bytes -= part.size();
+  }
+}
+
 std::string SliceReader::read_string(std::size_t size_bytes) {
   std::string bytes;
   bytes.reserve(size_bytes);

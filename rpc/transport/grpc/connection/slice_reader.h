@@ -27,6 +27,7 @@ class SliceReader {
   /// Size of the length-delimited field that follows, checked to fit into what is left.
   std::optional<std::size_t> read_length();
   /// `size_bytes` must not exceed left(), here and below.
+  void read(char* to, std::size_t size_bytes);
   std::string read_string(std::size_t size_bytes);
   /// Long pieces alias the message's memory, short ones are copied: a few bytes must not hold on to
   /// a large buffer.
