@@ -1,6 +1,8 @@
 // Health checks and reflection, as the clients of gRPC's standard services see them.
 
+#include <atomic>
 #include <chrono>
+#include <list>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +13,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "sinew/introspection.pb.h"
 #include "sinew/tests/transport/grpc_fixture.h"
+#include "sinew/tests/transport/happening.h"
 
 namespace sinew::internal {
 namespace {
@@ -79,6 +82,14 @@ proto::HealthCheckRequest about(const std::string& service) {
   return request;
 }
 
+/// Takes less than a response has, unless somebody reads that.
+std::shared_ptr<grpc::Channel> channel_with_little_room(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
 TEST(GrpcIntrospection, CheckAnswersForTheWorkerAndItsService) {
   Worker a;
   for (const std::string service : {"", "sinew.proto.Worker"}) {
@@ -122,12 +133,7 @@ TEST(GrpcIntrospection, ShutdownMeetsAWatchWhoseFirstAnswerIsOnItsWay) {
   GrpcTransportOptions options;
   options.tuning.shutdown_grace = kPatience;
   Worker a(options);
-  grpc::ChannelArguments arguments;
-  // Less than a response has.
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  const auto channel =
-      grpc::CreateCustomChannel(a.address(), grpc::InsecureChannelCredentials(), arguments);
+  const auto channel = channel_with_little_room(a.address());
   RawCall watch(channel, kWatch);
   ASSERT_TRUE(watch.write(about("")));
   // One that does read tells how far the worker is. Not a new call: gRPC leaves one that arrives
@@ -201,6 +207,64 @@ TEST(GrpcIntrospection, ReflectionAnswersEachRequestInTurn) {
 
   call.end_writes();
   EXPECT_TRUE(call.finish().ok());
+}
+
+proto::ReflectionRequest services() {
+  proto::ReflectionRequest request;
+  request.set_list_services("");
+  return request;
+}
+
+TEST(GrpcIntrospection, AReflectionStreamWithoutRequestsEnds) {
+  GrpcTransportOptions options;
+  options.tuning.unary_transfer_timeout = std::chrono::milliseconds(200);
+  Worker a(options);
+  RawCall call(a.address(), kReflection);
+  proto::ReflectionResponse response;
+  ASSERT_TRUE(call.write(services()));
+  ASSERT_TRUE(call.read(response));
+  const grpc::Status status = call.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no request arrived in time"));
+}
+
+TEST(GrpcIntrospection, AnAnswerThatIsNotTakenEndsTheCall) {
+  for (const std::string method : {kReflection, kWatch}) {
+    Happening ended;
+    GrpcTransportOptions options;
+    options.tuning.unary_transfer_timeout = std::chrono::milliseconds(200);
+    options.log = [&ended](const std::string& line) {
+      EXPECT_THAT(line, HasSubstr("its result was not taken in time"));
+      ended.notify();
+    };
+    Worker a(options);
+    RawCall call(channel_with_little_room(a.address()), method);
+    ASSERT_TRUE(call.write(services()));
+    ASSERT_TRUE(ended.wait()) << method;
+    proto::ReflectionResponse response;
+    EXPECT_FALSE(call.read(response)) << method;
+    EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED) << method;
+  }
+}
+
+// A later request may be as large as the first one.
+TEST(GrpcIntrospection, LaterRequestsOfAReflectionStreamWaitForTheirTurnToo) {
+  std::atomic<bool> any_ended{false};
+  GrpcTransportOptions options;
+  options.tuning.unary_transfer_timeout = std::chrono::seconds(1);
+  options.log = [&any_ended](const std::string&) { any_ended = true; };
+  Worker a(options);
+  proto::ReflectionResponse response;
+  const auto answered = [&](RawCall& stream) {
+    return stream.write(services()) && stream.read(response);
+  };
+  std::list<RawCall> streams;
+  // As many as one address has turns.
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(answered(streams.emplace_back(a.address(), kReflection)));
+  // It may end with them, since its time began soon after theirs.
+  answered(streams.emplace_back(a.address(), kReflection));
+  EXPECT_TRUE(any_ended) << "nobody's turn was over";
+  EXPECT_TRUE(answered(streams.emplace_back(a.address(), kReflection)));
 }
 
 TEST(GrpcIntrospection, AMethodThatNobodyHasIsNamed) {

@@ -36,7 +36,8 @@ struct GrpcTuning {
   /// Bytes of their requests and of results that they have not taken; those from one address get a
   /// quarter, but at least max_unary_bytes and one result.
   std::size_t max_unary_held_bytes = std::size_t{2} << 30;
-  /// Time for a request to arrive as a whole, and for a result to be taken; up to a quarter more.
+  /// Time for a request to arrive as a whole, each one where a stream brings several, and for a
+  /// result to be taken; up to a quarter more.
   std::chrono::milliseconds unary_transfer_timeout = std::chrono::seconds(60);
   /// Connections that others may have open to this worker; those from one address get half of them.
   /// 0: three quarters of what RLIMIT_NOFILE allows.

@@ -11,8 +11,6 @@ namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
-// No turn has this number.
-constexpr std::uint64_t kTurnIsOver = ~std::uint64_t{0};
 
 }  // namespace
 
@@ -80,21 +78,24 @@ void ForeignCall::start(const std::shared_ptr<ForeignCall>& call) {
     ServerCall::refuse(std::move(call->call_), refused);
     return;
   }
-  call->begin();
+  // The call may end from here on.
+  call->call_->bind(call.get());
+  call->read_next();
 }
 
-void ForeignCall::begin() {
+void ForeignCall::read_next() {
+  std::uint64_t read = 0;
   {
     MutexLock lock(mutex_);
+    if (finished_) return;
     waits_since_ = std::chrono::steady_clock::now();
+    read = ++reads_begun_;
   }
-  // The call may end from here on.
-  const std::shared_ptr<ForeignCall> self = shared_from_this();
-  call_->bind(this);
-  const std::uint64_t turn = strangers().receiving->enter(origin_, [self] { self->read_next(); });
+  const std::uint64_t turn =
+      strangers().receiving->enter(origin_, [self = shared_from_this()] { self->read_in_turn(); });
   {
     MutexLock lock(mutex_);
-    if (turn_ == 0) {
+    if (reads_ended_ < read) {
       turn_ = turn;
       return;
     }
@@ -102,13 +103,19 @@ void ForeignCall::begin() {
   strangers().receiving->leave(turn);
 }
 
+void ForeignCall::read_in_turn() {
+  MutexLock lock(mutex_);
+  if (!finished_) call_->read(&incoming_);
+}
+
 void ForeignCall::end_turn() {
   std::uint64_t turn = 0;
   {
     MutexLock lock(mutex_);
-    turn = std::exchange(turn_, kTurnIsOver);
+    reads_ended_ = reads_begun_;
+    turn = std::exchange(turn_, 0);
   }
-  if (turn != kTurnIsOver) strangers().receiving->leave(turn);
+  strangers().receiving->leave(turn);
 }
 
 void ForeignCall::end_if_waiting_since(Time limit) {
@@ -116,24 +123,20 @@ void ForeignCall::end_if_waiting_since(Time limit) {
   {
     MutexLock lock(mutex_);
     if (!waits_since_.has_value() || *waits_since_ > limit) return;
-    answered = finished_;
+    answered = writing_ || finished_;
     // What gRPC still has to send it drops.
     if (answered && call_ != nullptr) call_->context().TryCancel();
   }
-  strangers().refusals.add(
-      absl::StrCat("a call from ", origin_, " was ended: its ",
-                   answered ? "result was not taken" : "request did not arrive", " in time"));
-  if (!answered) end(absl::DeadlineExceededError("the request did not arrive in time"));
-}
-
-void ForeignCall::read_next() {
-  MutexLock lock(mutex_);
-  if (!finished_) call_->read(&incoming_);
+  strangers().refusals.add(absl::StrCat(
+      "a call from ", origin_,
+      " was ended: ", answered ? "its result was not taken" : "no request arrived", " in time"));
+  if (!answered) end(absl::DeadlineExceededError("no request arrived in time"));
 }
 
 void ForeignCall::write(grpc::ByteBuffer message) {
   MutexLock lock(mutex_);
   if (finished_) return;
+  waits_since_ = std::chrono::steady_clock::now();
   writing_ = true;
   outgoing_.Swap(&message);
   call_->write(outgoing_);
@@ -177,6 +180,7 @@ void ForeignCall::on_write_done(bool ok) {
   {
     MutexLock lock(mutex_);
     writing_ = false;
+    if (!finished_) waits_since_.reset();
     if (last_.has_value()) {
       outgoing_.Swap(&*last_);
       last_.reset();

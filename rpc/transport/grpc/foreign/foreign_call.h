@@ -59,8 +59,8 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
 
   /// The worker shuts down. By default the call just ends with `status`.
   virtual void end(const absl::Status& status) { finish(status); }
-  /// Ends the call if since `limit` its first message has not arrived, or its answer not been
-  /// taken.
+  /// Ends the call if since `limit` the message that it waits for has not arrived, or its answer
+  /// not been taken.
   void end_if_waiting_since(Time limit);
 
  protected:
@@ -82,6 +82,7 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   const std::string& origin() const { return origin_; }
   Strangers& strangers() const { return calls_->strangers(); }
   // These do nothing after the call has been finished.
+  /// When it has its turn; see Turns.
   void read_next();
   /// Not before on_written() of the last one.
   void write(grpc::ByteBuffer message);
@@ -91,8 +92,8 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
 
  private:
   friend class ForeignCalls;
-  void begin();
-  /// Its first message has come, or will not.
+  void read_in_turn();
+  /// The message has come, or will not.
   void end_turn();
   void on_read_done(bool ok) final;
   void on_write_done(bool ok) final;
@@ -111,8 +112,11 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   /// Part of its quota, as long as it lasts.
   Quota::Share share_ ABSL_GUARDED_BY(mutex_);
-  /// The number of its turn among those that receive their first message; see end_turn().
+  /// The number of its turn among those that receive a message; 0: none, or not known yet.
   std::uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;
+  /// A read may end before its turn's number is known.
+  std::uint64_t reads_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t reads_ended_ ABSL_GUARDED_BY(mutex_) = 0;
   /// Since when it waits for the client to send or to take something.
   std::optional<Time> waits_since_ ABSL_GUARDED_BY(mutex_);
 };
