@@ -13,8 +13,10 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 #include "sinew/rpc/transport/grpc/local/local_address.h"
 #include "sinew/tests/transport/grpc_fixture.h"
+#include "sinew/tests/transport/happening.h"
 #include "sinew/tests/transport/recording_handler.h"
 
 namespace sinew::internal {
@@ -202,6 +204,32 @@ TEST(GrpcTransport, ConnectionsOutliveTheirTransport) {
   EXPECT_TRUE(absl::IsUnavailable(kept->send(Lane::kCalls, Frame{"late", {}, {}})));
   kept->close(absl::UnavailableError("late"));
   EXPECT_TRUE(frame.payloads.at(0) == std::string(300'000, 'p'));
+}
+
+/// A dial of which nothing comes.
+class Dial final : public GrpcConnection {
+ public:
+  explicit Dial(const std::shared_ptr<TransportCore>& core) : GrpcConnection(core) {}
+  using GrpcConnection::enter;
+  bool opened_here() const override { return true; }
+
+  Happening released;
+
+ private:
+  void on_handshake_read(StreamKind, grpc::ByteBuffer) override {}
+  absl::Status explain_end(const absl::Status& status, bool) const override { return status; }
+  void release() override { released.notify(); }
+};
+
+TEST(GrpcTransport, ADialThatIsTakenDownAsItEntersHoldsUpNoShutdown) {
+  const auto core = std::make_shared<TransportCore>(GrpcTransportOptions());
+  const auto dial = std::make_shared<Dial>(core);
+  // shutdown() knows it before it has entered.
+  dial->close(absl::UnavailableError("the transport shuts down"));
+  ASSERT_TRUE(dial->released.wait());
+  ASSERT_FALSE(dial->enter());
+  core->begin_shutdown();
+  core->finish_shutdown();
 }
 
 TEST(GrpcTransport, ConnectsAgainToARestartedWorker) {

@@ -57,6 +57,8 @@ bool GrpcConnection::enter() {
     down_reason_ = absl::UnavailableError("the transport was shut down");
     return false;
   }
+  // shutdown() has overtaken it: what is down keeps no hold, since it would keep it for ever.
+  if (phase_ == Phase::kDown) return false;
   hold_ = std::move(hold);
   connect_timer_ = core_->run_after(timeout, [weak = weak_from_this(), timeout] {
     if (const auto connection = weak.lock()) {

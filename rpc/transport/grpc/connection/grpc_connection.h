@@ -49,8 +49,8 @@ class GrpcConnection : public Connection,
   TransportCore& core() const { return *core_; }
   const std::shared_ptr<TransportCore>& shared_core() const { return core_; }
   std::shared_ptr<StreamEvents> as_events() { return {shared_from_this(), this}; }
-  /// Enters the connection into the core and arms the connect timeout. False: the transport is shut
-  /// down; the connection is down then and has no callbacks.
+  /// Enters the connection into the core and arms the connect timeout. False: the transport shuts
+  /// down, or has; the connection is down then and has no callbacks.
   bool enter();
   /// Puts on_down off until leave_callback(). False when the connection is down.
   bool enter_handshake();
