@@ -67,9 +67,19 @@ void LinkRunner::open(std::uint64_t attempt, Credit turn) {
   }
   std::shared_ptr<Connection> connection =
       table_.transport().connect(address, hello, peer_.name, wire);
-  MutexLock lock(mutex_);
-  // It may be up, or down, by now.
-  if (wire->connection == nullptr) wire->connection = std::move(connection);
+  absl::Status closed;
+  {
+    MutexLock lock(mutex_);
+    closed = closed_;
+    if (closed.ok()) {
+      // It may be up, or down, by now.
+      if (wire->connection == nullptr) wire->connection = std::move(connection);
+      return;
+    }
+    // Nobody may ever say that it is down: the transport shuts down after the link has ended.
+    wires_.erase(std::remove(wires_.begin(), wires_.end(), wire), wires_.end());
+  }
+  connection->close(closed);
 }
 
 absl::Status LinkRunner::check_terms(const LinkHello& theirs) const {

@@ -166,9 +166,10 @@ class Transport {
   /// Where others reach this worker, as text that connect() takes. Valid after start().
   virtual std::string address() const = 0;
 
-  /// Begins to open a connection; on_up or on_down of `handler` tells how it went. `hello` is shown
-  /// to the acceptor there. `expected_name` is the name that the other end's proof of identity must
-  /// cover; empty: the host of the address must be covered.
+  /// Begins to open a connection; on_up or on_down of `handler` tells how it went, unless
+  /// shutdown() has begun before: then the connection is down, and `handler` may hear nothing.
+  /// Never null. `hello` is shown to the acceptor there. `expected_name` is the name that the other
+  /// end's proof of identity must cover; empty: the host of the address must be covered.
   virtual std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
                                               const std::string& expected_name,
                                               std::shared_ptr<ConnectionHandler> handler) = 0;

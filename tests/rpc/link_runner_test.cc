@@ -112,6 +112,9 @@ class HandConnection final : public Connection {
 /// Attempts that nobody answers but the test.
 class HandTransport final : public Transport {
  public:
+  /// Runs in connect().
+  std::function<void()> on_connect;
+
   struct Attempt {
     std::string address;
     std::string hello;
@@ -123,9 +126,10 @@ class HandTransport final : public Transport {
   std::shared_ptr<Connection> connect(const std::string& address, const std::string& hello,
                                       const std::string&,
                                       std::shared_ptr<ConnectionHandler> handler) override {
+    if (on_connect) on_connect();
     MutexLock lock(mutex_);
     attempts_.push_back({address, hello, std::move(handler)});
-    return nullptr;
+    return std::make_shared<HandConnection>(true, "");
   }
   void shutdown() override {
     while (attempts() > 0) take().handler->on_down(nullptr, absl::CancelledError("shut down"));
@@ -326,6 +330,15 @@ TEST_F(LinkRunnerTest, WhoDialsLooksAtTheLeaseInTheAnswer) {
     made_.pop_back();
   }
   EXPECT_THAT(user_->noted(), IsEmpty());
+}
+
+// A transport that shuts down tells nothing of them.
+TEST_F(LinkRunnerTest, AnAttemptThatTheEndOfTheLinkOvertakesIsNotKept) {
+  transport_.on_connect = [this] { table_.close(absl::CancelledError("the worker shuts down")); };
+  runner_->connect();
+  const std::weak_ptr<ConnectionHandler> handler = transport_.take().handler;
+  settle();
+  EXPECT_TRUE(handler.expired());
 }
 
 // Attempts that end, well or not, let the next ones begin.
