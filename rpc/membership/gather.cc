@@ -1,7 +1,7 @@
 #include "sinew/rpc/membership/gather.h"
 
 #include <algorithm>
-#include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +14,7 @@
 #include "sinew/rpc/base/threads/strand.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/coordinator.h"
+#include "sinew/rpc/membership/gather_histories.h"
 #include "sinew/rpc/membership/member_codec.h"
 #include "sinew/rpc/membership/rendezvous.h"
 
@@ -22,15 +23,13 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Finished gathers of a set that are remembered for those who ask again or late.
-constexpr std::size_t kRemembered = 16;
 // Gathers that one worker may have begun with us and that we have not joined yet.
 constexpr std::size_t kMostUnjoined = 1024;
 constexpr std::size_t kMostNames = 65536;
 constexpr std::size_t kMostShown = 16;
 
 using Values = std::vector<std::string>;
-using Outcome = absl::StatusOr<Values>;
+using Outcome = GatherHistories::Outcome;
 using Answer = Promise<std::string>;
 
 std::string shown(const std::vector<std::string>& names) {
@@ -54,17 +53,9 @@ std::uint32_t fingerprint(const std::vector<WorkerInfo>& members) {
   return folded == 0 ? 1 : folded;
 }
 
-struct SlotKey {
-  std::string names;
-  std::uint64_t sequence = 0;
-  friend bool operator<(const SlotKey& a, const SlotKey& b) {
-    return std::tie(a.names, a.sequence) < std::tie(b.names, b.sequence);
-  }
-  // The high half tells incarnations of the members apart; 0: kTolerate, where they do not matter.
-  std::uint32_t epoch() const { return static_cast<std::uint32_t>(sequence >> 32); }
-  std::uint32_t number() const { return static_cast<std::uint32_t>(sequence); }
-  LossMode mode() const { return epoch() == 0 ? LossMode::kTolerate : LossMode::kFail; }
-};
+LossMode mode_of(const GatherKey& key) {
+  return key.epoch() == 0 ? LossMode::kTolerate : LossMode::kFail;
+}
 
 struct Waiter {
   WorkerInfo worker;
@@ -90,12 +81,6 @@ struct Slot {
   std::string followed;
   // Whom we asked for the outcome of a leader that was lost.
   std::set<std::string> asked;
-};
-
-// The gathers of one set of names and one epoch.
-struct History {
-  std::uint32_t next = 0;
-  std::deque<std::pair<std::uint32_t, Outcome>> done;
 };
 
 void reply_with(const Answer& answer, const Outcome& outcome) {
@@ -141,34 +126,34 @@ class GatherCore : public std::enable_shared_from_this<GatherCore> {
   }
 
  private:
-  using Slots = std::map<SlotKey, Slot>;
+  using Slots = std::map<GatherKey, Slot>;
   using Handler = void (GatherCore::*)(const WorkerInfo& from, const std::string& body,
                                        const Answer& answer);
 
   template <class F>
   void post(F step);
   void add_method(std::string name, Handler handler);
-  void call(const std::string& to, std::string_view method, const SlotKey& key, const Slot& slot,
-            void (GatherCore::*on_reply)(const SlotKey&, const std::string&, const Outcome&));
+  void call(const std::string& to, std::string_view method, const GatherKey& key, const Slot& slot,
+            void (GatherCore::*on_reply)(const GatherKey&, const std::string&, const Outcome&));
 
   void join_in(std::vector<std::string> names, std::string value, nanoseconds timeout,
                LossMode mode, const Promise<Values>& own);
   absl::StatusOr<std::vector<WorkerInfo>> find_members(const std::vector<std::string>& names) const;
   void handle_value(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void handle_result(const WorkerInfo& from, const std::string& body, const Answer& answer);
-  absl::Status check_set(const std::vector<std::string>& names, const SlotKey& key,
+  absl::Status check_set(const std::vector<std::string>& names, const GatherKey& key,
                          const std::string& from) const;
-  const Outcome* find_done(const SlotKey& key) const;
-  void advance(const SlotKey& key);
-  void lead(const SlotKey& key, Slot& slot);
-  void follow(const SlotKey& key, Slot& slot, const std::string& leader);
-  void on_answer(const SlotKey& key, const std::string& leader, const Outcome& outcome);
-  void on_result(const SlotKey& key, const std::string& from, const Outcome& outcome);
-  void on_deadline(const SlotKey& key);
+  void advance(const GatherKey& key);
+  void lead(const GatherKey& key, Slot& slot);
+  void follow(const GatherKey& key, Slot& slot, const std::string& leader);
+  void on_answer(const GatherKey& key, const std::string& leader, const Outcome& outcome);
+  void on_result(const GatherKey& key, const std::string& from, const Outcome& outcome);
+  void on_deadline(const GatherKey& key);
   void lose(const WorkerInfo& worker);
-  void finish(const SlotKey& key, const Outcome& outcome);
+  void forget_lost();
+  void finish(const GatherKey& key, const Outcome& outcome);
   bool is_gone(const Slot& slot, const std::string& name) const;
-  std::string leader_of(const SlotKey& key, const Slot& slot) const;
+  std::string leader_of(const GatherKey& key, const Slot& slot) const;
   std::vector<std::string> missing(const Slot& slot) const;
 
   ControlPlane& plane_;
@@ -179,7 +164,8 @@ class GatherCore : public std::enable_shared_from_this<GatherCore> {
 
   // Touched on the strand only.
   Slots slots_;
-  std::map<std::pair<std::string, std::uint32_t>, History> histories_;
+  GatherHistories histories_;
+  // Those that the directory may still name, and the last one.
   std::set<Incarnation> lost_;
 
   Mutex mutex_;
@@ -255,7 +241,6 @@ absl::StatusOr<std::vector<WorkerInfo>> GatherCore::find_members(
 
 void GatherCore::join_in(std::vector<std::string> names, std::string value, nanoseconds timeout,
                          LossMode mode, const Promise<Values>& own) {
-  SlotKey key{absl::StrJoin(names, ","), 0};
   std::vector<WorkerInfo> members;
   std::uint32_t epoch = 0;
   if (mode == LossMode::kFail) {
@@ -267,8 +252,7 @@ void GatherCore::join_in(std::vector<std::string> names, std::string value, nano
     members = *std::move(found);
     epoch = fingerprint(members);
   }
-  History& history = histories_[{key.names, epoch}];
-  key.sequence = (std::uint64_t{epoch} << 32) | history.next++;
+  const GatherKey key = histories_.begin(absl::StrJoin(names, ","), epoch, members);
   Slot& slot = slots_[key];
   slot.names = std::move(names);
   slot.own = own;
@@ -285,7 +269,7 @@ void GatherCore::join_in(std::vector<std::string> names, std::string value, nano
   advance(key);
 }
 
-absl::Status GatherCore::check_set(const std::vector<std::string>& names, const SlotKey& key,
+absl::Status GatherCore::check_set(const std::vector<std::string>& names, const GatherKey& key,
                                    const std::string& from) const {
   const bool sane = names.size() <= kMostNames && std::is_sorted(names.begin(), names.end()) &&
                     std::adjacent_find(names.begin(), names.end()) == names.end() &&
@@ -302,7 +286,7 @@ absl::Status GatherCore::check_set(const std::vector<std::string>& names, const 
                                                     " has nothing to do with worker '", from,
                                                     "' or with '", self_, "'"));
   }
-  if (key.mode() == LossMode::kFail && names.front() != self_) {
+  if (mode_of(key) == LossMode::kFail && names.front() != self_) {
     return absl::FailedPreconditionError(absl::StrCat("worker '", self_,
                                                       "' does not lead a gather of ", shown(names),
                                                       "; '", names.front(), "' does"));
@@ -314,17 +298,15 @@ void GatherCore::handle_value(const WorkerInfo& from, const std::string& body,
                               const Answer& answer) {
   absl::StatusOr<proto::GatherRequest> request = parse_request(body, from);
   if (!request.ok()) return reply_with(answer, request.status());
-  const SlotKey key{request->names(), request->sequence()};
+  const GatherKey key{request->names(), request->sequence()};
   const std::vector<std::string> names = absl::StrSplit(request->names(), ',');
   const absl::Status checked = check_set(names, key, from.name);
   if (!checked.ok()) return reply_with(answer, checked);
-  if (const Outcome* outcome = find_done(key)) return reply_with(answer, *outcome);
-  const auto history = histories_.find({key.names, key.epoch()});
-  const bool is_over = history != histories_.end() && key.number() < history->second.next;
+  if (const Outcome* outcome = histories_.find(key)) return reply_with(answer, *outcome);
   const bool exists = slots_.count(key) > 0;
-  if (is_over && !exists) {
-    return reply_with(answer, absl::FailedPreconditionError(absl::StrCat(
-                                  "this gather of ", shown(names), " was over long ago")));
+  if (histories_.has_begun(key) && !exists) {
+    return reply_with(answer, absl::FailedPreconditionError(
+                                  absl::StrCat("this gather of ", shown(names), " is over")));
   }
   const auto unjoined = std::count_if(slots_.begin(), slots_.end(), [&](const auto& each) {
     return !each.second.own && each.second.values.count(from.name) > 0;
@@ -345,20 +327,11 @@ void GatherCore::handle_result(const WorkerInfo& from, const std::string& body,
                                const Answer& answer) {
   const absl::StatusOr<proto::GatherRequest> request = parse_request(body, from);
   if (!request.ok()) return reply_with(answer, request.status());
-  const SlotKey key{request->names(), request->sequence()};
-  const Outcome* outcome = find_done(key);
+  const GatherKey key{request->names(), request->sequence()};
+  const Outcome* outcome = histories_.find(key);
   const bool known = outcome != nullptr && outcome->ok();
   reply_with(answer, known ? *outcome
                            : Outcome(absl::NotFoundError("this gather has no outcome here yet")));
-}
-
-const Outcome* GatherCore::find_done(const SlotKey& key) const {
-  const auto history = histories_.find({key.names, key.epoch()});
-  if (history == histories_.end()) return nullptr;
-  for (const auto& [number, outcome] : history->second.done) {
-    if (number == key.number()) return &outcome;
-  }
-  return nullptr;
 }
 
 bool GatherCore::is_gone(const Slot& slot, const std::string& name) const {
@@ -368,8 +341,8 @@ bool GatherCore::is_gone(const Slot& slot, const std::string& name) const {
   return !member.ok() || lost_.count(member->worker.incarnation) > 0;
 }
 
-std::string GatherCore::leader_of(const SlotKey& key, const Slot& slot) const {
-  if (key.mode() == LossMode::kFail) return slot.names.front();
+std::string GatherCore::leader_of(const GatherKey& key, const Slot& slot) const {
+  if (mode_of(key) == LossMode::kFail) return slot.names.front();
   const auto leader = std::find_if(slot.names.begin(), slot.names.end(),
                                    [&](const std::string& name) { return !is_gone(slot, name); });
   return *leader;  // this worker at the latest
@@ -383,7 +356,7 @@ std::vector<std::string> GatherCore::missing(const Slot& slot) const {
   return names;
 }
 
-void GatherCore::advance(const SlotKey& key) {
+void GatherCore::advance(const GatherKey& key) {
   const auto found = slots_.find(key);
   if (found == slots_.end() || !found->second.own) return;
   Slot& slot = found->second;
@@ -401,7 +374,7 @@ void GatherCore::advance(const SlotKey& key) {
   }
 }
 
-void GatherCore::lead(const SlotKey& key, Slot& slot) {
+void GatherCore::lead(const GatherKey& key, Slot& slot) {
   if (missing(slot).empty()) {
     Values values;
     for (const std::string& name : slot.names) values.push_back(std::move(slot.values[name]));
@@ -417,14 +390,14 @@ void GatherCore::lead(const SlotKey& key, Slot& slot) {
   }
 }
 
-void GatherCore::follow(const SlotKey& key, Slot& slot, const std::string& leader) {
+void GatherCore::follow(const GatherKey& key, Slot& slot, const std::string& leader) {
   slot.followed = leader;
   call(leader, "sinew.gather", key, slot, &GatherCore::on_answer);
 }
 
-void GatherCore::call(const std::string& to, std::string_view method, const SlotKey& key,
+void GatherCore::call(const std::string& to, std::string_view method, const GatherKey& key,
                       const Slot& slot,
-                      void (GatherCore::*on_reply)(const SlotKey&, const std::string&,
+                      void (GatherCore::*on_reply)(const GatherKey&, const std::string&,
                                                    const Outcome&)) {
   const absl::StatusOr<Member> member = directory_.find(to);
   if (!member.ok()) {
@@ -461,7 +434,8 @@ void GatherCore::call(const std::string& to, std::string_view method, const Slot
   });
 }
 
-void GatherCore::on_answer(const SlotKey& key, const std::string& leader, const Outcome& outcome) {
+void GatherCore::on_answer(const GatherKey& key, const std::string& leader,
+                           const Outcome& outcome) {
   const auto found = slots_.find(key);
   if (found == slots_.end() || !found->second.own) return;
   Slot& slot = found->second;
@@ -474,7 +448,7 @@ void GatherCore::on_answer(const SlotKey& key, const std::string& leader, const 
   if (outcome.ok()) return finish(key, outcome);
   const absl::Status& status = outcome.status();
   const bool is_gone = absl::IsUnavailable(status) || absl::IsNotFound(status);
-  if (is_gone && key.mode() == LossMode::kTolerate) {
+  if (is_gone && mode_of(key) == LossMode::kTolerate) {
     slot.gone.insert(leader);
     advance(key);
     return;
@@ -486,13 +460,13 @@ void GatherCore::on_answer(const SlotKey& key, const std::string& leader, const 
                            absl::StrCat("gather led by '", leader, "': ", status.message())));
 }
 
-void GatherCore::on_result(const SlotKey& key, const std::string&, const Outcome& outcome) {
+void GatherCore::on_result(const GatherKey& key, const std::string&, const Outcome& outcome) {
   const auto found = slots_.find(key);
   if (found == slots_.end() || !outcome.ok()) return;
   if (outcome->size() == found->second.names.size()) finish(key, outcome);
 }
 
-void GatherCore::on_deadline(const SlotKey& key) {
+void GatherCore::on_deadline(const GatherKey& key) {
   const auto found = slots_.find(key);
   if (found == slots_.end() || !found->second.own) return;
   const Slot& slot = found->second;
@@ -511,8 +485,9 @@ void GatherCore::on_worker_lost(const WorkerInfo& worker) {
 }
 
 void GatherCore::lose(const WorkerInfo& worker) {
+  forget_lost();
   lost_.insert(worker.incarnation);
-  std::vector<SlotKey> concerned;
+  std::vector<GatherKey> concerned;
   for (auto each = slots_.begin(); each != slots_.end();) {
     Slot& slot = each->second;
     const bool in_set = std::binary_search(slot.names.begin(), slot.names.end(), worker.name);
@@ -538,17 +513,28 @@ void GatherCore::lose(const WorkerInfo& worker) {
     }
     ++each;
   }
-  for (const SlotKey& key : concerned) advance(key);
+  for (const GatherKey& key : concerned) advance(key);
+  histories_.on_lost(worker.incarnation);
 }
 
-void GatherCore::finish(const SlotKey& key, const Outcome& outcome) {
+// Whom no list names any more nobody can ask for.
+void GatherCore::forget_lost() {
+  if (lost_.empty()) return;
+  std::set<Incarnation> present;
+  for (const Member& member : directory_.members()) present.insert(member.worker.incarnation);
+  for (auto each = lost_.begin(); each != lost_.end();) {
+    each = present.count(*each) > 0 ? std::next(each) : lost_.erase(each);
+  }
+}
+
+void GatherCore::finish(const GatherKey& key, const Outcome& outcome) {
   const auto found = slots_.find(key);
   const Slot slot = std::move(found->second);
   slots_.erase(found);
   if (slot.timer != 0) scheduler_.cancel(slot.timer);
-  History& history = histories_[{key.names, key.epoch()}];
-  history.done.emplace_back(key.number(), outcome);
-  if (history.done.size() > kRemembered) history.done.pop_front();
+  // Who has lost its leader may ask for it again, in kTolerate mode. In kFail mode those alone ask
+  // later without whom it has failed: otherwise all have had their answer.
+  if (mode_of(key) == LossMode::kTolerate || !outcome.ok()) histories_.add_end(key, outcome);
   for (const Waiter& waiter : slot.waiters) reply_with(waiter.answer, outcome);
   if (outcome.ok()) {
     slot.own->try_set_value(*outcome);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/quiescence.h"
@@ -317,6 +318,92 @@ TEST(GatherTest, AllWhoLiveGetTheSameWhenTheLeaderDies) {
   EXPECT_GT(partial, seeds / 100) << "the leader never died first";
 }
 
+std::string request_for(const std::string& names, const std::string& name, std::uint64_t sequence) {
+  proto::GatherRequest message;
+  message.set_names(names);
+  message.set_name(name);
+  message.set_sequence(sequence);
+  return message.SerializeAsString();
+}
+
+TEST(GatherTest, WhoAsksAgainGetsTheOutcome) {
+  const Names all = {"a", "b", "c", "d", "e", "f", "g", "h"};
+  World world(all);
+  // All sets of which both a and b are: as many as are remembered.
+  std::vector<Names> sets;
+  for (std::size_t others = 0; others < 64; ++others) {
+    Names& set = sets.emplace_back(Names{"a", "b"});
+    for (std::size_t i = 2; i < all.size(); ++i) {
+      if ((others >> (i - 2) & 1) != 0) set.push_back(all[i]);
+    }
+  }
+  const auto gather = [&](const Names& set) {
+    for (const auto& worker : world.workers) {
+      if (std::find(set.begin(), set.end(), worker->self.name) == set.end()) continue;
+      worker->gather->all_gather_async(set, worker->self.name, seconds(5), LossMode::kTolerate);
+    }
+    world.run();
+  };
+  const auto ask = [&](const Names& set) {
+    const auto reply = world[0].plane.control_call(
+        world[1].self, "sinew.gather", request_for(absl::StrJoin(set, ","), "a", 0), seconds(1));
+    world.run();
+    return reply;
+  };
+  for (const Names& set : sets) gather(set);
+  for (const Names& set : sets) {
+    proto::GatherResponse response;
+    ASSERT_EQ(error_of(ask(set)), "ok");
+    ASSERT_TRUE(response.ParseFromString(ask(set).value()));
+    EXPECT_EQ(Values(response.values().begin(), response.values().end()), set);
+  }
+  // One more takes the place of the one that was used first.
+  gather({"b", "c"});
+  EXPECT_EQ(error_of(ask(sets.front())), "this gather of 'a', 'b' is over");
+  EXPECT_EQ(error_of(ask(sets[1])), "ok");
+}
+
+// All have had their answer: nobody has a reason to ask.
+TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKept) {
+  std::string asked;
+  {
+    World world(kAll);
+    world[0].plane.add_control_method("sinew.gather", [&](const WorkerInfo&, std::string body) {
+      asked = std::move(body);
+      return make_failed_future<std::string>(make_error(absl::UnavailableError("it only looks")));
+    });
+    world[1].gather->all_gather_async(kAll, "B", seconds(5), LossMode::kFail);
+    world.run();
+  }
+  World world(kAll);
+  for (const auto& worker : world.workers) {
+    worker->gather->all_gather_async(kAll, "x", seconds(5), LossMode::kFail);
+  }
+  world.run();
+  const auto reply = world[1].plane.control_call(world[0].self, "sinew.gather", asked, seconds(1));
+  world.run();
+  EXPECT_EQ(error_of(reply), "this gather of 'a', 'b', 'c' is over");
+}
+
+TEST(GatherTest, OnlyThoseWhomAListNamesAreRememberedAsLost) {
+  World world(kAll);
+  const std::vector<Member> all = world[0].directory.members();
+  world.tell_lost(world[2].self);
+  world.run();
+  const auto lost = world[0].gather->barrier_async({"a", "c"}, seconds(5));
+  world.run();
+  EXPECT_THAT(error_of(lost), ::testing::HasSubstr("worker 'c' is lost"));
+  world[0].directory.replace(2, {all[0], all[1]});
+  world.tell_lost(world[1].self);
+  world.run();
+  world[0].directory.replace(3, all);
+  const auto known = world[0].gather->barrier_async({"a", "b"}, seconds(5));
+  const auto forgotten = world[0].gather->barrier_async({"a", "c"}, seconds(5));
+  world.run();
+  EXPECT_THAT(error_of(known), ::testing::HasSubstr("worker 'b' is lost"));
+  EXPECT_EQ(error_of(forgotten), "pending");
+}
+
 TEST(GatherTest, HostileRequestsAreRefused) {
   World world(kAll);
   const auto code_of = [&](const std::string& body) {
@@ -325,32 +412,24 @@ TEST(GatherTest, HostileRequestsAreRefused) {
     if (!reply.done()) return absl::StatusCode::kOk;
     return to_status(reply.error()).code();
   };
-  const auto request = [](const std::string& names, const std::string& name,
-                          std::uint64_t sequence) {
-    proto::GatherRequest message;
-    message.set_names(names);
-    message.set_name(name);
-    message.set_sequence(sequence);
-    return message.SerializeAsString();
-  };
   const std::uint64_t strict = std::uint64_t{1} << 32;
   EXPECT_EQ(code_of("\xff\xff"), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of(request("a,c", "c", strict)), absl::StatusCode::kPermissionDenied)
+  EXPECT_EQ(code_of(request_for("a,c", "c", strict)), absl::StatusCode::kPermissionDenied)
       << "as another";
-  EXPECT_EQ(code_of(request("a,c", "b", strict)), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(code_of(request("b,c", "b", strict)), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(code_of(request("b,a", "b", strict)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of(request("a,b,b", "b", strict)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of(request("", "b", strict)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of(request("a,b,b*", "b", strict)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of(request_for("a,c", "b", strict)), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(code_of(request_for("b,c", "b", strict)), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(code_of(request_for("b,a", "b", strict)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of(request_for("a,b,b", "b", strict)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of(request_for("", "b", strict)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of(request_for("a,b,b*", "b", strict)), absl::StatusCode::kInvalidArgument);
   // Gathers that we never join are bounded.
   for (std::uint64_t i = 0; i < 1024; ++i) {
-    ASSERT_EQ(code_of(request("a,b", "b", strict + i)), absl::StatusCode::kOk) << "it waits";
+    ASSERT_EQ(code_of(request_for("a,b", "b", strict + i)), absl::StatusCode::kOk) << "it waits";
   }
-  EXPECT_EQ(code_of(request("a,b", "b", strict + 1024)), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code_of(request_for("a,b", "b", strict + 1024)), absl::StatusCode::kResourceExhausted);
   world.tell_lost(world[1].self);
   world.run();
-  EXPECT_EQ(code_of(request("a,b", "b", strict + 1024)), absl::StatusCode::kOk) << "freed";
+  EXPECT_EQ(code_of(request_for("a,b", "b", strict + 1024)), absl::StatusCode::kOk) << "freed";
 }
 
 // Over real threads: for ThreadSanitizer, and for what no single thread can show.
