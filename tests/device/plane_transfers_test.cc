@@ -273,6 +273,24 @@ TEST(PlaneTraffic, PeersWithoutPlaneAreNotUsable) {
   EXPECT_TRUE(network.plane(1).is_usable(network.info(0)));
 }
 
+TEST(PlaneTraffic, OnlyThoseWhomAListNamesAreRememberedAsLost) {
+  std::atomic<bool> listed{true};
+  NetworkOptions options;
+  options.workers = 3;
+  options.plane.peer_has_plane = [&listed](const WorkerInfo& peer) {
+    return listed || peer.rank != 1;
+  };
+  PlaneNetwork network(options);
+  auto& plane = network.plane(0);
+  plane.on_peer_lost(network.info(1));
+  EXPECT_FALSE(plane.is_usable(network.info(1)));
+  listed = false;
+  plane.on_peer_lost(network.info(2));
+  listed = true;
+  EXPECT_TRUE(plane.is_usable(network.info(1)));
+  EXPECT_FALSE(plane.is_usable(network.info(2)));
+}
+
 // Offers and accepts from several threads, in all directions, over a bad channel.
 void run_traffic(PlaneNetwork& network, int workers, int devices, int count, std::uint32_t seed) {
   std::mt19937 random(seed);

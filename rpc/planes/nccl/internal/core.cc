@@ -91,13 +91,29 @@ bool Core::is_usable(const WorkerInfo& peer) const {
 }
 
 void Core::on_peer_lost(const WorkerInfo& worker) {
+  forget_lost();
   MutexLock lock(mutex_);
-  lost_.insert(worker.incarnation);
+  lost_[worker.incarnation] = worker;
   Peer* peer = known_peer_locked(worker);
   if (peer == nullptr) return;
   end_all_locked(*peer, absl::UnavailableError(absl::StrCat("worker '", worker.name, "' is lost")),
                  Cause::kFailed);
   peers_.erase(worker.incarnation);
+}
+
+// Whom no list names any more nobody sends to, and nothing comes from.
+void Core::forget_lost() {
+  if (options_.peer_has_plane == nullptr) return;
+  std::map<Incarnation, WorkerInfo> lost;
+  {
+    MutexLock lock(mutex_);
+    lost = lost_;
+  }
+  for (const auto& [incarnation, worker] : lost) {
+    if (options_.peer_has_plane(worker)) continue;
+    MutexLock lock(mutex_);
+    lost_.erase(incarnation);
+  }
 }
 
 // Without an answer from the peer: it is lost, has broken a rule, or this plane stops.

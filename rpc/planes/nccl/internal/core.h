@@ -5,7 +5,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +48,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Peer* peer_locked(const WorkerInfo& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Peer* known_peer_locked(const WorkerInfo& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Link& link_locked(Peer& peer, LinkKey key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Without the mutex.
+  void forget_lost();
   absl::Status usable_locked(const Peer& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// It takes nothing.
   static bool is_overfull(const Peer& peer);
@@ -163,7 +164,8 @@ class Core : public std::enable_shared_from_this<Core> {
   bool sends_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<Incarnation, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);
-  std::set<Incarnation> lost_ ABSL_GUARDED_BY(mutex_);
+  // Those that peer_has_plane may still know, and the last one.
+  std::map<Incarnation, WorkerInfo> lost_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::unique_ptr<Device>> devices_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Teardown>> teardowns_ ABSL_GUARDED_BY(mutex_);
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);
