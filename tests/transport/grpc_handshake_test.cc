@@ -12,6 +12,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "sinew/rpc/transport/grpc/connection/packet.h"
 #include "sinew/tests/support/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/happening.h"
@@ -80,6 +81,28 @@ TEST(GrpcHandshake, MalformedHandshakesAreRefused) {
   EXPECT_FALSE(exchange_raw(b.address(), "control", "", {std::string(1000, '\0')}, true).ok());
   EXPECT_EQ(b.acceptor.count(), 0U);
   expect_reachable(a, b, b.address());
+}
+
+proto::Frame frame_of(const std::string& envelope) {
+  proto::Frame frame;
+  frame.set_envelope(envelope);
+  return frame;
+}
+
+TEST(GrpcHandshake, HellosThatAreTooLargeAreRefused) {
+  Worker b;
+  proto::Packet packet;
+  proto::Frame& frame = *packet.add_frames();
+  const auto refused = [&] {
+    return exchange_raw(b.address(), "control", "", {packet.SerializeAsString()});
+  };
+  frame.set_envelope(std::string(kMaxHelloBytes + 1, 'h'));
+  EXPECT_EQ(refused().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused().error_message(), HasSubstr("a hello of 262145 bytes is larger"));
+  frame.set_envelope("hello");
+  frame.add_payloads(std::string(kMaxHelloBytes, 'p'));
+  EXPECT_EQ(refused().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(b.acceptor.count(), 0U);
 }
 
 /// An opener by hand: the control lane with a good hello; further lanes as the test likes.
@@ -170,7 +193,9 @@ TEST(GrpcHandshake, TheCallsLaneBringsTheAcceptorUpAndTheBulkLaneFollows) {
 /// An acceptor by hand, which notes the lanes that come.
 class RawAcceptor final : public proto::Worker::Service {
  public:
-  RawAcceptor() {
+  /// Says what has been said to it where `hello` is empty.
+  explicit RawAcceptor(proto::Frame token = frame_of("token"), std::string hello = "")
+      : token_(std::move(token)), hello_(std::move(hello)) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
@@ -194,7 +219,8 @@ class RawAcceptor final : public proto::Worker::Service {
     }
     proto::Packet packet;
     if (name == "control" && stream->Read(&packet)) {
-      packet.add_frames()->set_envelope("token");
+      if (!hello_.empty()) packet.mutable_frames(0)->set_envelope(hello_);
+      *packet.add_frames() = token_;
       stream->Write(packet);
     }
     while (stream->Read(&packet)) {
@@ -205,12 +231,42 @@ class RawAcceptor final : public proto::Worker::Service {
   bool wait_chunk() { return chunk_.wait(); }
 
  private:
+  const proto::Frame token_;
+  const std::string hello_;
   int port_ = 0;
   std::mutex mutex_;
   std::vector<std::string> lanes_;
   Happening chunk_;
   std::unique_ptr<grpc::Server> server_;
 };
+
+/// Why no connection came up; OK: one did.
+absl::Status dial(const RawAcceptor& acceptor) {
+  Worker worker;
+  auto handler = std::make_shared<RecordingHandler>();
+  worker.transport->connect(acceptor.address(), "hi", "", handler);
+  EXPECT_TRUE(sinew::testing::eventually([&] { return handler->is_up() || handler->is_down(); }));
+  return handler->is_up() ? absl::OkStatus() : handler->reason();
+}
+
+TEST(GrpcHandshake, AnswersThatMakeNoSenseAreRefused) {
+  const absl::Status large = dial(RawAcceptor(frame_of("token"), std::string(300'000, 'h')));
+  EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(large.message(), HasSubstr("a hello of 300000 bytes is larger than the limit"));
+  proto::Frame elsewhere;
+  elsewhere.mutable_envelope_ticket()->set_transfer(1);
+  elsewhere.mutable_envelope_ticket()->set_size_bytes(5);
+  proto::Frame with_payload = frame_of("token");
+  with_payload.add_payloads(std::string(300'000, 'p'));
+  // The last ones are no metadata.
+  for (const proto::Frame& token :
+       {elsewhere, with_payload, frame_of(""), frame_of(std::string(5000, 't')), frame_of("a\nb"),
+        frame_of(std::string("\0", 1))}) {
+    const absl::Status reason = dial(RawAcceptor(token));
+    EXPECT_EQ(reason.code(), absl::StatusCode::kInvalidArgument) << reason;
+    EXPECT_THAT(reason.message(), HasSubstr("no token")) << token.ShortDebugString().substr(0, 50);
+  }
+}
 
 TEST(GrpcHandshake, TheBulkLaneIsOpenedWhenItIsWanted) {
   for (const bool before_up : {false, true}) {

@@ -144,15 +144,15 @@ absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
   if (packet->frames.size() != 1 || !packet->frames[0].complete()) {
     return malformed("no hello");
   }
+  const absl::Status fits = check_hello_bytes(packet->frames[0].size_bytes());
+  if (!fits.ok()) return fits;
   const AuthenticatedPeer peer = remote();
   absl::StatusOr<Acceptor::Accepted> accepted =
       acceptor_->on_connection(packet->frames[0].envelope, peer);
   if (!accepted.ok()) return accepted.status();
   set_handler(std::move(accepted->handler));
-  if (accepted->hello.size() > kMaxHelloBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a hello of ", accepted->hello.size(),
-                                                   " bytes is larger than the limit of ",
-                                                   kMaxHelloBytes));
+  if (absl::Status own_fits = check_hello_bytes(accepted->hello.size()); !own_fits.ok()) {
+    return own_fits;
   }
   set_remote(std::move(packet->frames[0].envelope), peer);
   set_local_hello(accepted->hello);

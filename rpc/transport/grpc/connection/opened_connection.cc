@@ -1,7 +1,9 @@
 #include "sinew/rpc/transport/grpc/connection/opened_connection.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/transport/grpc/connection/channel.h"
@@ -14,6 +16,19 @@ namespace {
 // What the bulk stream waits for.
 constexpr unsigned kIsUp = 1;
 constexpr unsigned kIsWanted = 2;
+
+// gRPC ends the process over metadata that are none.
+bool is_token(const PacketFrame& frame) {
+  return frame.complete() && !frame.envelope.empty() && frame.size_bytes() <= kMaxTokenBytes &&
+         std::all_of(frame.envelope.begin(), frame.envelope.end(),
+                     [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
+}
+
+absl::Status check_answer(const Packet& packet) {
+  if (packet.frames.size() != 2 || !packet.frames[0].complete()) return malformed("no hello");
+  if (!is_token(packet.frames[1])) return malformed("no token");
+  return check_hello_bytes(packet.frames[0].size_bytes());
+}
 
 }  // namespace
 
@@ -40,9 +55,8 @@ std::shared_ptr<Connection> OpenedConnection::open(std::shared_ptr<TransportCore
 }
 
 void OpenedConnection::begin(const std::string& hello, const std::string& expected_name) {
-  if (hello.size() > kMaxHelloBytes) {
-    take_down(absl::InvalidArgumentError(absl::StrCat(
-        "a hello of ", hello.size(), " bytes is larger than the limit of ", kMaxHelloBytes)));
+  if (const absl::Status fits = check_hello_bytes(hello.size()); !fits.ok()) {
+    take_down(fits);
     return;
   }
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
@@ -81,11 +95,9 @@ void OpenedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {
 
 void OpenedConnection::on_acceptor_hello(const grpc::ByteBuffer& message) {
   absl::StatusOr<Packet> packet = decode_packet(message, core().limits());
-  if (packet.ok() && (packet->frames.size() != 2 || !packet->frames[0].complete())) {
-    packet = malformed("no hello");
-  }
-  if (!packet.ok()) {
-    take_down(packet.status());
+  if (const absl::Status sound = packet.ok() ? check_answer(*packet) : packet.status();
+      !sound.ok()) {
+    take_down(sound);
     return;
   }
   set_remote(std::move(packet->frames[0].envelope), control_->remote());

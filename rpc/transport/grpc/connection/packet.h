@@ -26,6 +26,8 @@ constexpr std::size_t kMaxPlaneMessages = 64;
 constexpr std::size_t kMaxPlaneMessageBytes = std::size_t{16} << 10;
 /// Largest hello.
 constexpr std::size_t kMaxHelloBytes = std::size_t{256} << 10;
+/// Largest token, which is visible ASCII: it travels as metadata.
+constexpr std::size_t kMaxTokenBytes = 256;
 /// Bytes of transfers that may be under way before the receiver has read the tickets that announce
 /// them.
 constexpr std::size_t kUnannouncedBytes = std::size_t{16} << 20;

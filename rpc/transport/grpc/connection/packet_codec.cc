@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/planes/pull_plane.h"
 #include "sinew/rpc/transport/grpc/connection/slice_reader.h"
@@ -309,6 +310,12 @@ std::size_t PacketFrame::size_bytes() const {
     if (!ticket.inlined()) total += ticket.size_bytes;
   }
   return total;
+}
+
+absl::Status check_hello_bytes(std::size_t bytes) {
+  if (bytes <= kMaxHelloBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a hello of ", bytes, " bytes is larger than the limit of ", kMaxHelloBytes));
 }
 
 std::size_t encoded_size_bytes(const PacketFrame& frame) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "sinew/rpc/transport/frame.h"
@@ -23,6 +26,9 @@ absl::StatusOr<Packet> decode_packet(const grpc::ByteBuffer& message,
 grpc::ByteBuffer encode_unary(const Frame& frame);
 absl::StatusOr<Frame> decode_unary(const grpc::ByteBuffer& message,
                                    const Transport::Limits& limits);
+
+/// kInvalidArgument with the size for a hello that is larger than kMaxHelloBytes.
+absl::Status check_hello_bytes(std::size_t bytes);
 
 /// Upper bound of what `frame` adds to a packet.
 std::size_t encoded_size_bytes(const PacketFrame& frame);
