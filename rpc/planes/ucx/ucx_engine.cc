@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/process_room.h"
 
 namespace sinew::internal {
 namespace {
@@ -32,7 +33,7 @@ absl::Status ucx_error(absl::string_view what, ucs_status_t status) {
 absl::StatusOr<std::shared_ptr<UcxEngine>> UcxEngine::start(const UcxOptions& options) {
   const std::shared_ptr<UcxEngine> engine(new UcxEngine(options));
   if (absl::Status status = engine->init(); !status.ok()) return status;
-  engine->thread_ = std::thread([engine] {
+  engine->thread_ = start_thread([engine] {
     pthread_setname_np(pthread_self(), "sinew-ucx");
     engine->run();
   });

@@ -85,7 +85,7 @@ class UcxEngine : public std::enable_shared_from_this<UcxEngine> {
   /// When, and which one of that time.
   using Timer = std::pair<std::chrono::steady_clock::time_point, std::uint64_t>;
 
-  /// An error holds the text of UCX.
+  /// An error holds the text of UCX. Throws RpcError (kResourceExhausted) where no thread starts.
   static absl::StatusOr<std::shared_ptr<UcxEngine>> start(const UcxOptions& options);
   ~UcxEngine();
 

@@ -29,6 +29,8 @@ struct UcxOptions {
 /// The proof: the owner answers a challenge with its digest, by UCX. The data of a fetch count only
 /// when the owner says after them that they were still located once all had left: so memory that
 /// was released is never taken for what it was.
+///
+/// Throws RpcError (kResourceExhausted) where no thread starts.
 absl::StatusOr<std::shared_ptr<PullPlane>> make_ucx_plane(const UcxOptions& options);
 
 }  // namespace sinew::internal
