@@ -27,8 +27,9 @@ enum class WriteEnd { kNow, kLater };
 /// others queue meanwhile must not keep it from its own work.
 constexpr int kMaxWritesInARow = 8;
 
-/// What happens on a stream. Runs on polling threads; reads and writes of one stream may complete
-/// at the same time.
+/// What happens on a stream. on_read() and on_written() run on polling threads, and may do so at
+/// the same time for one stream; on_ended() runs on the timers' thread at the opener's end, at the
+/// acceptor's on the one that saw the stream's last operation end.
 class StreamEvents {
  public:
   virtual ~StreamEvents() = default;
