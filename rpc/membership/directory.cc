@@ -107,11 +107,6 @@ std::vector<Member> Directory::members() const {
   return all;
 }
 
-std::uint64_t Directory::version() const {
-  MutexLock lock(mutex_);
-  return version_;
-}
-
 std::string Directory::known_names_locked() const {
   std::vector<std::string> names;
   for (const auto& [name, member] : by_name_) names.push_back(name);

@@ -50,7 +50,6 @@ class Directory {
   absl::StatusOr<Member> find(const WorkerInfo& worker) const;
   /// Sorted by rank.
   std::vector<Member> members() const;
-  std::uint64_t version() const;
 
  private:
   void add_locked(const Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

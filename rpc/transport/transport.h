@@ -58,7 +58,6 @@ class Connection {
   /// Takes the connection down; on_down follows unless it came before. Idempotent.
   virtual void close(absl::Status reason) = 0;
 
-  virtual bool opened_here() const = 0;
   /// What the other end's handshake said: opaque bytes of the layer above.
   virtual const std::string& remote_hello() const = 0;
   virtual const AuthenticatedPeer& remote() const = 0;

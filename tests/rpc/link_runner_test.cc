@@ -42,8 +42,7 @@ const LeaseTerms kTerms{std::chrono::minutes(10), std::chrono::hours(1)};
 /// Keeps what is sent, and goes down only when the test says so.
 class HandConnection final : public Connection {
  public:
-  HandConnection(bool opened_here, std::string hello)
-      : opened_here_(opened_here), hello_(std::move(hello)) {}
+  explicit HandConnection(std::string hello) : hello_(std::move(hello)) {}
 
   /// Runs in send() with each numbered frame, before it counts as sent.
   std::function<void(const LinkHeader&)> on_send;
@@ -64,7 +63,6 @@ class HandConnection final : public Connection {
     MutexLock lock(mutex_);
     if (closed_.ok()) closed_ = std::move(reason);
   }
-  bool opened_here() const override { return opened_here_; }
   const std::string& remote_hello() const override { return hello_; }
   const AuthenticatedPeer& remote() const override { return remote_; }
 
@@ -101,7 +99,6 @@ class HandConnection final : public Connection {
   }
 
  private:
-  const bool opened_here_;
   const std::string hello_;
   const AuthenticatedPeer remote_;
   mutable Mutex mutex_;
@@ -129,7 +126,7 @@ class HandTransport final : public Transport {
     if (on_connect) on_connect();
     MutexLock lock(mutex_);
     attempts_.push_back({address, hello, std::move(handler)});
-    return std::make_shared<HandConnection>(true, "");
+    return std::make_shared<HandConnection>("");
   }
   void shutdown() override {
     while (attempts() > 0) take().handler->on_down(nullptr, absl::CancelledError("shut down"));
@@ -226,7 +223,7 @@ class LinkRunnerTest : public ::testing::Test {
     EXPECT_TRUE(said.ParseFromString(attempt.hello));
     EXPECT_TRUE(said.secret().empty() || secret_->learn(said.secret()));
     const ConnectionName name = read_link_hello(said, kSelf.incarnation)->connection;
-    auto connection = std::make_shared<HandConnection>(true, hello_on(name, change));
+    auto connection = std::make_shared<HandConnection>(hello_on(name, change));
     attempt.handler->on_up(connection);
     made_.push_back({attempt.handler, connection});
     return connection;
@@ -236,7 +233,7 @@ class LinkRunnerTest : public ::testing::Test {
     const std::string hello = hello_on({kPeer.incarnation, ++offers_});
     absl::StatusOr<Acceptor::Accepted> answer = table_.on_connection(hello, AuthenticatedPeer());
     EXPECT_TRUE(answer.ok()) << answer.status();
-    Offered offered{answer->handler, std::make_shared<HandConnection>(false, hello)};
+    Offered offered{answer->handler, std::make_shared<HandConnection>(hello)};
     offered.handler->on_up(offered.connection);
     LinkHeader beat;
     beat.beat = 1;

@@ -41,7 +41,6 @@ class FaultyLink final : public Connection,
   // Connection.
   absl::Status send(Lane lane, Frame frame) override;
   void close(absl::Status reason) override;
-  bool opened_here() const override { return opened_here_; }
   const std::string& remote_hello() const override {
     static const std::string& none = *new std::string;
     const std::shared_ptr<Connection> inner = this->inner();

@@ -211,7 +211,6 @@ class Dial final : public GrpcConnection {
  public:
   explicit Dial(const std::shared_ptr<TransportCore>& core) : GrpcConnection(core) {}
   using GrpcConnection::enter;
-  bool opened_here() const override { return true; }
 
   Happening released;
 

@@ -40,8 +40,6 @@ class AcceptedConnection final : public GrpcConnection {
   /// connection up, or the bulk lane after that.
   void attach(StreamKind kind, std::unique_ptr<ServerCall> call);
 
-  bool opened_here() const override { return false; }
-
  private:
   AcceptedConnection(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
                      Acceptor* acceptor, std::string origin, Quota::Share handshake);

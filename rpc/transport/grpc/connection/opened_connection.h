@@ -21,7 +21,6 @@ class OpenedConnection final : public GrpcConnection {
                                           const std::string& hello,
                                           const std::string& expected_name,
                                           std::shared_ptr<ConnectionHandler> handler);
-  bool opened_here() const override { return true; }
 
  private:
   OpenedConnection(std::shared_ptr<TransportCore> core, std::string address);

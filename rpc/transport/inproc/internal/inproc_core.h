@@ -232,7 +232,6 @@ class InprocConnection final : public Connection {
 
   absl::Status send(Lane lane, Frame frame) override;
   void close(absl::Status reason) override { core_->close(link_, end_, reason); }
-  bool opened_here() const override { return end_ == InprocEnd::kOpener; }
   const std::string& remote_hello() const override { return remote_hello_; }
   const AuthenticatedPeer& remote() const override { return remote_; }
 
