@@ -15,9 +15,9 @@ class HeaderBytes {
  public:
   HeaderBytes() = default;
   /// From any text.
-  template <class Text, class = std::enable_if_t<
-                            std::is_convertible_v<const Text&, absl::string_view> &&
-                            !std::is_same_v<Text, HeaderBytes>>>
+  template <class Text,
+            class = std::enable_if_t<std::is_convertible_v<const Text&, absl::string_view> &&
+                                     !std::is_same_v<Text, HeaderBytes>>>
   HeaderBytes(const Text& text) {
     const absl::string_view bytes = text;
     bytes_.assign(bytes.begin(), bytes.end());
