@@ -293,6 +293,8 @@ void Invocation::finish_retained(AnyValue value) {
     return;
   }
   services_.references()->retain(request_->call().retain(), std::move(value));
+  // It is kept from here on, whatever becomes of the answer.
+  retain_begun_ = false;
   if (!claim_reply()) return;
   send_claimed([this] { request_->reply.mutable_reply()->mutable_retained(); });
 }

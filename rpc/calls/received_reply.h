@@ -21,8 +21,8 @@ struct ReceivedReply::Data {
         streams(call.streams),
         route(services, std::move(from), call.deadline),
         context(std::move(payloads), &route),
-        envelope(std::move(received)),
-        weak_services(has_layers() ? services.weak_services() : std::weak_ptr<WorkerServices>()) {
+        envelope(std::move(received)) {
+    if (has_layers()) weak_services = services.weak_services();
     allow_devices(route, context);
   }
 
@@ -30,13 +30,13 @@ struct ReceivedReply::Data {
 
   const std::string method;
   const std::vector<c10::Stream> streams;
+  // Where layers have a part in reading it: whoever reads it may do so when the worker is gone.
+  std::weak_ptr<WorkerServices> weak_services;
+  // While it is read. Goes after the route.
+  std::shared_ptr<WorkerServices> services_kept;
   MessageRoute route;
   DecodeContext context;
   const ReceivedEnvelope envelope;
-  // Whoever reads it may do so when the worker is gone.
-  const std::weak_ptr<WorkerServices> weak_services;
-  // While it is read, if layers have a part in that.
-  std::shared_ptr<WorkerServices> services_kept;
   // The layers have seen what came attached.
   bool layers_told = false;
 };
