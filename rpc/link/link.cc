@@ -137,7 +137,7 @@ bool Link::announce(const ConnectionName& on, const LinkHeader& header, std::uin
 
 void Link::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
                        Outputs& outputs) {
-  if (!expire(now, outputs)) lanes_.return_room(requests, costs, outputs);
+  if (!expire(now, outputs)) lanes_.return_room(requests, costs, now, outputs);
 }
 
 void Link::handled(std::uint64_t number, std::uint64_t room, TimePoint now) {

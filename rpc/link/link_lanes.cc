@@ -320,7 +320,7 @@ LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t 
     if (!fits) return Delivery::kViolation;
     ++arrived_frames_;
     arrived_bytes_ += cost(size);
-    if (given_up) return_room(1, cost(size), outputs);
+    if (given_up) return_room(1, cost(size), now, outputs);
   }
   if (!waits) note_receipt(header, size, now, outputs);
   return delivers ? Delivery::kDeliver : Delivery::kDrop;
@@ -357,18 +357,23 @@ bool LinkLanes::void_incoming(Lane lane, std::uint64_t number) {
   return true;
 }
 
-void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, LinkOutputs& outputs) {
+void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
+                            LinkOutputs& outputs) {
   if (!SINEW_LINK_BUG(kRoomNotReturned)) {
     returned_frames_ += requests;
     returned_bytes_ += costs;
   }
   // The reply mostly tells. The other end may wait for it when much of its room has come free, or
-  // all of it, since what is larger than the room passes alone.
+  // all of it, since what is larger than the room passes alone: that is in less of a hurry.
   const std::uint64_t untold = returned_bytes_ - told_bytes_;
   const bool much = untold >= own_.request_window_bytes / 4 ||
                     returned_frames_ - told_frames_ >= own_.request_window_frames / 4;
   const bool all = returned_frames_ == arrived_frames_ && untold >= kLargeFrameBytes;
-  if (much || all) send_link_frame(outputs);
+  if (much) {
+    send_link_frame(outputs);
+  } else if (all && up_) {
+    receipts_due_ = std::min(receipts_due_, now + kReceiptDelay);
+  }
 }
 
 // ---- Connections.

@@ -150,7 +150,8 @@ class LinkLanes {
   /// All that a frame takes of any room.
   static std::uint64_t cost(std::uint64_t room) { return room + kFrameCostBytes; }
   /// The handlers of so many requests, which cost so much together, have started: the room is free.
-  void return_room(std::uint64_t requests, std::uint64_t costs, LinkOutputs& outputs);
+  void return_room(std::uint64_t requests, std::uint64_t costs, TimePoint now,
+                   LinkOutputs& outputs);
 
   // --- Connections.
 

@@ -387,7 +387,9 @@ void LinkRunner::return_room(std::uint64_t room) {
   {
     MutexLock lock(mutex_);
     return_room_locked(now(), outcome);
-    if (outcome.outputs.writes.empty() && outcome.outputs.end == LinkEnd::kNone) return;
+    if (outcome.outputs.writes.empty() && outcome.outputs.end == LinkEnd::kNone) {
+      return arm_locked();
+    }
     leave_locked(outcome);
   }
   perform(outcome);

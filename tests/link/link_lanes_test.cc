@@ -190,7 +190,7 @@ TEST_F(RoomyLanesTest, room_rides_in_large_frames_too_but_counts_as_told_by_othe
   up();
   hear(incoming(FrameKind::kRequest, 1));
   LinkOutputs outputs;
-  lanes.return_room(1, kCost, outputs);
+  lanes.return_room(1, kCost, now, outputs);
   EXPECT_THAT(outputs.writes, IsEmpty());
   OutgoingFrame large = reply(1 << 20);
   large.large = true;
@@ -202,6 +202,31 @@ TEST_F(RoomyLanesTest, room_rides_in_large_frames_too_but_counts_as_told_by_othe
   EXPECT_EQ(send(control()).writes.at(0).header.returned_frames, 0) << "told";
   hear(incoming(FrameKind::kRequest, 2), 1 << 20);
   EXPECT_LE(lanes.due(), now + milliseconds(10));
+}
+
+// Mostly the reply comes before, and tells it.
+TEST_F(RoomyLanesTest, all_the_room_of_a_large_request_is_told_within_milliseconds) {
+  up();
+  hear(incoming(FrameKind::kRequest, 1), 1 << 20);
+  LinkOutputs outputs;
+  lanes.return_room(1, LinkLanes::cost(1 << 20), now, outputs);
+  EXPECT_THAT(outputs.writes, IsEmpty());
+  ASSERT_LE(lanes.due(), now + milliseconds(10));
+  now = lanes.due();
+  lanes.poll(now, outputs);
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_EQ(outputs.writes[0].header.returned_frames, 1);
+  EXPECT_EQ(lanes.due(), TimePoint::max());
+}
+
+TEST_F(RoomyLanesTest, much_room_is_told_at_once) {
+  up();
+  const std::uint64_t quarter = LinkLimits{}.request_window_bytes / 4;
+  hear(incoming(FrameKind::kRequest, 1), quarter);
+  LinkOutputs outputs;
+  lanes.return_room(1, LinkLanes::cost(quarter), now, outputs);
+  ASSERT_THAT(outputs.writes, SizeIs(1));
+  EXPECT_EQ(outputs.writes[0].header.returned_frames, 1);
 }
 
 TEST_F(RoomyLanesTest, receipts_of_large_frames_leave_within_milliseconds) {
@@ -429,7 +454,7 @@ TEST_F(LinkLanesTest, room_that_comes_free_after_the_hello_is_told) {
   lanes.fill_hello(own);
   EXPECT_EQ(own.returned_frames, 0);
   LinkOutputs outputs;
-  for (int i = 0; i < 4; ++i) lanes.return_room(1, LinkLanes::cost(0), outputs);
+  for (int i = 0; i < 4; ++i) lanes.return_room(1, LinkLanes::cost(0), now, outputs);
   EXPECT_THAT(outputs.writes, IsEmpty());
   outputs = up();
   ASSERT_THAT(outputs.writes, SizeIs(1));
