@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <random>
 #include <thread>
@@ -14,9 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/membership/quiescence.h"
-#include "sinew/tests/support/fake_control_plane.h"
-#include "sinew/tests/support/manual_clock.h"
+#include "sinew/tests/rpc/gather_world.h"
 #include "sinew/tests/support/repetitions.h"
 
 namespace sinew::internal {
@@ -33,72 +30,8 @@ using testing::StepRunner;
 using Names = std::vector<std::string>;
 using Values = std::vector<std::string>;
 
-template <class T>
-std::string error_of(const Future<T>& future) {
-  if (!future.done()) return "pending";
-  return future.error() == nullptr ? "ok" : std::string(to_status(future.error()).message());
-}
-
-struct Worker {
-  Worker(FakeControlNetwork& network, Scheduler& scheduler, WorkerInfo info)
-      : self(info), plane(network, info, "at:" + info.name) {
-    gather = std::make_unique<Gather>(plane, directory, self.name, scheduler);
-  }
-  WorkerInfo self;
-  Directory directory;
-  FakeControlPlane plane;
-  std::unique_ptr<Gather> gather;
-};
-
-class World {
- public:
-  explicit World(const Names& names) : World(names, std::make_shared<StepRunner>()) {}
-  World(const Names& names, std::uint32_t seed)
-      : World(names, std::make_shared<StepRunner>(seed)) {}
-
-  Worker& operator[](std::size_t index) { return *workers[index]; }
-  // Tasks that never run would keep their strands, which keep the runner.
-  ~World() { run(); }
-
-  void run() { runner->run_until_idle(); }
-  void advance(nanoseconds time) { advance_in_steps(*runner, clock, time, milliseconds(10)); }
-  void tell_lost(const WorkerInfo& lost) {
-    for (const auto& worker : workers) {
-      if (worker->gather && worker->self != lost) worker->gather->on_worker_lost(lost);
-    }
-  }
-  void lose(std::size_t index) {
-    Worker& lost = *workers[index];
-    network.kill(lost.plane.address());
-    lost.gather.reset();
-    tell_lost(lost.self);
-  }
-
-  std::shared_ptr<StepRunner> runner;
-  ManualClock clock;
-  Scheduler scheduler;
-  FakeControlNetwork network;
-  std::vector<std::unique_ptr<Worker>> workers;
-
- private:
-  World(const Names& names, std::shared_ptr<StepRunner> step_runner)
-      : runner(std::move(step_runner)),
-        scheduler(runner, clock, clock),
-        network(runner, clock, clock) {
-    std::vector<Member> members;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const WorkerInfo info{names[i], static_cast<int>(i), {i + 1}};
-      workers.push_back(std::make_unique<Worker>(network, scheduler, info));
-      members.push_back({info, "at:" + names[i], 0});
-    }
-    for (const auto& worker : workers) worker->directory.replace(1, members);
-  }
-};
-
-const Names kAll = {"a", "b", "c"};
-
 TEST(GatherTest, EveryoneGetsAllValuesInTheOrderOfNames) {
-  World world(kAll);
+  GatherWorld world(kAll);
   std::vector<Future<Values>> results;
   for (int i : {2, 0, 1}) {
     results.push_back(world[i].gather->all_gather_async(
@@ -117,14 +50,14 @@ TEST(GatherTest, EveryoneGetsAllValuesInTheOrderOfNames) {
 }
 
 TEST(GatherTest, Singleton) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto barrier = world[1].gather->barrier_async({"b"}, seconds(1));
   world.run();
   EXPECT_EQ(error_of(barrier), "ok");
 }
 
 TEST(GatherTest, SetsAndRepeatedCallsDoNotMix) {
-  World world({"a", "b", "c", "d"});
+  GatherWorld world({"a", "b", "c", "d"});
   const Names low = {"a", "b"};
   const Names high = {"c", "d"};
   const Names all = {"a", "b", "c", "d"};
@@ -157,7 +90,7 @@ TEST(GatherTest, SetsAndRepeatedCallsDoNotMix) {
 }
 
 TEST(GatherTest, TimeoutNamesWhoIsMissing) {
-  World world({"a", "b", "c", "d"});
+  GatherWorld world({"a", "b", "c", "d"});
   const Names all = {"a", "b", "c", "d"};
   const auto b = world[1].gather->all_gather_async(all, "v", seconds(5), LossMode::kFail);
   const auto a = world[0].gather->all_gather_async(all, "v", milliseconds(100), LossMode::kFail);
@@ -172,14 +105,14 @@ TEST(GatherTest, TimeoutNamesWhoIsMissing) {
 }
 
 TEST(GatherTest, FollowerTimeoutNamesTheLeader) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto b = world[1].gather->barrier_async(kAll, milliseconds(500));
   world.advance(seconds(1));
   EXPECT_EQ(error_of(b), "gather of 'a', 'b', 'c': the leader 'a' did not answer within 0.5 s");
 }
 
 TEST(GatherTest, WrongSetsAreRefused) {
-  World world(kAll);
+  GatherWorld world(kAll);
   EXPECT_THAT(error_of(world[0].gather->barrier_async({"b"}, seconds(1))),
               ::testing::HasSubstr("own name"));
   EXPECT_THAT(error_of(world[0].gather->barrier_async({}, seconds(1))),
@@ -190,7 +123,7 @@ TEST(GatherTest, WrongSetsAreRefused) {
 }
 
 TEST(GatherTest, LostMemberFailsAll) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto a = world[0].gather->barrier_async(kAll, seconds(5));
   const auto b = world[1].gather->barrier_async(kAll, seconds(5));
   world.run();
@@ -209,7 +142,7 @@ TEST(GatherTest, LostMemberFailsAll) {
 }
 
 TEST(GatherTest, LostLeaderFailsAll) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto b = world[1].gather->barrier_async(kAll, seconds(5));
   const auto c = world[2].gather->barrier_async(kAll, seconds(5));
   world.run();
@@ -222,14 +155,14 @@ TEST(GatherTest, LostLeaderFailsAll) {
 }
 
 TEST(GatherTest, ANewIncarnationStartsAfresh) {
-  World world(kAll);
+  GatherWorld world(kAll);
   for (int i = 0; i < 3; ++i) {
     for (const auto& worker : world.workers) worker->gather->barrier_async(kAll, seconds(5));
     world.run();
   }
   world.lose(2);
   const WorkerInfo fresh{"c", 2, {33}};
-  world.workers.push_back(std::make_unique<Worker>(world.network, world.scheduler, fresh));
+  world.workers.push_back(std::make_unique<GatherWorker>(world.network, world.scheduler, fresh));
   for (const auto& worker : world.workers) {
     std::vector<Member> members = world[0].directory.members();
     members[2] = {fresh, "at:c", 0};
@@ -242,7 +175,7 @@ TEST(GatherTest, ANewIncarnationStartsAfresh) {
 }
 
 TEST(GatherTest, TolerantGatherGoesOnWithoutTheLost) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto a = world[0].gather->all_gather_async(kAll, "A", seconds(5), LossMode::kTolerate);
   const auto b = world[1].gather->all_gather_async(kAll, "B", seconds(5), LossMode::kTolerate);
   world.run();
@@ -256,7 +189,7 @@ TEST(GatherTest, TolerantGatherGoesOnWithoutTheLost) {
 }
 
 TEST(GatherTest, TolerantGatherSurvivesItsLeader) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto b = world[1].gather->all_gather_async(kAll, "B", seconds(5), LossMode::kTolerate);
   const auto c = world[2].gather->all_gather_async(kAll, "C", seconds(5), LossMode::kTolerate);
   world.run();
@@ -283,7 +216,7 @@ TEST(GatherTest, AllWhoLiveGetTheSameWhenTheLeaderDies) {
   for (std::uint32_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    World world(all, seed);
+    GatherWorld world(all, seed);
     std::vector<Future<Values>> results;
     for (std::size_t i = 0; i < all.size(); ++i) {
       results.push_back(
@@ -328,7 +261,7 @@ std::string request_for(const std::string& names, const std::string& name, std::
 
 TEST(GatherTest, WhoAsksAgainGetsTheOutcome) {
   const Names all = {"a", "b", "c", "d", "e", "f", "g", "h"};
-  World world(all);
+  GatherWorld world(all);
   // All sets of which both a and b are: as many as are remembered.
   std::vector<Names> sets;
   for (std::size_t others = 0; others < 64; ++others) {
@@ -367,7 +300,7 @@ TEST(GatherTest, WhoAsksAgainGetsTheOutcome) {
 TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKept) {
   std::string asked;
   {
-    World world(kAll);
+    GatherWorld world(kAll);
     world[0].plane.add_control_method("sinew.gather", [&](const WorkerInfo&, std::string body) {
       asked = std::move(body);
       return make_failed_future<std::string>(make_error(absl::UnavailableError("it only looks")));
@@ -375,7 +308,7 @@ TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKept) {
     world[1].gather->all_gather_async(kAll, "B", seconds(5), LossMode::kFail);
     world.run();
   }
-  World world(kAll);
+  GatherWorld world(kAll);
   for (const auto& worker : world.workers) {
     worker->gather->all_gather_async(kAll, "x", seconds(5), LossMode::kFail);
   }
@@ -386,7 +319,7 @@ TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKept) {
 }
 
 TEST(GatherTest, OnlyThoseWhomAListNamesAreRememberedAsLost) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const std::vector<Member> all = world[0].directory.members();
   world.tell_lost(world[2].self);
   world.run();
@@ -405,7 +338,7 @@ TEST(GatherTest, OnlyThoseWhomAListNamesAreRememberedAsLost) {
 }
 
 TEST(GatherTest, HostileRequestsAreRefused) {
-  World world(kAll);
+  GatherWorld world(kAll);
   const auto code_of = [&](const std::string& body) {
     const auto reply = world[1].plane.control_call(world[0].self, "sinew.gather", body, seconds(1));
     world.run();
@@ -438,11 +371,11 @@ TEST(GatherThreadsTest, BarriersFromSeveralThreadsOfSeveralWorkers) {
   TimerQueue timers;
   FakeControlNetwork network(executor.runner(), timers, Clock::system());
   Scheduler scheduler(executor, timers, Clock::system());
-  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<std::unique_ptr<GatherWorker>> workers;
   std::vector<Member> members;
   for (int i = 0; i < 3; ++i) {
     const WorkerInfo info{kAll[i], i, {static_cast<std::uint64_t>(i + 1)}};
-    workers.push_back(std::make_unique<Worker>(network, scheduler, info));
+    workers.push_back(std::make_unique<GatherWorker>(network, scheduler, info));
     members.push_back({info, "at:" + info.name, 0});
   }
   for (const auto& worker : workers) worker->directory.replace(1, members);
@@ -461,172 +394,6 @@ TEST(GatherThreadsTest, BarriersFromSeveralThreadsOfSeveralWorkers) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(passed, 180);
   executor.shutdown();
-}
-
-// Quiescence.
-
-struct Ended {
-  std::vector<Future<void>> done;
-  bool all() const {
-    return std::all_of(done.begin(), done.end(), [](const auto& each) { return each.done(); });
-  }
-};
-
-TEST(QuiescenceTest, QuietWorkersNeedTwoRounds) {
-  World world(kAll);
-  int counted = 0;
-  Ended ended;
-  for (int i = 0; i < 3; ++i) {
-    ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll,
-        [&counted] {
-          ++counted;
-          return CallCounts{0, 7};
-        },
-        seconds(5), world.scheduler));
-  }
-  world.run();
-  for (const auto& each : ended.done) EXPECT_EQ(error_of(each), "ok");
-  EXPECT_EQ(counted, 6);
-}
-
-TEST(QuiescenceTest, WaitsForActiveCallsAndForLateComers) {
-  World world(kAll);
-  std::vector<CallCounts> counts = {{0, 0}, {2, 2}, {0, 0}};
-  Ended ended;
-  const auto begin = [&](int i) {
-    ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll, [&counts, i] { return counts[static_cast<std::size_t>(i)]; },
-        seconds(60), world.scheduler));
-  };
-  begin(0);
-  begin(1);
-  world.advance(seconds(1));
-  begin(2);
-  world.advance(seconds(1));
-  EXPECT_FALSE(ended.all());
-  counts[1].active = 0;
-  world.advance(seconds(1));
-  for (const auto& each : ended.done) EXPECT_EQ(error_of(each), "ok");
-}
-
-TEST(QuiescenceTest, DeadlineNamesWhoIsBusy) {
-  World world(kAll);
-  Ended ended;
-  for (int i = 0; i < 3; ++i) {
-    ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll,
-        [i] {
-          return CallCounts{i == 1 ? 3u : 0u, 3};
-        },
-        seconds(2), world.scheduler));
-  }
-  world.advance(seconds(3));
-  for (const auto& each : ended.done) {
-    EXPECT_EQ(error_of(each), "calls are still active after 2 s: 'b' has 3");
-  }
-}
-
-TEST(QuiescenceTest, LostWorkersDropOut) {
-  World world(kAll);
-  Ended ended;
-  for (int i = 0; i < 2; ++i) {
-    ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll,
-        [] {
-          return CallCounts{0, 1};
-        },
-        seconds(60), world.scheduler));
-  }
-  world.advance(seconds(1));
-  EXPECT_FALSE(ended.all());
-  world.lose(2);
-  world.advance(seconds(1));
-  for (const auto& each : ended.done) EXPECT_EQ(error_of(each), "ok");
-}
-
-/// A chain of calls that wanders over the workers: each call's handler, or what follows it at the
-/// caller, starts the next one.
-class CallChain {
- public:
-  CallChain(World& world, std::mt19937& random, std::size_t workers)
-      : world_(world), random_(random), counts_(workers), left_(static_cast<int>(random() % 60)) {
-    if (left_ > 0) call(random_() % workers);
-  }
-
-  CallCounts counts(std::size_t worker) const { return counts_[worker]; }
-  std::uint64_t active() const {
-    std::uint64_t sum = 0;
-    for (const CallCounts& each : counts_) sum += each.active;
-    return sum;
-  }
-  bool ended() const { return left_ <= 0; }
-
- private:
-  // Active at the caller from its start until its continuation has run, at the callee while served.
-  void call(std::size_t from) {
-    const std::size_t to = random_() % counts_.size();
-    ++counts_[from].active;
-    ++counts_[from].started;
-    world_.runner->post([this, from, to] {
-      ++counts_[to].active;
-      ++counts_[to].started;
-      // The handler follows up before it ends, or the caller's continuation does.
-      const bool in_handler = random_() % 2 == 0;
-      if (in_handler && --left_ > 0) call(to);
-      world_.runner->post([this, from, to, in_handler] {
-        --counts_[to].active;
-        world_.runner->post([this, from, in_handler] {
-          if (!in_handler && --left_ > 0) call(from);
-          --counts_[from].active;
-        });
-      });
-    });
-  }
-
-  World& world_;
-  std::mt19937& random_;
-  std::vector<CallCounts> counts_;
-  int left_;
-};
-
-// The workers count while the chain lives, in every order of events that the seeds give. A chain
-// hides from one round of counts by moving from a worker that has not been asked to one that has.
-// It must have ended when the first worker is done, or be seen.
-TEST(QuiescenceTest, AChainOfFollowUpCallsCannotSlipThrough) {
-  const Names all = {"a", "b", "c", "d"};
-  std::uint32_t hidden_rounds = 0;
-  const auto seeds = static_cast<std::uint32_t>(repetitions(3000));
-  for (std::uint32_t seed = 1; seed <= seeds; ++seed) {
-    SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    World world(all, seed);
-    CallChain chain(world, random, all.size());
-    std::vector<Future<void>> done(all.size());
-    const auto begin = [&](std::size_t i) {
-      done[i] = wait_for_quiescence_async(
-          *world[i].gather, all,
-          [&, i] {
-            if (chain.counts(i).active == 0 && chain.active() > 0) ++hidden_rounds;
-            return chain.counts(i);
-          },
-          seconds(60), world.scheduler);
-      done[i].on_done([&] { EXPECT_EQ(chain.active(), 0u) << "a worker left while it lived"; });
-    };
-    // The workers begin at different moments of the chain, so the first round counts at different
-    // moments.
-    std::function<void(std::size_t, int)> begin_after = [&](std::size_t i, int steps) {
-      if (steps == 0) return begin(i);
-      world.runner->post([&, i, steps] { begin_after(i, steps - 1); });
-    };
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      begin_after(i, static_cast<int>(random() % 40));
-    }
-    world.advance(seconds(2));
-    for (const auto& each : done) EXPECT_EQ(error_of(each), "ok");
-    EXPECT_TRUE(chain.ended());
-  }
-  EXPECT_GT(hidden_rounds, seeds / 3) << "the chains never hid, so nothing was tested";
 }
 
 }  // namespace
