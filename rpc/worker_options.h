@@ -65,6 +65,11 @@ struct WorkerOptions {
   /// Threads that run handlers and continuations; 0: one per core, at least 4. A handler that waits
   /// for a Sinew future gives its place to another thread meanwhile.
   std::size_t num_threads = 0;
+  /// How long a thread that waits for the network looks again and again whether something has come,
+  /// before it sleeps. It does so only where waits have been short lately and nobody else wants the
+  /// core; see docs/architecture.md. 0: it always sleeps, which is slower and saves power. More
+  /// than a millisecond counts as that.
+  std::chrono::nanoseconds max_poll = std::chrono::microseconds(100);
   /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain
   /// of calls.
   std::size_t max_blocked_threads = 256;

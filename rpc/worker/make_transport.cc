@@ -102,6 +102,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   grpc.advertised = options.advertise_address;
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
+  grpc.tuning.max_poll = options.max_poll;
   grpc.log = [name = options.name](const std::string& text) { log_line(name, text); };
   if (options.ucx) {
     if (absl::Status status = add_ucx(options.credentials, grpc); !status.ok()) return status;

@@ -51,17 +51,20 @@ void check_positive(std::chrono::nanoseconds value, const char* option) {
       absl::StrFormat("WorkerOptions::%s must be positive, it is %d ns", option, value.count()));
 }
 
+void check_not_negative(std::chrono::nanoseconds value, const char* option) {
+  if (value >= std::chrono::nanoseconds(0)) return;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrFormat("WorkerOptions::%s must not be negative, it is %d ns", option,
+                                 value.count()));
+}
+
 void check_options(const WorkerOptions& options) {
   if (absl::Status valid = validate_worker_name(options.name); !valid.ok()) throw_error(valid);
   check_positive(options.join_timeout, "join_timeout");
   check_positive(options.default_timeout, "default_timeout");
   check_positive(options.lease, "lease");
-  if (options.heartbeat_interval < std::chrono::nanoseconds(0)) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("WorkerOptions::heartbeat_interval must not be negative, it is "
-                                   "%d ns",
-                                   options.heartbeat_interval.count()));
-  }
+  check_not_negative(options.heartbeat_interval, "heartbeat_interval");
+  check_not_negative(options.max_poll, "max_poll");
   if (options.heartbeat_interval > options.lease / 3) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    "WorkerOptions::lease must be at least three times heartbeat_interval, or one "

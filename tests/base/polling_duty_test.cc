@@ -38,6 +38,7 @@ class FakeSource final : public EventSource {
   }
 
   Event next(TimePoint deadline) override {
+    if (deadline == TimePoint::min()) ++looks;
     EXPECT_EQ(++inside_, 1) << "two threads poll at once";
     MutexLock lock(mutex_);
     while (events_.empty() && !ended_ && std::chrono::steady_clock::now() < deadline) {
@@ -67,6 +68,7 @@ class FakeSource final : public EventSource {
   }
 
   std::atomic<int> interrupts{0};
+  std::atomic<int> looks{0};
 
  private:
   std::atomic<int> inside_{0};
@@ -76,7 +78,8 @@ class FakeSource final : public EventSource {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-class PollingDutyTest : public ::testing::Test {
+/// Each with the time for which whoever leads may look for events before sleeping.
+class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds> {
  protected:
   PollingDutyTest() {
     Executor::Options options;
@@ -119,12 +122,12 @@ class PollingDutyTest : public ::testing::Test {
   }
 
   FakeSource source_;
-  std::shared_ptr<PollingDuty> duty_ = std::make_shared<PollingDuty>(&source_);
+  std::shared_ptr<PollingDuty> duty_ = std::make_shared<PollingDuty>(&source_, GetParam());
   std::unique_ptr<Executor> executor_;
   std::vector<std::thread> pool_;
 };
 
-TEST_F(PollingDutyTest, ThePoolLeadsWhereNobodyWaits) {
+TEST_P(PollingDutyTest, ThePoolLeadsWhereNobodyWaits) {
   std::atomic<int> handled_by_pool{0};
   for (int i = 0; i < 100; ++i) {
     source_.send([&] { handled_by_pool += is_of_pool(std::this_thread::get_id()) ? 1 : 0; });
@@ -132,18 +135,18 @@ TEST_F(PollingDutyTest, ThePoolLeadsWhereNobodyWaits) {
   EXPECT_TRUE(eventually([&] { return handled_by_pool == 100; }));
 }
 
-TEST_F(PollingDutyTest, WhoCallsAgainAndAgainPollsForTheAnswers) {
+TEST_P(PollingDutyTest, WhoCallsAgainAndAgainPollsForTheAnswers) {
   EXPECT_TRUE(gets_own_answers());
 }
 
-TEST_F(PollingDutyTest, ThePoolTakesOverFromOneThatCallsNoMore) {
+TEST_P(PollingDutyTest, ThePoolTakesOverFromOneThatCallsNoMore) {
   ASSERT_TRUE(gets_own_answers());
   std::atomic<bool> handled{false};
   source_.send([&] { handled = is_of_pool(std::this_thread::get_id()); });
   EXPECT_TRUE(eventually([&] { return handled.load(); }));
 }
 
-TEST_F(PollingDutyTest, ShortTasksRunOnTheThreadThatGotTheEvent) {
+TEST_P(PollingDutyTest, ShortTasksRunOnTheThreadThatGotTheEvent) {
   EXPECT_TRUE(eventually([&] {
     const Promise<bool> same_thread(static_cast<Executor*>(nullptr));
     source_.send([&] {
@@ -156,7 +159,7 @@ TEST_F(PollingDutyTest, ShortTasksRunOnTheThreadThatGotTheEvent) {
   }));
 }
 
-TEST_F(PollingDutyTest, EventsGoOnWhileATaskBlocks) {
+TEST_P(PollingDutyTest, EventsGoOnWhileATaskBlocks) {
   // More often than there are threads of any kind, so that each kind is among the blocked ones.
   for (int i = 0; i < 10; ++i) {
     std::atomic<bool> open{false};
@@ -172,7 +175,7 @@ TEST_F(PollingDutyTest, EventsGoOnWhileATaskBlocks) {
   }
 }
 
-TEST_F(PollingDutyTest, ATaskThatWaitsGetsItsAnswer) {
+TEST_P(PollingDutyTest, ATaskThatWaitsGetsItsAnswer) {
   for (int i = 0; i < 100; ++i) {
     const Promise<void> ended(static_cast<Executor*>(nullptr));
     source_.send([&] {
@@ -186,7 +189,7 @@ TEST_F(PollingDutyTest, ATaskThatWaitsGetsItsAnswer) {
   }
 }
 
-TEST_F(PollingDutyTest, APollingThreadHandlesEventsAsNobody) {
+TEST_P(PollingDutyTest, APollingThreadHandlesEventsAsNobody) {
   class Named final : public ThreadContext {};
   std::atomic<bool> polled{false};
   const Promise<void> ended(static_cast<Executor*>(nullptr));
@@ -213,7 +216,7 @@ TEST_F(PollingDutyTest, APollingThreadHandlesEventsAsNobody) {
   ended.future().wait();
 }
 
-TEST_F(PollingDutyTest, WhatComesFromElsewhereEndsAWaitThatPolls) {
+TEST_P(PollingDutyTest, WhatComesFromElsewhereEndsAWaitThatPolls) {
   EXPECT_TRUE(eventually([&] {
     if (!gets_own_answers()) return false;
     const Promise<void> answer(executor_.get());
@@ -227,7 +230,7 @@ TEST_F(PollingDutyTest, WhatComesFromElsewhereEndsAWaitThatPolls) {
   }));
 }
 
-TEST_F(PollingDutyTest, AWaitThatPollsEndsAtItsDeadline) {
+TEST_P(PollingDutyTest, AWaitThatPollsEndsAtItsDeadline) {
   ASSERT_TRUE(gets_own_answers());
   const Promise<void> never(executor_.get());
   EXPECT_THROW(never.future().wait_for(20ms), RpcError);
@@ -235,7 +238,7 @@ TEST_F(PollingDutyTest, AWaitThatPollsEndsAtItsDeadline) {
   EXPECT_NE(call(), std::thread::id());
 }
 
-TEST_F(PollingDutyTest, CloseLeavesWaitsToThePool) {
+TEST_P(PollingDutyTest, CloseLeavesWaitsToThePool) {
   ASSERT_TRUE(gets_own_answers());
   const Promise<void> answer(executor_.get());
   std::thread closer([&] {
@@ -250,7 +253,7 @@ TEST_F(PollingDutyTest, CloseLeavesWaitsToThePool) {
   EXPECT_TRUE(is_of_pool(call()));
 }
 
-TEST_F(PollingDutyTest, ManyThreadsCallAtOnce) {
+TEST_P(PollingDutyTest, ManyThreadsCallAtOnce) {
   constexpr int kThreads = 6;
   constexpr int kCalls = 500;
   std::atomic<int> answered{0};
@@ -273,6 +276,30 @@ TEST_F(PollingDutyTest, ManyThreadsCallAtOnce) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(answered, kThreads * kCalls);
 }
+
+INSTANTIATE_TEST_SUITE_P(MaxPoll, PollingDutyTest, ::testing::Values(0us, 100us),
+                         [](const auto& info) { return info.param == 0us ? "Sleeps" : "MayPoll"; });
+
+using PollingBeforeSleeping = PollingDutyTest;
+
+TEST_P(PollingBeforeSleeping, LooksForWhatComesSoon) {
+  EXPECT_TRUE(eventually([&] {
+    for (int i = 0; i < 100; ++i) call();
+    return source_.looks > 0;
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(MaxPoll, PollingBeforeSleeping, ::testing::Values(1ms));
+
+using SleepingAtOnce = PollingDutyTest;
+
+TEST_P(SleepingAtOnce, NeverLooks) {
+  ASSERT_TRUE(gets_own_answers());
+  for (int i = 0; i < 1000; ++i) call();
+  EXPECT_EQ(source_.looks, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(MaxPoll, SleepingAtOnce, ::testing::Values(0us));
 
 }  // namespace
 }  // namespace sinew::internal

@@ -372,6 +372,7 @@ TEST_F(Membership, OptionsOutOfRangeAreNamed) {
   };
   const Case cases[] = {
       {"heartbeat_interval must not", [](WorkerOptions& o) { o.heartbeat_interval = -1ns; }},
+      {"max_poll must not be negative", [](WorkerOptions& o) { o.max_poll = -1ns; }},
       {"lease must be at least three", [](WorkerOptions& o) { o.heartbeat_interval = 6s; }},
       {"lease must be at least three", [](WorkerOptions& o) { o.heartbeat_interval = 200'000h; }},
       {"lease must be positive", [](WorkerOptions& o) { o.lease = 0s; }},

@@ -1,6 +1,8 @@
 #include "sinew/rpc/base/threads/polling_duty.h"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 namespace sinew::internal {
 namespace {
@@ -27,12 +29,47 @@ constexpr int kMaxMoreEvents = 2;
 constexpr double kCrowded = 0.25;
 // What each event leaves of the crowding then, so that it is measured again now and then.
 constexpr double kCrowdingDecay = 0.98;
+// A thread that polls and does not look for so long has lost its core to another one meanwhile.
+constexpr nanoseconds kLostCore = microseconds(50);
+// So has one that has offered it and gets it back so late: the threads of this worker that only
+// look after something take less.
+constexpr nanoseconds kGivenCore = microseconds(20);
 
 }  // namespace
 
-PollingDuty::PollingDuty(EventSource* source) : source_(source) { ProcessLife::add(this); }
+PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll)
+    : source_(source), pool_polls_(max_poll), waiter_polls_(max_poll) {
+  ProcessLife::add(this);
+}
 
 PollingDuty::~PollingDuty() { ProcessLife::remove(this); }
+
+// The next event, polled for as far as that pays. Between two looks the core is offered to whoever
+// waits for it.
+EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
+  const TimePoint begun = SteadyClock::now();
+  const nanoseconds poll = policy.begin(begun);
+  TimePoint now = begun;
+  while (now - begun < poll && now < deadline) {
+    const EventSource::Event event = source_->next(TimePoint::min());
+    const TimePoint looked = std::exchange(now, SteadyClock::now());
+    if (event.kind != EventSource::Event::Kind::kDeadline) {
+      policy.on_end(PollPolicy::End::kPolled, now - begun, now - begun);
+      return event;
+    }
+    std::this_thread::yield();
+    const TimePoint back = SteadyClock::now();
+    if (now - looked > kLostCore || back - now > kGivenCore) {
+      now = back;
+      policy.on_core_wanted(now);
+      break;
+    }
+  }
+  const nanoseconds polled = now - begun;
+  const EventSource::Event event = source_->next(deadline);
+  policy.on_end(PollPolicy::End::kSlept, SteadyClock::now() - begun, polled);
+  return event;
+}
 
 // ---- the end of the process
 
@@ -94,7 +131,7 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
   while (true) {
     const TimePoint begun = was_absent ? SteadyClock::now() : TimePoint();
     stand_still_at_exit();
-    const EventSource::Event event = source_->next(TimePoint::max());
+    const EventSource::Event event = next(pool_polls_, TimePoint::max());
     if (event.kind == EventSource::Event::Kind::kEnd) {
       // Whoever still knows of the duty does not hold up the end of the process.
       ProcessLife::remove(this);
@@ -284,7 +321,7 @@ bool PollingWait::lead() {
 }
 
 void PollingWait::poll(PollingDuty::TimePoint deadline) {
-  const EventSource::Event event = duty_->source_->next(deadline);
+  const EventSource::Event event = duty_->next(duty_->waiter_polls_, deadline);
   has_polled_ = true;
   duty_->stand_still_at_exit();
   if (event.kind == EventSource::Event::Kind::kSomething) duty_->source_->handle(event);

@@ -8,6 +8,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/poll_policy.h"
 
 namespace sinew::internal {
 
@@ -24,8 +25,8 @@ class EventSource {
   };
 
   virtual ~EventSource() = default;
-  /// Waits for the next event, until `deadline` at the latest. kEnd when there will be none any
-  /// more. Called by one thread at a time.
+  /// Waits for the next event, until `deadline` at the latest; with TimePoint::min() only looks.
+  /// kEnd when there will be none any more. Called by one thread at a time.
   virtual Event next(TimePoint deadline) = 0;
   /// Does what `event`, of kSomething, asks for. Runs no user code and does not block.
   virtual void handle(const Event& event) = 0;
@@ -52,8 +53,9 @@ class PollingDuty final : private ProcessLife::Busy {
  public:
   using TimePoint = EventSource::TimePoint;
 
-  /// `source` must outlive the last serve() and close().
-  explicit PollingDuty(EventSource* source);
+  /// `source` must outlive the last serve() and close(). Whoever leads asks it again and again for
+  /// up to `max_poll` before sleeping, where that pays: see PollPolicy.
+  explicit PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll = {});
   ~PollingDuty() override;
   PollingDuty(const PollingDuty&) = delete;
   PollingDuty& operator=(const PollingDuty&) = delete;
@@ -74,6 +76,7 @@ class PollingDuty final : private ProcessLife::Busy {
   friend class PollingWait;
   enum class Leader { kNobody, kPool, kWaiter };
 
+  EventSource::Event next(PollPolicy& policy, TimePoint deadline);
   void look_up() override;
   bool stands_still() override;
   void stand_still_at_exit();
@@ -94,6 +97,10 @@ class PollingDuty final : private ProcessLife::Busy {
   bool lead_on(bool waits_for_long);
 
   EventSource* const source_;
+  // Of whoever leads.
+  PollPolicy pool_polls_;
+  PollPolicy waiter_polls_;
+
   Mutex mutex_;
   CondVar changed_;      // for the pool's parked threads
   CondVar waiter_left_;  // leader_ is kWaiter no more

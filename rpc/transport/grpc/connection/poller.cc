@@ -45,7 +45,10 @@ class Nothing final : public Completion {
 Nothing nothing;
 
 gpr_timespec to_gpr(std::chrono::steady_clock::time_point deadline) {
-  const auto now = std::chrono::steady_clock::now();
+  using SteadyClock = std::chrono::steady_clock;
+  // Asked for a million times a second.
+  if (deadline == SteadyClock::time_point::min()) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+  const auto now = SteadyClock::now();
   if (deadline <= now) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
   const std::chrono::nanoseconds left = deadline - now;
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
@@ -57,9 +60,9 @@ constexpr int kThreads = 2;
 
 }  // namespace
 
-Poller::Poller()
+Poller::Poller(std::chrono::nanoseconds max_poll)
     : queue_(builder_.AddCompletionQueue()),
-      duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this))) {
+      duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this), max_poll)) {
   try {
     for (int i = 0; i < kThreads; ++i) {
       threads_.push_back(start_thread([this] {

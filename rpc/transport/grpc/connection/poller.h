@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -40,8 +41,9 @@ class MemberCompletion final : public Completion {
 /// answer do in their place: see PollingDuty. Thread-safe.
 class Poller final : private EventSource {
  public:
-  /// Throws RpcError kResourceExhausted when they cannot be started.
-  Poller();
+  /// `max_poll` as PollingDuty's. Throws RpcError kResourceExhausted when the threads cannot be
+  /// started.
+  explicit Poller(std::chrono::nanoseconds max_poll);
   /// As shutdown().
   ~Poller() override;
   Poller(const Poller&) = delete;

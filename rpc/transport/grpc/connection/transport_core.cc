@@ -29,6 +29,7 @@ TransportCore::TransportCore(GrpcTransportOptions options)
     : options_(std::move(options)),
       plane_log_(options_.log),
       strangers_(options_),
+      poller_(options_.tuning.max_poll),
       aside_(aside_options()) {
   planes_.log = [this](const std::string& text) { plane_log_.add(text); };
   if (options_.tuning.same_host_plane) planes_.planes.push_back(make_same_host_plane());

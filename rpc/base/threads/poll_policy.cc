@@ -1,0 +1,73 @@
+#include "sinew/rpc/base/threads/poll_policy.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace sinew::internal {
+namespace {
+
+using std::chrono::microseconds;
+
+// What the wake-up of an idle core takes, in the order of magnitude.
+constexpr PollPolicy::Duration kWakeUp = microseconds(30);
+// Of what a moment less of waiting is worth, a moment of polling costs one part in so many.
+constexpr std::int64_t kWorthOfWaiting = 4;
+// The weight of the latest wait, and the part of its weight that each one loses with the next.
+constexpr std::int64_t kWeight = 1 << 16;
+constexpr std::int64_t kDecay = 16;
+// No wake-up is worth more.
+constexpr auto kLongest = std::chrono::milliseconds(1);
+constexpr auto kFirstPause = microseconds(500);
+constexpr int kMaxPauseDoublings = 8;
+// Polls that have paid after which the last pause is forgotten.
+constexpr int kPaidPerPause = 64;
+
+}  // namespace
+
+PollPolicy::PollPolicy(Duration max_poll)
+    : max_poll_(std::clamp<Duration>(max_poll, Duration(0), kLongest)) {}
+
+PollPolicy::Duration PollPolicy::begin(TimePoint now) const {
+  return now < pause_until_ ? Duration(0) : poll_;
+}
+
+void PollPolicy::on_end(End end, Duration waited, Duration polled) {
+  if (end == End::kPolled) {
+    if (++paid_since_pause_ >= kPaidPerPause) {
+      paid_since_pause_ = 0;
+      pauses_in_a_row_ = std::max(pauses_in_a_row_ - 1, 0);
+    }
+  } else {
+    waited = std::max(waited - kWakeUp, polled + Duration(1));
+  }
+  std::size_t index = 0;
+  while (index < kBounds && waited > bound(index)) ++index;
+  for (std::int64_t& weight : waits_) weight -= weight / kDecay;
+  waits_[index] += kWeight;
+  choose();
+}
+
+void PollPolicy::choose() {
+  std::int64_t longer = std::accumulate(waits_.begin(), waits_.end(), std::int64_t{0});
+  std::int64_t saved = 0;
+  std::int64_t polled = 0;
+  std::int64_t best = 0;
+  poll_ = Duration(0);
+  for (std::size_t i = 0; i < kBounds; ++i) {
+    longer -= waits_[i];
+    saved += waits_[i] * kWakeUp.count();
+    polled += waits_[i] * bound(i).count();
+    const std::int64_t gain = saved - (polled + longer * bound(i).count()) / kWorthOfWaiting;
+    if (gain <= best) continue;
+    best = gain;
+    poll_ = bound(i);
+  }
+}
+
+void PollPolicy::on_core_wanted(TimePoint now) {
+  pause_until_ = now + kFirstPause * (1 << pauses_in_a_row_);
+  pauses_in_a_row_ = std::min(pauses_in_a_row_ + 1, kMaxPauseDoublings);
+  paid_since_pause_ = 0;
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace sinew::internal {
+
+/// How long waits of one kind are worth polling for before they sleep.
+///
+/// To wake a thread on a core that has gone idle takes longer than most of what a short call does,
+/// so a wait that is about to end is better polled for. How long waits last is learned from the
+/// latest ones: of a few bounds the one is chosen with which polling would have saved most of those
+/// the wake-up, less a part of the time that it would have taken from others. Where none would have
+/// paid the wait sleeps at once. (Karlin, Li, Manasse, Owicki: Empirical studies of competitive
+/// spinning for a shared-memory multiprocessor, SOSP 1991.)
+///
+/// A core that somebody else wants is left to him: whoever polls and finds that it has not run for
+/// a while reports that, and there is no polling for a pause, which doubles each time until polling
+/// has paid for long enough again.
+///
+/// Knows no clock and no thread. Not thread-safe.
+class PollPolicy {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::nanoseconds;
+
+  enum class End {
+    /// Something came while the thread polled.
+    kPolled,
+    /// It slept when something came; the time includes the wake-up.
+    kSlept,
+  };
+
+  /// Zero or less: never polls. More than a millisecond counts as that.
+  explicit PollPolicy(Duration max_poll);
+
+  /// How long to poll in the wait that begins at `now`; zero: sleep at once.
+  Duration begin(TimePoint now) const;
+  /// The wait has ended after `waited`, of which it polled for `polled` in vain if it slept.
+  void on_end(End end, Duration waited, Duration polled);
+  /// The thread did not run for a while although it had not gone to sleep.
+  void on_core_wanted(TimePoint now);
+
+ private:
+  static constexpr std::size_t kBounds = 6;
+
+  Duration bound(std::size_t index) const { return max_poll_ / (1 << (kBounds - 1 - index)); }
+  void choose();
+
+  const Duration max_poll_;
+  // How many of the latest waits would have ended in time for each bound and for none smaller, and
+  // how many for none at all; each wait weighs less with every one that follows.
+  std::array<std::int64_t, kBounds + 1> waits_{};
+  Duration poll_{0};
+  TimePoint pause_until_ = TimePoint::min();
+  int pauses_in_a_row_ = 0;
+  int paid_since_pause_ = 0;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,192 @@
+#include "sinew/rpc/base/threads/poll_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace sinew::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using Duration = PollPolicy::Duration;
+using TimePoint = PollPolicy::TimePoint;
+
+constexpr Duration kMaxPoll = 100us;
+// As the policy takes it to be.
+constexpr Duration kWakeUp = 30us;
+
+/// Waits one after the other, with what the policy makes of them.
+class Waits {
+ public:
+  explicit Waits(Duration max_poll = kMaxPoll) : policy_(max_poll) {}
+
+  PollPolicy& policy() { return policy_; }
+  TimePoint now() const { return now_; }
+  void pass(Duration time) { now_ += time; }
+
+  /// A wait for what comes after `wait`. How long it polled.
+  Duration wait(Duration wait) {
+    const Duration poll = policy_.begin(now_);
+    EXPECT_LE(poll, kMaxPoll);
+    EXPECT_GE(poll, 0us);
+    const bool comes_in_time = poll > 0us && wait <= poll;
+    const Duration waited = comes_in_time ? wait : wait + kWakeUp;
+    policy_.on_end(comes_in_time ? PollPolicy::End::kPolled : PollPolicy::End::kSlept, waited,
+                   std::min(poll, wait));
+    now_ += waited;
+    return std::min(poll, wait);
+  }
+  /// So many of them. How long the last one polled.
+  Duration wait(Duration time, int times) {
+    Duration polled{0};
+    for (int i = 0; i < times; ++i) polled = wait(time);
+    return polled;
+  }
+
+ private:
+  PollPolicy policy_;
+  TimePoint now_ = TimePoint() + 1h;
+};
+
+TEST(PollPolicy, SleepsUntilItKnowsBetter) {
+  EXPECT_EQ(PollPolicy(kMaxPoll).begin(TimePoint()), 0us);
+}
+
+TEST(PollPolicy, ShortWaitsArePolledFor) {
+  Waits waits;
+  waits.wait(10us, 20);
+  EXPECT_GE(waits.policy().begin(waits.now()), 10us);
+  EXPECT_LT(waits.policy().begin(waits.now()), 50us) << "no longer than they last";
+}
+
+TEST(PollPolicy, LongWaitsSleepAtOnce) {
+  Waits waits;
+  waits.wait(1ms, 20);
+  EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
+}
+
+TEST(PollPolicy, WaitsThatGetLongerAreNotPolledForAnyMore) {
+  Waits waits;
+  waits.wait(10us, 100);
+  Duration in_vain{0};
+  for (int i = 0; i < 1000; ++i) in_vain += waits.wait(10ms);
+  EXPECT_GT(in_vain, 0us);
+  EXPECT_LT(in_vain, 20 * kMaxPoll) << "of 1000 waits some at the beginning";
+  EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
+}
+
+TEST(PollPolicy, WaitsThatGetShorterAreSoonPolledFor) {
+  Waits waits;
+  waits.wait(10ms, 1000);
+  EXPECT_EQ(waits.wait(10us, 30), 10us);
+}
+
+TEST(PollPolicy, AFewShortWaitsAmongLongOnesDoNotPay) {
+  Waits waits;
+  Duration polled{0};
+  for (int i = 0; i < 1000; ++i) polled += waits.wait(i % 10 == 0 ? 40us : 5ms);
+  EXPECT_LT(polled, 20 * kMaxPoll);
+}
+
+TEST(PollPolicy, AFewLongWaitsAmongShortOnesDoNoHarm) {
+  Waits waits;
+  int polled = 0;
+  for (int i = 0; i < 1000; ++i) polled += waits.wait(i % 10 == 0 ? 5ms : 10us) > 0us ? 1 : 0;
+  EXPECT_GT(polled, 900);
+}
+
+TEST(PollPolicy, WithoutATimeForItNothingIsPolledFor) {
+  for (const Duration max_poll : {Duration(0us), Duration(-1us)}) {
+    Waits waits(max_poll);
+    waits.wait(0us, 100);
+    EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
+  }
+}
+
+TEST(PollPolicy, WhoIsInTheWayStopsPolling) {
+  Waits waits;
+  waits.wait(10us, 20);
+  waits.policy().on_core_wanted(waits.now());
+  EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
+  EXPECT_EQ(waits.policy().begin(waits.now() + 400us), 0us);
+  EXPECT_GT(waits.policy().begin(waits.now() + 600us), 0us);
+}
+
+TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
+  Waits waits;
+  waits.wait(10us, 20);
+  Duration last{0};
+  for (int i = 0; i < 20; ++i) {
+    waits.policy().on_core_wanted(waits.now());
+    Duration pause{0};
+    while (waits.policy().begin(waits.now() + pause) == 0us) pause += 100us;
+    EXPECT_GE(pause, last);
+    EXPECT_LE(pause, 200ms);
+    last = pause;
+    waits.pass(pause);
+    waits.wait(10us, 10);
+  }
+  EXPECT_GE(last, 100ms);
+}
+
+TEST(PollPolicy, PausesGetShortAgainWhereNobodyWantsTheCore) {
+  Waits waits;
+  waits.wait(10us, 20);
+  for (int i = 0; i < 20; ++i) waits.policy().on_core_wanted(waits.now());
+  waits.pass(1s);
+  waits.wait(10us, 1000);
+  waits.policy().on_core_wanted(waits.now());
+  EXPECT_GT(waits.policy().begin(waits.now() + 1ms), 0us);
+}
+
+// ---- Against the best that one bound for all waits could have done.
+
+/// What polling for up to `bound` in each wait costs, in nanoseconds, as the policy weighs it.
+double cost(const std::vector<Duration>& waits, const std::function<Duration(Duration)>& polled) {
+  double total = 0;
+  for (const Duration wait : waits) {
+    const Duration poll = polled(wait);
+    total += 0.25 * static_cast<double>(poll.count());
+    if (poll < wait) total += static_cast<double>(kWakeUp.count());
+  }
+  return total;
+}
+
+std::vector<Duration> trace(std::mt19937& random, int kind) {
+  std::exponential_distribution<double> exponential(1);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  const double mean_us = std::exp(uniform(random) * 8);
+  const double other_us = std::exp(uniform(random) * 8);
+  const double share = uniform(random);
+  std::vector<Duration> waits;
+  for (int i = 0; i < 1200; ++i) {
+    double us = mean_us;
+    if (kind == 0) us = mean_us * exponential(random);
+    if (kind == 1) us = uniform(random) < share ? mean_us : other_us;
+    if (kind == 2) us = (i / 300 % 2 == 0 ? mean_us : other_us) * (0.8 + 0.4 * uniform(random));
+    waits.push_back(Duration(static_cast<Duration::rep>(us * 1000) + 1));
+  }
+  return waits;
+}
+
+TEST(PollPolicy, CostsLittleMoreThanTheBestBoundInHindsight) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    std::mt19937 random(seed);
+    const std::vector<Duration> waits = trace(random, static_cast<int>(seed % 3));
+    double best = std::numeric_limits<double>::max();
+    for (Duration bound : {0us, 3us, 6us, 12us, 25us, 50us, 100us}) {
+      best = std::min(best, cost(waits, [&](Duration wait) { return std::min(bound, wait); }));
+    }
+    Waits with_policy;
+    const double ours = cost(waits, [&](Duration wait) { return with_policy.wait(wait); });
+    EXPECT_LT(ours, 1.3 * best + 50 * 30'000) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace sinew::internal
