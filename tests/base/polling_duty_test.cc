@@ -278,7 +278,7 @@ TEST_P(PollingDutyTest, ManyThreadsCallAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MaxPoll, PollingDutyTest, ::testing::Values(0us, 100us),
-                         [](const auto& info) { return info.param == 0us ? "Sleeps" : "MayPoll"; });
+                         [](const auto& test) { return test.param == 0us ? "Sleeps" : "MayPoll"; });
 
 using PollingBeforeSleeping = PollingDutyTest;
 
