@@ -67,8 +67,8 @@ struct WorkerOptions {
   std::size_t num_threads = 0;
   /// How long a thread that waits for the network looks again and again whether something has come,
   /// before it sleeps. It does so only where waits have been short lately and nobody else wants the
-  /// core; see docs/architecture.md. 0: it always sleeps, which is slower and saves power. More
-  /// than a millisecond counts as that.
+  /// core; see docs/architecture.md. 0: it always sleeps, which is slower and saves power. What
+  /// is over 100 us counts as that.
   std::chrono::nanoseconds max_poll = std::chrono::microseconds(100);
   /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain
   /// of calls.

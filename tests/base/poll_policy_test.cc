@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
@@ -105,6 +106,21 @@ TEST(PollPolicy, WithoutATimeForItNothingIsPolledFor) {
     Waits waits(max_poll);
     waits.wait(0us, 100);
     EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
+  }
+}
+
+TEST(PollPolicy, MoreTimeForItNeverMeansLess) {
+  for (Duration wait = 1us; wait < 200us; wait += 3us) {
+    Duration last{0};
+    for (const Duration max_poll : {Duration(1ns), Duration(5us), Duration(40us), Duration(100us),
+                                    Duration(1ms), Duration(1h), Duration::max()}) {
+      Waits waits(max_poll);
+      waits.wait(wait, 40);
+      const Duration poll = waits.policy().begin(waits.now());
+      EXPECT_GE(poll, last) << wait.count() << " ns, at most " << max_poll.count();
+      EXPECT_LE(poll, max_poll);
+      last = poll;
+    }
   }
 }
 

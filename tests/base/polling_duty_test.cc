@@ -291,6 +291,8 @@ TEST_P(PollingBeforeSleeping, LooksForWhatComesSoon) {
 
 INSTANTIATE_TEST_SUITE_P(MaxPoll, PollingBeforeSleeping, ::testing::Values(1ms));
 
+// What posts no task: after tasks the pool's leader looks for more that is there already.
+// What posts no task: after tasks the pool's leader looks for more that is there already.
 using SleepingAtOnce = PollingDutyTest;
 
 TEST_P(SleepingAtOnce, NeverLooks) {

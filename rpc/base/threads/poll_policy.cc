@@ -15,8 +15,8 @@ constexpr std::int64_t kWorthOfWaiting = 4;
 // The weight of the latest wait, and the part of its weight that each one loses with the next.
 constexpr std::int64_t kWeight = 1 << 16;
 constexpr std::int64_t kDecay = 16;
-// No wake-up is worth more.
-constexpr auto kLongest = std::chrono::milliseconds(1);
+// The last of the bounds; each other one is half of the next.
+constexpr PollPolicy::Duration kLongest = microseconds(100);
 constexpr auto kFirstPause = microseconds(500);
 constexpr int kMaxPauseDoublings = 8;
 // Polls that have paid after which the last pause is forgotten.
@@ -24,8 +24,11 @@ constexpr int kPaidPerPause = 64;
 
 }  // namespace
 
-PollPolicy::PollPolicy(Duration max_poll)
-    : max_poll_(std::clamp<Duration>(max_poll, Duration(0), kLongest)) {}
+PollPolicy::PollPolicy(Duration max_poll) : max_poll_(std::max(max_poll, Duration(0))) {}
+
+PollPolicy::Duration PollPolicy::bound(std::size_t index) const {
+  return std::min<Duration>(kLongest / (1 << (kBounds - 1 - index)), max_poll_);
+}
 
 PollPolicy::Duration PollPolicy::begin(TimePoint now) const {
   return now < pause_until_ ? Duration(0) : poll_;

@@ -33,7 +33,7 @@ class PollPolicy {
     kSlept,
   };
 
-  /// Zero or less: never polls. More than a millisecond counts as that.
+  /// Zero or less: never polls. What is over 100 us counts as that: no wake-up is worth more.
   explicit PollPolicy(Duration max_poll);
 
   /// How long to poll in the wait that begins at `now`; zero: sleep at once.
@@ -46,7 +46,7 @@ class PollPolicy {
  private:
   static constexpr std::size_t kBounds = 6;
 
-  Duration bound(std::size_t index) const { return max_poll_ / (1 << (kBounds - 1 - index)); }
+  Duration bound(std::size_t index) const;
   void choose();
 
   const Duration max_poll_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <thread>
-#include <utility>
 
 namespace sinew::internal {
 namespace {
@@ -29,10 +28,8 @@ constexpr int kMaxMoreEvents = 2;
 constexpr double kCrowded = 0.25;
 // What each event leaves of the crowding then, so that it is measured again now and then.
 constexpr double kCrowdingDecay = 0.98;
-// A thread that polls and does not look for so long has lost its core to another one meanwhile.
-constexpr nanoseconds kLostCore = microseconds(50);
-// So has one that has offered it and gets it back so late: the threads of this worker that only
-// look after something take less.
+// A thread that has offered its core and gets it back so late was in the way of others: threads
+// that only look after something take less.
 constexpr nanoseconds kGivenCore = microseconds(20);
 
 }  // namespace
@@ -47,27 +44,34 @@ PollingDuty::~PollingDuty() { ProcessLife::remove(this); }
 // The next event, polled for as far as that pays. Between two looks the core is offered to whoever
 // waits for it.
 EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
+  using Kind = EventSource::Event::Kind;
   const TimePoint begun = SteadyClock::now();
   const nanoseconds poll = policy.begin(begun);
   TimePoint now = begun;
   while (now - begun < poll && now < deadline) {
     const EventSource::Event event = source_->next(TimePoint::min());
-    const TimePoint looked = std::exchange(now, SteadyClock::now());
-    if (event.kind != EventSource::Event::Kind::kDeadline) {
-      policy.on_end(PollPolicy::End::kPolled, now - begun, now - begun);
+    if (event.kind != Kind::kDeadline) {
+      was_there_ = now == begun;
+      // What was there before would not have slept.
+      const nanoseconds waited = SteadyClock::now() - begun;
+      if (!was_there_) policy.on_end(PollPolicy::End::kPolled, waited, waited);
       return event;
     }
+    const TimePoint offered = SteadyClock::now();
     std::this_thread::yield();
-    const TimePoint back = SteadyClock::now();
-    if (now - looked > kLostCore || back - now > kGivenCore) {
-      now = back;
+    now = SteadyClock::now();
+    if (now - offered > kGivenCore) {
       policy.on_core_wanted(now);
       break;
     }
   }
   const nanoseconds polled = now - begun;
   const EventSource::Event event = source_->next(deadline);
-  policy.on_end(PollPolicy::End::kSlept, SteadyClock::now() - begun, polled);
+  const nanoseconds waited = SteadyClock::now() - begun;
+  was_there_ = waited < kAtOnce;
+  if (event.kind != Kind::kDeadline && !was_there_) {
+    policy.on_end(PollPolicy::End::kSlept, waited, polled);
+  }
   return event;
 }
 
@@ -129,7 +133,6 @@ bool PollingDuty::await_lead() {
 void PollingDuty::lead_pool(Executor::Helper& helper) {
   bool was_absent = false;
   while (true) {
-    const TimePoint begun = was_absent ? SteadyClock::now() : TimePoint();
     stand_still_at_exit();
     const EventSource::Event event = next(pool_polls_, TimePoint::max());
     if (event.kind == EventSource::Event::Kind::kEnd) {
@@ -142,7 +145,7 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
       return;
     }
     stand_still_at_exit();
-    const bool crowded = was_absent && note_wait_after_absence(SteadyClock::now() - begun);
+    const bool crowded = was_absent && note_wait_after_absence(was_there_);
     was_absent = false;
     {
       const Executor::Helper::Offer offer(may_help() ? &helper : nullptr);
@@ -189,9 +192,9 @@ void PollingDuty::handle_more() {
 }
 
 // Returns whether there is likely to be more than the event that has come.
-bool PollingDuty::note_wait_after_absence(nanoseconds waited) {
+bool PollingDuty::note_wait_after_absence(bool was_there) {
   MutexLock lock(mutex_);
-  crowding_ += ((waited < kAtOnce ? 1.0 : 0.0) - crowding_) / 8;
+  crowding_ += ((was_there ? 1.0 : 0.0) - crowding_) / 8;
   return crowding_ > kCrowded;
 }
 

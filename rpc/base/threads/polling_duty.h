@@ -55,7 +55,7 @@ class PollingDuty final : private ProcessLife::Busy {
 
   /// `source` must outlive the last serve() and close(). Whoever leads asks it again and again for
   /// up to `max_poll` before sleeping, where that pays: see PollPolicy.
-  explicit PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll = {});
+  explicit PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll);
   ~PollingDuty() override;
   PollingDuty(const PollingDuty&) = delete;
   PollingDuty& operator=(const PollingDuty&) = delete;
@@ -84,7 +84,7 @@ class PollingDuty final : private ProcessLife::Busy {
   void lead_pool(Executor::Helper& helper);
   bool lead_again();
   bool may_help();
-  bool note_wait_after_absence(std::chrono::nanoseconds waited);
+  bool note_wait_after_absence(bool was_there);
   void handle_more();
   void lay_down_for(const Executor::Helper::Workload& tasks);
   bool lay_down_for_waiter();
@@ -100,6 +100,8 @@ class PollingDuty final : private ProcessLife::Busy {
   // Of whoever leads.
   PollPolicy pool_polls_;
   PollPolicy waiter_polls_;
+  // The last event did not have to be waited for.
+  bool was_there_ = false;
 
   Mutex mutex_;
   CondVar changed_;      // for the pool's parked threads
