@@ -39,6 +39,9 @@ struct Registry {
   SteadyClock::time_point moves_on ABSL_GUARDED_BY(mutex);
   // The parent has had threads when this process was forked.
   bool orphaned ABSL_GUARDED_BY(mutex) = false;
+  // What this process, and what the one that it was forked from, keeps of a library.
+  bool unforkable ABSL_GUARDED_BY(mutex) = false;
+  bool inherited ABSL_GUARDED_BY(mutex) = false;
 };
 
 // Never destroyed: threads look at it until the process is gone.
@@ -65,6 +68,7 @@ struct ProcessHooks {
   static void in_child() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     Registry& all = registry();
     all.orphaned = all.orphaned || !all.busy.empty();
+    all.inherited = all.inherited || all.unforkable;
     all.busy.clear();
     all.exiting = std::thread::id();
     const std::uint32_t next = ProcessLife::generation() + 1;
@@ -125,12 +129,17 @@ void ProcessLife::watch() {
 absl::Status ProcessLife::may_start_worker() {
   Registry& all = registry();
   MutexLock lock(all.mutex);
-  if (!all.orphaned) return absl::OkStatus();
+  if (!all.orphaned && !all.inherited) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "no worker can be started here: this process was forked from one with a worker, whose "
-      "threads "
-      "and connections do not survive fork(). Fork before workers are started, or let the child "
-      "exec");
+      "no worker can be started here: this process was forked from one that has started a worker, "
+      "whose threads and connections do not survive fork(), nor does what gRPC keeps when the "
+      "worker was shut down. Fork before workers are started, or let the child exec");
+}
+
+void ProcessLife::let_no_child_start_workers() {
+  Registry& all = registry();
+  MutexLock lock(all.mutex);
+  all.unforkable = true;
 }
 
 void ProcessLife::stand_still() {

@@ -27,9 +27,11 @@ class ProcessLife {
   /// Sees to that from here on, for what has become static until now. Called when a worker starts.
   static void watch();
 
-  /// kFailedPrecondition in a process that was forked from one with workers: nothing of gRPC's
-  /// works there.
+  /// kFailedPrecondition in a process that was forked from one with workers, or after
+  /// let_no_child_start_workers(): nothing of gRPC's works there.
   static absl::Status may_start_worker();
+  /// For good: gRPC keeps threads and descriptors when all that uses it is gone.
+  static void let_no_child_start_workers();
 
   /// Which of a line of forked processes this is; grows from parent to child.
   static std::uint32_t generation() {

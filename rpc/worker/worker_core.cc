@@ -182,7 +182,7 @@ void WorkerCore::build() {
                               "worker '", worker.name,
                               left ? "' has left the job"
                                    : "' is lost: it was taken off the job's list of members")),
-                          left ? Certainty::kLeft : Certainty::kGone);
+                          left ? Certainty::kLeft : Certainty::kOffTheList);
     }
     keep_leases();
   };

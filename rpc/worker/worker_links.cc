@@ -136,18 +136,24 @@ void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reas
   if (cause == LinkEnd::kEndedThere || cause == LinkEnd::kProcessEnded) {
     return worker_lost(peer, reason, Certainty::kGone);
   }
-  worker_lost(peer, reason, Certainty::kSuspected);
+  worker_lost(peer, reason, cause == LinkEnd::kLease ? Certainty::kSilent : Certainty::kSuspected);
   drop_at(peer, drop_at_time);
 }
 
 void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reason,
                               Certainty certainty) {
   if (worker.incarnation == core_.self().incarnation) return;
+  const bool may_live = certainty == Certainty::kSilent || certainty == Certainty::kSuspected;
   bool is_first = false;
+  bool was_silent = false;
   {
     MutexLock lock(mutex_);
     is_first = !lost_.contains(worker.incarnation);
-    if (is_first) remember_locked(worker, reason);
+    if (is_first) {
+      remember_locked(worker, reason);
+      lost_[worker.incarnation].silent = certainty == Certainty::kSilent;
+    }
+    was_silent = lost_[worker.incarnation].silent;
   }
   if (is_first) {
     if (certainty != Certainty::kLeft && !core_.is_leaving())
@@ -168,10 +174,11 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     core_.tell_fenced(worker);
     // A peer that may live counts on its beats which were answered here: what it holds is kept
     // until it has fenced itself.
-    if (certainty == Certainty::kSuspected) drop_at(worker, safe_at);
+    if (may_live) drop_at(worker, safe_at);
     core_.tell_membership_lost(worker);
   }
-  if (certainty != Certainty::kSuspected) drop(worker);
+  if (may_live || (certainty == Certainty::kOffTheList && was_silent)) return;
+  drop(worker);
 }
 
 void WorkerLinks::drop_at(const WorkerInfo& worker, Clock::TimePoint when) {

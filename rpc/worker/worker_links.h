@@ -26,9 +26,14 @@ class WorkerCore;
 
 /// How sure it is that a peer is lost.
 enum class Certainty {
-  /// It did not answer for a lease, or its address refuses: it may live and believe that we do.
+  /// It did not answer for a lease: it may live and believe that we do. Whatever the job makes of
+  /// that, what it holds here is kept until it has fenced itself.
+  kSilent,
+  /// Its address refuses, say. Likewise, unless the job takes it off the list.
   kSuspected,
-  /// Its process is gone, or the others took it off the list.
+  /// The job has taken it off the list.
+  kOffTheList,
+  /// Its process is gone.
   kGone,
   /// It said goodbye: no news, and it claims nothing any more.
   kLeft,
@@ -76,6 +81,8 @@ class WorkerLinks {
     absl::Status reason;
     // The layers have been told to drop what it held, or a timer will see to it.
     bool dropped = false;
+    // Certainty::kSilent.
+    bool silent = false;
   };
 
   LinkTableOptions table_options() const;

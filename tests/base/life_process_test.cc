@@ -194,6 +194,19 @@ TEST(ProcessLifeTest, ForkedChildOfAProcessWithoutThreadsIsFree) {
   EXPECT_EQ(in_child([] { return ProcessLife::may_start_worker().ok() ? 0 : 1; }), 0);
 }
 
+TEST(ProcessLifeTest, ForkedChildrenOfAProcessThatHasUsedGrpcStartNoWorkers) {
+  ProcessLife::watch();
+  // In a child, as it is for good.
+  EXPECT_EQ(in_child([] {
+              ProcessLife::let_no_child_start_workers();
+              if (!ProcessLife::may_start_worker().ok()) return 1;
+              const auto may_not = [] { return ProcessLife::may_start_worker().ok() ? 1 : 0; };
+              if (in_child(may_not) != 0) return 2;
+              return in_child([&] { return in_child(may_not); }) == 0 ? 0 : 3;
+            }),
+            0);
+}
+
 TEST(ProcessLifeDeathTest, ForkedChildExitsAlthoughItsParentHasThreads) {
   ProcessLife::watch();
   Executor executor({});

@@ -142,6 +142,11 @@ TEST_F(Life, ForkedChildGetsAnErrorAtOnceAndLeavesTheParentAlone) {
   EXPECT_EQ(self_.rpc_sync<&testapp::add>("child", 1, 2), 3);
 }
 
+TEST_F(Life, ForkedChildGetsAnErrorAlsoWhenTheWorkerWasShutDownBefore) {
+  start_both();
+  EXPECT_EQ(child_->ask("fork_late"), "ok status 3");
+}
+
 // ---- Too little of the system
 
 /// A world of one, for a process that may be another user's.

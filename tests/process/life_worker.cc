@@ -211,6 +211,24 @@ std::string fork_child(Worker& worker, const std::string& peer, int code) {
                       goes_on ? " parent goes on" : " parent does not go on");
 }
 
+/// What a child gets that starts a worker, after its parent's has been shut down.
+std::string fork_late(Worker& worker) {
+  worker.shutdown({false, std::chrono::seconds(20), false});
+  worker = Worker();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const std::string got = code_and_text([] { sinew::init_rpc("another", testapp::methods()); });
+    const bool refused =
+        got.rfind("FAILED_PRECONDITION", 0) == 0 && got.find("fork()") != std::string::npos;
+    std::exit(refused ? 3 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return absl::StrCat(WIFSIGNALED(status) ? "signal " : "status ",
+                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
 std::string run(Worker& worker, std::istringstream& words) {
   std::string command;
   words >> command;
@@ -236,6 +254,7 @@ std::string run(Worker& worker, std::istringstream& words) {
   if (command == "add") return std::to_string(worker.rpc_sync<&testapp::add>(one, 1, 2));
   int number = 0;
   words >> number;
+  if (command == "fork_late") return fork_late(worker);
   if (command == "fork") return fork_child(worker, one, number);
   if (command == "call") {
     for (int i = 0; i < number; ++i) {

@@ -8,6 +8,7 @@
 #include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/completion_queue_tag.h"
+#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/process_room.h"
 
 namespace sinew::internal {
@@ -63,6 +64,7 @@ constexpr int kThreads = 2;
 Poller::Poller(std::chrono::nanoseconds max_poll)
     : queue_(builder_.AddCompletionQueue()),
       duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this), max_poll)) {
+  ProcessLife::let_no_child_start_workers();
   try {
     for (int i = 0; i < kThreads; ++i) {
       threads_.push_back(start_thread([this] {
