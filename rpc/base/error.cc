@@ -93,7 +93,11 @@ std::exception_ptr make_error(ErrorInfo info) {
   return std::make_exception_ptr(RpcError(std::move(info)));
 }
 
-void throw_error(const absl::Status& status) { throw RpcError(from_status(status)); }
+void throw_error(const absl::Status& status, std::string_view peer) {
+  ErrorInfo info = from_status(status);
+  info.peer = std::string(peer);
+  throw RpcError(std::move(info));
+}
 
 ErrorInfo describe(const std::exception_ptr& error) {
   // The order matters: a derived class comes before its base.

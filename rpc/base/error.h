@@ -66,7 +66,7 @@ std::exception_ptr make_error(const absl::Status& status, std::string_view peer 
                               std::string_view method = {},
                               Execution execution = Execution::kDidNotRun);
 std::exception_ptr make_error(ErrorInfo info);
-[[noreturn]] void throw_error(const absl::Status& status);
+[[noreturn]] void throw_error(const absl::Status& status, std::string_view peer = {});
 
 /// Describes any exception: an RpcError keeps its fields; std::bad_alloc, std::invalid_argument,
 /// std::out_of_range and the like get the matching code and their (demangled) type name; what is no

@@ -95,6 +95,8 @@ class Link {
   bool was_up() const { return life_.had_contact(); }
   /// The other end has not answered for half a lease.
   bool suspected() const { return suspected_; }
+  /// The shorter one of both ends'.
+  std::chrono::nanoseconds lease() const { return life_.smaller_lease(); }
   /// When what the other end holds here may be dropped.
   TimePoint drop_at() const { return life_.drop_at(); }
   LinkLanes& lanes() { return lanes_; }

@@ -103,7 +103,7 @@ absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
     case LinkEnd::kLease:
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is lost: it has not answered for %.6g s", peer_.name,
-                          std::chrono::duration<double>(table_.options().terms.lease).count()));
+                          std::chrono::duration<double>(link_.lease()).count()));
     case LinkEnd::kAddressRefuses:
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is gone: %s", peer_.name, last_failure_.message()));

@@ -37,11 +37,16 @@ class Waits {
     EXPECT_GE(poll, 0us);
     const bool comes_in_time = poll > 0us && wait <= poll;
     const Duration waited = comes_in_time ? wait : wait + kWakeUp;
-    policy_.on_end(comes_in_time ? PollPolicy::End::kPolled : PollPolicy::End::kSlept, waited,
-                   std::min(poll, wait));
+    if (comes_in_time) {
+      policy_.on_polled(waited);
+    } else {
+      policy_.on_slept(waited, std::min(poll, wait));
+    }
     now_ += waited;
     return std::min(poll, wait);
   }
+  /// Offers the core between two looks. Whether polling may go on.
+  bool gets_core_back_after(Duration time) { return policy_.may_go_on(now_ - time, now_); }
   /// So many of them. How long the last one polled.
   Duration wait(Duration time, int times) {
     Duration polled{0};
@@ -127,10 +132,17 @@ TEST(PollPolicy, MoreTimeForItNeverMeansLess) {
 TEST(PollPolicy, WhoIsInTheWayStopsPolling) {
   Waits waits;
   waits.wait(10us, 20);
-  waits.policy().on_core_wanted(waits.now());
+  EXPECT_FALSE(waits.gets_core_back_after(21us));
   EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
   EXPECT_EQ(waits.policy().begin(waits.now() + 400us), 0us);
   EXPECT_GT(waits.policy().begin(waits.now() + 600us), 0us);
+}
+
+TEST(PollPolicy, WhoOnlyLooksAfterSomethingIsNotInTheWay) {
+  Waits waits;
+  waits.wait(10us, 20);
+  EXPECT_TRUE(waits.gets_core_back_after(20us));
+  EXPECT_GT(waits.policy().begin(waits.now()), 0us);
 }
 
 TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
@@ -138,7 +150,7 @@ TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
   waits.wait(10us, 20);
   Duration last{0};
   for (int i = 0; i < 20; ++i) {
-    waits.policy().on_core_wanted(waits.now());
+    EXPECT_FALSE(waits.gets_core_back_after(21us));
     Duration pause{0};
     while (waits.policy().begin(waits.now() + pause) == 0us) pause += 100us;
     EXPECT_GE(pause, last);
@@ -153,10 +165,10 @@ TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
 TEST(PollPolicy, PausesGetShortAgainWhereNobodyWantsTheCore) {
   Waits waits;
   waits.wait(10us, 20);
-  for (int i = 0; i < 20; ++i) waits.policy().on_core_wanted(waits.now());
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(waits.gets_core_back_after(21us));
   waits.pass(1s);
   waits.wait(10us, 1000);
-  waits.policy().on_core_wanted(waits.now());
+  EXPECT_FALSE(waits.gets_core_back_after(21us));
   EXPECT_GT(waits.policy().begin(waits.now() + 1ms), 0us);
 }
 

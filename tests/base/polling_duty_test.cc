@@ -285,13 +285,12 @@ using PollingBeforeSleeping = PollingDutyTest;
 TEST_P(PollingBeforeSleeping, LooksForWhatComesSoon) {
   EXPECT_TRUE(eventually([&] {
     for (int i = 0; i < 100; ++i) call();
-    return source_.looks > 0;
+    return source_.looks > 0 && duty_->stats().polls_paid > 0 && duty_->stats().polled > 0ns;
   }));
 }
 
 INSTANTIATE_TEST_SUITE_P(MaxPoll, PollingBeforeSleeping, ::testing::Values(1ms));
 
-// What posts no task: after tasks the pool's leader looks for more that is there already.
 // What posts no task: after tasks the pool's leader looks for more that is there already.
 using SleepingAtOnce = PollingDutyTest;
 
@@ -299,6 +298,7 @@ TEST_P(SleepingAtOnce, NeverLooks) {
   ASSERT_TRUE(gets_own_answers());
   for (int i = 0; i < 1000; ++i) call();
   EXPECT_EQ(source_.looks, 0);
+  EXPECT_EQ(duty_->stats().polls_paid + duty_->stats().polls_in_vain, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(MaxPoll, SleepingAtOnce, ::testing::Values(0us));

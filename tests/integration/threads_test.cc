@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -120,6 +122,28 @@ TEST_P(ThreadsTest, PollingIsADutyOfThoseWhoWaitAndServe) {
     EXPECT_TRUE(eventually(
         [&] { return worker(0).rpc_sync<&threads::name_of_thread>(1) == "sinew-grpc"; }));
   }
+}
+
+TEST_P(ThreadsTest, WhoMustNotPollSleeps) {
+  start(2, table(),
+        [](int, WorkerOptions& options) { options.max_poll = std::chrono::nanoseconds(0); });
+  for (int i = 0; i < 1000; ++i) worker(0).rpc_sync<&threads::quick>(1);
+  std::map<std::string, std::int64_t> counters = worker(0).counters();
+  EXPECT_EQ(counters.count("rpc.polls_paid"),
+            GetParam() == testing::ClusterTransport::kInproc ? 0U : 1U);
+  EXPECT_EQ(counters["rpc.polls_paid"] + counters["rpc.polls_in_vain"], 0);
+  EXPECT_EQ(counters["rpc.polled_us"], 0);
+}
+
+TEST_P(ThreadsTest, WhoMayPollDoesWhereAnswersFollowEachOtherClosely) {
+  start(2, table());
+  if (GetParam() == testing::ClusterTransport::kInproc) return;
+  EXPECT_TRUE(eventually([&] {
+    std::vector<Future<int>> calls;
+    for (int i = 0; i < 64; ++i) calls.push_back(worker(0).rpc_async<&threads::quick>(1));
+    for (const Future<int>& call : calls) call.wait();
+    return worker(0).counters()["rpc.polls_paid"] > 0;
+  }));
 }
 
 TEST_P(ThreadsTest, SeveralRingsAtOnce) {

@@ -342,6 +342,7 @@ TEST_F(Pair, OfLeasesThatDifferTheShorterOneEndsCallsAndTheLongerOneKeepsReferen
   // It has fenced itself when it goes on, so there is nothing to wait for.
   const RpcError error = error_of([&] { call.wait_for(30s); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("it has not answered for 3 s"));
   ASSERT_TRUE(eventually([this] { return self_.workers().size() == 1; }));
   // But its clock may run slower, and its own lease was not the longer one.
   EXPECT_EQ(self_.counters()["rref.owned"], 1);

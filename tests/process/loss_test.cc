@@ -103,8 +103,12 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 0; }));
   EXPECT_TRUE(eventually(
       [&] { return self_.rpc_sync<&testapp::counter_value>("other", "rref.forks") == 1; }));
-  EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }).code(),
-            ErrorCode::kUnavailable);
+  for (const RpcError& error :
+       {error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }),
+        error_of([&] { self_.rpc_sync<&testapp::keep>("other", "it", lost); })}) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+    EXPECT_EQ(error.peer(), "victim") << error.what();
+  }
 
   EXPECT_FALSE(unaffected.done());
   self_.rpc_sync<&testapp::release>("other");

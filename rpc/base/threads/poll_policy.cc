@@ -17,6 +17,9 @@ constexpr std::int64_t kWeight = 1 << 16;
 constexpr std::int64_t kDecay = 16;
 // The last of the bounds; each other one is half of the next.
 constexpr PollPolicy::Duration kLongest = microseconds(100);
+// A thread that gets its core back later was in the way of others: threads that only look after
+// something take less.
+constexpr auto kGivenCore = microseconds(20);
 constexpr auto kFirstPause = microseconds(500);
 constexpr int kMaxPauseDoublings = 8;
 // Polls that have paid after which the last pause is forgotten.
@@ -34,17 +37,21 @@ PollPolicy::Duration PollPolicy::begin(TimePoint now) const {
   return now < pause_until_ ? Duration(0) : poll_;
 }
 
-void PollPolicy::on_end(End end, Duration waited, Duration polled) {
-  if (end == End::kPolled) {
-    if (++paid_since_pause_ >= kPaidPerPause) {
-      paid_since_pause_ = 0;
-      pauses_in_a_row_ = std::max(pauses_in_a_row_ - 1, 0);
-    }
-  } else {
-    waited = std::max(waited - kWakeUp, polled + Duration(1));
+void PollPolicy::on_polled(Duration waited) {
+  if (++paid_since_pause_ >= kPaidPerPause) {
+    paid_since_pause_ = 0;
+    pauses_in_a_row_ = std::max(pauses_in_a_row_ - 1, 0);
   }
+  learn(waited);
+}
+
+void PollPolicy::on_slept(Duration waited, Duration polled) {
+  learn(std::max(waited - kWakeUp, polled + Duration(1)));
+}
+
+void PollPolicy::learn(Duration wait) {
   std::size_t index = 0;
-  while (index < kBounds && waited > bound(index)) ++index;
+  while (index < kBounds && wait > bound(index)) ++index;
   for (std::int64_t& weight : waits_) weight -= weight / kDecay;
   waits_[index] += kWeight;
   choose();
@@ -67,10 +74,12 @@ void PollPolicy::choose() {
   }
 }
 
-void PollPolicy::on_core_wanted(TimePoint now) {
-  pause_until_ = now + kFirstPause * (1 << pauses_in_a_row_);
+bool PollPolicy::may_go_on(TimePoint offered, TimePoint back) {
+  if (back - offered <= kGivenCore) return true;
+  pause_until_ = back + kFirstPause * (1 << pauses_in_a_row_);
   pauses_in_a_row_ = std::min(pauses_in_a_row_ + 1, kMaxPauseDoublings);
   paid_since_pause_ = 0;
+  return false;
 }
 
 }  // namespace sinew::internal

@@ -16,9 +16,9 @@ namespace sinew::internal {
 /// paid the wait sleeps at once. (Karlin, Li, Manasse, Owicki: Empirical studies of competitive
 /// spinning for a shared-memory multiprocessor, SOSP 1991.)
 ///
-/// A core that somebody else wants is left to him: whoever polls and finds that it has not run for
-/// a while reports that, and there is no polling for a pause, which doubles each time until polling
-/// has paid for long enough again.
+/// A core that somebody else wants is left to him: whoever has offered it between two looks and
+/// gets it back late does not poll for a pause, which doubles each time until polling has paid for
+/// long enough again.
 ///
 /// Knows no clock and no thread. Not thread-safe.
 class PollPolicy {
@@ -26,27 +26,25 @@ class PollPolicy {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::nanoseconds;
 
-  enum class End {
-    /// Something came while the thread polled.
-    kPolled,
-    /// It slept when something came; the time includes the wake-up.
-    kSlept,
-  };
-
   /// Zero or less: never polls. What is over 100 us counts as that: no wake-up is worth more.
   explicit PollPolicy(Duration max_poll);
 
   /// How long to poll in the wait that begins at `now`; zero: sleep at once.
   Duration begin(TimePoint now) const;
-  /// The wait has ended after `waited`, of which it polled for `polled` in vain if it slept.
-  void on_end(End end, Duration waited, Duration polled);
-  /// The thread did not run for a while although it had not gone to sleep.
-  void on_core_wanted(TimePoint now);
+  /// Something has come `waited` after the beginning, while the thread polled.
+  void on_polled(Duration waited);
+  /// It slept when something came, after it had polled for `polled` in vain. `waited` includes the
+  /// wake-up.
+  void on_slept(Duration waited, Duration polled);
+  /// Between two looks the core was `offered` to others, and the thread is `back`. False: they have
+  /// worked meanwhile, so the thread is in their way and must not go on polling.
+  bool may_go_on(TimePoint offered, TimePoint back);
 
  private:
   static constexpr std::size_t kBounds = 6;
 
   Duration bound(std::size_t index) const;
+  void learn(Duration wait);
   void choose();
 
   const Duration max_poll_;

@@ -28,9 +28,6 @@ constexpr int kMaxMoreEvents = 2;
 constexpr double kCrowded = 0.25;
 // What each event leaves of the crowding then, so that it is measured again now and then.
 constexpr double kCrowdingDecay = 0.98;
-// A thread that has offered its core and gets it back so late was in the way of others: threads
-// that only look after something take less.
-constexpr nanoseconds kGivenCore = microseconds(20);
 
 }  // namespace
 
@@ -48,31 +45,40 @@ EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
   const TimePoint begun = SteadyClock::now();
   const nanoseconds poll = policy.begin(begun);
   TimePoint now = begun;
-  while (now - begun < poll && now < deadline) {
+  for (bool goes_on = true; goes_on && now - begun < poll && now < deadline;) {
     const EventSource::Event event = source_->next(TimePoint::min());
     if (event.kind != Kind::kDeadline) {
       was_there_ = now == begun;
       // What was there before would not have slept.
+      if (was_there_) return event;
       const nanoseconds waited = SteadyClock::now() - begun;
-      if (!was_there_) policy.on_end(PollPolicy::End::kPolled, waited, waited);
+      policy.on_polled(waited);
+      count(polls_paid_, waited);
       return event;
     }
     const TimePoint offered = SteadyClock::now();
     std::this_thread::yield();
     now = SteadyClock::now();
-    if (now - offered > kGivenCore) {
-      policy.on_core_wanted(now);
-      break;
-    }
+    goes_on = policy.may_go_on(offered, now);
   }
   const nanoseconds polled = now - begun;
+  if (now != begun) count(polls_in_vain_, polled);
   const EventSource::Event event = source_->next(deadline);
   const nanoseconds waited = SteadyClock::now() - begun;
   was_there_ = waited < kAtOnce;
-  if (event.kind != Kind::kDeadline && !was_there_) {
-    policy.on_end(PollPolicy::End::kSlept, waited, polled);
-  }
+  if (event.kind != Kind::kDeadline && !was_there_) policy.on_slept(waited, polled);
   return event;
+}
+
+void PollingDuty::count(std::atomic<std::int64_t>& polls, nanoseconds polled) {
+  polls.fetch_add(1, std::memory_order_relaxed);
+  polled_ns_.fetch_add(polled.count(), std::memory_order_relaxed);
+}
+
+PollingDuty::Stats PollingDuty::stats() const {
+  return {polls_paid_.load(std::memory_order_relaxed),
+          polls_in_vain_.load(std::memory_order_relaxed),
+          nanoseconds(polled_ns_.load(std::memory_order_relaxed))};
 }
 
 // ---- the end of the process

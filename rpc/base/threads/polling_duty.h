@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -72,11 +73,22 @@ class PollingDuty final : private ProcessLife::Busy {
   /// it.
   void woke_waiter();
 
+  struct Stats {
+    /// Something came while a thread polled before sleeping.
+    std::int64_t polls_paid = 0;
+    /// Nothing did, and it slept.
+    std::int64_t polls_in_vain = 0;
+    /// The time that both took.
+    std::chrono::nanoseconds polled{0};
+  };
+  Stats stats() const;
+
  private:
   friend class PollingWait;
   enum class Leader { kNobody, kPool, kWaiter };
 
   EventSource::Event next(PollPolicy& policy, TimePoint deadline);
+  void count(std::atomic<std::int64_t>& polls, std::chrono::nanoseconds polled);
   void look_up() override;
   bool stands_still() override;
   void stand_still_at_exit();
@@ -102,6 +114,10 @@ class PollingDuty final : private ProcessLife::Busy {
   PollPolicy waiter_polls_;
   // The last event did not have to be waited for.
   bool was_there_ = false;
+  // Written by whoever leads.
+  std::atomic<std::int64_t> polls_paid_{0};
+  std::atomic<std::int64_t> polls_in_vain_{0};
+  std::atomic<std::int64_t> polled_ns_{0};
 
   Mutex mutex_;
   CondVar changed_;      // for the pool's parked threads

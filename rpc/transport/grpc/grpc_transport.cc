@@ -101,9 +101,14 @@ std::string GrpcTransport::address() const {
 
 std::map<std::string, std::int64_t> GrpcTransport::counters() const {
   const Planes& planes = core_->planes();
+  const PollingDuty::Stats polls = core_->poller().duty()->stats();
   return {{"rpc.plane_fetched_bytes", planes.fetched_bytes},
           {"rpc.plane_fetched_tensors", planes.fetched_transfers},
-          {"rpc.plane_failures", planes.failed_transfers}};
+          {"rpc.plane_failures", planes.failed_transfers},
+          {"rpc.polls_paid", polls.polls_paid},
+          {"rpc.polls_in_vain", polls.polls_in_vain},
+          {"rpc.polled_us",
+           std::chrono::duration_cast<std::chrono::microseconds>(polls.polled).count()}};
 }
 
 void GrpcTransport::shutdown() {
