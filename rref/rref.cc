@@ -166,7 +166,7 @@ RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::typ
     return creation;
   }
   absl::StatusOr<ledger::Created> created = manager->create(owner.info(), type_name, call.method());
-  if (!created.ok()) throw_error(created.status(), owner.info().name);
+  if (!created.ok()) throw_error(created.status());
   write_id(created->rref, *retain.mutable_rref());
   write_id(created->fork, *retain.mutable_fork());
   auto outcome = std::make_shared<Creation>(services->executor().get());

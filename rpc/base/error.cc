@@ -9,6 +9,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace sinew {
@@ -46,6 +47,8 @@ std::ostream& operator<<(std::ostream& out, Execution execution) { return out <<
 namespace internal {
 namespace {
 
+constexpr char kPeerPayload[] = "sinew/peer";
+
 std::string demangled(const std::type_info& type) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
@@ -71,6 +74,7 @@ ErrorInfo from_status(const absl::Status& status) {
   ErrorInfo info;
   info.code = status.code();
   info.message = std::string(status.message());
+  if (const auto peer = status.GetPayload(kPeerPayload)) info.peer = std::string(*peer);
   if (status.ok()) {
     info.code = ErrorCode::kInternal;
     info.message = "an error was made of a status that is OK";
@@ -83,7 +87,7 @@ ErrorInfo from_status(const absl::Status& status) {
 std::exception_ptr make_error(const absl::Status& status, std::string_view peer,
                               std::string_view method, Execution execution) {
   ErrorInfo info = from_status(status);
-  info.peer = std::string(peer);
+  if (!peer.empty()) info.peer = std::string(peer);
   info.method = std::string(method);
   info.execution = execution;
   return make_error(std::move(info));
@@ -93,10 +97,11 @@ std::exception_ptr make_error(ErrorInfo info) {
   return std::make_exception_ptr(RpcError(std::move(info)));
 }
 
-void throw_error(const absl::Status& status, std::string_view peer) {
-  ErrorInfo info = from_status(status);
-  info.peer = std::string(peer);
-  throw RpcError(std::move(info));
+void throw_error(const absl::Status& status) { throw RpcError(from_status(status)); }
+
+absl::Status about_peer(absl::Status status, std::string_view peer) {
+  status.SetPayload(kPeerPayload, absl::Cord(std::string(peer)));
+  return status;
 }
 
 ErrorInfo describe(const std::exception_ptr& error) {

@@ -28,7 +28,8 @@ enum class Execution {
 struct ErrorInfo {
   ErrorCode code = ErrorCode::kUnknown;
   std::string message;
-  /// Name of the worker that was called; empty when the failure concerns no peer.
+  /// Name of the worker that was called, or of the one whose loss made the call fail before that:
+  /// the owner of a reference. Empty when the failure concerns no peer.
   std::string peer;
   /// Wire name of the method that was called; empty when the failure concerns no method.
   std::string method;
@@ -66,7 +67,11 @@ std::exception_ptr make_error(const absl::Status& status, std::string_view peer 
                               std::string_view method = {},
                               Execution execution = Execution::kDidNotRun);
 std::exception_ptr make_error(ErrorInfo info);
-[[noreturn]] void throw_error(const absl::Status& status, std::string_view peer = {});
+[[noreturn]] void throw_error(const absl::Status& status);
+
+/// Notes in `status`, which must not be OK, that the failure concerns that worker: errors made of
+/// it name it as their peer unless another one is given.
+absl::Status about_peer(absl::Status status, std::string_view peer);
 
 /// Describes any exception: an RpcError keeps its fields; std::bad_alloc, std::invalid_argument,
 /// std::out_of_range and the like get the matching code and their (demangled) type name; what is no

@@ -7,6 +7,20 @@
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
+namespace {
+
+// `error` with the call whose result could not be read.
+std::exception_ptr unreadable(const std::exception_ptr& error, const std::string& peer,
+                              const std::string& method) {
+  ErrorInfo info = describe(error);
+  // It may be about the owner of a reference in the result.
+  if (info.peer.empty()) info.peer = peer;
+  info.method = method;
+  info.execution = Execution::kMayHaveRun;
+  return make_error(std::move(info));
+}
+
+}  // namespace
 
 ReceivedReply::ReceivedReply(std::unique_ptr<Data> data) : data_(std::move(data)) {}
 ReceivedReply::ReceivedReply(ReceivedReply&&) noexcept = default;
@@ -38,11 +52,7 @@ ValueReader ReceivedReply::value() {
 }
 
 void ReceivedReply::throw_unreadable(const std::exception_ptr& error) const {
-  ErrorInfo info = describe(error);
-  info.peer = data_->route.peer().name;
-  info.method = data_->method;
-  info.execution = Execution::kMayHaveRun;
-  throw RpcError(std::move(info));
+  std::rethrow_exception(unreadable(error, data_->route.peer().name, data_->method));
 }
 
 bool ReceivedReply::must_be_read_now() const {
@@ -77,9 +87,12 @@ void ReceivedReply::when_arrived(const std::shared_ptr<ReceivedReply>& reply,
   }
   // shared_ptr: callbacks of futures are copied.
   auto shared_done = std::make_shared<decltype(done)>(std::move(done));
-  collect_all(std::move(waits)).on_done([shared_done](const Future<void>& all) {
-    std::move (*shared_done)(all.error());
-  });
+  collect_all(std::move(waits))
+      .on_done([shared_done, peer = route.peer().name,
+                method = reply->data_->method](const Future<void>& all) {
+        const std::exception_ptr error = all.error();
+        std::move (*shared_done)(error == nullptr ? nullptr : unreadable(error, peer, method));
+      });
 }
 
 }  // namespace sinew::internal

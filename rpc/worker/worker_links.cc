@@ -70,11 +70,11 @@ absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::link_with(const Member& m
     if (found != lost_.end()) lost = found->second.reason;
   }
   auto calls = std::static_pointer_cast<CallLink>(link->user);
+  calls->set_rank(member.worker.rank);
   if (!lost.ok()) {
     calls->close(lost);
   } else {
     link->runner->set_address(member.address);
-    calls->set_rank(member.worker.rank);
   }
   return calls;
 }

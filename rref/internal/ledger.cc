@@ -183,6 +183,7 @@ Handled Ledger::handle(const LedgerMessage& message, const WorkerInfo& sender, T
 Handled Ledger::fence(const WorkerInfo& worker, Time now) {
   Handled done;
   if (!core_.lost.insert(worker.incarnation).second) return done;
+  owner_.on_fenced(worker);
   owner_.drop_requests_of(core_, worker, now, done.actions);
   user_.worker_lost(core_, worker, now, done.actions);
   return done;

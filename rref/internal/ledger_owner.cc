@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rref/internal/ledger_bugs.h"
 
 namespace sinew::internal::ledger {
@@ -156,6 +157,7 @@ void OwnerTable::remove_fork(LedgerCore& core, ForkMap::iterator fork, Trace tra
   const ForkId key = fork->first;
   const RRefId rref = fork->second.rref;
   if (fork->second.state != ForkState::kListed) --unclaimed_;
+  if (core.is_lost(fork->second.holder)) --held_by_lost_;
   forks_.erase(fork);
   overdue_.erase(key);
   if (trace == Trace::kTombstone) tombstones_.add(key, now + core.options.lease);
@@ -201,8 +203,10 @@ absl::StatusOr<ForkRecord> OwnerTable::share(LedgerCore& core, const RRefId& rre
   auto entry = entries_.find(rref);
   if (entry == entries_.end()) return unknown_reference(rref);
   if (core.is_lost(target)) {
-    return absl::UnavailableError(absl::StrCat(describe(rref), " cannot be sent to ",
-                                               describe(target), ": the worker is lost"));
+    return about_peer(
+        absl::UnavailableError(absl::StrCat(describe(rref), " cannot be sent to ", describe(target),
+                                            ": the worker is lost")),
+        target.name);
   }
   ForkRecord record;
   record.owner = core.self;
@@ -304,11 +308,19 @@ void OwnerTable::drop_requests_of(LedgerCore& core, const WorkerInfo& worker, Ti
       continue;
     }
     parked = unpark(parked);
-    const absl::Status lost = absl::UnavailableError(
-        absl::StrCat(describe(request.rref, request.child), ": ", describe(worker),
-                     " was lost before its creating call arrived"));
+    const absl::Status lost =
+        about_peer(absl::UnavailableError(
+                       absl::StrCat(describe(request.rref, request.child), ": ", describe(worker),
+                                    " was lost before its creating call arrived")),
+                   worker.name);
     refuse(core, request, lost, now, actions);
     if (request.kind == Request::Kind::kResolve) actions.push_back(Failed{request.child, lost});
+  }
+}
+
+void OwnerTable::on_fenced(const WorkerInfo& worker) {
+  for (const auto& [key, fork] : forks_) {
+    if (fork.holder.incarnation == worker.incarnation) ++held_by_lost_;
   }
 }
 
@@ -362,6 +374,7 @@ std::optional<Time> OwnerTable::next_tick() const {
 void OwnerTable::count(LedgerCounters& counters) const {
   counters.owner_entries = entries_.size();
   counters.forks = forks_.size();
+  counters.forks_of_lost = held_by_lost_;
   counters.unclaimed_forks = unclaimed_;
   counters.parked = parked_.size();
   counters.tombstones += tombstones_.size();

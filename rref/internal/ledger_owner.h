@@ -72,6 +72,8 @@ class OwnerTable {
 
   /// Refuses what waits for a creation on behalf of that worker.
   void drop_requests_of(LedgerCore& core, const WorkerInfo& worker, Time now, Actions& actions);
+  /// Once for each worker, when it counts as lost for the first time.
+  void on_fenced(const WorkerInfo& worker);
   void drop_forks_of(LedgerCore& core, const WorkerInfo& worker, Time now, Actions& actions);
   void tick(LedgerCore& core, Time now, Actions& actions);
   std::optional<Time> next_tick() const;
@@ -151,9 +153,10 @@ class OwnerTable {
   Table<RRefId, Entry> entries_;
   ForkMap forks_;              // keyed by the public part
   std::size_t unclaimed_ = 0;  // of forks_, those that are not listed yet
-  Schedule<ForkId> overdue_;   // unclaimed forks with a deadline
-  TombstoneSet tombstones_;    // of removed forks (R3, R5)
-  ParkingMap parked_;          // until the creating call of `parent` arrives
+  std::size_t held_by_lost_ = 0;
+  Schedule<ForkId> overdue_;  // unclaimed forks with a deadline
+  TombstoneSet tombstones_;   // of removed forks (R3, R5)
+  ParkingMap parked_;         // until the creating call of `parent` arrives
   Schedule<ParkingKey> parking_ends_;
   absl::btree_multimap<ForkId, ParkingKey> resolving_;  // the records among them, by their child
   absl::btree_map<Incarnation, std::size_t> parked_by_;

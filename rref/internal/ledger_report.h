@@ -35,6 +35,7 @@ struct LedgerCounters {
   std::size_t owner_entries = 0;
   std::size_t forks = 0;            // in the owner's table
   std::size_t unclaimed_forks = 0;  // of these, not heard of yet
+  std::size_t forks_of_lost = 0;    // of forks, kept until their holders have fenced themselves
   std::size_t users = 0;
   std::size_t pending_users = 0;  // of these, creating or unconfirmed
   std::size_t pending_children = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rref/internal/ledger_bugs.h"
 
 namespace sinew::internal::ledger {
@@ -15,9 +16,10 @@ absl::Status unknown_fork(const ForkId& fork) {
 }
 
 absl::Status owner_lost(const RRefId& rref, const WorkerInfo& owner) {
-  return absl::UnavailableError(
-      absl::StrCat(describe(rref), ": owner lost: ", describe(owner),
-                   " has ended or its lease has; the value went with that process"));
+  return about_peer(absl::UnavailableError(absl::StrCat(
+                        describe(rref), ": owner lost: ", describe(owner),
+                        " has ended or its lease has; the value went with that process")),
+                    owner.name);
 }
 
 }  // namespace
@@ -27,8 +29,9 @@ absl::Status owner_lost(const RRefId& rref, const WorkerInfo& owner) {
 absl::StatusOr<Created> UserTable::create(LedgerCore& core, const WorkerInfo& owner,
                                           Description description) {
   if (core.is_lost(owner)) {
-    return absl::UnavailableError(
-        absl::StrCat("no reference made on ", describe(owner), ": the worker is lost"));
+    return about_peer(absl::UnavailableError(absl::StrCat("no reference made on ", describe(owner),
+                                                          ": the worker is lost")),
+                      owner.name);
   }
   User user;
   user.rref = core.draw_rref();
@@ -189,8 +192,10 @@ absl::StatusOr<ForkRecord> UserTable::share(LedgerCore& core, const ForkId& fork
                      " before ", describe(usable->owner), " has confirmed it"));
   }
   if (core.is_lost(target)) {
-    return absl::UnavailableError(absl::StrCat(describe(usable->rref), " cannot be sent to ",
-                                               describe(target), ": the worker is lost"));
+    return about_peer(
+        absl::UnavailableError(absl::StrCat(describe(usable->rref), " cannot be sent to ",
+                                            describe(target), ": the worker is lost")),
+        target.name);
   }
   User& user = users_.find(public_part(fork))->second;
   ForkRecord record;

@@ -31,7 +31,7 @@ Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerInfo& owner)
   services->process().require();
   if (!services->is_running()) throw_shut_down(services->self());
   absl::StatusOr<std::shared_ptr<CallLink>> link = services->link(owner);
-  if (!link.ok()) throw_error(link.status(), owner.name);
+  if (!link.ok()) throw_error(link.status());
   return PeerAccess::make(std::move(services), *std::move(link));
 }
 
@@ -105,7 +105,7 @@ void UserHandle::throw_if_unusable() const {
     if (creation_ != nullptr) {
       if (const std::exception_ptr error = creation_->failure()) std::rethrow_exception(error);
     }
-    throw_error(view.status(), owner_.name);
+    throw_error(view.status());
   }
   if (view->state == ledger::UserView::State::kUnconfirmed) {
     throw RpcError(ErrorCode::kFailedPrecondition,
@@ -168,7 +168,7 @@ void UserHandle::write_to(proto::Reference& out, MessageRoute& route) {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_shut_down(owner_);
   absl::StatusOr<ledger::ForkRecord> record = manager->share_user(fork_, route);
-  if (!record.ok()) throw_error(record.status(), owner_.name);
+  if (!record.ok()) throw_error(record.status());
   record->type_name = type_name_;
   write_record(*record, out);
   route.carries_reference(manager->on_carrier_end(record->fork, route.deadline()));

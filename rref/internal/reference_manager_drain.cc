@@ -14,8 +14,9 @@ bool ReferenceManager::is_drained_locked(DrainScope scope) const {
   }
   const ledger::LedgerCounters count = ledger_.counters();
   if (count.users + count.pending_children != 0) return false;
-  // What only this program holds of its own values is no leak.
-  return scope == DrainScope::kThisWorker || count.forks == 0;
+  // What only this program holds of its own values is no leak, and who is fenced can neither use
+  // nor return what is kept for it.
+  return scope == DrainScope::kThisWorker || count.forks == count.forks_of_lost;
 }
 
 std::vector<std::string> ReferenceManager::report_locked() const {

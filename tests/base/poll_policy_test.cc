@@ -132,7 +132,7 @@ TEST(PollPolicy, MoreTimeForItNeverMeansLess) {
 TEST(PollPolicy, WhoIsInTheWayStopsPolling) {
   Waits waits;
   waits.wait(10us, 20);
-  EXPECT_FALSE(waits.gets_core_back_after(21us));
+  EXPECT_FALSE(waits.gets_core_back_after(36us));
   EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
   EXPECT_EQ(waits.policy().begin(waits.now() + 400us), 0us);
   EXPECT_GT(waits.policy().begin(waits.now() + 600us), 0us);
@@ -141,7 +141,7 @@ TEST(PollPolicy, WhoIsInTheWayStopsPolling) {
 TEST(PollPolicy, WhoOnlyLooksAfterSomethingIsNotInTheWay) {
   Waits waits;
   waits.wait(10us, 20);
-  EXPECT_TRUE(waits.gets_core_back_after(20us));
+  EXPECT_TRUE(waits.gets_core_back_after(35us));
   EXPECT_GT(waits.policy().begin(waits.now()), 0us);
 }
 
@@ -150,7 +150,7 @@ TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
   waits.wait(10us, 20);
   Duration last{0};
   for (int i = 0; i < 20; ++i) {
-    EXPECT_FALSE(waits.gets_core_back_after(21us));
+    EXPECT_FALSE(waits.gets_core_back_after(36us));
     Duration pause{0};
     while (waits.policy().begin(waits.now() + pause) == 0us) pause += 100us;
     EXPECT_GE(pause, last);
@@ -165,10 +165,10 @@ TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
 TEST(PollPolicy, PausesGetShortAgainWhereNobodyWantsTheCore) {
   Waits waits;
   waits.wait(10us, 20);
-  for (int i = 0; i < 20; ++i) EXPECT_FALSE(waits.gets_core_back_after(21us));
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(waits.gets_core_back_after(36us));
   waits.pass(1s);
   waits.wait(10us, 1000);
-  EXPECT_FALSE(waits.gets_core_back_after(21us));
+  EXPECT_FALSE(waits.gets_core_back_after(36us));
   EXPECT_GT(waits.policy().begin(waits.now() + 1ms), 0us);
 }
 

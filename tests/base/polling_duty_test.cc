@@ -285,7 +285,9 @@ using PollingBeforeSleeping = PollingDutyTest;
 TEST_P(PollingBeforeSleeping, LooksForWhatComesSoon) {
   EXPECT_TRUE(eventually([&] {
     for (int i = 0; i < 100; ++i) call();
-    return source_.looks > 0 && duty_->stats().polls_paid > 0 && duty_->stats().polled > 0ns;
+    const PollingDuty::Stats stats = duty_->stats();
+    // On one core none may ever pay.
+    return source_.looks > 0 && stats.polls_paid + stats.polls_in_vain > 0 && stats.polled > 0ns;
   }));
 }
 

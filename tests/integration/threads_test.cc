@@ -142,7 +142,9 @@ TEST_P(ThreadsTest, WhoMayPollDoesWhereAnswersFollowEachOtherClosely) {
     std::vector<Future<int>> calls;
     for (int i = 0; i < 64; ++i) calls.push_back(worker(0).rpc_async<&threads::quick>(1));
     for (const Future<int>& call : calls) call.wait();
-    return worker(0).counters()["rpc.polls_paid"] > 0;
+    std::map<std::string, std::int64_t> counters = worker(0).counters();
+    // On one core none may ever pay.
+    return counters["rpc.polls_paid"] + counters["rpc.polls_in_vain"] > 0;
   }));
 }
 

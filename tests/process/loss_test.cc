@@ -80,6 +80,7 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   start(10min, 1s);
   const auto victim = spawn("victim");
   const auto other = spawn("other");
+  const sinew::Peer victim_peer = self_.peer("victim");
   const auto lost = counter_at("victim");
   const auto kept = sinew::remote<Counter>(self_.peer("other"), 1);
   const auto own = sinew::share_rref(self_, std::make_shared<Counter>(1));
@@ -105,7 +106,9 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
       [&] { return self_.rpc_sync<&testapp::counter_value>("other", "rref.forks") == 1; }));
   for (const RpcError& error :
        {error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }),
-        error_of([&] { self_.rpc_sync<&testapp::keep>("other", "it", lost); })}) {
+        error_of([&] { self_.rpc_sync<&testapp::keep>("other", "it", lost); }),
+        error_of([&] { sinew::rpc_sync<&testapp::keep>(victim_peer, "it", kept); }),
+        error_of([&] { sinew::rpc_sync<&testapp::keep>(lost.peer(), "it", kept); })}) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_EQ(error.peer(), "victim") << error.what();
   }

@@ -36,7 +36,11 @@ TEST_F(R7EndOfWorker, a_fence_keeps_the_forks_of_a_holder_that_may_not_know_yet)
   EXPECT_TRUE(all_of<DestroyValue>(b.fence(a.self(), now).actions).empty());
   EXPECT_TRUE(LedgerInspector::lists(b, made.rref, made.fork, a.self()));
   EXPECT_FALSE(b.authorise_use(made.rref, made.fork, a.self()).ok());
+  EXPECT_EQ(b.counters().forks_of_lost, 1u);
+  EXPECT_TRUE(b.fence(a.self(), now).actions.empty());
+  EXPECT_EQ(b.counters().forks_of_lost, 1u);
   EXPECT_EQ(all_of<DestroyValue>(b.worker_lost(a.self(), now).actions).size(), 1u);
+  EXPECT_EQ(b.counters().forks_of_lost, 0u);
 }
 
 TEST_F(R7EndOfWorker, references_of_a_lost_owner_fail_for_ever) {

@@ -19,7 +19,7 @@ constexpr std::int64_t kDecay = 16;
 constexpr PollPolicy::Duration kLongest = microseconds(100);
 // A thread that gets its core back later was in the way of others: threads that only look after
 // something take less.
-constexpr auto kGivenCore = microseconds(20);
+constexpr auto kGivenCore = microseconds(35);
 constexpr auto kFirstPause = microseconds(500);
 constexpr int kMaxPauseDoublings = 8;
 // Polls that have paid after which the last pause is forgotten.
