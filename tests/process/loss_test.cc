@@ -76,6 +76,24 @@ class Loss : public ::testing::Test {
   Worker self_;
 };
 
+TEST_F(Loss, AResultWhoseReferenceCannotBeConfirmedSaysThatTheCallMayHaveRun) {
+  start(10min, 1s);
+  const auto victim = spawn("victim");
+  const auto other = spawn("other");
+  self_.rpc_sync<&testapp::keep>("other", "it", counter_at("victim"));
+  victim->signal(SIGSTOP);
+  const auto result = self_.rpc_async<&testapp::kept>("other", "it");
+  // Until it has arrived, and waits for the owner.
+  EXPECT_TRUE(eventually([&] { return self_.counters()["rref.users"] == 1; }));
+  EXPECT_FALSE(result.done());
+  victim->signal(SIGKILL);
+  const RpcError error = error_of([&] { result.wait_for(50s); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun);
+  EXPECT_EQ(error.peer(), "victim") << error.what();
+  EXPECT_EQ(error.method(), "testapp::kept");
+}
+
 TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   start(10min, 1s);
   const auto victim = spawn("victim");
