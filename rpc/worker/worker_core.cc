@@ -459,12 +459,13 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
                                                            self_.name, leaks.size(),
                                                            absl::StrJoin(leaks, "\n")));
   }
+  // The others may have left before this thread knows that they might.
+  leaving_.store(true, std::memory_order_release);
   if (world_size_ > 0) {
     // Nobody leaves before all have got what they waited for.
     attempt("left together with the others",
             [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
   }
-  leaving_.store(true, std::memory_order_release);
   attempt("left the job", [&] { membership_->leave_async(left()).wait(); });
   return failed;
 }
