@@ -131,6 +131,15 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
   });
 }
 
+/// A pass that is done has all the gradients that there are.
+void check_none_due(const std::vector<EdgeGradients>& gradients, const WorkerInfo& self) {
+  if (gradients.empty()) return;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrFormat("gradients came for message %d in a backward pass that is done at "
+                                 "worker '%s'",
+                                 gradients.front().edges.message, self.name));
+}
+
 // ---- Calling.
 
 /// The outcome of a call that asks a worker to take part, or brings it gradients.
@@ -510,6 +519,12 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   if (due.ok()) due = context->ask(id, from.incarnation);
   if (!due.ok()) throw_error(due);
   const std::shared_ptr<BackwardPass> pass = join(context, id);
+  if (pass == nullptr) {
+    // With FAST several workers ask, and the request of one may be served after the gradients that
+    // the pass was still waiting for here, its own included.
+    check_none_due(gradients, context->self());
+    return std::move(answer)(nullptr, {});
+  }
   options.runner = services_.executor()->runner();
   options.deadline = deadline;
   const Answering answering = run.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
@@ -554,7 +569,11 @@ void AutogradManager::on_gradients(const WorkerInfo& from, const proto::Autograd
   absl::Status due = check_brings(from, id, answering, part_of(*context, from));
   if (due.ok()) due = context->check_brings(from.incarnation, gradients);
   if (!due.ok()) throw_error(due);
-  join(context, id)->deliver(std::move(gradients), answering, std::move(answer));
+  if (const auto pass = join(context, id)) {
+    return pass->deliver(std::move(gradients), answering, std::move(answer));
+  }
+  check_none_due(gradients, context->self());
+  std::move(answer)(nullptr, {});
 }
 
 Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std::string& body) {

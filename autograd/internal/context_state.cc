@@ -146,7 +146,10 @@ absl::StatusOr<ContextState::Joined> ContextState::join_pass(
                                                autograd::to_string(id_), self_.name));
   }
   const auto ended = ended_.find(id.initiator);
-  if (ended != ended_.end() && ended->second >= id.serial) {
+  if (ended != ended_.end() && ended->second.serial == id.serial && ended->second.done) {
+    return Joined{};
+  }
+  if (ended != ended_.end() && ended->second.serial >= id.serial) {
     return absl::AbortedError(
         absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
   }
@@ -166,8 +169,7 @@ absl::StatusOr<ContextState::Joined> ContextState::join_pass(
           autograd::to_string(id_), self_.name));
     }
     joined.stale = std::move(pass_);
-    std::uint64_t& last = ended_[id.initiator];
-    last = std::max(last, joined.stale->id().serial);
+    note_end(joined.stale->id(), false);
   }
   pass_ = make();
   joined.pass = pass_;
@@ -237,11 +239,16 @@ void ContextState::end_pass(const PassId& id, PassEnd end) {
   MutexLock lock(mutex_);
   if (released_) return;
   if (end == PassEnd::kFailedUntold) return gradients_.undo(id);
-  std::uint64_t& last = ended_[id.initiator];
-  last = std::max(last, id.serial);
+  note_end(id, end == PassEnd::kDone);
   if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);
   if (ended != nullptr) pass_ = nullptr;
   if (end == PassEnd::kFailed) gradients_.undo(id);
+}
+
+void ContextState::note_end(const PassId& id, bool done) {
+  Ended& last = ended_[id.initiator];
+  if (id.serial > last.serial) last = {id.serial, done};
+  if (id.serial == last.serial && !done) last.done = false;
 }
 
 absl::Status ContextState::ask(const PassId& id, Incarnation by) {

@@ -70,10 +70,12 @@ class ContextState {
   // --- Passes.
 
   /// The running pass `id`, or the one that `make` makes. Errors: kNotFound when the context has
-  /// been released, kAborted when the pass has ended, kFailedPrecondition when another one runs.
-  /// `stale` is an older pass of the same initiator, which has given it up.
+  /// been released, kAborted when the pass has failed or a later one has ended,
+  /// kFailedPrecondition when another one runs.
   struct Joined {
+    /// Null: the pass is done here.
     std::shared_ptr<BackwardPass> pass;
+    /// An older pass of the same initiator, which has given it up.
     std::shared_ptr<BackwardPass> stale;
   };
   absl::StatusOr<Joined> join_pass(const PassId& id,
@@ -115,12 +117,20 @@ class ContextState {
   Sizes sizes() const;
 
  private:
+  /// Notes that the pass has ended. One that is done may fail yet, at its initiator.
+  void note_end(const PassId& id, bool done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   /// A message with tensors.
   struct Sent {
     Incarnation receiver;
     torch::autograd::edge_list edges;
   };
   using Sends = absl::btree_map<std::uint64_t, Sent>;
+  /// The last pass of an initiator that has ended.
+  struct Ended {
+    std::uint64_t serial = 0;
+    bool done = false;
+  };
   /// What one worker has said of the passes of one initiator: the last of each kind.
   struct Word {
     std::uint64_t asked = 0;
@@ -140,8 +150,8 @@ class ContextState {
   Lineage lineage_ ABSL_GUARDED_BY(mutex_);
   GradientTable gradients_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<BackwardPass> pass_ ABSL_GUARDED_BY(mutex_);
-  // The last pass of each initiator that has ended.
-  absl::flat_hash_map<Incarnation, std::uint64_t> ended_ ABSL_GUARDED_BY(mutex_);
+  // By initiator.
+  absl::flat_hash_map<Incarnation, Ended> ended_ ABSL_GUARDED_BY(mutex_);
   // By who said it, and the initiator.
   absl::flat_hash_map<std::pair<Incarnation, Incarnation>, Word> words_ ABSL_GUARDED_BY(mutex_);
 };

@@ -197,6 +197,34 @@ TEST_P(HostileAutograd, AbortByOneThatTakesPartConcernsItsOwnRequestsAlone) {
   expect_gradient(context, 2);
 }
 
+// With FAST several workers ask one, and a request may be served after the end that it was to lead
+// to.
+TEST_P(HostileAutograd, RequestsToTakePartInPassesThatHaveEnded) {
+  const Context context(worker(kTrainer));
+  const Tensor loss = forward();
+  worker(kTrainer).rpc_sync<&testhostile::gradient>(kEve, context.id());
+  std::async(std::launch::async, [&] {
+    const sinew::autograd::ContextScope scope(worker(kEve), context.id());
+    worker(kEve).rpc_sync<&testhostile::gradient>(kServer, context.id());
+  }).get();
+  BackwardOptions fast = retaining();
+  fast.mode = sinew::autograd::Mode::kFast;
+  backward(context, {loss}, fast);
+  sinew::proto::AutogradRun run;
+  *run.mutable_pass() = pass(context.id(), kTrainer, 1);
+  run.set_fast(true);
+  EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kOk);
+  expect_gradient(context, 1);
+  // It ended well here, but not everywhere.
+  sinew::proto::AutogradAbort abort;
+  *abort.mutable_pass() = pass(context.id(), kTrainer, 1);
+  EXPECT_EQ(tell("sinew.autograd.abort", abort), ErrorCode::kOk);
+  EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kAborted);
+  backward(context, {loss}, fast);
+  EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kAborted);
+  EXPECT_EQ(worker(kServer).counters()["autograd.passes"], 0);
+}
+
 TEST_P(HostileAutograd, RequestsToTakePartInPassesOfAnother) {
   const Context context(worker(kTrainer));
   const Tensor loss = forward();
