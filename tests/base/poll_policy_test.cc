@@ -145,6 +145,32 @@ TEST(PollPolicy, WhoOnlyLooksAfterSomethingIsNotInTheWay) {
   EXPECT_GT(waits.policy().begin(waits.now()), 0us);
 }
 
+TEST(PollPolicy, WhereMessagesComeByThePacketLatenessDoesNoHarm) {
+  Waits waits;
+  waits.wait(10us, 20);
+  for (int i = 0; i < 20; ++i) waits.policy().on_messages(8);
+  EXPECT_TRUE(waits.gets_core_back_after(1ms));
+  EXPECT_FALSE(waits.gets_core_back_after(1001us)) << "that is somebody else's work";
+  for (int i = 0; i < 40; ++i) waits.policy().on_messages(1);
+  EXPECT_FALSE(waits.gets_core_back_after(36us));
+}
+
+TEST(PollPolicy, WhoWaitsForCoresItselfLeavesThemToOthers) {
+  Waits waits;
+  waits.wait(10us, 20);
+  waits.policy().on_run_delay(waits.now(), 500us, 10ms);
+  EXPECT_GT(waits.policy().begin(waits.now()), 0us);
+  waits.policy().on_run_delay(waits.now(), 1ms, 10ms);
+  EXPECT_EQ(waits.policy().begin(waits.now()), 0us);
+  EXPECT_EQ(waits.policy().begin(waits.now() + 99ms), 0us);
+  EXPECT_GT(waits.policy().begin(waits.now() + 101ms), 0us);
+  // Many messages at a time make up for it.
+  waits.pass(1s);
+  for (int i = 0; i < 20; ++i) waits.policy().on_messages(8);
+  waits.policy().on_run_delay(waits.now(), 5ms, 10ms);
+  EXPECT_GT(waits.policy().begin(waits.now()), 0us);
+}
+
 TEST(PollPolicy, PausesGetLongerWhereACoreIsWantedAgainAndAgain) {
   Waits waits;
   waits.wait(10us, 20);

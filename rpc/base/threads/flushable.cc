@@ -39,7 +39,7 @@ void flush_now() {
   if (list_of_thread == nullptr || list_of_thread->empty()) return;
   const List list = std::exchange(*list_of_thread, {});
   for (const std::weak_ptr<Flushable>& each : list) {
-    if (const std::shared_ptr<Flushable> what = each.lock()) what->flush();
+    if (const std::shared_ptr<Flushable> what = each.lock()) what->flush_unless_due();
   }
 }
 

@@ -11,6 +11,8 @@ class Flushable {
   virtual ~Flushable() = default;
   /// Runs on any thread; must not block or throw.
   virtual void flush() = 0;
+  /// The same, unless another thread is about to flush, with more than there is now.
+  virtual void flush_unless_due() { flush(); }
 };
 
 /// Asks the calling thread to flush `what` when it begins to wait for a Sinew future. Whoever asks

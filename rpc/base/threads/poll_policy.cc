@@ -20,6 +20,12 @@ constexpr PollPolicy::Duration kLongest = microseconds(100);
 // A thread that gets its core back later was in the way of others: threads that only look after
 // something take less.
 constexpr auto kGivenCore = microseconds(35);
+// So late it may be where that many messages come together.
+constexpr double kManyMessages = 3;
+constexpr auto kGivenCoreByMany = microseconds(1000);
+// A thread that waits for cores for a larger part of its time shares them with more than there are.
+constexpr double kMaxRunDelay = 0.08;
+constexpr auto kPauseWhereCoresAreWanted = std::chrono::milliseconds(100);
 constexpr auto kFirstPause = microseconds(500);
 constexpr int kMaxPauseDoublings = 8;
 // Polls that have paid after which the last pause is forgotten.
@@ -49,6 +55,17 @@ void PollPolicy::on_slept(Duration waited, Duration polled) {
   learn(std::max(waited - kWakeUp, polled + Duration(1)));
 }
 
+void PollPolicy::on_messages(int messages) {
+  average_messages_ += (messages - average_messages_) / 8;
+}
+
+bool PollPolicy::come_together() const { return average_messages_ >= kManyMessages; }
+
+void PollPolicy::on_run_delay(TimePoint now, Duration delay, Duration time) {
+  if (come_together() || std::chrono::duration<double>(delay) <= kMaxRunDelay * time) return;
+  pause_until_ = std::max(pause_until_, now + kPauseWhereCoresAreWanted);
+}
+
 void PollPolicy::learn(Duration wait) {
   std::size_t index = 0;
   while (index < kBounds && wait > bound(index)) ++index;
@@ -75,7 +92,8 @@ void PollPolicy::choose() {
 }
 
 bool PollPolicy::may_go_on(TimePoint offered, TimePoint back) {
-  if (back - offered <= kGivenCore) return true;
+  const Duration harmless = come_together() ? kGivenCoreByMany : kGivenCore;
+  if (back - offered <= harmless) return true;
   pause_until_ = back + kFirstPause * (1 << pauses_in_a_row_);
   pauses_in_a_row_ = std::min(pauses_in_a_row_ + 1, kMaxPauseDoublings);
   paid_since_pause_ = 0;

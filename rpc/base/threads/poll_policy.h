@@ -18,7 +18,11 @@ namespace sinew::internal {
 ///
 /// A core that somebody else wants is left to him: whoever has offered it between two looks and
 /// gets it back late does not poll for a pause, which doubles each time until polling has paid for
-/// long enough again.
+/// long enough again. So does not, for longer, who waited for a core itself for a good part of the
+/// time: a poller is not in the way on its own core only, since no idle core takes work over from
+/// another while it polls there. Where messages come by the packet a little lateness does no harm,
+/// though: more of them share the next packet, and whoever had the core mostly works on their
+/// behalf.
 ///
 /// Knows no clock and no thread. Not thread-safe.
 class PollPolicy {
@@ -36,6 +40,10 @@ class PollPolicy {
   /// It slept when something came, after it had polled for `polled` in vain. `waited` includes the
   /// wake-up.
   void on_slept(Duration waited, Duration polled);
+  /// The thread that polls could have run and waited for a core for `delay` of the last `time`.
+  void on_run_delay(TimePoint now, Duration delay, Duration time);
+  /// What came has brought so many messages, one or more.
+  void on_messages(int messages);
   /// Between two looks the core was `offered` to others, and the thread is `back`. False: they have
   /// worked meanwhile, so the thread is in their way and must not go on polling.
   bool may_go_on(TimePoint offered, TimePoint back);
@@ -44,6 +52,7 @@ class PollPolicy {
   static constexpr std::size_t kBounds = 6;
 
   Duration bound(std::size_t index) const;
+  bool come_together() const;
   void learn(Duration wait);
   void choose();
 
@@ -52,6 +61,8 @@ class PollPolicy {
   // how many for none at all; each wait weighs less with every one that follows.
   std::array<std::int64_t, kBounds + 1> waits_{};
   Duration poll_{0};
+  // That came together; weighted towards the latest.
+  double average_messages_ = 1;
   TimePoint pause_until_ = TimePoint::min();
   int pauses_in_a_row_ = 0;
   int paid_since_pause_ = 0;

@@ -1,7 +1,10 @@
 #include "sinew/rpc/base/threads/polling_duty.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
+
+#include "sinew/rpc/base/threads/run_delay.h"
 
 namespace sinew::internal {
 namespace {
@@ -38,12 +41,22 @@ PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll)
 
 PollingDuty::~PollingDuty() { ProcessLife::remove(this); }
 
+nanoseconds PollingDuty::begin(PollPolicy& policy, TimePoint now) {
+  const nanoseconds poll = policy.begin(now);
+  // Where it does not poll anyway nothing has to be found out.
+  if (poll <= nanoseconds(0)) return poll;
+  const std::optional<RunDelay> lost = new_run_delay(now);
+  if (!lost.has_value()) return poll;
+  policy.on_run_delay(now, lost->delay, lost->time);
+  return policy.begin(now);
+}
+
 // The next event, polled for as far as that pays. Between two looks the core is offered to whoever
 // waits for it.
 EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
   using Kind = EventSource::Event::Kind;
   const TimePoint begun = SteadyClock::now();
-  const nanoseconds poll = policy.begin(begun);
+  const nanoseconds poll = begin(policy, begun);
   TimePoint now = begun;
   for (bool goes_on = true; goes_on && now - begun < poll && now < deadline;) {
     const EventSource::Event event = source_->next(TimePoint::min());
@@ -68,6 +81,18 @@ EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
   was_there_ = waited < kAtOnce;
   if (event.kind != Kind::kDeadline && !was_there_) policy.on_slept(waited, polled);
   return event;
+}
+
+void PollingDuty::handle(const EventSource::Event& event) {
+  source_->handle(event);
+  const int messages = messages_.exchange(0, std::memory_order_relaxed);
+  if (messages == 0) return;
+  pool_polls_.on_messages(messages);
+  waiter_polls_.on_messages(messages);
+}
+
+void PollingDuty::brought(std::size_t messages) {
+  messages_.fetch_add(static_cast<int>(messages), std::memory_order_relaxed);
 }
 
 void PollingDuty::count(std::atomic<std::int64_t>& polls, nanoseconds polled) {
@@ -155,7 +180,7 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
     was_absent = false;
     {
       const Executor::Helper::Offer offer(may_help() ? &helper : nullptr);
-      source_->handle(event);
+      handle(event);
       if (crowded) handle_more();
     }
     if (helper.has_tasks()) {
@@ -193,7 +218,7 @@ void PollingDuty::handle_more() {
     const EventSource::Event event = source_->next(TimePoint::min());
     // The end comes again.
     if (event.kind != EventSource::Event::Kind::kSomething) return;
-    source_->handle(event);
+    handle(event);
   }
 }
 
@@ -333,7 +358,7 @@ void PollingWait::poll(PollingDuty::TimePoint deadline) {
   const EventSource::Event event = duty_->next(duty_->waiter_polls_, deadline);
   has_polled_ = true;
   duty_->stand_still_at_exit();
-  if (event.kind == EventSource::Event::Kind::kSomething) duty_->source_->handle(event);
+  if (event.kind == EventSource::Event::Kind::kSomething) duty_->handle(event);
 }
 
 }  // namespace sinew::internal

@@ -72,6 +72,8 @@ class PollingDuty final : private ProcessLife::Busy {
   /// An event has woken a thread in its PollingWait that was asleep. For the thread that handles
   /// it.
   void woke_waiter();
+  /// An event has brought so many messages. For the thread that handles it.
+  void brought(std::size_t messages);
 
   struct Stats {
     /// Something came while a thread polled before sleeping.
@@ -87,7 +89,9 @@ class PollingDuty final : private ProcessLife::Busy {
   friend class PollingWait;
   enum class Leader { kNobody, kPool, kWaiter };
 
+  static std::chrono::nanoseconds begin(PollPolicy& policy, TimePoint now);
   EventSource::Event next(PollPolicy& policy, TimePoint deadline);
+  void handle(const EventSource::Event& event);
   void count(std::atomic<std::int64_t>& polls, std::chrono::nanoseconds polled);
   void look_up() override;
   bool stands_still() override;
@@ -114,6 +118,8 @@ class PollingDuty final : private ProcessLife::Busy {
   PollPolicy waiter_polls_;
   // The last event did not have to be waited for.
   bool was_there_ = false;
+  // By the event that is handled, and by others that brought none.
+  std::atomic<int> messages_{0};
   // Written by whoever leads.
   std::atomic<std::int64_t> polls_paid_{0};
   std::atomic<std::int64_t> polls_in_vain_{0};

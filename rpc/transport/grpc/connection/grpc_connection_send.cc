@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 
 namespace sinew::internal {
@@ -138,7 +137,7 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
 // short tasks that follow; or, when the sender says that there is time, whoever waits next.
 bool GrpcConnection::linger(bool sender_has_time) {
   const std::shared_ptr<Flushable> calls(shared_from_this(), &writer(Lane::kCalls));
-  if (Executor::flush_later(calls)) return true;
+  if (writer(Lane::kCalls).leave_to_executor(calls)) return true;
   if (!sender_has_time) return false;
   flush_before_wait(calls);
   arm_linger_timer();

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 
 namespace sinew::internal {
@@ -29,12 +30,28 @@ std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
 }
 
 void LaneWriter::flush() {
+  // First: whoever finds it set below counts on a flush that is yet to come.
+  flush_is_due_.store(false, std::memory_order_relaxed);
   Batch batch;
   {
     MutexLock lock(mutex_);
     batch = take_batch_locked();
   }
   write(std::move(batch));
+}
+
+// The calls of a thread that goes to sleep share a packet with the replies of the tasks that run.
+void LaneWriter::flush_unless_due() {
+  if (!flush_is_due_.load(std::memory_order_relaxed)) flush();
+}
+
+bool LaneWriter::leave_to_executor(const std::shared_ptr<Flushable>& self) {
+  if (Executor::current() == nullptr) return false;
+  // In this order: the flush may come before flush_later() returns.
+  const bool was_due = flush_is_due_.exchange(true, std::memory_order_relaxed);
+  if (Executor::flush_later(self)) return true;
+  if (!was_due) flush_is_due_.store(false, std::memory_order_relaxed);
+  return false;
 }
 
 void LaneWriter::send_planes(std::vector<std::string> messages) {

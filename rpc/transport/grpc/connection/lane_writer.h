@@ -28,6 +28,10 @@ class LaneWriter final : public Flushable {
   /// Returns the number of queued frames; none, dropping it, after close().
   std::optional<std::size_t> queue(PacketFrame frame);
   void flush() override;
+  void flush_unless_due() override;
+  /// Asks the executor whose task the calling thread runs to flush `self`, which is this writer,
+  /// after the short tasks that follow. False when none do.
+  bool leave_to_executor(const std::shared_ptr<Flushable>& self);
   /// Messages about planes, which leave at once.
   void send_planes(std::vector<std::string> messages);
   /// Tells the other end that it may let go of a transfer, with the next frame or flush_all().
@@ -73,6 +77,8 @@ class LaneWriter final : public Flushable {
   };
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> kept_bytes_{0};
+  /// A thread of the executor is going to flush.
+  std::atomic<bool> flush_is_due_{false};
   /// What stands beside the frames of the next packet.
   std::vector<std::string> planes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> fetched_ ABSL_GUARDED_BY(mutex_);
