@@ -66,7 +66,8 @@ absl::Status check_reach(const Credentials& credentials, bool loopback, const st
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address,
                                                             const GrpcTransportOptions& options,
-                                                            const std::string& expected_name) {
+                                                            const std::string& expected_name,
+                                                            Carries carries) {
   const absl::StatusOr<HostPort> target = parse_host_port(address);
   if (!target.ok()) return target.status();
   if (target->port == 0) {
@@ -88,6 +89,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
   if (uses_local_sockets(options)) {
     if (FileDescriptor socket = connect_locally(*target); socket.valid()) {
       arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address);
+      if (carries == Carries::kLittle) arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
       return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);
     }
   }

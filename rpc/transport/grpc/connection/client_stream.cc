@@ -21,33 +21,48 @@ std::shared_ptr<ClientStream> ClientStream::open(StreamKind kind,
                                                  std::shared_ptr<StreamEvents> events,
                                                  std::shared_ptr<TransportCore> core,
                                                  std::shared_ptr<grpc::Channel> channel,
-                                                 const std::string& token) {
+                                                 const std::string& token, Begin begin) {
   TransportCore::Hold hold = core->hold();
   if (!hold) return nullptr;
   std::shared_ptr<ClientStream> stream(new ClientStream(kind, std::move(events), std::move(core),
                                                         std::move(hold), std::move(channel)));
   stream->self_ = stream;
-  stream->begin(token);
+  stream->begin(token, begin);
   return stream;
 }
 
-void ClientStream::begin(const std::string& token) {
+void ClientStream::begin(const std::string& token, Begin begin) {
+  starts_later_ = begin == Begin::kWithMessage;
+  context_->set_initial_metadata_corked(starts_later_);
   context_->AddMetadata(kLaneMetadata, lane_text(kind()));
   if (!token.empty()) context_->AddMetadata(kTokenMetadata, token);
   // The stub is only a way to make the call: nothing of it is used later.
   call_ = grpc::GenericStub(channel_).PrepareCall(context_.get(), kExchangeMethod,
                                                   core_->poller().queue());
+  // Corked, it does nothing, and does not report that either.
   call_->StartCall(static_cast<Completion*>(&started_));
-  // The status is asked for right away, so that the call's end is seen whatever else is in flight.
-  // Also receives the initial metadata: reads leave that alone from here on.
-  call_->Finish(&status_, static_cast<Completion*>(&ended_));
+  if (!starts_later_) await_end();
 }
+
+// The status is asked for as soon as the call has begun, so that its end is seen whatever else is
+// in flight. Also receives the initial metadata: reads leave that alone from here on.
+void ClientStream::await_end() { call_->Finish(&status_, static_cast<Completion*>(&ended_)); }
 
 AuthenticatedPeer ClientStream::remote() const {
   return peer_identity(context_->auth_context().get(), context_->peer());
 }
 
 std::optional<bool> ClientStream::issue_write(const grpc::ByteBuffer& message, WriteMode mode) {
+  if (std::exchange(starts_later_, false)) {
+    {
+      MutexLock lock(start_mutex_);
+      is_started_ = true;
+    }
+    // In the place of the start.
+    call_->Write(message, static_cast<Completion*>(&written_));
+    await_end();
+    return std::nullopt;
+  }
   operations_.fetch_add(1, std::memory_order_relaxed);
   {
     MutexLock lock(start_mutex_);
@@ -72,12 +87,17 @@ void ClientStream::issue_read(grpc::ByteBuffer* message) {
 }
 
 void ClientStream::issue_end(const EndState& state) {
-  if (!state.status.ok()) {
+  const bool never_started = std::exchange(starts_later_, false);
+  if (!state.status.ok() || never_started) {
     context_->TryCancel();
   } else {
     // The call has failed already, and cancelling it could hide what the other end said. But gRPC
     // keeps the status back until every message before it has been read.
     if (state.unread) drop_messages();
+  }
+  if (never_started) {
+    await_end();
+    operation_done();
   }
   operation_done();
 }

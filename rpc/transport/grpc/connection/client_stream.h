@@ -20,12 +20,15 @@ namespace sinew::internal {
 /// The opener's end of a stream. Lives until gRPC has reported its end, whoever else holds it.
 class ClientStream final : public LaneStream {
  public:
-  /// Begins the call. `token` is empty for the control stream, which gets it from the acceptor.
-  /// Null when the transport shuts down.
+  /// When the other end sees the call: at once, or with the first message, in one packet. That is
+  /// written before anything is read.
+  enum class Begin { kNow, kWithMessage };
+  /// `token` is empty for the control stream, which gets it from the acceptor. Null when the
+  /// transport shuts down.
   static std::shared_ptr<ClientStream> open(StreamKind kind, std::shared_ptr<StreamEvents> events,
                                             std::shared_ptr<TransportCore> core,
                                             std::shared_ptr<grpc::Channel> channel,
-                                            const std::string& token);
+                                            const std::string& token, Begin begin);
 
   /// Who answered; valid once something was read.
   AuthenticatedPeer remote() const;
@@ -35,7 +38,8 @@ class ClientStream final : public LaneStream {
                std::shared_ptr<TransportCore> core, TransportCore::Hold hold,
                std::shared_ptr<grpc::Channel> channel);
 
-  void begin(const std::string& token);
+  void begin(const std::string& token, Begin begin);
+  void await_end();
   std::optional<bool> issue_write(const grpc::ByteBuffer& message, WriteMode mode) override;
   void issue_read(grpc::ByteBuffer* message) override;
   void issue_end(const EndState& state) override;
@@ -58,6 +62,8 @@ class ClientStream final : public LaneStream {
   MemberCompletion<ClientStream> ended_{this, &ClientStream::on_status};
   /// Beside reads and writes: the start, the status, and issue_end(), which comes from anywhere.
   std::atomic<int> operations_{3};
+  /// The first message, or the end, has the start to do. Never both at a time: see LaneStream.
+  bool starts_later_ = false;
   std::shared_ptr<ClientStream> self_;
 
   Mutex start_mutex_;

@@ -79,6 +79,11 @@ void LaneWriter::flush_all() {
   flush();
 }
 
+bool LaneWriter::has_work() {
+  MutexLock lock(mutex_);
+  return !closed_ && has_work_locked();
+}
+
 void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
   Batch batch;
   {

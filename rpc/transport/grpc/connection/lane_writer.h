@@ -39,6 +39,8 @@ class LaneWriter final : public Flushable {
   bool add_fetched(std::uint64_t transfer);
   /// As flush(), and does not wait for a frame with what was added.
   void flush_all();
+  /// Something waits: then open() with an idle stream writes it, unless close() comes before.
+  bool has_work();
   void open(std::shared_ptr<LaneStream> stream, WriterStart start);
   /// Between the two, frames are queued but do not leave. The handler of received frames runs
   /// between them, so that what it answers shares a packet rather than the first answer leaving

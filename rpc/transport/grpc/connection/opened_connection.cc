@@ -60,7 +60,8 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
     return;
   }
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-      make_channel(address_, core().options(), expected_name);
+      make_channel(address_, core().options(), expected_name,
+                   core().planes().planes.empty() ? Carries::kEverything : Carries::kLittle);
   if (!channel.ok()) {
     take_down(channel.status());
     return;
@@ -69,7 +70,7 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
   set_local_hello(hello);
   Packet packet;
   packet.frames.emplace_back().envelope = hello;
-  control_ = open_stream(StreamKind::kControl, "");
+  control_ = open_stream(StreamKind::kControl, "", ClientStream::Begin::kWithMessage);
   if (control_ == nullptr) return;
   writer(Lane::kControl).open(control_, WriterStart::kBusy);
   write_handshake(*control_, encode_packet(packet));
@@ -77,9 +78,10 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
 }
 
 std::shared_ptr<ClientStream> OpenedConnection::open_stream(StreamKind kind,
-                                                            const std::string& token) {
+                                                            const std::string& token,
+                                                            ClientStream::Begin begin) {
   std::shared_ptr<ClientStream> stream =
-      ClientStream::open(kind, as_events(), shared_core(), channel_, token);
+      ClientStream::open(kind, as_events(), shared_core(), channel_, token, begin);
   if (stream == nullptr) {
     take_down(absl::UnavailableError("the transport shuts down"));
     return nullptr;
@@ -102,9 +104,12 @@ void OpenedConnection::on_acceptor_hello(const grpc::ByteBuffer& message) {
   }
   set_remote(std::move(packet->frames[0].envelope), control_->remote());
   token_ = std::move(packet->frames[1].envelope);
-  const auto calls = open_stream(StreamKind::kCalls, token_);
+  // What has been sent early, if anything, goes with it.
+  const auto calls = open_stream(StreamKind::kCalls, token_,
+                                 writer(Lane::kCalls).has_work() ? ClientStream::Begin::kWithMessage
+                                                                 : ClientStream::Begin::kNow);
   if (calls == nullptr) return;
-  // Frames that were sent early leave now. The other end reads no lane before it is up, which it is
+  // The other end reads no lane before it is up, which it is
   // when it has seen this stream.
   writer(Lane::kCalls).open(calls, WriterStart::kIdle);
   announce_up(ConnectionEnds::Role::kOpener);
@@ -122,7 +127,7 @@ void OpenedConnection::open_bulk_when_due(unsigned condition) {
   const unsigned before = bulk_conditions_.fetch_or(condition, std::memory_order_acq_rel);
   if (before == kBoth || (before | condition) != kBoth) return;
   if (enter_callback() == nullptr) return;
-  if (const auto bulk = open_stream(StreamKind::kBulk, token_)) {
+  if (const auto bulk = open_stream(StreamKind::kBulk, token_, ClientStream::Begin::kNow)) {
     bulk->start_read();
     bulk_sender().open(bulk);
   }

@@ -26,7 +26,8 @@ class OpenedConnection final : public GrpcConnection {
   OpenedConnection(std::shared_ptr<TransportCore> core, std::string address);
 
   void begin(const std::string& hello, const std::string& expected_name);
-  std::shared_ptr<ClientStream> open_stream(StreamKind kind, const std::string& token);
+  std::shared_ptr<ClientStream> open_stream(StreamKind kind, const std::string& token,
+                                            ClientStream::Begin begin);
   void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) override;
   void on_acceptor_hello(const grpc::ByteBuffer& message);
   void want_bulk() override;
