@@ -1,7 +1,9 @@
 // Handshakes and lanes by hand, good ones and bad ones.
 
 #include <chrono>
+#include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -164,17 +166,23 @@ class RawOpener {
   std::list<Lane> lanes_;
 };
 
-TEST(GrpcHandshake, TheCallsLaneBringsTheAcceptorUpAndTheBulkLaneFollows) {
+TEST(GrpcHandshake, TheNextPacketBringsTheAcceptorUpAndOtherLanesWaitForThat) {
   Worker worker;
   RawOpener opener(worker.address());
-  const grpc::Status early = opener.open_refused("bulk");
-  EXPECT_EQ(early.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(early.error_message(), HasSubstr("after the calls lane"));
+  auto& calls = opener.open("calls");
+  auto& bulk = opener.open("bulk");
+  // They have joined.
+  EXPECT_EQ(opener.open_refused("calls").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(opener.open_refused("bulk").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  proto::Packet early;
+  *early.add_frames() = frame_of("early");
+  EXPECT_TRUE(calls.Write(early));
   const auto handler = worker.acceptor.handler();
   EXPECT_FALSE(handler->is_up());
-  opener.open("calls");
+  EXPECT_TRUE(opener.control().Write(proto::Packet()));
   ASSERT_TRUE(handler->wait_up());
-  auto& bulk = opener.open("bulk");
+  ASSERT_TRUE(handler->wait_frames(Lane::kCalls, 1));
+  EXPECT_EQ(handler->take_frames(Lane::kCalls).front().envelope, "early");
   // This end answers on it, so it has joined.
   ASSERT_TRUE(handler->connection()
                   ->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(1 << 20, 'p'))}, {}})
@@ -209,6 +217,16 @@ class RawAcceptor final : public proto::Worker::Service {
     return lanes_;
   }
 
+  /// That have come on a lane, or rode.
+  std::size_t frames(const std::string& lane) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return frames_[lane];
+  }
+  std::uint64_t riders_announced() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return riders_announced_;
+  }
+
   grpc::Status Exchange(grpc::ServerContext* context,
                         grpc::ServerReaderWriter<proto::Packet, proto::Packet>* stream) override {
     const auto lane = context->client_metadata().find("sinew-lane");
@@ -225,6 +243,11 @@ class RawAcceptor final : public proto::Worker::Service {
     }
     while (stream->Read(&packet)) {
       if (packet.chunks_size() > 0) chunk_.notify();
+      std::lock_guard<std::mutex> lock(mutex_);
+      riders_announced_ += packet.riders();
+      for (const proto::Frame& frame : packet.frames()) {
+        ++frames_[frame.is_call() ? "rides" : name];
+      }
     }
     return grpc::Status::OK;
   }
@@ -236,6 +259,8 @@ class RawAcceptor final : public proto::Worker::Service {
   int port_ = 0;
   std::mutex mutex_;
   std::vector<std::string> lanes_;
+  std::map<std::string, std::size_t> frames_;
+  std::uint64_t riders_announced_ = 0;
   Happening chunk_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -280,7 +305,7 @@ TEST(GrpcHandshake, TheBulkLaneIsOpenedWhenItIsWanted) {
     }
     ASSERT_TRUE(handler->wait_up()) << handler->reason();
     if (!before_up) {
-      EXPECT_THAT(acceptor.lanes(), ::testing::Not(::testing::Contains("bulk")));
+      EXPECT_THAT(acceptor.lanes(), ::testing::ElementsAre("control"));
       for (int i = 0; i < 2; ++i) ASSERT_TRUE(connection->send(Lane::kCalls, large).ok());
     }
     ASSERT_TRUE(acceptor.wait_chunk());
@@ -292,6 +317,95 @@ TEST(GrpcHandshake, TheBulkLaneIsOpenedWhenItIsWanted) {
   }
 }
 
+TEST(GrpcHandshake, AFewSmallCallsRideOnTheControlLanesStream) {
+  using sinew::testing::eventually;
+  RawAcceptor acceptor;
+  Worker worker;
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = worker.transport->connect(acceptor.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up()) << handler->reason();
+  const auto send = [&](std::size_t bytes) {
+    return connection->send(Lane::kCalls, Frame{std::string(bytes, 'e'), {}, {}}).ok();
+  };
+  constexpr std::size_t kRiders = 16;
+  for (std::size_t i = 0; i < kRiders; ++i) ASSERT_TRUE(send(10));
+  EXPECT_TRUE(eventually([&] { return acceptor.frames("rides") == kRiders; }));
+  EXPECT_THAT(acceptor.lanes(), ::testing::ElementsAre("control"));
+  ASSERT_TRUE(send(10));
+  EXPECT_TRUE(eventually([&] { return acceptor.frames("calls") == 1; }));
+  EXPECT_EQ(acceptor.frames("rides"), kRiders);
+  EXPECT_EQ(acceptor.riders_announced(), kRiders);
+  connection->close(absl::UnavailableError("done"));
+  EXPECT_TRUE(handler->wait_down());
+}
+
+TEST(GrpcHandshake, ALargeCallDoesNotRide) {
+  RawAcceptor acceptor;
+  Worker worker;
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = worker.transport->connect(acceptor.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up()) << handler->reason();
+  for (const std::size_t bytes : {10, 5000, 10}) {
+    ASSERT_TRUE(connection->send(Lane::kCalls, Frame{std::string(bytes, 'e'), {}, {}}).ok());
+  }
+  EXPECT_TRUE(sinew::testing::eventually([&] { return acceptor.frames("calls") == 2; }));
+  EXPECT_EQ(acceptor.frames("rides"), 1U);
+  connection->close(absl::UnavailableError("done"));
+  EXPECT_TRUE(handler->wait_down());
+}
+
+TEST(GrpcHandshake, WhoAnswersManyRidersGetsTheStreamForItsAnswers) {
+  Worker a;
+  Worker b;
+  auto handler = std::make_shared<RecordingHandler>();
+  const auto connection = a.transport->connect(b.address(), "hi", "", handler);
+  ASSERT_TRUE(handler->wait_up());
+  const auto accepted = b.acceptor.handler();
+  ASSERT_TRUE(accepted->wait_up());
+  // The opener sends nothing on that lane. Frames keep their order when it gets its stream.
+  constexpr std::size_t kFrames = 300;
+  for (std::size_t i = 0; i < kFrames; ++i) {
+    ASSERT_TRUE(accepted->connection()->send(Lane::kCalls, Frame{std::to_string(i), {}, {}}).ok());
+  }
+  ASSERT_TRUE(handler->wait_frames(Lane::kCalls, kFrames));
+  const std::vector<Frame> frames = handler->take_frames(Lane::kCalls);
+  for (std::size_t i = 0; i < kFrames; ++i) EXPECT_EQ(frames[i].envelope, std::to_string(i));
+  // What has a payload to be fetched, or in chunks, needs that stream or its own.
+  ASSERT_TRUE(accepted->connection()
+                  ->send(Lane::kCalls, Frame{"x", {absl::Cord(std::string(1 << 20, 'p'))}, {}})
+                  .ok());
+  ASSERT_TRUE(handler->wait_frames(Lane::kCalls, 1));
+}
+
+TEST(GrpcHandshake, FramesOfTheStreamWaitForThoseThatRode) {
+  Worker worker;
+  RawOpener opener(worker.address());
+  const auto handler = worker.acceptor.handler();
+  auto& calls = opener.open("calls");
+  proto::Packet third;
+  third.set_riders(2);
+  *third.add_frames() = frame_of("third");
+  proto::Packet rider;
+  *rider.add_frames() = frame_of("first");
+  rider.mutable_frames(0)->set_is_call(true);
+  EXPECT_TRUE(calls.Write(third));
+  EXPECT_TRUE(opener.control().Write(rider));
+  ASSERT_TRUE(handler->wait_frames(Lane::kCalls, 1));
+  EXPECT_EQ(handler->take_frames(Lane::kCalls).front().envelope, "first");
+  // Whatever comes between on the control lane brings nothing on.
+  proto::Packet control;
+  *control.add_frames() = frame_of("control");
+  EXPECT_TRUE(opener.control().Write(control));
+  ASSERT_TRUE(handler->wait_frames(Lane::kControl, 1));
+  EXPECT_TRUE(handler->take_frames(Lane::kCalls).empty());
+  rider.mutable_frames(0)->set_envelope("second");
+  EXPECT_TRUE(opener.control().Write(rider));
+  ASSERT_TRUE(handler->wait_frames(Lane::kCalls, 2));
+  const std::vector<Frame> frames = handler->take_frames(Lane::kCalls);
+  EXPECT_EQ(frames[0].envelope, "second");
+  EXPECT_EQ(frames[1].envelope, "third");
+}
+
 /// A good handshake, then `message` on one lane. Returns what the acceptor's handler was told.
 absl::Status send_after_handshake(Worker& worker, const std::string& on_lane,
                                   const std::string& message) {
@@ -299,6 +413,7 @@ absl::Status send_after_handshake(Worker& worker, const std::string& on_lane,
   RawOpener opener(worker.address());
   const auto handler = worker.acceptor.handler(index);
   auto& calls = opener.open("calls");
+  EXPECT_TRUE(opener.control().Write(proto::Packet()));
   EXPECT_TRUE(handler->wait_up());
   // Unknown fields carry any bytes through protobuf.
   proto::Packet raw;
@@ -329,6 +444,12 @@ TEST(GrpcHandshake, ViolationsTakeTheConnectionDown) {
   frame.mutable_tickets(0)->set_transfer(0);
   frame.mutable_tickets(0)->set_size_bytes(10);
   const std::string without_payload = packet.SerializeAsString();
+  proto::Packet rides;
+  rides.add_frames()->set_is_call(true);
+  const std::string rider = rides.SerializeAsString();
+  proto::Packet announces;
+  announces.set_riders(1);
+  const std::string announcement = announces.SerializeAsString();
   // Field 2 of Packet: a chunk, here one with a gap before it; field 3: a grant that nobody waits
   // for.
   const std::string gap(
@@ -345,6 +466,9 @@ TEST(GrpcHandshake, ViolationsTakeTheConnectionDown) {
                                                         {"bulk", gap},
                                                         {"bulk", grant},
                                                         {"calls", gap},
+                                                        {"calls", rider},
+                                                        {"control", announcement},
+                                                        {"bulk", announcement},
                                                         {"bulk", without_payload}}) {
     const absl::Status reason = send_after_handshake(b, lane, message);
     EXPECT_EQ(reason.code(), absl::StatusCode::kInvalidArgument) << lane << ": " << reason;

@@ -31,10 +31,12 @@ std::string bytes_of(const grpc::ByteBuffer& message) {
 
 Packet sample() {
   Packet packet;
+  packet.riders = 300;
   packet.frames.resize(3);
   packet.frames[0].envelope = "first";
   packet.frames[0].header = "about the first";
   packet.frames[1].envelope = std::string(300, 'e');
+  packet.frames[1].is_call = true;
   packet.frames[1].payloads = {absl::Cord("a"), absl::Cord(),
                                absl::Cord(std::string(100'000, 'p'))};
   packet.frames[2].envelope_ticket = {5000, 7};
@@ -45,12 +47,14 @@ Packet sample() {
 }
 
 void expect_same(const Packet& packet, const Packet& other) {
+  EXPECT_EQ(packet.riders, other.riders);
   ASSERT_EQ(packet.frames.size(), other.frames.size());
   for (std::size_t i = 0; i < packet.frames.size(); ++i) {
     const PacketFrame& a = packet.frames[i];
     const PacketFrame& b = other.frames[i];
     EXPECT_EQ(a.envelope, b.envelope);
     EXPECT_EQ(a.header, b.header);
+    EXPECT_EQ(a.is_call, b.is_call);
     EXPECT_EQ(a.envelope_ticket.transfer, b.envelope_ticket.transfer);
     EXPECT_EQ(a.size_bytes(), b.size_bytes());
     ASSERT_EQ(a.payloads.size(), b.payloads.size());
@@ -132,7 +136,10 @@ TEST(GrpcPacketCodec, RefusesPlanesThatSayTooMuch) {
 TEST(GrpcPacketCodec, WritesWhatProtobufReads) {
   proto::Packet parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes_of(encode_packet(sample()))));
+  EXPECT_EQ(parsed.riders(), 300U);
   ASSERT_EQ(parsed.frames_size(), 3);
+  EXPECT_FALSE(parsed.frames(0).is_call());
+  EXPECT_TRUE(parsed.frames(1).is_call());
   EXPECT_EQ(parsed.frames(0).envelope(), "first");
   EXPECT_EQ(parsed.frames(0).header(), "about the first");
   ASSERT_EQ(parsed.frames(1).payloads_size(), 3);

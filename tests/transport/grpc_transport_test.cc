@@ -215,6 +215,7 @@ class Dial final : public GrpcConnection {
   Happening released;
 
  private:
+  bool may_ride(const PacketFrame&, std::size_t) override { return true; }
   void on_handshake_read(StreamKind, grpc::ByteBuffer) override {}
   absl::Status explain_end(const absl::Status& status, bool) const override { return status; }
   void release() override { released.notify(); }

@@ -107,12 +107,6 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
                     absl::PermissionDeniedError("this connection belongs to somebody else"));
     return;
   }
-  // The server hands over the streams of one connection one after the other, as they were opened.
-  if (kind == StreamKind::kBulk && !is_up()) {
-    refuse_exchange(std::move(call),
-                    absl::InvalidArgumentError("the bulk lane comes after the calls lane"));
-    return;
-  }
   const unsigned bit = 1u << static_cast<unsigned>(kind);
   if ((attached_.fetch_or(bit) & bit) != 0) {
     refuse_exchange(std::move(call), absl::InvalidArgumentError("this lane is open already"));
@@ -122,16 +116,37 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
       ServerStream::accept(kind, as_events(), std::move(call));
   if (!add_stream(stream)) return;
   if (kind == StreamKind::kCalls) {
-    writer(Lane::kCalls).open(stream, WriterStart::kIdle);
-    announce_up(ConnectionEnds::Role::kAcceptor);
-    end_handshake();
+    end_rides();
+    open_calls(stream);
   } else {
-    stream->start_read();
     bulk_sender().open(stream);
   }
+  {
+    MutexLock lock(handshake_mutex_);
+    if (!is_reading_) {
+      unread_.push_back(stream);
+      return;
+    }
+  }
+  stream->start_read();
+}
+
+// Its opener sends something as soon as it has the answer: so the answer has come.
+void AcceptedConnection::come_up(grpc::ByteBuffer message) {
+  if (!announce_up(ConnectionEnds::Role::kAcceptor)) return;
+  end_handshake();
+  std::vector<std::shared_ptr<LaneStream>> unread;
+  {
+    MutexLock lock(handshake_mutex_);
+    is_reading_ = true;
+    unread.swap(unread_);
+  }
+  for (const auto& stream : unread) stream->start_read();
+  on_read(StreamKind::kControl, std::move(message));
 }
 
 void AcceptedConnection::on_handshake_read(StreamKind, grpc::ByteBuffer message) {
+  if (is_answered_) return come_up(std::move(message));
   end_turn();
   if (!enter_handshake()) return;
   if (absl::Status status = ask_acceptor(message); !status.ok()) take_down(status);
@@ -165,6 +180,8 @@ absl::Status AcceptedConnection::ask_acceptor(const grpc::ByteBuffer& message) {
   answer.frames[0].envelope = std::move(accepted->hello);
   answer.frames[1].envelope = token_;
   write_handshake(*control, encode_packet(answer));
+  is_answered_ = true;
+  control->start_read();
   return absl::OkStatus();
 }
 
@@ -177,6 +194,9 @@ void AcceptedConnection::release() {
   tokens_->revoke(token_);
   end_turn();
   end_handshake();
+  std::vector<std::shared_ptr<LaneStream>> unread;
+  MutexLock lock(handshake_mutex_);
+  unread.swap(unread_);
 }
 
 }  // namespace sinew::internal

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -36,8 +37,7 @@ class AcceptedConnection final : public GrpcConnection {
   /// the transport's shutdown.
   static void accept(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
                      Acceptor* acceptor, std::unique_ptr<ServerCall> call);
-  /// Another stream has come in, with this connection's token: the calls lane, which brings the
-  /// connection up, or the bulk lane after that.
+  /// Another stream has come in, with this connection's token: that of the calls or the bulk lane.
   void attach(StreamKind kind, std::unique_ptr<ServerCall> call);
 
  private:
@@ -49,6 +49,8 @@ class AcceptedConnection final : public GrpcConnection {
   }
   void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) override;
   absl::Status ask_acceptor(const grpc::ByteBuffer& message);
+  void come_up(grpc::ByteBuffer message);
+  bool may_ride(const PacketFrame&, std::size_t) override { return true; }
   absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const override;
   void release() override;
   void end_handshake();
@@ -63,6 +65,12 @@ class AcceptedConnection final : public GrpcConnection {
   Quota::Share handshake_ ABSL_GUARDED_BY(handshake_mutex_);
   /// The number of its turn among hellos.
   std::uint64_t turn_ ABSL_GUARDED_BY(handshake_mutex_) = 0;
+  /// Lanes are read.
+  bool is_reading_ ABSL_GUARDED_BY(handshake_mutex_) = false;
+  /// Streams that have come before that.
+  std::vector<std::shared_ptr<LaneStream>> unread_ ABSL_GUARDED_BY(handshake_mutex_);
+  /// Written by the reads of the control lane, which come one after the other.
+  bool is_answered_ = false;
   /// The lanes that have joined it, a bit each.
   std::atomic<unsigned> attached_{0};
   /// Written during the handshake, read by release() after it.

@@ -80,11 +80,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
 
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : common_arguments()) arguments.SetInt(name, value);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxPacketBytes));
   if (uses_local_sockets(options)) {
     if (FileDescriptor socket = connect_locally(*target); socket.valid()) {
@@ -93,6 +89,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_channel(const std::string& a
       return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);
     }
   }
+  // What a channel that connects by itself needs to know.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   if (!expected_name.empty()) arguments.SetSslTargetNameOverride(expected_name);
   const absl::string_view scheme = target->is_ipv4()   ? "ipv4:"
                                    : target->is_ipv6() ? "ipv6:"

@@ -1,5 +1,6 @@
 #include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 
+#include <algorithm>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -23,9 +24,11 @@ constexpr std::size_t kToldAtOnceBytes = std::size_t{16} << 20;
 
 bool belongs_to(StreamKind stream, const Packet& packet) {
   const bool bulk = stream == StreamKind::kBulk;
+  const bool has_riders = std::any_of(packet.frames.begin(), packet.frames.end(),
+                                      [](const PacketFrame& frame) { return frame.is_call; });
   return (bulk ? packet.frames.empty() : packet.chunks.empty() && packet.granted.empty()) &&
-         (stream == StreamKind::kControl || packet.planes.empty()) &&
-         (stream == StreamKind::kCalls || packet.fetched.empty());
+         (stream == StreamKind::kControl || (packet.planes.empty() && !has_riders)) &&
+         (stream == StreamKind::kCalls || (packet.fetched.empty() && packet.riders == 0));
 }
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
@@ -114,12 +117,12 @@ bool GrpcConnection::is_up() const {
   return phase_ == Phase::kUp;
 }
 
-void GrpcConnection::announce_up(ConnectionEnds::Role role) {
+bool GrpcConnection::announce_up(ConnectionEnds::Role role) {
   std::shared_ptr<ConnectionHandler> handler;
   TimerQueue::TimerId timer = 0;
   {
     MutexLock lock(mutex_);
-    if (phase_ != Phase::kOpening) return;
+    if (phase_ != Phase::kOpening) return false;
     phase_ = Phase::kUp;
     ++callbacks_running_;
     handler = handler_;
@@ -144,9 +147,7 @@ void GrpcConnection::announce_up(ConnectionEnds::Role role) {
       return connection != nullptr && connection->is_up() && connection->planes_.begin();
     });
   }
-  for (const StreamKind kind : {StreamKind::kControl, StreamKind::kCalls}) {
-    if (const auto lane = stream(kind)) lane->start_read();
-  }
+  return true;
 }
 
 // ---- receiving; sending is in grpc_connection_send.cc
@@ -275,6 +276,7 @@ void GrpcConnection::on_fetch_end(std::uint64_t transfer, absl::Cord bytes,
 
 void GrpcConnection::end_fetch(std::uint64_t transfer, std::size_t size_bytes,
                                absl::StatusOr<std::optional<BulkReceiver::Completed>> completed) {
+  want_calls();
   if (!writer(Lane::kCalls).add_fetched(transfer)) {
     take_down(absl::ResourceExhaustedError("the other end does not read what has been fetched"));
     return;
@@ -306,11 +308,59 @@ void GrpcConnection::on_control_packet(Packet packet) {
   for (const std::string& message : packet.planes) planes_.on_message(message);
   // One that made no sense.
   if (!is_up()) return;
-  if (!accept_frames(Lane::kControl, std::move(packet.frames))) return;
+  std::vector<PacketFrame>& frames = packet.frames;
+  const auto riders = std::stable_partition(
+      frames.begin(), frames.end(), [](const PacketFrame& frame) { return !frame.is_call; });
+  std::vector<PacketFrame> calls(std::make_move_iterator(riders),
+                                 std::make_move_iterator(frames.end()));
+  frames.erase(riders, frames.end());
+  if (!accept_frames(Lane::kControl, std::move(frames))) return;
+  if (!calls.empty() && !accept_riders(std::move(calls))) return;
   if (const auto lane = stream(StreamKind::kControl)) lane->start_read();
 }
 
+bool GrpcConnection::accept_riders(std::vector<PacketFrame> frames) {
+  const std::size_t count = frames.size();
+  on_riders(count);
+  if (!accept_frames(Lane::kCalls, std::move(frames))) return false;
+  std::optional<Packet> next;
+  {
+    MutexLock lock(rides_mutex_);
+    riders_come_ += count;
+    if (held_back_.has_value() && held_back_->riders <= riders_come_) next.swap(held_back_);
+  }
+  if (next.has_value()) on_calls_packet(*std::move(next));
+  return true;
+}
+
+std::optional<Packet> GrpcConnection::hold_back(Packet packet) {
+  MutexLock lock(rides_mutex_);
+  if (packet.riders <= riders_come_) return packet;
+  held_back_ = std::move(packet);
+  return std::nullopt;
+}
+
+void GrpcConnection::end_rides() {
+  if (!calls_ride_.load(std::memory_order_acquire)) return;
+  MutexLock lock(rides_mutex_);
+  calls_ride_.store(false, std::memory_order_release);
+}
+
+void GrpcConnection::open_calls(std::shared_ptr<LaneStream> stream) {
+  std::uint64_t riders = 0;
+  {
+    MutexLock lock(rides_mutex_);
+    riders = riders_sent_;
+  }
+  writer(Lane::kCalls).open(std::move(stream), WriterStart::kIdle, riders);
+}
+
 void GrpcConnection::on_calls_packet(Packet packet) {
+  if (packet.riders > 0) {
+    std::optional<Packet> due = hold_back(std::move(packet));
+    if (!due.has_value()) return;
+    packet = *std::move(due);
+  }
   if (!located_.release(packet.fetched)) {
     take_down(absl::InvalidArgumentError("the peer fetched what was not located for it"));
     return;

@@ -3,7 +3,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,8 +74,19 @@ class GrpcConnection : public Connection,
   /// The handler to call, or null when no callback may run (any more). Puts on_down off until
   /// leave_callback().
   std::shared_ptr<ConnectionHandler> enter_callback();
-  /// Reports on_up, then reads the lanes that are there.
-  void announce_up(ConnectionEnds::Role role);
+  /// Reports on_up; the caller reads the lanes after that. False when the connection is down.
+  bool announce_up(ConnectionEnds::Role role);
+  void on_read(StreamKind stream, grpc::ByteBuffer message) final;
+  /// As long as the calls lane has no stream of its own its frames ride on the control lane's.
+  /// Whether this one may; end_rides() may come of the question.
+  virtual bool may_ride(const PacketFrame& frame, std::size_t size_bytes) = 0;
+  /// So many have come.
+  virtual void on_riders(std::size_t) {}
+  /// Something waits for the calls lane's stream, as with want_bulk().
+  virtual void want_calls() {}
+  /// What leaves from here on waits for the calls lane's stream.
+  void end_rides();
+  void open_calls(std::shared_ptr<LaneStream> stream);
   /// Something waits for the bulk stream, which may be there already, or may come to. The
   /// acceptor's end need not do anything: the opener's has sent what is granted there, or grants
   /// what is announced here.
@@ -98,9 +111,13 @@ class GrpcConnection : public Connection,
  private:
   enum class Phase { kOpening, kUp, kDown };
 
-  void on_read(StreamKind stream, grpc::ByteBuffer message) final;
   void on_control_packet(Packet packet);
   void on_calls_packet(Packet packet);
+  bool accept_riders(std::vector<PacketFrame> frames);
+  /// The packet, unless riders that left before it have not come yet.
+  std::optional<Packet> hold_back(Packet packet);
+  /// The number of frames that wait to leave; 0: the frame does not ride.
+  std::optional<std::size_t> ride(PacketFrame& frame, std::size_t size_bytes);
   void on_bulk_packet(Packet packet);
   void arm_linger_timer();
   void start_linger_timer();
@@ -150,6 +167,14 @@ class GrpcConnection : public Connection,
   /// kNeeded: something lingers since the timer went off last.
   enum class LingerTimer { kOff, kRunning, kNeeded };
   std::atomic<LingerTimer> linger_timer_{LingerTimer::kOff};
+
+  Mutex rides_mutex_;
+  /// Changes once, under the lock.
+  std::atomic<bool> calls_ride_{true};
+  std::uint64_t riders_sent_ ABSL_GUARDED_BY(rides_mutex_) = 0;
+  std::uint64_t riders_come_ ABSL_GUARDED_BY(rides_mutex_) = 0;
+  /// Of the calls lane's stream, the first one.
+  std::optional<Packet> held_back_ ABSL_GUARDED_BY(rides_mutex_);
 
   // Written before on_up, constant after.
   std::string local_hello_;

@@ -107,13 +107,27 @@ std::uint64_t GrpcConnection::kept_bytes() const {
   return bytes;
 }
 
+// Queued under the lock: whoever ends the rides counts all that have left.
+std::optional<std::size_t> GrpcConnection::ride(PacketFrame& frame, std::size_t size_bytes) {
+  if (!calls_ride_.load(std::memory_order_acquire) || !may_ride(frame, size_bytes)) return 0;
+  MutexLock lock(rides_mutex_);
+  if (!calls_ride_.load(std::memory_order_relaxed)) return 0;
+  ++riders_sent_;
+  frame.is_call = true;
+  return writer(Lane::kControl).queue(std::move(frame));
+}
+
 absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   if (absl::Status status = check_limits(frame, core_->limits()); !status.ok()) return status;
   const bool sender_has_time = frame.may_linger;
   const std::size_t size_bytes = frame.size_bytes();
   Beside beside;
   PacketFrame packet_frame = split(std::move(frame), beside);
-  const std::optional<std::size_t> queued = writer(lane).queue(std::move(packet_frame));
+  std::optional<std::size_t> queued = 0;
+  if (lane == Lane::kCalls) queued = ride(packet_frame, size_bytes);
+  const bool rides = queued != std::size_t{0};
+  LaneWriter& way = writer(rides ? Lane::kControl : lane);
+  if (!rides) queued = way.queue(std::move(packet_frame));
   if (!queued.has_value()) {
     // The frame that tells of them does not leave.
     for (const std::uint64_t transfer : beside.located) located_.take(transfer);
@@ -124,9 +138,9 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
         absl::StrCat("the other end does not read: ", *queued, " control messages wait for it")));
     return down_status();
   }
-  const bool may_linger =
-      lane == Lane::kCalls && size_bytes <= kMaxLingeringBytes && *queued < kMaxLingeringFrames;
-  if (!may_linger || !linger(sender_has_time)) writer(lane).flush();
+  const bool may_linger = lane == Lane::kCalls && !rides && size_bytes <= kMaxLingeringBytes &&
+                          *queued < kMaxLingeringFrames;
+  if (!may_linger || !linger(sender_has_time)) way.flush();
   if (!beside.transfers.empty()) submit(std::move(beside.transfers));
   // Should it not be fetched, the other end asks for it there.
   if (!beside.located.empty()) want_bulk();

@@ -79,17 +79,13 @@ void LaneWriter::flush_all() {
   flush();
 }
 
-bool LaneWriter::has_work() {
-  MutexLock lock(mutex_);
-  return !closed_ && has_work_locked();
-}
-
-void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start) {
+void LaneWriter::open(std::shared_ptr<LaneStream> stream, WriterStart start, std::uint64_t riders) {
   Batch batch;
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     stream_ = std::move(stream);
+    riders_ = riders;
     writing_ = start == WriterStart::kBusy;
     batch = take_batch_locked();
   }
@@ -101,11 +97,12 @@ void LaneWriter::cork() {
   corked_ = true;
 }
 
-void LaneWriter::uncork() {
+void LaneWriter::uncork(Uncork how) {
   Batch batch;
   {
     MutexLock lock(mutex_);
     corked_ = false;
+    packet_is_due_ = packet_is_due_ || how == Uncork::kPacket;
     batch = take_batch_locked();
   }
   write(std::move(batch));
@@ -121,7 +118,7 @@ LaneWriter::Batch LaneWriter::next_batch() {
 }
 
 bool LaneWriter::has_work_locked() const {
-  return !queue_.empty() || !planes_.empty() || fetched_is_due_;
+  return !queue_.empty() || !planes_.empty() || fetched_is_due_ || packet_is_due_;
 }
 
 LaneWriter::Batch LaneWriter::take_batch_locked() {
@@ -129,6 +126,8 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   if (writing_ || corked_ || !has_work_locked()) return batch;
   batch.stream = stream_;
   writing_ = true;
+  packet_is_due_ = false;
+  batch.packet.riders = std::exchange(riders_, 0);
   batch.packet.planes.swap(planes_);
   const std::size_t fetched = std::min(fetched_.size(), kMaxGrantsPerPacket);
   batch.packet.fetched.assign(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));

@@ -39,14 +39,15 @@ class LaneWriter final : public Flushable {
   bool add_fetched(std::uint64_t transfer);
   /// As flush(), and does not wait for a frame with what was added.
   void flush_all();
-  /// Something waits: then open() with an idle stream writes it, unless close() comes before.
-  bool has_work();
-  void open(std::shared_ptr<LaneStream> stream, WriterStart start);
+  /// `riders`: what the first packet says of frames that have left by another stream.
+  void open(std::shared_ptr<LaneStream> stream, WriterStart start, std::uint64_t riders = 0);
   /// Between the two, frames are queued but do not leave. The handler of received frames runs
   /// between them, so that what it answers shares a packet rather than the first answer leaving
   /// alone; it must not block for that reason too.
   void cork();
-  void uncork();
+  /// kPacket: a packet leaves, be it an empty one.
+  enum class Uncork { kWhatWaits, kPacket };
+  void uncork(Uncork how = Uncork::kWhatWaits);
   /// The write that was in flight is done.
   void on_written();
   /// Drops what is queued and the stream.
@@ -89,6 +90,8 @@ class LaneWriter final : public Flushable {
   /// True as long as there is no stream, so that frames wait for it.
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool corked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool packet_is_due_ ABSL_GUARDED_BY(mutex_) = false;
+  std::uint64_t riders_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   /// When the last write began. Touched only by the one who writes.
   std::chrono::steady_clock::time_point last_write_;

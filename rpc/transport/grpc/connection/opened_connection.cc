@@ -13,9 +13,14 @@
 namespace sinew::internal {
 namespace {
 
-// What the bulk stream waits for.
+// What the streams of the calls and bulk lanes wait for.
 constexpr unsigned kIsUp = 1;
 constexpr unsigned kIsWanted = 2;
+
+// What may ride on the control lane's stream: heartbeats are there too. A connection that carries
+// more is worth a stream for it, which costs both ends some 12 KiB and some 50 us.
+constexpr std::size_t kMaxRiders = 16;
+constexpr std::size_t kMaxRiderBytes = std::size_t{4} << 10;
 
 // gRPC ends the process over metadata that are none.
 bool is_token(const PacketFrame& frame) {
@@ -72,6 +77,8 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
   packet.frames.emplace_back().envelope = hello;
   control_ = open_stream(StreamKind::kControl, "", ClientStream::Begin::kWithMessage);
   if (control_ == nullptr) return;
+  // The next packet brings the other end up: not before its answer has come.
+  writer(Lane::kControl).cork();
   writer(Lane::kControl).open(control_, WriterStart::kBusy);
   write_handshake(*control_, encode_packet(packet));
   control_->start_read();
@@ -104,32 +111,44 @@ void OpenedConnection::on_acceptor_hello(const grpc::ByteBuffer& message) {
   }
   set_remote(std::move(packet->frames[0].envelope), control_->remote());
   token_ = std::move(packet->frames[1].envelope);
-  // What has been sent early, if anything, goes with it.
-  const auto calls = open_stream(StreamKind::kCalls, token_,
-                                 writer(Lane::kCalls).has_work() ? ClientStream::Begin::kWithMessage
-                                                                 : ClientStream::Begin::kNow);
-  if (calls == nullptr) return;
-  // The other end reads no lane before it is up, which it is
-  // when it has seen this stream.
-  writer(Lane::kCalls).open(calls, WriterStart::kIdle);
-  announce_up(ConnectionEnds::Role::kOpener);
-  open_bulk_when_due(kIsUp);
+  if (!announce_up(ConnectionEnds::Role::kOpener)) return;
+  writer(Lane::kControl).uncork(LaneWriter::Uncork::kPacket);
+  control_->start_read();
+  open_when_due(StreamKind::kCalls, kIsUp);
+  open_when_due(StreamKind::kBulk, kIsUp);
+}
+
+bool OpenedConnection::may_ride(const PacketFrame& frame, std::size_t size_bytes) {
+  const bool rides = frame.complete() && size_bytes <= kMaxRiderBytes &&
+                     riders_.fetch_add(1, std::memory_order_relaxed) < kMaxRiders;
+  if (!rides) want_calls();
+  return rides;
+}
+
+void OpenedConnection::on_riders(std::size_t count) {
+  if (riders_.fetch_add(count, std::memory_order_relaxed) + count >= kMaxRiders) want_calls();
+}
+
+void OpenedConnection::want_calls() {
+  end_rides();
+  open_when_due(StreamKind::kCalls, kIsWanted);
 }
 
 void OpenedConnection::want_bulk() {
-  if ((bulk_conditions_.load(std::memory_order_relaxed) & kIsWanted) == 0) {
-    open_bulk_when_due(kIsWanted);
-  }
+  want_calls();
+  open_when_due(StreamKind::kBulk, kIsWanted);
 }
 
-void OpenedConnection::open_bulk_when_due(unsigned condition) {
+void OpenedConnection::open_when_due(StreamKind kind, unsigned condition) {
   constexpr unsigned kBoth = kIsUp | kIsWanted;
-  const unsigned before = bulk_conditions_.fetch_or(condition, std::memory_order_acq_rel);
+  std::atomic<unsigned>& conditions = conditions_[static_cast<std::size_t>(kind)];
+  if ((conditions.load(std::memory_order_relaxed) & condition) != 0) return;
+  const unsigned before = conditions.fetch_or(condition, std::memory_order_acq_rel);
   if (before == kBoth || (before | condition) != kBoth) return;
   if (enter_callback() == nullptr) return;
-  if (const auto bulk = open_stream(StreamKind::kBulk, token_, ClientStream::Begin::kNow)) {
-    bulk->start_read();
-    bulk_sender().open(bulk);
+  if (const auto stream = open_stream(kind, token_, ClientStream::Begin::kNow)) {
+    stream->start_read();
+    kind == StreamKind::kCalls ? open_calls(stream) : bulk_sender().open(stream);
   }
   leave_callback();
 }

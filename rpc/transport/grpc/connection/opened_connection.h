@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -31,7 +33,10 @@ class OpenedConnection final : public GrpcConnection {
   void on_handshake_read(StreamKind stream, grpc::ByteBuffer message) override;
   void on_acceptor_hello(const grpc::ByteBuffer& message);
   void want_bulk() override;
-  void open_bulk_when_due(unsigned condition);
+  bool may_ride(const PacketFrame& frame, std::size_t size_bytes) override;
+  void on_riders(std::size_t count) override;
+  void want_calls() override;
+  void open_when_due(StreamKind kind, unsigned condition);
   absl::Status explain_end(const absl::Status& status, bool said_by_acceptor) const override;
   void release() override;
 
@@ -41,8 +46,10 @@ class OpenedConnection final : public GrpcConnection {
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<ClientStream> control_;
   std::string token_;
-  /// Which conditions of the bulk stream are met: whoever meets the last one opens it.
-  std::atomic<unsigned> bulk_conditions_{0};
+  /// Which conditions of the calls and bulk streams are met: whoever meets the last one opens it.
+  std::array<std::atomic<unsigned>, kStreamCount> conditions_{};
+  /// Frames of the calls lane that the control lane's stream has carried, both ways.
+  std::atomic<std::size_t> riders_{0};
 };
 
 }  // namespace sinew::internal

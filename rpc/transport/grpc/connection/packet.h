@@ -54,6 +54,8 @@ struct PacketFrame {
   PayloadTicket envelope_ticket;
   std::vector<absl::Cord> payloads;
   HeaderBytes header;
+  /// On the control lane's stream, as long as the calls lane has none of its own: of that lane.
+  bool is_call = false;
   /// Empty when every payload is here, otherwise one for each.
   std::vector<PayloadTicket> tickets;
 
@@ -70,8 +72,8 @@ struct Chunk {
   absl::Cord data;
 };
 
-/// One message of an Exchange stream: frames on the control and calls lanes, chunks and grants on
-/// the bulk lane.
+/// One message of an Exchange stream: frames on those of the control and calls lanes, chunks and
+/// grants on that of the bulk lane.
 struct Packet {
   std::vector<PacketFrame> frames;
   std::vector<Chunk> chunks;
@@ -81,6 +83,8 @@ struct Packet {
   std::vector<std::string> planes;
   /// On the calls lane: located transfers that have been fetched.
   std::vector<std::uint64_t> fetched;
+  /// On the calls lane: so many frames of it came before, by the control lane's stream.
+  std::uint64_t riders = 0;
 };
 
 }  // namespace sinew::internal

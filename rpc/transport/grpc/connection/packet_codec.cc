@@ -18,10 +18,12 @@ constexpr int kPacketChunks = 2;
 constexpr int kPacketGranted = 3;
 constexpr int kPacketPlanes = 4;
 constexpr int kPacketFetched = 5;
+constexpr int kPacketRiders = 6;
 constexpr int kFrameEnvelope = 1;
 constexpr int kFrameTickets = 2;
 constexpr int kFrameEnvelopeTicket = 3;
 constexpr int kFrameHeader = 4;
+constexpr int kFrameIsCall = 5;
 constexpr int kFramePayloads = 15;
 constexpr int kTicketSize = 1;
 constexpr int kTicketTransfer = 2;
@@ -89,6 +91,7 @@ std::size_t frame_size(const PacketFrame& frame) {
     size += SliceWriter::field_size(ticket_size(frame.envelope_ticket));
   }
   if (!frame.header.empty()) size += SliceWriter::field_size(frame.header.size());
+  size += SliceWriter::varint_field_size(frame.is_call ? 1 : 0);
   for (const PayloadTicket& ticket : frame.tickets) {
     size += SliceWriter::field_size(ticket_size(ticket));
   }
@@ -122,6 +125,7 @@ void write_frame(SliceWriter& writer, const PacketFrame& frame) {
     writer.open_field(kFrameHeader, frame.header.size());
     writer.write_bytes(frame.header);
   }
+  writer.write_varint_field(kFrameIsCall, frame.is_call ? 1 : 0);
   for (const PayloadTicket& ticket : frame.tickets) write_ticket(writer, kFrameTickets, ticket);
   for (std::size_t i = 0; i < frame.payloads.size(); ++i) {
     if (!frame.tickets.empty() && !frame.tickets[i].inlined()) continue;
@@ -223,6 +227,8 @@ absl::Status read_frame(SliceReader& reader, std::size_t length, const Transport
       if (field->length > kMaxHeaderBytes) return malformed("a header is too long");
       frame.header = HeaderBytes::of_size(field->length);
       reader.read(frame.header.data(), field->length);
+    } else if (field->is(kFrameIsCall, kVarint)) {
+      frame.is_call = field->value != 0;
     } else if (field->is(kFramePayloads, kLengthDelimited)) {
       if (frame.payloads.size() == limits.max_payloads) return too_many_payloads(limits);
       frame.payloads.push_back(reader.read_cord(field->length));
@@ -324,6 +330,7 @@ std::size_t encoded_size_bytes(const PacketFrame& frame) {
 
 grpc::ByteBuffer encode_packet(const Packet& packet) {
   SliceWriter writer;
+  writer.write_varint_field(kPacketRiders, packet.riders);
   for (const PacketFrame& frame : packet.frames) write_frame(writer, frame);
   write_transfers(writer, kPacketGranted, packet.granted);
   for (const std::string& message : packet.planes) {
@@ -362,6 +369,8 @@ absl::StatusOr<Packet> decode_packet(const grpc::ByteBuffer& message,
       absl::Status status = read_transfers(
           reader, field->length, field->number == kPacketGranted ? packet.granted : packet.fetched);
       if (!status.ok()) return status;
+    } else if (field->is(kPacketRiders, kVarint)) {
+      packet.riders = field->value;
     } else if (field->is(kPacketPlanes, kLengthDelimited)) {
       if (packet.planes.size() == kMaxPlaneMessages || field->length > kMaxPlaneMessageBytes) {
         return malformed("too much about planes");
