@@ -10,8 +10,9 @@
 namespace sinew::internal {
 
 /// Hands the frames of one lane to the connection's user one batch after the other. They come from
-/// two streams (the lane's own and, when they were waiting for payloads, the bulk one); a thread
-/// that finds another one delivering leaves its frames to that one. Thread-safe.
+/// several streams (the lane's own, the bulk one when they were waiting for payloads, and for the
+/// first calls that of the control lane); a thread that finds another one delivering leaves its
+/// frames to that one. Thread-safe.
 class FrameDelivery {
  public:
   /// `deliver` runs without a lock held, never twice at a time.
