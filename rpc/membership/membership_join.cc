@@ -192,7 +192,7 @@ void MembershipCore::finish_join(MemberView view) {
 
 void MembershipCore::publish_to_file() {
   if (!file_) return;
-  const absl::Status published = file_->publish(self_);
+  const absl::Status published = file_->publish(self_, JobInstance{});
   if (!published.ok()) warn(std::string(published.message()));
 }
 
@@ -208,7 +208,8 @@ bool MembershipCore::found_instead() {
   if (!may_found) return false;
   const WorkerInfo before = self_.worker;
   if (self_.worker.rank < 0) self_.worker.rank = 0;
-  const absl::Status founded = file_->found(self_, file_entries_);
+  const absl::Status founded =
+      file_->found(self_, {file_entries_, JobInstance{}, {}}, JobInstance{});
   if (founded.ok()) {
     found();
     return true;

@@ -15,7 +15,7 @@ namespace sinew {
 ///     env://                          MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE say it all
 ///     tcp://host:port?rank=1&world_size=4
 ///     tcp://[::1]:29500
-///     file:///shared/folder/job-17    a file that all workers can reach and lock
+///     file:///shared/folder/job-17    a file that all workers can reach and lock, of one user
 ///     inproc://name                   workers of one process
 struct Rendezvous {
   enum class Kind { kTcp, kFile, kInproc };

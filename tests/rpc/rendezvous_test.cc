@@ -2,16 +2,9 @@
 #include "sinew/rpc/base/worker_name.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <random>
-#include <thread>
-
-#include "sinew/rpc/membership/file_rendezvous.h"
 
 namespace sinew {
 namespace {
@@ -166,127 +159,6 @@ TEST(WorkerNameTest, ThreeTexts) {
   for (const char* bad : {" ", "a b", "a\n", "\xc3\xa4", "a/b", "a,b"}) {
     EXPECT_FALSE(validate_worker_name(bad).ok()) << bad;
   }
-}
-
-class FileRendezvousTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = ::testing::TempDir() + "sinew-rendezvous-XXXXXX";
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    path_ = folder_ + "/job file";
-  }
-  void TearDown() override {
-    ::unlink(path_.c_str());
-    ::unlink((path_ + ".lock").c_str());
-    EXPECT_EQ(::rmdir(folder_.c_str()), 0) << "something was left in " << folder_;
-  }
-  static internal::Member member(const std::string& name, int rank, std::uint64_t incarnation = 1) {
-    return {{name, rank, {incarnation}}, "host name:" + std::to_string(rank), 0};
-  }
-  static std::vector<std::string> names(const internal::FileRendezvous& file) {
-    std::vector<std::string> all;
-    const auto contents = file.read();
-    EXPECT_TRUE(contents.ok()) << contents.status();
-    if (contents.ok()) {
-      for (const internal::Member& entry : contents->entries) all.push_back(entry.worker.name);
-    }
-    return all;
-  }
-  std::string folder_;
-  std::string path_;
-};
-
-TEST_F(FileRendezvousTest, PublishesInOrderAndLastLeaverRemovesTheFile) {
-  const internal::FileRendezvous file(path_, "job 1");
-  EXPECT_TRUE(names(file).empty());
-  ASSERT_TRUE(file.publish(member("a", 0)).ok());
-  ASSERT_TRUE(file.publish(member("b", 1)).ok());
-  EXPECT_EQ(names(file), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(file.read()->entries[1], member("b", 1));
-  ASSERT_TRUE(file.publish(member("a", 0, 2)).ok());
-  EXPECT_EQ(names(file), (std::vector<std::string>{"b", "a"})) << "newest last, once a name";
-  ASSERT_TRUE(file.remove(member("a", 0, 1).worker).ok());
-  EXPECT_EQ(names(file).size(), 2u) << "another incarnation";
-  ASSERT_TRUE(file.remove(member("a", 0, 2).worker).ok());
-  ASSERT_TRUE(file.remove(member("b", 1).worker).ok());
-  ASSERT_TRUE(file.remove(member("b", 1).worker).ok());
-  struct stat about;
-  EXPECT_NE(::stat(path_.c_str(), &about), 0);
-  EXPECT_NE(::stat((path_ + ".lock").c_str(), &about), 0);
-}
-
-TEST_F(FileRendezvousTest, JobsShareAFile) {
-  const internal::FileRendezvous one(path_, "one");
-  const internal::FileRendezvous two(path_, "");
-  ASSERT_TRUE(one.publish(member("a", 0)).ok());
-  ASSERT_TRUE(two.publish(member("a", 0, 7)).ok());
-  EXPECT_EQ(one.read()->entries[0].worker.incarnation.value, 1u);
-  EXPECT_EQ(two.read()->entries[0].worker.incarnation.value, 7u);
-  ASSERT_TRUE(one.remove(member("a", 0).worker).ok());
-  EXPECT_EQ(names(two).size(), 1u);
-}
-
-TEST_F(FileRendezvousTest, HostileLinesAreNamedAndIgnored) {
-  const internal::FileRendezvous file(path_, "j");
-  ASSERT_TRUE(file.publish(member("a", 0)).ok());
-  std::ofstream(path_, std::ios::app) << "garbage\n"
-                                      << "sinew1 j b* 1 0000000000000001 h:1\n"
-                                      << "sinew1 j b -1 0000000000000001 h:1\n"
-                                      << "sinew1 j b 1 0 h:1\n"
-                                      << "sinew1 j b 1 xyz h:1\n"
-                                      << "sinew1 j b 1 1 h\\001:1\n"
-                                      << "sinew1 j b 99999999999 1 h:1\n"
-                                      << std::string(100000, 'A') << "\n"
-                                      << std::string("\0\xff\x01", 3) << "\n";
-  const auto contents = file.read();
-  ASSERT_TRUE(contents.ok()) << contents.status();
-  EXPECT_EQ(contents->entries.size(), 1u);
-  ASSERT_EQ(contents->warnings.size(), 9u);
-  EXPECT_NE(contents->warnings[0].find("line 2 of the rendezvous file"), std::string::npos);
-  ASSERT_TRUE(file.remove(member("a", 0).worker).ok());
-}
-
-TEST_F(FileRendezvousTest, OneFounderWins) {
-  const internal::FileRendezvous file(path_, "j");
-  std::atomic<int> founders{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&, i] {
-      const absl::Status status = file.found(member("w" + std::to_string(i), i), {});
-      if (status.ok()) ++founders;
-      EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(founders, 1);
-  const auto stale = file.read()->entries;
-  ASSERT_TRUE(file.found(member("fresh", 0), stale).ok()) << "over the dead ones";
-  EXPECT_EQ(names(file), (std::vector<std::string>{"fresh"}));
-}
-
-TEST_F(FileRendezvousTest, ConcurrentWritersLoseNothing) {
-  const internal::FileRendezvous file(path_, "j");
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&, i] {
-      EXPECT_TRUE(file.publish(member("w" + std::to_string(i), i)).ok());
-      if (i % 2 == 0) return;
-      EXPECT_TRUE(file.remove(member("w" + std::to_string(i), i).worker).ok());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(names(file).size(), 4u);
-}
-
-TEST_F(FileRendezvousTest, BadPathsAreNamed) {
-  EXPECT_EQ(internal::FileRendezvous("relative", "j").read().status().code(),
-            absl::StatusCode::kInvalidArgument);
-  const absl::Status missing =
-      internal::FileRendezvous(folder_ + "/no/file", "j").publish(member("a", 0));
-  EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(std::string(missing.message()).find("/no/file"), std::string::npos);
-  EXPECT_EQ(internal::FileRendezvous(folder_, "j").read().status().code(),
-            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

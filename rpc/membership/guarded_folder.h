@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
+
+namespace sinew::internal {
+
+/// A folder that others may use too, in which this process keeps files of its own.
+///
+/// A file is taken only if it is a regular one, belongs to the user of this process or to root, and
+/// nobody else may write it. Symbolic links are not followed, so that nobody leads this process to
+/// another of its files. What is opened is checked, not what the name stood for a moment before,
+/// and all names are looked up in the folder that was opened.
+///
+/// Errors name the path, what is wrong with it and what to do: kInvalidArgument when another path
+/// is needed, kPermissionDenied when somebody else may write there, kUnavailable otherwise.
+///
+/// Functions use the file system, so they may block. Not thread-safe.
+class GuardedFolder {
+ public:
+  /// `path` ends with "/", or is ".". Links on the way to the folder are followed. kNotFound if
+  /// there is no such folder; kPermissionDenied if everybody may remove and replace files in it.
+  static absl::StatusOr<GuardedFolder> open(std::string path);
+
+  /// An invalid descriptor if there is no such file.
+  absl::StatusOr<FileDescriptor> open_to_read(const std::string& name) const;
+  /// Makes an empty file, of which only the owner may read and write, if there is none.
+  absl::StatusOr<FileDescriptor> open_or_create(const std::string& name) const;
+  /// The same, in the place of what has that name.
+  absl::StatusOr<FileDescriptor> create_anew(const std::string& name) const;
+
+  /// Whether the name stands for that file still.
+  bool is_named(const std::string& name, const FileDescriptor& file) const;
+  /// Replaces `to` in one step.
+  absl::Status rename(const std::string& from, const std::string& to) const;
+  /// No error if there is no such file.
+  absl::Status remove(const std::string& name) const;
+
+  std::string path_of(const std::string& name) const { return path_ + name; }
+
+ private:
+  GuardedFolder(std::string path, FileDescriptor folder)
+      : path_(std::move(path)), folder_(std::move(folder)) {}
+
+  absl::StatusOr<FileDescriptor> checked(FileDescriptor file, const std::string& name) const;
+  absl::Status failure(const char* doing, const std::string& name, int error) const;
+
+  std::string path_;
+  FileDescriptor folder_;
+};
+
+}  // namespace sinew::internal
