@@ -31,7 +31,7 @@ struct WorkerOptions {
   /// Where the workers of the job meet:
   ///   env://                   MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE of the environment
   ///   tcp://host:port          rank 0 listens there; ?rank=..&world_size=.. or the fields below
-  ///   file:///absolute/path    a file that all workers can read and write, and no other user can
+  ///   file:///absolute/path    a file that all workers can read, and only this user can write
   ///   inproc://name            several workers of one process, with `network`
   std::string init_method = "env://";
   /// 0 to world_size - 1. Unset in open membership: the smallest free one.
