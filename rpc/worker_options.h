@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sinew/rpc/device_map.h"
+#include "sinew/rpc/membership/found_job.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/credentials.h"
 
@@ -38,6 +39,10 @@ struct WorkerOptions {
   std::optional<int> rank;
   /// Workers in the job. 0 or (with env://) absent: open membership, workers come and go.
   std::optional<int> world_size;
+  /// Whether this worker begins the job when it finds none. Others look for it until join_timeout
+  /// is over. Unset: kRankZero in a fixed world, and over tcp:// and env://; kAlways in open
+  /// membership over file:// and inproc://. See docs/membership.md.
+  std::optional<FoundJob> found_job;
   /// Workers of different jobs refuse each other.
   std::string job = "default";
   /// Time for all workers to meet.

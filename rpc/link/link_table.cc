@@ -142,6 +142,9 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
                   absl::StrFormat("worker '%s' answers here", options_.self.worker.name), nullptr);
   }
   if (expected != options_.self.worker.incarnation) {
+    if (options_.on_sought && said->expected().name() == options_.self.worker.name) {
+      options_.on_sought();
+    }
     return refuse(options_.self, Refusal::kOtherIncarnation,
                   absl::StrFormat("another incarnation of worker '%s' answers here",
                                   options_.self.worker.name),

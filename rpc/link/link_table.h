@@ -34,6 +34,8 @@ struct LinkTableOptions {
   std::function<std::shared_ptr<LinkUser>(const std::shared_ptr<LinkRunner>&)> make_user;
   /// Whether a worker that opens a connection has been taken for lost, or has left.
   std::function<Refusal(const WorkerInfo&)> known_as;
+  /// Somebody who may come here has called another incarnation of this worker. May be null.
+  std::function<void()> on_sought;
   /// Whether it is a member: strangers have a bounded number of links between them.
   std::function<bool(const WorkerInfo&)> is_member;
 };

@@ -20,6 +20,14 @@ constexpr int kMostDevices = 256;
 
 }  // namespace
 
+const Member* find_process(const MemberView& view, const WorkerInfo& worker) {
+  for (const Member& member : view.members) {
+    const WorkerInfo& other = member.worker;
+    if (other.name == worker.name && other.incarnation == worker.incarnation) return &member;
+  }
+  return nullptr;
+}
+
 void note_left(MemberView& view, Incarnation incarnation) {
   if (view.left.size() >= kMostLeft) view.left.erase(view.left.begin());
   view.left.push_back(incarnation);

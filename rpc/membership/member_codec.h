@@ -22,6 +22,9 @@ struct MemberView {
   std::vector<Incarnation> left = {};
 };
 
+/// The member that is this process, whatever its rank; null if there is none.
+const Member* find_process(const MemberView& view, const WorkerInfo& worker);
+
 /// How a member came to be none.
 enum class Departure { kLeft, kLost };
 

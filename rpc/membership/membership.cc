@@ -20,6 +20,8 @@ Future<void> Membership::leave_async(std::chrono::nanoseconds timeout) {
   return core_->leave_async(timeout);
 }
 
+void Membership::on_sought() { core_->on_sought(); }
+
 void Membership::on_worker_lost(const WorkerInfo& worker) { core_->on_worker_lost(worker); }
 
 bool Membership::ready() const { return core_->ready(); }

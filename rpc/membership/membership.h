@@ -29,9 +29,8 @@ struct MembershipOptions {
   Rendezvous rendezvous;
   /// For joining, from join_async() on.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  /// This worker's transport answers at the rendezvous address (kTcp, kInproc). With open
-  /// membership the worker that does founds the job. Ignored by fixed worlds, where rank 0 does,
-  /// and by files.
+  /// This worker's transport answers at the rendezvous address (kTcp, kInproc). In open membership
+  /// that decides which of several founders founds the job.
   bool serves_rendezvous = false;
   /// Asks the network whether a member is gone for certain: true when its address refuses
   /// connections or another incarnation answers there, false when it lives or may live. Null: it
@@ -60,19 +59,27 @@ struct MembershipOptions {
 /// The session layer must keep a lease with coordinator() and, at the coordinator, with every
 /// member, and report each end by on_worker_lost().
 ///
+/// Only founders found a job (Rendezvous::founds). One that comes to a rendezvous address at which
+/// nobody answers waits a while (kFoundingPause) before it does, and longer if somebody looks for
+/// its predecessor there: the coordinator of a job that lives calls again and again at the address,
+/// as long as no member answers there, and has whoever waits there join.
+///
 /// Limits. There is no quorum. When the network splits, both sides go on with the members that they
 /// see; the side without the coordinator elects one, and those who meet a list with a newer version
-/// that lacks them get on_removed(). With open membership and tcp:// a worker that takes over the
-/// rendezvous address after its first owner left founds a job of its own; and while nobody serves
-/// the address nobody can join. A file:// rendezvous has neither problem. In a fixed world the
-/// coordinator calls a rank 0 that has come back to the rendezvous address in, so that it need not
-/// wait for others.
+/// that lacks them get on_removed(). While nobody serves a rendezvous address nobody can join. A
+/// file:// rendezvous does not have that problem.
 ///
 /// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
 /// shutdown.
 class Membership {
  public:
   using Options = MembershipOptions;
+
+  /// How often a coordinator calls at the rendezvous address where no member answers.
+  static constexpr std::chrono::nanoseconds kInviteInterval = std::chrono::milliseconds(500);
+  /// How long a founder waits for such a call, at least; and how long after each sign of a job.
+  static constexpr std::chrono::nanoseconds kFoundingPause = 2 * kInviteInterval;
+  static constexpr std::chrono::nanoseconds kPauseAfterSign = std::chrono::seconds(3);
 
   /// Adds the control methods "sinew.member.*": before the worker accepts.
   Membership(ControlPlane& plane, Directory& directory, Options options, Scheduler& scheduler);
@@ -93,6 +100,10 @@ class Membership {
 
   /// The lease of that incarnation has ended, or it is gone for certain.
   void on_worker_lost(const WorkerInfo& worker);
+
+  /// Somebody has called an earlier incarnation of this worker at its address: so there may be a
+  /// job that knew that one.
+  void on_sought();
 
   /// This worker is a member.
   bool ready() const;

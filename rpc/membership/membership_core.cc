@@ -26,14 +26,6 @@ Member with_rank(Member member, int rank) {
   return member;
 }
 
-const Member* find_process(const MemberView& view, const WorkerInfo& worker) {
-  for (const Member& member : view.members) {
-    const WorkerInfo& other = member.worker;
-    if (other.name == worker.name && other.incarnation == worker.incarnation) return &member;
-  }
-  return nullptr;
-}
-
 // The high half counts take-overs, so that a list of the new coordinator beats any list that the
 // old one made and that nobody of those who answered has seen.
 std::uint64_t next_term(std::uint64_t version) { return ((version >> 32) + 1) << 32; }
@@ -144,14 +136,20 @@ WorkerInfo MembershipCore::coordinator() const {
 void MembershipCore::snapshot() {
   const Member* coordinator = lowest_alive();
   MutexLock lock(mutex_);
-  ready_ =
-      state_ == State::kMember || state_ == State::kTakingOver || state_ == State::kCoordinating;
+  ready_ = is_in();
   self_snapshot_ = self_.worker;
   coordinator_snapshot_ = coordinator == nullptr ? WorkerInfo() : coordinator->worker;
 }
 
 void MembershipCore::warn(const std::string& text) {
   if (options_.on_warning) options_.on_warning(text);
+}
+
+void MembershipCore::warn_of_another_job(const std::string& who) {
+  if (std::exchange(has_met_another_job_, true)) return;
+  warn(absl::StrCat("two jobs have been founded that are both ", job_text(),
+                    ": this worker is in one of them, ", who,
+                    " in the other; end one of the two, and give both no more than one founder"));
 }
 
 std::string MembershipCore::job_text() const { return absl::StrCat("job '", options_.job, "'"); }
@@ -189,6 +187,7 @@ void MembershipCore::adopt(MemberView view) {
   }
   if (options_.on_change && !(joined.empty() && gone.empty())) options_.on_change(joined, departed);
   elect();
+  invite();
 }
 
 void MembershipCore::elect() {
@@ -315,8 +314,7 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
   absl::StatusOr<MemberView> view = list.ok() ? decode(*list) : list.status();
   if (!view.ok()) return fail(answer, view.status());
   if (is_lost(from)) return fail(answer, absl::UnavailableError("you were taken for lost"));
-  const bool is_member = state_ == State::kMember || state_ == State::kTakingOver ||
-                         state_ == State::kCoordinating || state_ == State::kLeaving;
+  const bool is_member = is_in() || state_ == State::kLeaving;
   if (state_ == State::kSeeking && find_process(*view, self_.worker) != nullptr) {
     // The list came sooner than the answer to our JoinRequest.
     finish_join(*std::move(view));
@@ -415,6 +413,7 @@ void MembershipCore::lose(const WorkerInfo& worker) {
       return;
     case State::kIdle:
     case State::kSeeking:
+    case State::kPausing:
     case State::kOut:
       return;
   }
@@ -447,9 +446,7 @@ void MembershipCore::start_leave(TimePoint deadline, Promise<void> done) {
     });
     return;
   }
-  const bool is_member =
-      state_ == State::kMember || state_ == State::kTakingOver || state_ == State::kCoordinating;
-  if (!is_member) {
+  if (!is_in()) {
     fail_waiting(absl::UnavailableError("rank 0 leaves before all have joined"));
     if (state_ != State::kOut) fail_join(absl::CancelledError("this worker left while it joined"));
     done.set_value();

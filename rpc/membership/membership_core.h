@@ -31,6 +31,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   Future<void> join_async();
   Future<void> leave_async(std::chrono::nanoseconds timeout);
   void on_worker_lost(const WorkerInfo& worker);
+  void on_sought();
   void close();
 
   bool ready() const;
@@ -47,6 +48,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
     kIdle,
     /// Looks for a member to join through.
     kSeeking,
+    /// At the rendezvous address, waits for a job that lives to call it in before it founds one.
+    kPausing,
     /// Coordinates a fixed world that is not complete yet.
     kCollecting,
     kMember,
@@ -82,10 +85,17 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void add_method(std::string name, Handler handler);
   Answer make_answer() const { return Answer(scheduler_.executor()); }
   void warn(const std::string& text);
+  void warn_of_another_job(const std::string& who);
+  bool is_in() const {
+    return state_ == State::kMember || state_ == State::kTakingOver ||
+           state_ == State::kCoordinating;
+  }
   std::string job_text() const;
 
   // membership_join.cc
   void start_join();
+  void pause_before_founding();
+  void end_pause();
   void found();
   void seek();
   void seek_next();
@@ -120,6 +130,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void answer_settled(const Settling& settled);
   void fail_waiting(const absl::Status& status);
   void invite();
+  bool has_to_invite() const;
+  void on_invited(const absl::StatusOr<std::string>& reply);
 
   // membership_core.cc
   bool may_succeed(const WorkerInfo& from, const MemberView& view) const;
@@ -174,6 +186,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // Candidates of this round that are dead for certain.
   std::size_t refused_ = 0;
   bool asking_ = false;
+  // When a founder founds.
+  TimePoint founds_at_;
   std::string last_failure_;
 
   // Coordinating.
@@ -184,6 +198,9 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // This worker made the list of that version, so it sees to it that all get it.
   std::uint64_t published_version_ = 0;
   bool inviting_ = false;
+  // The member that answers at the rendezvous address, and whether somebody else has.
+  Incarnation seed_holder_;
+  bool has_met_another_job_ = false;
   // Taking over: the members that have not answered, and the newest list so far.
   std::set<Incarnation> awaited_lists_;
   MemberView newest_;

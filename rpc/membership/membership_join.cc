@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -24,6 +25,12 @@ constexpr nanoseconds kAnswerGrace = seconds(1);
 bool worth_another_try(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsNotFound(status) || absl::IsCancelled(status) ||
          absl::IsAborted(status);
+}
+
+std::string identity_of(const WorkerInfo& worker) {
+  proto::WorkerIdentity identity;
+  write_identity(worker, identity);
+  return identity.SerializeAsString();
 }
 
 bool is_refusal(const absl::Status& status) {
@@ -51,12 +58,42 @@ void MembershipCore::start_join() {
   backoff_ = kFirstBackoff;
   after(options_.timeout, [](MembershipCore& core) { core.on_join_deadline(); });
   const bool fixed = options_.rendezvous.world_size > 0;
-  const bool founds = fixed ? options_.rendezvous.rank == 0 : options_.serves_rendezvous;
-  if (founds && !file_) {
+  const bool waits_there = fixed ? options_.rendezvous.rank == 0 : options_.serves_rendezvous;
+  if (!waits_there || file_) {
+    seek();
+  } else if (fixed && options_.rendezvous.founds) {
+    // No pause: until all ranks have come a job that lives can call this worker in.
     found();
   } else {
-    seek();
+    pause_before_founding();
   }
+}
+
+void MembershipCore::pause_before_founding() {
+  state_ = State::kPausing;
+  const TimePoint now = scheduler_.now();
+  founds_at_ = options_.rendezvous.founds
+                   ? now + std::min(Membership::kFoundingPause, options_.timeout / 2)
+                   : TimePoint::max();
+  end_pause();
+}
+
+void MembershipCore::end_pause() {
+  if (state_ != State::kPausing || founds_at_ == TimePoint::max()) return;
+  const TimePoint now = scheduler_.now();
+  if (now >= founds_at_) return found();
+  after(founds_at_ - now, [](MembershipCore& core) { core.end_pause(); });
+}
+
+void MembershipCore::on_sought() {
+  post([](MembershipCore& core) {
+    if (core.state_ != State::kPausing || core.founds_at_ == TimePoint::max()) return;
+    // Anybody can give such signs, for ever.
+    const TimePoint latest = core.deadline_ - core.options_.timeout / 2;
+    core.founds_at_ =
+        std::max(core.founds_at_,
+                 std::min(latest, core.scheduler_.now() + Membership::kPauseAfterSign));
+  });
 }
 
 void MembershipCore::found() {
@@ -204,8 +241,7 @@ bool MembershipCore::found_instead() {
   // An entry that merely does not answer may be that of a busy worker: two jobs would come of it.
   // Rank 0 of a fixed world cannot wait for it, since an old file would keep the job from ever
   // starting.
-  const bool may_found = fixed ? options_.rendezvous.rank == 0 : refused_ == tried_;
-  if (!may_found) return false;
+  if (!options_.rendezvous.founds || (!fixed && refused_ < tried_)) return false;
   const WorkerInfo before = self_.worker;
   if (self_.worker.rank < 0) self_.worker.rank = 0;
   const absl::Status founded =
@@ -233,7 +269,7 @@ void MembershipCore::on_join_deadline() {
     const absl::Status missing = coordinator_->missing_text(options_.timeout);
     fail_waiting(missing);
     fail_join(missing);
-  } else if (state_ == State::kSeeking && !asking_) {
+  } else if (state_ == State::kPausing || (state_ == State::kSeeking && !asking_)) {
     fail_join(never_answered());
   }
 }
@@ -250,8 +286,12 @@ absl::Status MembershipCore::never_answered() const {
   } else {
     const bool fixed = options_.rendezvous.world_size > 0;
     absl::StrAppend(&text, fixed ? "rank 0" : "a member", " at '",
-                    dial_address(options_.rendezvous),
-                    "' never answered; start it, or correct the rendezvous address");
+                    dial_address(options_.rendezvous), "' never ",
+                    state_ == State::kPausing ? "called" : "answered", "; start ",
+                    fixed ? "it"
+                          : "the worker that founds the job (rank 0, or one "
+                            "with WorkerOptions::found_job)",
+                    ", or correct the rendezvous address");
   }
   if (!last_failure_.empty()) absl::StrAppend(&text, "; last try: ", last_failure_);
   return absl::DeadlineExceededError(text);
@@ -279,18 +319,28 @@ void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& bo
     answer.set_error(make_error(view.status()));
     return;
   }
-  const auto inviter =
-      std::find_if(view->members.begin(), view->members.end(), [&](const Member& member) {
-        return member.worker.name == from.name && member.worker.incarnation == from.incarnation;
-      });
-  const bool fits = state_ == State::kCollecting && inviter != view->members.end() &&
-                    view->world_size == options_.rendezvous.world_size;
+  const Member* inviter = find_process(*view, from);
+  if (is_in() && inviter != nullptr && find_process(view_, from) != nullptr) {
+    // Of the same job: so nobody waits here.
+    answer.set_value(identity_of(self_.worker));
+    return;
+  }
+  if (is_in()) {
+    warn_of_another_job(absl::StrCat("worker '", printable(from.name, 128), "'"));
+    answer.set_error(make_error(absl::AlreadyExistsError(
+        absl::StrCat("worker '", self_.worker.name, "' is in a job of its own, which is ",
+                     job_text(), " too"))));
+    return;
+  }
+  const bool waits = state_ == State::kCollecting || state_ == State::kPausing;
+  const bool fits =
+      waits && inviter != nullptr && view->world_size == options_.rendezvous.world_size;
   if (!fits) {
     answer.set_error(make_error(absl::FailedPreconditionError(
         absl::StrCat("worker '", self_.worker.name, "' does not wait for an invitation"))));
     return;
   }
-  answer.set_value({});
+  answer.set_value(identity_of(self_.worker));
   fail_waiting(absl::UnavailableError("rank 0 joins a job that runs already; ask again"));
   coordinator_.reset();
   invited_to_ = inviter->address;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -14,17 +15,11 @@ using std::chrono::seconds;
 
 // A worker that joins or leaves is answered when all others know, but not later than this.
 constexpr nanoseconds kSettleTime = seconds(2);
-constexpr nanoseconds kInviteInterval = seconds(2);
+constexpr nanoseconds kInviteTimeout = seconds(2);
 constexpr nanoseconds kLongestPatience = std::chrono::hours(24);
 
 void fail(const Promise<std::string>& answer, const absl::Status& status) {
   answer.try_set_error(make_error(status));
-}
-
-bool is_member(const MemberView& view, const WorkerInfo& worker) {
-  return std::any_of(view.members.begin(), view.members.end(), [&](const Member& member) {
-    return member.worker.name == worker.name && member.worker.incarnation == worker.incarnation;
-  });
 }
 
 struct Request {
@@ -101,7 +96,7 @@ void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, con
   proto::MemberList list;
   // Who wants to join only needs to hear that there is a job: names and incarnations are for
   // members.
-  if (is_member(view, from)) {
+  if (find_process(view, from) != nullptr) {
     encode(view, list);
   } else {
     // Who has been removed without hearing of it, and wants to take over, learns it from this.
@@ -275,23 +270,40 @@ void MembershipCore::fail_waiting(const absl::Status& status) {
   for (const Settling& each : settling) fail(each.answer, status);
 }
 
-// A rank 0 that comes back waits at the rendezvous address for others to come, and knows of no job.
+// Who comes back to the rendezvous address waits there for others to come, and knows of no job.
+bool MembershipCore::has_to_invite() const {
+  if (state_ != State::kCoordinating || file_ || options_.serves_rendezvous) return false;
+  return std::none_of(view_.members.begin(), view_.members.end(), [this](const Member& member) {
+    return member.worker.incarnation == seed_holder_ && !is_lost(member.worker);
+  });
+}
+
 void MembershipCore::invite() {
-  const bool wanted =
-      state_ == State::kCoordinating && view_.world_size > 0 && !file_ && self_.worker.rank > 0;
-  if (!wanted || inviting_) return;
-  inviting_ = true;
-  after(kInviteInterval, [](MembershipCore& core) {
+  if (!has_to_invite() || std::exchange(inviting_, true)) return;
+  after(Membership::kInviteInterval, [](MembershipCore& core) {
     core.inviting_ = false;
-    if (core.state_ != State::kCoordinating || core.self_.worker.rank == 0) return;
+    if (!core.has_to_invite()) return;
+    core.inviting_ = true;
     proto::MemberList list;
     encode(core.view_, list);
     // Nobody is there most of the time.
-    core.call_address(
-        dial_address(core.options_.rendezvous), "sinew.member.invite", list.SerializeAsString(),
-        kInviteInterval,
-        [](MembershipCore& self, const absl::StatusOr<std::string>&) { self.invite(); });
+    core.call_address(dial_address(core.options_.rendezvous), "sinew.member.invite",
+                      list.SerializeAsString(), kInviteTimeout,
+                      [](MembershipCore& self, const absl::StatusOr<std::string>& reply) {
+                        self.inviting_ = false;
+                        self.on_invited(reply);
+                        self.invite();
+                      });
   });
+}
+
+void MembershipCore::on_invited(const absl::StatusOr<std::string>& reply) {
+  if (absl::IsAlreadyExists(reply.status())) {
+    warn_of_another_job(absl::StrCat("who answers at '", dial_address(options_.rendezvous), "'"));
+  }
+  proto::WorkerIdentity holder;
+  if (!reply.ok() || !holder.ParseFromString(*reply)) return;
+  seed_holder_ = read_identity(holder).incarnation;
 }
 
 }  // namespace sinew::internal

@@ -352,6 +352,25 @@ absl::StatusOr<Rendezvous> parse_rendezvous(std::string_view url_text, std::opti
 
 namespace internal {
 
+absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<FoundJob> found_job) {
+  const bool fixed = rendezvous.world_size > 0;
+  if (fixed && found_job == FoundJob::kAlways) {
+    return InvalidArgumentError(
+        "WorkerOptions::found_job is kAlways in a fixed world, which its rank 0 founds; leave it "
+        "unset");
+  }
+  const bool one_place = rendezvous.kind != Rendezvous::Kind::kTcp;
+  switch (found_job.value_or(!fixed && one_place ? FoundJob::kAlways : FoundJob::kRankZero)) {
+    case FoundJob::kRankZero:
+      return rendezvous.rank == 0;
+    case FoundJob::kAlways:
+      return true;
+    case FoundJob::kNever:
+      return false;
+  }
+  return InvalidArgumentError("WorkerOptions::found_job is none of the values of FoundJob");
+}
+
 std::string dial_address(const Rendezvous& rendezvous) {
   if (rendezvous.kind == Rendezvous::Kind::kFile) return {};
   if (rendezvous.kind == Rendezvous::Kind::kInproc) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sinew/rpc/membership/found_job.h"
 
 namespace sinew {
 
@@ -29,6 +30,8 @@ struct Rendezvous {
   int rank = -1;
   /// 0: open membership, workers come and go.
   int world_size = 0;
+  /// This worker begins the job if nobody has.
+  bool founds = false;
 };
 
 /// Reads one environment variable; nullopt when it is not set.
@@ -47,6 +50,11 @@ absl::StatusOr<Rendezvous> parse_rendezvous(
     const EnvironmentReader& environment = process_environment());
 
 namespace internal {
+
+/// Whether the worker with that place founds the job. Unset: kAlways in open membership over a file
+/// or within a process, where there is one place to meet that nobody can mistake; kRankZero
+/// otherwise. kInvalidArgument for kAlways in a fixed world, which its rank 0 alone founds.
+absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<FoundJob> found_job);
 
 /// What ControlPlane::control_call_address() takes; empty for kFile.
 std::string dial_address(const Rendezvous& rendezvous);

@@ -33,6 +33,11 @@ absl::Status start_one(const WorkerOptions& options, std::unique_ptr<Transport>&
   return transport->start(acceptor, unary);
 }
 
+/// Fixed worlds meet at rank 0, open ones at whoever of those who may found the job comes first.
+bool answers_at_rendezvous(const Rendezvous& rendezvous) {
+  return rendezvous.world_size > 0 ? rendezvous.rank == 0 : rendezvous.founds;
+}
+
 absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
                                               const Rendezvous& rendezvous, Acceptor* acceptor,
                                               UnaryHandler* unary) {
@@ -44,8 +49,7 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
   InprocOptions inproc;
   inproc.limits = limits_of(options);
   StartedTransport started;
-  // Fixed worlds meet at rank 0; in open membership whoever comes first founds the job.
-  if (rendezvous.rank == 0 || rendezvous.world_size == 0) {
+  if (answers_at_rendezvous(rendezvous)) {
     inproc.name = rendezvous.address;
     started.transport = make_inproc_transport(options.network, inproc);
     const absl::Status status = start_one(options, started.transport, acceptor, unary);
@@ -117,7 +121,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   }
   StartedTransport started;
   const bool tcp = rendezvous.kind == Rendezvous::Kind::kTcp;
-  if (tcp && (rendezvous.rank == 0 || rendezvous.world_size == 0)) {
+  if (tcp && answers_at_rendezvous(rendezvous)) {
     GrpcTransportOptions serving = grpc;
     if (options.bind_address.empty() && host_of(grpc.listen[0]) == host_of(rendezvous.address)) {
       serving.listen = {rendezvous.address};

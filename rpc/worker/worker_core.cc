@@ -141,6 +141,9 @@ void WorkerCore::build() {
   absl::StatusOr<Rendezvous> rendezvous =
       parse_rendezvous(options_.init_method, options_.rank, options_.world_size);
   if (!rendezvous.ok()) throw_error(rendezvous.status());
+  const absl::StatusOr<bool> founds = founds_job(*rendezvous, options_.found_job);
+  if (!founds.ok()) throw_error(founds.status());
+  rendezvous->founds = *founds;
   world_size_ = rendezvous->world_size;
   self_.rank = rendezvous->rank;
 
@@ -254,6 +257,8 @@ void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reaso
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }
 
 WorkerInfo WorkerCore::coordinator() const { return membership_->coordinator(); }
+
+void WorkerCore::on_sought() { membership_->on_sought(); }
 
 std::int32_t WorkerCore::rank_of(const WorkerInfo& worker) const {
   const absl::StatusOr<Member> member = directory_.find(worker.name);

@@ -51,6 +51,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   ConnectRequests& connect_requests() { return *connect_requests_; }
   /// Of this worker's list of members; no name before it has joined.
   WorkerInfo coordinator() const;
+  /// Somebody has called another incarnation of this worker.
+  void on_sought();
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
 

@@ -53,6 +53,7 @@ LinkTableOptions WorkerLinks::table_options() const {
   table.known_as = [this](const WorkerInfo& worker) {
     return is_lost(worker) ? Refusal::kLostHere : Refusal::kNone;
   };
+  table.on_sought = [&core] { core.on_sought(); };
   table.is_member = [&core](const WorkerInfo& worker) { return core.rank_of(worker) >= 0; };
   return table;
 }

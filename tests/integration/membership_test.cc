@@ -304,7 +304,9 @@ TEST_F(Membership, InsecureCredentialsStayOnLoopback) {
 // ---- Open membership.
 
 void come_and_go(const std::string& meet) {
-  const Worker a = sinew::init_rpc(options_of("a", meet));
+  WorkerOptions first = options_of("a", meet);
+  first.rank = 0;  // over tcp:// it founds the job
+  const Worker a = sinew::init_rpc(first);
   EXPECT_EQ(a.rank(), 0);
   const Worker b = sinew::init_rpc(options_of("b", meet));
   const Worker c = sinew::init_rpc(options_of("c", meet));
@@ -336,6 +338,60 @@ void come_and_go(const std::string& meet) {
 
 TEST_F(Membership, OpenOverTcp) { come_and_go(tcp()); }
 TEST_F(Membership, OpenOverAFile) { come_and_go(file()); }
+
+TEST_F(Membership, WhoIsNoFounderFoundsNothing) {
+  for (const std::optional<int> rank : {std::optional<int>(), std::optional<int>(3)}) {
+    WorkerOptions options = options_of("a", tcp());
+    options.rank = rank;
+    options.join_timeout = 1500ms;
+    const RpcError error = error_of([&] { sinew::init_rpc(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_THAT(error.message(), HasSubstr("start the worker that founds the job"));
+  }
+  WorkerOptions never = options_of("a", file());
+  never.found_job = sinew::FoundJob::kNever;
+  never.join_timeout = 500ms;
+  EXPECT_EQ(error_of([&] { sinew::init_rpc(never); }).code(), ErrorCode::kDeadlineExceeded);
+  WorkerOptions always = options_of("a", tcp());
+  always.found_job = sinew::FoundJob::kAlways;
+  const Worker a = sinew::init_rpc(always);
+  EXPECT_EQ(a.rank(), 0);
+  a.shutdown({true, 60s, true});
+  WorkerOptions fixed = options_of("a", tcp(), 0, 1);
+  fixed.found_job = sinew::FoundJob::kAlways;
+  EXPECT_THAT(error_of([&] { sinew::init_rpc(fixed); }).message(), HasSubstr("found_job"));
+}
+
+// A learner that dies and comes back, at once and after the others have noticed; a new actor comes
+// meanwhile.
+TEST_F(Membership, AFounderThatComesBackFindsItsJob) {
+  const std::string meet = tcp();
+  WorkerOptions founder = options_of("learner", meet);
+  founder.rank = 0;
+  Worker learner = sinew::init_rpc(founder);
+  std::vector<Worker> actors;
+  for (const char* name : {"x", "y"}) actors.push_back(sinew::init_rpc(options_of(name, meet)));
+  std::thread late;
+  for (const bool at_once : {true, false, true}) {
+    learner.shutdown({false});
+    if (!at_once) {
+      for (const Worker& actor : actors) {
+        EXPECT_TRUE(eventually([&] { return actor.workers().size() == 2; })) << actor.name();
+      }
+      late = std::thread([&] { actors.push_back(sinew::init_rpc(options_of("z", meet))); });
+    }
+    learner = sinew::init_rpc(founder);
+    if (late.joinable()) late.join();
+    for (const Worker& actor : actors) {
+      EXPECT_TRUE(eventually([&] { return names_at(actor) == names_at(learner); })) << actor.name();
+      EXPECT_EQ(actor.rpc_sync<&testapp::add>("learner", 1, 2), 3);
+      EXPECT_EQ(learner.rpc_sync<&testapp::add>(actor.name(), 1, 2), 3);
+    }
+    EXPECT_EQ(names_at(learner).size(), actors.size() + 1);
+  }
+  for (const Worker& actor : actors) actor.shutdown({true, 60s, true});
+  learner.shutdown({true, 60s, true});
+}
 
 TEST_F(Membership, RankZeroMayLeaveLikeAnyOther) {
   const Worker a = sinew::init_rpc(options_of("a", file()));

@@ -27,7 +27,8 @@ class FileMembershipTest : public ::testing::Test {
   }
   std::string path() const { return folder_ + "/job"; }
   Rendezvous file(int rank = -1, int world_size = 0) const {
-    return {Rendezvous::Kind::kFile, "", path(), rank, world_size};
+    const bool founds = world_size == 0 || rank == 0;
+    return {Rendezvous::Kind::kFile, "", path(), rank, world_size, founds};
   }
   std::string folder_;
 };

@@ -62,22 +62,34 @@ class World {
   World() : World(std::make_shared<StepRunner>()) {}
   explicit World(std::uint32_t seed) : World(std::make_shared<StepRunner>(seed)) {}
 
+  static constexpr char kMeetingPlace[] = "at:rank0";
+
   static Rendezvous fixed(int rank, int world_size) {
-    return {Rendezvous::Kind::kTcp, "at:rank0", "", rank, world_size};
+    return {Rendezvous::Kind::kTcp, kMeetingPlace, "", rank, world_size, rank == 0};
   }
   static Rendezvous open(int rank = -1) {
-    return {Rendezvous::Kind::kTcp, "at:rank0", "", rank, 0};
+    return {Rendezvous::Kind::kTcp, kMeetingPlace, "", rank, 0, true};
   }
 
   Worker& add(const std::string& name, const Rendezvous& rendezvous,
               seconds timeout = seconds(60)) {
-    const bool fixed = rendezvous.world_size > 0;
-    const bool serves = rendezvous.kind == Rendezvous::Kind::kTcp &&
-                        (fixed ? rendezvous.rank == 0 : workers.empty());
-    const std::string address = serves ? "at:rank0" : "at:" + name + std::to_string(next_);
-    workers.push_back(
-        std::make_unique<Worker>(*this, name, rendezvous, serves, next_++, address, timeout));
-    return *workers.back();
+    Worker& added = add_without_pause(name, rendezvous, timeout);
+    const bool pauses = added.plane.address() == kMeetingPlace && rendezvous.world_size == 0;
+    if (pauses && rendezvous.founds) advance(Membership::kFoundingPause);
+    return added;
+  }
+  /// A founder of an open job, too, has only just come.
+  Worker& add_without_pause(const std::string& name, const Rendezvous& rendezvous,
+                            seconds timeout = seconds(60)) {
+    const bool first = rendezvous.world_size == 0 && rendezvous.founds && workers.empty();
+    const bool serves =
+        rendezvous.kind == Rendezvous::Kind::kTcp && (rendezvous.rank == 0 || first);
+    return add_at(serves ? kMeetingPlace : "at:" + name + std::to_string(next_), name, rendezvous,
+                  serves, timeout);
+  }
+  /// Whatever its rank.
+  Worker& add_at_rendezvous(const std::string& name, const Rendezvous& rendezvous) {
+    return add_at(kMeetingPlace, name, rendezvous, true, seconds(60));
   }
 
   // Tasks that never run would keep their strands, which keep the runner.
@@ -109,6 +121,12 @@ class World {
       : runner(std::move(step_runner)),
         scheduler(runner, clock, clock),
         network(runner, clock, clock) {}
+  Worker& add_at(const std::string& address, const std::string& name, const Rendezvous& rendezvous,
+                 bool serves, seconds timeout) {
+    workers.push_back(
+        std::make_unique<Worker>(*this, name, rendezvous, serves, next_++, address, timeout));
+    return *workers.back();
+  }
   std::uint64_t next_ = 1;
 };
 

@@ -45,6 +45,30 @@ TEST(RendezvousTest, FileAndInproc) {
   EXPECT_EQ(internal::dial_address(*parse("tcp://h:1")), "h:1");
 }
 
+TEST(RendezvousTest, WhoFoundsTheJob) {
+  const auto founds = [](const std::string& url, std::optional<FoundJob> found_job = {}) {
+    const absl::StatusOr<bool> answer = internal::founds_job(*parse(url), found_job);
+    return answer.ok() ? (*answer ? "yes" : "no") : std::string(answer.status().message());
+  };
+  EXPECT_EQ(founds("tcp://h:1?rank=0&world_size=2"), "yes");
+  EXPECT_EQ(founds("tcp://h:1?rank=1&world_size=2"), "no");
+  EXPECT_EQ(founds("file:///f?rank=0&world_size=2"), "yes");
+  EXPECT_EQ(founds("file:///f?rank=1&world_size=2"), "no");
+  EXPECT_EQ(founds("tcp://h:1?rank=0&world_size=2", FoundJob::kNever), "no");
+  EXPECT_EQ(founds("tcp://h:1?rank=0&world_size=2", FoundJob::kAlways),
+            "WorkerOptions::found_job is kAlways in a fixed world, which its rank 0 founds; leave "
+            "it unset");
+  EXPECT_EQ(founds("tcp://h:1"), "no");
+  EXPECT_EQ(founds("tcp://h:1?rank=3"), "no");
+  EXPECT_EQ(founds("tcp://h:1?rank=0"), "yes");
+  EXPECT_EQ(founds("tcp://h:1", FoundJob::kAlways), "yes");
+  EXPECT_EQ(founds("tcp://h:1?rank=0", FoundJob::kNever), "no");
+  EXPECT_EQ(founds("file:///f"), "yes");
+  EXPECT_EQ(founds("inproc://n"), "yes");
+  EXPECT_EQ(founds("file:///f", FoundJob::kRankZero), "no");
+  EXPECT_EQ(founds("file:///f?rank=0", FoundJob::kRankZero), "yes");
+}
+
 TEST(RendezvousTest, Environment) {
   const std::map<std::string, std::string> all = {
       {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "123"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};

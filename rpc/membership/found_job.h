@@ -1,0 +1,14 @@
+#pragma once
+
+namespace sinew {
+
+/// Whether a worker begins the job when it finds none; see WorkerOptions::found_job.
+enum class FoundJob {
+  /// If its rank is 0, and was given.
+  kRankZero,
+  kAlways,
+  /// It waits for others to.
+  kNever,
+};
+
+}  // namespace sinew

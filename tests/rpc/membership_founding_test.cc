@@ -1,0 +1,167 @@
+// Who founds a job, and who finds the one that lives.
+
+#include <string>
+
+#include "gtest/gtest.h"
+#include "sinew/membership.pb.h"
+#include "sinew/rpc/membership/member_codec.h"
+#include "sinew/tests/rpc/membership_world.h"
+
+namespace sinew::internal {
+namespace {
+
+Rendezvous joins_only(int rank = -1) {
+  Rendezvous rendezvous = World::open(rank);
+  rendezvous.founds = false;
+  return rendezvous;
+}
+
+TEST(FoundingTest, WhoIsNoFounderWaitsForOne) {
+  World world;
+  Worker& early = world.add("early", joins_only(3), seconds(60));
+  world.advance(seconds(20));
+  EXPECT_EQ(early.outcome(), "pending");
+  Worker& founder = world.add("founder", World::open(0));
+  world.advance(seconds(5));
+  EXPECT_EQ(founder.outcome(), "ok");
+  EXPECT_EQ(early.outcome(), "ok");
+  EXPECT_EQ(early.names(), (Names{"founder", "early"}));
+  EXPECT_EQ(early.info().rank, 3);
+}
+
+TEST(FoundingTest, WithoutAFounderTheErrorSaysWhoThatMightBe) {
+  World world;
+  Worker& alone = world.add("alone", joins_only(), seconds(5));
+  world.advance(seconds(6));
+  EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(alone.outcome().find("start the worker that founds the job (rank 0, or one with "
+                                 "WorkerOptions::found_job)"),
+            std::string::npos)
+      << alone.outcome();
+}
+
+// The learner dies and comes back at its address.
+TEST(FoundingTest, AFounderThatComesBackFindsItsJob) {
+  Trio world(Trio::Kind::kOpen);
+  world.lose(world.a);
+  world.advance(seconds(1));
+  EXPECT_EQ(world.b.membership->coordinator().name, "b");
+  Worker& again = world.add("a", World::open(0));
+  world.advance(seconds(5));
+  EXPECT_EQ(again.outcome(), "ok");
+  for (Worker* worker : {&world.b, &world.c, &again}) {
+    EXPECT_EQ(worker->names(), (Names{"a", "b", "c"}));
+    EXPECT_TRUE(worker->warnings.empty());
+  }
+}
+
+// It is back before the others know that it was gone: they call its predecessor.
+TEST(FoundingTest, AFounderWaitsLongerWhereItsPredecessorIsCalled) {
+  Trio world(Trio::Kind::kOpen);
+  const WorkerInfo before = world.a.info();
+  world.network.kill(world.a.plane.address());
+  world.dead.insert(before.incarnation);
+  world.a.membership.reset();
+  Worker& again = world.add("a", World::open(0), seconds(60));
+  EXPECT_EQ(again.outcome(), "ok") << "nobody called: it has founded a job of its own";
+
+  Trio other(Trio::Kind::kOpen);
+  const WorkerInfo lost = other.a.info();
+  other.network.kill(other.a.plane.address());
+  other.dead.insert(lost.incarnation);
+  other.a.membership.reset();
+  Worker& sought = other.add_without_pause("a", World::open(0));
+  other.advance(milliseconds(500));
+  sought.membership->on_sought();
+  other.advance(seconds(2));
+  EXPECT_EQ(sought.outcome(), "pending");
+  for (Worker* worker : {&other.b, &other.c}) worker->membership->on_worker_lost(lost);
+  other.advance(seconds(3));
+  EXPECT_EQ(sought.outcome(), "ok");
+  EXPECT_EQ(sought.names(), (Names{"a", "b", "c"}));
+  EXPECT_EQ(other.b.names(), (Names{"a", "b", "c"}));
+}
+
+TEST(FoundingTest, SignsPutTheFoundingOffByHalfTheTimeAtMost) {
+  World world;
+  Worker& founder = world.add_without_pause("a", World::open(0));
+  for (int i = 0; i < 40; ++i) {
+    founder.membership->on_sought();
+    world.advance(seconds(1));
+  }
+  EXPECT_EQ(founder.outcome(), "ok");
+}
+
+TEST(FoundingTest, AFounderThatHasLittleTimeFoundsSooner) {
+  World world;
+  Worker& founder = world.add_without_pause("a", World::open(0), seconds(1));
+  world.advance(milliseconds(600));
+  EXPECT_EQ(founder.outcome(), "ok");
+}
+
+TEST(FoundingTest, ARankZeroThatNeverFoundsWaitsToBeCalledIn) {
+  Trio world(Trio::Kind::kFixed);
+  world.lose(world.a);
+  world.advance(seconds(1));
+  Rendezvous rendezvous = World::fixed(0, 3);
+  rendezvous.founds = false;
+  Worker& again = world.add("a", rendezvous);
+  world.advance(seconds(5));
+  EXPECT_EQ(again.outcome(), "ok");
+  EXPECT_EQ(again.names(), (Names{"a", "b", "c"}));
+
+  World empty;
+  Worker& alone = empty.add("a", rendezvous, seconds(5));
+  empty.advance(seconds(6));
+  EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(alone.outcome().find("never called"), std::string::npos) << alone.outcome();
+}
+
+// A member answers at the address: nobody need be called in, until it is gone.
+TEST(FoundingTest, NobodyIsCalledInWhileAMemberAnswersThere) {
+  Trio world(Trio::Kind::kOpen);
+  world.lose(world.a);
+  world.advance(seconds(1));
+  world.add("a", World::open(7));  // whose list has it behind the others
+  Rendezvous last = World::open(9);
+  Worker& holder = world.add_at_rendezvous("z", last);
+  world.advance(seconds(5));
+  ASSERT_EQ(holder.outcome(), "ok");
+  const auto invitations = [&] {
+    int count = 0;
+    for (const std::string& line : world.network.log()) {
+      if (line.find("sinew.member.invite") == 0) ++count;
+    }
+    return count;
+  };
+  const int before = invitations();
+  world.advance(seconds(20));
+  EXPECT_LE(invitations(), before + 1);
+  world.lose(holder);
+  Worker& next = world.add_at_rendezvous("y", last);
+  world.advance(seconds(5));
+  EXPECT_EQ(next.outcome(), "ok");
+  EXPECT_EQ(next.names().size(), 4u);
+}
+
+TEST(FoundingTest, TwoJobsThatMeetSaySo) {
+  World world;
+  Worker& a = world.add("a", World::open(0));
+  FakeControlPlane other(world.network, {"other", 0, {99}}, "at:other");
+  proto::MemberList list;
+  list.set_version(7);
+  encode(Member{{"other", 0, {99}}, "at:other"}, *list.add_members());
+  for (int i = 0; i < 2; ++i) {
+    const Future<std::string> reply = other.control_call_address(
+        "at:rank0", "sinew.member.invite", list.SerializeAsString(), seconds(5));
+    world.advance(seconds(1));
+    ASSERT_TRUE(reply.done());
+    EXPECT_EQ(to_status(reply.error()).code(), absl::StatusCode::kAlreadyExists);
+  }
+  ASSERT_EQ(a.warnings.size(), 1u) << "once";
+  EXPECT_NE(a.warnings[0].find("two jobs have been founded"), std::string::npos) << a.warnings[0];
+  EXPECT_EQ(a.names(), (Names{"a"}));
+}
+
+}  // namespace
+}  // namespace sinew::internal
