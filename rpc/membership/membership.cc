@@ -24,6 +24,8 @@ void Membership::on_sought() { core_->on_sought(); }
 
 void Membership::on_worker_lost(const WorkerInfo& worker) { core_->on_worker_lost(worker); }
 
+bool Membership::uses_file() const { return core_->uses_file(); }
+
 bool Membership::ready() const { return core_->ready(); }
 
 WorkerInfo Membership::self() const { return core_->self(); }

@@ -105,6 +105,8 @@ class Membership {
   /// job that knew that one.
   void on_sought();
 
+  /// An operation of the rendezvous file is under way, on a thread of its own.
+  bool uses_file() const;
   /// This worker is a member.
   bool ready() const;
   /// This worker, with the rank that it was given.

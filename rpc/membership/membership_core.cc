@@ -40,8 +40,9 @@ MembershipCore::MembershipCore(ControlPlane& plane, Directory& directory, Member
       scheduler_(scheduler),
       strand_(std::make_shared<Strand>(scheduler.runner())),
       file_(options_.rendezvous.kind == Rendezvous::Kind::kFile
-                ? std::make_optional<FileRendezvous>(options_.rendezvous.path, options_.job)
-                : std::nullopt),
+                ? std::make_unique<FileRendezvousThread>(options_.rendezvous.path, options_.job,
+                                                         FileRendezvousThread::Options())
+                : nullptr),
       self_(with_rank(options_.self, options_.rendezvous.rank)),
       self_snapshot_(self_.worker) {}
 
@@ -114,8 +115,32 @@ void MembershipCore::on_reply(const Future<std::string>& future, Reply reply) {
 }
 
 void MembershipCore::close() {
-  MutexLock lock(mutex_);
-  closed_ = true;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  if (file_ != nullptr) file_->close();
+}
+
+FileRendezvousThread::OnDone MembershipCore::then(FileStep step) {
+  file_operations_.fetch_add(1, std::memory_order_relaxed);
+  return [weak = weak_from_this(), step = std::move(step)](const absl::Status& status) {
+    const std::shared_ptr<MembershipCore> self = weak.lock();
+    if (self == nullptr) return;
+    self->post([step, status](MembershipCore& core) {
+      core.file_operations_.fetch_sub(1, std::memory_order_release);
+      step(core, status);
+    });
+  };
+}
+
+void MembershipCore::remove_from_file(const WorkerInfo& worker, FileStep step) {
+  if (file_ == nullptr) return step(*this, absl::OkStatus());
+  file_->remove(worker,
+                then([step = std::move(step)](MembershipCore& core, const absl::Status& removed) {
+                  if (!removed.ok()) core.warn(std::string(removed.message()));
+                  step(core, removed);
+                }));
 }
 
 bool MembershipCore::ready() const {
@@ -377,10 +402,7 @@ void MembershipCore::drop(const WorkerInfo& worker, Departure how) {
                                   return each.worker.incarnation == worker.incarnation;
                                 }),
                  waiting_.end());
-  if (file_) {
-    const absl::Status removed = file_->remove(worker);
-    if (!removed.ok()) warn(std::string(removed.message()));
-  }
+  remove_from_file(worker, [](MembershipCore&, const absl::Status&) {});
   if (state_ != State::kCoordinating) return;
   published_version_ = coordinator_->view().version;
   adopt(coordinator_->view());
@@ -452,10 +474,6 @@ void MembershipCore::start_leave(TimePoint deadline, Promise<void> done) {
     done.set_value();
     return;
   }
-  if (file_) {
-    const absl::Status removed = file_->remove(self_.worker);
-    if (!removed.ok()) warn(std::string(removed.message()));
-  }
   left_ = done;
   leave_deadline_ = deadline;
   settle(view_.version);
@@ -465,7 +483,9 @@ void MembershipCore::start_leave(TimePoint deadline, Promise<void> done) {
     core.finish_leave(absl::DeadlineExceededError(absl::StrCat(
         "worker '", core.self_.worker.name, "' left, but could not tell all others in time")));
   });
-  try_to_leave();
+  // First: who looks for the job from then on goes to those who stay.
+  remove_from_file(self_.worker,
+                   [](MembershipCore& core, const absl::Status&) { core.try_to_leave(); });
 }
 
 void MembershipCore::try_to_leave() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/threads/strand.h"
 #include "sinew/rpc/membership/coordinator.h"
-#include "sinew/rpc/membership/file_rendezvous.h"
+#include "sinew/rpc/membership/file_rendezvous_thread.h"
 #include "sinew/rpc/membership/membership.h"
 
 namespace sinew::internal {
@@ -35,6 +36,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void close();
 
   bool ready() const;
+  bool uses_file() const { return file_operations_.load(std::memory_order_acquire) > 0; }
   WorkerInfo self() const;
   WorkerInfo coordinator() const;
 
@@ -85,6 +87,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void add_method(std::string name, Handler handler);
   Answer make_answer() const { return Answer(scheduler_.executor()); }
   void warn(const std::string& text);
+  // What is to be done on the strand when the file's thread is done.
+  using FileStep = std::function<void(MembershipCore&, const absl::Status&)>;
+  FileRendezvousThread::OnDone then(FileStep step);
+  void remove_from_file(const WorkerInfo& worker, FileStep step);
   void warn_of_another_job(const std::string& who);
   bool is_in() const {
     return state_ == State::kMember || state_ == State::kTakingOver ||
@@ -103,11 +109,13 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void ask_to_join(const std::string& address);
   void on_join_reply(const absl::StatusOr<std::string>& reply);
   void on_candidate_failed(const std::string& address, const absl::Status& status);
-  bool found_instead();
   void on_join_deadline();
   absl::Status never_answered() const;
   void finish_join(MemberView view);
   void fail_join(const absl::Status& status);
+  void search_file();
+  bool may_found_by_file() const;
+  void found_by_file();
   void publish_to_file();
   void handle_invite(const WorkerInfo& from, const std::string& body, const Answer& answer);
 
@@ -164,7 +172,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   const MembershipOptions options_;
   Scheduler& scheduler_;
   const std::shared_ptr<Strand> strand_;
-  const std::optional<FileRendezvous> file_;
+  // Null without a file.
+  const std::unique_ptr<FileRendezvousThread> file_;
+  // That have been asked for and have not come back to the strand.
+  std::atomic<int> file_operations_{0};
 
   // The rest is touched on the strand only, but for what mutex_ guards.
   State state_ = State::kIdle;
@@ -177,7 +188,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::optional<Promise<void>> joined_;
   TimePoint deadline_;
   std::chrono::nanoseconds backoff_{};
-  std::vector<Member> file_entries_;
+  FileRendezvous::Contents file_contents_;
   // Addresses that are left in this round, to be tried from the back.
   std::vector<std::string> candidates_;
   // Set by an invitation: the only place to ask.

@@ -33,6 +33,8 @@ std::string identity_of(const WorkerInfo& worker) {
   return identity.SerializeAsString();
 }
 
+void ignore_end(MembershipCore&, const absl::Status&) {}
+
 bool is_refusal(const absl::Status& status) {
   return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
 }
@@ -90,9 +92,8 @@ void MembershipCore::on_sought() {
     if (core.state_ != State::kPausing || core.founds_at_ == TimePoint::max()) return;
     // Anybody can give such signs, for ever.
     const TimePoint latest = core.deadline_ - core.options_.timeout / 2;
-    core.founds_at_ =
-        std::max(core.founds_at_,
-                 std::min(latest, core.scheduler_.now() + Membership::kPauseAfterSign));
+    core.founds_at_ = std::max(
+        core.founds_at_, std::min(latest, core.scheduler_.now() + Membership::kPauseAfterSign));
   });
 }
 
@@ -108,22 +109,30 @@ void MembershipCore::seek() {
   tried_ = 0;
   refused_ = 0;
   candidates_.clear();
-  file_entries_.clear();
-  if (!invited_to_.empty()) {
-    candidates_.push_back(invited_to_);
-  } else if (!file_) {
-    candidates_.push_back(dial_address(options_.rendezvous));
-  } else {
-    absl::StatusOr<FileRendezvous::Contents> contents = file_->read();
-    if (!contents.ok()) {
-      fail_join(contents.status());
-      return;
-    }
-    for (const std::string& warning : contents->warnings) warn(warning);
-    file_entries_ = std::move(contents->entries);
-    for (const Member& entry : file_entries_) candidates_.push_back(entry.address);
-  }
+  file_contents_ = {};
+  if (file_ != nullptr && invited_to_.empty()) return search_file();
+  candidates_.push_back(invited_to_.empty() ? dial_address(options_.rendezvous) : invited_to_);
   seek_next();
+}
+
+void MembershipCore::search_file() {
+  const auto read = std::make_shared<FileRendezvous::Contents>();
+  FileRendezvousThread::OnDone done =
+      then([read](MembershipCore& core, const absl::Status& status) {
+        if (core.state_ != State::kSeeking) return;
+        if (!status.ok()) return core.fail_join(status);
+        core.file_contents_ = std::move(*read);
+        for (const std::string& warning : core.file_contents_.warnings) core.warn(warning);
+        for (const Member& entry : core.file_contents_.entries) {
+          core.candidates_.push_back(entry.address);
+        }
+        core.seek_next();
+      });
+  file_->read(
+      [read, done = std::move(done)](absl::StatusOr<FileRendezvous::Contents> contents) mutable {
+        if (contents.ok()) *read = *std::move(contents);
+        std::move(done)(contents.status());
+      });
 }
 
 void MembershipCore::seek_next() {
@@ -133,7 +142,7 @@ void MembershipCore::seek_next() {
     return;
   }
   if (candidates_.empty()) {
-    if (!found_instead()) seek_again();
+    may_found_by_file() ? found_by_file() : seek_again();
     return;
   }
   const std::string address = std::move(candidates_.back());
@@ -222,38 +231,50 @@ void MembershipCore::finish_join(MemberView view) {
   }
   self_.worker.rank = me->worker.rank;
   state_ = State::kMember;
-  publish_to_file();
   adopt(std::move(view));
-  joined_->try_set_value();
+  if (file_ != nullptr) {
+    publish_to_file();
+  } else {
+    joined_->try_set_value();
+  }
 }
 
+// Joined only then: whoever was in the file alone may leave now, and others must find the job.
 void MembershipCore::publish_to_file() {
-  if (!file_) return;
-  const absl::Status published = file_->publish(self_, JobInstance{});
-  if (!published.ok()) warn(std::string(published.message()));
+  file_->publish(self_, file_contents_.instance,
+                 then([](MembershipCore& core, const absl::Status& published) {
+                   if (!published.ok()) core.warn(std::string(published.message()));
+                   core.joined_->try_set_value();
+                 }));
 }
 
-// At the end of a round over a file's entries: true if this worker is the one that others will
-// find.
-bool MembershipCore::found_instead() {
-  if (!file_ || !invited_to_.empty()) return false;
+// At the end of a round over a file's entries.
+bool MembershipCore::may_found_by_file() const {
+  if (file_ == nullptr || !invited_to_.empty()) return false;
   const bool fixed = options_.rendezvous.world_size > 0;
   // An entry that merely does not answer may be that of a busy worker: two jobs would come of it.
   // Rank 0 of a fixed world cannot wait for it, since an old file would keep the job from ever
   // starting.
-  if (!options_.rendezvous.founds || (!fixed && refused_ < tried_)) return false;
-  const WorkerInfo before = self_.worker;
-  if (self_.worker.rank < 0) self_.worker.rank = 0;
-  const absl::Status founded =
-      file_->found(self_, {file_entries_, JobInstance{}, {}}, JobInstance{});
-  if (founded.ok()) {
-    found();
-    return true;
-  }
-  self_.worker = before;
-  if (absl::IsAborted(founded)) return false;
-  fail_join(founded);
-  return true;
+  return options_.rendezvous.founds && (fixed || refused_ == tried_);
+}
+
+// So that this worker is the one whom others find.
+void MembershipCore::found_by_file() {
+  Member founder = self_;
+  if (founder.worker.rank < 0) founder.worker.rank = 0;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  JobInstance instance;
+  instance.time_us = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  instance.random = random_secret();
+  file_->found(founder, file_contents_, instance,
+               then([founder](MembershipCore& core, const absl::Status& founded) {
+                 if (core.state_ == State::kSeeking && founded.ok()) return core.found();
+                 // Its time is over.
+                 if (founded.ok()) core.remove_from_file(founder.worker, ignore_end);
+                 if (core.state_ != State::kSeeking) return;
+                 absl::IsAborted(founded) ? core.seek_again() : core.fail_join(founded);
+               }));
 }
 
 void MembershipCore::seek_again() {
@@ -298,14 +319,13 @@ absl::Status MembershipCore::never_answered() const {
 }
 
 void MembershipCore::fail_join(const absl::Status& status) {
-  const bool was_published = file_ && state_ == State::kCollecting;
+  const bool was_published = state_ == State::kCollecting;
   state_ = State::kOut;
   coordinator_.reset();
-  if (was_published) {
-    const absl::Status removed = file_->remove(self_.worker);
-    if (!removed.ok()) warn(std::string(removed.message()));
-  }
-  if (joined_) joined_->try_set_error(make_error(status));
+  const auto fail = [status](MembershipCore& core, const absl::Status&) {
+    if (core.joined_) core.joined_->try_set_error(make_error(status));
+  };
+  was_published ? remove_from_file(self_.worker, fail) : fail(*this, absl::OkStatus());
 }
 
 // The job runs already and its coordinator has found us at the rendezvous address, where we wait

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,8 +97,24 @@ class World {
   // Tasks that never run would keep their strands, which keep the runner.
   ~World() { run(); }
 
-  void run() { runner->run_until_idle(); }
-  void advance(nanoseconds time) { advance_in_steps(*runner, clock, time, milliseconds(50)); }
+  /// Also waits for what threads of rendezvous files do.
+  void run() {
+    runner->run_until_idle();
+    while (std::any_of(workers.begin(), workers.end(), [](const std::unique_ptr<Worker>& worker) {
+      return worker->membership != nullptr && worker->membership->uses_file();
+    })) {
+      std::this_thread::yield();
+      runner->run_until_idle();
+    }
+  }
+  void advance(nanoseconds time) {
+    constexpr nanoseconds kStep = milliseconds(50);
+    run();
+    for (nanoseconds passed{}; passed < time; passed += kStep) {
+      clock.advance(std::min(kStep, time - passed));
+      run();
+    }
+  }
   /// The worker dies and the others' leases end.
   void lose(Worker& lost) {
     network.kill(lost.plane.address());
