@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "sinew/rpc/base/found_job.h"
 #include "sinew/rpc/device_map.h"
-#include "sinew/rpc/membership/found_job.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/credentials.h"
 

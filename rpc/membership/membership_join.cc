@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -29,7 +28,9 @@ bool worth_another_try(const absl::Status& status) {
 
 std::string identity_of(const WorkerInfo& worker) {
   proto::WorkerIdentity identity;
-  write_identity(worker, identity);
+  identity.set_name(worker.name);
+  identity.set_rank(worker.rank);
+  identity.set_incarnation(worker.incarnation.value);
   return identity.SerializeAsString();
 }
 

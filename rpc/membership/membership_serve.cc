@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -303,7 +302,7 @@ void MembershipCore::on_invited(const absl::StatusOr<std::string>& reply) {
   }
   proto::WorkerIdentity holder;
   if (!reply.ok() || !holder.ParseFromString(*reply)) return;
-  seed_holder_ = read_identity(holder).incarnation;
+  seed_holder_ = Incarnation{holder.incarnation()};
 }
 
 }  // namespace sinew::internal

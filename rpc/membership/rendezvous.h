@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sinew/rpc/membership/found_job.h"
+#include "sinew/rpc/base/found_job.h"
 
 namespace sinew {
 
