@@ -36,6 +36,7 @@ class FileMembershipTest : public ::testing::Test {
 TEST_F(FileMembershipTest, OpenJobOutlivesItsFounderAndRemovesTheFile) {
   World world;
   Worker& a = world.add("a", file());
+  world.run();  // it is the first in the file
   Worker& b = world.add("b", file());
   world.advance(seconds(3));
   ASSERT_EQ(a.outcome(), "ok");
