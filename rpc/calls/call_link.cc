@@ -295,7 +295,7 @@ void CallLink::on_deadline() {
       }
       expired.emplace_back(id, std::move(entry));
     }
-    if (retired_.ok()) arm_deadline_locked();
+    arm_deadline_locked();
   }
   for (auto& [id, entry] : expired) {
     const auto waited = std::chrono::duration<double>(now - entry.call->started).count();
@@ -433,14 +433,17 @@ void CallLink::receive_reply(Inbound frame, Entry entry) {
   end(entry, CarrierEnd::kAnswered);
 }
 
-void CallLink::fail_all(const absl::Status& reason) {
+void CallLink::fail_all(const absl::Status& reason, LastAnswers last) {
   std::vector<std::pair<std::uint64_t, Entry>> entries;
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
-    for (auto& [id, entry] : pending_) entries.emplace_back(id, std::move(entry));
-    pending_.clear();
-    deadlines_.erase(deadlines_.begin(), std::prev(deadlines_.end()));
+    std::vector<std::uint64_t> failing;
+    for (const auto& [id, entry] : pending_) {
+      if (last == LastAnswers::kNone || entry.lane == Lane::kCalls) failing.push_back(id);
+    }
+    for (const std::uint64_t id : failing)
+      take_entry_locked(id, entries.emplace_back(id, Entry()).second);
     waiters.swap(waiters_);
   }
   // In the order in which they were made.
@@ -469,14 +472,17 @@ void CallLink::reach_again() {
   if (alive() && runner_->frames() > 0) runner_->connect();
 }
 
-void CallLink::retire(const absl::Status& reason) {
+void CallLink::retire(const absl::Status& reason, LastAnswers last) {
+  absl::Status first;
   {
     MutexLock lock(mutex_);
-    if (!retired_.ok()) return;
-    retired_ = reason;
-    if (deadline_timer_ != 0) services_.timers().cancel(std::exchange(deadline_timer_, 0));
+    if (retired_.ok()) retired_ = reason;
+    first = retired_;
+    if (last == LastAnswers::kNone && deadline_timer_ != 0) {
+      services_.timers().cancel(std::exchange(deadline_timer_, 0));
+    }
   }
-  fail_all(reason);
+  fail_all(first, last);
   end_served();
 }
 

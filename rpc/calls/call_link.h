@@ -90,8 +90,12 @@ class CallLink final : public LinkUser,
   // --- The end.
 
   /// The peer says goodbye, or is said to be gone: calls to it fail from now on, and none that it
-  /// makes is started any more; what was answered still leaves. Idempotent.
-  void retire(const absl::Status& reason);
+  /// makes is started any more: its control calls are refused. What was answered still leaves.
+  /// Idempotent.
+  /// kMayCome: what it has answered may be on its way, so control calls that wait for it fail with
+  /// the link only.
+  enum class LastAnswers { kNone, kMayCome };
+  void retire(const absl::Status& reason, LastAnswers last = LastAnswers::kNone);
   /// Ends the link.
   void close(const absl::Status& reason);
 
@@ -166,7 +170,7 @@ class CallLink final : public LinkUser,
   void count_request();
   void cancel_call(std::uint64_t id, const absl::Status& reason);
   void send_cancel(std::uint64_t id, std::uint64_t number);
-  void fail_all(const absl::Status& reason);
+  void fail_all(const absl::Status& reason, LastAnswers last = LastAnswers::kNone);
   void arm_deadline_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_deadline();
   void receive_reply(Inbound frame, Entry entry);
@@ -193,6 +197,7 @@ class CallLink final : public LinkUser,
               Credit credit = Credit());
   void refuse_call(std::uint64_t call_id, RequestRoom room, const absl::Status& status);
   void refuse_control(ArrivedControl control, const absl::Status& status);
+  void refuse_retired(ArrivedControl control, const absl::Status& status);
   void send_reply(const std::shared_ptr<Content>& content);
   bool is_member();
   void post_held();

@@ -251,15 +251,16 @@ void CallLink::receive_control(Inbound frame) {
   const bool for_guests =
       control.envelope->has_call() && CallServer::is_for_guests(control.envelope->call().method());
   const bool may_speak = for_guests || is_member();
+  absl::Status retired;
   {
     MutexLock lock(mutex_);
-    if (!retired_.ok()) return;
+    retired = retired_;
     // Behind what is held already, until on_member() has served that.
     const bool wait = !for_guests && (!held_control_.empty() ||
                                       (!may_speak && rank_.load(std::memory_order_acquire) < 0));
-    if (!wait) return serve_control(std::move(control));
+    if (retired.ok() && !wait) return serve_control(std::move(control));
     // The list with it may be on its way.
-    if (held_control_bytes_ + control.bytes <= kMaxHeldBytes &&
+    if (retired.ok() && held_control_bytes_ + control.bytes <= kMaxHeldBytes &&
         held_control_.size() < kMaxHeldFrames) {
       held_control_bytes_ += control.bytes;
       arm_held_locked(control.held_until);
@@ -267,9 +268,17 @@ void CallLink::receive_control(Inbound frame) {
       return;
     }
   }
+  if (!retired.ok()) return refuse_retired(std::move(control), retired);
   refuse_control(std::move(control),
                  absl::PermissionDeniedError(absl::StrFormat(
                      "worker '%s' is no member of the job: it is not heard", name_)));
+}
+
+// Who has said goodbye may still wait to hear that its last words have come.
+void CallLink::refuse_retired(ArrivedControl control, const absl::Status& status) {
+  if (!control.envelope->has_call()) return;
+  refuse(control.envelope->call().id(), Lane::kControl, status, Execution::kDidNotRun,
+         std::move(control.credit));
 }
 
 // A note that is dropped would be missing for ever, references among others: then better no link.
@@ -401,7 +410,12 @@ void CallLink::serve_control(ArrivedControl control) {
 // On the control executor. A peer that has joined earlier may speak to layers that this worker,
 // which joins, has not made yet.
 void CallLink::serve_control_here(ArrivedControl control) {
-  if (!alive()) return;
+  absl::Status retired;
+  {
+    MutexLock lock(mutex_);
+    retired = retired_;
+  }
+  if (!retired.ok()) return refuse_retired(std::move(control), retired);
   const proto::Envelope& envelope = *control.envelope;
   const bool has_taker = envelope.has_call()
                              ? services_.find_control_method(envelope.call().method()) != nullptr

@@ -65,14 +65,20 @@ absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::link_with(const Member& m
   if (!link.ok()) return link.status();
   // After it was made: whoever takes the peer for lost notes that before looking for its link.
   absl::Status lost;
+  bool left = false;
   {
     MutexLock lock(mutex_);
     const auto found = lost_.find(member.worker.incarnation);
-    if (found != lost_.end()) lost = found->second.reason;
+    if (found != lost_.end()) {
+      lost = found->second.reason;
+      left = found->second.left;
+    }
   }
   auto calls = std::static_pointer_cast<CallLink>(link->user);
   calls->set_rank(member.worker.rank);
-  if (!lost.ok()) {
+  if (left && !link->runner->is_unused()) {
+    calls->retire(lost, CallLink::LastAnswers::kMayCome);
+  } else if (!lost.ok()) {
     calls->close(lost);
   } else {
     link->runner->set_address(member.address);
@@ -153,6 +159,7 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     if (is_first) {
       remember_locked(worker, reason);
       lost_[worker.incarnation].silent = certainty == Certainty::kSilent;
+      lost_[worker.incarnation].left = certainty == Certainty::kLeft;
     }
     was_silent = lost_[worker.incarnation].silent;
   }
@@ -163,9 +170,12 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     const Clock::TimePoint safe_at =
         link.runner == nullptr ? core_.clock().now() : link.runner->drop_at();
     if (link.runner != nullptr) {
-      calls_of(link.user).retire(reason);
-      if (certainty == Certainty::kLeft) {
-        // It still waits for the answer to its goodbye. It mostly ends the link itself.
+      const bool left = certainty == Certainty::kLeft;
+      calls_of(link.user).retire(
+          reason, left ? CallLink::LastAnswers::kMayCome : CallLink::LastAnswers::kNone);
+      if (left) {
+        // It still waits for the answer to its goodbye, and others may have heard of that before
+        // what it said last has come here. It mostly ends the link itself.
         core_.timers().run_at(core_.clock().now() + kFarewell,
                               [runner = link.runner, reason] { runner->close(reason); });
       } else {

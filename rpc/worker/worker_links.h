@@ -83,6 +83,8 @@ class WorkerLinks {
     bool dropped = false;
     // Certainty::kSilent.
     bool silent = false;
+    // Certainty::kLeft.
+    bool left = false;
   };
 
   LinkTableOptions table_options() const;

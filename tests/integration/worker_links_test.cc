@@ -183,6 +183,56 @@ TEST_P(WorkerLinksTest, ALinkWithWhoIsLostFailsItsCalls) {
   abandon();
 }
 
+// Somebody else may tell of its goodbye before what it said last has come.
+TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftHasAnsweredStillComes) {
+  start_two();
+  const Promise<std::string> answer;
+  std::atomic<int> asked{0};
+  const auto peer = sinew::WorkerAccess::core(worker(1));
+  peer->add_control_method("sinew.test.later", [&](const sinew::WorkerInfo&, const std::string&) {
+    ++asked;
+    return answer.future();
+  });
+  const auto core = sinew::WorkerAccess::core(worker(0));
+  const auto ask = [&] {
+    return core->control_call(worker(1).info(), "sinew.test.later", "", 5min);
+  };
+  const Future<std::string> answered = ask();
+  const Future<int> user_call = worker(0).rpc_async<&testapp::stall>(1);
+  ASSERT_TRUE(eventually([&] { return asked == 1; }));
+  links_of(0).worker_lost(worker(1).info(), absl::UnavailableError("it has left the job"),
+                          sinew::internal::Certainty::kLeft);
+  EXPECT_EQ(error_of([&] { user_call.wait(); }).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(error_of([&] { ask().wait(); }).code(), ErrorCode::kUnavailable) << "a new one";
+  EXPECT_FALSE(answered.done());
+  answer.set_value("at last");
+  EXPECT_EQ(answered.wait(), "at last");
+  testapp::state_of(worker(1)).stalled.clear();
+  abandon();
+}
+
+// But not longer than its link lives.
+TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftDoesNotAnswerFailsWithTheLink) {
+  start_two();
+  const Promise<std::string> answer;
+  std::atomic<bool> asked{false};
+  sinew::WorkerAccess::core(worker(1))->add_control_method(
+      "sinew.test.later", [&](const sinew::WorkerInfo&, const std::string&) {
+        asked = true;
+        return answer.future();
+      });
+  const Future<std::string> call = sinew::WorkerAccess::core(worker(0))->control_call(
+      worker(1).info(), "sinew.test.later", "", 5min);
+  ASSERT_TRUE(eventually([&] { return asked.load(); }));
+  links_of(0).worker_lost(worker(1).info(), absl::UnavailableError("it has left the job"),
+                          sinew::internal::Certainty::kLeft);
+  worker(1).shutdown({false, 60s, false});
+  const RpcError error = error_of([&] { call.wait_for(30s); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  answer.set_value("too late");
+  abandon();
+}
+
 TEST_P(WorkerLinksTest, WhoSaysFarewellWaitsForAnswersThatAreNotFramesYet) {
   start_two();
   const Promise<std::string> answer;
