@@ -8,13 +8,15 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/member_codec.h"
 #include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
 
 /// What a gather does when one of its members is lost.
 enum class LossMode {
-  /// Everyone gets an error that names it.
+  /// Everyone gets an error that names it, unless it had come before: a gather to which all have
+  /// come is complete, whoever leaves or is lost then.
   kFail,
   /// It goes on without the lost member, the leader included; its value is then the empty string.
   kTolerate,
@@ -27,8 +29,9 @@ enum class LossMode {
 /// from the start of each worker.
 ///
 /// The smallest name that lives leads: it collects the values and answers with all of them, or with
-/// one error. Nobody ever gets a part. When the leader is lost in kTolerate mode, the next one asks
-/// the others whether they have its answer already, so that all who get a result get the same one.
+/// one error. Nobody ever gets a part. When the leader is lost, the next one asks the others
+/// whether they have its answer already, so that all who get a result get the same one. In kFail
+/// mode that answer is then the only result: without it all fail.
 ///
 /// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
 /// shutdown.
@@ -42,8 +45,9 @@ class Gather {
   Gather& operator=(const Gather&) = delete;
 
   /// The values of all, in the order of the sorted names. Order and repetition in `names` mean
-  /// nothing. kInvalidArgument: no names, or without this worker; kNotFound: a name is no member
-  /// (kFail mode); kUnavailable: a member was lost, by name; kDeadlineExceeded: names those that
+  /// nothing. kInvalidArgument: no names, or without this worker; kNotFound: a name is no member,
+  /// nor was lately (kFail mode); kUnavailable: a member was lost or has left before it came, by
+  /// name; kDeadlineExceeded: names those that
   /// had not come, and the seconds (at the leader and at those whom its answer reaches; otherwise
   /// names the leader).
   Future<std::vector<std::string>> all_gather_async(const std::vector<std::string>& names,
@@ -54,8 +58,8 @@ class Gather {
   Future<void> barrier_async(const std::vector<std::string>& names,
                              std::chrono::nanoseconds timeout, LossMode mode = LossMode::kFail);
 
-  /// That incarnation is lost, or has left the job.
-  void on_worker_lost(const WorkerInfo& worker);
+  /// That incarnation is lost, or has left the job. Of several reports the first counts.
+  void on_worker_lost(const WorkerInfo& worker, Departure how);
 
  private:
   const std::shared_ptr<class GatherCore> core_;

@@ -2,8 +2,19 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 namespace sinew::internal {
+namespace {
+
+std::size_t bytes_of(const GatherHistories::Outcome& outcome) {
+  if (!outcome.ok()) return outcome.status().message().size();
+  std::size_t bytes = outcome->size() * sizeof(std::string);
+  for (const std::string& value : *outcome) bytes += value.size();
+  return bytes;
+}
+
+}  // namespace
 
 GatherKey GatherHistories::begin(std::string names, std::uint32_t epoch,
                                  const std::vector<WorkerInfo>& members) {
@@ -25,16 +36,35 @@ bool GatherHistories::has_begun(const GatherKey& key) const {
 }
 
 void GatherHistories::add_end(const GatherKey& key, const Outcome& outcome) {
+  const std::size_t bytes = bytes_of(outcome);
+  if (bytes > kBytes) return;
   const Set set = set_of(key);
   History& history = histories_[set];
   history.ends.emplace_back(key.number(), outcome);
-  if (history.ends.size() > kEnds) history.ends.pop_front();
+  bytes_ += bytes;
+  if (history.ends.size() > kEnds) drop_end(history);
   lately_.erase(std::remove(lately_.begin(), lately_.end(), set), lately_.end());
   lately_.push_back(set);
-  if (lately_.size() <= kSets) return;
+  if (lately_.size() > kSets) drop_oldest_set();
+  // The last one that is left fits.
+  while (bytes_ > kBytes) {
+    if (lately_.size() > 1) {
+      drop_oldest_set();
+    } else {
+      drop_end(history);
+    }
+  }
+}
+
+void GatherHistories::drop_end(History& history) {
+  bytes_ -= bytes_of(history.ends.front().second);
+  history.ends.pop_front();
+}
+
+void GatherHistories::drop_oldest_set() {
   const auto oldest = histories_.find(lately_.front());
   lately_.pop_front();
-  oldest->second.ends.clear();
+  while (!oldest->second.ends.empty()) drop_end(oldest->second);
   // Otherwise its numbers go on.
   if (oldest->second.is_past) histories_.erase(oldest);
 }

@@ -38,6 +38,8 @@ class GatherHistories {
   static constexpr std::size_t kEnds = 16;
   /// Sets and epochs of which any are, those in which one ended last.
   static constexpr std::size_t kSets = 64;
+  /// Of all of them, with their values: what is larger by itself is not remembered.
+  static constexpr std::size_t kBytes = std::size_t{4} << 20;
 
   /// The key of this worker's next gather. `members`: who the names are, in an epoch other than 0.
   GatherKey begin(std::string names, std::uint32_t epoch, const std::vector<WorkerInfo>& members);
@@ -64,10 +66,13 @@ class GatherHistories {
 
   static Set set_of(const GatherKey& key) { return {key.names, key.epoch()}; }
   const History* history_of(const GatherKey& key) const;
+  void drop_end(History& history);
+  void drop_oldest_set();
 
   std::map<Set, History> histories_;
   /// Those with ends, in the order of their last ones.
   std::deque<Set> lately_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace sinew::internal

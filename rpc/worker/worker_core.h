@@ -19,6 +19,7 @@
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/member_codec.h"
 #include "sinew/rpc/membership/quiescence.h"
 #include "sinew/rpc/membership/scheduler.h"
 #include "sinew/rpc/transport/transport.h"
@@ -60,7 +61,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   // the control executor.
   void tell_fenced(const WorkerInfo& worker);
   void tell_lost(const WorkerInfo& worker);
-  void tell_membership_lost(const WorkerInfo& worker);
+  void tell_membership_lost(const WorkerInfo& worker, Departure how);
 
   /// Members that are not known to be lost, by rank.
   std::vector<WorkerInfo> live_workers() const;

@@ -186,7 +186,8 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     // A peer that may live counts on its beats which were answered here: what it holds is kept
     // until it has fenced itself.
     if (may_live) drop_at(worker, safe_at);
-    core_.tell_membership_lost(worker);
+    core_.tell_membership_lost(worker,
+                               certainty == Certainty::kLeft ? Departure::kLeft : Departure::kLost);
   }
   if (may_live || (certainty == Certainty::kOffTheList && was_silent)) return;
   drop(worker);

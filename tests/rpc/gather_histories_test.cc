@@ -55,6 +55,30 @@ TEST(GatherHistoriesTest, EndsAreKnownOfTheSetsThatHadThemLast) {
   EXPECT_EQ(histories.begin("old", 0, {}).sequence, 1U) << "it goes on counting";
 }
 
+TEST(GatherHistoriesTest, ValuesAreKeptUpToABound) {
+  GatherHistories histories;
+  const std::string third(GatherHistories::kBytes / 3, 'x');
+  std::vector<GatherKey> keys;
+  for (const std::string names : {"a,b", "a,c", "b,c", "b,c"}) {
+    keys.push_back(histories.begin(names, 0, {}));
+    histories.add_end(keys.back(), Values{third});
+  }
+  EXPECT_EQ(histories.find(keys[0]), nullptr);
+  EXPECT_EQ(histories.find(keys[1]), nullptr);
+  EXPECT_NE(histories.find(keys[2]), nullptr);
+  EXPECT_NE(histories.find(keys[3]), nullptr);
+  for (int i = 0; i < 2; ++i) {
+    keys.push_back(histories.begin("b,c", 0, {}));
+    histories.add_end(keys.back(), Values{third});
+  }
+  EXPECT_EQ(histories.find(keys[3]), nullptr) << "also where there is one set only";
+  EXPECT_NE(histories.find(keys[5]), nullptr);
+  const GatherKey large = histories.begin("b,c", 0, {});
+  histories.add_end(large, Values{third, third, third});
+  EXPECT_EQ(histories.find(large), nullptr) << "it would take the room of all others";
+  EXPECT_NE(histories.find(keys[5]), nullptr);
+}
+
 TEST(GatherHistoriesTest, EpochsOfTheLostAreForgotten) {
   GatherHistories histories;
   histories.begin("a,b", 5, kMembers);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/departures.h"
 #include "sinew/tests/rpc/gather_world.h"
 #include "sinew/tests/support/repetitions.h"
 
@@ -296,8 +297,9 @@ TEST(GatherTest, WhoAsksAgainGetsTheOutcome) {
   EXPECT_EQ(error_of(ask(sets[1])), "ok");
 }
 
-// All have had their answer: nobody has a reason to ask.
-TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKept) {
+// All have had the leader's answer: nobody has a reason to ask it. What its followers keep, for
+// those who do not get that answer, is bounded (GatherHistories::kBytes).
+TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKeptByItsLeader) {
   std::string asked;
   {
     GatherWorld world(kAll);
@@ -318,16 +320,18 @@ TEST(GatherTest, ValuesOfAGatherThatToleratesNoLossAreNotKept) {
   EXPECT_EQ(error_of(reply), "this gather of 'a', 'b', 'c' is over");
 }
 
-TEST(GatherTest, OnlyThoseWhomAListNamesAreRememberedAsLost) {
+// And the latest of the others, since they may have come to a gather before.
+TEST(GatherTest, ThoseWhomAListNamesAreRememberedAsLost) {
   GatherWorld world(kAll);
   const std::vector<Member> all = world[0].directory.members();
+  world.tell_lost(world[1].self);
   world.tell_lost(world[2].self);
   world.run();
   const auto lost = world[0].gather->barrier_async({"a", "c"}, seconds(5));
   world.run();
   EXPECT_THAT(error_of(lost), ::testing::HasSubstr("worker 'c' is lost"));
   world[0].directory.replace(2, {all[0], all[1]});
-  world.tell_lost(world[1].self);
+  for (std::uint64_t i = 0; i < Departures::kMost; ++i) world.tell_lost({"x", 7, {100 + i}});
   world.run();
   world[0].directory.replace(3, all);
   const auto known = world[0].gather->barrier_async({"a", "b"}, seconds(5));

@@ -49,9 +49,9 @@ class GatherWorld {
   void advance(std::chrono::nanoseconds time) {
     testing::advance_in_steps(*runner, clock, time, std::chrono::milliseconds(10));
   }
-  void tell_lost(const WorkerInfo& lost) {
+  void tell_lost(const WorkerInfo& lost, Departure how = Departure::kLost) {
     for (const auto& worker : workers) {
-      if (worker->gather && worker->self != lost) worker->gather->on_worker_lost(lost);
+      if (worker->gather && worker->self != lost) worker->gather->on_worker_lost(lost, how);
     }
   }
   void lose(std::size_t index) {
