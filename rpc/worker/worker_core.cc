@@ -39,6 +39,8 @@ namespace {
 constexpr auto kGuestsTime = std::chrono::seconds(2);
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
+// For peers to hear what they were answered last. They mostly need a round trip.
+constexpr auto kAnswersTime = std::chrono::seconds(1);
 
 std::size_t default_threads() {
   return std::max<std::size_t>(4, std::thread::hardware_concurrency());
@@ -150,6 +152,7 @@ void WorkerCore::build() {
   devices_ = DeviceLayer::make(*this, usable_devices(options_), device_plane_for(options_));
   server_ = std::make_unique<CallServer>(*this);
   links_ = std::make_unique<WorkerLinks>(*this);
+  links_->add_methods();
   connect_requests_ = std::make_unique<ConnectRequests>(*this);
   connect_requests_->add_methods();
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
@@ -502,6 +505,8 @@ void WorkerCore::teardown(const absl::Status& reason) {
   }
   // Waiting handlers wake up first, or their threads could not be joined.
   if (server_ != nullptr) server_->close();
+  // A barrier that has let this worker pass lets the others pass too.
+  if (joined_.load(std::memory_order_acquire)) links_->deliver_answers(kAnswersTime);
   if (links_ != nullptr) links_->close(reason);
   for (const auto& extension : extensions_) extension->stop();
   if (transport_ != nullptr) transport_->shutdown();

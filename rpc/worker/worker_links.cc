@@ -19,6 +19,7 @@ namespace {
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
 constexpr std::size_t kMaxLost = 4096;
+constexpr std::string_view kHeardMethod = "sinew.worker.heard";
 // Of beats, where the user has no wish.
 constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
 
@@ -310,6 +311,38 @@ void WorkerLinks::flush(std::chrono::nanoseconds patience) const {
   while (!is_done() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+void WorkerLinks::add_methods() {
+  core_.add_control_method(std::string(kHeardMethod), [](const WorkerInfo&, const std::string&) {
+    return make_ready_future(std::string());
+  });
+}
+
+// What closes a connection drops what it has not written, and the other end may drop what it has
+// not read. Receipts are in no hurry, so each peer is asked for one: who answers has heard what was
+// said before. Any answer will do.
+void WorkerLinks::deliver_answers(std::chrono::nanoseconds patience) {
+  const Clock::TimePoint end = core_.clock().now() + patience;
+  const auto wait = [&](const auto& future) {
+    try {
+      future.wait_for(std::max<std::chrono::nanoseconds>(end - core_.clock().now(),
+                                                         std::chrono::nanoseconds(1)));
+    } catch (const RpcError&) {
+      // Nobody is there any more to take an answer, or takes it now.
+    }
+  };
+  // Answers that are decided become frames: each is one task ahead of this one.
+  const Promise<void> behind_them(&core_.control_executor());
+  if (!core_.control_executor().post([behind_them] { behind_them.set_value(); })) return;
+  wait(behind_them.future());
+  std::vector<Future<std::string>> heard;
+  for (const LinkTable::Link& link : table_.all()) {
+    CallLink& calls = calls_of(link.user);
+    if (link.runner->is_loopback() || !link.runner->is_up() || !calls.is_answering()) continue;
+    heard.push_back(call(calls, kHeardMethod, "", patience));
+  }
+  for (const Future<std::string>& each : heard) wait(each);
 }
 
 void WorkerLinks::close(const absl::Status& reason) { table_.close(reason); }

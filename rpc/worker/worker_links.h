@@ -74,6 +74,12 @@ class WorkerLinks {
   /// Blocks until everything that was sent has arrived, and the answers to control calls that were
   /// begun; `patience` at most.
   void flush(std::chrono::nanoseconds patience) const;
+  /// Adds the control method "sinew.worker.heard": before the worker accepts.
+  void add_methods();
+  /// Blocks until those peers whose control calls have been answered lately have these answers;
+  /// `patience` at most. Much faster than flush(), which waits for receipts, and for nothing where
+  /// there are no such answers. What is not decided yet it leaves.
+  void deliver_answers(std::chrono::nanoseconds patience);
   void close(const absl::Status& reason);
 
  private:

@@ -1,0 +1,159 @@
+// Leaving is not losing: a barrier to which all have come is passed by all, whoever leaves as soon
+// as it has passed it.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/repetitions.h"
+
+using sinew::RpcError;
+using sinew::ShutdownOptions;
+using sinew::Worker;
+using sinew::WorkerOptions;
+using sinew::internal::FaultAction;
+using sinew::internal::FaultDirection;
+using sinew::internal::FaultPlan;
+using sinew::internal::FaultRule;
+using sinew::internal::FaultyFrame;
+using sinew::internal::Lane;
+using sinew::internal::Transport;
+using sinew::testing::eventually;
+using sinew::testing::repetitions;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int kWorkers = 3;
+/// Ranks of those who gather.
+using Ranks = std::vector<int>;
+const Ranks kAllOfThem = {0, 1, 2};
+
+enum class World { kFixed, kOpen };
+/// Who coordinates the job, rank 0, and who leads its gathers, the smallest name.
+enum class Lead { kCoordinator, kHighestRank };
+/// Whether the workers have met in a barrier before: otherwise links come up during it.
+enum class Before { kNothing, kBarrier };
+
+class Leaving : public sinew::testing::ClusterTest {
+ protected:
+  /// `plan` hurts worker 1.
+  void start_all(World world, Lead lead, const std::shared_ptr<FaultPlan>& plan = nullptr) {
+    sinew::testing::ClusterOptions cluster;
+    cluster.size = kWorkers;
+    cluster.methods = testapp::methods();
+    cluster.tweak = [=](int rank, WorkerOptions& options) {
+      if (world == World::kOpen) options.world_size = 0;
+      const int place = lead == Lead::kCoordinator ? rank : kWorkers - 1 - rank;
+      options.name = absl::StrCat("w", place);
+    };
+    if (plan != nullptr) {
+      cluster.wrap_transport = [plan](int rank, std::unique_ptr<Transport> inner) {
+        return rank == 1 ? sinew::internal::make_faulty_transport(std::move(inner), plan)
+                         : std::move(inner);
+      };
+    }
+    start(std::move(cluster));
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      ASSERT_TRUE(eventually([&] { return worker(rank).workers().size() == kWorkers; }));
+    }
+  }
+
+  /// Some pass a barrier, after which one of them leaves at once. What failed, by rank.
+  std::vector<std::string> pass_and_leave(const Ranks& ranks, int leaver, Before before,
+                                          const ShutdownOptions& how) {
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(worker(rank).name());
+    std::vector<std::string> failures(kWorkers);
+    std::vector<std::thread> threads;
+    for (const int rank : ranks) {
+      threads.emplace_back([=, &how, &failure = failures[static_cast<std::size_t>(rank)]] {
+        const Worker self = worker(rank);
+        try {
+          if (before == Before::kBarrier) self.barrier(names, 30s);
+          self.barrier(names, 30s);
+          if (rank == leaver) self.shutdown(how);
+        } catch (const RpcError& error) {
+          failure = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return failures;
+  }
+
+  void check_rounds(World world, const ShutdownOptions& how) {
+    // Of two nobody else has the leader's answer.
+    const std::vector<Ranks> sets = {kAllOfThem, {0, 1}, {1, 2}};
+    const int rounds = std::max(repetitions(48), 12);
+    for (int round = 0; round < rounds; ++round) {
+      const Lead lead = round % 2 == 0 ? Lead::kCoordinator : Lead::kHighestRank;
+      ASSERT_NO_FATAL_FAILURE(start_all(world, lead));
+      const Ranks& ranks = sets[static_cast<std::size_t>(round / 2 % 3)];
+      // Every other one is the leader, whose answers the others need.
+      const int leader = lead == Lead::kCoordinator ? ranks.front() : ranks.back();
+      const int leaver = round / 6 % 2 == 0 ? leader : ranks[static_cast<std::size_t>(round % 2)];
+      const Before before = round / 12 % 2 == 0 ? Before::kNothing : Before::kBarrier;
+      const std::vector<std::string> failures = pass_and_leave(ranks, leaver, before, how);
+      for (const int rank : ranks) {
+        EXPECT_EQ(failures[static_cast<std::size_t>(rank)], "")
+            << "round " << round << ": at " << worker(rank).name() << ", one of " << ranks.size()
+            << ", when " << worker(leaver).name() << " had left";
+      }
+      abandon();
+    }
+  }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(Leaving);
+
+// The list of members, from a third worker, comes before the leader's answer, which is lost with
+// its connection: the third one has it too.
+TEST_P(Leaving, ALeaderWhoseGoodbyeOvertakesItsAnswer) {
+  const auto plan = std::make_shared<FaultPlan>(/*seed=*/1);
+  ASSERT_NO_FATAL_FAILURE(start_all(World::kOpen, Lead::kHighestRank, plan));
+  const Worker &coordinator = worker(0), &follower = worker(1), &leader = worker(2);
+  FaultRule hold;
+  hold.action = FaultAction::kHold;
+  hold.matches = [](const FaultyFrame& frame) {
+    return frame.direction == FaultDirection::kIncoming && frame.lane == Lane::kControl &&
+           frame.remote_hello.find("w0") != std::string::npos;
+  };
+  const std::vector<std::string> names = {"w0", "w1", "w2"};
+  std::thread others[] = {std::thread([&] { coordinator.barrier(names, 30s); }),
+                          std::thread([&] { follower.barrier(names, 30s); })};
+  leader.barrier(names, 30s);
+  for (std::thread& other : others) other.join();
+  plan->add(std::move(hold));
+  std::thread leaves([&] {
+    leader.barrier(names, 30s);
+    leader.shutdown({true, 30s, false});
+  });
+  std::thread passes([&] { coordinator.barrier(names, 30s); });
+  EXPECT_NO_THROW(follower.barrier(names, 30s));
+  EXPECT_EQ(follower.workers().size(), 2U) << "it did not know that the leader has left";
+  leaves.join();
+  passes.join();
+  abandon();
+}
+
+TEST_P(Leaving, GracefullyBehindABarrierOfOpenMembership) {
+  check_rounds(World::kOpen, {true, 30s, false});
+}
+
+TEST_P(Leaving, WithoutGraceBehindABarrierOfOpenMembership) {
+  check_rounds(World::kOpen, {false, 30s, false});
+}
+
+TEST_P(Leaving, WithoutGraceBehindABarrierOfAFixedWorld) {
+  check_rounds(World::kFixed, {false, 30s, false});
+}
+
+}  // namespace
