@@ -60,9 +60,9 @@ struct MembershipOptions {
 /// member, and report each end by on_worker_lost().
 ///
 /// Only founders found a job (Rendezvous::founds). One that comes to a rendezvous address at which
-/// nobody answers waits a while (kFoundingPause) before it does, and longer if somebody looks for
-/// its predecessor there: the coordinator of a job that lives calls again and again at the address,
-/// as long as no member answers there, and has whoever waits there join.
+/// nobody answers waits a while (kFoundingPause) before it does (over kTcp), and longer if somebody
+/// looks for its predecessor there: the coordinator of a job that lives calls again and again at
+/// the address, as long as no member answers there, and has whoever waits there join.
 ///
 /// Limits. There is no quorum. When the network splits, both sides go on with the members that they
 /// see; the side without the coordinator elects one, and those who meet a list with a newer version

@@ -64,8 +64,10 @@ void MembershipCore::start_join() {
   const bool waits_there = fixed ? options_.rendezvous.rank == 0 : options_.serves_rendezvous;
   if (!waits_there || file_) {
     seek();
-  } else if (fixed && options_.rendezvous.founds) {
-    // No pause: until all ranks have come a job that lives can call this worker in.
+  } else if (options_.rendezvous.founds &&
+             (fixed || options_.rendezvous.kind == Rendezvous::Kind::kInproc)) {
+    // No pause: until all ranks of a fixed world have come a job that lives can call this worker
+    // in; and nobody starts a process again within itself.
     found();
   } else {
     pause_before_founding();
