@@ -86,6 +86,7 @@ void Worker::barrier(std::vector<std::string> names, std::chrono::nanoseconds ti
 std::map<std::string, std::string> Worker::all_gather(std::string bytes,
                                                       std::vector<std::string> names,
                                                       std::chrono::nanoseconds timeout) const {
+  if (const absl::Status evicted = core().evicted(); !evicted.ok()) internal::throw_error(evicted);
   if (names.empty()) {
     for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);
   }
@@ -112,7 +113,12 @@ void Worker::shutdown(const ShutdownOptions& options) const {
   core().shutdown(options);
 }
 bool Worker::is_running() const {
-  return core_ != nullptr && !core_->process().is_orphan() && core_->is_running();
+  return core_ != nullptr && !core_->process().is_orphan() && core_->is_running() &&
+         core_->evicted().ok();
+}
+MembershipState Worker::membership_state() const {
+  if (core_ == nullptr || core_->process().is_orphan()) return MembershipState::kLeft;
+  return core_->membership_state();
 }
 
 std::shared_ptr<internal::WorkerServices> WorkerAccess::services(const Worker& worker) {

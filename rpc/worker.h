@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sinew/rpc/base/membership_state.h"
 #include "sinew/rpc/call.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/peer.h"
@@ -110,7 +111,11 @@ class Worker {
   /// be called in a handler. Throws what the graceful part failed with (kDeadlineExceeded names who
   /// did not come) after the teardown.
   void shutdown(const ShutdownOptions& options = {}) const;
+  /// False from its shutdown on, and when it was evicted.
   bool is_running() const;
+  /// Whether it is in its job, as far as it knows. Once it is kEvicted, all that it does with others
+  /// fails with kAborted: shut it down, and start a new one.
+  MembershipState membership_state() const;
 
   friend bool operator==(const Worker& a, const Worker& b) { return a.core_ == b.core_; }
 

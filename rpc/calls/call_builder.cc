@@ -34,6 +34,7 @@ WorkerServices& services_of(const Peer& peer) {
                    absl::StrFormat("worker '%s' was shut down: it makes no calls any more",
                                    services->self().name));
   }
+  if (const absl::Status evicted = services->evicted(); !evicted.ok()) throw_error(evicted);
   return *services;
 }
 

@@ -499,8 +499,18 @@ void CallLink::on_suspected(bool suspected) {
 }
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
-  retire(reason);
-  if (cause != LinkEnd::kClosed) services_.on_link_ended(peer(), reason, cause, runner_->drop_at());
+  if (cause == LinkEnd::kClosed) return retire(reason);
+  if (cause == LinkEnd::kProcessEnded || !is_member()) {
+    retire(reason);
+    return services_.on_link_ended(peer(), reason, cause, runner_->drop_at());
+  }
+  // Nothing can be sent any more. What waits is not told that the other end is lost if it is this
+  // one.
+  services_.judge_loss(
+      peer(), cause, [self = shared_from_this(), cause, reason](const absl::Status& evicted) {
+        self->retire(evicted.ok() ? reason : evicted);
+        self->services_.on_link_ended(self->peer(), reason, cause, self->runner_->drop_at());
+      });
 }
 
 void CallLink::on_beat(std::uint64_t beat) {

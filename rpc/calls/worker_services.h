@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -71,6 +72,12 @@ class WorkerServices : public ControlPlane {
   /// A link has ended by itself. What its peer holds here may be dropped at `drop_at`.
   virtual void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                              Clock::TimePoint drop_at) = 0;
+  /// A link has ended by itself: either its other end is lost or this worker is out of the job.
+  /// Calls `then` when that is known, with why this worker is out, if it is.
+  virtual void judge_loss(const WorkerInfo& peer, LinkEnd cause,
+                          std::function<void(const absl::Status& evicted)> then) = 0;
+  /// Why this worker is out of the job although it runs: what it does with others fails with that.
+  virtual absl::Status evicted() const = 0;
   virtual bool is_lost(const WorkerInfo& worker) const = 0;
   /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
   virtual std::int32_t rank_of(const WorkerInfo& worker) const = 0;

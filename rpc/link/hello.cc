@@ -67,11 +67,12 @@ bool is_proved(const proto::Hello& hello, const LinkSecret& secret) {
 }
 
 absl::Status refuse(const SelfDescription& self, Refusal refusal, const std::string& text,
-                    const LinkSecret* secret) {
+                    const LinkSecret* secret, const Standing* standing) {
   proto::Hello hello;
   write_self(self, hello);
   hello.set_refusal(static_cast<proto::Refusal>(refusal));
   hello.set_refusal_text(printable(text, 512));
+  if (standing != nullptr) write_standing(*standing, *hello.mutable_standing());
   absl::Status status(code_of(refusal), text);
   status.SetPayload(kRefusalPayload,
                     absl::Cord(secret == nullptr ? hello.SerializeAsString()

@@ -9,6 +9,7 @@
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/link/link_messages.h"
 #include "sinew/rpc/link/link_secret.h"
+#include "sinew/rpc/link/standing.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -35,8 +36,9 @@ bool is_proved(const proto::Hello& hello, const LinkSecret& secret);
 
 /// A hello that refuses, as the status for the transport. `secret`, if it is shared, proves that it
 /// comes from the link's other end. The code is for people.
+/// `standing`: what else it says, if anything.
 absl::Status refuse(const SelfDescription& self, Refusal refusal, const std::string& text,
-                    const LinkSecret* secret);
+                    const LinkSecret* secret, const Standing* standing = nullptr);
 /// What came with the status of a connection that went down; nothing if it was not refused so.
 absl::StatusOr<proto::Hello> read_refusal(const absl::Status& status);
 

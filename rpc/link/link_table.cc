@@ -22,7 +22,7 @@ class Question final : public ConnectionHandler {
   void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
     const absl::StatusOr<proto::Hello> said = read_refusal(reason);
     if (said.ok() && said->refusal() == proto::WHO_ANSWERS && said->worker().incarnation() != 0) {
-      std::move(on_answer_)(read_identity(said->worker()));
+      std::move(on_answer_)(*said);
     } else if (absl::IsCancelled(reason)) {
       std::move(on_answer_)(absl::UnavailableError(reason.message()));
     } else {
@@ -114,11 +114,41 @@ void LinkTable::close(const absl::Status& reason) {
   for (const Link& link : all()) link.runner->close(reason);
 }
 
-void LinkTable::ask_who_answers(const std::string& address, OnAnswer on_answer) {
+void LinkTable::ask_who_answers(const std::string& address, const std::optional<Standing>& own,
+                                OnAnswer on_answer) {
   proto::Hello hello;
   write_self(options_.self, hello);
+  if (own.has_value()) write_standing(*own, *hello.mutable_standing());
   transport_->connect(address, hello.SerializeAsString(), "",
                       std::make_shared<Question>(std::move(on_answer)));
+}
+
+// The secret of the link with it proves to an asker that had one that this worker still is its
+// other end.
+absl::Status LinkTable::answer_question(const proto::Hello& said) const {
+  const std::string text = absl::StrFormat("worker '%s' answers here", options_.self.worker.name);
+  if (!said.has_standing() || !options_.on_asked) {
+    return refuse(options_.self, Refusal::kWhoAnswers, text, nullptr);
+  }
+  const WorkerInfo asker = read_identity(said.worker());
+  const Standing standing = options_.on_asked(asker, read_standing(said.standing()));
+  const std::optional<LinkSecret> secret = secret_with(asker);
+  return refuse(options_.self, Refusal::kWhoAnswers, text, secret.has_value() ? &*secret : nullptr,
+                &standing);
+}
+
+std::optional<LinkSecret> LinkTable::secret_with(const WorkerInfo& peer) const {
+  // A link that was made again with somebody who is lost never comes up.
+  if (std::optional<LinkSecret> ended = secret_of_ended(peer); ended.has_value()) return ended;
+  const Link link = find(peer);
+  return link.runner == nullptr ? std::nullopt : std::make_optional(link.runner->secret());
+}
+
+bool LinkTable::may_come_from(const WorkerInfo& worker, const proto::Hello& answer) const {
+  const WorkerInfo answerer = read_identity(answer.worker());
+  if (answerer.name != worker.name || answerer.incarnation != worker.incarnation) return false;
+  const std::optional<LinkSecret> secret = secret_with(worker);
+  return !secret.has_value() || !secret->is_shared() || is_proved(answer, *secret);
 }
 
 absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& hello,
@@ -137,10 +167,7 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
     return refuse(options_.self, unwelcome.refusal, unwelcome.text, nullptr);
   }
   const Incarnation expected{said->expected().incarnation()};
-  if (expected.value == 0) {
-    return refuse(options_.self, Refusal::kWhoAnswers,
-                  absl::StrFormat("worker '%s' answers here", options_.self.worker.name), nullptr);
-  }
+  if (expected.value == 0) return answer_question(*said);
   if (expected != options_.self.worker.incarnation) {
     if (options_.on_sought && said->expected().name() == options_.self.worker.name) {
       options_.on_sought();

@@ -17,8 +17,10 @@
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/link/dial_turns.h"
+#include "sinew/link.pb.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link_runner.h"
+#include "sinew/rpc/link/standing.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -36,6 +38,9 @@ struct LinkTableOptions {
   std::function<Refusal(const WorkerInfo&)> known_as;
   /// Somebody who may come here has called another incarnation of this worker. May be null.
   std::function<void()> on_sought;
+  /// What is answered to a worker that asks who answers here and says, in `claim`, what it knows of
+  /// this one. May be null.
+  std::function<Standing(const WorkerInfo& asker, const Standing& claim)> on_asked;
   /// Whether it is a member: strangers have a bounded number of links between them.
   std::function<bool(const WorkerInfo&)> is_member;
 };
@@ -66,11 +71,16 @@ class LinkTable final : public Acceptor {
   /// Both are null if there is none.
   Link find(const WorkerInfo& peer) const;
 
-  /// Asks who answers at `address`, once. `on_answer` runs on a transport thread, or within this
-  /// call: kNotFound when nobody listens there, or what listens is no worker; the refusal's code
-  /// and text when it does not want us; kUnavailable for all else.
-  using OnAnswer = absl::AnyInvocable<void(absl::StatusOr<WorkerInfo>) &&>;
-  void ask_who_answers(const std::string& address, OnAnswer on_answer);
+  /// Asks who answers at `address`, once, and says `own` of this worker's list, if there is one.
+  /// `on_answer` runs on a transport thread, or within this call: kNotFound when nobody listens
+  /// there, or what listens is no worker; the refusal's code and text when it does not want us;
+  /// kUnavailable for all else.
+  using OnAnswer = absl::AnyInvocable<void(absl::StatusOr<proto::Hello>) &&>;
+  void ask_who_answers(const std::string& address, const std::optional<Standing>& own,
+                       OnAnswer on_answer);
+  /// Whether that answer has come from the other end of the link that there is, or was, with the
+  /// worker that it names; true where neither end can know.
+  bool may_come_from(const WorkerInfo& worker, const proto::Hello& answer) const;
 
   /// Ends all links; none is made any more.
   void close(const absl::Status& reason);
@@ -92,6 +102,8 @@ class LinkTable final : public Acceptor {
 
  private:
   std::optional<LinkSecret> secret_of_ended(const WorkerInfo& peer) const;
+  std::optional<LinkSecret> secret_with(const WorkerInfo& peer) const;
+  absl::Status answer_question(const proto::Hello& said) const;
   absl::Status check_stranger(const proto::Hello& said, const WorkerInfo& peer);
   std::size_t count_guests() const;
   void drop_unused_guests();

@@ -261,6 +261,16 @@ void GatherCore::fail_hopeless(const GatherKey& key) {
   slots_.erase(found);
 }
 
+void GatherCore::end(const absl::Status& reason) {
+  post([reason](GatherCore& core) {
+    std::vector<GatherKey> keys;
+    for (const auto& [key, slot] : core.slots_) {
+      if (slot.own) keys.push_back(key);
+    }
+    for (const GatherKey& key : keys) core.finish(key, reason);
+  });
+}
+
 void GatherCore::bound_values_of(Incarnation departed) {
   std::size_t count = 0;
   std::size_t bytes = 0;

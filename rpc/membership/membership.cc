@@ -24,6 +24,16 @@ void Membership::on_sought() { core_->on_sought(); }
 
 void Membership::on_worker_lost(const WorkerInfo& worker) { core_->on_worker_lost(worker); }
 
+void Membership::when_judged(const WorkerInfo& worker, std::function<void()> then) {
+  core_->when_judged(worker, std::move(then));
+}
+
+Standing Membership::on_asked(const WorkerInfo& asker, const Standing& claim) {
+  return core_->on_asked(asker, claim);
+}
+
+MembershipState Membership::state() const { return core_->state(); }
+
 bool Membership::uses_file() const { return core_->uses_file(); }
 
 bool Membership::ready() const { return core_->ready(); }

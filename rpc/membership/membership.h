@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/membership_state.h"
+#include "sinew/rpc/link/standing.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
@@ -36,6 +38,11 @@ struct MembershipOptions {
   /// connections or another incarnation answers there, false when it lives or may live. Null: it
   /// always may live.
   std::function<Future<bool>(const WorkerInfo&)> probe_lost;
+  /// Asks a member, at its address and whatever became of the link with it, what its list says of
+  /// this worker, and tells it `own`. kNotFound: it is gone for certain. Null: nobody is asked.
+  std::function<Future<Standing>(const Member& of, const Standing& own)> ask_standing;
+  /// How long the answer may take.
+  std::chrono::nanoseconds answer_time = std::chrono::seconds(1);
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so
   /// already. Called on an executor thread, one call at a time; the first one comes before
   /// join_async() is done.
@@ -98,6 +105,14 @@ class Membership {
   /// could not be told within `timeout`; this worker is out all the same.
   Future<void> leave_async(std::chrono::nanoseconds timeout);
 
+  /// A member does not answer, or has ended the link: it is lost, or this worker is. Finds out
+  /// which of the two (within 3 s), and calls `then`; options' on_removed() has been called before
+  /// if it is this one. `then` runs on an executor thread, at once if `worker` is no member, and
+  /// never after the executor's end.
+  void when_judged(const WorkerInfo& worker, std::function<void()> then);
+  /// `asker` says `claim` of its own list: what this worker's says. Never blocks.
+  Standing on_asked(const WorkerInfo& asker, const Standing& claim);
+
   /// The lease of that incarnation has ended, or it is gone for certain.
   void on_worker_lost(const WorkerInfo& worker);
 
@@ -113,6 +128,7 @@ class Membership {
   WorkerInfo self() const;
   /// Who coordinates, as far as this worker knows; no name before it has joined.
   WorkerInfo coordinator() const;
+  MembershipState state() const;
 
  private:
   const std::shared_ptr<class MembershipCore> core_;

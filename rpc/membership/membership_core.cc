@@ -160,10 +160,37 @@ WorkerInfo MembershipCore::coordinator() const {
 
 void MembershipCore::snapshot() {
   const Member* coordinator = lowest_alive();
+  std::shared_ptr<const Standings> standings = standings_now();
   MutexLock lock(mutex_);
+  standings_.swap(standings);
+  public_state_ = public_state();
   ready_ = is_in();
   self_snapshot_ = self_.worker;
   coordinator_snapshot_ = coordinator == nullptr ? WorkerInfo() : coordinator->worker;
+}
+
+MembershipState MembershipCore::public_state() const {
+  switch (state_) {
+    case State::kIdle:
+    case State::kSeeking:
+    case State::kPausing:
+    case State::kCollecting:
+      return MembershipState::kJoining;
+    case State::kMember:
+    case State::kTakingOver:
+    case State::kCoordinating:
+      return suspects_.empty() && !poll_.has_value() ? MembershipState::kMember
+                                                     : MembershipState::kSuspected;
+    case State::kLeaving:
+    case State::kOut:
+      return was_evicted_ ? MembershipState::kEvicted : MembershipState::kLeft;
+  }
+  return MembershipState::kLeft;
+}
+
+MembershipState MembershipCore::state() const {
+  MutexLock lock(mutex_);
+  return public_state_;
 }
 
 void MembershipCore::warn(const std::string& text) {
@@ -189,6 +216,7 @@ const Member* MembershipCore::lowest_alive() const {
 void MembershipCore::adopt(MemberView view) {
   const MemberView before = std::move(view_);
   view_ = std::move(view);
+  note_gone(before);
   std::vector<WorkerInfo> gone = directory_.replace(view_.version, view_.members);
   gone.erase(std::remove(gone.begin(), gone.end(), self_.worker), gone.end());
   std::vector<Member> joined;
@@ -213,6 +241,7 @@ void MembershipCore::adopt(MemberView view) {
   if (options_.on_change && !(joined.empty() && gone.empty())) options_.on_change(joined, departed);
   elect();
   invite();
+  ask_the_gone();
 }
 
 void MembershipCore::elect() {
@@ -260,7 +289,7 @@ void MembershipCore::on_list(const WorkerInfo& from, const absl::StatusOr<std::s
 void MembershipCore::finish_take_over() {
   if (state_ != State::kTakingOver || !awaited_lists_.empty()) return;
   if (find_process(newest_, self_.worker) == nullptr) {
-    be_removed(absl::FailedPreconditionError("the others took this worker for lost"));
+    be_removed(evicted("the others took it for lost"));
     return;
   }
   std::vector<Member>& members = newest_.members;
@@ -280,6 +309,7 @@ void MembershipCore::coordinate(MemberView view) {
   snapshot();
   publish();
   invite();
+  ask_the_gone();
 }
 
 void MembershipCore::publish() {
@@ -310,10 +340,9 @@ void MembershipCore::on_published(const WorkerInfo& to, std::uint64_t version,
     const bool listed = find_process(view_, to) != nullptr;
     if (listed) acknowledged_[to.incarnation] = std::max(acknowledged_[to.incarnation], version);
     publish();
-  } else if (absl::IsFailedPrecondition(status)) {
-    be_removed(status);
-    return;
   } else {
+    // It may have a newer list, or may be somebody else: one word removes nobody.
+    if (absl::IsFailedPrecondition(status)) start_poll();
     after(kUpdateRetry, [](MembershipCore& core) { core.publish(); });
   }
   check_settled();
@@ -360,8 +389,7 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
   answer.set_value({});
   if (view->version <= view_.version) return;
   if (find_process(*view, self_.worker) == nullptr) {
-    be_removed(absl::FailedPreconditionError(
-        absl::StrCat("worker '", from.name, "' took this worker for lost and off the list")));
+    be_removed(evicted(absl::StrCat("worker '", from.name, "' and others took it for lost")));
     return;
   }
   if (state_ == State::kTakingOver || state_ == State::kCoordinating) {
@@ -447,6 +475,7 @@ void MembershipCore::be_removed(const absl::Status& reason) {
     return;
   }
   state_ = State::kOut;
+  was_evicted_ = true;
   coordinator_.reset();
   fail_waiting(absl::UnavailableError("this worker is no member any more; ask again"));
   snapshot();

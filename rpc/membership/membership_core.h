@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,12 +18,14 @@
 #include "sinew/rpc/membership/coordinator.h"
 #include "sinew/rpc/membership/file_rendezvous_thread.h"
 #include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/standing_poll.h"
 
 namespace sinew::internal {
 
 /// What Membership is made of. All of it runs on one strand, so nothing but the published snapshot
 /// needs a lock. membership_join.cc: this worker asks to join. membership_serve.cc: it answers
 /// others who do, and coordinates. membership_core.cc: lists, leaving, losses.
+/// membership_standing.cc: whether it is still in.
 class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
  public:
   MembershipCore(ControlPlane& plane, Directory& directory, MembershipOptions options,
@@ -33,12 +36,15 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   Future<void> leave_async(std::chrono::nanoseconds timeout);
   void on_worker_lost(const WorkerInfo& worker);
   void on_sought();
+  void when_judged(const WorkerInfo& worker, std::function<void()> then);
+  Standing on_asked(const WorkerInfo& asker, const Standing& claim);
   void close();
 
   bool ready() const;
   bool uses_file() const { return file_operations_.load(std::memory_order_acquire) > 0; }
   WorkerInfo self() const;
   WorkerInfo coordinator() const;
+  MembershipState state() const;
 
  private:
   using TimePoint = Scheduler::TimePoint;
@@ -72,6 +78,21 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
     std::uint64_t version;
     WorkerInfo worker;
     Answer answer;
+  };
+
+  // What askers are told.
+  struct Standings {
+    Standing own;
+    std::map<Incarnation, Standing::OfOther> others;
+    Standing of(const WorkerInfo& other) const;
+  };
+  // Was on the list.
+  struct Gone {
+    Member member;
+    Departure how;
+    TimePoint since;
+    // For certain, or in no job any more.
+    bool is_dead = false;
   };
 
   // Runs `step` on the strand, unless the membership is closed by then.
@@ -166,6 +187,26 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool is_lost(const WorkerInfo& worker) const { return lost_.count(worker.incarnation) > 0; }
   const Member* lowest_alive() const;
   void snapshot();
+  MembershipState public_state() const;
+
+  // membership_standing.cc
+  using OnStanding = std::function<void(MembershipCore&, const absl::StatusOr<Standing>&)>;
+  std::shared_ptr<const Standings> standings_now() const;
+  void on_claim(const WorkerInfo& asker);
+  void note_gone(const MemberView& before);
+  void ask(const Member& member, OnStanding on_standing);
+  void judge(const WorkerInfo& worker, std::function<void()> then);
+  void end_suspicion(Incarnation incarnation);
+  void start_poll();
+  void finish_poll();
+  absl::Status evicted(const std::string& why) const;
+  void ask_the_gone();
+  bool ask_some_gone();
+  void on_gone_answered(const WorkerInfo& worker, const absl::StatusOr<Standing>& standing);
+  bool is_closed() const {
+    MutexLock lock(mutex_);
+    return closed_;
+  }
 
   ControlPlane& plane_;
   Directory& directory_;
@@ -216,6 +257,15 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::set<Incarnation> awaited_lists_;
   MemberView newest_;
 
+  // Whether this worker is still in: who waits for a verdict on whom, and the poll that is on.
+  bool was_evicted_ = false;
+  std::map<Incarnation, std::vector<std::function<void()>>> suspects_;
+  std::optional<StandingPoll> poll_;
+  bool polls_again_ = false;
+  // The latest, the last one last.
+  std::deque<Gone> gone_;
+  bool asks_gone_ = false;
+
   // Leaving.
   std::optional<Promise<void>> left_;
   TimePoint leave_deadline_;
@@ -225,6 +275,9 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   WorkerInfo self_snapshot_ ABSL_GUARDED_BY(mutex_);
   WorkerInfo coordinator_snapshot_ ABSL_GUARDED_BY(mutex_);
+  MembershipState public_state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
+  std::shared_ptr<const Standings> standings_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<Standings>();
 };
 
 }  // namespace sinew::internal

@@ -35,6 +35,8 @@
 namespace sinew::internal {
 namespace {
 
+// For a lost worker to say that it is this one that is lost.
+constexpr auto kMaxAnswerTime = std::chrono::seconds(1);
 // For those who asked a worker to join that does not start itself.
 constexpr auto kGuestsTime = std::chrono::seconds(2);
 // Longer than leaving takes.
@@ -192,8 +194,19 @@ void WorkerCore::build() {
     }
     keep_leases();
   };
+  membership.ask_standing = [this](const Member& of, const Standing& own) {
+    return links_->ask_standing(of, own);
+  };
+  // Calls to who is lost wait as long.
+  membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
   membership.on_removed = [this](const absl::Status& reason) {
-    log(absl::StrCat("the others have taken this worker off the list: ", reason.message()));
+    log(std::string(reason.message()));
+    {
+      MutexLock lock(mutex_);
+      evicted_ = reason;
+    }
+    is_evicted_.store(true, std::memory_order_release);
+    gather_->end(reason);
     for (const Member& member : directory_.members()) {
       links_->worker_lost(member.worker, reason, Certainty::kSuspected);
     }
@@ -255,6 +268,30 @@ void WorkerCore::on_unreached(const WorkerInfo& peer) { connect_requests_->on_un
 void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                                Clock::TimePoint drop_at) {
   links_->on_link_ended(peer, reason, cause, drop_at);
+}
+
+void WorkerCore::judge_loss(const WorkerInfo& peer, LinkEnd cause,
+                            std::function<void(const absl::Status& evicted)> then) {
+  links_->judge(peer, cause, std::move(then));
+}
+
+absl::Status WorkerCore::evicted() const {
+  if (!is_evicted_.load(std::memory_order_acquire)) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  return evicted_;
+}
+
+void WorkerCore::when_judged(const WorkerInfo& worker, std::function<void()> then) {
+  membership_ == nullptr ? then() : membership_->when_judged(worker, std::move(then));
+}
+
+Standing WorkerCore::on_asked(const WorkerInfo& asker, const Standing& claim) {
+  return membership_->on_asked(asker, claim);
+}
+
+MembershipState WorkerCore::membership_state() const {
+  if (!is_running()) return MembershipState::kLeft;
+  return membership_->state();
 }
 
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,11 +13,13 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/membership_state.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/worker_services.h"
+#include "sinew/rpc/link/standing.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
@@ -54,6 +57,11 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   WorkerInfo coordinator() const;
   /// Somebody has called another incarnation of this worker.
   void on_sought();
+  /// See Membership::when_judged().
+  void when_judged(const WorkerInfo& worker, std::function<void()> then);
+  /// Another member has lost this one, or was lost here.
+  Standing on_asked(const WorkerInfo& asker, const Standing& claim);
+  MembershipState membership_state() const;
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
 
@@ -91,6 +99,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void on_unreached(const WorkerInfo& peer) override;
   void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                      Clock::TimePoint drop_at) override;
+  void judge_loss(const WorkerInfo& peer, LinkEnd cause,
+                  std::function<void(const absl::Status& evicted)> then) override;
+  absl::Status evicted() const override;
   bool is_lost(const WorkerInfo& worker) const override;
   std::int32_t rank_of(const WorkerInfo& worker) const override;
   void send_note(const WorkerInfo& to, std::string_view layer, std::string body,
@@ -140,6 +151,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::string address_;
   std::atomic<std::int64_t> default_timeout_ns_;
   std::atomic<bool> running_{false};
+  std::atomic<bool> is_evicted_{false};
   std::atomic<bool> joined_{false};
   std::atomic<bool> leaving_{false};
 
@@ -165,6 +177,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, ControlHandler> control_methods_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status evicted_ ABSL_GUARDED_BY(mutex_);
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

@@ -1,6 +1,7 @@
 #include "sinew/rpc/worker/worker_links.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_format.h"
@@ -9,6 +10,7 @@
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/pending_call.h"
+#include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/scheduler.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -55,6 +57,9 @@ LinkTableOptions WorkerLinks::table_options() const {
     return is_lost(worker) ? Refusal::kLostHere : Refusal::kNone;
   };
   table.on_sought = [&core] { core.on_sought(); };
+  table.on_asked = [&core](const WorkerInfo& asker, const Standing& claim) {
+    return core.on_asked(asker, claim);
+  };
   table.is_member = [&core](const WorkerInfo& worker) { return core.rank_of(worker) >= 0; };
   return table;
 }
@@ -136,6 +141,39 @@ void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& 
   lost_order_.pop_front();
 }
 
+void WorkerLinks::judge(const WorkerInfo& worker, LinkEnd cause,
+                        std::function<void(const absl::Status& evicted)> then) {
+  // Whoever is out of the two: from here on this worker uses nothing of the other one.
+  core_.tell_fenced(worker);
+  std::uint64_t id = 0;
+  {
+    MutexLock lock(mutex_);
+    id = next_judged_++;
+    judging_.emplace(id, Judged{worker.incarnation, cause == LinkEnd::kLease, std::move(then)});
+  }
+  core_.when_judged(worker, [weak = core_.weak_from_this(), id] {
+    if (const auto core = weak.lock()) core->links().end_judging(id);
+  });
+}
+
+bool WorkerLinks::is_judged_silent_locked(Incarnation incarnation) const {
+  return std::any_of(judging_.begin(), judging_.end(), [&](const auto& each) {
+    return each.second.incarnation == incarnation && each.second.silent;
+  });
+}
+
+void WorkerLinks::end_judging(std::uint64_t id) {
+  std::function<void(const absl::Status&)> then;
+  {
+    MutexLock lock(mutex_);
+    const auto found = judging_.find(id);
+    if (found == judging_.end()) return;
+    then = std::move(found->second.then);
+    judging_.erase(found);
+  }
+  then(core_.evicted());
+}
+
 void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                                 Clock::TimePoint drop_at_time) {
   // A guest that has gone is nobody's loss.
@@ -144,12 +182,13 @@ void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reas
   if (cause == LinkEnd::kEndedThere || cause == LinkEnd::kProcessEnded) {
     return worker_lost(peer, reason, Certainty::kGone);
   }
-  worker_lost(peer, reason, cause == LinkEnd::kLease ? Certainty::kSilent : Certainty::kSuspected);
+  worker_lost(peer, reason, cause == LinkEnd::kLease ? Certainty::kSilent : Certainty::kSuspected,
+              drop_at_time);
   drop_at(peer, drop_at_time);
 }
 
 void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reason,
-                              Certainty certainty) {
+                              Certainty certainty, std::optional<Clock::TimePoint> safe_at) {
   if (worker.incarnation == core_.self().incarnation) return;
   const bool may_live = certainty == Certainty::kSilent || certainty == Certainty::kSuspected;
   bool is_first = false;
@@ -159,7 +198,8 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     is_first = !lost_.contains(worker.incarnation);
     if (is_first) {
       remember_locked(worker, reason);
-      lost_[worker.incarnation].silent = certainty == Certainty::kSilent;
+      lost_[worker.incarnation].silent =
+          certainty == Certainty::kSilent || is_judged_silent_locked(worker.incarnation);
       lost_[worker.incarnation].left = certainty == Certainty::kLeft;
     }
     was_silent = lost_[worker.incarnation].silent;
@@ -168,8 +208,9 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     if (certainty != Certainty::kLeft && !core_.is_leaving())
       core_.log(std::string(reason.message()));
     const LinkTable::Link link = table_.find(worker);
-    const Clock::TimePoint safe_at =
-        link.runner == nullptr ? core_.clock().now() : link.runner->drop_at();
+    if (!safe_at.has_value()) {
+      safe_at = link.runner == nullptr ? core_.clock().now() : link.runner->drop_at();
+    }
     if (link.runner != nullptr) {
       const bool left = certainty == Certainty::kLeft;
       calls_of(link.user).retire(
@@ -186,7 +227,7 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     core_.tell_fenced(worker);
     // A peer that may live counts on its beats which were answered here: what it holds is kept
     // until it has fenced itself.
-    if (may_live) drop_at(worker, safe_at);
+    if (may_live) drop_at(worker, *safe_at);
     core_.tell_membership_lost(worker,
                                certainty == Certainty::kLeft ? Departure::kLeft : Departure::kLost);
   }
@@ -252,30 +293,34 @@ Future<std::string> WorkerLinks::call_address(const std::string& address, std::s
                           std::chrono::duration<double>(timeout).count()))));
     });
   }
-  table_.ask_who_answers(address, [weak = core_.weak_from_this(), address,
-                                   method = std::string(method), body = std::move(body), deadline,
-                                   promise](absl::StatusOr<WorkerInfo> answerer) mutable {
-    const std::shared_ptr<WorkerCore> core = weak.lock();
-    if (core == nullptr || !answerer.ok()) {
-      promise.try_set_error(make_error(
-          core == nullptr ? absl::CancelledError("the worker was shut down") : answerer.status()));
-      return;
-    }
-    answerer->rank = -1;
-    absl::StatusOr<LinkTable::Link> link = core->links().table().find_or_make(*answerer, address);
-    if (!link.ok()) return (void)promise.try_set_error(make_error(link.status()));
-    link->runner->set_address(address);
-    const auto left = deadline == Clock::TimePoint::max()
-                          ? kNoTimeout
-                          : std::max<std::chrono::nanoseconds>(deadline - core->clock().now(),
-                                                               std::chrono::milliseconds(1));
-    core->links()
-        .call(calls_of(link->user), method, std::move(body), left)
-        .on_done([promise](const Future<std::string>& done) {
-          done.error() != nullptr ? promise.try_set_error(done.error())
-                                  : promise.try_set_value(done.value());
-        });
-  });
+  table_.ask_who_answers(
+      address, std::nullopt,
+      [weak = core_.weak_from_this(), address, method = std::string(method), body = std::move(body),
+       deadline, promise](const absl::StatusOr<proto::Hello>& answer) mutable {
+        const std::shared_ptr<WorkerCore> core = weak.lock();
+        if (core == nullptr || !answer.ok()) {
+          promise.try_set_error(make_error(core == nullptr
+                                               ? absl::CancelledError("the worker was shut down")
+                                               : answer.status()));
+          return;
+        }
+        WorkerInfo answerer = read_identity(answer->worker());
+        answerer.rank = -1;
+        absl::StatusOr<LinkTable::Link> link =
+            core->links().table().find_or_make(answerer, address);
+        if (!link.ok()) return (void)promise.try_set_error(make_error(link.status()));
+        link->runner->set_address(address);
+        const auto left = deadline == Clock::TimePoint::max()
+                              ? kNoTimeout
+                              : std::max<std::chrono::nanoseconds>(deadline - core->clock().now(),
+                                                                   std::chrono::milliseconds(1));
+        core->links()
+            .call(calls_of(link->user), method, std::move(body), left)
+            .on_done([promise](const Future<std::string>& done) {
+              done.error() != nullptr ? promise.try_set_error(done.error())
+                                      : promise.try_set_value(done.value());
+            });
+      });
   return promise.future();
 }
 
@@ -290,9 +335,34 @@ Future<bool> WorkerLinks::probe_lost(const WorkerInfo& worker) {
   if (!member.ok() || member->address.empty()) return make_ready_future(false);
   const Promise<bool> promise(&core_.control_executor());
   table_.ask_who_answers(
-      member->address, [promise, worker](const absl::StatusOr<WorkerInfo>& answerer) {
-        promise.try_set_value(answerer.ok() ? answerer->incarnation != worker.incarnation
-                                            : absl::IsNotFound(answerer.status()));
+      member->address, std::nullopt, [promise, worker](const absl::StatusOr<proto::Hello>& answer) {
+        promise.try_set_value(answer.ok()
+                                  ? answer->worker().incarnation() != worker.incarnation.value
+                                  : absl::IsNotFound(answer.status()));
+      });
+  return promise.future();
+}
+
+Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own) {
+  const Promise<Standing> promise(&core_.control_executor());
+  table_.ask_who_answers(
+      of.address, own,
+      [weak = core_.weak_from_this(), promise,
+       worker = of.worker](const absl::StatusOr<proto::Hello>& answer) {
+        const std::shared_ptr<WorkerCore> core = weak.lock();
+        if (core == nullptr) {
+          promise.try_set_error(make_error(absl::CancelledError("the worker was shut down")));
+        } else if (!answer.ok()) {
+          promise.try_set_error(make_error(answer.status()));
+        } else if (answer->worker().incarnation() != worker.incarnation.value) {
+          promise.try_set_error(
+              make_error(absl::NotFoundError("another incarnation answers at its address")));
+        } else if (!core->links().table().may_come_from(worker, *answer)) {
+          promise.try_set_error(make_error(absl::PermissionDeniedError(
+              absl::StrCat("somebody answers as worker '", worker.name, "' who is not"))));
+        } else {
+          promise.try_set_value(read_standing(answer->standing()));
+        }
       });
   return promise.future();
 }
@@ -345,6 +415,14 @@ void WorkerLinks::deliver_answers(std::chrono::nanoseconds patience) {
   for (const Future<std::string>& each : heard) wait(each);
 }
 
-void WorkerLinks::close(const absl::Status& reason) { table_.close(reason); }
+void WorkerLinks::close(const absl::Status& reason) {
+  table_.close(reason);
+  std::map<std::uint64_t, Judged> judging;
+  {
+    MutexLock lock(mutex_);
+    judging.swap(judging_);
+  }
+  for (const auto& [id, judged] : judging) judged.then(core_.evicted());
+}
 
 }  // namespace sinew::internal

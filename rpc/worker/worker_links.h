@@ -3,7 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,12 +57,17 @@ class WorkerLinks {
   absl::StatusOr<std::shared_ptr<CallLink>> find(std::int32_t rank);
 
   bool is_lost(const WorkerInfo& worker) const;
+  /// See WorkerServices::judge_loss().
+  void judge(const WorkerInfo& worker, LinkEnd cause,
+             std::function<void(const absl::Status& evicted)> then);
   /// A link has ended by itself.
   void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                      Clock::TimePoint drop_at);
   /// A peer is lost, or has left: its calls end, and the layers drop what it held here as soon as
   /// that is safe. Of several reports the surest counts.
-  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty);
+  /// `safe_at`: of a link that has ended, from when on its other end uses nothing any more.
+  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty,
+                   std::optional<Clock::TimePoint> safe_at = std::nullopt);
   /// Members that are new to this worker: what they have sent before is served.
   void on_joined(const std::vector<Member>& members);
 
@@ -70,6 +78,9 @@ class WorkerLinks {
                            std::chrono::nanoseconds timeout);
   /// Asks at the peer's address who answers: true when nobody does, or another incarnation.
   Future<bool> probe_lost(const WorkerInfo& worker);
+  /// Asks a worker, at its address, what its list of members says of this one, and tells it `own`.
+  /// kNotFound: it is gone.
+  Future<Standing> ask_standing(const Member& of, const Standing& own);
 
   /// Blocks until everything that was sent has arrived, and the answers to control calls that were
   /// begun; `patience` at most.
@@ -93,12 +104,21 @@ class WorkerLinks {
     bool left = false;
   };
 
+  struct Judged {
+    Incarnation incarnation;
+    // It has not answered for a lease.
+    bool silent = false;
+    std::function<void(const absl::Status& evicted)> then;
+  };
+
   LinkTableOptions table_options() const;
   absl::StatusOr<std::shared_ptr<CallLink>> link_with(const Member& member);
   void remember_locked(const WorkerInfo& worker, const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool is_judged_silent_locked(Incarnation incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void drop_at(const WorkerInfo& worker, Clock::TimePoint when);
   void drop(const WorkerInfo& worker);
+  void end_judging(std::uint64_t id);
   std::shared_ptr<LinkRunner> find_up(const std::string& address) const;
 
   WorkerCore& core_;
@@ -108,6 +128,9 @@ class WorkerLinks {
   // The latest ones; who was lost long ago is not in the list of members either.
   absl::flat_hash_map<Incarnation, Lost> lost_ ABSL_GUARDED_BY(mutex_);
   std::deque<Incarnation> lost_order_ ABSL_GUARDED_BY(mutex_);
+  // Who waits for a verdict on whom.
+  std::map<std::uint64_t, Judged> judging_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t next_judged_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sinew::internal

@@ -191,8 +191,9 @@ TEST_F(Loss, StoppedPeerIsFencedAfterItsLeaseAndFindsItselfFenced) {
   EXPECT_EQ(self_.rpc_sync<&testapp::add>("other", 1, 2), 3);
   stopped->signal(SIGCONT);
   // It may have to see for itself first, but never gets a value.
-  EXPECT_THAT(stopped->ask("use mine"), StartsWith("error UNAVAILABLE"));
-  EXPECT_THAT(stopped->ask("use mine"), StartsWith("error UNAVAILABLE"));
+  EXPECT_THAT(stopped->ask("use mine"), StartsWith("error "));
+  EXPECT_TRUE(eventually([&] { return stopped->ask("state") == "ok evicted, does not run"; }));
+  EXPECT_THAT(stopped->ask("use mine"), StartsWith("error ABORTED"));
   EXPECT_EQ(self_.rpc_sync<&testapp::add>("other", 1, 2), 3);
 }
 

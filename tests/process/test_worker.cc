@@ -9,6 +9,7 @@
 //   drop NAME                 gives it up
 //   members                   names of the members, by rank
 //   counter NAME              one of the worker's counters
+//   state                     whether it is in the job, and whether it runs
 //   barrier MS                with all members
 //   flood PEER                calls it without a pause from now on
 //   flooded                   right answers of that so far
@@ -152,6 +153,23 @@ std::optional<std::string> run_link(Worker& worker, Tasks& tasks, const std::str
   return std::nullopt;
 }
 
+std::string text_of_state(const Worker& worker) {
+  const std::string runs = worker.is_running() ? ", runs" : ", does not run";
+  switch (worker.membership_state()) {
+    case sinew::MembershipState::kJoining:
+      return "joining" + runs;
+    case sinew::MembershipState::kMember:
+      return "member" + runs;
+    case sinew::MembershipState::kSuspected:
+      return "suspected" + runs;
+    case sinew::MembershipState::kEvicted:
+      return "evicted" + runs;
+    case sinew::MembershipState::kLeft:
+      return "left" + runs;
+  }
+  return "unknown";
+}
+
 /// A child that keeps all sockets of this process open until it is killed, or for some minutes.
 pid_t fork_idler() {
   const pid_t child = ::fork();
@@ -194,6 +212,7 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
       names += (names.empty() ? "" : " ") + member.name;
     return names;
   }
+  if (command == "state") return text_of_state(worker);
   if (command == "barrier") {
     worker.barrier(milliseconds(one));
     return "";

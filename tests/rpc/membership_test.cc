@@ -304,7 +304,7 @@ TEST(MembershipTest, WhoWasRemovedLearnsItWhenItTakesOver) {
   ASSERT_EQ(world.b.names().size(), 3u);
   world.b.membership->on_worker_lost(world.a.info());
   world.advance(seconds(3));
-  EXPECT_THAT(world.b.removed, ::testing::HasSubstr("the others took this worker for lost"));
+  EXPECT_THAT(world.b.removed, ::testing::HasSubstr("the others took it for lost"));
   EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
   EXPECT_EQ(world.c.names(), (Names{"a", "c"}));
 }

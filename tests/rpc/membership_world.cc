@@ -17,6 +17,9 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
     ++world.probes;
     return make_ready_future<bool>(world.dead.count(who.incarnation) > 0);
   };
+  options.ask_standing = [&world, this](const Member& of, const Standing& own) {
+    return world.ask(*this, of, own);
+  };
   options.on_change = [this](const std::vector<Member>& fresh, const std::vector<Departed>& gone) {
     for (const Member& each : fresh) events.push_back("+" + each.worker.name);
     for (const Departed& each : gone) {
@@ -29,6 +32,23 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.on_warning = [this](const std::string& warning) { warnings.push_back(warning); };
   membership = std::make_unique<Membership>(plane, directory, options, world.scheduler);
   joined = membership->join_async();
+}
+
+Future<Standing> World::ask(const Worker& asker, const Member& of, const Standing& own) {
+  ++questions;
+  const Promise<Standing> answer(scheduler.executor());
+  if (is_down || stopped.count(of.address) > 0) {
+    unanswered.push_back(answer);
+    return answer.future();
+  }
+  for (const auto& worker : workers) {
+    const bool is_it = worker->plane.self().incarnation == of.worker.incarnation;
+    if (!is_it || worker->membership == nullptr) continue;
+    answer.set_value(worker->membership->on_asked(asker.plane.self(), own));
+    return answer.future();
+  }
+  answer.set_error(make_error(absl::NotFoundError("nobody is there")));
+  return answer.future();
 }
 
 }  // namespace sinew::internal

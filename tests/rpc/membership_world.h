@@ -48,6 +48,7 @@ struct Worker {
   }
   absl::StatusCode code() const { return to_status(joined.error()).code(); }
   WorkerInfo info() const { return membership->self(); }
+  MembershipState state() const { return membership->state(); }
 
   Directory directory;
   FakeControlPlane plane;
@@ -125,6 +126,29 @@ class World {
       if (worker->membership) worker->membership->on_worker_lost(info);
     }
   }
+
+  /// The links between the two have ended at both, and stay so.
+  void part(Worker& one, Worker& other) {
+    network.cut(one.plane.address(), other.plane.address());
+    const WorkerInfo first = one.info();
+    const WorkerInfo second = other.info();
+    suspect(one, second);
+    suspect(other, first);
+  }
+  /// `worker` has lost `other`, as its end of the link says.
+  static void suspect(Worker& worker, const WorkerInfo& other) {
+    worker.membership->when_judged(other,
+                                   [&worker, other] { worker.membership->on_worker_lost(other); });
+  }
+  /// What `of` answers `asker` at its address. Lost while either of them does not run or the
+  /// network is down.
+  Future<Standing> ask(const Worker& asker, const Member& of, const Standing& own);
+
+  /// Addresses of workers that are stopped.
+  std::set<std::string> stopped;
+  bool is_down = false;
+  std::vector<Promise<Standing>> unanswered;
+  int questions = 0;
 
   std::shared_ptr<StepRunner> runner;
   ManualClock clock;

@@ -1,0 +1,246 @@
+// The part of MembershipCore that finds out whether this worker is still in the job.
+//
+// Two members that have lost each other may both live: one was stopped, or the network was cut.
+// Then each side takes the other off its list, and can never talk to these incarnations again.
+// Whoever loses a member asks it, at its address and without a link, what its own list says; the
+// coordinator goes on asking those that it took off. When an answer says that this worker is off
+// the list there, all whom it knows are asked, and the lighter side is evicted.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/membership_core.h"
+
+namespace sinew::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+// The coordinator asks again whom it took off the list: he may only sleep.
+constexpr nanoseconds kAskAgain = seconds(1);
+constexpr nanoseconds kAskFor = minutes(10);
+constexpr nanoseconds kPollPause = milliseconds(500);
+constexpr std::size_t kMostGone = 256;
+// So many at a time.
+constexpr std::size_t kMostAskedAgain = 16;
+
+}  // namespace
+
+// ---- What others are told.
+
+Standing MembershipCore::Standings::of(const WorkerInfo& other) const {
+  Standing standing = own;
+  const auto found = others.find(other.incarnation);
+  if (found != others.end()) standing.of_other = found->second;
+  return standing;
+}
+
+// Called whenever the list, or whether this worker is in it, changes.
+std::shared_ptr<const MembershipCore::Standings> MembershipCore::standings_now() const {
+  auto standings = std::make_shared<Standings>();
+  if (!is_in()) return standings;
+  const Member* coordinator = lowest_alive();
+  if (coordinator != nullptr) {
+    standings->own.coordinator_rank = coordinator->worker.rank;
+    standings->own.coordinator = coordinator->worker.incarnation;
+  }
+  for (const Gone& gone : gone_) {
+    standings->others[gone.member.worker.incarnation] =
+        gone.how == Departure::kLeft ? Standing::OfOther::kLeft : Standing::OfOther::kEvicted;
+  }
+  for (const Member& member : view_.members) {
+    standings->others[member.worker.incarnation] = Standing::OfOther::kMember;
+    if (!is_lost(member.worker)) ++standings->own.members;
+  }
+  return standings;
+}
+
+Standing MembershipCore::on_asked(const WorkerInfo& asker, const Standing& claim) {
+  if (claim.of_other == Standing::OfOther::kEvicted && claim.members > 0) {
+    post([asker](MembershipCore& core) { core.on_claim(asker); });
+  }
+  MutexLock lock(mutex_);
+  return closed_ ? Standing() : standings_->of(asker);
+}
+
+// Anybody can say that in a member's name: nothing is believed but what the members answer.
+void MembershipCore::on_claim(const WorkerInfo& asker) {
+  const bool was_there = find_process(view_, asker) != nullptr ||
+                         std::any_of(gone_.begin(), gone_.end(), [&](const Gone& gone) {
+                           return gone.member.worker.incarnation == asker.incarnation;
+                         });
+  if (was_there) start_poll();
+}
+
+void MembershipCore::note_gone(const MemberView& before) {
+  for (const Member& member : before.members) {
+    if (find_process(view_, member.worker) != nullptr) continue;
+    gone_.push_back({member, how_departed(view_, member.worker.incarnation), scheduler_.now(),
+                     member.worker == self_.worker});
+  }
+  while (gone_.size() > kMostGone) gone_.pop_front();
+}
+
+// ---- Who was lost is asked.
+
+void MembershipCore::ask(const Member& member, OnStanding on_standing) {
+  const auto answered = std::make_shared<bool>(false);
+  const auto once = [answered, on_standing = std::move(on_standing)](
+                        MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+    if (!std::exchange(*answered, true)) on_standing(core, standing);
+  };
+  Standing own;
+  {
+    MutexLock lock(mutex_);
+    own = standings_->of(member.worker);
+  }
+  after(options_.answer_time, [once](MembershipCore& core) {
+    once(core, absl::DeadlineExceededError("it did not answer"));
+  });
+  options_.ask_standing(member, own)
+      .on_done([weak = weak_from_this(), once](const Future<Standing>& done) {
+        const std::shared_ptr<MembershipCore> self = weak.lock();
+        if (self == nullptr) return;
+        const std::exception_ptr error = done.error();
+        absl::StatusOr<Standing> standing =
+            error != nullptr ? absl::StatusOr<Standing>(to_status(error)) : done.value();
+        self->post(
+            [once, standing = std::move(standing)](MembershipCore& core) { once(core, standing); });
+      });
+}
+
+void MembershipCore::when_judged(const WorkerInfo& worker, std::function<void()> then) {
+  auto shared = std::make_shared<std::function<void()>>(std::move(then));
+  strand_->post([weak = weak_from_this(), worker, shared] {
+    const std::shared_ptr<MembershipCore> self = weak.lock();
+    const bool closed = self == nullptr || self->is_closed();
+    closed ? (*shared)() : self->judge(worker, std::move(*shared));
+  });
+}
+
+void MembershipCore::judge(const WorkerInfo& worker, std::function<void()> then) {
+  const Member* member = find_process(view_, worker);
+  if (!is_in() || member == nullptr || is_lost(worker) || !options_.ask_standing) return then();
+  std::vector<std::function<void()>>& waiting = suspects_[worker.incarnation];
+  waiting.push_back(std::move(then));
+  if (waiting.size() > 1) return;
+  snapshot();
+  ask(*member, [worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+    if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) {
+      core.start_poll();
+    } else {
+      core.end_suspicion(worker.incarnation);
+    }
+  });
+}
+
+void MembershipCore::end_suspicion(Incarnation incarnation) {
+  const auto found = suspects_.find(incarnation);
+  if (found == suspects_.end()) return;
+  const std::vector<std::function<void()>> waiting = std::move(found->second);
+  suspects_.erase(found);
+  snapshot();
+  for (const std::function<void()>& then : waiting) then();
+}
+
+// ---- All are asked.
+
+void MembershipCore::start_poll() {
+  if (!is_in() || !options_.ask_standing) return;
+  if (poll_.has_value()) {
+    polls_again_ = true;
+    return;
+  }
+  std::vector<Member> asked;
+  for (const Member& member : view_.members) {
+    if (member.worker != self_.worker && !is_lost(member.worker)) asked.push_back(member);
+  }
+  for (const Gone& gone : gone_) {
+    if (gone.how == Departure::kLost && !gone.is_dead) asked.push_back(gone.member);
+  }
+  poll_.emplace(asked);
+  snapshot();
+  for (const Member& member : asked) {
+    ask(member, [worker = member.worker](MembershipCore& core,
+                                         const absl::StatusOr<Standing>& standing) {
+      if (!core.poll_.has_value()) return;
+      core.poll_->on_answer(worker, standing.ok() ? std::make_optional(*standing) : std::nullopt);
+      core.finish_poll();
+    });
+  }
+  finish_poll();
+}
+
+void MembershipCore::finish_poll() {
+  if (!poll_->is_done()) return;
+  const Member* coordinator = is_in() ? lowest_alive() : nullptr;
+  std::optional<WorkerInfo> evicted_by;
+  if (coordinator != nullptr) evicted_by = poll_->evicted_by(coordinator->worker);
+  if (evicted_by.has_value()) {
+    be_removed(evicted(
+        absl::StrCat("worker '", evicted_by->name, "' says that the others took it for lost")));
+  }
+  // Not at once: those who ask go on until they have heard.
+  after(kPollPause, [](MembershipCore& core) {
+    core.poll_.reset();
+    core.snapshot();
+    if (std::exchange(core.polls_again_, false)) core.start_poll();
+  });
+  // Those of a lighter side that has gone its own way among them: they are lost here.
+  while (!suspects_.empty()) end_suspicion(suspects_.begin()->first);
+}
+
+absl::Status MembershipCore::evicted(const std::string& why) const {
+  return absl::AbortedError(absl::StrCat(
+      "worker '", self_.worker.name, "' was evicted from the job: ", why,
+      " and go on without it; what it held, served and waited for is gone, and only a new worker "
+      "can join again"));
+}
+
+// ---- Those that were taken off the list may still be there.
+
+void MembershipCore::ask_the_gone() {
+  if (state_ != State::kCoordinating || !options_.ask_standing || std::exchange(asks_gone_, true)) {
+    return;
+  }
+  after(kAskAgain, [](MembershipCore& core) {
+    core.asks_gone_ = false;
+    if (core.state_ == State::kCoordinating && core.ask_some_gone()) core.ask_the_gone();
+  });
+}
+
+// Whether there are any.
+bool MembershipCore::ask_some_gone() {
+  std::vector<Member> asked;
+  for (auto gone = gone_.rbegin(); gone != gone_.rend() && asked.size() < kMostAskedAgain; ++gone) {
+    const bool may_live = gone->how == Departure::kLost && !gone->is_dead;
+    if (may_live && scheduler_.now() - gone->since < kAskFor) asked.push_back(gone->member);
+  }
+  for (const Member& member : asked) {
+    ask(member,
+        [worker = member.worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+          core.on_gone_answered(worker, standing);
+        });
+  }
+  return !asked.empty();
+}
+
+void MembershipCore::on_gone_answered(const WorkerInfo& worker,
+                                      const absl::StatusOr<Standing>& standing) {
+  // It is nobody's member any more.
+  const bool is_out = standing.ok() && standing->members == 0;
+  if (is_out || absl::IsNotFound(standing.status())) {
+    for (Gone& gone : gone_) {
+      if (gone.member.worker.incarnation == worker.incarnation) gone.is_dead = true;
+    }
+  } else if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) {
+    start_poll();
+  }
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,46 @@
+#include "sinew/rpc/membership/standing_poll.h"
+
+#include <utility>
+
+namespace sinew::internal {
+
+StandingPoll::StandingPoll(const std::vector<Member>& asked) {
+  for (const Member& member : asked) {
+    answers_.try_emplace(member.worker.incarnation, Answer{member.worker, false, std::nullopt});
+  }
+  missing_ = answers_.size();
+}
+
+void StandingPoll::on_answer(const WorkerInfo& worker, std::optional<Standing> standing) {
+  const auto found = answers_.find(worker.incarnation);
+  if (found == answers_.end() || found->second.has_come) return;
+  found->second.has_come = true;
+  found->second.standing = std::move(standing);
+  --missing_;
+}
+
+std::optional<WorkerInfo> StandingPoll::evicted_by(const WorkerInfo& coordinator) const {
+  Standing own;
+  own.members = 1;
+  own.coordinator_rank = coordinator.rank;
+  own.coordinator = coordinator.incarnation;
+  for (const auto& [incarnation, answer] : answers_) {
+    const std::optional<Standing>& said = answer.standing;
+    if (said.has_value() && said->of_other == Standing::OfOther::kMember) ++own.members;
+  }
+  std::optional<WorkerInfo> evicted_by;
+  Standing weightiest = own;
+  for (const auto& [incarnation, answer] : answers_) {
+    const std::optional<Standing>& said = answer.standing;
+    // Who is no member itself has no say.
+    if (!said.has_value() || said->of_other != Standing::OfOther::kEvicted || said->members == 0) {
+      continue;
+    }
+    if (!outweighs(*said, weightiest)) continue;
+    weightiest = *said;
+    evicted_by = answer.worker;
+  }
+  return evicted_by;
+}
+
+}  // namespace sinew::internal

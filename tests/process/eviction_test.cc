@@ -1,0 +1,118 @@
+// A process that is stopped for longer than its lease is out of the job, and knows it when it goes
+// on. The test only looks on.
+
+#include <sys/socket.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/support/eventually.h"
+#include "sinew/tests/support/processes.h"
+
+using sinew::testing::ChildProcess;
+using sinew::testing::eventually;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using namespace std::chrono_literals;
+
+namespace {
+
+enum class Meet { kFile, kTcpOpen, kTcpFixed };
+
+class Stopped : public ::testing::TestWithParam<Meet> {
+ protected:
+  using Child = std::unique_ptr<ChildProcess>;
+
+  void SetUp() override {
+    port_ = sinew::testing::free_port(AF_INET);
+    a_ = begin("a", 0);
+    b_ = begin("b", 1);
+    c_ = begin("c", 2);
+    for (const auto* child : {&a_, &b_, &c_}) ASSERT_THAT((*child)->receive(), StartsWith("ok "));
+    ASSERT_TRUE(eventually([&] { return a_->ask("members") == "ok a b c"; }));
+    ASSERT_TRUE(eventually([&] { return b_->ask("members") == "ok a b c"; }));
+  }
+  /// Its answer to that is yet to be received.
+  Child begin(const std::string& name, int rank) const {
+    auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
+    std::string where = absl::StrCat("file://", folder_.file("meet"));
+    if (GetParam() != Meet::kFile) {
+      where = absl::StrCat("tcp://127.0.0.1:", port_, " rank=", rank);
+      if (GetParam() == Meet::kTcpFixed) absl::StrAppend(&where, " world=3");
+    } else {
+      absl::StrAppend(&where, " rank=", rank);
+    }
+    child->send(absl::StrCat("start name=", name, " init=", where, " lease_ms=2000 beat_ms=200"));
+    return child;
+  }
+  static void expect_evicted(ChildProcess& child, const std::string& name) {
+    EXPECT_TRUE(eventually([&] { return child.ask("state") == "ok evicted, does not run"; }))
+        << child.ask("state");
+    for (const char* what : {"add a", "add b", "add c", "barrier 1000"}) {
+      EXPECT_THAT(child.ask(what), AllOf(StartsWith("error ABORTED"),
+                                         HasSubstr("'" + name + "' was evicted from the job")))
+          << what;
+    }
+  }
+  static void expect_in_job(ChildProcess& child, const std::string& names) {
+    EXPECT_TRUE(eventually([&] { return child.ask("members") == "ok " + names; }))
+        << child.ask("members");
+    EXPECT_EQ(child.ask("state"), "ok member, runs");
+  }
+
+  const sinew::testing::TemporaryFolder folder_;
+  int port_ = 0;
+  Child a_, b_, c_;
+};
+
+TEST_P(Stopped, AMemberLearnsThatItIsOut) {
+  // It waits for a result all the time.
+  EXPECT_EQ(c_->ask("prefetch a 1 8"), "ok ");
+  c_->signal(SIGSTOP);
+  expect_in_job(*a_, "a b");
+  expect_in_job(*b_, "a b");
+  c_->signal(SIGCONT);
+  EXPECT_THAT(c_->ask("collect"),
+              AllOf(StartsWith("error ABORTED"), HasSubstr("'c' was evicted from the job")));
+  expect_evicted(*c_, "c");
+  expect_in_job(*a_, "a b");
+  expect_in_job(*b_, "a b");
+  // In its place.
+  EXPECT_EQ(c_->ask("shutdown hard 1000"), "ok ");
+  c_ = begin("c", 2);
+  EXPECT_THAT(c_->receive(), StartsWith("ok "));
+  expect_in_job(*b_, "a b c");
+  EXPECT_EQ(b_->ask("add c"), "ok 3");
+}
+
+TEST_P(Stopped, TheCoordinatorLearnsThatItIsOut) {
+  a_->signal(SIGSTOP);
+  expect_in_job(*b_, "b c");
+  expect_in_job(*c_, "b c");
+  a_->signal(SIGCONT);
+  expect_evicted(*a_, "a");
+  expect_in_job(*b_, "b c");
+  expect_in_job(*c_, "b c");
+  EXPECT_EQ(a_->ask("shutdown hard 1000"), "ok ");
+  a_ = begin("a", 0);
+  EXPECT_THAT(a_->receive(), StartsWith("ok "));
+  expect_in_job(*a_, "a b c");
+  expect_in_job(*c_, "a b c");
+  for (const auto* child : {&a_, &b_, &c_}) (*child)->send("barrier 20000");
+  for (const auto* child : {&a_, &b_, &c_}) EXPECT_EQ((*child)->receive(), "ok ");
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Stopped,
+                         ::testing::Values(Meet::kFile, Meet::kTcpOpen, Meet::kTcpFixed),
+                         [](const auto& each) -> std::string {
+                           if (each.param == Meet::kFile) return "File";
+                           return each.param == Meet::kTcpOpen ? "TcpOpen" : "TcpFixed";
+                         });
+
+}  // namespace

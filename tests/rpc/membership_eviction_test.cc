@@ -1,0 +1,181 @@
+// Who is out knows it: two members that lost each other may both live.
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "sinew/tests/rpc/membership_world.h"
+
+namespace sinew::internal {
+namespace {
+
+class Eviction : public ::testing::TestWithParam<Trio::Kind> {
+ protected:
+  using Workers = std::vector<Worker*>;
+
+  /// Nobody of `ones` and nobody of `others` sees each other any more, and both sides notice.
+  static void split(World& world, const Workers& ones, const Workers& others) {
+    world.is_down = true;
+    for (Worker* one : ones) {
+      for (Worker* other : others) world.part(*one, *other);
+    }
+    world.advance(seconds(5));
+  }
+  /// `worker` stops, for longer than the lease: the others take it for lost.
+  static void stop(World& world, Worker& worker, const Workers& others) {
+    world.stopped.insert(worker.plane.address());
+    for (Worker* other : others) {
+      world.network.cut(worker.plane.address(), other->plane.address());
+      World::suspect(*other, worker.info());
+    }
+    world.advance(seconds(3));
+  }
+  /// It goes on, and sees that its leases are over.
+  static void go_on(World& world, Worker& worker, const Workers& others) {
+    world.stopped.erase(worker.plane.address());
+    for (Worker* other : others) World::suspect(worker, other->info());
+    world.advance(seconds(3));
+  }
+  static void expect_members(const Workers& workers, const Names& names) {
+    for (Worker* worker : workers) {
+      EXPECT_EQ(worker->state(), MembershipState::kMember) << worker->info().name;
+      EXPECT_EQ(worker->names(), names) << worker->info().name;
+      EXPECT_EQ(worker->removed, "");
+    }
+  }
+  static void expect_evicted(Worker& worker) {
+    EXPECT_EQ(worker.state(), MembershipState::kEvicted) << worker.info().name;
+    EXPECT_NE(worker.removed.find("'" + worker.info().name + "' was evicted from the job"),
+              std::string::npos)
+        << worker.removed;
+  }
+};
+
+TEST_P(Eviction, AMemberThatWasStoppedIsToldWhenItGoesOn) {
+  Trio world(GetParam());
+  stop(world, world.b, {&world.a, &world.c});
+  expect_members({&world.a, &world.c}, {"a", "c"});
+  EXPECT_EQ(world.b.state(), MembershipState::kMember) << "it cannot know";
+  go_on(world, world.b, {&world.a});
+  expect_evicted(world.b);
+  expect_members({&world.a, &world.c}, {"a", "c"});
+}
+
+TEST_P(Eviction, ACoordinatorThatWasStoppedIsToldWhenItGoesOn) {
+  Trio world(GetParam());
+  stop(world, world.a, {&world.b, &world.c});
+  expect_members({&world.b, &world.c}, {"b", "c"});
+  go_on(world, world.a, {&world.b, &world.c});
+  expect_evicted(world.a);
+  expect_members({&world.b, &world.c}, {"b", "c"});
+  EXPECT_EQ(world.c.membership->coordinator().name, "b");
+}
+
+// It has nothing to say to anybody, so it notices nothing.
+TEST_P(Eviction, WhoGoesOnWithoutASoundIsToldByTheCoordinator) {
+  Trio world(GetParam());
+  stop(world, world.c, {&world.a, &world.b});
+  world.stopped.clear();
+  world.advance(seconds(3));
+  expect_evicted(world.c);
+  expect_members({&world.a, &world.b}, {"a", "b"});
+}
+
+TEST_P(Eviction, WhenTwoSidesMeetTheLargerOneStays) {
+  Trio world(GetParam());
+  split(world, {&world.a}, {&world.b, &world.c});
+  expect_members({&world.a}, {"a"});
+  expect_members({&world.b, &world.c}, {"b", "c"});
+  world.is_down = false;
+  world.advance(seconds(4));
+  expect_evicted(world.a);
+  expect_members({&world.b, &world.c}, {"b", "c"});
+}
+
+TEST_P(Eviction, TheLargerSideStaysWhereverTheOldCoordinatorIs) {
+  Trio world(GetParam());
+  split(world, {&world.a, &world.c}, {&world.b});
+  world.is_down = false;
+  world.advance(seconds(4));
+  expect_evicted(world.b);
+  expect_members({&world.a, &world.c}, {"a", "c"});
+}
+
+TEST_P(Eviction, OfTwoThatLostEachOtherAloneTheOneOfHigherRankIsEvicted) {
+  Trio world(GetParam());
+  world.part(world.a, world.b);  // and can be reached all the time
+  world.advance(seconds(5));
+  expect_evicted(world.b);
+  expect_members({&world.a, &world.c}, {"a", "c"});
+}
+
+TEST_P(Eviction, WhoDiesWhileItIsAskedIsLost) {
+  Trio world(GetParam());
+  stop(world, world.b, {&world.a, &world.c});
+  world.stopped.clear();
+  world.lose(world.b);
+  world.advance(seconds(5));
+  const int before = world.questions;
+  world.advance(seconds(60));
+  EXPECT_EQ(world.questions, before) << "nobody is asked who is gone for certain";
+  expect_members({&world.a, &world.c}, {"a", "c"});
+}
+
+TEST_P(Eviction, WhoLivesIsSuspectedForAMomentOnly) {
+  Trio world(GetParam());
+  world.is_down = true;
+  World::suspect(world.a, world.b.info());
+  world.run();
+  EXPECT_EQ(world.a.state(), MembershipState::kSuspected);
+  EXPECT_EQ(world.a.names().size(), 3u) << "it is asked first";
+  world.advance(seconds(2));
+  EXPECT_EQ(world.a.state(), MembershipState::kMember);
+  EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
+}
+
+TEST_P(Eviction, ALieRemovesNobody) {
+  Trio world(GetParam());
+  Standing claim;
+  claim.of_other = Standing::OfOther::kEvicted;
+  claim.members = 1000;
+  for (const WorkerInfo& liar : {world.c.info(), WorkerInfo{"stranger", 9, {99}}}) {
+    for (Worker* worker : {&world.a, &world.b}) worker->membership->on_asked(liar, claim);
+    world.advance(seconds(3));
+    expect_members({&world.a, &world.b, &world.c}, {"a", "b", "c"});
+  }
+  const Standing told = world.a.membership->on_asked({"stranger", 9, {99}}, Standing());
+  EXPECT_EQ(told.of_other, Standing::OfOther::kUnknown);
+}
+
+TEST_P(Eviction, WhoWasEvictedMayJoinAgainAsSomebodyNew) {
+  Trio world(GetParam());
+  stop(world, world.c, {&world.a, &world.b});
+  go_on(world, world.c, {&world.a});
+  expect_evicted(world.c);
+  const Rendezvous again = GetParam() == Trio::Kind::kFixed ? World::fixed(2, 3) : World::open();
+  Worker& next = world.add("c", again);
+  world.advance(seconds(5));
+  EXPECT_EQ(next.outcome(), "ok");
+  expect_members({&world.a, &world.b, &next}, {"a", "b", "c"});
+}
+
+TEST_P(Eviction, WhoHasLeftIsNotAskedAfter) {
+  Trio world(GetParam());
+  const Future<void> left = world.c.membership->leave_async(seconds(5));
+  world.advance(seconds(3));
+  ASSERT_TRUE(left.done());
+  EXPECT_EQ(world.c.state(), MembershipState::kLeft);
+  const int before = world.questions;
+  world.advance(seconds(10));
+  EXPECT_EQ(world.questions, before);
+  EXPECT_EQ(world.a.membership->on_asked(world.c.info(), Standing()).of_other,
+            Standing::OfOther::kLeft);
+}
+
+INSTANTIATE_TEST_SUITE_P(In, Eviction, ::testing::Values(Trio::Kind::kOpen, Trio::Kind::kFixed),
+                         [](const auto& each) {
+                           return each.param == Trio::Kind::kOpen ? "Open" : "Fixed";
+                         });
+
+}  // namespace
+}  // namespace sinew::internal

@@ -1,0 +1,86 @@
+// Which side of a job stays when the two meet.
+
+#include "sinew/rpc/membership/standing_poll.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace sinew::internal {
+namespace {
+
+using OfOther = Standing::OfOther;
+
+Member member(std::int32_t rank) {
+  return {{"w" + std::to_string(rank), rank, {static_cast<std::uint64_t>(rank) + 100}}, "at"};
+}
+Standing says(OfOther of_other, std::uint32_t members, std::int32_t coordinator_rank) {
+  return {
+      of_other, members, coordinator_rank, {static_cast<std::uint64_t>(coordinator_rank) + 100}};
+}
+
+TEST(OutweighsTest, IsAStrictOrder) {
+  std::vector<Standing> all;
+  for (std::uint32_t members : {1u, 2u, 5u}) {
+    for (std::int32_t rank : {0, 1, 3}) all.push_back(says(OfOther::kEvicted, members, rank));
+  }
+  Standing same_rank = all[0];
+  same_rank.coordinator = {7};
+  all.push_back(same_rank);
+  for (std::size_t a = 0; a < all.size(); ++a) {
+    for (std::size_t b = 0; b < all.size(); ++b) {
+      EXPECT_EQ(outweighs(all[a], all[b]) + outweighs(all[b], all[a]), a == b ? 0 : 1) << a << b;
+    }
+  }
+}
+
+TEST(StandingPollTest, MoreMembersStay) {
+  // This worker is rank 0, and coordinates a list that is old.
+  StandingPoll poll({member(1), member(2), member(3)});
+  poll.on_answer(member(1).worker, says(OfOther::kEvicted, 2, 1));
+  EXPECT_FALSE(poll.is_done());
+  poll.on_answer(member(2).worker, says(OfOther::kEvicted, 2, 1));
+  poll.on_answer(member(3).worker, std::nullopt);
+  ASSERT_TRUE(poll.is_done());
+  const auto by = poll.evicted_by(member(0).worker);
+  ASSERT_TRUE(by.has_value());
+  EXPECT_EQ(by->rank, 1);
+}
+
+TEST(StandingPollTest, OfTwoEqualSidesThatOfTheLowerRankStays) {
+  for (const int own : {0, 2}) {
+    const int other = 2 - own;
+    StandingPoll poll({member(other)});
+    poll.on_answer(member(other).worker, says(OfOther::kEvicted, 1, other));
+    EXPECT_EQ(poll.evicted_by(member(own).worker).has_value(), own == 2);
+  }
+}
+
+TEST(StandingPollTest, WhoHasThisWorkerOnTheListIsOnItsSide) {
+  StandingPoll poll({member(1), member(2), member(3)});
+  poll.on_answer(member(1).worker, says(OfOther::kMember, 3, 0));
+  poll.on_answer(member(2).worker, says(OfOther::kMember, 3, 0));
+  poll.on_answer(member(3).worker, says(OfOther::kEvicted, 1, 3));
+  EXPECT_FALSE(poll.evicted_by(member(0).worker).has_value());
+}
+
+TEST(StandingPollTest, NeitherStrangersNorThoseThatAreOutHaveASay) {
+  StandingPoll poll({member(1), member(2), member(3)});
+  poll.on_answer(member(1).worker, says(OfOther::kEvicted, 0, -1));
+  poll.on_answer(member(2).worker, says(OfOther::kUnknown, 9, 0));
+  poll.on_answer(member(7).worker, says(OfOther::kEvicted, 9, 0));  // was not asked
+  poll.on_answer(member(3).worker, says(OfOther::kLeft, 9, 0));
+  ASSERT_TRUE(poll.is_done());
+  EXPECT_FALSE(poll.evicted_by(member(0).worker).has_value());
+}
+
+TEST(StandingPollTest, TheFirstAnswerCounts) {
+  StandingPoll poll({member(1)});
+  poll.on_answer(member(1).worker, std::nullopt);
+  poll.on_answer(member(1).worker, says(OfOther::kEvicted, 9, 1));
+  EXPECT_FALSE(poll.evicted_by(member(0).worker).has_value());
+}
+
+}  // namespace
+}  // namespace sinew::internal
