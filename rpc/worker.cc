@@ -25,6 +25,7 @@ Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
                      absl::StrFormat("worker '%s' was shut down: it has no peers any more",
                                      core->self().name));
     }
+    if (const absl::Status evicted = core->evicted(); !evicted.ok()) internal::throw_error(evicted);
     internal::throw_error(link.status());
   }
   return PeerAccess::make(core, *std::move(link));

@@ -8,6 +8,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/standing_codec.h"
 
 namespace sinew::internal {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "sinew/link.pb.h"
 #include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/link/link_messages.h"
 #include "sinew/rpc/link/link_secret.h"
-#include "sinew/rpc/link/standing.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/standing_codec.h"
 
 namespace sinew::internal {
 namespace {

@@ -13,14 +13,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "sinew/link.pb.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/link/dial_turns.h"
-#include "sinew/link.pb.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link_runner.h"
-#include "sinew/rpc/link/standing.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {

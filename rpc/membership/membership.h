@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/membership_state.h"
-#include "sinew/rpc/link/standing.h"
+#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
@@ -72,8 +72,9 @@ struct MembershipOptions {
 /// the address, as long as no member answers there, and has whoever waits there join.
 ///
 /// Limits. There is no quorum. When the network splits, both sides go on with the members that they
-/// see; the side without the coordinator elects one, and those who meet a list with a newer version
-/// that lacks them get on_removed(). While nobody serves a rendezvous address nobody can join. A
+/// see; the side without the coordinator elects one. When they can reach each other again the
+/// members of the lighter side get on_removed(), and so do those whom a newer list lacks. While
+/// nobody serves a rendezvous address nobody can join. A
 /// file:// rendezvous does not have that problem.
 ///
 /// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "sinew/rpc/link/standing.h"
+#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/membership/directory.h"
 
 namespace sinew::internal {

@@ -11,6 +11,7 @@
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/pending_call.h"
 #include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/standing_codec.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/scheduler.h"
 #include "sinew/rpc/worker/worker_core.h"

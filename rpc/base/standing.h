@@ -4,10 +4,6 @@
 
 #include "sinew/rpc/base/ids.h"
 
-namespace sinew::proto {
-class Standing;
-}
-
 namespace sinew::internal {
 
 /// What a member says of its list of members, to somebody whom it has lost or who has lost it.
@@ -33,9 +29,5 @@ struct Standing {
 /// with more members; of two that are equal the one whose coordinator has the lower rank. An order:
 /// both ends come to the same result.
 bool outweighs(const Standing& a, const Standing& b);
-
-void write_standing(const Standing& standing, proto::Standing& out);
-/// Nothing is checked but that `of_other` is one that is known.
-Standing read_standing(const proto::Standing& in);
 
 }  // namespace sinew::internal
