@@ -35,7 +35,8 @@ struct WorkerOptions {
   ///   file:///absolute/path    a file that all workers can read, and only this user can write
   ///   inproc://name            several workers of one process, with `network`
   std::string init_method = "env://";
-  /// 0 to world_size - 1. Unset in open membership: the smallest free one.
+  /// 0 to world_size - 1. Unset in open membership: the smallest free one; over
+  /// tcp:// and env:// not 0, which is the founder's.
   std::optional<int> rank;
   /// Workers in the job. 0 or (with env://) absent: open membership, workers come and go.
   std::optional<int> world_size;

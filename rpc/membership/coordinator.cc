@@ -28,8 +28,12 @@ std::string seconds_text(std::chrono::nanoseconds duration) {
   return absl::StrFormat("%g s", std::chrono::duration<double>(duration).count());
 }
 
-Coordinator::Coordinator(std::string job, MemberView view, bool was_complete)
-    : job_(std::move(job)), view_(std::move(view)), complete_(was_complete) {
+Coordinator::Coordinator(std::string job, MemberView view, bool was_complete,
+                         std::int32_t lowest_rank_given)
+    : job_(std::move(job)),
+      lowest_rank_given_(lowest_rank_given),
+      view_(std::move(view)),
+      complete_(was_complete) {
   update_complete();
 }
 
@@ -166,7 +170,7 @@ absl::Status Coordinator::missing_text(std::chrono::nanoseconds waited) const {
 }
 
 std::int32_t Coordinator::smallest_free_rank() const {
-  std::int32_t rank = 0;
+  std::int32_t rank = lowest_rank_given_;
   for (const Member& member : view_.members) {
     if (member.worker.rank == rank) ++rank;
   }

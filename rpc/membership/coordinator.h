@@ -41,8 +41,10 @@ class Coordinator {
     absl::Status refusal;
   };
 
-  /// `view` has this worker in it. A world that was complete once stays so when members go.
-  Coordinator(std::string job, MemberView view, bool was_complete);
+  /// `view` has this worker in it. A world that was complete once stays so when members go. Who
+  /// asks for no rank gets the smallest free one from `lowest_rank_given` on.
+  Coordinator(std::string job, MemberView view, bool was_complete,
+              std::int32_t lowest_rank_given = 0);
 
   Verdict consider(const JoinAsk& ask);
   /// What the worker that asked is told when `incumbent` lives. Remembered for missing_text().
@@ -66,6 +68,7 @@ class Coordinator {
   void update_complete();
 
   const std::string job_;
+  const std::int32_t lowest_rank_given_;
   MemberView view_;
   bool complete_ = false;
   // By rank that was asked for; at most one text each.

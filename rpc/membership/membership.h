@@ -41,6 +41,12 @@ struct MembershipOptions {
   /// Asks a member, at its address and whatever became of the link with it, what its list says of
   /// this worker, and tells it `own`. kNotFound: it is gone for certain. Null: nobody is asked.
   std::function<Future<Standing>(const Member& of, const Standing& own)> ask_standing;
+  /// The same of whoever answers at an address. Null: nobody is asked.
+  struct Answerer {
+    WorkerInfo worker;
+    Standing standing;
+  };
+  std::function<Future<Answerer>(const std::string& address, const Standing& own)> ask_address;
   /// How long the answer may take.
   std::chrono::nanoseconds answer_time = std::chrono::seconds(1);
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so

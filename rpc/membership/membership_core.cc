@@ -179,8 +179,7 @@ MembershipState MembershipCore::public_state() const {
     case State::kMember:
     case State::kTakingOver:
     case State::kCoordinating:
-      return suspects_.empty() && !poll_.has_value() ? MembershipState::kMember
-                                                     : MembershipState::kSuspected;
+      return is_unsure() ? MembershipState::kSuspected : MembershipState::kMember;
     case State::kLeaving:
     case State::kOut:
       return was_evicted_ ? MembershipState::kEvicted : MembershipState::kLeft;
@@ -242,6 +241,7 @@ void MembershipCore::adopt(MemberView view) {
   elect();
   invite();
   ask_the_gone();
+  look_around();
 }
 
 void MembershipCore::elect() {
@@ -305,11 +305,12 @@ void MembershipCore::coordinate(MemberView view) {
   state_ = State::kCoordinating;
   acknowledged_.clear();
   published_version_ = view.version;
-  coordinator_.emplace(options_.job, std::move(view), true);
+  coordinator_.emplace(options_.job, std::move(view), true, lowest_rank_given());
   snapshot();
   publish();
   invite();
   ask_the_gone();
+  look_around();
 }
 
 void MembershipCore::publish() {

@@ -118,6 +118,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
            state_ == State::kCoordinating;
   }
   std::string job_text() const;
+  // Over an address rank 0 is the founder's: it gets that back when it is started again.
+  std::int32_t lowest_rank_given() const {
+    return options_.rendezvous.kind == Rendezvous::Kind::kTcp ? 1 : 0;
+  }
 
   // membership_join.cc
   void start_join();
@@ -144,6 +148,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void handle_join(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void handle_admit(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void handle_list(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  absl::Status unsure_text() const;
   void decide(const JoinAsk& ask, std::chrono::nanoseconds patience, const Answer& answer);
   void probe(const JoinAsk& ask, std::chrono::nanoseconds patience,
              const std::vector<WorkerInfo>& incumbents, const Answer& answer);
@@ -197,11 +202,20 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void ask(const Member& member, OnStanding on_standing);
   void judge(const WorkerInfo& worker, std::function<void()> then);
   void end_suspicion(Incarnation incarnation);
+  bool is_unsure() const { return !suspects_.empty() || (poll_.has_value() && !poll_->is_done()); }
   void start_poll();
   void finish_poll();
   absl::Status evicted(const std::string& why) const;
   void ask_the_gone();
   bool ask_some_gone();
+  void look_around();
+  void ask_entries();
+  void ask_at(const std::string& address);
+  void on_other_side(const WorkerInfo& worker, const Standing& standing);
+  Standing own_standing() const {
+    MutexLock lock(mutex_);
+    return standings_->own;
+  }
   void on_gone_answered(const WorkerInfo& worker, const absl::StatusOr<Standing>& standing);
   bool is_closed() const {
     MutexLock lock(mutex_);
@@ -265,6 +279,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // The latest, the last one last.
   std::deque<Gone> gone_;
   bool asks_gone_ = false;
+  bool looks_around_ = false;
 
   // Leaving.
   std::optional<Promise<void>> left_;

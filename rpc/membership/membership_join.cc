@@ -102,7 +102,8 @@ void MembershipCore::on_sought() {
 
 void MembershipCore::found() {
   if (self_.worker.rank < 0) self_.worker.rank = 0;
-  coordinator_.emplace(options_.job, MemberView{1, options_.rendezvous.world_size, {self_}}, false);
+  coordinator_.emplace(options_.job, MemberView{1, options_.rendezvous.world_size, {self_}}, false,
+                       lowest_rank_given());
   state_ = State::kCollecting;
   if (coordinator_->complete()) complete_world();
 }

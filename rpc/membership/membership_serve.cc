@@ -52,6 +52,8 @@ void MembershipCore::handle_join(const WorkerInfo& from, const std::string& body
                             "worker '", printable(from.name, 128), "' asks to join as '",
                             asker.name, "'; a worker can only join as itself")));
   }
+  // Who may be out is not to gather a job of its own.
+  if (is_unsure()) return fail(answer, unsure_text());
   if (state_ == State::kCollecting || state_ == State::kCoordinating) {
     return decide(request->ask, request->patience, answer);
   }
@@ -76,12 +78,19 @@ void MembershipCore::handle_admit(const WorkerInfo& from, const std::string& bod
     return fail(answer, absl::UnavailableError(absl::StrCat("worker '", self_.worker.name,
                                                             "' does not coordinate; ask again")));
   }
+  if (is_unsure()) return fail(answer, unsure_text());
   if (coordinator_->find(from) == nullptr) {
     return fail(answer, absl::PermissionDeniedError(
                             absl::StrCat("worker '", printable(from.name, 128),
                                          "' is no member, so it cannot pass on a JoinRequest")));
   }
   decide(request->ask, request->patience, answer);
+}
+
+absl::Status MembershipCore::unsure_text() const {
+  return absl::UnavailableError(
+      absl::StrCat("worker '", self_.worker.name,
+                   "' has lost somebody and finds out which of the two is out; ask again"));
 }
 
 void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, const Answer& answer) {

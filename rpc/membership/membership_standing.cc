@@ -24,6 +24,8 @@ using std::chrono::seconds;
 // The coordinator asks again whom it took off the list: he may only sleep.
 constexpr nanoseconds kAskAgain = seconds(1);
 constexpr nanoseconds kAskFor = minutes(10);
+// How often a coordinator looks where workers look for the job.
+constexpr nanoseconds kLookAround = seconds(2);
 constexpr nanoseconds kPollPause = milliseconds(500);
 constexpr std::size_t kMostGone = 256;
 // So many at a time.
@@ -178,9 +180,8 @@ void MembershipCore::start_poll() {
 
 void MembershipCore::finish_poll() {
   if (!poll_->is_done()) return;
-  const Member* coordinator = is_in() ? lowest_alive() : nullptr;
   std::optional<WorkerInfo> evicted_by;
-  if (coordinator != nullptr) evicted_by = poll_->evicted_by(coordinator->worker);
+  if (is_in()) evicted_by = poll_->evicted_by(self_.worker);
   if (evicted_by.has_value()) {
     be_removed(evicted(
         absl::StrCat("worker '", evicted_by->name, "' says that the others took it for lost")));
@@ -188,9 +189,9 @@ void MembershipCore::finish_poll() {
   // Not at once: those who ask go on until they have heard.
   after(kPollPause, [](MembershipCore& core) {
     core.poll_.reset();
-    core.snapshot();
     if (std::exchange(core.polls_again_, false)) core.start_poll();
   });
+  snapshot();
   // Those of a lighter side that has gone its own way among them: they are lost here.
   while (!suspects_.empty()) end_suspicion(suspects_.begin()->first);
 }
@@ -241,6 +242,65 @@ void MembershipCore::on_gone_answered(const WorkerInfo& worker,
   } else if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) {
     start_poll();
   }
+}
+
+// ---- Sides of which neither has members that the other one knows meet where workers look for the
+// job.
+
+void MembershipCore::look_around() {
+  const bool serves =
+      options_.serves_rendezvous || options_.rendezvous.kind == Rendezvous::Kind::kInproc;
+  if (state_ != State::kCoordinating || serves || !options_.ask_address ||
+      std::exchange(looks_around_, true)) {
+    return;
+  }
+  after(kLookAround, [](MembershipCore& core) {
+    core.looks_around_ = false;
+    if (core.state_ != State::kCoordinating) return;
+    core.file_ != nullptr ? core.ask_entries()
+                          : core.ask_at(dial_address(core.options_.rendezvous));
+    core.look_around();
+  });
+}
+
+void MembershipCore::ask_entries() {
+  const auto read = std::make_shared<FileRendezvous::Contents>();
+  FileRendezvousThread::OnDone done =
+      then([read](MembershipCore& core, const absl::Status& status) {
+        if (!status.ok()) return;
+        std::size_t asked = 0;
+        for (const Member& entry : read->entries) {
+          const bool known = find_process(core.view_, entry.worker) != nullptr;
+          if (!known && asked++ < kMostAskedAgain) core.ask_at(entry.address);
+        }
+      });
+  file_->read(
+      [read, done = std::move(done)](absl::StatusOr<FileRendezvous::Contents> contents) mutable {
+        if (contents.ok()) *read = *std::move(contents);
+        std::move(done)(contents.status());
+      });
+}
+
+void MembershipCore::ask_at(const std::string& address) {
+  options_.ask_address(address, own_standing())
+      .on_done([weak = weak_from_this()](const Future<MembershipOptions::Answerer>& done) {
+        const std::shared_ptr<MembershipCore> self = weak.lock();
+        if (self == nullptr || done.error() != nullptr) return;
+        self->post([answerer = done.value()](MembershipCore& core) {
+          core.on_other_side(answerer.worker, answerer.standing);
+        });
+      });
+}
+
+void MembershipCore::on_other_side(const WorkerInfo& worker, const Standing& standing) {
+  if (state_ != State::kCoordinating || standing.members == 0) return;
+  if (standing.of_other == Standing::OfOther::kMember) return;
+  if (find_process(view_, worker) != nullptr) return;
+  if (standing.of_other == Standing::OfOther::kEvicted) return start_poll();
+  if (!outweighs(standing, own_standing())) return;
+  be_removed(evicted(absl::StrCat("worker '", worker.name,
+                                  "', which others find where this worker looked for the job, and ",
+                                  standing.members - 1, " more are the larger side of it")));
 }
 
 }  // namespace sinew::internal

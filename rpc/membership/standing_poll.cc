@@ -19,14 +19,18 @@ void StandingPoll::on_answer(const WorkerInfo& worker, std::optional<Standing> s
   --missing_;
 }
 
-std::optional<WorkerInfo> StandingPoll::evicted_by(const WorkerInfo& coordinator) const {
+std::optional<WorkerInfo> StandingPoll::evicted_by(const WorkerInfo& self) const {
   Standing own;
   own.members = 1;
-  own.coordinator_rank = coordinator.rank;
-  own.coordinator = coordinator.incarnation;
+  own.coordinator_rank = self.rank;
+  own.coordinator = self.incarnation;
   for (const auto& [incarnation, answer] : answers_) {
     const std::optional<Standing>& said = answer.standing;
-    if (said.has_value() && said->of_other == Standing::OfOther::kMember) ++own.members;
+    if (!said.has_value() || said->of_other != Standing::OfOther::kMember) continue;
+    ++own.members;
+    if (answer.worker.rank >= own.coordinator_rank) continue;
+    own.coordinator_rank = answer.worker.rank;
+    own.coordinator = incarnation;
   }
   std::optional<WorkerInfo> evicted_by;
   Standing weightiest = own;

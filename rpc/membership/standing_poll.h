@@ -23,9 +23,9 @@ class StandingPoll {
   bool is_done() const { return missing_ == 0; }
 
   /// Of those that have taken this worker off their list, the one of the weightiest side, if that
-  /// outweighs this worker's own: then it is out. `coordinator`: of this worker's list. Its side
-  /// are those who have it on theirs, whatever its own list says: that may be old.
-  std::optional<WorkerInfo> evicted_by(const WorkerInfo& coordinator) const;
+  /// outweighs the side of `self`: then it is out. That are those who have it on theirs, whatever
+  /// its own list says, which may be old.
+  std::optional<WorkerInfo> evicted_by(const WorkerInfo& self) const;
 
  private:
   struct Answer {

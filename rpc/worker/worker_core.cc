@@ -197,6 +197,9 @@ void WorkerCore::build() {
   membership.ask_standing = [this](const Member& of, const Standing& own) {
     return links_->ask_standing(of, own);
   };
+  membership.ask_address = [this](const std::string& address, const Standing& own) {
+    return links_->ask_address(address, own);
+  };
   // Calls to who is lost wait as long.
   membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
   membership.on_removed = [this](const absl::Status& reason) {

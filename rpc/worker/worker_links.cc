@@ -368,6 +368,19 @@ Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own
   return promise.future();
 }
 
+Future<MembershipOptions::Answerer> WorkerLinks::ask_address(const std::string& address,
+                                                             const Standing& own) {
+  const Promise<MembershipOptions::Answerer> promise(&core_.control_executor());
+  table_.ask_who_answers(address, own, [promise](const absl::StatusOr<proto::Hello>& answer) {
+    if (!answer.ok()) {
+      promise.try_set_error(make_error(answer.status()));
+    } else {
+      promise.try_set_value({read_identity(answer->worker()), read_standing(answer->standing())});
+    }
+  });
+  return promise.future();
+}
+
 void WorkerLinks::flush(std::chrono::nanoseconds patience) const {
   const auto end = std::chrono::steady_clock::now() + patience;
   const auto is_done = [this] {

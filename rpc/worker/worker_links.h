@@ -22,6 +22,7 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/link_table.h"
 #include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/membership.h"
 
 namespace sinew::internal {
 
@@ -81,6 +82,8 @@ class WorkerLinks {
   /// Asks a worker, at its address, what its list of members says of this one, and tells it `own`.
   /// kNotFound: it is gone.
   Future<Standing> ask_standing(const Member& of, const Standing& own);
+  /// The same of whoever answers at an address.
+  Future<MembershipOptions::Answerer> ask_address(const std::string& address, const Standing& own);
 
   /// Blocks until everything that was sent has arrived, and the answers to control calls that were
   /// begun; `patience` at most.

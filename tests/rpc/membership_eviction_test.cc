@@ -133,6 +133,54 @@ TEST_P(Eviction, WhoLivesIsSuspectedForAMomentOnly) {
   EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
 }
 
+// It goes on at the address where new workers look for the job.
+TEST_P(Eviction, WhoMayBeOutTakesNobodyIn) {
+  Trio world(GetParam());
+  stop(world, world.a, {&world.b, &world.c});
+  const bool fixed = GetParam() == Trio::Kind::kFixed;
+  world.stopped.erase(world.a.plane.address());
+  for (Worker* other : {&world.b, &world.c}) World::suspect(world.a, other->info());
+  Worker& late = world.add("late", fixed ? World::fixed(0, 3) : World::open(7));
+  world.advance(seconds(3));
+  expect_evicted(world.a);
+  expect_members({&world.b, &world.c}, {"b", "c"});
+  EXPECT_EQ(late.outcome(), "pending");
+}
+
+// Nobody of either side has ever heard of anybody of the other one: the one whom both knew is dead.
+TEST(Sides, StrangersOfOneJobMeetWhereWorkersLookForIt) {
+  Trio world(Trio::Kind::kOpen);
+  world.lose(world.c);
+  world.is_down = true;
+  world.part(world.a, world.b);
+  world.advance(seconds(3));
+  Worker& late = world.add("late", World::open());
+  world.advance(seconds(3));
+  ASSERT_EQ(late.names(), (Names{"a", "late"}));
+  world.lose(world.a);
+  world.advance(seconds(3));
+  ASSERT_EQ(late.names(), (Names{"late"}));
+  ASSERT_EQ(world.b.names(), (Names{"b"}));
+  // Whichever of the two calls it in.
+  Worker& again = world.add("a", World::open(0));
+  world.advance(seconds(3));
+  ASSERT_EQ(again.names().size(), 2u);
+  world.is_down = false;
+  world.advance(seconds(5));
+  const bool late_is_in = again.names() == Names{"a", "late"};
+  Worker& in = late_is_in ? late : world.b;
+  Worker& out = late_is_in ? world.b : late;
+  EXPECT_EQ(out.state(), MembershipState::kEvicted);
+  EXPECT_NE(out.removed.find("worker 'a', which others find where this worker looked for the job, "
+                             "and 1 more are the larger side"),
+            std::string::npos)
+      << out.removed;
+  for (Worker* worker : {&in, &again}) {
+    EXPECT_EQ(worker->state(), MembershipState::kMember);
+    EXPECT_EQ(worker->names().size(), 2u);
+  }
+}
+
 TEST_P(Eviction, ALieRemovesNobody) {
   Trio world(GetParam());
   Standing claim;

@@ -82,6 +82,22 @@ TEST(FoundingTest, AFounderWaitsLongerWhereItsPredecessorIsCalled) {
   EXPECT_EQ(other.b.names(), (Names{"a", "b", "c"}));
 }
 
+// Whoever comes while it is dead takes another place.
+TEST(FoundingTest, AFounderThatComesBackHasItsRankAgain) {
+  Trio world(Trio::Kind::kOpen);
+  EXPECT_EQ(world.a.info().rank, 0);
+  world.lose(world.a);
+  world.advance(seconds(1));
+  Worker& actor = world.add_at_rendezvous("actor", joins_only());
+  world.advance(seconds(5));
+  ASSERT_EQ(actor.outcome(), "ok");
+  EXPECT_EQ(actor.info().rank, 3);
+  Worker& again = world.add("a", World::open(0));
+  world.advance(seconds(5));
+  EXPECT_EQ(again.outcome(), "ok");
+  EXPECT_EQ(again.info().rank, 0);
+}
+
 TEST(FoundingTest, SignsPutTheFoundingOffByHalfTheTimeAtMost) {
   World world;
   Worker& founder = world.add_without_pause("a", World::open(0));

@@ -20,6 +20,9 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.ask_standing = [&world, this](const Member& of, const Standing& own) {
     return world.ask(*this, of, own);
   };
+  options.ask_address = [&world, this](const std::string& where, const Standing& own) {
+    return world.ask_at(*this, where, own);
+  };
   options.on_change = [this](const std::vector<Member>& fresh, const std::vector<Departed>& gone) {
     for (const Member& each : fresh) events.push_back("+" + each.worker.name);
     for (const Departed& each : gone) {
@@ -49,6 +52,18 @@ Future<Standing> World::ask(const Worker& asker, const Member& of, const Standin
   }
   answer.set_error(make_error(absl::NotFoundError("nobody is there")));
   return answer.future();
+}
+
+Future<MembershipOptions::Answerer> World::ask_at(const Worker& asker, const std::string& address,
+                                                  const Standing& own) {
+  for (const auto& worker : workers) {
+    const bool is_there = worker->plane.address() == address && worker->membership != nullptr;
+    if (!is_there || is_down || stopped.count(address) > 0) continue;
+    return make_ready_future(MembershipOptions::Answerer{
+        worker->info(), worker->membership->on_asked(asker.plane.self(), own)});
+  }
+  return make_failed_future<MembershipOptions::Answerer>(
+      make_error(absl::NotFoundError("nobody is there")));
 }
 
 }  // namespace sinew::internal

@@ -143,6 +143,8 @@ class World {
   /// What `of` answers `asker` at its address. Lost while either of them does not run or the
   /// network is down.
   Future<Standing> ask(const Worker& asker, const Member& of, const Standing& own);
+  Future<MembershipOptions::Answerer> ask_at(const Worker& asker, const std::string& address,
+                                             const Standing& own);
 
   /// Addresses of workers that are stopped.
   std::set<std::string> stopped;

@@ -36,7 +36,7 @@ TEST(OutweighsTest, IsAStrictOrder) {
 }
 
 TEST(StandingPollTest, MoreMembersStay) {
-  // This worker is rank 0, and coordinates a list that is old.
+  // This worker is rank 0; it says of its list, which is old, that it has four members.
   StandingPoll poll({member(1), member(2), member(3)});
   poll.on_answer(member(1).worker, says(OfOther::kEvicted, 2, 1));
   EXPECT_FALSE(poll.is_done());
@@ -63,6 +63,19 @@ TEST(StandingPollTest, WhoHasThisWorkerOnTheListIsOnItsSide) {
   poll.on_answer(member(2).worker, says(OfOther::kMember, 3, 0));
   poll.on_answer(member(3).worker, says(OfOther::kEvicted, 1, 3));
   EXPECT_FALSE(poll.evicted_by(member(0).worker).has_value());
+}
+
+// Whom this worker takes for its coordinator has a say only if it answers.
+TEST(StandingPollTest, TheCoordinatorOfASideIsOneThatAnswers) {
+  StandingPoll poll({member(0), member(1), member(2)});
+  poll.on_answer(member(0).worker, std::nullopt);
+  poll.on_answer(member(1).worker, std::nullopt);
+  poll.on_answer(member(2).worker, says(OfOther::kEvicted, 1, 2));
+  EXPECT_TRUE(poll.evicted_by(member(3).worker).has_value());
+  StandingPoll other({member(0), member(1), member(2)});
+  other.on_answer(member(1).worker, says(OfOther::kMember, 3, 0));
+  other.on_answer(member(2).worker, says(OfOther::kEvicted, 2, 2));
+  EXPECT_FALSE(other.evicted_by(member(3).worker).has_value());
 }
 
 TEST(StandingPollTest, NeitherStrangersNorThoseThatAreOutHaveASay) {
