@@ -113,8 +113,8 @@ class Worker {
   void shutdown(const ShutdownOptions& options = {}) const;
   /// False from its shutdown on, and when it was evicted.
   bool is_running() const;
-  /// Whether it is in its job, as far as it knows. Once it is kEvicted, all that it does with others
-  /// fails with kAborted: shut it down, and start a new one.
+  /// Whether it is in its job, as far as it knows. Once it is kEvicted, all that it does with
+  /// others fails with kAborted: shut it down, and start a new one.
   MembershipState membership_state() const;
 
   friend bool operator==(const Worker& a, const Worker& b) { return a.core_ == b.core_; }

@@ -85,7 +85,9 @@ TEST_P(Stopped, AMemberLearnsThatItIsOut) {
   expect_in_job(*a_, "a b");
   expect_in_job(*b_, "a b");
   // In its place.
-  EXPECT_EQ(c_->ask("shutdown hard 1000"), "ok ");
+  // With nobody to take leave of.
+  EXPECT_EQ(c_->ask("shutdown graceful 20000"), "ok ");
+  EXPECT_EQ(c_->ask("state"), "ok left, does not run");
   c_ = begin("c", 2);
   EXPECT_THAT(c_->receive(), StartsWith("ok "));
   expect_in_job(*b_, "a b c");
