@@ -506,11 +506,12 @@ void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
   }
   // Nothing can be sent any more. What waits is not told that the other end is lost if it is this
   // one.
-  services_.judge_loss(
-      peer(), cause, [self = shared_from_this(), cause, reason](const absl::Status& evicted) {
-        self->retire(evicted.ok() ? reason : evicted);
-        self->services_.on_link_ended(self->peer(), reason, cause, self->runner_->drop_at());
-      });
+  services_.judge_loss(peer(), cause, runner_->drop_at(),
+                       [self = shared_from_this(), cause, reason](const absl::Status& evicted) {
+                         self->retire(evicted.ok() ? reason : evicted);
+                         self->services_.on_link_ended(self->peer(), reason, cause,
+                                                       self->runner_->drop_at());
+                       });
 }
 
 void CallLink::on_beat(std::uint64_t beat) {

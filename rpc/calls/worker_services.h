@@ -74,7 +74,7 @@ class WorkerServices : public ControlPlane {
                              Clock::TimePoint drop_at) = 0;
   /// A link has ended by itself: either its other end is lost or this worker is out of the job.
   /// Calls `then` when that is known, with why this worker is out, if it is.
-  virtual void judge_loss(const WorkerInfo& peer, LinkEnd cause,
+  virtual void judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
                           std::function<void(const absl::Status& evicted)> then) = 0;
   /// Why this worker is out of the job although it runs: what it does with others fails with that.
   virtual absl::Status evicted() const = 0;

@@ -481,6 +481,7 @@ void MembershipCore::be_removed(const absl::Status& reason) {
   fail_waiting(absl::UnavailableError("this worker is no member any more; ask again"));
   snapshot();
   if (options_.on_removed) options_.on_removed(reason);
+  end_all_suspicions();
 }
 
 Future<void> MembershipCore::leave_async(nanoseconds timeout) {
@@ -509,6 +510,7 @@ void MembershipCore::start_leave(TimePoint deadline, Promise<void> done) {
   settle(view_.version);
   coordinator_.reset();
   state_ = State::kLeaving;
+  end_all_suspicions();
   after(deadline - scheduler_.now(), [](MembershipCore& core) {
     core.finish_leave(absl::DeadlineExceededError(absl::StrCat(
         "worker '", core.self_.worker.name, "' left, but could not tell all others in time")));

@@ -93,6 +93,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
     TimePoint since;
     // For certain, or in no job any more.
     bool is_dead = false;
+    // When it was asked last.
+    TimePoint asked = TimePoint::min();
   };
 
   // Runs `step` on the strand, unless the membership is closed by then.
@@ -198,10 +200,12 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   using OnStanding = std::function<void(MembershipCore&, const absl::StatusOr<Standing>&)>;
   std::shared_ptr<const Standings> standings_now() const;
   void on_claim(const WorkerInfo& asker);
+  bool may_live(const Gone& gone) const;
   void note_gone(const MemberView& before);
   void ask(const Member& member, OnStanding on_standing);
   void judge(const WorkerInfo& worker, std::function<void()> then);
   void end_suspicion(Incarnation incarnation);
+  void end_all_suspicions();
   bool is_unsure() const { return !suspects_.empty() || (poll_.has_value() && !poll_->is_done()); }
   void start_poll();
   void finish_poll();
@@ -251,6 +255,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::size_t tried_ = 0;
   // Candidates of this round that are dead for certain.
   std::size_t refused_ = 0;
+  // A member has answered in this round, and was busy with something else.
+  bool has_met_member_ = false;
   bool asking_ = false;
   // When a founder founds.
   TimePoint founds_at_;
@@ -276,6 +282,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::map<Incarnation, std::vector<std::function<void()>>> suspects_;
   std::optional<StandingPoll> poll_;
   bool polls_again_ = false;
+  int polls_in_a_row_ = 0;
+  TimePoint claims_heard_from_ = TimePoint::min();
+  // Who coordinates the larger side that was met last.
+  Incarnation other_side_;
   // The latest, the last one last.
   std::deque<Gone> gone_;
   bool asks_gone_ = false;

@@ -112,6 +112,7 @@ void MembershipCore::seek() {
   state_ = State::kSeeking;
   tried_ = 0;
   refused_ = 0;
+  has_met_member_ = false;
   candidates_.clear();
   file_contents_ = {};
   if (file_ != nullptr && invited_to_.empty()) return search_file();
@@ -163,6 +164,7 @@ void MembershipCore::seek_next() {
                [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
                  if (core.state_ != State::kSeeking) return;
                  if (reply.ok()) {
+                   core.has_met_member_ = true;
                    core.ask_to_join(address);
                  } else {
                    core.on_candidate_failed(address, reply.status());
@@ -259,7 +261,7 @@ bool MembershipCore::may_found_by_file() const {
   // An entry that merely does not answer may be that of a busy worker: two jobs would come of it.
   // Rank 0 of a fixed world cannot wait for it, since an old file would keep the job from ever
   // starting.
-  return options_.rendezvous.founds && (fixed || refused_ == tried_);
+  return options_.rendezvous.founds && !has_met_member_ && (fixed || refused_ == tried_);
 }
 
 // So that this worker is the one whom others find.

@@ -28,6 +28,12 @@ constexpr nanoseconds kAskFor = minutes(10);
 constexpr nanoseconds kLookAround = seconds(2);
 constexpr nanoseconds kPollPause = milliseconds(500);
 constexpr std::size_t kMostGone = 256;
+// Of a large job it takes fewer to know.
+constexpr std::size_t kMostPolled = 128;
+// How often all are asked again because some did not answer.
+constexpr int kMostPollsInARow = 3;
+// Who claims that this worker is out when all the others say that it is not is heard again later.
+constexpr nanoseconds kClaimPause = seconds(3);
 // So many at a time.
 constexpr std::size_t kMostAskedAgain = 16;
 
@@ -57,7 +63,8 @@ std::shared_ptr<const MembershipCore::Standings> MembershipCore::standings_now()
   }
   for (const Member& member : view_.members) {
     standings->others[member.worker.incarnation] = Standing::OfOther::kMember;
-    if (!is_lost(member.worker)) ++standings->own.members;
+    const bool counts = !is_lost(member.worker) && suspects_.count(member.worker.incarnation) == 0;
+    if (counts) ++standings->own.members;
   }
   return standings;
 }
@@ -76,7 +83,11 @@ void MembershipCore::on_claim(const WorkerInfo& asker) {
                          std::any_of(gone_.begin(), gone_.end(), [&](const Gone& gone) {
                            return gone.member.worker.incarnation == asker.incarnation;
                          });
-  if (was_there) start_poll();
+  if (was_there && scheduler_.now() >= claims_heard_from_) start_poll();
+}
+
+bool MembershipCore::may_live(const Gone& gone) const {
+  return gone.how == Departure::kLost && !gone.is_dead && scheduler_.now() - gone.since < kAskFor;
 }
 
 void MembershipCore::note_gone(const MemberView& before) {
@@ -150,30 +161,37 @@ void MembershipCore::end_suspicion(Incarnation incarnation) {
   for (const std::function<void()>& then : waiting) then();
 }
 
+void MembershipCore::end_all_suspicions() {
+  while (!suspects_.empty()) end_suspicion(suspects_.begin()->first);
+}
+
 // ---- All are asked.
 
 void MembershipCore::start_poll() {
-  if (!is_in() || !options_.ask_standing) return;
+  if (!is_in() || !options_.ask_standing) return end_all_suspicions();
   if (poll_.has_value()) {
     polls_again_ = true;
     return;
   }
-  std::vector<Member> asked;
+  std::vector<Member> members;
   for (const Member& member : view_.members) {
-    if (member.worker != self_.worker && !is_lost(member.worker)) asked.push_back(member);
+    const bool is_asked = member.worker != self_.worker && !is_lost(member.worker);
+    if (is_asked && members.size() < kMostPolled) members.push_back(member);
   }
-  for (const Gone& gone : gone_) {
-    if (gone.how == Departure::kLost && !gone.is_dead) asked.push_back(gone.member);
+  std::vector<Member> gone;
+  for (const Gone& each : gone_) {
+    if (may_live(each) && gone.size() < kMostPolled) gone.push_back(each.member);
   }
-  poll_.emplace(asked);
+  poll_.emplace(members, gone);
   snapshot();
-  for (const Member& member : asked) {
-    ask(member, [worker = member.worker](MembershipCore& core,
-                                         const absl::StatusOr<Standing>& standing) {
-      if (!core.poll_.has_value()) return;
-      core.poll_->on_answer(worker, standing.ok() ? std::make_optional(*standing) : std::nullopt);
-      core.finish_poll();
-    });
+  members.insert(members.end(), gone.begin(), gone.end());
+  for (const Member& member : members) {
+    ask(member,
+        [worker = member.worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+          if (!core.poll_.has_value()) return;
+          core.poll_->on_answer(worker, standing);
+          core.finish_poll();
+        });
   }
   finish_poll();
 }
@@ -182,18 +200,25 @@ void MembershipCore::finish_poll() {
   if (!poll_->is_done()) return;
   std::optional<WorkerInfo> evicted_by;
   if (is_in()) evicted_by = poll_->evicted_by(self_.worker);
+  // Those that are only slow may be of this worker's side.
+  const bool again =
+      evicted_by.has_value() && poll_->has_silent_member() && ++polls_in_a_row_ < kMostPollsInARow;
+  // Not at once: those who ask go on until they have heard.
+  after(kPollPause, [again](MembershipCore& core) {
+    core.poll_.reset();
+    if (std::exchange(core.polls_again_, false) || again) core.start_poll();
+  });
+  if (again) return;
+  polls_in_a_row_ = 0;
   if (evicted_by.has_value()) {
     be_removed(evicted(
         absl::StrCat("worker '", evicted_by->name, "' says that the others took it for lost")));
+  } else {
+    claims_heard_from_ = scheduler_.now() + kClaimPause;
   }
-  // Not at once: those who ask go on until they have heard.
-  after(kPollPause, [](MembershipCore& core) {
-    core.poll_.reset();
-    if (std::exchange(core.polls_again_, false)) core.start_poll();
-  });
   snapshot();
   // Those of a lighter side that has gone its own way among them: they are lost here.
-  while (!suspects_.empty()) end_suspicion(suspects_.begin()->first);
+  end_all_suspicions();
 }
 
 absl::Status MembershipCore::evicted(const std::string& why) const {
@@ -217,18 +242,30 @@ void MembershipCore::ask_the_gone() {
 
 // Whether there are any.
 bool MembershipCore::ask_some_gone() {
-  std::vector<Member> asked;
-  for (auto gone = gone_.rbegin(); gone != gone_.rend() && asked.size() < kMostAskedAgain; ++gone) {
-    const bool may_live = gone->how == Departure::kLost && !gone->is_dead;
-    if (may_live && scheduler_.now() - gone->since < kAskFor) asked.push_back(gone->member);
+  std::vector<Gone*> asked;
+  for (Gone& gone : gone_) {
+    if (may_live(gone)) asked.push_back(&gone);
   }
-  for (const Member& member : asked) {
+  // Each in its turn.
+  std::stable_sort(asked.begin(), asked.end(),
+                   [](const Gone* a, const Gone* b) { return a->asked < b->asked; });
+  const bool are_there = !asked.empty();
+  asked.resize(std::min(asked.size(), kMostAskedAgain));
+  // What this worker says of its list is to be true: leases of those that were cut off together end
+  // a beat apart.
+  const bool settles = std::any_of(gone_.begin(), gone_.end(), [this](const Gone& gone) {
+    return gone.how == Departure::kLost && scheduler_.now() - gone.since < 3 * options_.answer_time;
+  });
+  if (settles || is_unsure()) return are_there;
+  for (Gone* gone : asked) {
+    gone->asked = scheduler_.now();
+    const Member& member = gone->member;
     ask(member,
         [worker = member.worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
           core.on_gone_answered(worker, standing);
         });
   }
-  return !asked.empty();
+  return are_there;
 }
 
 void MembershipCore::on_gone_answered(const WorkerInfo& worker,
@@ -297,7 +334,12 @@ void MembershipCore::on_other_side(const WorkerInfo& worker, const Standing& sta
   if (standing.of_other == Standing::OfOther::kMember) return;
   if (find_process(view_, worker) != nullptr) return;
   if (standing.of_other == Standing::OfOther::kEvicted) return start_poll();
-  if (!outweighs(standing, own_standing())) return;
+  const Standing own = own_standing();
+  // At an address there may be a job that has only just begun; those of a file all see each other.
+  const bool is_tie = standing.members == own.members && file_ == nullptr;
+  if (is_unsure() || is_tie || !outweighs(standing, own)) return;
+  // Lists that change are not compared.
+  if (std::exchange(other_side_, standing.coordinator) != standing.coordinator) return;
   be_removed(evicted(absl::StrCat("worker '", worker.name,
                                   "', which others find where this worker looked for the job, and ",
                                   standing.members - 1, " more are the larger side of it")));

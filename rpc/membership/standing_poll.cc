@@ -1,22 +1,35 @@
 #include "sinew/rpc/membership/standing_poll.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace sinew::internal {
 
-StandingPoll::StandingPoll(const std::vector<Member>& asked) {
-  for (const Member& member : asked) {
-    answers_.try_emplace(member.worker.incarnation, Answer{member.worker, false, std::nullopt});
+StandingPoll::StandingPoll(const std::vector<Member>& members, const std::vector<Member>& gone) {
+  for (const Member& member : members) {
+    answers_[member.worker.incarnation] = {member.worker, true, false, false, std::nullopt};
+  }
+  for (const Member& member : gone) {
+    answers_.try_emplace(member.worker.incarnation,
+                         Answer{member.worker, false, false, false, std::nullopt});
   }
   missing_ = answers_.size();
 }
 
-void StandingPoll::on_answer(const WorkerInfo& worker, std::optional<Standing> standing) {
+void StandingPoll::on_answer(const WorkerInfo& worker, const absl::StatusOr<Standing>& standing) {
   const auto found = answers_.find(worker.incarnation);
   if (found == answers_.end() || found->second.has_come) return;
-  found->second.has_come = true;
-  found->second.standing = std::move(standing);
+  Answer& answer = found->second;
+  answer.has_come = true;
+  answer.is_dead = absl::IsNotFound(standing.status());
+  if (standing.ok()) answer.standing = *standing;
   --missing_;
+}
+
+bool StandingPoll::has_silent_member() const {
+  return std::any_of(answers_.begin(), answers_.end(), [](const auto& each) {
+    const Answer& answer = each.second;
+    return answer.is_member && !answer.is_dead && !answer.standing.has_value();
+  });
 }
 
 std::optional<WorkerInfo> StandingPoll::evicted_by(const WorkerInfo& self) const {

@@ -273,9 +273,9 @@ void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reaso
   links_->on_link_ended(peer, reason, cause, drop_at);
 }
 
-void WorkerCore::judge_loss(const WorkerInfo& peer, LinkEnd cause,
+void WorkerCore::judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
                             std::function<void(const absl::Status& evicted)> then) {
-  links_->judge(peer, cause, std::move(then));
+  links_->judge(peer, cause, drop_at, std::move(then));
 }
 
 absl::Status WorkerCore::evicted() const {

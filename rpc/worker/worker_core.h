@@ -99,7 +99,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void on_unreached(const WorkerInfo& peer) override;
   void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                      Clock::TimePoint drop_at) override;
-  void judge_loss(const WorkerInfo& peer, LinkEnd cause,
+  void judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
                   std::function<void(const absl::Status& evicted)> then) override;
   absl::Status evicted() const override;
   bool is_lost(const WorkerInfo& worker) const override;

@@ -142,25 +142,32 @@ void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& 
   lost_order_.pop_front();
 }
 
-void WorkerLinks::judge(const WorkerInfo& worker, LinkEnd cause,
+void WorkerLinks::judge(const WorkerInfo& worker, LinkEnd cause, Clock::TimePoint drop_at,
                         std::function<void(const absl::Status& evicted)> then) {
   // Whoever is out of the two: from here on this worker uses nothing of the other one.
   core_.tell_fenced(worker);
   std::uint64_t id = 0;
+  bool closed = false;
   {
     MutexLock lock(mutex_);
+    closed = closed_;
     id = next_judged_++;
-    judging_.emplace(id, Judged{worker.incarnation, cause == LinkEnd::kLease, std::move(then)});
+    if (!closed) {
+      judging_.emplace(
+          id, Judged{worker.incarnation, cause == LinkEnd::kLease, drop_at, std::move(then)});
+    }
   }
+  if (closed) return then(core_.evicted());
   core_.when_judged(worker, [weak = core_.weak_from_this(), id] {
     if (const auto core = weak.lock()) core->links().end_judging(id);
   });
 }
 
-bool WorkerLinks::is_judged_silent_locked(Incarnation incarnation) const {
-  return std::any_of(judging_.begin(), judging_.end(), [&](const auto& each) {
-    return each.second.incarnation == incarnation && each.second.silent;
-  });
+const WorkerLinks::Judged* WorkerLinks::find_judged_locked(Incarnation incarnation) const {
+  for (const auto& [id, judged] : judging_) {
+    if (judged.incarnation == incarnation) return &judged;
+  }
+  return nullptr;
 }
 
 void WorkerLinks::end_judging(std::uint64_t id) {
@@ -199,8 +206,11 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     is_first = !lost_.contains(worker.incarnation);
     if (is_first) {
       remember_locked(worker, reason);
+      const Judged* judged = find_judged_locked(worker.incarnation);
       lost_[worker.incarnation].silent =
-          certainty == Certainty::kSilent || is_judged_silent_locked(worker.incarnation);
+          certainty == Certainty::kSilent || (judged != nullptr && judged->silent);
+      // Its link has gone, which would have known.
+      if (judged != nullptr && !safe_at.has_value()) safe_at = judged->drop_at;
       lost_[worker.incarnation].left = certainty == Certainty::kLeft;
     }
     was_silent = lost_[worker.incarnation].silent;
@@ -371,13 +381,18 @@ Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own
 Future<MembershipOptions::Answerer> WorkerLinks::ask_address(const std::string& address,
                                                              const Standing& own) {
   const Promise<MembershipOptions::Answerer> promise(&core_.control_executor());
-  table_.ask_who_answers(address, own, [promise](const absl::StatusOr<proto::Hello>& answer) {
-    if (!answer.ok()) {
-      promise.try_set_error(make_error(answer.status()));
-    } else {
-      promise.try_set_value({read_identity(answer->worker()), read_standing(answer->standing())});
-    }
-  });
+  table_.ask_who_answers(
+      address, own,
+      [promise, job = core_.options().job](const absl::StatusOr<proto::Hello>& answer) {
+        if (!answer.ok()) {
+          promise.try_set_error(make_error(answer.status()));
+        } else if (answer->job() != job || answer->protocol() != kProtocolVersion) {
+          promise.try_set_error(make_error(absl::NotFoundError("another job answers there")));
+        } else {
+          promise.try_set_value(
+              {read_identity(answer->worker()), read_standing(answer->standing())});
+        }
+      });
   return promise.future();
 }
 
@@ -434,6 +449,7 @@ void WorkerLinks::close(const absl::Status& reason) {
   std::map<std::uint64_t, Judged> judging;
   {
     MutexLock lock(mutex_);
+    closed_ = true;
     judging.swap(judging_);
   }
   for (const auto& [id, judged] : judging) judged.then(core_.evicted());

@@ -59,7 +59,7 @@ class WorkerLinks {
 
   bool is_lost(const WorkerInfo& worker) const;
   /// See WorkerServices::judge_loss().
-  void judge(const WorkerInfo& worker, LinkEnd cause,
+  void judge(const WorkerInfo& worker, LinkEnd cause, Clock::TimePoint drop_at,
              std::function<void(const absl::Status& evicted)> then);
   /// A link has ended by itself.
   void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
@@ -111,6 +111,8 @@ class WorkerLinks {
     Incarnation incarnation;
     // It has not answered for a lease.
     bool silent = false;
+    // From when on it uses nothing any more.
+    Clock::TimePoint drop_at;
     std::function<void(const absl::Status& evicted)> then;
   };
 
@@ -118,7 +120,8 @@ class WorkerLinks {
   absl::StatusOr<std::shared_ptr<CallLink>> link_with(const Member& member);
   void remember_locked(const WorkerInfo& worker, const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool is_judged_silent_locked(Incarnation incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const Judged* find_judged_locked(Incarnation incarnation) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void drop_at(const WorkerInfo& worker, Clock::TimePoint when);
   void drop(const WorkerInfo& worker);
   void end_judging(std::uint64_t id);
@@ -133,6 +136,7 @@ class WorkerLinks {
   std::deque<Incarnation> lost_order_ ABSL_GUARDED_BY(mutex_);
   // Who waits for a verdict on whom.
   std::map<std::uint64_t, Judged> judging_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t next_judged_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
