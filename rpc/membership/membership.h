@@ -47,6 +47,8 @@ struct MembershipOptions {
     Standing standing;
   };
   std::function<Future<Answerer>(const std::string& address, const Standing& own)> ask_address;
+  /// Whether that worker answers heartbeats at present. Null: all do.
+  std::function<bool(const WorkerInfo&)> is_linked;
   /// How long the answer may take.
   std::chrono::nanoseconds answer_time = std::chrono::seconds(1);
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so

@@ -53,6 +53,7 @@ void MembershipCore::add_methods() {
   add_method("sinew.member.invite", &MembershipCore::handle_invite);
   add_method("sinew.member.update", &MembershipCore::handle_update);
   add_method("sinew.member.leave", &MembershipCore::handle_leave);
+  add_method("sinew.member.lost", &MembershipCore::handle_lost);
 }
 
 void MembershipCore::add_method(std::string name, Handler handler) {
@@ -457,6 +458,7 @@ void MembershipCore::lose(const WorkerInfo& worker) {
       lost_.insert(worker.incarnation);
       awaited_lists_.erase(worker.incarnation);
       snapshot();
+      report_lost(worker);
       elect();
       finish_take_over();
       check_settled();

@@ -210,6 +210,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void start_poll();
   void finish_poll();
   absl::Status evicted(const std::string& why) const;
+  void report_lost(const WorkerInfo& worker);
+  void handle_lost(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void ask_the_gone();
   bool ask_some_gone();
   void look_around();

@@ -26,6 +26,7 @@ constexpr nanoseconds kAskAgain = seconds(1);
 constexpr nanoseconds kAskFor = minutes(10);
 // How often a coordinator looks where workers look for the job.
 constexpr nanoseconds kLookAround = seconds(2);
+constexpr nanoseconds kReportTimeout = seconds(5);
 constexpr nanoseconds kPollPause = milliseconds(500);
 constexpr std::size_t kMostGone = 256;
 // Of a large job it takes fewer to know.
@@ -226,6 +227,41 @@ absl::Status MembershipCore::evicted(const std::string& why) const {
       "worker '", self_.worker.name, "' was evicted from the job: ", why,
       " and go on without it; what it held, served and waited for is gone, and only a new worker "
       "can join again"));
+}
+
+// ---- What members tell the coordinator.
+
+// It need not have noticed: who joined through another one and was stopped before the two met has
+// no lease there.
+void MembershipCore::report_lost(const WorkerInfo& worker) {
+  const Member* coordinator = lowest_alive();
+  if (state_ != State::kMember || coordinator == nullptr || coordinator->worker == self_.worker) {
+    return;
+  }
+  proto::WorkerIdentity lost;
+  lost.set_name(worker.name);
+  lost.set_rank(worker.rank);
+  lost.set_incarnation(worker.incarnation.value);
+  // If it does not get there the coordinator is lost, or has lost this worker.
+  call(coordinator->worker, "sinew.member.lost", lost.SerializeAsString(), kReportTimeout,
+       [](MembershipCore&, const absl::StatusOr<std::string>&) {});
+}
+
+void MembershipCore::handle_lost(const WorkerInfo& from, const std::string& body,
+                                 const Answer& answer) {
+  const absl::StatusOr<proto::WorkerIdentity> lost =
+      parse_message<proto::WorkerIdentity>("a WorkerIdentity", body);
+  if (!lost.ok()) return answer.set_error(make_error(lost.status()));
+  answer.set_value({});
+  if (state_ != State::kCoordinating || find_process(view_, from) == nullptr) return;
+  const WorkerInfo worker{lost->name(), lost->rank(), {lost->incarnation()}};
+  const Member* member = find_process(view_, worker);
+  const bool answers_here = !options_.is_linked || options_.is_linked(worker);
+  if (member == nullptr || worker == self_.worker || answers_here || !options_.ask_standing) return;
+  ask(*member, [worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+    // One member's word is not enough.
+    if (!standing.ok() && !core.options_.is_linked(worker)) core.lose(worker);
+  });
 }
 
 // ---- Those that were taken off the list may still be there.

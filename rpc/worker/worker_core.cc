@@ -200,6 +200,10 @@ void WorkerCore::build() {
   membership.ask_address = [this](const std::string& address, const Standing& own) {
     return links_->ask_address(address, own);
   };
+  membership.is_linked = [this](const WorkerInfo& worker) {
+    const LinkTable::Link found = links_->table().find(worker);
+    return found.runner != nullptr && found.runner->is_up();
+  };
   // Calls to who is lost wait as long.
   membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
   membership.on_removed = [this](const absl::Status& reason) {

@@ -133,6 +133,25 @@ TEST_P(Eviction, WhoLivesIsSuspectedForAMomentOnly) {
   EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
 }
 
+// It has met only one member when it stops, which is not the coordinator.
+TEST_P(Eviction, WhoTheCoordinatorNeverMetIsTakenOffTheListToo) {
+  Trio world(GetParam());
+  world.unlinked.insert(world.c.info().incarnation);
+  stop(world, world.c, {&world.b});
+  expect_members({&world.a, &world.b}, {"a", "b"});
+}
+
+TEST_P(Eviction, OneMembersWordTakesNobodyOffTheList) {
+  Trio world(GetParam());
+  world.b.membership->on_worker_lost(world.c.info());  // which answers the coordinator's beats
+  world.advance(seconds(3));
+  EXPECT_EQ(world.a.names(), (Names{"a", "b", "c"}));
+  world.unlinked.insert(world.c.info().incarnation);  // or its question
+  world.c.membership->on_worker_lost(world.b.info());
+  world.advance(seconds(3));
+  EXPECT_EQ(world.a.names(), (Names{"a", "b", "c"}));
+}
+
 // It goes on at the address where new workers look for the job.
 TEST_P(Eviction, WhoMayBeOutTakesNobodyIn) {
   Trio world(GetParam());

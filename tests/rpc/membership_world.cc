@@ -20,6 +20,9 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.ask_standing = [&world, this](const Member& of, const Standing& own) {
     return world.ask(*this, of, own);
   };
+  options.is_linked = [&world](const WorkerInfo& other) {
+    return world.unlinked.count(other.incarnation) == 0;
+  };
   options.ask_address = [&world, this](const std::string& where, const Standing& own) {
     return world.ask_at(*this, where, own);
   };

@@ -148,6 +148,8 @@ class World {
 
   /// Addresses of workers that are stopped.
   std::set<std::string> stopped;
+  // Who has never met anybody but whom it was told to.
+  std::set<Incarnation> unlinked;
   bool is_down = false;
   std::vector<Promise<Standing>> unanswered;
   int questions = 0;
