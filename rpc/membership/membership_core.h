@@ -19,6 +19,7 @@
 #include "sinew/rpc/membership/file_rendezvous_thread.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/standing_poll.h"
+#include "sinew/rpc/membership/standings.h"
 
 namespace sinew::internal {
 
@@ -78,23 +79,6 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
     std::uint64_t version;
     WorkerInfo worker;
     Answer answer;
-  };
-
-  // What askers are told.
-  struct Standings {
-    Standing own;
-    std::map<Incarnation, Standing::OfOther> others;
-    Standing of(const WorkerInfo& other) const;
-  };
-  // Was on the list.
-  struct Gone {
-    Member member;
-    Departure how;
-    TimePoint since;
-    // For certain, or in no job any more.
-    bool is_dead = false;
-    // When it was asked last.
-    TimePoint asked = TimePoint::min();
   };
 
   // Runs `step` on the strand, unless the membership is closed by then.
@@ -200,7 +184,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   using OnStanding = std::function<void(MembershipCore&, const absl::StatusOr<Standing>&)>;
   std::shared_ptr<const Standings> standings_now() const;
   void on_claim(const WorkerInfo& asker);
-  bool may_live(const Gone& gone) const;
+  bool may_live(const GoneMember& gone) const;
   void note_gone(const MemberView& before);
   void ask(const Member& member, OnStanding on_standing);
   void judge(const WorkerInfo& worker, std::function<void()> then);
@@ -289,7 +273,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // Who coordinates the larger side that was met last.
   Incarnation other_side_;
   // The latest, the last one last.
-  std::deque<Gone> gone_;
+  std::deque<GoneMember> gone_;
   bool asks_gone_ = false;
   bool looks_around_ = false;
 

@@ -29,8 +29,8 @@ constexpr nanoseconds kLookAround = seconds(2);
 constexpr nanoseconds kReportTimeout = seconds(5);
 constexpr nanoseconds kPollPause = milliseconds(500);
 constexpr std::size_t kMostGone = 256;
-// Of a large job it takes fewer to know.
-constexpr std::size_t kMostPolled = 128;
+// All members are asked, since they are counted; those of another side all say the same.
+constexpr std::size_t kMostGonePolled = 128;
 // How often all are asked again because some did not answer.
 constexpr int kMostPollsInARow = 3;
 // Who claims that this worker is out when all the others say that it is not is heard again later.
@@ -42,15 +42,8 @@ constexpr std::size_t kMostAskedAgain = 16;
 
 // ---- What others are told.
 
-Standing MembershipCore::Standings::of(const WorkerInfo& other) const {
-  Standing standing = own;
-  const auto found = others.find(other.incarnation);
-  if (found != others.end()) standing.of_other = found->second;
-  return standing;
-}
-
 // Called whenever the list, or whether this worker is in it, changes.
-std::shared_ptr<const MembershipCore::Standings> MembershipCore::standings_now() const {
+std::shared_ptr<const Standings> MembershipCore::standings_now() const {
   auto standings = std::make_shared<Standings>();
   if (!is_in()) return standings;
   const Member* coordinator = lowest_alive();
@@ -58,7 +51,7 @@ std::shared_ptr<const MembershipCore::Standings> MembershipCore::standings_now()
     standings->own.coordinator_rank = coordinator->worker.rank;
     standings->own.coordinator = coordinator->worker.incarnation;
   }
-  for (const Gone& gone : gone_) {
+  for (const GoneMember& gone : gone_) {
     standings->others[gone.member.worker.incarnation] =
         gone.how == Departure::kLeft ? Standing::OfOther::kLeft : Standing::OfOther::kEvicted;
   }
@@ -81,13 +74,13 @@ Standing MembershipCore::on_asked(const WorkerInfo& asker, const Standing& claim
 // Anybody can say that in a member's name: nothing is believed but what the members answer.
 void MembershipCore::on_claim(const WorkerInfo& asker) {
   const bool was_there = find_process(view_, asker) != nullptr ||
-                         std::any_of(gone_.begin(), gone_.end(), [&](const Gone& gone) {
+                         std::any_of(gone_.begin(), gone_.end(), [&](const GoneMember& gone) {
                            return gone.member.worker.incarnation == asker.incarnation;
                          });
   if (was_there && scheduler_.now() >= claims_heard_from_) start_poll();
 }
 
-bool MembershipCore::may_live(const Gone& gone) const {
+bool MembershipCore::may_live(const GoneMember& gone) const {
   return gone.how == Departure::kLost && !gone.is_dead && scheduler_.now() - gone.since < kAskFor;
 }
 
@@ -176,12 +169,11 @@ void MembershipCore::start_poll() {
   }
   std::vector<Member> members;
   for (const Member& member : view_.members) {
-    const bool is_asked = member.worker != self_.worker && !is_lost(member.worker);
-    if (is_asked && members.size() < kMostPolled) members.push_back(member);
+    if (member.worker != self_.worker && !is_lost(member.worker)) members.push_back(member);
   }
   std::vector<Member> gone;
-  for (const Gone& each : gone_) {
-    if (may_live(each) && gone.size() < kMostPolled) gone.push_back(each.member);
+  for (const GoneMember& each : gone_) {
+    if (may_live(each) && gone.size() < kMostGonePolled) gone.push_back(each.member);
   }
   poll_.emplace(members, gone);
   snapshot();
@@ -278,22 +270,22 @@ void MembershipCore::ask_the_gone() {
 
 // Whether there are any.
 bool MembershipCore::ask_some_gone() {
-  std::vector<Gone*> asked;
-  for (Gone& gone : gone_) {
+  std::vector<GoneMember*> asked;
+  for (GoneMember& gone : gone_) {
     if (may_live(gone)) asked.push_back(&gone);
   }
   // Each in its turn.
   std::stable_sort(asked.begin(), asked.end(),
-                   [](const Gone* a, const Gone* b) { return a->asked < b->asked; });
+                   [](const GoneMember* a, const GoneMember* b) { return a->asked < b->asked; });
   const bool are_there = !asked.empty();
   asked.resize(std::min(asked.size(), kMostAskedAgain));
   // What this worker says of its list is to be true: leases of those that were cut off together end
   // a beat apart.
-  const bool settles = std::any_of(gone_.begin(), gone_.end(), [this](const Gone& gone) {
+  const bool settles = std::any_of(gone_.begin(), gone_.end(), [this](const GoneMember& gone) {
     return gone.how == Departure::kLost && scheduler_.now() - gone.since < 3 * options_.answer_time;
   });
   if (settles || is_unsure()) return are_there;
-  for (Gone* gone : asked) {
+  for (GoneMember* gone : asked) {
     gone->asked = scheduler_.now();
     const Member& member = gone->member;
     ask(member,
@@ -309,7 +301,7 @@ void MembershipCore::on_gone_answered(const WorkerInfo& worker,
   // It is nobody's member any more.
   const bool is_out = standing.ok() && standing->members == 0;
   if (is_out || absl::IsNotFound(standing.status())) {
-    for (Gone& gone : gone_) {
+    for (GoneMember& gone : gone_) {
       if (gone.member.worker.incarnation == worker.incarnation) gone.is_dead = true;
     }
   } else if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) {

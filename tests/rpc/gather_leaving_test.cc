@@ -174,6 +174,21 @@ TEST_P(GatherDepartureTest, ALeaderThatGoesBeforeAllHaveComeFailsIt) {
   EXPECT_EQ(to_status(c.error()).code(), absl::StatusCode::kUnavailable);
 }
 
+// Neither as the leader nor as another one does it blame those who did not come.
+TEST(GatherLeavingTest, WhoIsOutOfTheJobEndsItsGathersWithThat) {
+  for (const std::size_t out : {std::size_t{0}, std::size_t{1}}) {
+    LeavingWorld world(kAll);
+    const auto waits = world.join(out, kAll);
+    world.run();
+    ASSERT_EQ(error_of(waits), "pending");
+    world[out].gather->end(absl::AbortedError("evicted"));
+    world.depart(2, Departure::kLost);
+    world.run();
+    EXPECT_EQ(error_of(waits), "evicted");
+    EXPECT_EQ(to_status(waits.error()).code(), absl::StatusCode::kAborted);
+  }
+}
+
 TEST(GatherLeavingTest, OneThatHasComeAndLeavesDoesNotFailItAndALossDoes) {
   for (const Departure how : {Departure::kLeft, Departure::kLost}) {
     LeavingWorld world(kAll);
