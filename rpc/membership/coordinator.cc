@@ -12,6 +12,7 @@ namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kMostRanksShown = 32;
+constexpr std::int32_t kLowestRankGiven = 1;
 
 std::string world_text(int world_size) {
   if (world_size == 0) return "open membership";
@@ -28,10 +29,8 @@ std::string seconds_text(std::chrono::nanoseconds duration) {
   return absl::StrFormat("%g s", std::chrono::duration<double>(duration).count());
 }
 
-Coordinator::Coordinator(std::string job, MemberView view, bool was_complete,
-                         std::int32_t lowest_rank_given)
+Coordinator::Coordinator(std::string job, MemberView view, bool was_complete)
     : job_(std::move(job)),
-      lowest_rank_given_(lowest_rank_given),
       view_(std::move(view)),
       complete_(was_complete) {
   update_complete();
@@ -170,7 +169,7 @@ absl::Status Coordinator::missing_text(std::chrono::nanoseconds waited) const {
 }
 
 std::int32_t Coordinator::smallest_free_rank() const {
-  std::int32_t rank = lowest_rank_given_;
+  std::int32_t rank = kLowestRankGiven;
   for (const Member& member : view_.members) {
     if (member.worker.rank == rank) ++rank;
   }

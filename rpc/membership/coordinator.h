@@ -42,9 +42,9 @@ class Coordinator {
   };
 
   /// `view` has this worker in it. A world that was complete once stays so when members go. Who
-  /// asks for no rank gets the smallest free one from `lowest_rank_given` on.
-  Coordinator(std::string job, MemberView view, bool was_complete,
-              std::int32_t lowest_rank_given = 0);
+  /// asks for no rank gets the smallest free one from 1 on: rank 0 is the founder's, who gets it back
+  /// when it is started again, and of those who ask for it.
+  Coordinator(std::string job, MemberView view, bool was_complete);
 
   Verdict consider(const JoinAsk& ask);
   /// What the worker that asked is told when `incumbent` lives. Remembered for missing_text().
@@ -68,7 +68,6 @@ class Coordinator {
   void update_complete();
 
   const std::string job_;
-  const std::int32_t lowest_rank_given_;
   MemberView view_;
   bool complete_ = false;
   // By rank that was asked for; at most one text each.

@@ -10,7 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sinew/rpc/membership/file_rendezvous.h"
+#include "sinew/rpc/membership/rendezvous_file.h"
 
 namespace sinew::internal {
 
@@ -26,11 +26,8 @@ namespace sinew::internal {
 /// kFailedPrecondition in a forked child.
 ///
 /// Thread-safe.
-class FileRendezvousThread {
+class FileRendezvousThread final : public RendezvousFile {
  public:
-  using OnRead = absl::AnyInvocable<void(absl::StatusOr<FileRendezvous::Contents>) &&>;
-  using OnDone = absl::AnyInvocable<void(absl::Status) &&>;
-
   struct Options {
     /// For how long an operation waits for the lock, from when it was asked for. One that comes to
     /// its turn later tries once.
@@ -45,23 +42,23 @@ class FileRendezvousThread {
   /// Starts no thread: the first operation does.
   FileRendezvousThread(std::string path, std::string job, Options options);
   /// As close().
-  ~FileRendezvousThread();
+  ~FileRendezvousThread() override;
   FileRendezvousThread(const FileRendezvousThread&) = delete;
   FileRendezvousThread& operator=(const FileRendezvousThread&) = delete;
 
-  /// The functions of FileRendezvous.
-  void read(OnRead then);
-  void publish(Member self, JobInstance instance, OnDone then);
-  void found(Member self, FileRendezvous::Contents expected, JobInstance instance, OnDone then);
-  void remove(WorkerInfo worker, OnDone then);
+  void read(OnRead then) override;
+  void publish(Member self, JobInstance instance, OnDone then) override;
+  void found(Member self, FileRendezvous::Contents expected, JobInstance instance,
+             OnDone then) override;
+  void remove(WorkerInfo worker, OnDone then) override;
 
   /// Cancels what waits for its turn, or for the lock, and refuses what is asked for from here on.
   /// Returns when no callback runs any more, and none will: it waits for what the operation that
   /// has its turn does with the file, but not for others to release the lock. Within a callback,
   /// and in a forked child, it does not wait. Idempotent, but not from two threads at once.
-  void close();
+  void close() override;
 
-  const std::string& path() const;
+  const std::string& path() const override;
   /// Operations that wait for their turn.
   std::size_t waiting() const;
 

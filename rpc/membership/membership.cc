@@ -28,8 +28,8 @@ void Membership::when_judged(const WorkerInfo& worker, std::function<void()> the
   core_->when_judged(worker, std::move(then));
 }
 
-Standing Membership::on_asked(const WorkerInfo& asker, const Standing& claim) {
-  return core_->on_asked(asker, claim);
+Standing Membership::on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim) {
+  return core_->on_asked(asker, address, claim);
 }
 
 MembershipState Membership::state() const { return core_->state(); }

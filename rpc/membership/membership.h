@@ -14,6 +14,7 @@
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
 #include "sinew/rpc/membership/rendezvous.h"
+#include "sinew/rpc/membership/rendezvous_file.h"
 #include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
@@ -29,6 +30,8 @@ struct MembershipOptions {
   Member self;
   std::string job;
   Rendezvous rendezvous;
+  /// kFile: the one at the path. Null: on a thread of its own.
+  std::shared_ptr<RendezvousFile> file;
   /// For joining, from join_async() on.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   /// This worker's transport answers at the rendezvous address (kTcp, kInproc). In open membership
@@ -49,6 +52,8 @@ struct MembershipOptions {
   std::function<Future<Answerer>(const std::string& address, const Standing& own)> ask_address;
   /// Whether that worker answers heartbeats at present. Null: all do.
   std::function<bool(const WorkerInfo&)> is_linked;
+  /// A member is lost although no link with it has ended: a link must not come up any more.
+  std::function<void(const WorkerInfo&)> on_unreachable;
   /// How long the answer may take.
   std::chrono::nanoseconds answer_time = std::chrono::seconds(1);
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so
@@ -92,9 +97,9 @@ class Membership {
   using Options = MembershipOptions;
 
   /// How often a coordinator calls at the rendezvous address where no member answers.
-  static constexpr std::chrono::nanoseconds kInviteInterval = std::chrono::milliseconds(500);
+  static constexpr std::chrono::nanoseconds kInviteInterval = std::chrono::milliseconds(250);
   /// How long a founder waits for such a call, at least; and how long after each sign of a job.
-  static constexpr std::chrono::nanoseconds kFoundingPause = 2 * kInviteInterval;
+  static constexpr std::chrono::nanoseconds kFoundingPause = 4 * kInviteInterval;
   static constexpr std::chrono::nanoseconds kPauseAfterSign = std::chrono::seconds(3);
 
   /// Adds the control methods "sinew.member.*": before the worker accepts.
@@ -120,7 +125,7 @@ class Membership {
   /// never after the executor's end.
   void when_judged(const WorkerInfo& worker, std::function<void()> then);
   /// `asker` says `claim` of its own list: what this worker's says. Never blocks.
-  Standing on_asked(const WorkerInfo& asker, const Standing& claim);
+  Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
 
   /// The lease of that incarnation has ended, or it is gone for certain.
   void on_worker_lost(const WorkerInfo& worker);

@@ -1,9 +1,11 @@
 #include "sinew/rpc/membership/membership_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/file_rendezvous_thread.h"
 
 namespace sinew::internal {
 namespace {
@@ -15,6 +17,8 @@ using std::chrono::seconds;
 constexpr nanoseconds kListTimeout = seconds(2);
 constexpr nanoseconds kUpdateTimeout = seconds(5);
 constexpr nanoseconds kUpdateRetry = milliseconds(500);
+// Who refuses lists for so long is of another side of the job.
+constexpr nanoseconds kRefusalsBorne = seconds(4);
 constexpr nanoseconds kLeaveRetry = milliseconds(100);
 
 void fail(const Promise<std::string>& answer, const absl::Status& status) {
@@ -30,6 +34,13 @@ Member with_rank(Member member, int rank) {
 // old one made and that nobody of those who answered has seen.
 std::uint64_t next_term(std::uint64_t version) { return ((version >> 32) + 1) << 32; }
 
+std::shared_ptr<RendezvousFile> file_of(const MembershipOptions& options) {
+  if (options.rendezvous.kind != Rendezvous::Kind::kFile) return nullptr;
+  if (options.file != nullptr) return options.file;
+  return std::make_shared<FileRendezvousThread>(options.rendezvous.path, options.job,
+                                                FileRendezvousThread::Options());
+}
+
 }  // namespace
 
 MembershipCore::MembershipCore(ControlPlane& plane, Directory& directory, MembershipOptions options,
@@ -39,10 +50,7 @@ MembershipCore::MembershipCore(ControlPlane& plane, Directory& directory, Member
       options_(std::move(options)),
       scheduler_(scheduler),
       strand_(std::make_shared<Strand>(scheduler.runner())),
-      file_(options_.rendezvous.kind == Rendezvous::Kind::kFile
-                ? std::make_unique<FileRendezvousThread>(options_.rendezvous.path, options_.job,
-                                                         FileRendezvousThread::Options())
-                : nullptr),
+      file_(file_of(options_)),
       self_(with_rank(options_.self, options_.rendezvous.rank)),
       self_snapshot_(self_.worker) {}
 
@@ -123,7 +131,7 @@ void MembershipCore::close() {
   if (file_ != nullptr) file_->close();
 }
 
-FileRendezvousThread::OnDone MembershipCore::then(FileStep step) {
+RendezvousFile::OnDone MembershipCore::then(FileStep step) {
   file_operations_.fetch_add(1, std::memory_order_relaxed);
   return [weak = weak_from_this(), step = std::move(step)](const absl::Status& status) {
     const std::shared_ptr<MembershipCore> self = weak.lock();
@@ -180,6 +188,7 @@ MembershipState MembershipCore::public_state() const {
     case State::kMember:
     case State::kTakingOver:
     case State::kCoordinating:
+      if (left_.has_value()) return MembershipState::kLeft;
       return is_unsure() ? MembershipState::kSuspected : MembershipState::kMember;
     case State::kLeaving:
     case State::kOut:
@@ -229,6 +238,9 @@ void MembershipCore::adopt(MemberView view) {
   for (auto each = acknowledged_.begin(); each != acknowledged_.end();) {
     each = present.count(each->first) > 0 ? std::next(each) : acknowledged_.erase(each);
   }
+  for (auto each = refusing_.begin(); each != refusing_.end();) {
+    each = present.count(each->first) > 0 ? std::next(each) : refusing_.erase(each);
+  }
   for (auto each = lost_.begin(); each != lost_.end();) {
     each = present.count(*each) > 0 ? std::next(each) : lost_.erase(each);
   }
@@ -243,6 +255,9 @@ void MembershipCore::adopt(MemberView view) {
   invite();
   ask_the_gone();
   look_around();
+  watch();
+  report_all_lost();
+  lose_again(joined);
 }
 
 void MembershipCore::elect() {
@@ -273,6 +288,8 @@ void MembershipCore::take_over() {
            core.on_list(other, reply);
          });
   }
+  // There is a job, although nobody coordinates it just now.
+  invite();
   finish_take_over();
 }
 
@@ -298,20 +315,23 @@ void MembershipCore::finish_take_over() {
                                [&](const Member& member) { return is_lost(member.worker); }),
                 members.end());
   newest_.version = next_term(newest_.version);
+  state_ = member_state();
   adopt(newest_);
-  coordinate(view_);
+  state_ == State::kLeaving ? leave_as_coordinator() : coordinate(view_);
 }
 
 void MembershipCore::coordinate(MemberView view) {
   state_ = State::kCoordinating;
   acknowledged_.clear();
+  reports_.clear();
   published_version_ = view.version;
-  coordinator_.emplace(options_.job, std::move(view), true, lowest_rank_given());
+  coordinator_.emplace(options_.job, std::move(view), true);
   snapshot();
   publish();
   invite();
   ask_the_gone();
   look_around();
+  watch();
 }
 
 void MembershipCore::publish() {
@@ -341,14 +361,30 @@ void MembershipCore::on_published(const WorkerInfo& to, std::uint64_t version,
   if (status.ok()) {
     const bool listed = find_process(view_, to) != nullptr;
     if (listed) acknowledged_[to.incarnation] = std::max(acknowledged_[to.incarnation], version);
+    refusing_.erase(to.incarnation);
     publish();
   } else {
-    // It may have a newer list, or may be somebody else: one word removes nobody.
-    if (absl::IsFailedPrecondition(status)) start_poll();
-    after(kUpdateRetry, [](MembershipCore& core) { core.publish(); });
+    on_refused(to, status);
+    if (!std::exchange(publishes_again_, true)) {
+      after(kUpdateRetry, [](MembershipCore& core) {
+        core.publishes_again_ = false;
+        core.publish();
+      });
+    }
   }
   check_settled();
   check_left();
+}
+
+void MembershipCore::on_refused(const WorkerInfo& to, const absl::Status& status) {
+  // It may have a newer list, or may be somebody else: one word removes nobody.
+  if (absl::IsFailedPrecondition(status)) start_poll();
+  if (!absl::IsFailedPrecondition(status) && !absl::IsPermissionDenied(status)) return;
+  // It follows somebody else: of another side, since it was listed there and here.
+  const TimePoint since = refusing_.try_emplace(to.incarnation, scheduler_.now()).first->second;
+  if (scheduler_.now() - since < kRefusalsBorne || is_unsure()) return;
+  refusing_.erase(to.incarnation);
+  if (state_ == State::kCoordinating) drop(to, Departure::kLost);
 }
 
 // A coordinator that this worker has not heard of joined after its last list, and follows one that
@@ -370,7 +406,7 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
   absl::StatusOr<MemberView> view = list.ok() ? decode(*list) : list.status();
   if (!view.ok()) return fail(answer, view.status());
   if (is_lost(from)) return fail(answer, absl::UnavailableError("you were taken for lost"));
-  const bool is_member = is_in() || state_ == State::kLeaving;
+  const bool is_member = is_in() || is_leaving();
   if (state_ == State::kSeeking && find_process(*view, self_.worker) != nullptr) {
     // The list came sooner than the answer to our JoinRequest.
     finish_join(*std::move(view));
@@ -385,21 +421,48 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
                               "' is no member any more: the others took it for lost")));
     }
     if (!may_succeed(from, *view)) {
+      fetch_list();
       return fail(answer, absl::PermissionDeniedError("only members send member lists"));
     }
   }
   answer.set_value({});
-  if (view->version <= view_.version) return;
-  if (find_process(*view, self_.worker) == nullptr) {
+  confirmed_ = from.incarnation;
+  take_list(from, *std::move(view));
+}
+
+// If whoever sends a list has come after the list here, the coordinator knows it.
+void MembershipCore::fetch_list() {
+  const Member* coordinator = lowest_alive();
+  if (coordinator == nullptr || coordinator->worker == self_.worker ||
+      std::exchange(fetches_list_, true)) {
+    return;
+  }
+  call(
+      coordinator->worker, "sinew.member.list", {}, kListTimeout,
+      [from = coordinator->worker](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+        core.fetches_list_ = false;
+        proto::MemberList list;
+        if (!reply.ok() || !list.ParseFromString(*reply)) return;
+        absl::StatusOr<MemberView> view = decode(list);
+        const bool is_member = core.is_in() || core.is_leaving();
+        const bool knows = view.ok() && find_process(*view, core.self_.worker) != nullptr;
+        if (is_member && knows && !core.is_lost(from)) core.take_list(from, *std::move(view));
+      });
+}
+
+void MembershipCore::take_list(const WorkerInfo& from, MemberView view) {
+  if (view.version <= view_.version) return;
+  if (find_process(view, self_.worker) == nullptr) {
     be_removed(evicted(absl::StrCat("worker '", from.name, "' and others took it for lost")));
     return;
   }
   if (state_ == State::kTakingOver || state_ == State::kCoordinating) {
     fail_waiting(absl::UnavailableError("the coordinator has changed; ask again"));
     coordinator_.reset();
-    state_ = State::kMember;
+    state_ = member_state();
   }
-  adopt(*std::move(view));
+  adopt(std::move(view));
+  if (state_ == State::kLeaving) try_to_leave();
 }
 
 void MembershipCore::handle_leave(const WorkerInfo& from, const std::string& body,
@@ -440,43 +503,8 @@ void MembershipCore::drop(const WorkerInfo& worker, Departure how) {
   check_settled();
 }
 
-void MembershipCore::on_worker_lost(const WorkerInfo& worker) {
-  post([worker](MembershipCore& core) { core.lose(worker); });
-}
-
-void MembershipCore::lose(const WorkerInfo& worker) {
-  if (worker.incarnation == self_.worker.incarnation) return;
-  switch (state_) {
-    case State::kCollecting:
-    case State::kCoordinating:
-      drop(worker, Departure::kLost);
-      return;
-    case State::kMember:
-    case State::kTakingOver:
-    case State::kLeaving:
-      if (find_process(view_, worker) == nullptr) return;
-      lost_.insert(worker.incarnation);
-      awaited_lists_.erase(worker.incarnation);
-      snapshot();
-      report_lost(worker);
-      elect();
-      finish_take_over();
-      check_settled();
-      check_left();
-      return;
-    case State::kIdle:
-    case State::kSeeking:
-    case State::kPausing:
-    case State::kOut:
-      return;
-  }
-}
-
 void MembershipCore::be_removed(const absl::Status& reason) {
-  if (state_ == State::kLeaving) {
-    finish_leave(absl::OkStatus());
-    return;
-  }
+  if (is_leaving()) return finish_leave(absl::OkStatus());
   state_ = State::kOut;
   was_evicted_ = true;
   coordinator_.reset();
@@ -494,7 +522,7 @@ Future<void> MembershipCore::leave_async(nanoseconds timeout) {
 }
 
 void MembershipCore::start_leave(TimePoint deadline, Promise<void> done) {
-  if (state_ == State::kLeaving) {
+  if (is_leaving()) {
     left_->future().on_done([done](const Future<void>& left) {
       const std::exception_ptr error = left.error();
       error != nullptr ? done.set_error(error) : done.set_value();
@@ -527,16 +555,18 @@ void MembershipCore::try_to_leave() {
   if (state_ != State::kLeaving || find_process(view_, self_.worker) == nullptr) return;
   // When all leave at once, each in turn becomes the lowest, and its list makes the next one that.
   const Member* coordinator = lowest_alive();
-  if (coordinator == nullptr || coordinator->worker == self_.worker) {
+  if (coordinator != nullptr && coordinator->worker != self_.worker) {
+    leave_as_member(coordinator->worker);
+  } else if (view_.members.front().worker == self_.worker) {
     leave_as_coordinator();
   } else {
-    leave_as_member(coordinator->worker);
+    // The one before it is lost, and may have told others what this worker does not know.
+    take_over();
   }
 }
 
 // The next one in the list goes on from a list without us; what matters is that it gets that list.
 void MembershipCore::leave_as_coordinator() {
-  const bool after_a_loss = view_.members.front().worker != self_.worker;
   std::vector<Member>& members = view_.members;
   members.erase(std::remove_if(members.begin(), members.end(),
                                [&](const Member& member) {
@@ -544,7 +574,7 @@ void MembershipCore::leave_as_coordinator() {
                                }),
                 members.end());
   note_left(view_, self_.worker.incarnation);
-  view_.version = after_a_loss ? next_term(view_.version) : view_.version + 1;
+  ++view_.version;
   published_version_ = view_.version;
   publish();
   check_left();
@@ -576,7 +606,7 @@ void MembershipCore::check_left() {
 }
 
 void MembershipCore::finish_leave(const absl::Status& status) {
-  if (state_ != State::kLeaving) return;
+  if (!is_leaving()) return;
   state_ = State::kOut;
   snapshot();
   if (status.ok()) {

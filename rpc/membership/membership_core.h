@@ -16,7 +16,6 @@
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/threads/strand.h"
 #include "sinew/rpc/membership/coordinator.h"
-#include "sinew/rpc/membership/file_rendezvous_thread.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/standing_poll.h"
 #include "sinew/rpc/membership/standings.h"
@@ -25,8 +24,8 @@ namespace sinew::internal {
 
 /// What Membership is made of. All of it runs on one strand, so nothing but the published snapshot
 /// needs a lock. membership_join.cc: this worker asks to join. membership_serve.cc: it answers
-/// others who do, and coordinates. membership_core.cc: lists, leaving, losses.
-/// membership_standing.cc: whether it is still in.
+/// others who do, and coordinates. membership_core.cc: lists, leaving. membership_losses.cc:
+/// losses. membership_standing.cc: whether it is still in.
 class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
  public:
   MembershipCore(ControlPlane& plane, Directory& directory, MembershipOptions options,
@@ -38,7 +37,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void on_worker_lost(const WorkerInfo& worker);
   void on_sought();
   void when_judged(const WorkerInfo& worker, std::function<void()> then);
-  Standing on_asked(const WorkerInfo& asker, const Standing& claim);
+  Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
   void close();
 
   bool ready() const;
@@ -96,21 +95,21 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void warn(const std::string& text);
   // What is to be done on the strand when the file's thread is done.
   using FileStep = std::function<void(MembershipCore&, const absl::Status&)>;
-  FileRendezvousThread::OnDone then(FileStep step);
+  RendezvousFile::OnDone then(FileStep step);
   void remove_from_file(const WorkerInfo& worker, FileStep step);
   void warn_of_another_job(const std::string& who);
+  // What a member is that does not coordinate.
+  State member_state() const { return left_.has_value() ? State::kLeaving : State::kMember; }
+  bool is_leaving() const { return left_.has_value() && state_ != State::kOut; }
   bool is_in() const {
-    return state_ == State::kMember || state_ == State::kTakingOver ||
-           state_ == State::kCoordinating;
+    return !left_.has_value() && (state_ == State::kMember || state_ == State::kTakingOver ||
+                                  state_ == State::kCoordinating);
   }
   std::string job_text() const;
-  // Over an address rank 0 is the founder's: it gets that back when it is started again.
-  std::int32_t lowest_rank_given() const {
-    return options_.rendezvous.kind == Rendezvous::Kind::kTcp ? 1 : 0;
-  }
 
   // membership_join.cc
   void start_join();
+  void begin_search();
   void pause_before_founding();
   void end_pause();
   void found();
@@ -122,6 +121,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void on_candidate_failed(const std::string& address, const absl::Status& status);
   void on_join_deadline();
   absl::Status never_answered() const;
+  void on_listed(const std::string& address);
+  void on_list_fetched(const absl::StatusOr<std::string>& reply);
   void finish_join(MemberView view);
   void fail_join(const absl::Status& status);
   void search_file();
@@ -156,6 +157,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // membership_core.cc
   bool may_succeed(const WorkerInfo& from, const MemberView& view) const;
   void handle_update(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void fetch_list();
+  void take_list(const WorkerInfo& from, MemberView view);
   void handle_leave(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void adopt(MemberView view);
   void elect();
@@ -166,8 +169,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void publish();
   void publish_to(const Member& member);
   void on_published(const WorkerInfo& to, std::uint64_t version, const absl::Status& status);
+  void on_refused(const WorkerInfo& to, const absl::Status& status);
   void drop(const WorkerInfo& worker, Departure how);
-  void lose(const WorkerInfo& worker);
   void be_removed(const absl::Status& reason);
   void start_leave(TimePoint deadline, Promise<void> done);
   void try_to_leave();
@@ -180,10 +183,21 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void snapshot();
   MembershipState public_state() const;
 
+  // membership_losses.cc
+  void lose(const WorkerInfo& worker);
+  void report_lost(const WorkerInfo& worker);
+  void report_all_lost();
+  bool was_lost(const WorkerInfo& worker) const;
+  void lose_again(const std::vector<Member>& joined);
+  void handle_lost(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void watch();
+  void ask_unlinked();
+  void on_unlinked_answered(const WorkerInfo& worker, const absl::StatusOr<Standing>& standing);
+
   // membership_standing.cc
   using OnStanding = std::function<void(MembershipCore&, const absl::StatusOr<Standing>&)>;
   std::shared_ptr<const Standings> standings_now() const;
-  void on_claim(const WorkerInfo& asker);
+  void on_claim(const WorkerInfo& asker, const std::string& address, const Standing& claim);
   bool may_live(const GoneMember& gone) const;
   void note_gone(const MemberView& before);
   void ask(const Member& member, OnStanding on_standing);
@@ -194,11 +208,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void start_poll();
   void finish_poll();
   absl::Status evicted(const std::string& why) const;
-  void report_lost(const WorkerInfo& worker);
-  void handle_lost(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void ask_the_gone();
   bool ask_some_gone();
   void look_around();
+  void on_stranger(const std::string& address, const Standing& claim);
   void ask_entries();
   void ask_at(const std::string& address);
   void on_other_side(const WorkerInfo& worker, const Standing& standing);
@@ -218,7 +231,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   Scheduler& scheduler_;
   const std::shared_ptr<Strand> strand_;
   // Null without a file.
-  const std::unique_ptr<FileRendezvousThread> file_;
+  const std::shared_ptr<RendezvousFile> file_;
   // That have been asked for and have not come back to the strand.
   std::atomic<int> file_operations_{0};
 
@@ -253,6 +266,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::vector<Settling> settling_;
   std::map<Incarnation, std::uint64_t> acknowledged_;
   std::set<Incarnation> publishing_;
+  bool publishes_again_ = false;
+  bool fetches_list_ = false;
+  // Since when a member refuses lists.
+  std::map<Incarnation, TimePoint> refusing_;
   // This worker made the list of that version, so it sees to it that all get it.
   std::uint64_t published_version_ = 0;
   bool inviting_ = false;
@@ -270,12 +287,25 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool polls_again_ = false;
   int polls_in_a_row_ = 0;
   TimePoint claims_heard_from_ = TimePoint::min();
+  TimePoint strangers_heard_from_ = TimePoint::min();
   // Who coordinates the larger side that was met last.
   Incarnation other_side_;
   // The latest, the last one last.
   std::deque<GoneMember> gone_;
   bool asks_gone_ = false;
   bool looks_around_ = false;
+
+  // Losses: who has told the coordinator whom it has lost; those that are watched without a link.
+  std::set<std::pair<Incarnation, Incarnation>> reports_;
+  Incarnation reported_to_;
+  struct Unlinked {
+    int asked_in_vain = 0;
+    TimePoint since;
+  };
+  std::map<Incarnation, Unlinked> unlinked_;
+  // The coordinator that has sent lists itself, or has been met as such.
+  Incarnation confirmed_;
+  bool watches_ = false;
 
   // Leaving.
   std::optional<Promise<void>> left_;

@@ -60,6 +60,10 @@ void MembershipCore::start_join() {
   deadline_ = deadline_after(scheduler_.now(), options_.timeout);
   backoff_ = kFirstBackoff;
   after(options_.timeout, [](MembershipCore& core) { core.on_join_deadline(); });
+  begin_search();
+}
+
+void MembershipCore::begin_search() {
   const bool fixed = options_.rendezvous.world_size > 0;
   const bool waits_there = fixed ? options_.rendezvous.rank == 0 : options_.serves_rendezvous;
   if (!waits_there || file_) {
@@ -102,8 +106,7 @@ void MembershipCore::on_sought() {
 
 void MembershipCore::found() {
   if (self_.worker.rank < 0) self_.worker.rank = 0;
-  coordinator_.emplace(options_.job, MemberView{1, options_.rendezvous.world_size, {self_}}, false,
-                       lowest_rank_given());
+  coordinator_.emplace(options_.job, MemberView{1, options_.rendezvous.world_size, {self_}}, false);
   state_ = State::kCollecting;
   if (coordinator_->complete()) complete_world();
 }
@@ -122,7 +125,7 @@ void MembershipCore::seek() {
 
 void MembershipCore::search_file() {
   const auto read = std::make_shared<FileRendezvous::Contents>();
-  FileRendezvousThread::OnDone done =
+  RendezvousFile::OnDone done =
       then([read](MembershipCore& core, const absl::Status& status) {
         if (core.state_ != State::kSeeking) return;
         if (!status.ok()) return core.fail_join(status);
@@ -225,6 +228,25 @@ void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
   finish_join(*std::move(view));
 }
 
+// A member has this worker on its list: whoever let it in could not tell it any more.
+void MembershipCore::on_listed(const std::string& address) {
+  const bool looks = state_ == State::kSeeking || state_ == State::kPausing;
+  if (!looks || address.empty() || std::exchange(fetches_list_, true)) return;
+  call_address(address, "sinew.member.list", {}, kGreetTimeout,
+               [](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+                 core.fetches_list_ = false;
+                 core.on_list_fetched(reply);
+               });
+}
+
+void MembershipCore::on_list_fetched(const absl::StatusOr<std::string>& reply) {
+  const bool looks = state_ == State::kSeeking || state_ == State::kPausing;
+  proto::MemberList list;
+  if (!looks || !reply.ok() || !list.ParseFromString(*reply)) return;
+  absl::StatusOr<MemberView> view = decode(list);
+  if (view.ok() && find_process(*view, self_.worker) != nullptr) finish_join(*std::move(view));
+}
+
 void MembershipCore::finish_join(MemberView view) {
   const auto me = std::find_if(view.members.begin(), view.members.end(), [&](const Member& member) {
     return member.worker.name == self_.worker.name &&
@@ -284,6 +306,11 @@ void MembershipCore::found_by_file() {
 }
 
 void MembershipCore::seek_again() {
+  if (!invited_to_.empty() && refused_ > 0) {
+    // Whoever called this worker in is gone.
+    invited_to_.clear();
+    return begin_search();
+  }
   const nanoseconds left = deadline_ - scheduler_.now();
   after(std::min(backoff_, left), [](MembershipCore& core) {
     if (core.state_ == State::kSeeking && !core.asking_) core.seek();

@@ -115,6 +115,13 @@ void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, con
 }
 
 void MembershipCore::decide(const JoinAsk& ask, nanoseconds patience, const Answer& answer) {
+  if (was_lost(ask.member.worker)) {
+    // Members have ended their links with it.
+    return fail(answer, absl::FailedPreconditionError(absl::StrCat(
+                            "worker '", ask.member.worker.name,
+                            "' did not answer for a lease while it joined, and was taken for lost; "
+                            "start it again")));
+  }
   const Coordinator::Verdict verdict = coordinator_->consider(ask);
   switch (verdict.kind) {
     case Coordinator::Verdict::Kind::kRefused:
@@ -280,7 +287,8 @@ void MembershipCore::fail_waiting(const absl::Status& status) {
 
 // Who comes back to the rendezvous address waits there for others to come, and knows of no job.
 bool MembershipCore::has_to_invite() const {
-  if (state_ != State::kCoordinating || file_ || options_.serves_rendezvous) return false;
+  const bool leads = state_ == State::kCoordinating || state_ == State::kTakingOver;
+  if (!leads || file_ || options_.serves_rendezvous) return false;
   return std::none_of(view_.members.begin(), view_.members.end(), [this](const Member& member) {
     return member.worker.incarnation == seed_holder_ && !is_lost(member.worker);
   });
@@ -288,21 +296,17 @@ bool MembershipCore::has_to_invite() const {
 
 void MembershipCore::invite() {
   if (!has_to_invite() || std::exchange(inviting_, true)) return;
-  after(Membership::kInviteInterval, [](MembershipCore& core) {
-    core.inviting_ = false;
-    if (!core.has_to_invite()) return;
-    core.inviting_ = true;
-    proto::MemberList list;
-    encode(core.view_, list);
-    // Nobody is there most of the time.
-    core.call_address(dial_address(core.options_.rendezvous), "sinew.member.invite",
-                      list.SerializeAsString(), kInviteTimeout,
-                      [](MembershipCore& self, const absl::StatusOr<std::string>& reply) {
-                        self.inviting_ = false;
-                        self.on_invited(reply);
-                        self.invite();
-                      });
-  });
+  proto::MemberList list;
+  encode(view_, list);
+  // Nobody is there most of the time.
+  call_address(dial_address(options_.rendezvous), "sinew.member.invite", list.SerializeAsString(),
+               kInviteTimeout, [](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+                 core.on_invited(reply);
+                 core.after(Membership::kInviteInterval, [](MembershipCore& again) {
+                   again.inviting_ = false;
+                   again.invite();
+                 });
+               });
 }
 
 void MembershipCore::on_invited(const absl::StatusOr<std::string>& reply) {

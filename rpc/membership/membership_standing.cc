@@ -26,7 +26,6 @@ constexpr nanoseconds kAskAgain = seconds(1);
 constexpr nanoseconds kAskFor = minutes(10);
 // How often a coordinator looks where workers look for the job.
 constexpr nanoseconds kLookAround = seconds(2);
-constexpr nanoseconds kReportTimeout = seconds(5);
 constexpr nanoseconds kPollPause = milliseconds(500);
 constexpr std::size_t kMostGone = 256;
 // All members are asked, since they are counted; those of another side all say the same.
@@ -35,6 +34,8 @@ constexpr std::size_t kMostGonePolled = 128;
 constexpr int kMostPollsInARow = 3;
 // Who claims that this worker is out when all the others say that it is not is heard again later.
 constexpr nanoseconds kClaimPause = seconds(3);
+// Who claims to be of a larger side is asked back, one in so long.
+constexpr nanoseconds kStrangerPause = seconds(1);
 // So many at a time.
 constexpr std::size_t kMostAskedAgain = 16;
 
@@ -63,21 +64,28 @@ std::shared_ptr<const Standings> MembershipCore::standings_now() const {
   return standings;
 }
 
-Standing MembershipCore::on_asked(const WorkerInfo& asker, const Standing& claim) {
+Standing MembershipCore::on_asked(const WorkerInfo& asker, const std::string& address,
+                                  const Standing& claim) {
   if (claim.of_other == Standing::OfOther::kEvicted && claim.members > 0) {
-    post([asker](MembershipCore& core) { core.on_claim(asker); });
+    post([asker, address, claim](MembershipCore& core) { core.on_claim(asker, address, claim); });
+  } else if (claim.of_other == Standing::OfOther::kMember) {
+    post([address](MembershipCore& core) { core.on_listed(address); });
+  } else if (claim.of_other == Standing::OfOther::kUnknown && claim.members > 0) {
+    post([address, claim](MembershipCore& core) { core.on_stranger(address, claim); });
   }
   MutexLock lock(mutex_);
   return closed_ ? Standing() : standings_->of(asker);
 }
 
 // Anybody can say that in a member's name: nothing is believed but what the members answer.
-void MembershipCore::on_claim(const WorkerInfo& asker) {
+void MembershipCore::on_claim(const WorkerInfo& asker, const std::string& address,
+                              const Standing& claim) {
   const bool was_there = find_process(view_, asker) != nullptr ||
                          std::any_of(gone_.begin(), gone_.end(), [&](const GoneMember& gone) {
                            return gone.member.worker.incarnation == asker.incarnation;
                          });
-  if (was_there && scheduler_.now() >= claims_heard_from_) start_poll();
+  if (!was_there) return on_stranger(address, claim);
+  if (scheduler_.now() >= claims_heard_from_) start_poll();
 }
 
 bool MembershipCore::may_live(const GoneMember& gone) const {
@@ -221,41 +229,6 @@ absl::Status MembershipCore::evicted(const std::string& why) const {
       "can join again"));
 }
 
-// ---- What members tell the coordinator.
-
-// It need not have noticed: who joined through another one and was stopped before the two met has
-// no lease there.
-void MembershipCore::report_lost(const WorkerInfo& worker) {
-  const Member* coordinator = lowest_alive();
-  if (state_ != State::kMember || coordinator == nullptr || coordinator->worker == self_.worker) {
-    return;
-  }
-  proto::WorkerIdentity lost;
-  lost.set_name(worker.name);
-  lost.set_rank(worker.rank);
-  lost.set_incarnation(worker.incarnation.value);
-  // If it does not get there the coordinator is lost, or has lost this worker.
-  call(coordinator->worker, "sinew.member.lost", lost.SerializeAsString(), kReportTimeout,
-       [](MembershipCore&, const absl::StatusOr<std::string>&) {});
-}
-
-void MembershipCore::handle_lost(const WorkerInfo& from, const std::string& body,
-                                 const Answer& answer) {
-  const absl::StatusOr<proto::WorkerIdentity> lost =
-      parse_message<proto::WorkerIdentity>("a WorkerIdentity", body);
-  if (!lost.ok()) return answer.set_error(make_error(lost.status()));
-  answer.set_value({});
-  if (state_ != State::kCoordinating || find_process(view_, from) == nullptr) return;
-  const WorkerInfo worker{lost->name(), lost->rank(), {lost->incarnation()}};
-  const Member* member = find_process(view_, worker);
-  const bool answers_here = !options_.is_linked || options_.is_linked(worker);
-  if (member == nullptr || worker == self_.worker || answers_here || !options_.ask_standing) return;
-  ask(*member, [worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
-    // One member's word is not enough.
-    if (!standing.ok() && !core.options_.is_linked(worker)) core.lose(worker);
-  });
-}
-
 // ---- Those that were taken off the list may still be there.
 
 void MembershipCore::ask_the_gone() {
@@ -328,17 +301,24 @@ void MembershipCore::look_around() {
   });
 }
 
+// Who asks has looked here. Nothing is believed but what somebody says who is asked back.
+void MembershipCore::on_stranger(const std::string& address, const Standing& claim) {
+  const bool is_larger = state_ == State::kCoordinating && outweighs(claim, own_standing());
+  if (!is_larger || address.empty() || scheduler_.now() < strangers_heard_from_) return;
+  strangers_heard_from_ = scheduler_.now() + kStrangerPause;
+  ask_at(address);
+}
+
 void MembershipCore::ask_entries() {
   const auto read = std::make_shared<FileRendezvous::Contents>();
-  FileRendezvousThread::OnDone done =
-      then([read](MembershipCore& core, const absl::Status& status) {
-        if (!status.ok()) return;
-        std::size_t asked = 0;
-        for (const Member& entry : read->entries) {
-          const bool known = find_process(core.view_, entry.worker) != nullptr;
-          if (!known && asked++ < kMostAskedAgain) core.ask_at(entry.address);
-        }
-      });
+  RendezvousFile::OnDone done = then([read](MembershipCore& core, const absl::Status& status) {
+    if (!status.ok()) return;
+    std::size_t asked = 0;
+    for (const Member& entry : read->entries) {
+      const bool known = find_process(core.view_, entry.worker) != nullptr;
+      if (!known && asked++ < kMostAskedAgain) core.ask_at(entry.address);
+    }
+  });
   file_->read(
       [read, done = std::move(done)](absl::StatusOr<FileRendezvous::Contents> contents) mutable {
         if (contents.ok()) *read = *std::move(contents);
@@ -361,15 +341,13 @@ void MembershipCore::on_other_side(const WorkerInfo& worker, const Standing& sta
   if (state_ != State::kCoordinating || standing.members == 0) return;
   if (standing.of_other == Standing::OfOther::kMember) return;
   if (find_process(view_, worker) != nullptr) return;
-  if (standing.of_other == Standing::OfOther::kEvicted) return start_poll();
+  if (standing.of_other == Standing::OfOther::kEvicted) start_poll();
   const Standing own = own_standing();
-  // At an address there may be a job that has only just begun; those of a file all see each other.
-  const bool is_tie = standing.members == own.members && file_ == nullptr;
-  if (is_unsure() || is_tie || !outweighs(standing, own)) return;
+  if (is_unsure() || !outweighs(standing, own)) return;
   // Lists that change are not compared.
   if (std::exchange(other_side_, standing.coordinator) != standing.coordinator) return;
   be_removed(evicted(absl::StrCat("worker '", worker.name,
-                                  "', which others find where this worker looked for the job, and ",
+                                  "', which others find where workers look for the job, and ",
                                   standing.members - 1, " more are the larger side of it")));
 }
 

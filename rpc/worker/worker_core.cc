@@ -204,6 +204,14 @@ void WorkerCore::build() {
     const LinkTable::Link found = links_->table().find(worker);
     return found.runner != nullptr && found.runner->is_up();
   };
+  membership.on_unreachable = [this](const WorkerInfo& worker) {
+    links_->worker_lost(
+        worker,
+        absl::UnavailableError(absl::StrCat(
+            "worker '", worker.name,
+            "' is lost: it could not be reached, or is in another job, since it was let in")),
+        Certainty::kSuspected);
+  };
   // Calls to who is lost wait as long.
   membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
   membership.on_removed = [this](const absl::Status& reason) {
@@ -292,8 +300,9 @@ void WorkerCore::when_judged(const WorkerInfo& worker, std::function<void()> the
   membership_ == nullptr ? then() : membership_->when_judged(worker, std::move(then));
 }
 
-Standing WorkerCore::on_asked(const WorkerInfo& asker, const Standing& claim) {
-  return membership_->on_asked(asker, claim);
+Standing WorkerCore::on_asked(const WorkerInfo& asker, const std::string& address,
+                              const Standing& claim) {
+  return membership_->on_asked(asker, address, claim);
 }
 
 MembershipState WorkerCore::membership_state() const {

@@ -60,7 +60,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// See Membership::when_judged().
   void when_judged(const WorkerInfo& worker, std::function<void()> then);
   /// Another member has lost this one, or was lost here.
-  Standing on_asked(const WorkerInfo& asker, const Standing& claim);
+  Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
   MembershipState membership_state() const;
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }

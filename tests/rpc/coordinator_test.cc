@@ -99,7 +99,8 @@ TEST(CoordinatorTest, OpenMembershipGivesTheSmallestFreeRank) {
   EXPECT_EQ(coordinator.consider(ask("e", 9, 0)).worker.rank, 9);
   EXPECT_EQ(coordinator.consider(ask("b", -1, 0)).worker.rank, 1) << "asks again";
   coordinator.drop(member("a", 0).worker, Departure::kLost);
-  EXPECT_EQ(coordinator.consider(ask("f", -1, 0)).worker.rank, 0);
+  EXPECT_EQ(coordinator.consider(ask("f", -1, 0)).worker.rank, 4) << "0 is the founder's";
+  EXPECT_EQ(coordinator.consider(ask("a", 0, 0)).worker.rank, 0);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ class LinkTableTest : public ::testing::Test {
       return ++asked_ > known_for_ ? Refusal::kLostHere : Refusal::kNone;
     };
     options.is_member = [](const WorkerInfo&) { return false; };
-    options.on_asked = [](const WorkerInfo& asker, const Standing& claim) {
+    options.on_asked = [](const WorkerInfo& asker, const std::string&, const Standing& claim) {
       Standing standing = claim;
       standing.coordinator = asker.incarnation;
       return standing;

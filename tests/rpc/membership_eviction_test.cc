@@ -133,23 +133,32 @@ TEST_P(Eviction, WhoLivesIsSuspectedForAMomentOnly) {
   EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
 }
 
-// It has met only one member when it stops, which is not the coordinator.
+// It has met nobody when it stops, so that no lease ends.
 TEST_P(Eviction, WhoTheCoordinatorNeverMetIsTakenOffTheListToo) {
   Trio world(GetParam());
   world.unlinked.insert(world.c.info().incarnation);
-  stop(world, world.c, {&world.b});
+  world.stopped.insert(world.c.plane.address());
+  world.advance(seconds(12));
   expect_members({&world.a, &world.b}, {"a", "b"});
 }
 
 TEST_P(Eviction, OneMembersWordTakesNobodyOffTheList) {
   Trio world(GetParam());
   world.b.membership->on_worker_lost(world.c.info());  // which answers the coordinator's beats
-  world.advance(seconds(3));
+  world.advance(seconds(12));
   EXPECT_EQ(world.a.names(), (Names{"a", "b", "c"}));
   world.unlinked.insert(world.c.info().incarnation);  // or its question
-  world.c.membership->on_worker_lost(world.b.info());
-  world.advance(seconds(3));
+  world.advance(seconds(12));
   EXPECT_EQ(world.a.names(), (Names{"a", "b", "c"}));
+}
+
+// They never talk again.
+TEST_P(Eviction, OfTwoThatLostEachOtherAloneTheOneOfHigherRankGoes) {
+  Trio world(GetParam());
+  world.part(world.b, world.c);
+  world.advance(seconds(5));
+  expect_evicted(world.c);
+  expect_members({&world.a, &world.b}, {"a", "b"});
 }
 
 // It goes on at the address where new workers look for the job.
@@ -190,7 +199,7 @@ TEST(Sides, StrangersOfOneJobMeetWhereWorkersLookForIt) {
   Worker& in = late_is_in ? late : world.b;
   Worker& out = late_is_in ? world.b : late;
   EXPECT_EQ(out.state(), MembershipState::kEvicted);
-  EXPECT_NE(out.removed.find("worker 'a', which others find where this worker looked for the job, "
+  EXPECT_NE(out.removed.find("worker 'a', which others find where workers look for the job, "
                              "and 1 more are the larger side"),
             std::string::npos)
       << out.removed;
@@ -206,11 +215,11 @@ TEST_P(Eviction, ALieRemovesNobody) {
   claim.of_other = Standing::OfOther::kEvicted;
   claim.members = 1000;
   for (const WorkerInfo& liar : {world.c.info(), WorkerInfo{"stranger", 9, {99}}}) {
-    for (Worker* worker : {&world.a, &world.b}) worker->membership->on_asked(liar, claim);
+    for (Worker* worker : {&world.a, &world.b}) worker->membership->on_asked(liar, "", claim);
     world.advance(seconds(3));
     expect_members({&world.a, &world.b, &world.c}, {"a", "b", "c"});
   }
-  const Standing told = world.a.membership->on_asked({"stranger", 9, {99}}, Standing());
+  const Standing told = world.a.membership->on_asked({"stranger", 9, {99}}, "", Standing());
   EXPECT_EQ(told.of_other, Standing::OfOther::kUnknown);
 }
 
@@ -235,7 +244,7 @@ TEST_P(Eviction, WhoHasLeftIsNotAskedAfter) {
   const int before = world.questions;
   world.advance(seconds(10));
   EXPECT_EQ(world.questions, before);
-  EXPECT_EQ(world.a.membership->on_asked(world.c.info(), Standing()).of_other,
+  EXPECT_EQ(world.a.membership->on_asked(world.c.info(), "", Standing()).of_other,
             Standing::OfOther::kLeft);
 }
 

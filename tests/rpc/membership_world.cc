@@ -50,7 +50,7 @@ Future<Standing> World::ask(const Worker& asker, const Member& of, const Standin
   for (const auto& worker : workers) {
     const bool is_it = worker->plane.self().incarnation == of.worker.incarnation;
     if (!is_it || worker->membership == nullptr) continue;
-    answer.set_value(worker->membership->on_asked(asker.plane.self(), own));
+    answer.set_value(worker->membership->on_asked(asker.plane.self(), asker.plane.address(), own));
     return answer.future();
   }
   answer.set_error(make_error(absl::NotFoundError("nobody is there")));
@@ -63,7 +63,7 @@ Future<MembershipOptions::Answerer> World::ask_at(const Worker& asker, const std
     const bool is_there = worker->plane.address() == address && worker->membership != nullptr;
     if (!is_there || is_down || stopped.count(address) > 0) continue;
     return make_ready_future(MembershipOptions::Answerer{
-        worker->info(), worker->membership->on_asked(asker.plane.self(), own)});
+        worker->info(), worker->membership->on_asked(asker.plane.self(), asker.plane.address(), own)});
   }
   return make_failed_future<MembershipOptions::Answerer>(
       make_error(absl::NotFoundError("nobody is there")));

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sinew::internal::sim {
+
+enum class Meeting { kTcp, kFile };
+enum class Size { kFixed, kOpen };
+
+/// What may happen to the workers.
+enum class Trouble {
+  /// They are killed and started again, and leave.
+  kDeaths,
+  /// Also stopped, for shorter and for longer than a lease.
+  kStops,
+  /// And the network is cut, in one or both directions.
+  kCuts,
+};
+
+struct Plan {
+  Meeting meeting = Meeting::kTcp;
+  Size size = Size::kOpen;
+  Trouble trouble = Trouble::kCuts;
+};
+
+struct Report {
+  /// What a rule of membership does not allow, or nothing.
+  std::string violation;
+  /// What happened.
+  int kills = 0;
+  int stops = 0;
+  int cuts = 0;
+  int leaves = 0;
+  int starts = 0;
+  int evictions = 0;
+};
+
+/// Three to six workers whom a supervisor starts again, in virtual time: three minutes in which
+/// what the plan allows happens to them at random, and then peace. `narrate`: prints each event.
+Report simulate(const Plan& plan, std::uint64_t seed, bool narrate = false);
+
+}  // namespace sinew::internal::sim
