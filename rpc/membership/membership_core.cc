@@ -414,6 +414,12 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
     return;
   }
   if (!is_member) return fail(answer, absl::UnavailableError("this worker is no member"));
+  confirmed_ = from.incarnation;
+  // Who leaves goes on until it knows that all others have heard of it, from whomever.
+  const bool is_known = view->version == view_.version ||
+                        (view->version < view_.version &&
+                         how_departed(view_, from.incarnation) == Departure::kLeft);
+  if (is_known) return answer.set_value({});
   if (find_process(view_, from) == nullptr) {
     if (view->version < view_.version) {
       return fail(answer, absl::FailedPreconditionError(absl::StrCat(
@@ -426,7 +432,6 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
     }
   }
   answer.set_value({});
-  confirmed_ = from.incarnation;
   take_list(from, *std::move(view));
 }
 
@@ -456,13 +461,14 @@ void MembershipCore::take_list(const WorkerInfo& from, MemberView view) {
     be_removed(evicted(absl::StrCat("worker '", from.name, "' and others took it for lost")));
     return;
   }
-  if (state_ == State::kTakingOver || state_ == State::kCoordinating) {
+  const bool led = state_ == State::kTakingOver || state_ == State::kCoordinating;
+  if (led) {
     fail_waiting(absl::UnavailableError("the coordinator has changed; ask again"));
     coordinator_.reset();
     state_ = member_state();
   }
   adopt(std::move(view));
-  if (state_ == State::kLeaving) try_to_leave();
+  if (led && state_ == State::kLeaving) try_to_leave();
 }
 
 void MembershipCore::handle_leave(const WorkerInfo& from, const std::string& body,

@@ -18,7 +18,7 @@ constexpr nanoseconds kReportPause = std::chrono::milliseconds(500);
 // How often in a row a member with which there is no link is asked in vain before it is lost: as
 // long as a lease lasts. An address that refuses counts for more.
 constexpr int kMostAskedInVain = 5;
-constexpr int kRefusalCounts = 3;
+constexpr int kRefusalCounts = 2;
 // Longer than a worker waits for the answer that it is in (kSettleTime).
 constexpr nanoseconds kJoinsFor = seconds(4);
 

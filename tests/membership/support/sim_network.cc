@@ -133,13 +133,34 @@ void Network::fail_calls(std::uint64_t at, std::uint64_t other, const absl::Stat
 
 // ---- Leases.
 
+// Who has lost a guest talks to it again when it has become a member.
+void Network::take_up_again(Link& link) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    End& end = link.ends[i];
+    const Plane* here = plane(end.incarnation);
+    if (!end.has_ended || !end.was_guest || here == nullptr) continue;
+    if (!here->lists(names_.at(link.ends[1 - i].incarnation))) continue;
+    end.has_ended = end.was_guest = false;
+    end.heard = clock_.now();
+    end.refused_since = TimePoint::max();
+  }
+}
+
 void Network::beat(std::uint64_t a, std::uint64_t b) {
   Link* found = find_link(a, b);
   Process* one = find(a);
   Process* two = find(b);
-  const bool ends_here = found->ends[0].has_ended && found->ends[1].has_ended;
-  if (ends_here && found->ends[0].was_guest && found->ends[1].was_guest) links_.erase(key(a, b));
-  if (ends_here || (one == nullptr && two == nullptr)) return;
+  take_up_again(*found);
+  const bool over = found->ends[0].has_ended && found->ends[1].has_ended;
+  const bool has_guest = found->ends[0].was_guest || found->ends[1].was_guest;
+  if (over && found->ends[0].was_guest && found->ends[1].was_guest) links_.erase(key(a, b));
+  if ((over && !has_guest) || (one == nullptr && two == nullptr)) return;
+  if (over) {
+    clock_.run_at(clock_.now() + kBeat, [this, a, b] {
+      if (find_link(a, b) != nullptr) beat(a, b);
+    });
+    return;
+  }
   const bool through =
       one != nullptr && two != nullptr && one->runs() && two->runs() && both_ways(*one, *two);
   if (through && !found->ends[0].has_ended && !found->ends[1].has_ended) {
@@ -237,6 +258,10 @@ void Network::pump(std::uint64_t from, std::uint64_t to) {
       end.has_ended || other.has_ended || sender == nullptr || receiver == nullptr;
   if (lost_for_good) {
     end.outgoing.clear();
+    end.pumps = false;
+    return;
+  }
+  if (end.outgoing.empty()) {
     end.pumps = false;
     return;
   }

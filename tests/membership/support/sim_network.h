@@ -128,6 +128,7 @@ class Network {
   void pump_later(std::uint64_t from, std::uint64_t to, TimePoint when);
   void request(std::uint64_t from, std::uint64_t to, const std::string& method, std::string body,
                const Promise<std::string>& answer);
+  void take_up_again(Link& link);
   void beat(std::uint64_t a, std::uint64_t b);
   void beat_end(Link& link, std::size_t end);
   void lose(std::uint64_t at, std::uint64_t other);

@@ -38,7 +38,6 @@ struct Slot {
   std::optional<Future<void>> left;
   TimePoint left_at;
   bool was_evicted = false;
-  bool has_met_another_job = false;
   TimePoint resumes = TimePoint::max();
   TimePoint starts = TimePoint::max();
 };
@@ -127,7 +126,6 @@ class Job {
     slot.scheduler = std::make_shared<Scheduler>(slot.process, *slot.process, clock_);
     slot.directory = std::make_unique<Directory>();
     slot.was_evicted = false;
-    slot.has_met_another_job = false;
     slot.left.reset();
     MembershipOptions options;
     options.self = {self, slot.process->address(), 0};
@@ -184,13 +182,13 @@ class Job {
       ++report_.evictions;
       // A founder cannot know of a job whose members just then notice the death of one coordinator
       // after the other.
-      if (plan_.trouble == Trouble::kDeaths && !slot.has_met_another_job) {
+      if (plan_.trouble == Trouble::kDeaths && !has_met_another_job_) {
         violate(absl::StrCat(text_of(slot), " was evicted, though nobody was stopped or cut off"));
       }
       network_.end_all(*process);
     };
     options.on_warning = [this, &slot](const std::string& warning) {
-      if (warning.find("two jobs") != std::string::npos) slot.has_met_another_job = true;
+      if (warning.find("two jobs") != std::string::npos) has_met_another_job_ = true;
       say(absl::StrCat(text_of(slot), " warns: ", warning));
     };
   }
@@ -243,7 +241,12 @@ class Job {
   void supervise(Slot& slot) {
     if (slot.process == nullptr || !slot.process->runs()) return;
     if (slot.left.has_value()) {
-      if (slot.left->done()) return end(slot, "left");
+      if (slot.left->done()) {
+        if (plan_.trouble == Trouble::kDeaths && slot.left->error() != nullptr) {
+          violate(absl::StrCat(text_of(slot), ": ", to_status(slot.left->error()).message()));
+        }
+        return end(slot, "left");
+      }
       if (clock_.now() - slot.left_at > kLeaveTime + kLongStop + kMargin) {
         violate(absl::StrCat(text_of(slot), " does not end to leave"));
       }
@@ -380,6 +383,7 @@ class Job {
   SharedFile file_;
   std::vector<Slot> slots_;
   std::uint64_t last_ = 0;
+  bool has_met_another_job_ = false;
   Report report_;
 };
 
