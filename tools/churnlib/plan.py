@@ -1,0 +1,86 @@
+"""What is done to which worker when: all of it follows from a seed."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import random
+from dataclasses import dataclass
+
+
+class Action(enum.Enum):
+    """What is done to a process. Each of the first four is followed by one of the last two."""
+
+    KILL = "killed"
+    LEAVE = "made to leave, gracefully"
+    LEAVE_HARD = "made to leave at once"
+    STOP_SHORT = "stopped for less than the lease"
+    STOP_LONG = "stopped for longer than the lease"
+    GO_ON = "let go on"
+    START = "started again"
+
+
+DISTURBANCES = (
+    Action.KILL,
+    Action.STOP_SHORT,
+    Action.STOP_LONG,
+    Action.LEAVE,
+    Action.LEAVE_HARD,
+)
+# So that a job of many workers is not all start-up: each start costs half a second of a core.
+_LEAST_PAUSE_S = 0.4
+_PAUSE_OF_ONE_WORKER_S = 12.0
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """`after_s` counts from the moment when all workers have met."""
+
+    after_s: float
+    worker: int
+    action: Action
+
+
+def start_order(workers: int, seed: int) -> list[tuple[float, int]]:
+    """When each worker starts, within a second; in order."""
+    chance = random.Random(f"{seed} start")
+    return sorted((chance.uniform(0, 1), worker) for worker in range(workers))
+
+
+def make_plan(workers: int, seconds: float, seed: int, lease_s: float) -> list[Event]:
+    """The events, in order.
+
+    At most a third of the workers, at least one, is away at a time. What ends a disturbance may come
+    up to three leases after `seconds`.
+    """
+    chance = random.Random(f"{seed} plan")
+    most_away = max(1, workers // 3)
+    pause_s = max(_LEAST_PAUSE_S, _PAUSE_OF_ONE_WORKER_S / workers)
+    away: list[tuple[float, int]] = []  # a heap: until when, who
+    there = set(range(workers))
+    events: list[Event] = []
+    now = 0.0
+    while True:
+        now += chance.uniform(0.2, 1.8) * pause_s
+        if len(away) >= most_away:
+            now = max(now, away[0][0])
+        if now >= seconds:
+            return sorted(events, key=lambda event: event.after_s)
+        while away and away[0][0] <= now:
+            there.add(heapq.heappop(away)[1])
+        worker = chance.choice(sorted(there))
+        action = chance.choice(DISTURBANCES)
+        back = now + _away_s(chance, action, lease_s)
+        there.remove(worker)
+        heapq.heappush(away, (back, worker))
+        ends = Action.GO_ON if action in (Action.STOP_SHORT, Action.STOP_LONG) else Action.START
+        events += [Event(now, worker, action), Event(back, worker, ends)]
+
+
+def _away_s(chance: random.Random, action: Action, lease_s: float) -> float:
+    if action is Action.STOP_SHORT:
+        return chance.uniform(0.05, 0.7) * lease_s
+    if action is Action.STOP_LONG:
+        return chance.uniform(1.3, 2.5) * lease_s
+    # Half of them are back before anybody's lease is over.
+    return chance.uniform(0.0, 2.0) * lease_s
