@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -68,6 +69,8 @@ using sinew::bench::WorkerGroup;
 
 constexpr std::array<int, 5> kWorkers = {2, 8, 16, 32, 64};
 constexpr double kMiB = 1 << 20;
+/// Of the workers of which one falls silent.
+constexpr std::chrono::seconds kShortLease{4};
 constexpr int kReferencesInACall = 1000;
 
 sinew::MethodTable methods() {
@@ -89,7 +92,10 @@ std::vector<std::string> known_figures() {
                                      {"memory_connected", "MiB"},
                                      {"noop_p50", "us"},
                                      {"heartbeat", "B_per_s"},
-                                     {"heartbeat", "packets_per_s"}}) {
+                                     {"heartbeat", "packets_per_s"},
+                                     {"join_known", "s"},
+                                     {"kill_known", "s"},
+                                     {"silent_known", "s"}}) {
       names.push_back(figure_of(what, workers, unit));
     }
   }
@@ -155,6 +161,25 @@ void measure_heartbeat(const Options& options, int workers, WorkerGroup& group) 
   group.shutdown();
 }
 
+/// Who comes and who goes, in an open job of connected workers.
+void measure_changes(const Options& options, int workers, WorkerGroup& group) {
+  if (wants(options, workers, {{"join_known", "s"}, {"kill_known", "s"}})) {
+    group.start_open_without_last(std::chrono::milliseconds(0));
+    group.connect_all();
+    options.report(figure_of("join_known", workers, "s"), group.join_last());
+    group.connect_all();
+    options.report(figure_of("kill_known", workers, "s"), group.lose_last(SIGKILL));
+    group.shutdown();
+  }
+  if (wants(options, workers, {{"silent_known", "s"}})) {
+    group.start_open_without_last(kShortLease);
+    group.join_last();
+    group.connect_all();
+    options.report(figure_of("silent_known", workers, "s"), group.lose_last(SIGSTOP));
+    group.shutdown();
+  }
+}
+
 void measure_group(const Options& options, int workers) {
   const bool wants_workers = wants(options, workers,
                                    {{"init", "s"},
@@ -164,10 +189,13 @@ void measure_group(const Options& options, int workers) {
                                     {"noop_p50", "us"}});
   const bool wants_heartbeat =
       wants(options, workers, {{"heartbeat", "B_per_s"}, {"heartbeat", "packets_per_s"}});
-  if (!wants_workers && !wants_heartbeat) return;
+  const bool wants_changes =
+      wants(options, workers, {{"join_known", "s"}, {"kill_known", "s"}, {"silent_known", "s"}});
+  if (!wants_workers && !wants_heartbeat && !wants_changes) return;
   WorkerGroup group(workers, methods());
   if (wants_workers) measure_workers(options, workers, group);
   if (wants_heartbeat) measure_heartbeat(options, workers, group);
+  if (wants_changes) measure_changes(options, workers, group);
 }
 
 template <class Condition>

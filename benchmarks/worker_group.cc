@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -22,6 +23,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "sinew/benchmarks/measure.h"
@@ -51,11 +53,32 @@ Worker start_worker(const WorkerProcess::Request& request, const MethodTable& me
   options.methods = methods;
   options.init_method = "tcp://127.0.0.1:" + std::to_string(request.port);
   options.rank = request.rank;
-  options.world_size = request.world_size;
+  if (request.world_size > 0) options.world_size = request.world_size;
+  if (request.lease_ms > 0) options.lease = std::chrono::milliseconds(request.lease_ms);
   options.same_host = request.same_host;
   options.join_timeout = kLimit;
   options.num_threads = 2;  // of 64 processes
   return init_rpc(std::move(options));
+}
+
+/// Nanoseconds of a clock that all processes of this host share.
+std::int64_t nanoseconds(Clock::time_point when) {
+  return std::chrono::nanoseconds(when.time_since_epoch()).count();
+}
+
+/// When this worker first sees so many. Looks rarely enough that many processes that look leave the
+/// cores to what they wait for.
+Clock::time_point await_own_list(const Worker& worker, int members) {
+  const std::chrono::milliseconds pause(std::max(1, members / 8));
+  const Clock::time_point deadline = Clock::now() + kLimit;
+  while (static_cast<int>(worker.workers().size()) != members) {
+    if (Clock::now() > deadline) {
+      throw std::runtime_error(worker.name() + " sees " + std::to_string(worker.workers().size()) +
+                               " workers instead of " + std::to_string(members));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+  return Clock::now();
 }
 
 ShutdownOptions patient() {
@@ -67,9 +90,11 @@ ShutdownOptions patient() {
 WorkerProcess::Answer follow(const WorkerProcess::Request& request, const MethodTable& methods,
                              Worker& worker) {
   switch (request.command) {
-    case Command::kStart:
+    case Command::kStart: {
+      const Clock::time_point begin = Clock::now();
       worker = start_worker(request, methods);
-      return {};
+      return {nanoseconds(begin), 0};
+    }
     case Command::kGreetAll:
       greet_all(worker);
       return {};
@@ -83,6 +108,8 @@ WorkerProcess::Answer follow(const WorkerProcess::Request& request, const Method
     }
     case Command::kOwnedValues:
       return {worker.counters()["rref.owned"], 0};
+    case Command::kAwaitMembers:
+      return {nanoseconds(await_own_list(worker, request.members)), 0};
     case Command::kShutdown:
       worker.shutdown(patient());
       worker = Worker();
@@ -183,6 +210,10 @@ WorkerProcess::Answer WorkerProcess::receive() const {
   return answer;
 }
 
+void WorkerProcess::signal(int number) const {
+  if (kill(process_, number) != 0) throw_errno("cannot signal a worker process");
+}
+
 bool is_worker_process(int argc, char** argv) {
   return argc == 2 && std::strcmp(argv[1], kWorkerFlag) == 0;
 }
@@ -215,31 +246,75 @@ WorkerGroup::WorkerGroup(int workers, MethodTable methods)
 }
 
 double WorkerGroup::start(bool same_host) {
-  WorkerProcess::Request request;
-  request.same_host = same_host;
-  request.port = free_loopback_port();
-  request.world_size = workers_;
+  of_start_ = {};
+  of_start_.same_host = same_host;
+  of_start_.port = free_loopback_port();
+  of_start_.world_size = workers_;
+  started_ = processes_.size();
   const Clock::time_point begin = Clock::now();
-  for (const auto& process : processes_) {
+  start_all();
+  return seconds_since(begin);
+}
+
+void WorkerGroup::start_all() {
+  WorkerProcess::Request request = of_start_;
+  for (std::size_t i = 0; i < started_; ++i) {
     ++request.rank;
-    process->send(request);
+    processes_[i]->send(request);
   }
   request.rank = 0;
   worker_ = start_worker(request, methods_);
-  for (const auto& process : processes_) process->receive();
-  return seconds_since(begin);
+  for (std::size_t i = 0; i < started_; ++i) processes_[i]->receive();
+}
+
+void WorkerGroup::start_open_without_last(std::chrono::milliseconds lease) {
+  of_start_ = {};
+  of_start_.port = free_loopback_port();
+  of_start_.lease_ms = lease.count();
+  started_ = processes_.size() - 1;
+  start_all();
+  tell_to_await(workers_ - 1);
+  await_members(workers_ - 1);
+}
+
+double WorkerGroup::join_last() {
+  tell_to_await(workers_);
+  WorkerProcess::Request request = of_start_;
+  request.rank = workers_ - 1;
+  processes_.back()->send(request);
+  const Clock::time_point seen = await_members(workers_);
+  const std::int64_t begin = processes_.back()->receive().first;
+  started_ = processes_.size();
+  return std::chrono::duration<double>(std::chrono::nanoseconds(nanoseconds(seen) - begin)).count();
+}
+
+double WorkerGroup::lose_last(int signal) {
+  started_ = processes_.size() - 1;
+  tell_to_await(workers_ - 1);
+  // They look by now, and what they did before is done.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const Clock::time_point begin = Clock::now();
+  processes_.back()->signal(signal);
+  const Clock::time_point seen = await_members(workers_ - 1);
+  processes_.back() = std::make_unique<WorkerProcess>(workers_ - 1);
+  ask(workers_ - 1, Command::kMemory);
+  return std::chrono::duration<double>(seen - begin).count();
 }
 
 double WorkerGroup::connect_all() {
   const Clock::time_point begin = Clock::now();
-  tell(Command::kGreetAll);
+  WorkerProcess::Request request;
+  request.command = Command::kGreetAll;
+  tell_started(request);
   greet_all(worker_);
-  for (const auto& process : processes_) process->receive();
+  for (std::size_t i = 0; i < started_; ++i) processes_[i]->receive();
   return seconds_since(begin);
 }
 
 std::vector<WorkerProcess::Answer> WorkerGroup::ask(Command command) const {
-  tell(command);
+  WorkerProcess::Request request;
+  request.command = command;
+  for (const auto& process : processes_) process->send(request);
   std::vector<WorkerProcess::Answer> answers;
   answers.reserve(processes_.size());
   for (const auto& process : processes_) answers.push_back(process->receive());
@@ -255,16 +330,32 @@ WorkerProcess::Answer WorkerGroup::ask(int rank, Command command) const {
 }
 
 void WorkerGroup::shutdown() {
-  tell(Command::kShutdown);
+  WorkerProcess::Request request;
+  request.command = Command::kShutdown;
+  tell_started(request);
   worker_.shutdown(patient());
-  for (const auto& process : processes_) process->receive();
+  for (std::size_t i = 0; i < started_; ++i) processes_[i]->receive();
   worker_ = Worker();
+  started_ = 0;
 }
 
-void WorkerGroup::tell(Command command) const {
+void WorkerGroup::tell_started(const WorkerProcess::Request& request) const {
+  for (std::size_t i = 0; i < started_; ++i) processes_[i]->send(request);
+}
+
+void WorkerGroup::tell_to_await(int members) const {
   WorkerProcess::Request request;
-  request.command = command;
-  for (const auto& process : processes_) process->send(request);
+  request.command = Command::kAwaitMembers;
+  request.members = members;
+  tell_started(request);
+}
+
+Clock::time_point WorkerGroup::await_members(int members) const {
+  std::int64_t last = nanoseconds(await_own_list(worker_, members));
+  for (std::size_t i = 0; i < started_; ++i) {
+    last = std::max(last, processes_[i]->receive().first);
+  }
+  return Clock::time_point(std::chrono::nanoseconds(last));
 }
 
 }  // namespace sinew::bench

@@ -2,11 +2,14 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "sinew/benchmarks/measure.h"
 #include "sinew/sinew.h"
 
 /// Worker processes for `bench_scale`, which is their program too: rank 0 of a group is the process
@@ -38,6 +41,7 @@ enum class Command : std::uint8_t {
   kTrimmedMemory,
   kTcpSent,
   kOwnedValues,
+  kAwaitMembers,
   kShutdown
 };
 
@@ -56,7 +60,12 @@ class WorkerProcess {
     bool same_host = true;
     std::uint16_t port = 0;
     std::int32_t rank = 0;
+    /// 0: open membership.
     std::int32_t world_size = 0;
+    /// 0: that of WorkerOptions.
+    std::int64_t lease_ms = 0;
+    /// Of kAwaitMembers.
+    std::int32_t members = 0;
   };
   struct Answer {
     std::int64_t first = 0;
@@ -64,6 +73,8 @@ class WorkerProcess {
   };
   void send(const Request& request) const;
   Answer receive() const;
+  /// SIGKILL, SIGSTOP, ...
+  void signal(int number) const;
 
  private:
   const int rank_;
@@ -84,6 +95,14 @@ class WorkerGroup {
   /// Starts a job: all workers, which must meet. Seconds until the last of them has. After a
   /// shutdown() the same processes can start another one.
   double start(bool same_host);
+  /// The same with open membership, and without the worker of the last rank. Returns when all that
+  /// are there see each other. `lease`: 0 for that of WorkerOptions.
+  void start_open_without_last(std::chrono::milliseconds lease);
+  /// The last rank joins that. Seconds from the beginning of its init_rpc until all others see it.
+  double join_last();
+  /// Seconds from the moment when the process of the last rank gets the signal until none of the
+  /// others sees its worker any more. The process is replaced by one without a worker.
+  double lose_last(int signal);
   /// Seconds until each worker has called each.
   double connect_all();
   /// Worker 0.
@@ -94,10 +113,18 @@ class WorkerGroup {
   void shutdown();
 
  private:
-  void tell(Command command) const;
+  void start_all();
+  /// Of the processes that have a worker.
+  void tell_started(const WorkerProcess::Request& request) const;
+  void tell_to_await(int members) const;
+  /// When the last of those, which have been told to await that, and of this process sees so many.
+  Clock::time_point await_members(int members) const;
 
   const int workers_;
   const MethodTable methods_;
+  /// How many of the processes have a worker: all, or all but the last.
+  std::size_t started_ = 0;
+  WorkerProcess::Request of_start_;
   std::vector<std::unique_ptr<WorkerProcess>> processes_;  // rank 1 and above
   Worker worker_;
 };

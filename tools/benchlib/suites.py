@@ -346,6 +346,9 @@ SCALE = Suite(
                 ("noop_p50", "us"),
                 ("heartbeat", "B_per_s"),
                 ("heartbeat", "packets_per_s"),
+                ("join_known", "s"),
+                ("kill_known", "s"),
+                ("silent_known", "s"),
             )
         ),
         *(
