@@ -30,7 +30,7 @@ looks like a crash."""
 EPILOG = """\
 The default lease of 4 s is long enough for a busy host not to evict anybody by itself, and short enough for hundreds
 of losses in five minutes. Worker processes need some 100 MiB each. exit status: 0 all is as it should be, 1 it is not
-(the seed, and where the logs are, is told), 2 a mistake in the arguments, or the worker cannot be built."""
+(the seed, and where the record of all that happened is, is told), 2 a mistake in the arguments, or the worker cannot be built."""
 # Workers make some thousand actions a second together, however many they are.
 PAUSE_PER_WORKER_MS = 3.0
 
@@ -56,7 +56,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--settle", type=float, default=90, metavar="S", help="limit for what is to be at the end (90)"
     )
     parser.add_argument(
-        "--logs", type=Path, metavar="DIR", help="for logs (default: kept where something failed)"
+        "--logs", type=Path, metavar="DIR", help="for the record (default: kept where something failed)"
     )
     parser.add_argument(
         "--build-dir",
@@ -130,13 +130,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs = options.logs or Path(tempfile.mkdtemp(prefix="sinew-churn-"))
     logs.mkdir(parents=True, exist_ok=True)
     names = [f"w{worker}" for worker in range(options.workers)]
-    job = Job(names, command_line(options, program, logs), logs)
-    try:
-        result = run(job, options)
-    finally:
-        job.end()
-        job.record.write(logs / "record")
-    result.failures += verdict.crash_lines(logs)
+    with (logs / "record").open("w", encoding="utf-8") as file:
+        job = Job(names, command_line(options, program, logs), file)
+        try:
+            result = run(job, options)
+        finally:
+            job.end()
+    result.failures += verdict.crash_lines(job.record.texts("log"))
     print(summary(job, options, result))
     if not result.failures:
         if options.logs is None:
@@ -146,5 +146,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"tools/churn --seed {options.seed} --workers {options.workers} --seconds {options.seconds:g} "
         f"--init {options.init} --world {options.world} --lease {options.lease:g}"
     )
-    print(f"FAILED with seed {options.seed}; logs are in {logs}; again: {again}")
+    print(f"FAILED with seed {options.seed}; the record is {logs}/record; again: {again}")
     return 1

@@ -10,22 +10,27 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable, Sequence, TextIO
 
 from churnlib.plan import Action
 
 
 @dataclass
 class Record:
-    """What workers have told by themselves, and what happened to their processes; in order."""
+    """What workers have told by themselves, what they wrote to stderr ("log ..."), and what happened
+    to their processes; in order. Each line is written to `file` too, at once. Thread-safe."""
 
+    file: TextIO
     begin: float = field(default_factory=time.monotonic)
     lines: list[tuple[float, str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, worker: str, text: str) -> None:
         with self.lock:
-            self.lines.append((time.monotonic() - self.begin, worker, text))
+            after_s = time.monotonic() - self.begin
+            self.lines.append((after_s, worker, text))
+            self.file.write(f"{after_s:.3f} {worker} {text}\n")
+            self.file.flush()
 
     def texts(self, kind: str) -> list[str]:
         """`worker rest` of all events of that kind."""
@@ -36,28 +41,24 @@ class Record:
                 if text.split(" ", 1)[0] == kind
             ]
 
-    def write(self, path: Path) -> None:
-        with self.lock:
-            lines = [f"{after:.3f} {worker} {text}\n" for after, worker, text in self.lines]
-        path.write_text("".join(lines), encoding="utf-8")
-
 
 class WorkerProcess:
     """One process. Its lines that begin with "event" go to the record, the others are answers."""
 
-    def __init__(self, name: str, command: Sequence[str], record: Record, errors: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], record: Record) -> None:
         self.name = name
         self.record = record
         self.may_end = False
         self._asked = 0
         self._answers: queue.Queue[str] = queue.Queue()
-        with errors.open("ab") as stderr:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
-            )
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         self.pid = self._process.pid
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._readers = [
+            threading.Thread(target=read, daemon=True) for read in (self._read, self._read_errors)
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -67,6 +68,11 @@ class WorkerProcess:
                 self.record.note(self.name, line[len("event ") :])
             else:
                 self._answers.put(line)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        for raw in self._process.stderr:
+            self.record.note(self.name, "log " + raw.decode("utf-8", "replace").rstrip("\n"))
 
     def send(self, command: str) -> bool:
         """False if it has ended."""
@@ -107,8 +113,9 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Call when it has ended."""
-        self._reader.join(10)
-        for pipe in (self._process.stdin, self._process.stdout):
+        for reader in self._readers:
+            reader.join(10)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
             try:
                 pipe.close()
@@ -123,13 +130,12 @@ class Job:
     LEAVE_LIMIT_S = 60.0
 
     def __init__(
-        self, names: Sequence[str], command_of: Callable[[int], Sequence[str]], logs: Path
+        self, names: Sequence[str], command_of: Callable[[int], Sequence[str]], file: TextIO
     ) -> None:
-        self.record = Record()
+        self.record = Record(file)
         self.names = names
         self.unexpected: list[str] = []
         self._command_of = command_of
-        self._logs = logs
         self._processes: list[WorkerProcess | None] = [None] * len(names)
         self._due: dict[int, float] = {}  # who is to start again when it has left; its deadline
 
@@ -177,9 +183,7 @@ class Job:
 
     def _start(self, worker: int) -> None:
         name = self.names[worker]
-        process = WorkerProcess(
-            name, self._command_of(worker), self.record, self._logs / f"{name}.stderr"
-        )
+        process = WorkerProcess(name, self._command_of(worker), self.record)
         self._processes[worker] = process
         self.record.note(name, f"process {process.pid} begins")
 

@@ -75,21 +75,27 @@ def rest(job: Job, options: argparse.Namespace, result: Result) -> None:
     result.failures += wait_for(job, options.settle, lambda: is_one_job(job))
     if not result.failures:
         result.settled_s = time.monotonic() - begin
+    for failure in result.failures:
+        say(job, failure)
     say(job, "workers stop working")
     result.failures += [
         f"{name} does not stop working: {answer}"
         for name, answer in job.ask("calm", CALM_LIMIT_S).items()
         if not answer.startswith("ok")
     ]
-    result.failures += wait_for(
-        job, options.settle, lambda: verdict.counter_failures(job.ask("counters"))
-    )
+
+    def no_counters() -> None:
+        # What is no one job has no reason to become clean.
+        limit_s = options.settle if not result.failures else 1.0
+        result.failures += wait_for(
+            job, limit_s, lambda: verdict.counter_failures(job.ask("counters"))
+        )
+
+    no_counters()
     say(job, "each calls each")
     result.failures += verdict.call_failures(job.ask("each", CALM_LIMIT_S))
-    # A moment later, and with all links that there can be, it is still so.
-    result.failures += wait_for(
-        job, options.settle, lambda: verdict.counter_failures(job.ask("counters"))
-    )
+    # With all links that there can be.
+    no_counters()
     result.failures += [f"in the end: {failure}" for failure in is_one_job(job)]
     result.tally = verdict.sum_tallies(job.ask("tally"))
 
