@@ -110,9 +110,14 @@ std::shared_ptr<ReferenceHandle> read_reference(const ValueReader& reader,
   absl::StatusOr<ledger::ForkRecord> record = read_record(reader.reference());
   if (!record.ok()) reader.fail(std::string(record.status().message()));
   const bool own = record->owner.incarnation == manager->self().incarnation;
+  // Not the caller's mistake: the owner was lost here first, or has joined a moment ago.
   if (!own && !route.services().directory().find(record->owner).ok()) {
-    reader.fail(absl::StrFormat("the owner of the reference, worker '%s', is not known here",
-                                printable(record->owner.name, 128)));
+    throw RpcError(
+        ErrorCode::kUnavailable,
+        absl::StrFormat("%s: the owner of the reference, worker '%s', is not in the job as worker "
+                        "'%s' sees it: it has gone, or has only just come",
+                        reader.path().text(), printable(record->owner.name, 128),
+                        manager->self().name));
   }
   absl::StatusOr<ReferenceManager::Arrived> arrived =
       manager->receive(*record, route.peer(), type_text(type));

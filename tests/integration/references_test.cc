@@ -473,6 +473,22 @@ TEST_P(References, HolderThatEndsIsForgotten) {
   finish_without(2);
 }
 
+// Its list of members may be behind, or ahead of, that of who passes the reference.
+TEST_P(References, ArgumentWhoseOwnerIsNotInTheListFailsAsIfTheOwnerWereGone) {
+  start_all();
+  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  counter.created().wait();
+  sinew::internal::CallBuilder call(worker(0).peer(2), "testapp::confirmed", "");
+  sinew::proto::Reference& passed = call.argument().reference();
+  passed = ids_of(counter);
+  passed.mutable_owner()->set_name("worker1");
+  passed.mutable_owner()->set_incarnation(worker(1).info().incarnation.value + 1);
+  const RpcError error = error_of([&] { sinew::internal::send_for<bool>(call).wait(); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  EXPECT_THAT(error.what(), HasSubstr("argument 1: the owner of the reference, worker 'worker1', "
+                                      "is not in the job as worker 'worker2' sees it"));
+}
+
 TEST_P(References, CreateOnADeadPeerFailsAndLeavesNothing) {
   start_all();
   const sinew::Peer peer = worker(0).peer(1);
