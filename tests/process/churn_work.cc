@@ -13,11 +13,14 @@ constexpr std::size_t kMostHeld = 8;
 constexpr std::int64_t kOfTheEnd = std::int64_t{1} << 40;
 
 /// The other one may have gone, or this one may be out; with whatever was shared.
-bool is_explained_by_a_loss(sinew::ErrorCode code) {
+bool is_explained_by_a_loss(const sinew::RpcError& error) {
+  // A handler at one that is out was still at work when its program shut it down.
+  const bool shut_down = error.code() == sinew::ErrorCode::kFailedPrecondition &&
+                         error.message().find("was shut down") != std::string::npos;
   static const std::set<sinew::ErrorCode> explained = {
       sinew::ErrorCode::kUnavailable, sinew::ErrorCode::kAborted, sinew::ErrorCode::kNotFound,
       sinew::ErrorCode::kDeadlineExceeded, sinew::ErrorCode::kCancelled};
-  return explained.count(code) > 0;
+  return shut_down || explained.count(error.code()) > 0;
 }
 
 }  // namespace
@@ -33,7 +36,7 @@ void Tally::wrong(const std::string& what) { tell("wrong " + what); }
 
 void Tally::failed(const sinew::RpcError& error, const std::string& what) {
   const std::string code = absl::StatusCodeToString(error.code());
-  if (!is_explained_by_a_loss(error.code())) {
+  if (!is_explained_by_a_loss(error)) {
     tell(absl::StrCat("unexplained ", code, " ", what, ": ", error.message()));
   }
   const std::lock_guard<std::mutex> lock(mutex_);

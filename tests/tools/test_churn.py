@@ -12,7 +12,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from churnlib import cli, verdict  # noqa: E402
-from churnlib.plan import DISTURBANCES, Action, make_plan, start_order  # noqa: E402
+from churnlib.plan import DISTURBANCES, STOPS, Action, make_plan, start_order  # noqa: E402
 
 A, B, C = "0:a:1f", "1:b:2f", "2:c:3f"
 
@@ -44,7 +44,7 @@ class PlanTest(unittest.TestCase):
         for event in make_plan(12, 120, 3, 4):
             before = last.get(event.worker)
             if event.action is Action.GO_ON:
-                self.assertIn(before, (Action.STOP_SHORT, Action.STOP_LONG))
+                self.assertIn(before, STOPS)
             elif event.action is Action.START:
                 self.assertIn(before, (Action.KILL, Action.LEAVE, Action.LEAVE_HARD))
             last[event.worker] = event.action

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 
 class Action(enum.Enum):
-    """What is done to a process. Each of the first four is followed by one of the last two."""
+    """What is done to a process. Each but the last two is followed by one of these."""
 
     KILL = "killed"
     LEAVE = "made to leave, gracefully"
     LEAVE_HARD = "made to leave at once"
     STOP_SHORT = "stopped for less than the lease"
+    STOP_ABOUT = "stopped for about the lease"
     STOP_LONG = "stopped for longer than the lease"
     GO_ON = "let go on"
     START = "started again"
@@ -23,10 +24,12 @@ class Action(enum.Enum):
 DISTURBANCES = (
     Action.KILL,
     Action.STOP_SHORT,
+    Action.STOP_ABOUT,
     Action.STOP_LONG,
     Action.LEAVE,
     Action.LEAVE_HARD,
 )
+STOPS = (Action.STOP_SHORT, Action.STOP_ABOUT, Action.STOP_LONG)
 # So that a job of many workers is not all start-up: each start costs half a second of a core.
 _LEAST_PAUSE_S = 0.4
 _PAUSE_OF_ONE_WORKER_S = 12.0
@@ -73,13 +76,16 @@ def make_plan(workers: int, seconds: float, seed: int, lease_s: float) -> list[E
         back = now + _away_s(chance, action, lease_s)
         there.remove(worker)
         heapq.heappush(away, (back, worker))
-        ends = Action.GO_ON if action in (Action.STOP_SHORT, Action.STOP_LONG) else Action.START
+        ends = Action.GO_ON if action in STOPS else Action.START
         events += [Event(now, worker, action), Event(back, worker, ends)]
 
 
 def _away_s(chance: random.Random, action: Action, lease_s: float) -> float:
     if action is Action.STOP_SHORT:
         return chance.uniform(0.05, 0.7) * lease_s
+    if action is Action.STOP_ABOUT:
+        # Some take it for lost and others do not.
+        return chance.uniform(0.8, 1.3) * lease_s
     if action is Action.STOP_LONG:
         return chance.uniform(1.3, 2.5) * lease_s
     # Half of them are back before anybody's lease is over.
