@@ -143,6 +143,8 @@ class Job:
         self.record.note(self.names[worker], f"is {action.value}")
         process = self._processes[worker]
         if action is Action.START:
+            if process is not None and process.status is None and not process.may_end:
+                return None  # it died by itself and was started again, or could not be reached
             self._due[worker] = time.monotonic() + self.LEAVE_LIMIT_S
             return self.tend()
         if process is None or process.status is not None:
