@@ -202,6 +202,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void note_gone(const MemberView& before);
   void ask(const Member& member, OnStanding on_standing);
   void judge(const WorkerInfo& worker, std::function<void()> then);
+  void ask_suspect(const Member& member, int times);
   void end_suspicion(Incarnation incarnation);
   void end_all_suspicions();
   bool is_unsure() const { return !suspects_.empty() || (poll_.has_value() && !poll_->is_done()); }

@@ -26,6 +26,8 @@ constexpr nanoseconds kAskAgain = seconds(1);
 constexpr nanoseconds kAskFor = minutes(10);
 // How often a coordinator looks where workers look for the job.
 constexpr nanoseconds kLookAround = seconds(2);
+// How often a suspect of a heavier side is asked.
+constexpr int kMostSuspectAsks = 3;
 constexpr nanoseconds kPollPause = milliseconds(500);
 constexpr std::size_t kMostGone = 256;
 // All members are asked, since they are counted; those of another side all say the same.
@@ -145,12 +147,28 @@ void MembershipCore::judge(const WorkerInfo& worker, std::function<void()> then)
   waiting.push_back(std::move(then));
   if (waiting.size() > 1) return;
   snapshot();
-  ask(*member, [worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+  ask_suspect(*member, kMostSuspectAsks);
+}
+
+void MembershipCore::ask_suspect(const Member& member, int times) {
+  ask(member, [member, times](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
+    const Incarnation suspect = member.worker.incarnation;
+    if (core.suspects_.count(suspect) == 0) return;
     if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) {
-      core.start_poll();
-    } else {
-      core.end_suspicion(worker.incarnation);
+      return core.start_poll();
     }
+    // Who was stopped for about a lease goes on at the moment when the others lose it: each finds
+    // that the other one lives. They will drop this worker if it has lost most of its list, so it
+    // waits for that, and takes nobody in.
+    const Standing own = core.own_standing();
+    const bool is_lighter = standing.ok() && standing->of_other == Standing::OfOther::kMember &&
+                            outweighs(*standing, own) &&
+                            2 * own.members <= core.view_.members.size();
+    if (!is_lighter || times <= 1) return core.end_suspicion(suspect);
+    core.after(core.options_.answer_time, [member, times](MembershipCore& again) {
+      if (again.suspects_.count(member.worker.incarnation) == 0) return;
+      again.ask_suspect(member, times - 1);
+    });
   });
 }
 

@@ -161,6 +161,20 @@ TEST_P(Eviction, OfTwoThatLostEachOtherAloneTheOneOfHigherRankGoes) {
   expect_members({&world.a, &world.b}, {"a", "b"});
 }
 
+// It goes on when the others have just noticed: all find each other alive.
+TEST_P(Eviction, WhoWasStoppedForAboutALeaseTakesNobodyIn) {
+  Trio world(GetParam());
+  world.part(world.a, world.b);
+  world.part(world.a, world.c);
+  const bool fixed = GetParam() == Trio::Kind::kFixed;
+  Worker& late = world.add("late", fixed ? World::fixed(0, 3) : World::open(7));
+  world.advance(milliseconds(100));
+  EXPECT_EQ(late.outcome(), "pending");
+  world.advance(seconds(3));
+  expect_evicted(world.a);
+  expect_members({&world.b, &world.c}, {"b", "c"});
+}
+
 // It goes on at the address where new workers look for the job.
 TEST_P(Eviction, WhoMayBeOutTakesNobodyIn) {
   Trio world(GetParam());
