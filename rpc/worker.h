@@ -87,7 +87,8 @@ class Worker {
 
   /// Waits until all of `names` (default: all members) have called it; whoever leaves after that
   /// does not matter. Throws kDeadlineExceeded with the names that are missing, kUnavailable when
-  /// one of them is lost or leaves before.
+  /// one of them is lost or leaves before, kCancelled when this worker is shut down meanwhile,
+  /// kFailedPrecondition afterwards.
   void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
   void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
   /// Gives every worker of `names` the bytes of all of them, by name.

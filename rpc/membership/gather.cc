@@ -302,7 +302,7 @@ Future<void> Gather::barrier_async(const std::vector<std::string>& names, nanose
   return core_->start(names, {}, timeout, mode).then([](const std::vector<std::string>&) {});
 }
 
-void Gather::end(const absl::Status& reason) { core_->end(reason); }
+Future<void> Gather::end(const absl::Status& reason) { return core_->end(reason); }
 
 void Gather::on_worker_lost(const WorkerInfo& worker, Departure how) {
   core_->on_worker_lost(worker, how);

@@ -58,8 +58,8 @@ class Gather {
   Future<void> barrier_async(const std::vector<std::string>& names,
                              std::chrono::nanoseconds timeout, LossMode mode = LossMode::kFail);
 
-  /// Ends all gathers in which this worker takes part, with that.
-  void end(const absl::Status& reason);
+  /// Ends all gathers in which this worker takes part, with that. Done when they have ended.
+  Future<void> end(const absl::Status& reason);
   /// That incarnation is lost, or has left the job. Of several reports the first counts.
   void on_worker_lost(const WorkerInfo& worker, Departure how);
 

@@ -47,7 +47,7 @@ class GatherCore : public std::enable_shared_from_this<GatherCore> {
   Future<Values> start(std::vector<std::string> names, std::string value,
                        std::chrono::nanoseconds timeout, LossMode mode);
   void on_worker_lost(const WorkerInfo& worker, Departure how);
-  void end(const absl::Status& reason);
+  Future<void> end(const absl::Status& reason);
   void close() {
     MutexLock lock(mutex_);
     closed_ = true;

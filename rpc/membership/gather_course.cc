@@ -261,14 +261,17 @@ void GatherCore::fail_hopeless(const GatherKey& key) {
   slots_.erase(found);
 }
 
-void GatherCore::end(const absl::Status& reason) {
-  post([reason](GatherCore& core) {
+Future<void> GatherCore::end(const absl::Status& reason) {
+  const Promise<void> ended(scheduler_.executor());
+  post([reason, ended](GatherCore& core) {
     std::vector<GatherKey> keys;
     for (const auto& [key, slot] : core.slots_) {
       if (slot.own) keys.push_back(key);
     }
     for (const GatherKey& key : keys) core.finish(key, reason);
+    ended.set_value();
   });
+  return ended.future();
 }
 
 void GatherCore::bound_values_of(Incarnation departed) {

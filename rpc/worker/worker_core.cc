@@ -549,6 +549,16 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
   if (!failed.ok()) throw RpcError(failed.code(), std::string(failed.message()));
 }
 
+// Other threads may wait in them. The links have been closed: those who wait for this worker are to
+// hear that it is gone, not why it has ended its own.
+void WorkerCore::end_gathers(const absl::Status& reason) {
+  try {
+    gather_->end(reason).wait_for(kAnswersTime);
+  } catch (const RpcError& error) {
+    log(absl::StrCat("waits for the others could not be ended: ", error.message()));
+  }
+}
+
 void WorkerCore::teardown(const absl::Status& reason) {
   running_.store(false, std::memory_order_release);
   {
@@ -561,6 +571,7 @@ void WorkerCore::teardown(const absl::Status& reason) {
   // A barrier that has let this worker pass lets the others pass too.
   if (joined_.load(std::memory_order_acquire)) links_->deliver_answers(kAnswersTime);
   if (links_ != nullptr) links_->close(reason);
+  if (gather_ != nullptr) end_gathers(reason);
   for (const auto& extension : extensions_) extension->stop();
   if (transport_ != nullptr) transport_->shutdown();
   executor_->shutdown();

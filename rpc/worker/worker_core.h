@@ -143,6 +143,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void keep_leases();
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
   void teardown(const absl::Status& reason);
+  void end_gathers(const absl::Status& reason);
 
   const ProcessBound process_;
   const WorkerOptions options_;

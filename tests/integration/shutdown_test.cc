@@ -5,6 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 
@@ -145,6 +147,26 @@ TEST_P(Shutdown, CallsAfterItSaySo) {
               HasSubstr("shut down"));
   EXPECT_THAT(error_of([&] { sinew::remote<&testapp::add>(peer, 1, 2); }).message(),
               HasSubstr("shut down"));
+  const RpcError barrier = error_of([&] { first.barrier({"worker0", "worker1"}, 60s); });
+  EXPECT_EQ(barrier.code(), ErrorCode::kFailedPrecondition) << barrier.what();
+  EXPECT_THAT(barrier.message(), HasSubstr("'worker0' was shut down"));
+}
+
+TEST_P(Shutdown, HardEndsABarrierThatWaits) {
+  // Of the one who leads it, and of another.
+  for (const int leaver : {0, 1}) {
+    start_all(2);
+    // Begins it here, so that it has begun.
+    const auto barrier =
+        sinew::WorkerAccess::core(worker(leaver))
+            ->gather()
+            .all_gather_async({"worker0", "worker1"}, {}, 60s, sinew::internal::LossMode::kFail);
+    worker(leaver).shutdown(hard());
+    const RpcError error = error_of([&] { barrier.wait_for(60s); });
+    EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("'" + worker(leaver).name() + "' was shut down"));
+    abandon();
+  }
 }
 
 TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
