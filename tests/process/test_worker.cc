@@ -8,9 +8,14 @@
 //   use NAME                  calls a method of the reference stored under that name
 //   drop NAME                 gives it up
 //   members                   names of the members, by rank
+//   view                      with ranks and incarnations, and who coordinates: "b1#5e c2#7a, b"
 //   counter NAME              one of the worker's counters
 //   state                     whether it is in the job, and whether it runs
 //   barrier MS                with all members
+//   barrier MS NAME...        with those
+//   begin KEY COMMAND...      runs that on a thread of its own, which has begun with the answer
+//   end KEY                   waits for the answer to that
+//   stall PEER                calls testapp::stall there
 //   flood PEER                calls it without a pause from now on
 //   flooded                   right answers of that so far
 //   calm                      ends that, and tells how its calls ended
@@ -24,6 +29,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <future>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -31,6 +37,8 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/autograd/gated_chain.h"
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/optim/training.h"
@@ -109,7 +117,21 @@ struct Prefetched {
 struct Tasks {
   std::unique_ptr<testapp::Flood> flood;
   Prefetched prefetched;
+  std::map<std::string, std::future<std::string>> begun;
 };
+
+std::string answer_to(Worker& worker, Tasks& tasks, const std::string& line);
+
+/// Returns when its thread runs.
+void begin(const Worker& worker, Tasks& tasks, const std::string& key, const std::string& line) {
+  const auto begun = std::make_shared<std::promise<void>>();
+  tasks.begun[key] =
+      std::async(std::launch::async, [worker = worker, &tasks, begun, line]() mutable {
+        begun->set_value();
+        return answer_to(worker, tasks, line);
+      });
+  begun->get_future().wait();
+}
 
 /// What concerns the link between workers; nullopt for other commands.
 std::optional<std::string> run_link(Worker& worker, Tasks& tasks, const std::string& command,
@@ -170,6 +192,37 @@ std::string text_of_state(const Worker& worker) {
   return "unknown";
 }
 
+std::string text_of_view(const Worker& worker) {
+  std::string text;
+  for (const sinew::WorkerInfo& member : worker.workers()) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", member.name, member.rank, "#",
+                    absl::Hex(member.incarnation.value));
+  }
+  return absl::StrCat(text, ", ", sinew::WorkerAccess::core(worker)->coordinator().name);
+}
+
+/// What concerns who is in the job; nullopt for other commands.
+std::optional<std::string> run_membership(Worker& worker, const std::string& command,
+                                          std::istringstream& words) {
+  if (command == "members") {
+    std::string names;
+    for (const sinew::WorkerInfo& member : worker.workers())
+      names += (names.empty() ? "" : " ") + member.name;
+    return names;
+  }
+  if (command == "view") return text_of_view(worker);
+  if (command == "state") return text_of_state(worker);
+  if (command == "barrier") {
+    std::string timeout;
+    words >> timeout;
+    std::vector<std::string> names;
+    for (std::string name; words >> name;) names.push_back(name);
+    worker.barrier(names, milliseconds(timeout));
+    return "";
+  }
+  return std::nullopt;
+}
+
 /// A child that keeps all sockets of this process open until it is killed, or for some minutes.
 pid_t fork_idler() {
   const pid_t child = ::fork();
@@ -194,9 +247,11 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     return worker.address();
   }
   if (const auto answer = run_link(worker, tasks, command, words)) return *answer;
+  if (const auto answer = run_membership(worker, command, words)) return *answer;
   std::string one;
   std::string two;
   words >> one >> two;
+  if (command == "stall") return std::to_string(worker.rpc_sync<&testapp::stall>(one));
   if (command == "add") return std::to_string(worker.rpc_sync<&testapp::add>(one, 1, 2));
   if (command == "use")
     return std::to_string(testapp::add_to(testapp::state_of(worker).kept.at(one), 1));
@@ -204,17 +259,6 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     const auto counter = sinew::remote<testapp::Counter>(worker.peer(one), 1);
     counter.created().wait();
     testapp::state_of(worker).kept[two] = counter;
-    return "";
-  }
-  if (command == "members") {
-    std::string names;
-    for (const sinew::WorkerInfo& member : worker.workers())
-      names += (names.empty() ? "" : " ") + member.name;
-    return names;
-  }
-  if (command == "state") return text_of_state(worker);
-  if (command == "barrier") {
-    worker.barrier(milliseconds(one));
     return "";
   }
   if (command == "fork") return std::to_string(fork_idler());
@@ -225,6 +269,36 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   throw std::invalid_argument("unknown command '" + command + "'");
 }
 
+std::string answer_to(Worker& worker, Tasks& tasks, const std::string& line) {
+  std::istringstream words(line);
+  std::string answer;
+  try {
+    answer = "ok " + run(worker, tasks, words);
+  } catch (const sinew::RpcError& error) {
+    answer = "error " + absl::StatusCodeToString(error.code()) + " " + error.message();
+  } catch (const std::exception& error) {
+    answer = std::string("error UNKNOWN ") + error.what();
+  }
+  for (char& c : answer) c = c == '\n' ? ' ' : c;
+  return answer;
+}
+
+/// What the main thread is told: it also begins commands on other threads.
+std::string answer_with_threads(Worker& worker, Tasks& tasks, const std::string& line) {
+  std::istringstream words(line);
+  std::string command;
+  std::string key;
+  words >> command >> key;
+  if (command == "begin") {
+    std::string rest;
+    std::getline(words >> std::ws, rest);
+    begin(worker, tasks, key, rest);
+    return "ok ";
+  }
+  if (command == "end" && tasks.begun.count(key) > 0) return tasks.begun[key].get();
+  return answer_to(worker, tasks, line);
+}
+
 }  // namespace
 
 int main() {
@@ -233,17 +307,7 @@ int main() {
   Worker worker;
   Tasks tasks;
   for (std::string line; std::getline(std::cin, line);) {
-    std::istringstream words(line);
-    std::string answer;
-    try {
-      answer = "ok " + run(worker, tasks, words);
-    } catch (const sinew::RpcError& error) {
-      answer = "error " + absl::StatusCodeToString(error.code()) + " " + error.message();
-    } catch (const std::exception& error) {
-      answer = std::string("error UNKNOWN ") + error.what();
-    }
-    for (char& c : answer) c = c == '\n' ? ' ' : c;
-    std::cout << answer << std::endl;
+    std::cout << answer_with_threads(worker, tasks, line) << std::endl;
   }
   tasks = Tasks();
   if (worker.valid()) worker.shutdown({false, std::chrono::seconds(60), false});
