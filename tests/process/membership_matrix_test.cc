@@ -64,6 +64,10 @@ std::vector<std::string> names_in(const std::string& list) {
   return names;
 }
 
+/// For what takes a moment. Two dozen processes that start at once on a busy machine take longer
+/// than most tests have to wait.
+constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(3);
+
 /// Each condition asks processes, and there are many: they are not to keep the cores busy.
 template <class Condition>
 void wait_until(const Condition& condition) {
@@ -121,8 +125,8 @@ class Cell {
     const std::string place = meet_ == Meet::kTcp ? absl::StrCat("tcp://127.0.0.1:", port_)
                                                   : absl::StrCat("file://", folder_.file("meet"));
     child.send(absl::StrCat("start name=", name, " init=", place,
-                            row_.world == World::kFixed ? " world=4 " : " ", more,
-                            " lease_ms=2000 beat_ms=200"));
+                            row_.world == World::kFixed ? " world=4" : "",
+                            " lease_ms=2000 beat_ms=200 join_ms=", kPatience.count(), " ", more));
   }
   void send_start_as_before(const std::string& name) {
     send_start(*children_.at(name), name,
@@ -146,7 +150,7 @@ class Cell {
     expect_list("a0 b1 c2 d3, a");
   }
   void expect_started(const std::string& name) {
-    expect(absl::StrCat("start of ", name), "OK", children_.at(name)->receive());
+    expect(absl::StrCat("start of ", name), "OK", receive(*children_.at(name), "start"));
   }
 
   // ---- What happens.
@@ -189,10 +193,10 @@ class Cell {
   void check_survivors() {
     for (const std::string& name : survivors_) {
       expect(absl::StrCat("barrier that ", name, " had begun"), row_.barrier_begun,
-             children_.at(name)->ask("end barrier"));
+             answer_of(name, "end barrier"));
     }
     if (is_tried(row_.call_begun)) {
-      expect("call that had begun", row_.call_begun, children_.at(user_)->ask("end call"));
+      expect("call that had begun", row_.call_begun, answer_of(user_, "end call"));
     }
     if (row_.event == Event::kRestart) expect_started(victim_);
     expect_list(row_.list);
@@ -214,22 +218,22 @@ class Cell {
     if (!is_tried(expected)) return;
     Child child = spawn();
     // Who finds nobody looks on until then.
-    std::string more = expected == "OK" ? "join_ms=60000" : "join_ms=3000";
+    std::string more = expected == "OK" ? "" : "join_ms=3000";
     if (row_.world == World::kFixed) absl::StrAppend(&more, " rank=", rank_of(victim_));
     send_start(*child, "e", more);
-    expect("start of e", expected, child->receive());
+    expect("start of e", expected, receive(*child, "start of e"));
     if (expected == "OK") children_["e"] = std::move(child);
   }
 
   void check_victim() {
     if (is_tried(row_.own_call_begun)) {
       expect("call of the victim that had begun", row_.own_call_begun,
-             children_.at(victim_)->ask("end call"));
+             answer_of(victim_, "end call"));
     }
     expect_answer(victim_, "state", absl::StrCat("ok ", row_.state));
     for (const std::string& what : {absl::StrCat("add ", owner_), absl::StrCat("add ", user_),
                                     std::string("use it"), std::string("barrier 1000 a b c d")}) {
-      expect(absl::StrCat("the victim's ", what), row_.own_call, children_.at(victim_)->ask(what));
+      expect(absl::StrCat("the victim's ", what), row_.own_call, answer_of(victim_, what));
     }
     // Who has left keeps what it owns until the Worker goes.
     if (row_.event == Event::kLeave) return (void)children_.erase(victim_);
@@ -266,30 +270,42 @@ class Cell {
     }
     for (const std::string& name : names) children_.at(name)->send("shutdown graceful 30000");
     for (const std::string& name : names) {
-      expect(absl::StrCat("shutdown of ", name), "OK", children_.at(name)->receive());
+      expect(absl::StrCat("shutdown of ", name), "OK", receive(*children_.at(name), "shutdown"));
     }
   }
 
   // ---- Expectations.
 
+  /// Its next answer, to that.
+  static std::string receive(ChildProcess& child, const std::string& what) {
+    try {
+      return child.receive(kPatience + std::chrono::seconds(30));
+    } catch (const std::exception& error) {
+      throw std::runtime_error(absl::StrCat(what, ": ", error.what()));
+    }
+  }
+  std::string answer_of(const std::string& name, const std::string& command) {
+    children_.at(name)->send(command);
+    return receive(*children_.at(name), absl::StrCat(command, " at ", name));
+  }
   static void expect(const std::string& what, const std::string& code, const std::string& answer) {
     if (code_of(answer) == code) return;
     throw std::runtime_error(absl::StrCat(what, ": '", answer, "' instead of ", code));
   }
   void ask(const std::string& name, const std::string& command) {
-    expect(absl::StrCat(command, " at ", name), "OK", children_.at(name)->ask(command));
+    expect(absl::StrCat(command, " at ", name), "OK", answer_of(name, command));
   }
   void expect_answer(const std::string& name, const std::string& question,
                      const std::string& expected) {
     std::string answer;
-    wait_until([&] { return (answer = children_.at(name)->ask(question)) == expected; });
+    wait_until([&] { return (answer = answer_of(name, question)) == expected; });
     if (answer == expected) return;
     throw std::runtime_error(
         absl::StrCat(question, " at ", name, ": '", answer, "' instead of '", expected, "'"));
   }
   void expect_code(const std::string& name, const std::string& command, const std::string& code) {
     std::string answer;
-    wait_until([&] { return code_of(answer = children_.at(name)->ask(command)) == code; });
+    wait_until([&] { return code_of(answer = answer_of(name, command)) == code; });
     expect(absl::StrCat(command, " at ", name), code, answer);
   }
   /// All whom it names have this list, with the same incarnations.
@@ -298,7 +314,7 @@ class Cell {
     std::vector<std::string> views(names.size());
     const auto are_right = [&] {
       for (std::size_t i = 0; i < names.size(); ++i) {
-        views[i] = children_.at(names[i])->ask("view").substr(3);
+        views[i] = answer_of(names[i], "view").substr(3);
       }
       return list_of(views[0]) == list &&
              std::all_of(views.begin(), views.end(),
@@ -313,7 +329,7 @@ class Cell {
   void expect_barrier(const std::vector<std::string>& names, const std::string& code) {
     for (const std::string& name : names) children_.at(name)->send("barrier 30000");
     for (const std::string& name : names) {
-      expect(absl::StrCat("barrier at ", name), code, children_.at(name)->receive());
+      expect(absl::StrCat("barrier at ", name), code, receive(*children_.at(name), "barrier"));
     }
   }
 
