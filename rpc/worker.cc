@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/process_life.h"
-#include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/worker/rejoiner.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
 
@@ -20,42 +18,17 @@ Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
              absl::StatusOr<std::shared_ptr<internal::CallLink>> link) {
   if (!link.ok()) {
     // The others leave too at such a time, and are forgotten: that is no mistake in the name.
-    if (!core->is_running()) {
-      throw RpcError(ErrorCode::kFailedPrecondition,
-                     absl::StrFormat("worker '%s' was shut down: it has no peers any more",
-                                     core->self().name));
-    }
-    if (const absl::Status evicted = core->evicted(); !evicted.ok()) internal::throw_error(evicted);
-    internal::throw_error(link.status());
+    const bool has_ended = !core->is_running() || !core->evicted().ok();
+    internal::throw_error(has_ended ? core->ended("it has no peers any more") : link.status());
   }
   return PeerAccess::make(core, *std::move(link));
-}
-
-// Those that it starts with, and one each that it and gRPC are soon to need. gRPC ends the process,
-// or does not go on, where it cannot start a thread.
-constexpr std::size_t kThreadsAlone = 4;
-constexpr std::size_t kThreadsWithGrpc = 16;
-// Those that it starts with, and some for the first connections.
-constexpr std::size_t kFilesWithGrpc = 12;
-
-void check_room(const WorkerOptions& options) {
-  const bool is_alone = absl::StartsWith(options.init_method, "inproc:");
-  absl::Status room = internal::check_room_for_threads(is_alone ? kThreadsAlone : kThreadsWithGrpc);
-  if (room.ok() && !is_alone) room = internal::check_room_for_files(kFilesWithGrpc);
-  if (!room.ok()) internal::throw_error(room);
 }
 
 }  // namespace
 
 Worker Worker::start(WorkerOptions options) {
-  if (absl::Status may = internal::ProcessLife::may_start_worker(); !may.ok()) {
-    internal::throw_error(may);
-  }
-  check_room(options);
-  // Before its threads are there, and again for what it has made static.
-  internal::ProcessLife::watch();
   Worker worker(internal::WorkerCore::start(std::move(options)));
-  internal::ProcessLife::watch();
+  worker.core_->rejoiner().allow();
   return worker;
 }
 
@@ -117,6 +90,15 @@ Counters Worker::counters() const { return core().counters(); }
 void Worker::shutdown(const ShutdownOptions& options) const {
   internal::ProcessLife::move_on_if_exiting();
   core().shutdown(options);
+}
+Worker Worker::rejoin() const {
+  internal::ProcessLife::move_on_if_exiting();
+  if (core().is_own_thread()) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "a worker cannot rejoin in its own handler or continuation: it would wait for "
+                   "itself; WorkerOptions::on_rejoined does without one");
+  }
+  return Worker(core().rejoiner().rejoin(core_));
 }
 bool Worker::is_running() const {
   return core_ != nullptr && !core_->process().is_orphan() && core_->is_running() &&

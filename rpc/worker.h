@@ -110,13 +110,33 @@ class Worker {
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to
   /// be called in a handler. Throws what the graceful part failed with (kDeadlineExceeded names who
-  /// did not come) after the teardown.
+  /// did not come) after the teardown. An evicted worker that is shut down does not rejoin any
+  /// more, and if it is about to that ends; once it has, the new worker is to be shut down itself.
   void shutdown(const ShutdownOptions& options = {}) const;
   /// False from its shutdown on, and when it was evicted.
   bool is_running() const;
   /// Whether it is in its job, as far as it knows. Once it is kEvicted, all that it does with
-  /// others fails with kAborted: shut it down, and start a new one.
+  /// others fails with kAborted, for ever: see rejoin().
   MembershipState membership_state() const;
+
+  /// Starts a new worker in the place of this one, which was evicted: ends this one without grace
+  /// (waits for its methods that run), then starts and joins as init_rpc() did, with the same
+  /// options, layers and default timeout, and a rank as the options have it. Returns the new
+  /// worker: a new member of the job under the same name, which knows nothing of the references,
+  /// contexts and calls of this one. This one stays kEvicted, and what is done with it fails with
+  /// kAborted.
+  ///
+  /// Of threads that call it at once all get the same new worker, or the error of the one attempt;
+  /// so does who calls it later, as long as that worker is there. After an error it may be called
+  /// again. Throws RpcError: what Worker::start throws; kFailedPrecondition when this worker is not
+  /// evicted, was shut down by the user, or runs the calling thread (a handler or a continuation);
+  /// kCancelled when it is shut down meanwhile.
+  ///
+  ///     if (worker.membership_state() == sinew::MembershipState::kEvicted) worker =
+  ///     worker.rejoin();
+  ///
+  /// WorkerOptions::on_rejoined does so by itself.
+  Worker rejoin() const;
 
   friend bool operator==(const Worker& a, const Worker& b) { return a.core_ == b.core_; }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@
 #include "sinew/rpc/transport/credentials.h"
 
 namespace sinew {
+
+class Worker;
 
 namespace internal {
 class InprocNetwork;
@@ -106,6 +109,13 @@ struct WorkerOptions {
   /// Tensors go from GPU to GPU by NCCL where Sinew was built with it, both workers have GPUs, and
   /// both say so here. Otherwise by gRPC, through host memory.
   bool nccl = true;
+
+  /// Set: a worker that is evicted rejoins by itself (Worker::rejoin), again and again until it
+  /// succeeds or is shut down, with growing pauses of 30 s at most and a line of the log each. It
+  /// gets the new worker, on a thread where it may block, and keeps the handle: the new worker ends
+  /// with its last one. Calls come one at a time, in the order of the workers: the next one is not
+  /// begun before this one has returned. What it throws is logged.
+  std::function<void(const Worker& worker)> on_rejoined;
 
   /// Joins workers of one process; needed by inproc://. See InprocNetwork.
   std::shared_ptr<internal::InprocNetwork> network;

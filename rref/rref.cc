@@ -143,10 +143,7 @@ std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value)
                    "a reference was made with an empty Worker: start one with sinew::init_rpc()");
   }
   if (!services->is_running()) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrFormat("worker '%s' was shut down: no reference can be made there any "
-                                   "more",
-                                   services->self().name));
+    throw_error(services->ended("no reference can be made there any more"));
   }
   const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*services);
   const std::string type_name = type_text(*value.type);

@@ -50,10 +50,7 @@ AutogradManager::~AutogradManager() = default;
 std::shared_ptr<ContextState> AutogradManager::create() {
   MutexLock lock(mutex_);
   if (stopped_) {
-    throw RpcError(
-        ErrorCode::kFailedPrecondition,
-        absl::StrFormat("worker '%s' was shut down: no context can be made there any more",
-                        services_.self().name));
+    throw_error(services_.ended("no context can be made there any more"));
   }
   const autograd::ContextId id{services_.self().incarnation, next_context_++, random_secret()};
   auto context = std::make_shared<ContextState>(id, services_.self());

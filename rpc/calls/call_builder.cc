@@ -29,11 +29,7 @@ WorkerServices& services_of(const Peer& peer) {
   }
   services->process().require();
   ProcessLife::stand_still_at_exit();
-  if (!services->is_running()) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrFormat("worker '%s' was shut down: it makes no calls any more",
-                                   services->self().name));
-  }
+  if (!services->is_running()) throw_error(services->ended("it makes no calls any more"));
   if (const absl::Status evicted = services->evicted(); !evicted.ok()) throw_error(evicted);
   return *services;
 }

@@ -78,6 +78,9 @@ class WorkerServices : public ControlPlane {
                           std::function<void(const absl::Status& evicted)> then) = 0;
   /// Why this worker is out of the job although it runs: what it does with others fails with that.
   virtual absl::Status evicted() const = 0;
+  /// Why a worker that has ended does something no more: it was evicted, or else was shut down
+  /// (kFailedPrecondition), with this consequence for the text.
+  absl::Status ended(std::string_view consequence) const;
   virtual bool is_lost(const WorkerInfo& worker) const = 0;
   /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
   virtual std::int32_t rank_of(const WorkerInfo& worker) const = 0;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,10 @@ struct MembershipOptions {
   /// This worker's transport answers at the rendezvous address (kTcp, kInproc). In open membership
   /// that decides which of several founders founds the job.
   bool serves_rendezvous = false;
+  /// Set: this worker takes the place of one that was evicted, and these are addresses of members
+  /// whom that one knew. It looks for the job there too, and founds none before it has looked for
+  /// half of `timeout`.
+  std::optional<std::vector<std::string>> contacts;
   /// Asks the network whether a member is gone for certain: true when its address refuses
   /// connections or another incarnation answers there, false when it lives or may live. Null: it
   /// always may live.
@@ -143,6 +148,8 @@ class Membership {
   /// Who coordinates, as far as this worker knows; no name before it has joined.
   WorkerInfo coordinator() const;
   MembershipState state() const;
+  /// Of an evicted worker: where it knew members, of either side (16 at most).
+  std::vector<std::string> contacts() const;
 
  private:
   const std::shared_ptr<class MembershipCore> core_;

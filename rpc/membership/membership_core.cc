@@ -513,6 +513,7 @@ void MembershipCore::be_removed(const absl::Status& reason) {
   if (is_leaving()) return finish_leave(absl::OkStatus());
   state_ = State::kOut;
   was_evicted_ = true;
+  note_contacts();
   coordinator_.reset();
   fail_waiting(absl::UnavailableError("this worker is no member any more; ask again"));
   snapshot();

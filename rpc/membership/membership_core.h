@@ -45,6 +45,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   WorkerInfo self() const;
   WorkerInfo coordinator() const;
   MembershipState state() const;
+  std::vector<std::string> contacts() const;
 
  private:
   using TimePoint = Scheduler::TimePoint;
@@ -118,6 +119,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void seek_again();
   void ask_to_join(const std::string& address);
   void on_join_reply(const absl::StatusOr<std::string>& reply);
+  bool is_contact(const std::string& address) const;
   void on_candidate_failed(const std::string& address, const absl::Status& status);
   void on_join_deadline();
   absl::Status never_answered() const;
@@ -205,6 +207,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void ask_suspect(const Member& member, int times);
   void end_suspicion(Incarnation incarnation);
   void end_all_suspicions();
+  void note_contacts();
   bool is_unsure() const { return !suspects_.empty() || (poll_.has_value() && !poll_->is_done()); }
   void start_poll();
   void finish_poll();
@@ -318,6 +321,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   WorkerInfo self_snapshot_ ABSL_GUARDED_BY(mutex_);
   WorkerInfo coordinator_snapshot_ ABSL_GUARDED_BY(mutex_);
   MembershipState public_state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
+  std::vector<std::string> contacts_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Standings> standings_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<Standings>();
 };

@@ -69,9 +69,10 @@ void MembershipCore::begin_search() {
   if (!waits_there || file_) {
     seek();
   } else if (options_.rendezvous.founds &&
-             (fixed || options_.rendezvous.kind == Rendezvous::Kind::kInproc)) {
+             (fixed || (options_.rendezvous.kind == Rendezvous::Kind::kInproc &&
+                        !options_.contacts.has_value()))) {
     // No pause: until all ranks of a fixed world have come a job that lives can call this worker
-    // in; and nobody starts a process again within itself.
+    // in; and within a process nobody comes back who does not know that there is one.
     found();
   } else {
     pause_before_founding();
@@ -81,9 +82,10 @@ void MembershipCore::begin_search() {
 void MembershipCore::pause_before_founding() {
   state_ = State::kPausing;
   const TimePoint now = scheduler_.now();
-  founds_at_ = options_.rendezvous.founds
-                   ? now + std::min(Membership::kFoundingPause, options_.timeout / 2)
-                   : TimePoint::max();
+  const nanoseconds longest = options_.timeout / 2;
+  const nanoseconds pause =
+      options_.contacts.has_value() ? longest : std::min(Membership::kFoundingPause, longest);
+  founds_at_ = options_.rendezvous.founds ? now + pause : TimePoint::max();
   end_pause();
 }
 
@@ -118,6 +120,7 @@ void MembershipCore::seek() {
   has_met_member_ = false;
   candidates_.clear();
   file_contents_ = {};
+  if (invited_to_.empty() && options_.contacts.has_value()) candidates_ = *options_.contacts;
   if (file_ != nullptr && invited_to_.empty()) return search_file();
   candidates_.push_back(invited_to_.empty() ? dial_address(options_.rendezvous) : invited_to_);
   seek_next();
@@ -175,12 +178,18 @@ void MembershipCore::seek_next() {
                });
 }
 
+bool MembershipCore::is_contact(const std::string& address) const {
+  if (!options_.contacts.has_value()) return false;
+  return std::find(options_.contacts->begin(), options_.contacts->end(), address) !=
+         options_.contacts->end();
+}
+
 void MembershipCore::on_candidate_failed(const std::string& address, const absl::Status& status) {
   last_failure_ = absl::StrCat("'", address, "' said: ", status.message());
   if (absl::IsNotFound(status)) ++refused_;
-  // A file may hold addresses that others use by now, so a refusal there says nothing about the
-  // job.
-  if (is_refusal(status) && !file_) {
+  // A file may hold addresses that others use by now, and what this worker's predecessor knew may
+  // be old too, so a refusal there says nothing about the job.
+  if (is_refusal(status) && !file_ && !is_contact(address)) {
     fail_join(status);
     return;
   }
@@ -283,7 +292,8 @@ bool MembershipCore::may_found_by_file() const {
   // An entry that merely does not answer may be that of a busy worker: two jobs would come of it.
   // Rank 0 of a fixed world cannot wait for it, since an old file would keep the job from ever
   // starting.
-  return options_.rendezvous.founds && !has_met_member_ && (fixed || refused_ == tried_);
+  const bool needs_no_refusal = fixed && !options_.contacts.has_value();
+  return options_.rendezvous.founds && !has_met_member_ && (needs_no_refusal || refused_ == tried_);
 }
 
 // So that this worker is the one whom others find.

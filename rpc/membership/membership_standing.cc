@@ -40,6 +40,7 @@ constexpr nanoseconds kClaimPause = seconds(3);
 constexpr nanoseconds kStrangerPause = seconds(1);
 // So many at a time.
 constexpr std::size_t kMostAskedAgain = 16;
+constexpr std::size_t kMostContacts = 16;
 
 }  // namespace
 
@@ -245,6 +246,28 @@ absl::Status MembershipCore::evicted(const std::string& why) const {
       "worker '", self_.worker.name, "' was evicted from the job: ", why,
       " and go on without it; what it held, served and waited for is gone, and only a new worker "
       "can join again"));
+}
+
+// For the worker that takes the place of this one: its side may have struck the others off the
+// file, and nobody need answer at the rendezvous address any more.
+void MembershipCore::note_contacts() {
+  std::vector<std::string> contacts;
+  const auto add = [&](const Member& member) {
+    if (member.worker != self_.worker && contacts.size() < kMostContacts) {
+      contacts.push_back(member.address);
+    }
+  };
+  std::for_each(gone_.rbegin(), gone_.rend(), [&](const GoneMember& gone) {
+    if (may_live(gone)) add(gone.member);
+  });
+  for (const Member& member : view_.members) add(member);
+  MutexLock lock(mutex_);
+  contacts_ = std::move(contacts);
+}
+
+std::vector<std::string> MembershipCore::contacts() const {
+  MutexLock lock(mutex_);
+  return contacts_;
 }
 
 // ---- Those that were taken off the list may still be there.

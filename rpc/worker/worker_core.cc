@@ -15,7 +15,6 @@
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/receive_pool.h"
-#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/call_server.h"
@@ -27,8 +26,10 @@
 #include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/planes/nccl/default_plane.h"
 #include "sinew/rpc/worker.h"
+#include "sinew/rpc/worker/check_start.h"
 #include "sinew/rpc/worker/connect_requests.h"
 #include "sinew/rpc/worker/make_transport.h"
+#include "sinew/rpc/worker/rejoiner.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/rpc/worker/worker_parts.h"
 
@@ -46,40 +47,6 @@ constexpr auto kAnswersTime = std::chrono::seconds(1);
 
 std::size_t default_threads() {
   return std::max<std::size_t>(4, std::thread::hardware_concurrency());
-}
-
-void check_positive(std::chrono::nanoseconds value, const char* option) {
-  if (value > std::chrono::nanoseconds(0)) return;
-  throw RpcError(
-      ErrorCode::kInvalidArgument,
-      absl::StrFormat("WorkerOptions::%s must be positive, it is %d ns", option, value.count()));
-}
-
-void check_not_negative(std::chrono::nanoseconds value, const char* option) {
-  if (value >= std::chrono::nanoseconds(0)) return;
-  throw RpcError(ErrorCode::kInvalidArgument,
-                 absl::StrFormat("WorkerOptions::%s must not be negative, it is %d ns", option,
-                                 value.count()));
-}
-
-void check_options(const WorkerOptions& options) {
-  if (absl::Status valid = validate_worker_name(options.name); !valid.ok()) throw_error(valid);
-  check_positive(options.join_timeout, "join_timeout");
-  check_positive(options.default_timeout, "default_timeout");
-  check_positive(options.lease, "lease");
-  check_not_negative(options.heartbeat_interval, "heartbeat_interval");
-  check_not_negative(options.max_poll, "max_poll");
-  if (options.heartbeat_interval > options.lease / 3) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   "WorkerOptions::lease must be at least three times heartbeat_interval, or one "
-                   "lost beat would end it");
-  }
-  if (options.max_message_bytes == 0 || options.send_window_bytes == 0 ||
-      options.receive_window_bytes == 0) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   "WorkerOptions::max_message_bytes, send_window_bytes and receive_window_bytes "
-                   "must be positive");
-  }
 }
 
 MakeDevicePlane device_plane_for(const WorkerOptions& options) {
@@ -107,12 +74,14 @@ void destroy(WorkerCore* core) {
 
 // ---- Start.
 
-std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options) {
-  check_options(options);
+std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succession* succession) {
+  check_start(options);
+  // Before its threads are there, and again for what it has made static.
+  ProcessLife::watch();
   std::shared_ptr<WorkerCore> core(new WorkerCore(std::move(options)), &destroy);
   try {
-    core->build();
-    core->join();
+    core->build(succession);
+    core->join(succession);
   } catch (...) {
     // Whom this worker refused (rank 0, say, when its time to collect the others is over) is to
     // learn why: the answers would get lost with the transport.
@@ -120,11 +89,14 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options) {
     core->teardown(absl::CancelledError("the worker did not start"));
     throw;
   }
+  ProcessLife::watch();
   return core;
 }
 
 WorkerCore::WorkerCore(WorkerOptions options)
-    : options_(std::move(options)), default_timeout_ns_(options_.default_timeout.count()) {
+    : options_(std::move(options)),
+      default_timeout_ns_(options_.default_timeout.count()),
+      rejoiner_(std::make_shared<Rejoiner>(options_)) {
   self_.name = options_.name;
   self_.incarnation = random_incarnation();
   Executor::Options pool;
@@ -139,9 +111,12 @@ WorkerCore::WorkerCore(WorkerOptions options)
   control_executor_ = std::make_shared<Executor>(pool);
 }
 
-WorkerCore::~WorkerCore() { teardown(absl::CancelledError("the worker was destroyed")); }
+WorkerCore::~WorkerCore() {
+  rejoiner_->cancel();
+  teardown(absl::CancelledError("the worker was destroyed"));
+}
 
-void WorkerCore::build() {
+void WorkerCore::build(const Succession* succession) {
   absl::StatusOr<Rendezvous> rendezvous =
       parse_rendezvous(options_.init_method, options_.rank, options_.world_size);
   if (!rendezvous.ok()) throw_error(rendezvous.status());
@@ -174,6 +149,7 @@ void WorkerCore::build() {
   membership.job = options_.job;
   membership.rendezvous = *std::move(rendezvous);
   membership.timeout = options_.join_timeout;
+  if (succession != nullptr) membership.contacts = succession->contacts;
   membership.serves_rendezvous = started->serves_rendezvous;
   membership.probe_lost = [this](const WorkerInfo& worker) { return links_->probe_lost(worker); };
   membership.on_change = [this](const std::vector<Member>& joined,
@@ -225,15 +201,17 @@ void WorkerCore::build() {
     for (const Member& member : directory_.members()) {
       links_->worker_lost(member.worker, reason, Certainty::kSuspected);
     }
+    rejoiner_->on_evicted(weak_from_this());
   };
   membership.on_warning = [this](const std::string& warning) { log(warning); };
   membership_ = std::make_unique<Membership>(*this, directory_, std::move(membership), *scheduler_);
   links_->start(*transport_);
 }
 
-void WorkerCore::join() {
+void WorkerCore::join(const Succession* succession) {
   running_.store(true, std::memory_order_release);
   Future<void> joined = membership_->join_async();
+  if (succession != nullptr) succession->on_joining(*this);
   // The membership ends by itself at join_timeout; the margin only guards against a lost answer.
   joined.wait_for(options_.join_timeout + std::chrono::seconds(10));
   self_.rank = membership_->self().rank;
@@ -306,6 +284,8 @@ Standing WorkerCore::on_asked(const WorkerInfo& asker, const std::string& addres
 }
 
 MembershipState WorkerCore::membership_state() const {
+  // Also when it was ended for another one to take its place.
+  if (!evicted().ok() && !rejoiner_->is_cancelled()) return MembershipState::kEvicted;
   if (!is_running()) return MembershipState::kLeft;
   return membership_->state();
 }
@@ -532,11 +512,12 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
 }
 
 void WorkerCore::shutdown(const ShutdownOptions& options) {
-  if (Executor::current() == executor_.get() || Executor::current() == control_executor_.get()) {
+  if (is_own_thread()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "a worker cannot be shut down by its own handler or continuation: it would wait "
                    "for itself");
   }
+  rejoiner_->cancel_and_wait();
   MutexLock lock(shutdown_mutex_);
   if (shut_down_) return;
   shut_down_ = true;
@@ -558,6 +539,20 @@ void WorkerCore::end_gathers(const absl::Status& reason) {
     log(absl::StrCat("waits for the others could not be ended: ", error.message()));
   }
 }
+
+bool WorkerCore::is_own_thread() const {
+  return Executor::current() == executor_.get() || Executor::current() == control_executor_.get();
+}
+
+void WorkerCore::end_evicted() {
+  MutexLock lock(shutdown_mutex_);
+  if (std::exchange(shut_down_, true)) return;
+  teardown(evicted());
+}
+
+std::vector<std::string> WorkerCore::contacts() const { return membership_->contacts(); }
+
+void WorkerCore::stop_joining() { membership_->leave_async(kGuestsTime); }
 
 void WorkerCore::teardown(const absl::Status& reason) {
   running_.store(false, std::memory_order_release);

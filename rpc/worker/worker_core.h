@@ -35,14 +35,23 @@ class ConnectRequests;
 class DeviceLayer;
 class Gather;
 class Membership;
+class Rejoiner;
 class WorkerLinks;
 
 /// What a Worker handle stands for: owns the parts of one worker and ties them together.
 /// Thread-safe.
 class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public WorkerServices {
  public:
-  /// See Worker::start.
-  static std::shared_ptr<WorkerCore> start(WorkerOptions options);
+  /// What a worker is told that takes the place of an evicted one.
+  struct Succession {
+    /// See MembershipOptions::contacts.
+    std::vector<std::string> contacts;
+    /// Called when the worker begins to look for the job.
+    std::function<void(WorkerCore&)> on_joining;
+  };
+  /// See Worker::start. `succession` may be null.
+  static std::shared_ptr<WorkerCore> start(WorkerOptions options,
+                                           const Succession* succession = nullptr);
   ~WorkerCore() override;
 
   // Constant once start() has returned.
@@ -76,6 +85,18 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Counters counters() const;
   void set_default_timeout(std::chrono::nanoseconds timeout);
   void shutdown(const ShutdownOptions& options);
+
+  /// What becomes of it when it is evicted.
+  Rejoiner& rejoiner() { return *rejoiner_; }
+  /// Ends the evicted worker as shutdown() does, for another one to take its place; returns when
+  /// that is done, by whomever.
+  void end_evicted();
+  /// Of an evicted worker, where it knew others.
+  std::vector<std::string> contacts() const;
+  /// Its start fails with kCancelled; if it has joined already it leaves. Never blocks.
+  void stop_joining();
+  /// The calling thread runs a task of this worker, so it cannot wait for its end.
+  bool is_own_thread() const;
 
   // WorkerServices
   const ProcessBound& process() const override { return process_; }
@@ -135,8 +156,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   };
 
   explicit WorkerCore(WorkerOptions options);
-  void build();
-  void join();
+  void build(const Succession* succession);
+  void join(const Succession* succession);
   void check_device_maps_of_world();
   CallTotals call_totals() const;
   CallCounts call_counts() const;
@@ -156,6 +177,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::atomic<bool> joined_{false};
   std::atomic<bool> leaving_{false};
 
+  const std::shared_ptr<Rejoiner> rejoiner_;
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<Executor> control_executor_;
   // Stopped before what its callbacks use goes.

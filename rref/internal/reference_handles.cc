@@ -29,7 +29,7 @@ Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerInfo& owner)
   std::shared_ptr<WorkerServices> services = weak.lock();
   if (services == nullptr) throw_shut_down(owner);
   services->process().require();
-  if (!services->is_running()) throw_shut_down(services->self());
+  if (!services->is_running()) throw_error(services->ended("its references have been deleted"));
   absl::StatusOr<std::shared_ptr<CallLink>> link = services->link(owner);
   if (!link.ok()) throw_error(link.status());
   return PeerAccess::make(std::move(services), *std::move(link));

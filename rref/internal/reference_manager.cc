@@ -166,8 +166,7 @@ void ReferenceManager::create_failed(const ForkId& fork, const absl::Status& err
 absl::StatusOr<ledger::UserView> ReferenceManager::view(const ForkId& fork) const {
   MutexLock lock(mutex_);
   if (stopped_) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "worker '%s' was shut down: its references have been deleted", self().name));
+    return services_.ended("its references have been deleted");
   }
   return ledger_.view(fork);
 }
@@ -203,8 +202,7 @@ absl::StatusOr<ledger::ForkRecord> ReferenceManager::share_owned(const RRefId& r
                                                                  MessageRoute& route) {
   MutexLock lock(mutex_);
   if (stopped_) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "worker '%s' was shut down: its references have been deleted", self().name));
+    return services_.ended("its references have been deleted");
   }
   absl::StatusOr<ledger::ForkRecord> record =
       ledger_.share_owned(rref, route.peer(), deadline_of(route));

@@ -39,7 +39,7 @@ class Stopped : public ::testing::TestWithParam<Meet> {
     ASSERT_TRUE(eventually([&] { return b_->ask("members") == "ok a b c"; }));
   }
   /// Its answer to that is yet to be received.
-  Child begin(const std::string& name, int rank) const {
+  Child begin(const std::string& name, int rank, const std::string& more = "") const {
     auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
     std::string where = absl::StrCat("file://", folder_.file("meet"));
     if (GetParam() != Meet::kFile) {
@@ -48,7 +48,8 @@ class Stopped : public ::testing::TestWithParam<Meet> {
     } else {
       absl::StrAppend(&where, " rank=", rank);
     }
-    child->send(absl::StrCat("start name=", name, " init=", where, " lease_ms=2000 beat_ms=200"));
+    child->send(
+        absl::StrCat("start name=", name, " init=", where, " lease_ms=2000 beat_ms=200", more));
     return child;
   }
   static void expect_evicted(ChildProcess& child, const std::string& name) {
@@ -111,11 +112,79 @@ TEST_P(Stopped, TheCoordinatorLearnsThatItIsOut) {
   for (const auto* child : {&a_, &b_, &c_}) EXPECT_EQ((*child)->receive(), "ok ");
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Stopped,
-                         ::testing::Values(Meet::kFile, Meet::kTcpOpen, Meet::kTcpFixed),
-                         [](const auto& each) -> std::string {
-                           if (each.param == Meet::kFile) return "File";
-                           return each.param == Meet::kTcpOpen ? "TcpOpen" : "TcpFixed";
-                         });
+// The addresses where they listen are the old ones'.
+class Rejoins : public Stopped {
+ protected:
+  /// `names` is what is left without it; the `others` say so.
+  static void stop_until_out(ChildProcess& child, const std::vector<ChildProcess*>& others,
+                             const std::string& names) {
+    child.signal(SIGSTOP);
+    for (ChildProcess* other : others) expect_in_job(*other, names);
+    child.signal(SIGCONT);
+  }
+  void expect_all() const {
+    for (const auto* child : {&a_, &b_, &c_}) expect_in_job(**child, "a b c");
+    for (const char* what : {"add a", "add b", "add c"}) {
+      for (const auto* child : {&a_, &b_, &c_}) EXPECT_EQ((*child)->ask(what), "ok 3") << what;
+    }
+    for (const auto* child : {&a_, &b_, &c_}) (*child)->send("barrier 20000");
+    for (const auto* child : {&a_, &b_, &c_}) EXPECT_EQ((*child)->receive(), "ok ");
+  }
+  /// In the place of `child`, which has not been stopped.
+  void begin_again(Child& child, const std::string& name, int rank, const std::string& more) {
+    EXPECT_EQ(child->ask("shutdown hard 1000"), "ok ");
+    child = begin(name, rank, more);
+    ASSERT_THAT(child->receive(), StartsWith("ok "));
+    expect_all();
+  }
+};
+
+TEST_P(Rejoins, AMember) {
+  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  begin_again(c_, "c", 2, " bind=" + address);
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_THAT(c_->ask("rejoin"),
+                AllOf(StartsWith("error FAILED_PRECONDITION"), HasSubstr("'c' is not evicted")));
+    stop_until_out(*c_, {a_.get(), b_.get()}, "a b");
+    expect_evicted(*c_, "c");
+    EXPECT_EQ(c_->ask("rejoin"), "ok " + address);
+    expect_all();
+  }
+}
+
+TEST_P(Rejoins, TheCoordinator) {
+  stop_until_out(*a_, {b_.get(), c_.get()}, "b c");
+  expect_evicted(*a_, "a");
+  EXPECT_THAT(a_->ask("rejoin"), StartsWith("ok "));
+  expect_all();
+}
+
+TEST_P(Rejoins, ByItself) {
+  begin_again(c_, "c", 2, " rejoins=1");
+  begin_again(a_, "a", 0, " rejoins=1");
+  stop_until_out(*c_, {a_.get(), b_.get()}, "a b");
+  EXPECT_TRUE(eventually([&] { return c_->ask("rejoined") == "ok yes"; }));
+  expect_all();
+  stop_until_out(*a_, {b_.get(), c_.get()}, "b c");
+  EXPECT_TRUE(eventually([&] { return a_->ask("rejoined") == "ok yes"; }));
+  expect_all();
+}
+
+// exit() meanwhile.
+TEST_P(Rejoins, NotAgainstTheEndOfTheProcess) {
+  begin_again(c_, "c", 2, " rejoins=1");
+  stop_until_out(*c_, {a_.get(), b_.get()}, "a b");
+  c_->send("exit 7");
+  EXPECT_EQ(c_->finish(), 7);
+  expect_in_job(*a_, "a b");
+}
+
+std::string name_of(const ::testing::TestParamInfo<Meet>& each) {
+  if (each.param == Meet::kFile) return "File";
+  return each.param == Meet::kTcpOpen ? "TcpOpen" : "TcpFixed";
+}
+const auto kAll = ::testing::Values(Meet::kFile, Meet::kTcpOpen, Meet::kTcpFixed);
+INSTANTIATE_TEST_SUITE_P(Over, Stopped, kAll, name_of);
+INSTANTIATE_TEST_SUITE_P(Over, Rejoins, kAll, name_of);
 
 }  // namespace

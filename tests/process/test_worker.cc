@@ -15,6 +15,8 @@
 //   barrier MS NAME...        with those
 //   begin KEY COMMAND...      runs that on a thread of its own, which has begun with the answer
 //   end KEY                   waits for the answer to that
+//   rejoin                    when it is evicted; its new address
+//   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used now
 //   stall PEER                calls testapp::stall there
 //   flood PEER                calls it without a pause from now on
 //   flooded                   right answers of that so far
@@ -24,18 +26,22 @@
 //   stalled, release          calls that wait in testapp::stall; answers them
 //   fork                      makes a child that does nothing, with its sockets; its pid
 //   shutdown graceful|hard MS
+//   exit STATUS               without that, and without an answer
 
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <future>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -54,6 +60,16 @@ using Settings = std::map<std::string, std::string>;
 
 std::chrono::nanoseconds milliseconds(const std::string& text) {
   return std::chrono::milliseconds(std::stol(text));
+}
+
+/// What on_rejoined was given last.
+struct Rejoined {
+  std::mutex mutex;
+  Worker worker;
+};
+Rejoined& rejoined() {
+  static auto& rejoined = *new Rejoined();
+  return rejoined;
 }
 
 sinew::WorkerOptions options_of(const Settings& settings) {
@@ -85,6 +101,13 @@ sinew::WorkerOptions options_of(const Settings& settings) {
        [&](const std::string& value) { options.receive_window_bytes = std::stoul(value); }},
       {"send_window",
        [&](const std::string& value) { options.send_window_bytes = std::stoul(value); }},
+      {"rejoins",
+       [&](const std::string&) {
+         options.on_rejoined = [](const Worker& next) {
+           const std::lock_guard<std::mutex> lock(rejoined().mutex);
+           rejoined().worker = next;
+         };
+       }},
       {"advertise", [&](const std::string& value) { options.advertise_address = value; }},
       {"ca", [&](const std::string& value) { files.ca = value; }},
       {"cert", [&](const std::string& value) { files.certificate = value; }},
@@ -261,6 +284,17 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     testapp::state_of(worker).kept[two] = counter;
     return "";
   }
+  if (command == "rejoin") {
+    worker = worker.rejoin();
+    return worker.address();
+  }
+  if (command == "rejoined") {
+    const std::lock_guard<std::mutex> lock(rejoined().mutex);
+    if (!rejoined().worker.valid()) return "no";
+    worker = std::exchange(rejoined().worker, Worker());
+    return "yes";
+  }
+  if (command == "exit") std::exit(std::stoi(one));
   if (command == "fork") return std::to_string(fork_idler());
   if (command == "shutdown") {
     worker.shutdown({one == "graceful", milliseconds(two), false});

@@ -61,9 +61,10 @@ Cluster::Cluster(ClusterOptions options) : workers_(static_cast<std::size_t>(opt
       worker.network = network;
     }
     if (options.wrap_transport) {
+      // Once more when it rejoins.
       internal::parts_of(worker).wrap_transport =
-          [&options, rank](std::unique_ptr<internal::Transport> transport) {
-            return options.wrap_transport(rank, std::move(transport));
+          [wrap = options.wrap_transport, rank](std::unique_ptr<internal::Transport> transport) {
+            return wrap(rank, std::move(transport));
           };
     }
     if (options.tweak) options.tweak(rank, worker);

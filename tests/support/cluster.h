@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,6 +47,10 @@ class Cluster {
 
   int size() const { return static_cast<int>(workers_.size()); }
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
+  /// That worker has come back as another one.
+  void replace(int rank, Worker worker) {
+    workers_.at(static_cast<std::size_t>(rank)) = std::move(worker);
+  }
 
   /// Shuts all workers down at once. Returns one line for each failure, leaked reference and
   /// counter that is not zero afterwards: none means that nothing is left anywhere.
@@ -67,6 +72,7 @@ class ClusterTest : public ::testing::TestWithParam<ClusterTransport> {
                  std::function<void(int rank, WorkerOptions& options)> tweak = nullptr);
   Cluster& start(ClusterOptions options);
   const Worker& worker(int rank) const { return cluster_->worker(rank); }
+  void replace(int rank, Worker worker) { cluster_->replace(rank, std::move(worker)); }
   /// The graceful shutdown that also asserts. Does nothing when there is no cluster.
   void finish();
   /// Drops the cluster without grace and without asserting anything.

@@ -1,0 +1,71 @@
+#include "sinew/rpc/worker/check_start.h"
+
+#include <cstddef>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/process_room.h"
+#include "sinew/rpc/base/worker_name.h"
+
+namespace sinew::internal {
+namespace {
+
+void check_not_negative(std::chrono::nanoseconds value, const char* option) {
+  if (value >= std::chrono::nanoseconds(0)) return;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrFormat("WorkerOptions::%s must not be negative, it is %d ns", option,
+                                 value.count()));
+}
+
+// Those that it starts with, and one each that it and gRPC are soon to need. gRPC ends the process,
+// or does not go on, where it cannot start a thread.
+constexpr std::size_t kThreadsAlone = 4;
+constexpr std::size_t kThreadsWithGrpc = 16;
+// Those that it starts with, and some for the first connections.
+constexpr std::size_t kFilesWithGrpc = 12;
+
+void check_room(const WorkerOptions& options) {
+  const bool is_alone = absl::StartsWith(options.init_method, "inproc:");
+  absl::Status room = check_room_for_threads(is_alone ? kThreadsAlone : kThreadsWithGrpc);
+  if (room.ok() && !is_alone) room = check_room_for_files(kFilesWithGrpc);
+  if (!room.ok()) throw_error(room);
+}
+
+void check_options(const WorkerOptions& options) {
+  if (absl::Status valid = validate_worker_name(options.name); !valid.ok()) throw_error(valid);
+  check_positive(options.join_timeout, "join_timeout");
+  check_positive(options.default_timeout, "default_timeout");
+  check_positive(options.lease, "lease");
+  check_not_negative(options.heartbeat_interval, "heartbeat_interval");
+  check_not_negative(options.max_poll, "max_poll");
+  if (options.heartbeat_interval > options.lease / 3) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   "WorkerOptions::lease must be at least three times heartbeat_interval, or one "
+                   "lost beat would end it");
+  }
+  if (options.max_message_bytes == 0 || options.send_window_bytes == 0 ||
+      options.receive_window_bytes == 0) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   "WorkerOptions::max_message_bytes, send_window_bytes and receive_window_bytes "
+                   "must be positive");
+  }
+}
+
+}  // namespace
+
+void check_positive(std::chrono::nanoseconds value, const char* option) {
+  if (value > std::chrono::nanoseconds(0)) return;
+  throw RpcError(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat("WorkerOptions::%s must be positive, it is %d ns", option, value.count()));
+}
+
+void check_start(const WorkerOptions& options) {
+  if (absl::Status may = ProcessLife::may_start_worker(); !may.ok()) throw_error(may);
+  check_options(options);
+  check_room(options);
+}
+
+}  // namespace sinew::internal
