@@ -7,6 +7,7 @@
 #include "sinew/rpc/call.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/cancellation.h"
+#include "sinew/rpc/member_event.h"
 #include "sinew/rpc/method.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/peer.h"

@@ -7,6 +7,7 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/worker/member_events.h"
 #include "sinew/rpc/worker/rejoiner.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
@@ -78,6 +79,18 @@ std::map<std::string, std::string> Worker::all_gather(std::string bytes,
   std::map<std::string, std::string> by_name;
   for (std::size_t i = 0; i < names.size(); ++i) by_name.emplace(names[i], values[i]);
   return by_name;
+}
+
+MemberWatch Worker::on_member(OnMember on_member) const {
+  if (on_member == nullptr) {
+    throw RpcError(ErrorCode::kInvalidArgument, "on_member() was given an empty function");
+  }
+  constexpr std::string_view kNoMore = "nothing is heard of its members any more";
+  if (!core().is_running()) internal::throw_error(core().ended(kNoMore));
+  auto subscription = std::make_shared<internal::MemberSubscription>(
+      name(), core().executor()->runner(), std::move(on_member));
+  if (!core().member_events().add(subscription)) internal::throw_error(core().ended(kNoMore));
+  return MemberWatch(std::move(subscription));
 }
 
 void Worker::set_default_timeout(std::chrono::nanoseconds timeout) const {

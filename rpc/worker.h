@@ -14,6 +14,7 @@
 #include "sinew/rpc/base/membership_state.h"
 #include "sinew/rpc/call.h"
 #include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/member_event.h"
 #include "sinew/rpc/peer.h"
 #include "sinew/rpc/worker_options.h"
 
@@ -95,6 +96,21 @@ class Worker {
   std::map<std::string, std::string> all_gather(
       std::string bytes, std::vector<std::string> names = {},
       std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
+
+  /// Tells of other workers that join, are suspected, lost or leave from now on, and of this one's
+  /// own eviction (MemberEvent). `on_member` runs on the worker's executor, one call at a time, in
+  /// order, until the result goes; it may block and use the worker, as a handler may. What it
+  /// throws is logged. The past is not told: call workers() after this, and whoever is not among
+  /// them comes as kJoined; who joined at that moment may be in both. workers() in `on_member` is
+  /// as new as the event or newer.
+  ///
+  /// Before kLost and kLeft all calls to that worker have their result or their error, and none of
+  /// its own is started any more; those that run may still. That others are lost is not told any
+  /// more once this worker leaves; after its end nothing is. Throws RpcError kInvalidArgument for an
+  /// empty function, kFailedPrecondition after a shutdown, kAborted when this worker is evicted.
+  ///
+  ///     auto watch = worker.on_member([](const sinew::MemberEvent& event) { ... });
+  [[nodiscard]] MemberWatch on_member(OnMember on_member) const;
 
   /// Applies to calls made from now on that set no timeout.
   void set_default_timeout(std::chrono::nanoseconds timeout) const;

@@ -496,6 +496,7 @@ void CallLink::on_suspected(bool suspected) {
   services_.log(
       absl::StrFormat("worker '%s' %s", name_,
                       suspected ? "does not answer; it is suspected to be lost" : "answers again"));
+  services_.on_suspected(peer(), suspected);
 }
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {

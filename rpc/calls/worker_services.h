@@ -69,6 +69,8 @@ class WorkerServices : public ControlPlane {
   virtual absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) = 0;
   /// See LinkUser::on_unreached().
   virtual void on_unreached(const WorkerInfo& peer) = 0;
+  /// A member does not answer, or answers again.
+  virtual void on_suspected(const WorkerInfo& peer, bool suspected) = 0;
   /// A link has ended by itself. What its peer holds here may be dropped at `drop_at`.
   virtual void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                              Clock::TimePoint drop_at) = 0;

@@ -96,7 +96,8 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
 WorkerCore::WorkerCore(WorkerOptions options)
     : options_(std::move(options)),
       default_timeout_ns_(options_.default_timeout.count()),
-      rejoiner_(std::make_shared<Rejoiner>(options_)) {
+      rejoiner_(std::make_shared<Rejoiner>(options_)),
+      member_events_([this](const WorkerInfo& worker) { return links_->is_lost(worker); }) {
   self_.name = options_.name;
   self_.incarnation = random_incarnation();
   Executor::Options pool;
@@ -158,7 +159,7 @@ void WorkerCore::build(const Succession* succession) {
       const absl::Status fits = check_device_map(options_, member);
       if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
     }
-    links_->on_joined(joined);
+    // First, since the new ones may have their names.
     for (const auto& [worker, how] : gone) {
       const bool left = how == Departure::kLeft;
       links_->worker_lost(worker,
@@ -168,6 +169,8 @@ void WorkerCore::build(const Succession* succession) {
                                    : "' is lost: it was taken off the job's list of members")),
                           left ? Certainty::kLeft : Certainty::kOffTheList);
     }
+    for (const Member& member : joined) member_events_.joined(member.worker);
+    links_->on_joined(joined);
     keep_leases();
   };
   membership.ask_standing = [this](const Member& of, const Standing& own) {
@@ -197,6 +200,7 @@ void WorkerCore::build(const Succession* succession) {
       evicted_ = reason;
     }
     is_evicted_.store(true, std::memory_order_release);
+    member_events_.evicted(membership_->self(), std::string(reason.message()));
     gather_->end(reason);
     for (const Member& member : directory_.members()) {
       links_->worker_lost(member.worker, reason, Certainty::kSuspected);
@@ -257,6 +261,10 @@ absl::StatusOr<std::shared_ptr<CallLink>> WorkerCore::link(const WorkerInfo& wor
 }
 
 void WorkerCore::on_unreached(const WorkerInfo& peer) { connect_requests_->on_unreached(peer); }
+
+void WorkerCore::on_suspected(const WorkerInfo& peer, bool suspected) {
+  suspected ? member_events_.suspected(peer) : member_events_.trusted(peer);
+}
 
 void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                                Clock::TimePoint drop_at) {

@@ -26,6 +26,7 @@
 #include "sinew/rpc/membership/quiescence.h"
 #include "sinew/rpc/membership/scheduler.h"
 #include "sinew/rpc/transport/transport.h"
+#include "sinew/rpc/worker/member_events.h"
 #include "sinew/rpc/worker_options.h"
 
 namespace sinew::internal {
@@ -59,6 +60,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Transport& transport() { return *transport_; }
   Gather& gather() { return *gather_; }
 
+  MemberEvents& member_events() { return member_events_; }
   /// Whom this worker is linked with, and who is lost.
   WorkerLinks& links() { return *links_; }
   ConnectRequests& connect_requests() { return *connect_requests_; }
@@ -118,6 +120,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   ControlHandler find_control_method(std::string_view name) const override;
   absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) override;
   void on_unreached(const WorkerInfo& peer) override;
+  void on_suspected(const WorkerInfo& peer, bool suspected) override;
   void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
                      Clock::TimePoint drop_at) override;
   void judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
@@ -183,6 +186,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   // Stopped before what its callbacks use goes.
   TimerQueue timers_;
   Directory directory_;
+  MemberEvents member_events_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<CallServer> server_;
   std::unique_ptr<WorkerLinks> links_;

@@ -146,6 +146,7 @@ void WorkerLinks::judge(const WorkerInfo& worker, LinkEnd cause, Clock::TimePoin
                         std::function<void(const absl::Status& evicted)> then) {
   // Whoever is out of the two: from here on this worker uses nothing of the other one.
   core_.tell_fenced(worker);
+  core_.member_events().suspected(worker);
   std::uint64_t id = 0;
   bool closed = false;
   {
@@ -234,6 +235,11 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
       } else {
         link.runner->close(reason);
       }
+    }
+    if (certainty == Certainty::kLeft) {
+      core_.member_events().left(worker);
+    } else if (!core_.is_leaving()) {
+      core_.member_events().lost(worker, std::string(reason.message()));
     }
     core_.tell_fenced(worker);
     // A peer that may live counts on its beats which were answered here: what it holds is kept

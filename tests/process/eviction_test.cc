@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +18,7 @@
 using sinew::testing::ChildProcess;
 using sinew::testing::eventually;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using namespace std::chrono_literals;
@@ -157,6 +159,27 @@ TEST_P(Rejoins, TheCoordinator) {
   expect_evicted(*a_, "a");
   EXPECT_THAT(a_->ask("rejoin"), StartsWith("ok "));
   expect_all();
+}
+
+TEST_P(Rejoins, AndEachIsToldOfIt) {
+  for (const auto* child : {&a_, &b_, &c_}) EXPECT_EQ((*child)->ask("watch"), "ok ");
+  stop_until_out(*c_, {a_.get(), b_.get()}, "a b");
+  // Others it may take for lost before it knows.
+  EXPECT_TRUE(eventually([&] { return absl::EndsWith(c_->ask("events"), "evicted:c"); }))
+      << c_->ask("events");
+  EXPECT_THAT(c_->ask("watch"), StartsWith("error ABORTED"));
+  EXPECT_THAT(c_->ask("rejoin"), StartsWith("ok "));
+  expect_all();
+  for (const auto* child : {&a_, &b_}) {
+    EXPECT_TRUE(eventually([&] { return absl::EndsWith((*child)->ask("events"), " joined:c"); }));
+  }
+  // It was silent for some time before its lease was over.
+  EXPECT_EQ(a_->ask("events"), "ok suspected:c lost:c joined:c");
+  // Which has no lease with it, but may have called it.
+  EXPECT_THAT(b_->ask("events"), EndsWith("lost:c joined:c"));
+  EXPECT_EQ(c_->ask("watch"), "ok ");
+  EXPECT_EQ(b_->ask("shutdown hard 1000"), "ok ");
+  EXPECT_TRUE(eventually([&] { return absl::EndsWith(c_->ask("events"), "lost:b"); }));
 }
 
 TEST_P(Rejoins, ByItself) {

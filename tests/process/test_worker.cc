@@ -15,6 +15,8 @@
 //   barrier MS NAME...        with those
 //   begin KEY COMMAND...      runs that on a thread of its own, which has begun with the answer
 //   end KEY                   waits for the answer to that
+//   watch                     counts events of members from now on
+//   events                    these: "joined:c lost:c"
 //   rejoin                    when it is evicted; its new address
 //   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used now
 //   stall PEER                calls testapp::stall there
@@ -137,7 +139,22 @@ struct Prefetched {
   }
 };
 
+/// What on_member() has told.
+struct Events {
+  std::mutex mutex;
+  std::ostringstream text;
+  sinew::MemberWatch watch;
+
+  explicit Events(const Worker& worker) {
+    watch = worker.on_member([this](const sinew::MemberEvent& event) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      text << (text.tellp() > 0 ? " " : "") << event.kind << ":" << event.worker.name;
+    });
+  }
+};
+
 struct Tasks {
+  std::unique_ptr<Events> events;
   std::unique_ptr<testapp::Flood> flood;
   Prefetched prefetched;
   std::map<std::string, std::future<std::string>> begun;
@@ -283,6 +300,25 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     counter.created().wait();
     testapp::state_of(worker).kept[two] = counter;
     return "";
+  }
+  if (command == "members") {
+    std::string names;
+    for (const sinew::WorkerInfo& member : worker.workers())
+      names += (names.empty() ? "" : " ") + member.name;
+    return names;
+  }
+  if (command == "state") return text_of_state(worker);
+  if (command == "barrier") {
+    worker.barrier(milliseconds(one));
+    return "";
+  }
+  if (command == "watch") {
+    tasks.events = std::make_unique<Events>(worker);
+    return "";
+  }
+  if (command == "events") {
+    const std::lock_guard<std::mutex> lock(tasks.events->mutex);
+    return tasks.events->text.str();
   }
   if (command == "rejoin") {
     worker = worker.rejoin();

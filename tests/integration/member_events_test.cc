@@ -1,0 +1,198 @@
+// What a worker is told of the others.
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/worker/worker_core.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eviction.h"
+
+using sinew::ErrorCode;
+using sinew::MemberEvent;
+using sinew::MemberWatch;
+using sinew::Worker;
+using sinew::WorkerInfo;
+using sinew::WorkerOptions;
+using sinew::testing::error_of;
+using sinew::testing::eventually;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What one worker is told. Thread-safe.
+class Diary {
+ public:
+  explicit Diary(const Worker& worker) {
+    watch_ = worker.on_member([this](const MemberEvent& event) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      events_.push_back(event);
+    });
+  }
+  std::vector<MemberEvent> events() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return events_;
+  }
+  /// "joined:worker1"
+  std::vector<std::string> texts() const {
+    std::vector<std::string> texts;
+    for (const MemberEvent& event : events()) {
+      std::ostringstream text;
+      text << event.kind << ":" << event.worker.name;
+      texts.push_back(text.str());
+    }
+    return texts;
+  }
+  bool wait_for(std::size_t count) const {
+    return eventually([&] { return events().size() >= count; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<MemberEvent> events_;
+  MemberWatch watch_;
+};
+
+class MemberEvents : public sinew::testing::ClusterTest {
+ protected:
+  void TearDown() override { HasFailure() ? abandon() : finish(); }
+
+  void start_open(int size) {
+    start(size, testapp::methods(), [this](int rank, WorkerOptions& options) {
+      options.world_size.reset();
+      if (rank == 0) options_ = options;
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      const auto knows_all = [&] {
+        return worker(rank).workers().size() == static_cast<std::size_t>(size);
+      };
+      ASSERT_TRUE(eventually(knows_all));
+    }
+  }
+  Worker start_late() const {
+    WorkerOptions options = options_;
+    options.name = "late";
+    options.rank.reset();
+    return sinew::init_rpc(options);
+  }
+
+  WorkerOptions options_;
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(MemberEvents);
+
+TEST_P(MemberEvents, OthersJoinAndLeave) {
+  start_open(2);
+  const Diary first(worker(0));
+  const Diary second(worker(1));
+  const Worker late = start_late();
+  EXPECT_EQ(late.rpc_sync<&testapp::add>("worker0", 1, 2), 3);
+  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>("late", 1, 2), 3);
+  late.shutdown();
+  const Worker again = start_late();
+  for (const Diary* diary : {&first, &second}) {
+    EXPECT_TRUE(diary->wait_for(3));
+    EXPECT_THAT(diary->texts(), ElementsAre("joined:late", "left:late", "joined:late"));
+    const std::vector<MemberEvent> events = diary->events();
+    EXPECT_EQ(events[0].worker, late.info());
+    EXPECT_EQ(events[1].worker, late.info());
+    EXPECT_EQ(events[2].worker, again.info());
+  }
+  again.shutdown();
+  EXPECT_TRUE(first.wait_for(4));
+  EXPECT_TRUE(second.wait_for(4));
+}
+
+TEST_P(MemberEvents, WhoEndsWithoutAGoodbyeIsLost) {
+  start_open(2);
+  const Diary diary(worker(0));
+  const Worker late = start_late();
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
+  late.shutdown({false});
+  EXPECT_TRUE(eventually([&] { return diary.texts().back() == "lost:late"; }));
+  EXPECT_EQ(diary.texts().front(), "joined:late");
+  EXPECT_THAT(diary.events().back().reason, HasSubstr("'late'"));
+}
+
+// What follows may be seen at once: it is gone from the list, and calls to it have ended.
+TEST_P(MemberEvents, TheWorkerIsAsNewAsTheEvent) {
+  start_open(2);
+  const Worker self = worker(0);
+  const sinew::Promise<void> over(nullptr);
+  sinew::Future<int> running;
+  const auto is_member = [self](const WorkerInfo& which) {
+    const auto members = self.workers();
+    return std::find(members.begin(), members.end(), which) != members.end();
+  };
+  const MemberWatch watch = self.on_member([&](const MemberEvent& event) {
+    EXPECT_EQ(is_member(event.worker), event.kind != MemberEvent::Kind::kLost);
+    if (event.kind == MemberEvent::Kind::kJoined) {
+      // It may block.
+      EXPECT_EQ(self.rpc_sync<&testapp::add>(event.worker, 1, 2), 3);
+      running = self.rpc_async<&testapp::stall>(event.worker);
+    } else if (event.kind == MemberEvent::Kind::kLost) {
+      EXPECT_TRUE(running.done());
+      over.set_value();
+    }
+  });
+  const Worker late = start_late();
+  EXPECT_TRUE(eventually([&] { return testapp::state_of(late).stalled.size() == 1; }));
+  late.shutdown({false});
+  EXPECT_NO_THROW(over.future().wait_for(60s));
+  testapp::state_of(late).stalled.clear();
+}
+
+TEST_P(MemberEvents, AnEvictionAndWhoComesBack) {
+  start(3, testapp::methods());
+  const Diary first(worker(0));
+  const Diary out(worker(2));
+  const WorkerInfo old = worker(2).info();
+  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  EXPECT_TRUE(
+      eventually([&] { return !out.texts().empty() && out.texts().back() == "evicted:worker2"; }));
+  EXPECT_EQ(out.events().back().worker, old);
+  EXPECT_THAT(out.events().back().reason, HasSubstr("was evicted from the job"));
+  EXPECT_EQ(error_of([&] { Diary none(worker(2)); }).code(), ErrorCode::kAborted);
+  const std::size_t told = out.events().size();
+  replace(2, worker(2).rejoin());
+  EXPECT_TRUE(first.wait_for(2));
+  EXPECT_THAT(first.texts(), ElementsAre("lost:worker2", "joined:worker2"));
+  EXPECT_EQ(first.events()[0].worker, old);
+  EXPECT_EQ(first.events()[1].worker, worker(2).info());
+  EXPECT_EQ(out.events().size(), told);
+}
+
+TEST_P(MemberEvents, WhoDoesNotAnswerIsSuspected) {
+  start(2, testapp::methods());
+  const Diary diary(worker(0));
+  const auto link = sinew::WorkerAccess::core(worker(0))->link(worker(1).info());
+  ASSERT_TRUE(link.ok()) << link.status();
+  (*link)->on_suspected(true);
+  (*link)->on_suspected(false);
+  EXPECT_TRUE(diary.wait_for(2));
+  EXPECT_THAT(diary.texts(), ElementsAre("suspected:worker1", "trusted:worker1"));
+}
+
+TEST_P(MemberEvents, WrongUseIsRefused) {
+  start(1, testapp::methods());
+  EXPECT_EQ(error_of([&] { MemberWatch none = worker(0).on_member(nullptr); }).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([] { Diary none{Worker()}; }).code(), ErrorCode::kFailedPrecondition);
+  MemberWatch outlives = worker(0).on_member([self = worker(0)](const MemberEvent&) {});
+  worker(0).shutdown();
+  EXPECT_EQ(error_of([&] { Diary none(worker(0)); }).code(), ErrorCode::kFailedPrecondition);
+  MemberWatch moved = std::move(outlives);
+  moved = MemberWatch();
+}
+
+}  // namespace
