@@ -106,8 +106,8 @@ class Worker {
   ///
   /// Before kLost and kLeft all calls to that worker have their result or their error, and none of
   /// its own is started any more; those that run may still. That others are lost is not told any
-  /// more once this worker leaves; after its end nothing is. Throws RpcError kInvalidArgument for an
-  /// empty function, kFailedPrecondition after a shutdown, kAborted when this worker is evicted.
+  /// more once this worker leaves; after its end nothing is. Throws RpcError kInvalidArgument for
+  /// an empty function, kFailedPrecondition after a shutdown, kAborted when this worker is evicted.
   ///
   ///     auto watch = worker.on_member([](const sinew::MemberEvent& event) { ... });
   [[nodiscard]] MemberWatch on_member(OnMember on_member) const;
