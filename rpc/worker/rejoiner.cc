@@ -66,7 +66,8 @@ std::shared_ptr<WorkerCore> Rejoiner::rejoin(std::shared_ptr<WorkerCore> evicted
     changed_.notify_all();
   }
   if (error != nullptr) {
-    outcome.set_error(error);
+    // Each thread has one of its own.
+    outcome.set_error(make_error(describe(error)));
     std::rethrow_exception(error);
   }
   outcome.set_value(next);

@@ -146,7 +146,7 @@ TEST_P(MemberEvents, TheWorkerIsAsNewAsTheEvent) {
     }
   });
   const Worker late = start_late();
-  EXPECT_TRUE(eventually([&] { return testapp::state_of(late).stalled.size() == 1; }));
+  EXPECT_TRUE(eventually([&] { return self.rpc_sync<&testapp::stalled>("late") == 1; }));
   late.shutdown({false});
   EXPECT_NO_THROW(over.future().wait_for(60s));
   testapp::state_of(late).stalled.clear();
