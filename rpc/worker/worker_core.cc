@@ -293,9 +293,12 @@ Standing WorkerCore::on_asked(const WorkerInfo& asker, const std::string& addres
 
 MembershipState WorkerCore::membership_state() const {
   // Also when it was ended for another one to take its place.
-  if (!evicted().ok() && !rejoiner_->is_cancelled()) return MembershipState::kEvicted;
+  const bool is_out = !evicted().ok();
+  if (is_out && !rejoiner_->is_cancelled()) return MembershipState::kEvicted;
   if (!is_running()) return MembershipState::kLeft;
-  return membership_->state();
+  const MembershipState state = membership_->state();
+  // The membership knows it a moment before the rest, and who reads it here may rejoin.
+  return state == MembershipState::kEvicted && !is_out ? MembershipState::kSuspected : state;
 }
 
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }
