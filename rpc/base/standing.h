@@ -23,6 +23,8 @@ struct Standing {
   /// Who coordinates.
   std::int32_t coordinator_rank = -1;
   Incarnation coordinator;
+  /// Who says this was a member, and is none any more.
+  bool is_out = false;
 };
 
 /// Whether the side of the job that says `a` stays when it meets the one that says `b`: the one

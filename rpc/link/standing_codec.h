@@ -10,6 +10,7 @@ inline void write_standing(const Standing& standing, proto::Standing& out) {
   out.set_members(standing.members);
   out.set_coordinator_rank(standing.coordinator_rank);
   out.set_coordinator(standing.coordinator.value);
+  out.set_is_out(standing.is_out);
 }
 
 /// Nothing is checked but that `of_other` is one that is known.
@@ -21,6 +22,7 @@ inline Standing read_standing(const proto::Standing& in) {
   standing.members = in.members();
   standing.coordinator_rank = in.coordinator_rank();
   standing.coordinator = {in.coordinator()};
+  standing.is_out = in.is_out();
   return standing;
 }
 

@@ -20,6 +20,7 @@ inline constexpr std::string_view kJoinMethod = "sinew.member.join";
 inline constexpr std::string_view kListMethod = "sinew.member.list";
 inline constexpr std::string_view kUpdateMethod = "sinew.member.update";
 inline constexpr std::string_view kInviteMethod = "sinew.member.invite";
+inline constexpr std::string_view kVoteMethod = "sinew.member.vote";
 
 /// Calls by which workers run the job itself (joining, leaving, gathering). They travel on the
 /// control lane, so no user call can hold them up, and run at most once like every call.

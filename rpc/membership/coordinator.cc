@@ -30,9 +30,7 @@ std::string seconds_text(std::chrono::nanoseconds duration) {
 }
 
 Coordinator::Coordinator(std::string job, MemberView view, bool was_complete)
-    : job_(std::move(job)),
-      view_(std::move(view)),
-      complete_(was_complete) {
+    : job_(std::move(job)), view_(std::move(view)), complete_(was_complete) {
   update_complete();
 }
 

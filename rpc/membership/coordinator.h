@@ -42,8 +42,8 @@ class Coordinator {
   };
 
   /// `view` has this worker in it. A world that was complete once stays so when members go. Who
-  /// asks for no rank gets the smallest free one from 1 on: rank 0 is the founder's, who gets it back
-  /// when it is started again, and of those who ask for it.
+  /// asks for no rank gets the smallest free one from 1 on: rank 0 is the founder's, who gets it
+  /// back when it is started again, and of those who ask for it.
   Coordinator(std::string job, MemberView view, bool was_complete);
 
   Verdict consider(const JoinAsk& ask);

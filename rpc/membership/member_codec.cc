@@ -54,6 +54,9 @@ void encode(const MemberView& view, proto::MemberList& out) {
   out.set_world_size(view.world_size);
   for (const Member& member : view.members) encode(member, *out.add_members());
   for (const Incarnation incarnation : view.left) out.add_left(incarnation.value);
+  out.mutable_instance()->set_attempt(view.instance.attempt);
+  out.mutable_instance()->set_time_us(view.instance.time_us);
+  out.mutable_instance()->set_random(view.instance.random);
 }
 
 absl::StatusOr<Member> decode(const proto::Member& in) {
@@ -121,6 +124,7 @@ absl::StatusOr<MemberView> decode(const proto::MemberList& in) {
   std::sort(view.members.begin(), view.members.end(),
             [](const Member& a, const Member& b) { return a.worker.rank < b.worker.rank; });
   for (const std::uint64_t incarnation : in.left()) view.left.push_back({incarnation});
+  view.instance = {in.instance().attempt(), in.instance().time_us(), in.instance().random()};
   return view;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/job_instance.h"
 
 namespace sinew::internal {
 
@@ -20,6 +21,8 @@ struct MemberView {
   std::vector<Member> members;
   /// Who said goodbye, the latest last. Others that are no members any more were lost.
   std::vector<Incarnation> left = {};
+  /// Of the job.
+  JobInstance instance = {};
 };
 
 /// The member that is this process, whatever its rank; null if there is none.
@@ -27,6 +30,14 @@ const Member* find_process(const MemberView& view, const WorkerInfo& worker);
 
 /// How a member came to be none.
 enum class Departure { kLeft, kLost };
+
+/// How certain the loss of a worker is.
+enum class Proof {
+  /// It does not answer, or has ended the link.
+  kNone,
+  /// Its process has ended.
+  kEnded,
+};
 
 /// Remembers in `view` that a worker has left, at the cost of the one that left first when there
 /// are too many.

@@ -22,13 +22,16 @@ Future<void> Membership::leave_async(std::chrono::nanoseconds timeout) {
 
 void Membership::on_sought() { core_->on_sought(); }
 
-void Membership::on_worker_lost(const WorkerInfo& worker) { core_->on_worker_lost(worker); }
+void Membership::on_worker_lost(const WorkerInfo& worker, Proof proof) {
+  core_->on_worker_lost(worker, proof);
+}
 
 void Membership::when_judged(const WorkerInfo& worker, std::function<void()> then) {
   core_->when_judged(worker, std::move(then));
 }
 
-Standing Membership::on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim) {
+Standing Membership::on_asked(const WorkerInfo& asker, const std::string& address,
+                              const Standing& claim) {
   return core_->on_asked(asker, address, claim);
 }
 

@@ -47,7 +47,9 @@ struct MembershipOptions {
   /// always may live.
   std::function<Future<bool>(const WorkerInfo&)> probe_lost;
   /// Asks a member, at its address and whatever became of the link with it, what its list says of
-  /// this worker, and tells it `own`. kNotFound: it is gone for certain. Null: nobody is asked.
+  /// this worker, and tells it `own`. kNotFound: its address refuses, so it is gone, or somebody
+  /// refuses for it; kAlreadyExists: another incarnation answers there, so it is gone for certain.
+  /// Null: nobody is asked.
   std::function<Future<Standing>(const Member& of, const Standing& own)> ask_standing;
   /// The same of whoever answers at an address. Null: nobody is asked.
   struct Answerer {
@@ -133,7 +135,7 @@ class Membership {
   Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
 
   /// The lease of that incarnation has ended, or it is gone for certain.
-  void on_worker_lost(const WorkerInfo& worker);
+  void on_worker_lost(const WorkerInfo& worker, Proof proof = Proof::kNone);
 
   /// Somebody has called an earlier incarnation of this worker at its address: so there may be a
   /// job that knew that one.

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/threads/strand.h"
+#include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/coordinator.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/standing_poll.h"
@@ -34,7 +35,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void add_methods();
   Future<void> join_async();
   Future<void> leave_async(std::chrono::nanoseconds timeout);
-  void on_worker_lost(const WorkerInfo& worker);
+  void on_worker_lost(const WorkerInfo& worker, Proof proof);
   void on_sought();
   void when_judged(const WorkerInfo& worker, std::function<void()> then);
   Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
@@ -101,11 +102,17 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void warn_of_another_job(const std::string& who);
   // What a member is that does not coordinate.
   State member_state() const { return left_.has_value() ? State::kLeaving : State::kMember; }
+  // Coordinates, or would, if others could be asked.
+  bool leads() const {
+    return !left_.has_value() && (state_ == State::kCoordinating || state_ == State::kTakingOver);
+  }
   bool is_leaving() const { return left_.has_value() && state_ != State::kOut; }
   bool is_in() const {
     return !left_.has_value() && (state_ == State::kMember || state_ == State::kTakingOver ||
                                   state_ == State::kCoordinating);
   }
+  // A member has called this worker in, which does not coordinate, or not yet.
+  bool is_called() const { return state_ == State::kSeeking && !invited_to_.empty(); }
   std::string job_text() const;
 
   // membership_join.cc
@@ -154,36 +161,65 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void fail_waiting(const absl::Status& status);
   void invite();
   bool has_to_invite() const;
-  void on_invited(const absl::StatusOr<std::string>& reply);
+  void invite_at(const std::string& address);
+  void on_invited(const std::string& address, const absl::StatusOr<std::string>& reply);
 
   // membership_core.cc
   bool may_succeed(const WorkerInfo& from, const MemberView& view) const;
   void handle_update(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void fetch_list();
   void take_list(const WorkerInfo& from, MemberView view);
-  void handle_leave(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void adopt(MemberView view);
+  void forget_absent();
+  void be_removed(const absl::Status& reason);
+  bool is_lost(const WorkerInfo& worker) const { return lost_.count(worker.incarnation) > 0; }
+  const Member* lowest_alive() const;
+  void snapshot();
+  MembershipState public_state() const;
+
+  // membership_lead.cc
   void elect();
   void take_over();
+  void ask_for_lists();
+  std::vector<WorkerInfo> awaited_workers() const;
   void on_list(const WorkerInfo& from, const absl::StatusOr<std::string>& reply);
   void finish_take_over();
+  MemberView without_lost(MemberView view) const;
   void coordinate(MemberView view);
+  void renew();
+  void put_in_force(MemberView view);
   void publish();
   void publish_to(const Member& member);
   void on_published(const WorkerInfo& to, std::uint64_t version, const absl::Status& status);
   void on_refused(const WorkerInfo& to, const absl::Status& status);
   void drop(const WorkerInfo& worker, Departure how);
-  void be_removed(const absl::Status& reason);
+
+  // membership_votes.cc
+  void stand();
+  void on_vote(std::uint64_t term, const absl::StatusOr<std::string>& reply);
+  void check_votes();
+  void handle_vote(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void propose(const MemberView& next);
+  void offer();
+  void on_offered(const WorkerInfo& to, std::uint64_t version, const absl::Status& status);
+  void check_decided();
+  void handle_propose(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void note_dead(Incarnation member);
+  void note_restart(const WorkerInfo& again);
+  void check_frozen();
+  void freeze();
+  void ask_the_silent();
+  void on_silent_answered(const WorkerInfo& worker, const absl::StatusOr<Standing>& standing);
+
+  // membership_leave.cc
+  void handle_leave(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void start_leave(TimePoint deadline, Promise<void> done);
   void try_to_leave();
   void leave_as_coordinator();
+  void leave_with(MemberView list);
   void leave_as_member(const WorkerInfo& coordinator);
   void check_left();
   void finish_leave(const absl::Status& status);
-  bool is_lost(const WorkerInfo& worker) const { return lost_.count(worker.incarnation) > 0; }
-  const Member* lowest_alive() const;
-  void snapshot();
-  MembershipState public_state() const;
 
   // membership_losses.cc
   void lose(const WorkerInfo& worker);
@@ -256,11 +292,17 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // Set by an invitation: the only place to ask.
   std::string invited_to_;
   std::size_t tried_ = 0;
+  // Where somebody has sent this worker in this round.
+  std::set<std::string> sent_to_;
   // Candidates of this round that are dead for certain.
   std::size_t refused_ = 0;
   // A member has answered in this round, and was busy with something else.
   bool has_met_member_ = false;
   bool asking_ = false;
+  // Of the job that this worker has founded in the file.
+  JobInstance founding_;
+  // This worker has voted in that term, without being a member.
+  std::uint64_t promised_term_ = 0;
   // When a founder founds.
   TimePoint founds_at_;
   std::string last_failure_;
@@ -281,8 +323,20 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   Incarnation seed_holder_;
   bool has_met_another_job_ = false;
   // Taking over: the members that have not answered, and the newest list so far.
-  std::set<Incarnation> awaited_lists_;
+  std::set<Incarnation> awaited_;
   MemberView newest_;
+
+  // In a fixed world, from when it is complete.
+  std::optional<Ballot> ballot_;
+  // Whom the proposal is on its way to.
+  std::set<Incarnation> offering_;
+  bool offers_again_ = false;
+  // Nothing can be decided, since too many do not answer.
+  bool is_frozen_ = false;
+  bool checks_frozen_ = false;
+  bool asks_silent_ = false;
+  // Since when nothing was decided.
+  TimePoint undecided_since_ = TimePoint::max();
 
   // Whether this worker is still in: who waits for a verdict on whom, and the poll that is on.
   bool was_evicted_ = false;

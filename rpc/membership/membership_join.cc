@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -32,6 +33,15 @@ std::string identity_of(const WorkerInfo& worker) {
   identity.set_rank(worker.rank);
   identity.set_incarnation(worker.incarnation.value);
   return identity.SerializeAsString();
+}
+
+JobInstance draw_instance() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  JobInstance instance;
+  instance.time_us = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  instance.random = random_secret();
+  return instance;
 }
 
 void ignore_end(MembershipCore&, const absl::Status&) {}
@@ -80,6 +90,7 @@ void MembershipCore::begin_search() {
 }
 
 void MembershipCore::pause_before_founding() {
+  if (options_.rendezvous.founds && SINEW_MEMBERSHIP_BUG(kFoundsAtOnce)) return found();
   state_ = State::kPausing;
   const TimePoint now = scheduler_.now();
   const nanoseconds longest = options_.timeout / 2;
@@ -108,7 +119,9 @@ void MembershipCore::on_sought() {
 
 void MembershipCore::found() {
   if (self_.worker.rank < 0) self_.worker.rank = 0;
-  coordinator_.emplace(options_.job, MemberView{1, options_.rendezvous.world_size, {self_}}, false);
+  MemberView view{1, options_.rendezvous.world_size, {self_}};
+  view.instance = founding_.valid() ? founding_ : draw_instance();
+  coordinator_.emplace(options_.job, std::move(view), false);
   state_ = State::kCollecting;
   if (coordinator_->complete()) complete_world();
 }
@@ -119,6 +132,7 @@ void MembershipCore::seek() {
   refused_ = 0;
   has_met_member_ = false;
   candidates_.clear();
+  sent_to_.clear();
   file_contents_ = {};
   if (invited_to_.empty() && options_.contacts.has_value()) candidates_ = *options_.contacts;
   if (file_ != nullptr && invited_to_.empty()) return search_file();
@@ -128,17 +142,16 @@ void MembershipCore::seek() {
 
 void MembershipCore::search_file() {
   const auto read = std::make_shared<FileRendezvous::Contents>();
-  RendezvousFile::OnDone done =
-      then([read](MembershipCore& core, const absl::Status& status) {
-        if (core.state_ != State::kSeeking) return;
-        if (!status.ok()) return core.fail_join(status);
-        core.file_contents_ = std::move(*read);
-        for (const std::string& warning : core.file_contents_.warnings) core.warn(warning);
-        for (const Member& entry : core.file_contents_.entries) {
-          core.candidates_.push_back(entry.address);
-        }
-        core.seek_next();
-      });
+  RendezvousFile::OnDone done = then([read](MembershipCore& core, const absl::Status& status) {
+    if (core.state_ != State::kSeeking) return;
+    if (!status.ok()) return core.fail_join(status);
+    core.file_contents_ = std::move(*read);
+    for (const std::string& warning : core.file_contents_.warnings) core.warn(warning);
+    for (const Member& entry : core.file_contents_.entries) {
+      core.candidates_.push_back(entry.address);
+    }
+    core.seek_next();
+  });
   file_->read(
       [read, done = std::move(done)](absl::StatusOr<FileRendezvous::Contents> contents) mutable {
         if (contents.ok()) *read = *std::move(contents);
@@ -229,6 +242,10 @@ void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
     fail_join(response.status());
     return;
   }
+  if (!response->ask_at().empty()) {
+    if (sent_to_.insert(response->ask_at()).second) candidates_.push_back(response->ask_at());
+    return seek_next();
+  }
   absl::StatusOr<MemberView> view = decode(response->members());
   if (!view.ok()) {
     fail_join(view.status());
@@ -266,6 +283,7 @@ void MembershipCore::finish_join(MemberView view) {
         absl::InternalError("the member list that answered the JoinRequest lacks this worker"));
     return;
   }
+  if (term_of(view.version) < promised_term_) return seek_again();
   self_.worker.rank = me->worker.rank;
   state_ = State::kMember;
   adopt(std::move(view));
@@ -278,7 +296,7 @@ void MembershipCore::finish_join(MemberView view) {
 
 // Joined only then: whoever was in the file alone may leave now, and others must find the job.
 void MembershipCore::publish_to_file() {
-  file_->publish(self_, file_contents_.instance,
+  file_->publish(self_, view_.instance,
                  then([](MembershipCore& core, const absl::Status& published) {
                    if (!published.ok()) core.warn(std::string(published.message()));
                    core.joined_->try_set_value();
@@ -300,12 +318,8 @@ bool MembershipCore::may_found_by_file() const {
 void MembershipCore::found_by_file() {
   Member founder = self_;
   if (founder.worker.rank < 0) founder.worker.rank = 0;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  JobInstance instance;
-  instance.time_us = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(now).count());
-  instance.random = random_secret();
-  file_->found(founder, file_contents_, instance,
+  founding_ = draw_instance();
+  file_->found(founder, file_contents_, founding_,
                then([founder](MembershipCore& core, const absl::Status& founded) {
                  if (core.state_ == State::kSeeking && founded.ok()) return core.found();
                  // Its time is over.
@@ -395,7 +409,10 @@ void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& bo
                      job_text(), " too"))));
     return;
   }
-  const bool waits = state_ == State::kCollecting || state_ == State::kPausing;
+  // Who coordinates is asked rather than who would like to.
+  const bool leads = inviter != nullptr && inviter == &view->members.front();
+  const bool waits = state_ == State::kCollecting || state_ == State::kPausing ||
+                     (is_called() && leads && inviter->address != invited_to_);
   const bool fits =
       waits && inviter != nullptr && view->world_size == options_.rendezvous.world_size;
   if (!fits) {
@@ -406,8 +423,10 @@ void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& bo
   answer.set_value(identity_of(self_.worker));
   fail_waiting(absl::UnavailableError("rank 0 joins a job that runs already; ask again"));
   coordinator_.reset();
+  const bool was_called = is_called();
   invited_to_ = inviter->address;
-  seek();
+  // Otherwise from the next round on.
+  if (!was_called) seek();
 }
 
 }  // namespace sinew::internal

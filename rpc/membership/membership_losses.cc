@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -32,8 +33,11 @@ proto::WorkerIdentity identity_of(const WorkerInfo& worker) {
 
 }  // namespace
 
-void MembershipCore::on_worker_lost(const WorkerInfo& worker) {
-  post([worker](MembershipCore& core) { core.lose(worker); });
+void MembershipCore::on_worker_lost(const WorkerInfo& worker, Proof proof) {
+  post([worker, proof](MembershipCore& core) {
+    if (proof == Proof::kEnded) core.note_dead(worker.incarnation);
+    core.lose(worker);
+  });
 }
 
 void MembershipCore::lose(const WorkerInfo& worker) {
@@ -41,6 +45,9 @@ void MembershipCore::lose(const WorkerInfo& worker) {
   switch (state_) {
     case State::kCollecting:
     case State::kCoordinating:
+      // On the list until there is another one.
+      if (find_process(view_, worker) != nullptr) lost_.insert(worker.incarnation);
+      snapshot();
       drop(worker, Departure::kLost);
       return;
     case State::kMember:
@@ -48,7 +55,7 @@ void MembershipCore::lose(const WorkerInfo& worker) {
     case State::kLeaving:
       if (find_process(view_, worker) == nullptr) return;
       lost_.insert(worker.incarnation);
-      awaited_lists_.erase(worker.incarnation);
+      awaited_.erase(worker.incarnation);
       snapshot();
       report_lost(worker);
       elect();
@@ -113,7 +120,7 @@ void MembershipCore::handle_lost(const WorkerInfo& from, const std::string& body
   answer.set_value({});
   const Member* reporter = find_process(view_, from);
   const Member* other = find_process(view_, {lost->name(), lost->rank(), {lost->incarnation()}});
-  if (reporter == nullptr || other == nullptr) return;
+  if (reporter == nullptr || other == nullptr || SINEW_MEMBERSHIP_BUG(kPairStays)) return;
   if (reporter->worker == self_.worker || other->worker == self_.worker) return;
   for (auto each = reports_.begin(); each != reports_.end();) {
     const auto is_there = [&](Incarnation incarnation) {
@@ -138,7 +145,10 @@ void MembershipCore::handle_lost(const WorkerInfo& from, const std::string& body
 // A link that never was up is never lost: so a member that was gone before the two met would stay
 // on the list. And a coordinator that has just joined may never have heard that it is one.
 void MembershipCore::watch() {
-  if (!is_in() || !options_.ask_standing || !options_.is_linked || std::exchange(watches_, true)) {
+  if (SINEW_MEMBERSHIP_BUG(kUnlinkedNotAsked)) return;
+  const bool takes_part = is_in() || is_leaving();
+  if (!takes_part || !options_.ask_standing || !options_.is_linked ||
+      std::exchange(watches_, true)) {
     return;
   }
   after(options_.answer_time, [](MembershipCore& core) {
@@ -150,11 +160,14 @@ void MembershipCore::watch() {
 
 void MembershipCore::ask_unlinked() {
   const Member* coordinator = lowest_alive();
+  // Also when it leaves, and tells all the others.
+  const bool leads_itself = state_ == State::kCoordinating || state_ == State::kTakingOver ||
+                            find_process(view_, self_.worker) == nullptr;
   std::map<Incarnation, Unlinked> still;
   for (const Member& member : view_.members) {
-    const bool is_due = state_ == State::kCoordinating || &member == coordinator;
+    const bool is_due = leads_itself || &member == coordinator;
     if (!is_due || member.worker == self_.worker || is_lost(member.worker)) continue;
-    const bool leads = state_ == State::kCoordinating || confirmed_ == member.worker.incarnation;
+    const bool leads = leads_itself || confirmed_ == member.worker.incarnation;
     if (leads && options_.is_linked(member.worker)) continue;
     const auto known = unlinked_.find(member.worker.incarnation);
     still[member.worker.incarnation] =
@@ -173,19 +186,21 @@ void MembershipCore::ask_unlinked() {
 void MembershipCore::on_unlinked_answered(const WorkerInfo& worker,
                                           const absl::StatusOr<Standing>& standing) {
   const auto asked = unlinked_.find(worker.incarnation);
-  if (!is_in() || asked == unlinked_.end()) return;
+  if ((!is_in() && !is_leaving()) || asked == unlinked_.end()) return;
   if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) return start_poll();
   if (standing.ok() && standing->of_other == Standing::OfOther::kMember) {
     confirmed_ = worker.incarnation;
     asked->second = {0, scheduler_.now()};
     return;
   }
+  if (proves_end(standing)) note_dead(worker.incarnation);
   // Its link's lease decides.
   if (!standing.ok() && options_.is_linked(worker)) return;
-  asked->second.asked_in_vain += absl::IsNotFound(standing.status()) ? kRefusalCounts : 1;
+  asked->second.asked_in_vain += says_gone(standing.status()) ? kRefusalCounts : 1;
   if (asked->second.asked_in_vain < kMostAskedInVain) return;
   // It may not have heard yet that it was let in.
-  if (standing.ok() && scheduler_.now() - asked->second.since < kJoinsFor) return;
+  const bool may_join = standing.ok() && !standing->is_out;
+  if (may_join && scheduler_.now() - asked->second.since < kJoinsFor) return;
   unlinked_.erase(asked);
   if (options_.on_unreachable) options_.on_unreachable(worker);
   lose(worker);

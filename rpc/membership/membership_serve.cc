@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -52,6 +53,12 @@ void MembershipCore::handle_join(const WorkerInfo& from, const std::string& body
                             "worker '", printable(from.name, 128), "' asks to join as '",
                             asker.name, "'; a worker can only join as itself")));
   }
+  if (is_called()) {
+    proto::JoinResponse response;
+    response.set_ask_at(invited_to_);
+    return answer.set_value(response.SerializeAsString());
+  }
+  note_restart(asker);
   // Who may be out is not to gather a job of its own.
   if (is_unsure()) return fail(answer, unsure_text());
   if (state_ == State::kCollecting || state_ == State::kCoordinating) {
@@ -84,6 +91,7 @@ void MembershipCore::handle_admit(const WorkerInfo& from, const std::string& bod
                             absl::StrCat("worker '", printable(from.name, 128),
                                          "' is no member, so it cannot pass on a JoinRequest")));
   }
+  note_restart(request->ask.member.worker);
   decide(request->ask, request->patience, answer);
 }
 
@@ -95,7 +103,7 @@ absl::Status MembershipCore::unsure_text() const {
 
 void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, const Answer& answer) {
   const bool knows = state_ == State::kCollecting || state_ == State::kCoordinating ||
-                     state_ == State::kMember || state_ == State::kTakingOver;
+                     state_ == State::kMember || state_ == State::kTakingOver || is_called();
   if (!knows) {
     return fail(answer, absl::UnavailableError(absl::StrCat("worker '", self_.worker.name,
                                                             "' is no member now; ask again")));
@@ -157,7 +165,12 @@ void MembershipCore::probe(const JoinAsk& ask, nanoseconds patience,
           const bool still_there = core.coordinator_->find(incumbent) != nullptr;
           if (still_there && !is_lost)
             return fail(answer, core.coordinator_->refuse(ask, incumbent));
-          core.drop(incumbent, Departure::kLost);
+          core.lose(incumbent);
+          core.note_restart(ask.member.worker);
+          // Somebody else may coordinate by now.
+          if (!core.coordinator_.has_value()) {
+            return fail(answer, absl::UnavailableError("the coordinator has changed; ask again"));
+          }
           core.decide(ask, patience, answer);
         });
       });
@@ -202,20 +215,10 @@ void MembershipCore::complete_world() {
 }
 
 void MembershipCore::admit(const WorkerInfo& worker, const Answer& answer) {
-  const MemberView view = coordinator_->view();
-  acknowledged_[worker.incarnation] = view.version;
-  if (view.version != view_.version) {
-    published_version_ = view.version;
-    adopt(view);
-    publish();
-  }
-  // From now on the new worker coordinates. It starts when it gets our answer; until then those who
-  // ask are sent away for a moment. What we have published we go on to deliver.
-  if (worker.rank < self_.worker.rank) {
-    state_ = State::kMember;
-    coordinator_.reset();
-  }
-  answer_when_settled(view.version, worker, answer);
+  const std::uint64_t version = coordinator_->view().version;
+  acknowledged_[worker.incarnation] = version;
+  answer_when_settled(version, worker, answer);
+  renew();
   check_settled();
 }
 
@@ -287,6 +290,7 @@ void MembershipCore::fail_waiting(const absl::Status& status) {
 
 // Who comes back to the rendezvous address waits there for others to come, and knows of no job.
 bool MembershipCore::has_to_invite() const {
+  if (SINEW_MEMBERSHIP_BUG(kNobodyCallsFounder)) return false;
   const bool leads = state_ == State::kCoordinating || state_ == State::kTakingOver;
   if (!leads || file_ || options_.serves_rendezvous) return false;
   return std::none_of(view_.members.begin(), view_.members.end(), [this](const Member& member) {
@@ -296,22 +300,27 @@ bool MembershipCore::has_to_invite() const {
 
 void MembershipCore::invite() {
   if (!has_to_invite() || std::exchange(inviting_, true)) return;
+  invite_at(dial_address(options_.rendezvous));
+  after(Membership::kInviteInterval, [](MembershipCore& core) {
+    core.inviting_ = false;
+    core.invite();
+  });
+}
+
+// Nobody is there most of the time.
+void MembershipCore::invite_at(const std::string& address) {
   proto::MemberList list;
   encode(view_, list);
-  // Nobody is there most of the time.
-  call_address(dial_address(options_.rendezvous), "sinew.member.invite", list.SerializeAsString(),
-               kInviteTimeout, [](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
-                 core.on_invited(reply);
-                 core.after(Membership::kInviteInterval, [](MembershipCore& again) {
-                   again.inviting_ = false;
-                   again.invite();
-                 });
+  call_address(address, kInviteMethod, list.SerializeAsString(), kInviteTimeout,
+               [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+                 core.on_invited(address, reply);
                });
 }
 
-void MembershipCore::on_invited(const absl::StatusOr<std::string>& reply) {
+void MembershipCore::on_invited(const std::string& address,
+                                const absl::StatusOr<std::string>& reply) {
   if (absl::IsAlreadyExists(reply.status())) {
-    warn_of_another_job(absl::StrCat("who answers at '", dial_address(options_.rendezvous), "'"));
+    warn_of_another_job(absl::StrCat("who answers at '", address, "'"));
   }
   proto::WorkerIdentity holder;
   if (!reply.ok() || !holder.ParseFromString(*reply)) return;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {
@@ -49,6 +50,7 @@ constexpr std::size_t kMostContacts = 16;
 // Called whenever the list, or whether this worker is in it, changes.
 std::shared_ptr<const Standings> MembershipCore::standings_now() const {
   auto standings = std::make_shared<Standings>();
+  standings->own.is_out = state_ == State::kOut && (was_evicted_ || left_.has_value());
   if (!is_in()) return standings;
   const Member* coordinator = lowest_alive();
   if (coordinator != nullptr) {
@@ -60,7 +62,10 @@ std::shared_ptr<const Standings> MembershipCore::standings_now() const {
         gone.how == Departure::kLeft ? Standing::OfOther::kLeft : Standing::OfOther::kEvicted;
   }
   for (const Member& member : view_.members) {
-    standings->others[member.worker.incarnation] = Standing::OfOther::kMember;
+    // Where the list waits for a decision it lags behind what has become of the links, for good.
+    const bool is_out = ballot_.has_value() && is_lost(member.worker);
+    standings->others[member.worker.incarnation] =
+        is_out ? Standing::OfOther::kEvicted : Standing::OfOther::kMember;
     const bool counts = !is_lost(member.worker) && suspects_.count(member.worker.incarnation) == 0;
     if (counts) ++standings->own.members;
   }
@@ -202,6 +207,9 @@ void MembershipCore::start_poll() {
   for (const GoneMember& each : gone_) {
     if (may_live(each) && gone.size() < kMostGonePolled) gone.push_back(each.member);
   }
+  for (const Member& member : view_.members) {
+    if (ballot_.has_value() && is_lost(member.worker)) gone.push_back(member);
+  }
   poll_.emplace(members, gone);
   snapshot();
   members.insert(members.end(), gone.begin(), gone.end());
@@ -273,6 +281,7 @@ std::vector<std::string> MembershipCore::contacts() const {
 // ---- Those that were taken off the list may still be there.
 
 void MembershipCore::ask_the_gone() {
+  if (SINEW_MEMBERSHIP_BUG(kGoneNotAsked)) return;
   if (state_ != State::kCoordinating || !options_.ask_standing || std::exchange(asks_gone_, true)) {
     return;
   }
@@ -313,8 +322,8 @@ bool MembershipCore::ask_some_gone() {
 void MembershipCore::on_gone_answered(const WorkerInfo& worker,
                                       const absl::StatusOr<Standing>& standing) {
   // It is nobody's member any more.
-  const bool is_out = standing.ok() && standing->members == 0;
-  if (is_out || absl::IsNotFound(standing.status())) {
+  const bool is_out = standing.ok() && standing->is_out;
+  if (is_out || says_gone(standing.status())) {
     for (GoneMember& gone : gone_) {
       if (gone.member.worker.incarnation == worker.incarnation) gone.is_dead = true;
     }
@@ -329,13 +338,12 @@ void MembershipCore::on_gone_answered(const WorkerInfo& worker,
 void MembershipCore::look_around() {
   const bool serves =
       options_.serves_rendezvous || options_.rendezvous.kind == Rendezvous::Kind::kInproc;
-  if (state_ != State::kCoordinating || serves || !options_.ask_address ||
-      std::exchange(looks_around_, true)) {
+  if (!leads() || serves || !options_.ask_address || std::exchange(looks_around_, true)) {
     return;
   }
   after(kLookAround, [](MembershipCore& core) {
     core.looks_around_ = false;
-    if (core.state_ != State::kCoordinating) return;
+    if (!core.leads()) return;
     core.file_ != nullptr ? core.ask_entries()
                           : core.ask_at(dial_address(core.options_.rendezvous));
     core.look_around();
@@ -344,7 +352,7 @@ void MembershipCore::look_around() {
 
 // Who asks has looked here. Nothing is believed but what somebody says who is asked back.
 void MembershipCore::on_stranger(const std::string& address, const Standing& claim) {
-  const bool is_larger = state_ == State::kCoordinating && outweighs(claim, own_standing());
+  const bool is_larger = leads() && outweighs(claim, own_standing());
   if (!is_larger || address.empty() || scheduler_.now() < strangers_heard_from_) return;
   strangers_heard_from_ = scheduler_.now() + kStrangerPause;
   ask_at(address);
@@ -357,7 +365,10 @@ void MembershipCore::ask_entries() {
     std::size_t asked = 0;
     for (const Member& entry : read->entries) {
       const bool known = find_process(core.view_, entry.worker) != nullptr;
-      if (!known && asked++ < kMostAskedAgain) core.ask_at(entry.address);
+      if (known || asked++ >= kMostAskedAgain) continue;
+      core.ask_at(entry.address);
+      // Who begins a fixed world anew waits for this worker, too.
+      if (core.ballot_.has_value()) core.invite_at(entry.address);
     }
   });
   file_->read(
@@ -379,7 +390,7 @@ void MembershipCore::ask_at(const std::string& address) {
 }
 
 void MembershipCore::on_other_side(const WorkerInfo& worker, const Standing& standing) {
-  if (state_ != State::kCoordinating || standing.members == 0) return;
+  if (!leads() || standing.members == 0) return;
   if (standing.of_other == Standing::OfOther::kMember) return;
   if (find_process(view_, worker) != nullptr) return;
   if (standing.of_other == Standing::OfOther::kEvicted) start_poll();

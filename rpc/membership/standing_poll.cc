@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sinew/rpc/membership/standings.h"
+
 namespace sinew::internal {
 
 StandingPoll::StandingPoll(const std::vector<Member>& members, const std::vector<Member>& gone) {
@@ -20,7 +22,7 @@ void StandingPoll::on_answer(const WorkerInfo& worker, const absl::StatusOr<Stan
   if (found == answers_.end() || found->second.has_come) return;
   Answer& answer = found->second;
   answer.has_come = true;
-  answer.is_dead = absl::IsNotFound(standing.status());
+  answer.is_dead = says_gone(standing.status());
   if (standing.ok()) answer.standing = *standing;
   --missing_;
 }

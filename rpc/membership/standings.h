@@ -3,6 +3,8 @@
 #include <chrono>
 #include <map>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
@@ -22,6 +24,16 @@ struct Standings {
     return standing;
   }
 };
+
+/// Whether the answer to a question at a member's address says that it is gone.
+inline bool says_gone(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsAlreadyExists(status);
+}
+
+/// Whether it proves that: an address may refuse although it lives.
+inline bool proves_end(const absl::StatusOr<Standing>& standing) {
+  return standing.ok() ? standing->is_out : absl::IsAlreadyExists(standing.status());
+}
 
 /// Somebody who was on the list.
 struct GoneMember {

@@ -189,7 +189,8 @@ void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reas
   if (peer.rank < 0 && core_.rank_of(peer) < 0) return;
   // Who has ended the link itself, or has ended, uses nothing of ours any more.
   if (cause == LinkEnd::kEndedThere || cause == LinkEnd::kProcessEnded) {
-    return worker_lost(peer, reason, Certainty::kGone);
+    return worker_lost(peer, reason,
+                       cause == LinkEnd::kProcessEnded ? Certainty::kDead : Certainty::kGone);
   }
   worker_lost(peer, reason, cause == LinkEnd::kLease ? Certainty::kSilent : Certainty::kSuspected,
               drop_at_time);
@@ -246,7 +247,8 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     // until it has fenced itself.
     if (may_live) drop_at(worker, *safe_at);
     core_.tell_membership_lost(worker,
-                               certainty == Certainty::kLeft ? Departure::kLeft : Departure::kLost);
+                               certainty == Certainty::kLeft ? Departure::kLeft : Departure::kLost,
+                               certainty == Certainty::kDead ? Proof::kEnded : Proof::kNone);
   }
   if (may_live || (certainty == Certainty::kOffTheList && was_silent)) return;
   drop(worker);
@@ -373,7 +375,7 @@ Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own
           promise.try_set_error(make_error(answer.status()));
         } else if (answer->worker().incarnation() != worker.incarnation.value) {
           promise.try_set_error(
-              make_error(absl::NotFoundError("another incarnation answers at its address")));
+              make_error(absl::AlreadyExistsError("another incarnation answers at its address")));
         } else if (!core->links().table().may_come_from(worker, *answer)) {
           promise.try_set_error(make_error(absl::PermissionDeniedError(
               absl::StrCat("somebody answers as worker '", worker.name, "' who is not"))));

@@ -37,8 +37,10 @@ enum class Certainty {
   kSuspected,
   /// The job has taken it off the list.
   kOffTheList,
-  /// Its process is gone.
+  /// It has ended the link.
   kGone,
+  /// Its process has ended.
+  kDead,
   /// It said goodbye: no news, and it claims nothing any more.
   kLeft,
 };

@@ -118,7 +118,7 @@ void MembershipInproc::run(const Row& row) {
   if (calls) {
     EXPECT_EQ(code_of([&] { call.wait_for(60s); }), row.call_begun);
   }
-  expect_list(row.list);
+  expect_list(row.list.file);
   EXPECT_EQ(code_of([&] { user.rpc_sync<&testapp::add>(name, 1, 2); }), row.call);
   EXPECT_EQ(code_of([&] { sinew::rpc_sync<&testapp::Counter::get>(its); }), row.use);
   EXPECT_EQ(code_of([&] { victim.rpc_sync<&testapp::add>(owner.name(), 1, 2); }),
@@ -136,7 +136,7 @@ TEST_F(MembershipInproc, IsAsItsRowsSay) {
   for (const Row& row : testmatrix::kRows) {
     const bool fits = row.event == Event::kKill || row.event == Event::kLeave;
     if (row.world != World::kOpen || !fits) continue;
-    SCOPED_TRACE(absl::StrCat(row.event == Event::kKill ? "killed, " : "left, ", row.list));
+    SCOPED_TRACE(absl::StrCat(row.event == Event::kKill ? "killed, " : "left, ", row.list.file));
     ASSERT_NO_FATAL_FAILURE(run(row));
     end();
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -43,19 +44,16 @@ TEST_P(Simulation, EndsInOneJob) {
     sum.leaves += report.leaves;
     sum.starts += report.starts;
     sum.evictions += report.evictions;
+    sum.freezes += report.freezes;
     if (report.violation.empty()) continue;
     if (++failed <= 10) ADD_FAILURE() << "seed " << seed << ": " << report.violation;
   }
   EXPECT_EQ(failed, 0) << "of " << seeds;
   // It is not for lack of trouble.
-  EXPECT_GT(sum.kills, 0);
-  EXPECT_GT(sum.leaves, 0);
-  RecordProperty("kills", sum.kills);
-  RecordProperty("stops", sum.stops);
-  RecordProperty("cuts", sum.cuts);
-  RecordProperty("leaves", sum.leaves);
-  RecordProperty("starts", sum.starts);
-  RecordProperty("evictions", sum.evictions);
+  EXPECT_GT(sum.kills + sum.cuts, 0);
+  std::cout << sum.starts << " starts, " << sum.kills << " kills, " << sum.leaves << " leaves, "
+            << sum.stops << " stops, " << sum.cuts << " cuts, " << sum.evictions << " evictions, "
+            << sum.freezes << " freezes\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -66,6 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"TcpFixedDeaths", {Meeting::kTcp, Size::kFixed, Trouble::kDeaths}},
                       Case{"TcpFixedStops", {Meeting::kTcp, Size::kFixed, Trouble::kStops}},
                       Case{"TcpFixedCuts", {Meeting::kTcp, Size::kFixed, Trouble::kCuts}},
+                      Case{"TcpFixedNoDeaths", {Meeting::kTcp, Size::kFixed, Trouble::kNoDeaths}},
                       Case{"FileOpenDeaths", {Meeting::kFile, Size::kOpen, Trouble::kDeaths}},
                       Case{"FileOpenStops", {Meeting::kFile, Size::kOpen, Trouble::kStops}},
                       Case{"FileOpenCuts", {Meeting::kFile, Size::kOpen, Trouble::kCuts}},

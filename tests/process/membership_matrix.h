@@ -46,7 +46,7 @@ struct Row {
   const char* call_begun;
   const char* barrier_begun;
   /// What the survivors' lists say while the victim is away (or, started again, is back).
-  const char* list;
+  ByMeet list;
   /// What survivors get then: calls by the victim's name, uses of what it owned, barriers of all on
   /// the list.
   const char* call;
@@ -112,28 +112,29 @@ constexpr Row kRows[] = {
     {kFixed, kLeave, kNewest, kUnav, kUnav, "a0 b1 d3, a", kGone, kUnav, kOk, kOk,
      kLeft, "CANCELLED", "FAILED_PRECONDITION", "a0 b1 e2 d3, a"},
 
-    // Over an address nobody can join while its rank 0 is gone; over a file e gets that rank.
+    // Over an address nobody can join while its rank 0 is gone. Rank 0 is that of who founds the job
+    // and of who asks for it, so over a file nobody gets it again here.
     {kOpen, kKill, kZero, kUnav, kUnav, "b1 c2 d3, b", kGone, kUnav, kOk, {kNobodyThere, kOk},
-     "-", "-", "-", {"b1 c2 d3, b", "e0 b1 c2 d3, e"}},
+     "-", "-", "-", {"b1 c2 d3, b", "b1 c2 d3 e4, b"}},
     {kOpen, kKill, kHighest, kUnav, kUnav, "a0 b1 c2, a", kGone, kUnav, kOk, kOk,
      "-", "-", "-", "a0 b1 c2 e3, a"},
     {kOpen, kKill, kNewest, kUnav, kUnav, "a0 b1 d3, a", kGone, kUnav, kOk, kOk,
      "-", "-", "-", "a0 b1 e2 d3, a"},
     // Who comes back gets a free rank, unless it asks for its own as rank 0 over an address does.
     {kOpen, kStop, kZero, kUnav, kUnav, "b1 c2 d3, b", kGone, kUnav, kOk, {kNobodyThere, kOk},
-     kEvicted, "ABORTED", "ABORTED", {"a0 b1 c2 d3, a", "e0 b1 c2 d3 a4, e"}},
+     kEvicted, "ABORTED", "ABORTED", {"a0 b1 c2 d3, a", "b1 c2 d3 e4 a5, b"}},
     {kOpen, kStop, kHighest, kUnav, kUnav, "a0 b1 c2, a", kGone, kUnav, kOk, kOk,
      kEvicted, "ABORTED", "ABORTED", "a0 b1 c2 e3 d4, a"},
     {kOpen, kStop, kNewest, kUnav, kUnav, "a0 b1 d3, a", kGone, kUnav, kOk, kOk,
      kEvicted, "ABORTED", "ABORTED", "a0 b1 e2 d3 c4, a"},
-    {kOpen, kRestart, kZero, kUnav, kUnav, "a0 b1 c2 d3, a", kOk, kUnav, kOk, kOk,
-     "-", "-", "-", "a0 b1 c2 d3 e4, a"},
+    {kOpen, kRestart, kZero, kUnav, kUnav, {"a0 b1 c2 d3, a", "b1 c2 d3 a4, b"}, kOk, kUnav, kOk,
+     kOk, "-", "-", "-", {"a0 b1 c2 d3 e4, a", "b1 c2 d3 a4 e5, b"}},
     {kOpen, kRestart, kHighest, kUnav, kUnav, "a0 b1 c2 d3, a", kOk, kUnav, kOk, kOk,
      "-", "-", "-", "a0 b1 c2 d3 e4, a"},
     {kOpen, kRestart, kNewest, kUnav, kUnav, "a0 b1 c2 d3, a", kOk, kUnav, kOk, kOk,
      "-", "-", "-", "a0 b1 c2 d3 e4, a"},
     {kOpen, kLeave, kZero, "-", kUnav, "b1 c2 d3, b", kGone, kUnav, kOk, {kNobodyThere, kOk},
-     kLeft, "-", "FAILED_PRECONDITION", {"b1 c2 d3, b", "e0 b1 c2 d3, e"}},
+     kLeft, "-", "FAILED_PRECONDITION", {"b1 c2 d3, b", "b1 c2 d3 e4, b"}},
     {kOpen, kLeave, kHighest, "-", kUnav, "a0 b1 c2, a", kGone, kUnav, kOk, kOk,
      kLeft, "-", "FAILED_PRECONDITION", "a0 b1 c2 e3, a"},
     {kOpen, kLeave, kNewest, "-", kUnav, "a0 b1 d3, a", kGone, kUnav, kOk, kOk,

@@ -204,12 +204,12 @@ class Cell {
       expect("call that had begun", row_.call_begun, answer_of(user_, "end call"));
     }
     if (row_.event == Event::kRestart) expect_started(victim_);
-    expect_list(row_.list);
+    expect_list(row_.list.at(meet_));
     for (const std::string& name : survivors_) {
       expect_code(name, absl::StrCat("add ", victim_), row_.call);
     }
     expect_code(user_, "use it", row_.use);
-    expect_barrier(names_in(row_.list), row_.barrier);
+    expect_barrier(names_in(row_.list.at(meet_)), row_.barrier);
     // Nobody keeps anything for the one that is gone.
     expect_answer(owner_, "counter rref.owned", "ok 0");
     expect_answer(owner_, "counter rref.forks", "ok 0");

@@ -18,17 +18,14 @@
 //   watch                     counts events of members from now on
 //   events                    these: "joined:c lost:c"
 //   rejoin                    when it is evicted; its new address
-//   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used now
-//   stall PEER                calls testapp::stall there
-//   flood PEER                calls it without a pause from now on
-//   flooded                   right answers of that so far
-//   calm                      ends that, and tells how its calls ended
-//   prefetch PEER N SIZE      asks for N results of so many bytes, and reads none
-//   collect                   reads them: how many are right
-//   stalled, release          calls that wait in testapp::stall; answers them
-//   fork                      makes a child that does nothing, with its sockets; its pid
-//   shutdown graceful|hard MS
-//   exit STATUS               without that, and without an answer
+//   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used
+//   now stall PEER                calls testapp::stall there flood PEER                calls it
+//   without a pause from now on flooded                   right answers of that so far calm ends
+//   that, and tells how its calls ended prefetch PEER N SIZE      asks for N results of so many
+//   bytes, and reads none collect                   reads them: how many are right stalled, release
+//   calls that wait in testapp::stall; answers them fork                      makes a child that
+//   does nothing, with its sockets; its pid shutdown graceful|hard MS exit STATUS without that, and
+//   without an answer
 
 #include <sys/prctl.h>
 #include <unistd.h>

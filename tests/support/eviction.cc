@@ -11,7 +11,8 @@ bool evict(const Worker& worker, const std::vector<Worker>& others) {
   const WorkerInfo victim = worker.info();
   for (const Worker& other : others) {
     // The links end when the list has changed.
-    WorkerAccess::core(other)->tell_membership_lost(victim, internal::Departure::kLost);
+    WorkerAccess::core(other)->tell_membership_lost(victim, internal::Departure::kLost,
+                                                    internal::Proof::kNone);
   }
   const auto knows = [&](const Worker& other) {
     const std::vector<WorkerInfo> members = other.workers();
@@ -24,7 +25,7 @@ bool evict(const Worker& worker, const std::vector<Worker>& others) {
   claim.members = static_cast<std::uint32_t>(others.size());
   return eventually([&] {
     const auto core = WorkerAccess::core(worker);
-    if (core->evicted().ok()) core->on_asked(others.front().info(), claim);
+    if (core->evicted().ok()) core->on_asked(others.front().info(), "", claim);
     return worker.membership_state() == MembershipState::kEvicted;
   });
 }

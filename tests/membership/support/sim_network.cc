@@ -150,15 +150,17 @@ void Network::beat(std::uint64_t a, std::uint64_t b) {
   Link* found = find_link(a, b);
   Process* one = find(a);
   Process* two = find(b);
+  if (found == nullptr) return;
   take_up_again(*found);
   const bool over = found->ends[0].has_ended && found->ends[1].has_ended;
   const bool has_guest = found->ends[0].was_guest || found->ends[1].was_guest;
-  if (over && found->ends[0].was_guest && found->ends[1].was_guest) links_.erase(key(a, b));
+  if (over && found->ends[0].was_guest && found->ends[1].was_guest) {
+    links_.erase(key(a, b));
+    return;
+  }
   if ((over && !has_guest) || (one == nullptr && two == nullptr)) return;
   if (over) {
-    clock_.run_at(clock_.now() + kBeat, [this, a, b] {
-      if (find_link(a, b) != nullptr) beat(a, b);
-    });
+    clock_.run_at(clock_.now() + kBeat, [this, a, b] { beat(a, b); });
     return;
   }
   const bool through =
@@ -220,14 +222,15 @@ void Network::lose(std::uint64_t at, std::uint64_t other) {
     fail_calls(at, other, lost(who));
     Plane* plane_now = plane(at);
     if (plane_now != nullptr && plane_now->membership != nullptr) {
-      plane_now->membership->on_worker_lost(who);
+      const bool is_proved = pidfds && find(other) == nullptr;
+      plane_now->membership->on_worker_lost(who, is_proved ? Proof::kEnded : Proof::kNone);
     }
   });
 }
 
-std::string Network::lost_pair() const {
+std::string Network::lost_pair(const std::set<std::uint64_t>& among) const {
   for (const auto& [pair, link] : links_) {
-    const bool alive = find(pair.first) != nullptr && find(pair.second) != nullptr;
+    const bool alive = among.count(pair.first) > 0 && among.count(pair.second) > 0;
     if (!alive || !(link.ends[0].has_ended || link.ends[1].has_ended)) continue;
     return absl::StrCat(names_.at(pair.first).name, " and ", names_.at(pair.second).name);
   }
@@ -390,20 +393,22 @@ Future<std::string> Plane::control_call_address(const std::string& address, std:
 
 Future<Standing> Plane::ask_standing(const Member& of, const Standing& own) {
   const Promise<Standing> answer(nullptr);
-  network_.ask(*process_, of.address,
-               [this, answer, of, own](const absl::StatusOr<Process*>& answerer) {
-                 const bool is_it =
-                     answerer.ok() && (*answerer)->self().incarnation == of.worker.incarnation;
-                 if (!is_it) {
-                   answer.set_error(make_error(absl::NotFoundError("it is gone")));
-                   return;
-                 }
-                 Plane* there = network_.plane(of.worker.incarnation.value);
-                 answer.set_value(
-                     there->membership == nullptr
-                         ? Standing()
-                         : there->membership->on_asked(process_->self(), process_->address(), own));
-               });
+  network_.ask(
+      *process_, of.address, [this, answer, of, own](const absl::StatusOr<Process*>& answerer) {
+        const bool is_it =
+            answerer.ok() && (*answerer)->self().incarnation == of.worker.incarnation;
+        if (!is_it) {
+          answer.set_error(make_error(answerer.ok()
+                                          ? absl::AlreadyExistsError("another incarnation is there")
+                                          : answerer.status()));
+          return;
+        }
+        Plane* there = network_.plane(of.worker.incarnation.value);
+        answer.set_value(
+            there->membership == nullptr
+                ? Standing()
+                : there->membership->on_asked(process_->self(), process_->address(), own));
+      });
   return answer.future();
 }
 

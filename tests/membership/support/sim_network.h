@@ -78,8 +78,10 @@ class Network {
   void end_all(const Process& at);
   /// `other` has said goodbye: `at` has done with it in a while.
   void retire(const Process& at, const WorkerInfo& other);
-  /// Two processes of which one has lost the other, or nothing.
-  std::string lost_pair() const;
+  /// All run on one machine, which knows for certain when one has ended.
+  bool pidfds = false;
+  /// Two of those processes of which one has lost the other, or nothing.
+  std::string lost_pair(const std::set<std::uint64_t>& among) const;
   /// Sees each message that is delivered.
   std::function<void(const WorkerInfo& from, const WorkerInfo& to, const std::string& method,
                      const std::string& body)>
@@ -138,14 +140,14 @@ class Network {
   using OnAnswerer = std::function<void(const absl::StatusOr<Process*>&)>;
   void ask(Process& from, const std::string& address, OnAnswerer then);
 
-  // Answers may be given up when all this is gone.
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   testing::ManualClock& clock_;
   Chance& chance_;
   std::map<std::uint64_t, std::pair<std::shared_ptr<Process>, std::shared_ptr<Plane>>> processes_;
   std::map<Key, Link> links_;
   // Also of those that are gone.
   std::map<std::uint64_t, WorkerInfo> names_;
+  // Goes first: answers are given up while the rest goes.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::set<std::pair<int, int>> cuts_;
 };
 

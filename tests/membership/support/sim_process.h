@@ -40,7 +40,9 @@ class Chance {
 /// A process of the simulation: it runs tasks and timers, can be stopped and goes on where it was,
 /// and can be killed. Everything is an event of the one clock, so nothing ever runs inside anything
 /// else.
-class Process final : public TaskRunner, public Timers, public std::enable_shared_from_this<Process> {
+class Process final : public TaskRunner,
+                      public Timers,
+                      public std::enable_shared_from_this<Process> {
  public:
   enum class State { kRunning, kStopped, kDead };
 

@@ -47,6 +47,7 @@ class Job {
   Job(const Plan& plan, std::uint64_t seed, bool narrate)
       : plan_(plan), chance_(seed), narrate_(narrate), network_(clock_, chance_) {
     slots_.resize(3 + chance_.below(4));
+    network_.pidfds = chance_.one_in(2);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       slots_[i].index = static_cast<int>(i);
       slots_[i].starts = clock_.now() + chance_.between(nanoseconds(0), seconds(2));
@@ -151,7 +152,7 @@ class Job {
     Plane* plane = slot.plane.get();
     Process* process = slot.process.get();
     const Directory* directory = slot.directory.get();
-    plane->lists = [directory](const WorkerInfo& other) { return directory->find(other).ok(); };
+    plane->lists = [directory](const WorkerInfo& other) { return is_listed(*directory, other); };
     options.ask_standing = [plane](const Member& of, const Standing& own) {
       return plane->ask_standing(of, own);
     };
@@ -188,6 +189,7 @@ class Job {
       network_.end_all(*process);
     };
     options.on_warning = [this, &slot](const std::string& warning) {
+      if (warning.find("frozen") != std::string::npos) ++report_.freezes;
       if (warning.find("two jobs") != std::string::npos) has_met_another_job_ = true;
       say(absl::StrCat(text_of(slot), " warns: ", warning));
     };
@@ -236,13 +238,17 @@ class Job {
       }
       supervise(slot);
     }
+    // Who is dead has no vote: when all those are dead who have decided while a part slept, that
+    // part may decide, too, until the two meet.
+    if (plan_.size == Size::kFixed && plan_.trouble == Trouble::kNoDeaths) expect_one_part();
   }
 
   void supervise(Slot& slot) {
     if (slot.process == nullptr || !slot.process->runs()) return;
     if (slot.left.has_value()) {
       if (slot.left->done()) {
-        if (plan_.trouble == Trouble::kDeaths && slot.left->error() != nullptr) {
+        const bool may_freeze = plan_.size == Size::kFixed;
+        if (plan_.trouble == Trouble::kDeaths && !may_freeze && slot.left->error() != nullptr) {
           violate(absl::StrCat(text_of(slot), ": ", to_status(slot.left->error()).message()));
         }
         return end(slot, "left");
@@ -252,7 +258,10 @@ class Job {
       }
       return;
     }
-    if (slot.was_evicted) return end(slot, "evicted");
+    if (slot.was_evicted) {
+      if (plan_.trouble != Trouble::kNoDeaths) end(slot, "evicted");
+      return;
+    }
     if (!slot.joined->done()) {
       // A stopped process has lost time.
       if (clock_.now() - slot.started > kJoinTime + kLongStop + kMargin) {
@@ -289,7 +298,8 @@ class Job {
                                                                  : 7;
     Slot& slot = slots_[chance_.below(slots_.size())];
     const bool is_there = slot.process != nullptr && slot.process->runs();
-    switch (chance_.below(kinds)) {
+    const bool may_die = plan_.trouble != Trouble::kNoDeaths;
+    switch (may_die ? chance_.below(kinds) : 2 + chance_.below(kinds - 2)) {
       case 0:
         if (slot.process == nullptr) return;
         ++report_.kills;
@@ -338,9 +348,10 @@ class Job {
     }
   }
 
-  /// Lists that are sent around: in a fixed world there is one of each version.
   void look_at(const WorkerInfo& from, const WorkerInfo& to, const std::string& method,
                const std::string& body) {
+    if (method == "sinew.member.propose" || method == kVoteMethod)
+      say(absl::StrCat(method, " from ", from.name, " to ", to.name));
     if (method != "sinew.member.update") return;
     proto::MemberList list;
     if (!list.ParseFromString(body)) return;
@@ -348,24 +359,59 @@ class Job {
                      from.name, " to ", to.name));
   }
 
+  /// In a fixed world no two parts go on each on its own: of two workers that do not list each
+  /// other, and run, one knows soon that it is not sure.
+  void expect_one_part() {
+    for (const Slot& one : slots_) {
+      for (const Slot& other : slots_) {
+        if (&one >= &other) continue;
+        const bool apart =
+            is_sure(one) && is_sure(other) && !lists(one, other) && !lists(other, one);
+        const std::pair<int, int> pair(one.index, other.index);
+        if (!apart) {
+          apart_since_.erase(pair);
+        } else if (clock_.now() - apart_since_.try_emplace(pair, clock_.now()).first->second >
+                   kUnawareFor) {
+          return violate(
+              absl::StrCat(text_of(one), " and ", text_of(other), " go on each on its own"));
+        }
+      }
+    }
+  }
+  /// Whatever its rank.
+  static bool is_listed(const Directory& directory, const WorkerInfo& worker) {
+    const absl::StatusOr<Member> found = directory.find(worker.name);
+    return found.ok() && found->worker.incarnation == worker.incarnation;
+  }
+  static bool is_sure(const Slot& slot) {
+    return slot.process != nullptr && slot.process->runs() &&
+           slot.membership->state() == MembershipState::kMember;
+  }
+  static bool lists(const Slot& slot, const Slot& other) {
+    return is_listed(*slot.directory, other.process->self());
+  }
+
   void judge() {
     std::set<std::string> views;
     std::set<std::uint64_t> alive;
+    const Slot* in = nullptr;
     for (const Slot& slot : slots_) {
       if (slot.process == nullptr) return violate(absl::StrCat(text_of(slot), " does not run"));
+      if (slot.was_evicted) continue;
       alive.insert(slot.process->self().incarnation.value);
       if (slot.membership->state() != MembershipState::kMember) {
         violate(absl::StrCat(text_of(slot), " is no member in the end"));
       }
       views.insert(view_text(slot));
+      in = &slot;
     }
     if (views.size() != 1) {
       return violate(absl::StrCat("lists differ: ", absl::StrJoin(views, " | ")));
     }
-    if (const std::string pair = network_.lost_pair(); !pair.empty()) {
+    if (const std::string pair = network_.lost_pair(alive); !pair.empty()) {
       violate(absl::StrCat("two members never talk again: ", pair));
     }
-    for (const Member& each : slots_[0].directory->members()) {
+    for (const Member& each : in->directory->members()) {
       if (alive.count(each.worker.incarnation.value) == 0) {
         violate(absl::StrCat("the lists have '", each.worker.name, "', which is gone"));
       }
@@ -374,6 +420,8 @@ class Job {
 
   static constexpr nanoseconds kLongStop = seconds(12);
   static constexpr nanoseconds kMargin = seconds(3);
+  // A lease, and until a part that decides nothing says so.
+  static constexpr nanoseconds kUnawareFor = seconds(8);
 
   const Plan plan_;
   Chance chance_;
@@ -383,6 +431,7 @@ class Job {
   SharedFile file_;
   std::vector<Slot> slots_;
   std::uint64_t last_ = 0;
+  std::map<std::pair<int, int>, TimePoint> apart_since_;
   bool has_met_another_job_ = false;
   Report report_;
 };

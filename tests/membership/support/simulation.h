@@ -16,6 +16,8 @@ enum class Trouble {
   kStops,
   /// And the network is cut, in one or both directions.
   kCuts,
+  /// Stops and cuts alone: nobody dies, and who is evicted stays so.
+  kNoDeaths,
 };
 
 struct Plan {
@@ -34,6 +36,7 @@ struct Report {
   int leaves = 0;
   int starts = 0;
   int evictions = 0;
+  int freezes = 0;
 };
 
 /// Three to six workers whom a supervisor starts again, in virtual time: three minutes in which

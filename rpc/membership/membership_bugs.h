@@ -1,0 +1,32 @@
+#pragma once
+
+/// Bugs of the membership that can be planted, to prove that the simulation finds such bugs.
+/// `SINEW_MEMBERSHIP_BUG(kName)` is the constant false unless the build defines
+/// SINEW_PLANTED_BUGS.
+#ifdef SINEW_PLANTED_BUGS
+
+namespace sinew::internal {
+
+enum class MembershipBug {
+  kNone,
+  kVotesForStale,       // a member votes for who knows less than it does
+  kMinorityDecides,     // less than half decides
+  kUnlinkedNotAsked,    // who is not linked is not asked whether it lives
+  kPairStays,           // two that have lost each other alone both stay
+  kRefuserStays,        // who refuses lists stays on them
+  kFoundsAtOnce,        // a founder does not wait to be called
+  kNobodyCallsFounder,  // nor does anybody call
+  kGoneNotAsked,        // who was taken off the list is not asked any more
+  kFrozenForGood,       // who cannot decide does not look for those that are dead
+};
+
+/// The bug that is active in this process. Not thread-safe.
+inline MembershipBug membership_bug = MembershipBug::kNone;
+
+}  // namespace sinew::internal
+
+#define SINEW_MEMBERSHIP_BUG(name) \
+  (::sinew::internal::membership_bug == ::sinew::internal::MembershipBug::name)
+#else
+#define SINEW_MEMBERSHIP_BUG(name) false
+#endif

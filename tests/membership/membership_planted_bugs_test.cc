@@ -1,0 +1,67 @@
+// Proves that the simulation finds bugs of the membership: each is switched on, in a program whose
+// membership is built with SINEW_PLANTED_BUGS.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc/membership/membership_bugs.h"
+#include "sinew/tests/membership/support/simulation.h"
+
+namespace sinew::internal::sim {
+namespace {
+
+constexpr std::uint64_t kSeeds = 1000;
+
+struct Planted {
+  MembershipBug bug;
+  const char* name;
+  /// Where it is found.
+  Plan plan;
+};
+
+constexpr Plan kOpenDeaths{Meeting::kTcp, Size::kOpen, Trouble::kDeaths};
+constexpr Plan kOpenCuts{Meeting::kTcp, Size::kOpen, Trouble::kCuts};
+constexpr Plan kFixedStops{Meeting::kTcp, Size::kFixed, Trouble::kStops};
+constexpr Plan kFixedCuts{Meeting::kTcp, Size::kFixed, Trouble::kCuts};
+constexpr Plan kFixedNoDeaths{Meeting::kTcp, Size::kFixed, Trouble::kNoDeaths};
+
+constexpr Planted kBugs[] = {
+    {MembershipBug::kMinorityDecides, "kMinorityDecides", kFixedNoDeaths},
+    {MembershipBug::kVotesForStale, "kVotesForStale", kFixedNoDeaths},
+    {MembershipBug::kUnlinkedNotAsked, "kUnlinkedNotAsked", kFixedStops},
+    {MembershipBug::kPairStays, "kPairStays", kOpenCuts},
+    {MembershipBug::kRefuserStays, "kRefuserStays", kOpenCuts},
+    {MembershipBug::kFoundsAtOnce, "kFoundsAtOnce", kOpenDeaths},
+    {MembershipBug::kNobodyCallsFounder, "kNobodyCallsFounder", kOpenDeaths},
+    {MembershipBug::kGoneNotAsked, "kGoneNotAsked", kFixedCuts},
+    {MembershipBug::kFrozenForGood, "kFrozenForGood", kFixedStops},
+};
+
+class Active {
+ public:
+  explicit Active(MembershipBug bug) { membership_bug = bug; }
+  ~Active() { membership_bug = MembershipBug::kNone; }
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+};
+
+class PlantedMembershipBugs : public ::testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedMembershipBugs, AreFound) {
+  const Active active(GetParam().bug);
+  std::string found;
+  for (std::uint64_t seed = 1; seed <= kSeeds && found.empty(); ++seed) {
+    found = simulate(GetParam().plan, seed).violation;
+    if (!found.empty()) found = absl::StrCat("seed ", seed, ": ", found);
+  }
+  EXPECT_NE(found, "") << "in " << kSeeds << " seeds";
+  RecordProperty("found", found);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, PlantedMembershipBugs, ::testing::ValuesIn(kBugs),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace sinew::internal::sim
