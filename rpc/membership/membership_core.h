@@ -253,6 +253,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void look_around();
   void on_stranger(const std::string& address, const Standing& claim);
   void ask_entries();
+  void stay_in_file(const FileRendezvous::Contents& contents);
   void ask_at(const std::string& address);
   void on_other_side(const WorkerInfo& worker, const Standing& standing);
   Standing own_standing() const {
@@ -352,6 +353,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::deque<GoneMember> gone_;
   bool asks_gone_ = false;
   bool looks_around_ = false;
+  int missed_in_file_ = 0;
 
   // Losses: who has told the coordinator whom it has lost; those that are watched without a link.
   std::set<std::pair<Incarnation, Incarnation>> reports_;

@@ -81,6 +81,8 @@ void MembershipCore::handle_admit(const WorkerInfo& from, const std::string& bod
                                   const Answer& answer) {
   const absl::StatusOr<Request> request = parse_join(body);
   if (!request.ok()) return fail(answer, request.status());
+  // Also by who would coordinate, and lacks votes.
+  if (find_process(view_, from) != nullptr) note_restart(request->ask.member.worker);
   if (state_ != State::kCoordinating) {
     return fail(answer, absl::UnavailableError(absl::StrCat("worker '", self_.worker.name,
                                                             "' does not coordinate; ask again")));
@@ -91,7 +93,6 @@ void MembershipCore::handle_admit(const WorkerInfo& from, const std::string& bod
                             absl::StrCat("worker '", printable(from.name, 128),
                                          "' is no member, so it cannot pass on a JoinRequest")));
   }
-  note_restart(request->ask.member.worker);
   decide(request->ask, request->patience, answer);
 }
 

@@ -42,6 +42,8 @@ constexpr nanoseconds kStrangerPause = seconds(1);
 // So many at a time.
 constexpr std::size_t kMostAskedAgain = 16;
 constexpr std::size_t kMostContacts = 16;
+// How often a coordinator does not find itself in the file before it writes itself there.
+constexpr int kMissedInFile = 3;
 
 }  // namespace
 
@@ -362,6 +364,7 @@ void MembershipCore::ask_entries() {
   const auto read = std::make_shared<FileRendezvous::Contents>();
   RendezvousFile::OnDone done = then([read](MembershipCore& core, const absl::Status& status) {
     if (!status.ok()) return;
+    core.stay_in_file(*read);
     std::size_t asked = 0;
     for (const Member& entry : read->entries) {
       const bool known = find_process(core.view_, entry.worker) != nullptr;
@@ -376,6 +379,30 @@ void MembershipCore::ask_entries() {
         if (contents.ok()) *read = *std::move(contents);
         std::move(done)(contents.status());
       });
+}
+
+// Another side may have struck this one off, and whoever comes next would find nobody. Of two sides
+// the lighter one has gone before it gets here (on_other_side).
+void MembershipCore::stay_in_file(const FileRendezvous::Contents& contents) {
+  const bool is_there = std::any_of(
+      contents.entries.begin(), contents.entries.end(),
+      [this](const Member& entry) { return entry.worker.incarnation == self_.worker.incarnation; });
+  if (state_ != State::kCoordinating || is_there) {
+    missed_in_file_ = 0;
+    return;
+  }
+  if (++missed_in_file_ < kMissedInFile) return;
+  missed_in_file_ = 0;
+  const auto ignored = [](MembershipCore& core, const absl::Status& written) {
+    // Somebody else has written it since: the next look tells.
+    if (!written.ok() && !absl::IsAborted(written)) core.warn(std::string(written.message()));
+  };
+  const bool is_ours = contents.entries.empty() || contents.instance == view_.instance;
+  if (is_ours) {
+    file_->publish(self_, view_.instance, then(ignored));
+  } else {
+    file_->found(self_, contents, view_.instance, then(ignored));
+  }
 }
 
 void MembershipCore::ask_at(const std::string& address) {

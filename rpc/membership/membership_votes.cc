@@ -234,9 +234,19 @@ void MembershipCore::note_dead(Incarnation member) {
 // `again` comes in the place of a member: that one may be known to be dead by it.
 void MembershipCore::note_restart(const WorkerInfo& again) {
   if (!ballot_.has_value() || !options_.ask_standing) return;
+  std::vector<Member> suspects;
   for (const Member& member : view_.members) {
-    const bool is_other = member.worker.incarnation != again.incarnation;
-    if (!is_other || member.worker.name != again.name || !is_lost(member.worker)) continue;
+    if (is_lost(member.worker)) suspects.push_back(member);
+  }
+  // Who was being let in when everything stopped counts, too.
+  for (const Member& member : ballot_->latest().members) {
+    if (find_process(view_, member.worker) == nullptr) suspects.push_back(member);
+  }
+  for (const Member& member : suspects) {
+    const bool is_earlier = member.worker.name == again.name &&
+                            member.worker.incarnation != again.incarnation &&
+                            !ballot_->is_dead(member.worker.incarnation);
+    if (!is_earlier) continue;
     ask(member,
         [worker = member.worker](MembershipCore& core, const absl::StatusOr<Standing>& standing) {
           // Somebody has started it again, under its name, and nobody listens where it did.

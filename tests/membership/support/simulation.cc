@@ -35,6 +35,7 @@ struct Slot {
   std::unique_ptr<Membership> membership;
   std::optional<Future<void>> joined;
   TimePoint started;
+  TimePoint joined_at;
   std::optional<Future<void>> left;
   TimePoint left_at;
   bool was_evicted = false;
@@ -143,6 +144,7 @@ class Job {
                                                    *slot.scheduler);
     slot.plane->membership = slot.membership.get();
     slot.started = clock_.now();
+    slot.joined_at = TimePoint::max() - kJustJoined;
     slot.joined = slot.membership->join_async();
     ++report_.starts;
     say(absl::StrCat("start ", text_of(slot)));
@@ -183,7 +185,10 @@ class Job {
       ++report_.evictions;
       // A founder cannot know of a job whose members just then notice the death of one coordinator
       // after the other.
-      if (plan_.trouble == Trouble::kDeaths && !has_met_another_job_) {
+      // Nor does one coordinator know that others have given up a worker while nobody could tell it
+      // that it was in.
+      const bool is_new = clock_.now() < slot.joined_at + kJustJoined;
+      if (plan_.trouble == Trouble::kDeaths && !has_met_another_job_ && !is_new) {
         violate(absl::StrCat(text_of(slot), " was evicted, though nobody was stopped or cut off"));
       }
       network_.end_all(*process);
@@ -274,6 +279,7 @@ class Job {
                        " did not join: ", to_status(slot.joined->error()).message()));
       return end(slot, "failed");
     }
+    slot.joined_at = std::min(slot.joined_at, clock_.now());
     keep_leases(slot);
   }
 
@@ -405,6 +411,12 @@ class Job {
       views.insert(view_text(slot));
       in = &slot;
     }
+    // Two sides may each take the other for the heavier one, and go; a supervisor starts them
+    // again.
+    if (in == nullptr) {
+      report_.all_out = true;
+      return;
+    }
     if (views.size() != 1) {
       return violate(absl::StrCat("lists differ: ", absl::StrJoin(views, " | ")));
     }
@@ -420,6 +432,7 @@ class Job {
 
   static constexpr nanoseconds kLongStop = seconds(12);
   static constexpr nanoseconds kMargin = seconds(3);
+  static constexpr nanoseconds kJustJoined = seconds(1);
   // A lease, and until a part that decides nothing says so.
   static constexpr nanoseconds kUnawareFor = seconds(8);
 

@@ -37,6 +37,8 @@ struct Report {
   int starts = 0;
   int evictions = 0;
   int freezes = 0;
+  /// In the end nobody was in: where nobody is started again.
+  bool all_out = false;
 };
 
 /// Three to six workers whom a supervisor starts again, in virtual time: three minutes in which
