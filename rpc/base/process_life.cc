@@ -23,8 +23,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Static destructors take milliseconds, unless they wait for somebody.
 constexpr auto kLongestStandstill = std::chrono::seconds(2);
-// Destructors of libraries, on a host that has no time for them.
-constexpr auto kLongestEnd = std::chrono::minutes(2);
 // For what runs when the process begins to end, such as a handler.
 constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLookAgain = std::chrono::milliseconds(1);
@@ -108,12 +106,7 @@ struct ProcessHooks {
     {
       Registry& all = registry();
       MutexLock lock(all.mutex);
-      if (all.busy.empty() && !all.orphaned) {
-        // Nobody starts any more, however slow that is.
-        all.idle_exit = std::this_thread::get_id();
-        all.moves_on = SteadyClock::now() + kLongestEnd;
-        return;
-      }
+      if (all.busy.empty() && !all.orphaned) return;
     }
     flush_streams();
     ::_exit(status);
