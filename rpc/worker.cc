@@ -61,11 +61,7 @@ void Worker::barrier(std::vector<std::string> names, std::chrono::nanoseconds ti
 std::map<std::string, std::string> Worker::all_gather(std::string bytes,
                                                       std::vector<std::string> names,
                                                       std::chrono::nanoseconds timeout) const {
-  if (!core().is_running()) {
-    throw RpcError(
-        ErrorCode::kFailedPrecondition,
-        absl::StrFormat("worker '%s' was shut down: it meets nobody any more", core().self().name));
-  }
+  if (!core().is_running()) internal::throw_error(core().ended("it meets nobody any more"));
   if (const absl::Status evicted = core().evicted(); !evicted.ok()) internal::throw_error(evicted);
   if (names.empty()) {
     for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);

@@ -214,6 +214,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // membership_leave.cc
   void handle_leave(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void start_leave(TimePoint deadline, Promise<void> done);
+  bool is_alone() const;
   void try_to_leave();
   void leave_as_coordinator();
   void leave_with(MemberView list);

@@ -35,12 +35,13 @@ void MembershipCore::handle_leave(const WorkerInfo& from, const std::string& bod
                             "worker '", printable(from.name, 128), "' cannot leave for '",
                             printable(request->worker().name(), 128), "'")));
   }
+  // It asks again.
+  const bool takes_part = is_in() || is_leaving();
+  if (takes_part && find_process(view_, from) == nullptr) return answer.set_value({});
   if (state_ != State::kCoordinating) {
     return fail(answer, absl::UnavailableError(absl::StrCat("worker '", self_.worker.name,
                                                             "' does not coordinate; ask again")));
   }
-  // It asks again.
-  if (find_process(view_, from) == nullptr) return answer.set_value({});
   const bool is_dropped = coordinator_->find(from) == nullptr;
   const std::uint64_t version = coordinator_->view().version + (is_dropped ? 0 : 1);
   // Only when the others know: they would take a worker that just vanishes for lost.
@@ -86,9 +87,16 @@ void MembershipCore::start_leave(TimePoint deadline, Promise<void> done) {
                    [](MembershipCore& core, const absl::Status&) { core.try_to_leave(); });
 }
 
+bool MembershipCore::is_alone() const {
+  return std::all_of(view_.members.begin(), view_.members.end(), [this](const Member& member) {
+    return member.worker == self_.worker || is_lost(member.worker);
+  });
+}
+
 void MembershipCore::try_to_leave() {
   // Our own list without us is on its way: see check_left().
   if (state_ != State::kLeaving || find_process(view_, self_.worker) == nullptr) return;
+  if (is_alone()) return finish_leave(absl::OkStatus());
   // When all leave at once, each in turn becomes the lowest, and its list makes the next one that.
   const Member* coordinator = lowest_alive();
   if (coordinator != nullptr && coordinator->worker != self_.worker) {
@@ -110,9 +118,6 @@ void MembershipCore::leave_as_coordinator() {
                 members.end());
   note_left(next, self_.worker.incarnation);
   ++next.version;
-  const bool is_alone = std::all_of(members.begin(), members.end(),
-                                    [&](const Member& member) { return is_lost(member.worker); });
-  if (is_alone) return finish_leave(absl::OkStatus());
   ballot_.has_value() ? propose(next) : leave_with(next);
 }
 

@@ -173,10 +173,10 @@ TEST_P(Rejoins, AndEachIsToldOfIt) {
   for (const auto* child : {&a_, &b_}) {
     EXPECT_TRUE(eventually([&] { return absl::EndsWith((*child)->ask("events"), " joined:c"); }));
   }
-  // It was silent for some time before its lease was over.
-  EXPECT_EQ(a_->ask("events"), "ok suspected:c lost:c joined:c");
-  // Which has no lease with it, but may have called it.
-  EXPECT_THAT(b_->ask("events"), EndsWith("lost:c joined:c"));
+  // It was silent for some time before; who has no lease with it need not have noticed.
+  for (const auto* child : {&a_, &b_}) {
+    EXPECT_THAT((*child)->ask("events"), EndsWith("lost:c joined:c"));
+  }
   EXPECT_EQ(c_->ask("watch"), "ok ");
   EXPECT_EQ(b_->ask("shutdown hard 1000"), "ok ");
   EXPECT_TRUE(eventually([&] { return absl::EndsWith(c_->ask("events"), "lost:b"); }));

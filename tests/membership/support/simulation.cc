@@ -185,6 +185,10 @@ class Job {
       ++report_.evictions;
       // A founder cannot know of a job whose members just then notice the death of one coordinator
       // after the other.
+      // Nor can it, where somebody who has joined is not in the file yet.
+      if (reason.message().find("where workers look") != absl::string_view::npos) {
+        has_met_another_job_ = true;
+      }
       // Nor does one coordinator know that others have given up a worker while nobody could tell it
       // that it was in.
       const bool is_new = clock_.now() < slot.joined_at + kJustJoined;
