@@ -50,8 +50,7 @@ void Ballot::learn(MemberView accepted) {
 }
 
 bool Ballot::vote(std::uint64_t term, std::uint64_t version) {
-  const bool is_stale = version < latest().version && !SINEW_MEMBERSHIP_BUG(kVotesForStale);
-  if (term <= voted_term_ || is_stale) return false;
+  if (term <= voted_term_ || version < latest().version) return false;
   voted_term_ = term;
   return true;
 }

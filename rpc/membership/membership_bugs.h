@@ -9,14 +9,13 @@ namespace sinew::internal {
 
 enum class MembershipBug {
   kNone,
-  kVotesForStale,       // a member votes for who knows less than it does
   kMinorityDecides,     // less than half decides
   kUnlinkedNotAsked,    // who is not linked is not asked whether it lives
   kPairStays,           // two that have lost each other alone both stay
   kRefuserStays,        // who refuses lists stays on them
   kFoundsAtOnce,        // a founder does not wait to be called
   kNobodyCallsFounder,  // nor does anybody call
-  kGoneNotAsked,        // who was taken off the list is not asked any more
+  kStrangersNotMet,     // nobody looks where workers look for the job
   kFrozenForGood,       // who cannot decide does not look for those that are dead
 };
 

@@ -283,7 +283,6 @@ std::vector<std::string> MembershipCore::contacts() const {
 // ---- Those that were taken off the list may still be there.
 
 void MembershipCore::ask_the_gone() {
-  if (SINEW_MEMBERSHIP_BUG(kGoneNotAsked)) return;
   if (state_ != State::kCoordinating || !options_.ask_standing || std::exchange(asks_gone_, true)) {
     return;
   }
@@ -338,6 +337,7 @@ void MembershipCore::on_gone_answered(const WorkerInfo& worker,
 // job.
 
 void MembershipCore::look_around() {
+  if (SINEW_MEMBERSHIP_BUG(kStrangersNotMet)) return;
   const bool serves =
       options_.serves_rendezvous || options_.rendezvous.kind == Rendezvous::Kind::kInproc;
   if (!leads() || serves || !options_.ask_address || std::exchange(looks_around_, true)) {

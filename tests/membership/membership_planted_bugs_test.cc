@@ -24,18 +24,16 @@ struct Planted {
 constexpr Plan kOpenDeaths{Meeting::kTcp, Size::kOpen, Trouble::kDeaths};
 constexpr Plan kOpenCuts{Meeting::kTcp, Size::kOpen, Trouble::kCuts};
 constexpr Plan kFixedStops{Meeting::kTcp, Size::kFixed, Trouble::kStops};
-constexpr Plan kFixedCuts{Meeting::kTcp, Size::kFixed, Trouble::kCuts};
 constexpr Plan kFixedNoDeaths{Meeting::kTcp, Size::kFixed, Trouble::kNoDeaths};
 
 constexpr Planted kBugs[] = {
     {MembershipBug::kMinorityDecides, "kMinorityDecides", kFixedNoDeaths},
-    {MembershipBug::kVotesForStale, "kVotesForStale", kFixedNoDeaths},
     {MembershipBug::kUnlinkedNotAsked, "kUnlinkedNotAsked", kFixedStops},
     {MembershipBug::kPairStays, "kPairStays", kOpenCuts},
     {MembershipBug::kRefuserStays, "kRefuserStays", kOpenCuts},
     {MembershipBug::kFoundsAtOnce, "kFoundsAtOnce", kOpenDeaths},
     {MembershipBug::kNobodyCallsFounder, "kNobodyCallsFounder", kOpenDeaths},
-    {MembershipBug::kGoneNotAsked, "kGoneNotAsked", kFixedCuts},
+    {MembershipBug::kStrangersNotMet, "kStrangersNotMet", kOpenCuts},
     {MembershipBug::kFrozenForGood, "kFrozenForGood", kFixedStops},
 };
 
