@@ -132,7 +132,8 @@ absl::Status LinkTable::answer_question(const proto::Hello& said) const {
     return refuse(options_.self, Refusal::kWhoAnswers, text, nullptr);
   }
   const WorkerInfo asker = read_identity(said.worker());
-  const Standing standing = options_.on_asked(asker, said.address(), read_standing(said.standing()));
+  const Standing standing =
+      options_.on_asked(asker, said.address(), read_standing(said.standing()));
   const std::optional<LinkSecret> secret = secret_with(asker);
   return refuse(options_.self, Refusal::kWhoAnswers, text, secret.has_value() ? &*secret : nullptr,
                 &standing);

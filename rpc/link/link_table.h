@@ -40,7 +40,9 @@ struct LinkTableOptions {
   std::function<void()> on_sought;
   /// What is answered to a worker that asks who answers here and says, in `claim`, what it knows of
   /// this one. May be null.
-  std::function<Standing(const WorkerInfo& asker, const std::string& address, const Standing& claim)> on_asked;
+  std::function<Standing(const WorkerInfo& asker, const std::string& address,
+                         const Standing& claim)>
+      on_asked;
   /// Whether it is a member: strangers have a bounded number of links between them.
   std::function<bool(const WorkerInfo&)> is_member;
 };

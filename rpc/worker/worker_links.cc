@@ -59,9 +59,8 @@ LinkTableOptions WorkerLinks::table_options() const {
     return is_lost(worker) ? Refusal::kLostHere : Refusal::kNone;
   };
   table.on_sought = [&core] { core.on_sought(); };
-  table.on_asked = [&core](const WorkerInfo& asker, const std::string& address, const Standing& claim) {
-    return core.on_asked(asker, address, claim);
-  };
+  table.on_asked = [&core](const WorkerInfo& asker, const std::string& address,
+                           const Standing& claim) { return core.on_asked(asker, address, claim); };
   table.is_member = [&core](const WorkerInfo& worker) { return core.rank_of(worker) >= 0; };
   return table;
 }

@@ -63,7 +63,8 @@ Future<MembershipOptions::Answerer> World::ask_at(const Worker& asker, const std
     const bool is_there = worker->plane.address() == address && worker->membership != nullptr;
     if (!is_there || is_down || stopped.count(address) > 0) continue;
     return make_ready_future(MembershipOptions::Answerer{
-        worker->info(), worker->membership->on_asked(asker.plane.self(), asker.plane.address(), own)});
+        worker->info(),
+        worker->membership->on_asked(asker.plane.self(), asker.plane.address(), own)});
   }
   return make_failed_future<MembershipOptions::Answerer>(
       make_error(absl::NotFoundError("nobody is there")));
