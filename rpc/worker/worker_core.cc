@@ -59,7 +59,7 @@ MakeDevicePlane device_plane_for(const WorkerOptions& options) {
 /// the process ends without waiting for handlers.
 void destroy(WorkerCore* core) {
   if (core->process().is_orphan() || ProcessLife::is_ending()) return;
-  if (Executor::current() == nullptr) {
+  if (Executor::current() == nullptr && !TimerQueue::is_timer_thread()) {
     delete core;
   } else {
     try {

@@ -149,7 +149,7 @@ TEST_P(MemberEvents, TheWorkerIsAsNewAsTheEvent) {
   EXPECT_TRUE(eventually([&] { return self.rpc_sync<&testapp::stalled>("late") == 1; }));
   late.shutdown({false});
   EXPECT_NO_THROW(over.future().wait_for(60s));
-  testapp::state_of(late).stalled.clear();
+  testapp::drop_stalled(late);
 }
 
 TEST_P(MemberEvents, AnEvictionAndWhoComesBack) {

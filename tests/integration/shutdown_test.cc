@@ -1,11 +1,15 @@
 // How workers end together, alone, and when one of them does not come.
 
+#include <future>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
@@ -205,7 +209,7 @@ TEST_P(Shutdown, TimesOutOnACallThatDoesNotEnd) {
   // Whichever of the two gave up first.
   EXPECT_THAT(error_of([&] { call.wait(); }).code(),
               AnyOf(ErrorCode::kCancelled, ErrorCode::kUnavailable));
-  testapp::state_of(worker(1)).stalled.clear();
+  testapp::drop_stalled(worker(1));
   abandon();
 }
 
@@ -236,8 +240,8 @@ TEST_P(Shutdown, HardEndsPendingCallsAtBothEnds) {
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
   EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun);
   EXPECT_EQ(error_of([&] { back.wait_for(60s); }).code(), ErrorCode::kCancelled);
-  testapp::state_of(worker(0)).stalled.clear();
-  testapp::state_of(worker(1)).stalled.clear();
+  testapp::drop_stalled(worker(0));
+  testapp::drop_stalled(worker(1));
   worker(0).shutdown(hard());
   abandon();
 }
@@ -321,6 +325,27 @@ TEST_P(Shutdown, BarrierFailsWhenAMemberIsLost) {
   worker(2).shutdown(hard());
   leader.join();
   follower.join();
+}
+
+// A callback of a timer, or of a question, may keep the worker a moment longer than its handles.
+TEST(LastHandle, MayGoOnTheThreadOfTimers) {
+  sinew::WorkerOptions options;
+  options.name = "alone";
+  options.init_method = "inproc://alone";
+  options.network = std::make_shared<sinew::internal::InprocNetwork>();
+  Worker worker = sinew::init_rpc(options);
+  auto core = sinew::WorkerAccess::core(worker);
+  const std::weak_ptr<sinew::internal::WorkerCore> watched = core;
+  sinew::internal::Timers& timers = core->timers();
+  const auto now = core->clock().now();
+  std::promise<void> is_last;
+  worker = Worker();
+  timers.run_at(now, [core = std::move(core), last = is_last.get_future().share()]() mutable {
+    last.wait();
+    core.reset();
+  });
+  is_last.set_value();
+  EXPECT_TRUE(eventually([&] { return watched.expired(); }));
 }
 
 }  // namespace

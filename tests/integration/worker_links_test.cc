@@ -207,7 +207,7 @@ TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftHasAnsweredStillComes) {
   EXPECT_FALSE(answered.done());
   answer.set_value("at last");
   EXPECT_EQ(answered.wait(), "at last");
-  testapp::state_of(worker(1)).stalled.clear();
+  testapp::drop_stalled(worker(1));
   abandon();
 }
 

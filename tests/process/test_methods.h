@@ -91,6 +91,13 @@ inline sinew::Future<int> stall() {
   const std::lock_guard<std::mutex> lock(mine.mutex);
   return mine.stalled.emplace_back().future();
 }
+/// Gives up what waits in stall() at `worker`.
+inline void drop_stalled(const sinew::Worker& worker) {
+  State& mine = state_of(worker);
+  std::vector<sinew::Promise<int>> dropped;
+  const std::lock_guard<std::mutex> lock(mine.mutex);
+  dropped.swap(mine.stalled);
+}
 inline int stalled() {
   State& mine = state();
   const std::lock_guard<std::mutex> lock(mine.mutex);

@@ -30,6 +30,12 @@ Clock& Clock::system() {
   return clock;
 }
 
+namespace {
+
+thread_local bool t_is_timer_thread = false;
+
+}  // namespace
+
 struct TimerQueue::Impl final : ProcessLife::Busy {
   ~Impl() override {
     // In a forked child the thread waits for ever, and with it would the destructor.
@@ -57,6 +63,7 @@ struct TimerQueue::Impl final : ProcessLife::Busy {
 
 void TimerQueue::Impl::run() {
   pthread_setname_np(pthread_self(), "sinew-timers");
+  t_is_timer_thread = true;
   MutexLock lock(mutex);
   while (!stopping) {
     if (Task task = heap.pop_due(Clock::system().now()); task != nullptr) {
@@ -79,6 +86,8 @@ void TimerQueue::Impl::run() {
     asleep_until = Clock::TimePoint::min();
   }
 }
+
+bool TimerQueue::is_timer_thread() { return t_is_timer_thread; }
 
 TimerQueue::TimerQueue() : impl_(std::make_unique<Impl>()) {
   impl_->thread = start_thread([this] { impl_->run(); });

@@ -50,6 +50,8 @@ class TimerQueue final : public Timers {
 
   TimerId run_at(Clock::TimePoint when, Task task) override;
   bool cancel(TimerId id) override;
+  /// Whether the calling thread is that of a queue: it must not stop one.
+  static bool is_timer_thread();
   /// How many callbacks are set and have not begun.
   std::size_t size() const;
 
