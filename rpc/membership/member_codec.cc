@@ -54,9 +54,17 @@ void encode(const MemberView& view, proto::MemberList& out) {
   out.set_world_size(view.world_size);
   for (const Member& member : view.members) encode(member, *out.add_members());
   for (const Incarnation incarnation : view.left) out.add_left(incarnation.value);
-  out.mutable_instance()->set_attempt(view.instance.attempt);
-  out.mutable_instance()->set_time_us(view.instance.time_us);
-  out.mutable_instance()->set_random(view.instance.random);
+  encode(view.instance, *out.mutable_instance());
+}
+
+void encode(const JobInstance& instance, proto::JobInstance& out) {
+  out.set_attempt(instance.attempt);
+  out.set_time_us(instance.time_us);
+  out.set_random(instance.random);
+}
+
+JobInstance decode(const proto::JobInstance& in) {
+  return {in.attempt(), in.time_us(), in.random()};
 }
 
 absl::StatusOr<Member> decode(const proto::Member& in) {
@@ -124,7 +132,7 @@ absl::StatusOr<MemberView> decode(const proto::MemberList& in) {
   std::sort(view.members.begin(), view.members.end(),
             [](const Member& a, const Member& b) { return a.worker.rank < b.worker.rank; });
   for (const std::uint64_t incarnation : in.left()) view.left.push_back({incarnation});
-  view.instance = {in.instance().attempt(), in.instance().time_us(), in.instance().random()};
+  view.instance = decode(in.instance());
   return view;
 }
 

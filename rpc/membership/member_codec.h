@@ -46,6 +46,9 @@ Departure how_departed(const MemberView& view, Incarnation incarnation);
 
 void encode(const Member& member, proto::Member& out);
 void encode(const MemberView& view, proto::MemberList& out);
+void encode(const JobInstance& instance, proto::JobInstance& out);
+
+JobInstance decode(const proto::JobInstance& in);
 
 /// Check everything: a name that is allowed, an incarnation, an address of sane length, a rank from
 /// -1 (only members of a list must have one), devices that can be (256 at most). kInvalidArgument

@@ -35,9 +35,12 @@ struct MembershipOptions {
   std::shared_ptr<RendezvousFile> file;
   /// For joining, from join_async() on.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  /// This worker's transport answers at the rendezvous address (kTcp, kInproc). In open membership
-  /// that decides which of several founders founds the job.
-  bool serves_rendezvous = false;
+  /// The seed, one of dial_addresses(), at which this worker's transport answers because it may
+  /// found the job; empty: at none. In open membership that decides which of several founders
+  /// founds it: of several that wait, the one at the first seed.
+  std::string served_seed;
+  /// The addresses that a seed stands for at present; never blocks. Null: itself.
+  std::function<Future<std::vector<std::string>>(const std::string& seed)> resolve;
   /// Set: this worker takes the place of one that was evicted, and these are addresses of members
   /// whom that one knew. It looks for the job there too, and founds none before it has looked for
   /// half of `timeout`.
@@ -79,23 +82,23 @@ struct MembershipOptions {
 /// it admits workers, gives ranks, and sends each new list, with a growing version, to all. When it
 /// leaves or is lost the next one goes on, after it has asked all others for the newest list that
 /// they saw. A worker joins a fixed world through rank 0, which answers when all ranks are there,
-/// and open membership through whoever answers at the rendezvous. A worker that comes back with a
+/// and open membership through whoever answers at a seed. A worker that comes back with a
 /// new incarnation takes the place of the old one if that is known to be lost, or if a probe says
 /// so.
 ///
 /// The session layer must keep a lease with coordinator() and, at the coordinator, with every
 /// member, and report each end by on_worker_lost().
 ///
-/// Only founders found a job (Rendezvous::founds). One that comes to a rendezvous address at which
-/// nobody answers waits a while (kFoundingPause) before it does (over kTcp), and longer if somebody
-/// looks for its predecessor there: the coordinator of a job that lives calls again and again at
-/// the address, as long as no member answers there, and has whoever waits there join.
+/// Only founders found a job (Rendezvous::founds). One that comes to a seed at which nobody answers
+/// waits a while (kFoundingPause) before it does (over kTcp), and longer if somebody looks for its
+/// predecessor there: the coordinator of a job that lives calls again and again at the seeds where
+/// no member answers, and has whoever waits there join. Meanwhile the founder asks at the other
+/// seeds, joins the job that it finds there, and gives way to a founder at an earlier one.
 ///
 /// Limits. There is no quorum. When the network splits, both sides go on with the members that they
 /// see; the side without the coordinator elects one. When they can reach each other again the
 /// members of the lighter side get on_removed(), and so do those whom a newer list lacks. While
-/// nobody serves a rendezvous address nobody can join. A
-/// file:// rendezvous does not have that problem.
+/// nobody serves a seed nobody can join. A file:// rendezvous does not have that problem.
 ///
 /// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
 /// shutdown.
@@ -103,7 +106,7 @@ class Membership {
  public:
   using Options = MembershipOptions;
 
-  /// How often a coordinator calls at the rendezvous address where no member answers.
+  /// How often a coordinator calls at seeds where no member answers.
   static constexpr std::chrono::nanoseconds kInviteInterval = std::chrono::milliseconds(250);
   /// How long a founder waits for such a call, at least; and how long after each sign of a job.
   static constexpr std::chrono::nanoseconds kFoundingPause = 4 * kInviteInterval;

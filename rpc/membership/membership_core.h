@@ -18,6 +18,7 @@
 #include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/coordinator.h"
 #include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/seed_round.h"
 #include "sinew/rpc/membership/standing_poll.h"
 #include "sinew/rpc/membership/standings.h"
 
@@ -25,8 +26,9 @@ namespace sinew::internal {
 
 /// What Membership is made of. All of it runs on one strand, so nothing but the published snapshot
 /// needs a lock. membership_join.cc: this worker asks to join. membership_serve.cc: it answers
-/// others who do, and coordinates. membership_core.cc: lists, leaving. membership_losses.cc:
-/// losses. membership_standing.cc: whether it is still in.
+/// others who do, and coordinates. membership_seeds.cc: the addresses where workers meet.
+/// membership_core.cc: lists, leaving. membership_losses.cc: losses. membership_standing.cc:
+/// whether it is still in.
 class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
  public:
   MembershipCore(ControlPlane& plane, Directory& directory, MembershipOptions options,
@@ -58,7 +60,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
     kIdle,
     /// Looks for a member to join through.
     kSeeking,
-    /// At the rendezvous address, waits for a job that lives to call it in before it founds one.
+    /// At a seed address, waits for a job that lives to call it in before it founds one.
     kPausing,
     /// Coordinates a fixed world that is not complete yet.
     kCollecting,
@@ -120,6 +122,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void begin_search();
   void pause_before_founding();
   void end_pause();
+  void put_off_founding();
   void found();
   void seek();
   void seek_next();
@@ -159,10 +162,26 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void answer_join(const WorkerInfo& worker, const Answer& answer);
   void answer_settled(const Settling& settled);
   void fail_waiting(const absl::Status& status);
+
+  // membership_seeds.cc
+  using OnResolved =
+      std::function<void(MembershipCore&, const absl::StatusOr<std::vector<std::string>>&)>;
+  void resolve(const std::string& seed, OnResolved then);
+  void ask_seeds();
+  bool is_in_round(std::uint64_t round) const;
+  void greet_seed(std::size_t seed, const absl::StatusOr<std::vector<std::string>>& addresses);
+  void check_round();
+  void finish_round();
+  void look_at_seeds();
+  void look_for_founder(std::size_t seed, const std::string& address);
+  void on_founder_found(std::size_t seed, const std::string& address,
+                        const absl::StatusOr<SeedRound::Greeting>& greeting);
+  std::vector<std::string> seeds_without_member() const;
   void invite();
-  bool has_to_invite() const;
-  void invite_at(const std::string& address);
-  void on_invited(const std::string& address, const absl::StatusOr<std::string>& reply);
+  void invite_at_seed(const std::string& seed);
+  void invite_at(const std::string& address, const std::string& seed);
+  void on_invited(const std::string& address, const std::string& seed,
+                  const absl::StatusOr<std::string>& reply);
 
   // membership_core.cc
   bool may_succeed(const WorkerInfo& from, const MemberView& view) const;
@@ -252,6 +271,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void ask_the_gone();
   bool ask_some_gone();
   void look_around();
+  void ask_at_seeds();
   void on_stranger(const std::string& address, const Standing& claim);
   void ask_entries();
   void stay_in_file(const FileRendezvous::Contents& contents);
@@ -301,12 +321,19 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // A member has answered in this round, and was busy with something else.
   bool has_met_member_ = false;
   bool asking_ = false;
+  // All seeds are asked at once.
+  std::optional<SeedRound> seed_round_;
+  std::uint64_t seed_round_number_ = 0;
+  bool waits_for_other_seeds_ = false;
   // Of the job that this worker has founded in the file.
   JobInstance founding_;
   // This worker has voted in that term, without being a member.
   std::uint64_t promised_term_ = 0;
   // When a founder founds.
   TimePoint founds_at_;
+  // Whether it looks for others meanwhile, and where it waits for an answer.
+  bool looks_at_seeds_ = false;
+  std::set<std::string> looked_at_;
   std::string last_failure_;
 
   // Coordinating.
@@ -321,8 +348,9 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // This worker made the list of that version, so it sees to it that all get it.
   std::uint64_t published_version_ = 0;
   bool inviting_ = false;
-  // The member that answers at the rendezvous address, and whether somebody else has.
-  Incarnation seed_holder_;
+  unsigned invite_ticks_ = 0;
+  // Who answers at a seed, by the seed; and whether somebody of another job has.
+  std::map<std::string, Incarnation> seed_holders_;
   bool has_met_another_job_ = false;
   // Taking over: the members that have not answered, and the newest list so far.
   std::set<Incarnation> awaited_;

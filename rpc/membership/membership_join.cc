@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
@@ -75,7 +76,7 @@ void MembershipCore::start_join() {
 
 void MembershipCore::begin_search() {
   const bool fixed = options_.rendezvous.world_size > 0;
-  const bool waits_there = fixed ? options_.rendezvous.rank == 0 : options_.serves_rendezvous;
+  const bool waits_there = fixed ? options_.rendezvous.rank == 0 : !options_.served_seed.empty();
   if (!waits_there || file_) {
     seek();
   } else if (options_.rendezvous.founds &&
@@ -97,6 +98,7 @@ void MembershipCore::pause_before_founding() {
   const nanoseconds pause =
       options_.contacts.has_value() ? longest : std::min(Membership::kFoundingPause, longest);
   founds_at_ = options_.rendezvous.founds ? now + pause : TimePoint::max();
+  look_at_seeds();
   end_pause();
 }
 
@@ -108,13 +110,15 @@ void MembershipCore::end_pause() {
 }
 
 void MembershipCore::on_sought() {
-  post([](MembershipCore& core) {
-    if (core.state_ != State::kPausing || core.founds_at_ == TimePoint::max()) return;
-    // Anybody can give such signs, for ever.
-    const TimePoint latest = core.deadline_ - core.options_.timeout / 2;
-    core.founds_at_ = std::max(
-        core.founds_at_, std::min(latest, core.scheduler_.now() + Membership::kPauseAfterSign));
-  });
+  post([](MembershipCore& core) { core.put_off_founding(); });
+}
+
+void MembershipCore::put_off_founding() {
+  if (state_ != State::kPausing || founds_at_ == TimePoint::max()) return;
+  // Anybody can give such signs, for ever.
+  const TimePoint latest = deadline_ - options_.timeout / 2;
+  founds_at_ =
+      std::max(founds_at_, std::min(latest, scheduler_.now() + Membership::kPauseAfterSign));
 }
 
 void MembershipCore::found() {
@@ -135,8 +139,8 @@ void MembershipCore::seek() {
   sent_to_.clear();
   file_contents_ = {};
   if (invited_to_.empty() && options_.contacts.has_value()) candidates_ = *options_.contacts;
-  if (file_ != nullptr && invited_to_.empty()) return search_file();
-  candidates_.push_back(invited_to_.empty() ? dial_address(options_.rendezvous) : invited_to_);
+  if (invited_to_.empty()) return file_ != nullptr ? search_file() : ask_seeds();
+  candidates_.push_back(invited_to_);
   seek_next();
 }
 
@@ -182,12 +186,14 @@ void MembershipCore::seek_next() {
   call_address(address, "sinew.member.list", {}, std::min(left, kGreetTimeout),
                [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
                  if (core.state_ != State::kSeeking) return;
-                 if (reply.ok()) {
-                   core.has_met_member_ = true;
-                   core.ask_to_join(address);
-                 } else {
-                   core.on_candidate_failed(address, reply.status());
+                 proto::MemberList list;
+                 if (!reply.ok()) return core.on_candidate_failed(address, reply.status());
+                 if (!list.ParseFromString(*reply) || list.waits_to_found()) {
+                   return core.on_candidate_failed(
+                       address, absl::UnavailableError("I wait to found the job; ask again"));
                  }
+                 core.has_met_member_ = true;
+                 core.ask_to_join(address);
                });
 }
 
@@ -364,7 +370,7 @@ absl::Status MembershipCore::never_answered() const {
   } else {
     const bool fixed = options_.rendezvous.world_size > 0;
     absl::StrAppend(&text, fixed ? "rank 0" : "a member", " at '",
-                    dial_address(options_.rendezvous), "' never ",
+                    absl::StrJoin(dial_addresses(options_.rendezvous), "' or '"), "' never ",
                     state_ == State::kPausing ? "called" : "answered", "; start ",
                     fixed ? "it"
                           : "the worker that founds the job (rank 0, or one "

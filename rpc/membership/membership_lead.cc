@@ -109,6 +109,11 @@ void MembershipCore::coordinate(MemberView view) {
   published_version_ = view.version;
   coordinator_.emplace(options_.job, std::move(view), true);
   snapshot();
+  // Whom this worker has lost the one that handed over may have had on its list.
+  for (const Member& member : view_.members) {
+    if (!is_lost(member.worker) || !coordinator_->drop(member.worker, Departure::kLost)) continue;
+    remove_from_file(member.worker, [](MembershipCore&, const absl::Status&) {});
+  }
   renew();
   publish();
   invite();

@@ -15,7 +15,6 @@ using std::chrono::seconds;
 
 // A worker that joins or leaves is answered when all others know, but not later than this.
 constexpr nanoseconds kSettleTime = seconds(2);
-constexpr nanoseconds kInviteTimeout = seconds(2);
 constexpr nanoseconds kLongestPatience = std::chrono::hours(24);
 
 void fail(const Promise<std::string>& answer, const absl::Status& status) {
@@ -103,6 +102,12 @@ absl::Status MembershipCore::unsure_text() const {
 }
 
 void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, const Answer& answer) {
+  if (state_ == State::kPausing) {
+    // No list yet, and no job: to whom else waits to found one.
+    proto::MemberList none;
+    none.set_waits_to_found(true);
+    return answer.set_value(none.SerializeAsString());
+  }
   const bool knows = state_ == State::kCollecting || state_ == State::kCoordinating ||
                      state_ == State::kMember || state_ == State::kTakingOver || is_called();
   if (!knows) {
@@ -119,6 +124,7 @@ void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, con
     // Who has been removed without hearing of it, and wants to take over, learns it from this.
     list.set_version(view.version);
     list.set_world_size(view.world_size);
+    encode(view.instance, *list.mutable_instance());
   }
   answer.set_value(list.SerializeAsString());
 }
@@ -287,45 +293,6 @@ void MembershipCore::fail_waiting(const absl::Status& status) {
   std::vector<Settling> settling;
   settling.swap(settling_);
   for (const Settling& each : settling) fail(each.answer, status);
-}
-
-// Who comes back to the rendezvous address waits there for others to come, and knows of no job.
-bool MembershipCore::has_to_invite() const {
-  if (SINEW_MEMBERSHIP_BUG(kNobodyCallsFounder)) return false;
-  const bool leads = state_ == State::kCoordinating || state_ == State::kTakingOver;
-  if (!leads || file_ || options_.serves_rendezvous) return false;
-  return std::none_of(view_.members.begin(), view_.members.end(), [this](const Member& member) {
-    return member.worker.incarnation == seed_holder_ && !is_lost(member.worker);
-  });
-}
-
-void MembershipCore::invite() {
-  if (!has_to_invite() || std::exchange(inviting_, true)) return;
-  invite_at(dial_address(options_.rendezvous));
-  after(Membership::kInviteInterval, [](MembershipCore& core) {
-    core.inviting_ = false;
-    core.invite();
-  });
-}
-
-// Nobody is there most of the time.
-void MembershipCore::invite_at(const std::string& address) {
-  proto::MemberList list;
-  encode(view_, list);
-  call_address(address, kInviteMethod, list.SerializeAsString(), kInviteTimeout,
-               [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
-                 core.on_invited(address, reply);
-               });
-}
-
-void MembershipCore::on_invited(const std::string& address,
-                                const absl::StatusOr<std::string>& reply) {
-  if (absl::IsAlreadyExists(reply.status())) {
-    warn_of_another_job(absl::StrCat("who answers at '", address, "'"));
-  }
-  proto::WorkerIdentity holder;
-  if (!reply.ok() || !holder.ParseFromString(*reply)) return;
-  seed_holder_ = Incarnation{holder.incarnation()};
 }
 
 }  // namespace sinew::internal

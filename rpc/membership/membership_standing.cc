@@ -338,18 +338,31 @@ void MembershipCore::on_gone_answered(const WorkerInfo& worker,
 
 void MembershipCore::look_around() {
   if (SINEW_MEMBERSHIP_BUG(kStrangersNotMet)) return;
-  const bool serves =
-      options_.serves_rendezvous || options_.rendezvous.kind == Rendezvous::Kind::kInproc;
-  if (!leads() || serves || !options_.ask_address || std::exchange(looks_around_, true)) {
+  const bool is_at_only_seed =
+      !options_.served_seed.empty() && options_.rendezvous.seeds.size() == 1 && !options_.resolve;
+  const bool never_meets = is_at_only_seed || options_.rendezvous.kind == Rendezvous::Kind::kInproc;
+  if (!leads() || never_meets || !options_.ask_address || std::exchange(looks_around_, true)) {
     return;
   }
   after(kLookAround, [](MembershipCore& core) {
     core.looks_around_ = false;
     if (!core.leads()) return;
-    core.file_ != nullptr ? core.ask_entries()
-                          : core.ask_at(dial_address(core.options_.rendezvous));
+    core.file_ != nullptr ? core.ask_entries() : core.ask_at_seeds();
     core.look_around();
   });
+}
+
+void MembershipCore::ask_at_seeds() {
+  for (const std::string& seed : dial_addresses(options_.rendezvous)) {
+    if (seed == options_.served_seed && !options_.resolve) continue;
+    resolve(seed,
+            [](MembershipCore& core, const absl::StatusOr<std::vector<std::string>>& addresses) {
+              if (!addresses.ok()) return;
+              for (const std::string& address : *addresses) {
+                if (address != core.self_.address) core.ask_at(address);
+              }
+            });
+  }
 }
 
 // Who asks has looked here. Nothing is believed but what somebody says who is asked back.
@@ -371,7 +384,7 @@ void MembershipCore::ask_entries() {
       if (known || asked++ >= kMostAskedAgain) continue;
       core.ask_at(entry.address);
       // Who begins a fixed world anew waits for this worker, too.
-      if (core.ballot_.has_value()) core.invite_at(entry.address);
+      if (core.ballot_.has_value()) core.invite_at(entry.address, "");
     }
   });
   file_->read(

@@ -1,5 +1,6 @@
 #include "sinew/rpc/membership/rendezvous.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
@@ -22,6 +23,8 @@ namespace {
 using absl::InvalidArgumentError;
 
 constexpr std::size_t kMostShownBytes = 256;
+// A worker asks all of them again and again.
+constexpr std::size_t kMostSeeds = 16;
 
 // Abseil's string_view is a type of its own where Abseil was built for C++14, as in Debian 12.
 absl::string_view view(std::string_view text) { return {text.data(), text.size()}; }
@@ -155,6 +158,38 @@ absl::StatusOr<std::string> parse_address(absl::string_view text) {
   return std::string(text);
 }
 
+// What one host resolves to is asked at one port, so a port that any will do for cannot be found.
+absl::Status check_seed(const std::string& seed, const std::vector<std::string>& before) {
+  if (std::find(before.begin(), before.end(), seed) != before.end()) {
+    return InvalidArgumentError(
+        absl::StrCat("the rendezvous URL names ", quoted(seed), " twice; name each address once"));
+  }
+  if (absl::EndsWith(seed, ":0")) {
+    return InvalidArgumentError(absl::StrCat("the rendezvous address ", quoted(seed),
+                                             " is one of several and has port 0, which nobody can "
+                                             "find; write the port"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> parse_seeds(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  if (parts.size() > kMostSeeds) {
+    return InvalidArgumentError(absl::StrCat("the rendezvous URL names ", parts.size(),
+                                             " addresses; name ", kMostSeeds, " at most"));
+  }
+  std::vector<std::string> seeds;
+  for (const absl::string_view part : parts) {
+    absl::StatusOr<std::string> seed = parse_address(part);
+    if (!seed.ok()) return seed.status();
+    if (parts.size() > 1) {
+      if (absl::Status fits = check_seed(*seed, seeds); !fits.ok()) return fits;
+    }
+    seeds.push_back(*std::move(seed));
+  }
+  return seeds;
+}
+
 int hex_value(char c) {
   if (absl::ascii_isdigit(static_cast<unsigned char>(c))) return c - '0';
   return absl::ascii_tolower(static_cast<unsigned char>(c)) - 'a' + 10;
@@ -279,41 +314,54 @@ absl::Status check_place(const std::optional<int>& rank, const std::optional<int
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> parse_inproc_name(absl::string_view text) {
+  if (text.empty()) {
+    return InvalidArgumentError("the rendezvous URL inproc:// has no name; write inproc://name");
+  }
+  for (const char c : text) {
+    if (internal::is_name_character(c)) continue;
+    return InvalidArgumentError(absl::StrCat("the rendezvous name ", quoted(text),
+                                             " has a character other than letters, digits and "
+                                             "'_', '.', ':', '-'"));
+  }
+  return std::string(text);
+}
+
+absl::Status take_only_seed(absl::StatusOr<std::string> seed, Rendezvous& rendezvous) {
+  if (!seed.ok()) return seed.status();
+  rendezvous.seeds = {*std::move(seed)};
+  return absl::OkStatus();
+}
+
 absl::Status fill_location(const Url& url, const EnvironmentReader& environment,
                            Rendezvous& rendezvous) {
-  absl::StatusOr<std::string> location;
   if (url.scheme == "env") {
     if (!url.rest.empty()) {
       return InvalidArgumentError(absl::StrCat("the rendezvous URL env:// takes no ",
                                                quoted(url.rest), "; write env:// alone"));
     }
-    location = environment_address(environment);
-  } else if (url.scheme == "tcp") {
-    location = parse_address(url.rest);
-  } else if (url.scheme == "file") {
-    rendezvous.kind = Rendezvous::Kind::kFile;
-    location = parse_path(url.rest);
-  } else if (url.scheme == "inproc") {
-    rendezvous.kind = Rendezvous::Kind::kInproc;
-    location = std::string(url.rest);
-    for (const char c : url.rest) {
-      if (internal::is_name_character(c)) continue;
-      return InvalidArgumentError(absl::StrCat("the rendezvous name ", quoted(url.rest),
-                                               " has a character other than letters, digits and "
-                                               "'_', '.', ':', '-'"));
-    }
-    if (url.rest.empty()) {
-      return InvalidArgumentError("the rendezvous URL inproc:// has no name; write inproc://name");
-    }
-  } else {
-    return InvalidArgumentError(
-        absl::StrCat("the rendezvous scheme ", quoted(url.scheme),
-                     " is unknown; write env://, tcp://host:port, file:///path or inproc://name"));
+    return take_only_seed(environment_address(environment), rendezvous);
   }
-  if (!location.ok()) return location.status();
-  const bool is_file = rendezvous.kind == Rendezvous::Kind::kFile;
-  (is_file ? rendezvous.path : rendezvous.address) = *std::move(location);
-  return absl::OkStatus();
+  if (url.scheme == "tcp") {
+    absl::StatusOr<std::vector<std::string>> seeds = parse_seeds(url.rest);
+    if (!seeds.ok()) return seeds.status();
+    rendezvous.seeds = *std::move(seeds);
+    return absl::OkStatus();
+  }
+  if (url.scheme == "file") {
+    rendezvous.kind = Rendezvous::Kind::kFile;
+    absl::StatusOr<std::string> path = parse_path(url.rest);
+    if (!path.ok()) return path.status();
+    rendezvous.path = *std::move(path);
+    return absl::OkStatus();
+  }
+  if (url.scheme == "inproc") {
+    rendezvous.kind = Rendezvous::Kind::kInproc;
+    return take_only_seed(parse_inproc_name(url.rest), rendezvous);
+  }
+  return InvalidArgumentError(
+      absl::StrCat("the rendezvous scheme ", quoted(url.scheme),
+                   " is unknown; write env://, tcp://host:port, file:///path or inproc://name"));
 }
 
 }  // namespace
@@ -371,12 +419,12 @@ absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<Foun
   return InvalidArgumentError("WorkerOptions::found_job is none of the values of FoundJob");
 }
 
-std::string dial_address(const Rendezvous& rendezvous) {
-  if (rendezvous.kind == Rendezvous::Kind::kFile) return {};
+std::vector<std::string> dial_addresses(const Rendezvous& rendezvous) {
+  std::vector<std::string> addresses = rendezvous.seeds;
   if (rendezvous.kind == Rendezvous::Kind::kInproc) {
-    return absl::StrCat("inproc://", rendezvous.address);
+    for (std::string& address : addresses) address = absl::StrCat("inproc://", address);
   }
-  return rendezvous.address;
+  return addresses;
 }
 
 }  // namespace internal

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,14 +17,16 @@ namespace sinew {
 ///     env://                          MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE say it all
 ///     tcp://host:port?rank=1&world_size=4
 ///     tcp://[::1]:29500
+///     tcp://host1:port,host2:port     any of these, its seeds
 ///     file:///shared/folder/job-17    a file that all workers can reach and lock, of one user
 ///     inproc://name                   workers of one process
 struct Rendezvous {
   enum class Kind { kTcp, kFile, kInproc };
 
   Kind kind = Kind::kTcp;
-  /// kTcp: "host:port" or "[v6]:port". kInproc: the name. kFile: empty.
-  std::string address;
+  /// Where workers are asked for the job. kTcp: one "host:port" or "[v6]:port" or more, each once.
+  /// kInproc: the name alone. kFile: none.
+  std::vector<std::string> seeds;
   /// kFile: the absolute path. Otherwise empty.
   std::string path;
   /// -1: the job gives the worker its rank (open membership only).
@@ -56,8 +59,8 @@ namespace internal {
 /// otherwise. kInvalidArgument for kAlways in a fixed world, which its rank 0 alone founds.
 absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<FoundJob> found_job);
 
-/// What ControlPlane::control_call_address() takes; empty for kFile.
-std::string dial_address(const Rendezvous& rendezvous);
+/// The seeds as ControlPlane::control_call_address() takes them; none for kFile.
+std::vector<std::string> dial_addresses(const Rendezvous& rendezvous);
 
 }  // namespace internal
 }  // namespace sinew

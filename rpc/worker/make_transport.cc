@@ -1,15 +1,19 @@
 #include "sinew/rpc/worker/make_transport.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/planes/ucx/ucx_plane.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
+#include "sinew/rpc/transport/grpc/local/host_port.h"
 #include "sinew/rpc/transport/grpc/local/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -33,6 +37,15 @@ absl::Status start_one(const WorkerOptions& options, std::unique_ptr<Transport>&
   return transport->start(acceptor, unary);
 }
 
+/// Between two attempts to find out what a name stands for.
+constexpr auto kNamePause = std::chrono::milliseconds(250);
+
+/// A seed, and the address of this machine from which it is reached: loopback if it is.
+struct Towards {
+  std::string seed;
+  std::string local;
+};
+
 /// Fixed worlds meet at rank 0, open ones at whoever of those who may found the job comes first.
 bool answers_at_rendezvous(const Rendezvous& rendezvous) {
   return rendezvous.world_size > 0 ? rendezvous.rank == 0 : rendezvous.founds;
@@ -50,11 +63,13 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
   inproc.limits = limits_of(options);
   StartedTransport started;
   if (answers_at_rendezvous(rendezvous)) {
-    inproc.name = rendezvous.address;
+    inproc.name = rendezvous.seeds.front();
     started.transport = make_inproc_transport(options.network, inproc);
     const absl::Status status = start_one(options, started.transport, acceptor, unary);
-    started.serves_rendezvous = status.ok();
-    if (status.ok()) return started;
+    if (status.ok()) {
+      started.served_seed = dial_addresses(rendezvous).front();
+      return started;
+    }
     if (!absl::IsAlreadyExists(status) || rendezvous.world_size != 0) return status;
   }
   inproc.name.clear();
@@ -64,19 +79,26 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
   return started;
 }
 
-std::string host_of(const std::string& host_port) {
-  const std::size_t colon = host_port.rfind(':');
-  return host_port.substr(0, colon);
-}
-
-/// The address that a worker binds by itself: the one from which the rendezvous is reached, which
-/// is loopback when the rendezvous is.
-absl::StatusOr<std::string> default_bind_address(const Rendezvous& rendezvous) {
-  if (rendezvous.kind != Rendezvous::Kind::kTcp) return std::string("127.0.0.1:0");
-  absl::StatusOr<std::string> local = local_address_towards(rendezvous.address);
-  if (!local.ok()) return local.status();
-  const bool v6 = local->find(':') != std::string::npos && local->front() != '[';
-  return v6 ? absl::StrCat("[", *local, "]:0") : absl::StrCat(*local, ":0");
+/// The seed that others are reached towards: the first one to which a route leads. In a cluster
+/// that is just starting nobody may know the names yet.
+absl::StatusOr<Towards> route_to_seeds(const WorkerOptions& options, const Rendezvous& rendezvous) {
+  const auto gives_up = std::chrono::steady_clock::now() + options.join_timeout;
+  for (bool is_first = true;; is_first = false) {
+    absl::Status failure;
+    for (const std::string& seed : rendezvous.seeds) {
+      absl::StatusOr<std::string> local = local_address_towards(seed);
+      if (local.ok()) return Towards{seed, *std::move(local)};
+      failure = local.status();
+    }
+    const bool may_change = absl::IsUnavailable(failure);
+    if (!may_change || std::chrono::steady_clock::now() >= gives_up) return failure;
+    if (is_first) {
+      log_line(options.name, absl::StrCat(failure.message(),
+                                          "; I try again until the time for "
+                                          "joining is over"));
+    }
+    std::this_thread::sleep_for(kNamePause);
+  }
 }
 
 absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc) {
@@ -97,6 +119,46 @@ absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc)
   return absl::OkStatus();
 }
 
+/// Where it listens when it serves no seed, and what it advertises.
+absl::Status choose_addresses(const WorkerOptions& options, const Rendezvous& rendezvous,
+                              GrpcTransportOptions& grpc) {
+  if (!options.bind_address.empty()) grpc.listen = {options.bind_address};
+  if (rendezvous.kind != Rendezvous::Kind::kTcp) {
+    if (grpc.listen.empty()) grpc.listen = {"127.0.0.1:0"};
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Towards> towards = route_to_seeds(options, rendezvous);
+  if (!towards.ok()) return towards.status();
+  if (grpc.listen.empty()) grpc.listen = {join_host_port(towards->local, 0)};
+  grpc.advertise_towards = std::move(towards->seed);
+  return absl::OkStatus();
+}
+
+/// With a listener at the seed.
+GrpcTransportOptions serving(GrpcTransportOptions grpc, const WorkerOptions& options,
+                             const Rendezvous& rendezvous, const std::string& seed) {
+  const std::string& bound = grpc.listen.front();
+  const absl::StatusOr<HostPort> listens = parse_host_port(bound);
+  const absl::StatusOr<HostPort> meets = parse_host_port(seed);
+  if (!listens.ok() || !meets.ok()) return grpc;  // Listening says what is wrong with them.
+  if (options.bind_address.empty()) {
+    if (listens->host == meets->host) {
+      grpc.listen = {seed};
+    } else {
+      grpc.listen.push_back(seed);
+    }
+    return grpc;
+  }
+  // All addresses of this machine, the seed's among them: also where that is the address of a
+  // service or of a router which leads here, and cannot be listened at.
+  const bool is_here = rendezvous.seeds.size() == 1 || is_local_address(meets->host) ||
+                       options.advertise_address == meets->host ||
+                       options.advertise_address == seed;
+  const bool covers = listens->is_wildcard() && listens->port == meets->port && is_here;
+  if (bound != seed && !covers) grpc.listen.push_back(seed);
+  return grpc;
+}
+
 absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
                                             const Rendezvous& rendezvous, Acceptor* acceptor,
                                             UnaryHandler* unary) {
@@ -111,29 +173,22 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   if (options.ucx) {
     if (absl::Status status = add_ucx(options.credentials, grpc); !status.ok()) return status;
   }
-  if (!options.bind_address.empty()) {
-    grpc.listen = {options.bind_address};
-    if (rendezvous.kind == Rendezvous::Kind::kTcp) grpc.advertise_towards = rendezvous.address;
-  } else {
-    absl::StatusOr<std::string> bind = default_bind_address(rendezvous);
-    if (!bind.ok()) return bind.status();
-    grpc.listen = {*std::move(bind)};
+  if (absl::Status status = choose_addresses(options, rendezvous, grpc); !status.ok()) {
+    return status;
   }
   StartedTransport started;
-  const bool tcp = rendezvous.kind == Rendezvous::Kind::kTcp;
-  if (tcp && answers_at_rendezvous(rendezvous)) {
-    GrpcTransportOptions serving = grpc;
-    if (options.bind_address.empty() && host_of(grpc.listen[0]) == host_of(rendezvous.address)) {
-      serving.listen = {rendezvous.address};
-    } else if (options.bind_address != rendezvous.address) {
-      serving.listen.push_back(rendezvous.address);
+  absl::Status not_served;
+  if (rendezvous.kind == Rendezvous::Kind::kTcp && answers_at_rendezvous(rendezvous)) {
+    for (const std::string& seed : rendezvous.seeds) {
+      started.transport = make_grpc_transport(serving(grpc, options, rendezvous, seed));
+      const absl::Status status = start_one(options, started.transport, acceptor, unary);
+      started.served_seed = seed;
+      if (status.ok()) return started;
+      not_served.Update(status);
     }
-    started.transport = make_grpc_transport(std::move(serving));
-    const absl::Status status = start_one(options, started.transport, acceptor, unary);
-    started.serves_rendezvous = status.ok();
-    if (status.ok()) return started;
+    started.served_seed.clear();
     // In open membership somebody else may have founded the job, here or on another host.
-    if (rendezvous.world_size != 0) return status;
+    if (rendezvous.world_size != 0) return not_served;
   }
   started.transport = make_grpc_transport(std::move(grpc));
   const absl::Status status = start_one(options, started.transport, acceptor, unary);
@@ -150,6 +205,35 @@ absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
     return start_inproc(options, rendezvous, acceptor, unary);
   }
   return start_grpc(options, rendezvous, acceptor, unary);
+}
+
+std::function<Future<std::vector<std::string>>(const std::string& seed)> make_seed_resolver(
+    const WorkerOptions& options, const Rendezvous& rendezvous,
+    std::shared_ptr<Executor> executor) {
+  const bool has_names =
+      rendezvous.kind == Rendezvous::Kind::kTcp &&
+      std::any_of(rendezvous.seeds.begin(), rendezvous.seeds.end(), [](const std::string& seed) {
+        const absl::StatusOr<HostPort> parsed = parse_host_port(seed);
+        return parsed.ok() && !parsed->is_ipv4() && !parsed->is_ipv6() && !parsed->is_loopback();
+      });
+  if (!has_names || options.credentials.uses_tls()) return nullptr;
+  return [executor = std::move(executor)](const std::string& seed) {
+    const Promise<std::vector<std::string>> promise(executor.get());
+    const bool is_taken = executor->post([promise, seed] {
+      try {
+        const Executor::BlockingScope blocking;
+        absl::StatusOr<std::vector<std::string>> addresses = addresses_of(seed);
+        if (!addresses.ok()) throw_error(addresses.status());
+        promise.try_set_value(*std::move(addresses));
+      } catch (const std::exception&) {
+        promise.try_set_error(std::current_exception());
+      }
+    });
+    if (!is_taken) {
+      promise.try_set_error(make_error(absl::UnavailableError("this worker shuts down")));
+    }
+    return promise.future();
+  };
 }
 
 }  // namespace sinew::internal

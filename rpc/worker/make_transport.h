@@ -1,8 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/transport/transport.h"
 #include "sinew/rpc/worker_options.h"
@@ -11,15 +16,22 @@ namespace sinew::internal {
 
 struct StartedTransport {
   std::unique_ptr<Transport> transport;
-  /// It answers at the rendezvous address.
-  bool serves_rendezvous = false;
+  /// The one of dial_addresses() at which it answers since the worker may found the job; empty: at
+  /// none.
+  std::string served_seed;
 };
 
 /// Makes and starts the transport that a worker's options ask for: where it binds and what it
-/// advertises (design: loopback when the rendezvous is on loopback, otherwise the interface that
-/// routes there).
+/// advertises (loopback when the rendezvous is on loopback, otherwise the interface that routes
+/// there). Host names that nobody knows yet are looked up again until `join_timeout` is over.
+/// Blocks.
 absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
                                                  const Rendezvous& rendezvous, Acceptor* acceptor,
                                                  UnaryHandler* unary);
+
+/// What tells the addresses that seeds with host names stand for, on `executor`. Null where no seed
+/// has one, and with TLS, where whoever answers proves the name that was called.
+std::function<Future<std::vector<std::string>>(const std::string& seed)> make_seed_resolver(
+    const WorkerOptions& options, const Rendezvous& rendezvous, std::shared_ptr<Executor> executor);
 
 }  // namespace sinew::internal

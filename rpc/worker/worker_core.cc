@@ -151,7 +151,8 @@ void WorkerCore::build(const Succession* succession) {
   membership.rendezvous = *std::move(rendezvous);
   membership.timeout = options_.join_timeout;
   if (succession != nullptr) membership.contacts = succession->contacts;
-  membership.serves_rendezvous = started->serves_rendezvous;
+  membership.served_seed = std::move(started->served_seed);
+  membership.resolve = make_seed_resolver(options_, membership.rendezvous, executor_);
   membership.probe_lost = [this](const WorkerInfo& worker) { return links_->probe_lost(worker); };
   membership.on_change = [this](const std::vector<Member>& joined,
                                 const std::vector<Departed>& gone) {

@@ -12,7 +12,7 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.job = "job";
   options.rendezvous = rendezvous;
   options.timeout = timeout;
-  options.serves_rendezvous = serves;
+  if (serves) options.served_seed = address;
   options.probe_lost = [&world](const WorkerInfo& who) {
     ++world.probes;
     return make_ready_future<bool>(world.dead.count(who.incarnation) > 0);

@@ -68,10 +68,10 @@ class World {
   static constexpr char kMeetingPlace[] = "at:rank0";
 
   static Rendezvous fixed(int rank, int world_size) {
-    return {Rendezvous::Kind::kTcp, kMeetingPlace, "", rank, world_size, rank == 0};
+    return {Rendezvous::Kind::kTcp, {kMeetingPlace}, "", rank, world_size, rank == 0};
   }
   static Rendezvous open(int rank = -1) {
-    return {Rendezvous::Kind::kTcp, kMeetingPlace, "", rank, 0, true};
+    return {Rendezvous::Kind::kTcp, {kMeetingPlace}, "", rank, 0, true};
   }
 
   Worker& add(const std::string& name, const Rendezvous& rendezvous,
@@ -89,6 +89,11 @@ class World {
         rendezvous.kind == Rendezvous::Kind::kTcp && (rendezvous.rank == 0 || first);
     return add_at(serves ? kMeetingPlace : "at:" + name + std::to_string(next_), name, rendezvous,
                   serves, timeout);
+  }
+  /// A founder, or one that is to be, at a seed of its own.
+  Worker& add_at_seed(const std::string& seed, const std::string& name,
+                      const Rendezvous& rendezvous, seconds timeout = seconds(60)) {
+    return add_at(seed, name, rendezvous, rendezvous.founds, timeout);
   }
   /// Whatever its rank.
   Worker& add_at_rendezvous(const std::string& name, const Rendezvous& rendezvous) {

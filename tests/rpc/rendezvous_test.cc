@@ -26,13 +26,21 @@ TEST(RendezvousTest, Tcp) {
   const auto got = parse("tcp://node7.cluster:29500?rank=1&world_size=4");
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(got->kind, Rendezvous::Kind::kTcp);
-  EXPECT_EQ(got->address, "node7.cluster:29500");
+  EXPECT_EQ(got->seeds, std::vector<std::string>{"node7.cluster:29500"});
   EXPECT_EQ(got->rank, 1);
   EXPECT_EQ(got->world_size, 4);
-  EXPECT_EQ(parse("tcp://[::1]:80", 0, 2)->address, "[::1]:80");
+  EXPECT_EQ(parse("tcp://[::1]:80", 0, 2)->seeds, std::vector<std::string>{"[::1]:80"});
   EXPECT_EQ(parse("tcp://h:0")->rank, -1);
   EXPECT_EQ(parse("tcp://h:65535")->world_size, 0);
   EXPECT_EQ(parse("tcp://h:1", 3)->rank, 3) << "open membership may ask for a rank";
+}
+
+TEST(RendezvousTest, SeveralSeeds) {
+  const auto got = parse("tcp://h1:1,[::1]:2,h-3.net:3?rank=1&world_size=4");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->seeds, (std::vector<std::string>{"h1:1", "[::1]:2", "h-3.net:3"}));
+  EXPECT_EQ(got->world_size, 4);
+  EXPECT_EQ(internal::dial_addresses(*got), got->seeds);
 }
 
 TEST(RendezvousTest, FileAndInproc) {
@@ -40,9 +48,10 @@ TEST(RendezvousTest, FileAndInproc) {
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->kind, Rendezvous::Kind::kFile);
   EXPECT_EQ(file->path, "/srv/a b%25");
-  EXPECT_EQ(parse("inproc://job-1", 0, 1)->address, "job-1");
-  EXPECT_EQ(internal::dial_address(*parse("inproc://job-1")), "inproc://job-1");
-  EXPECT_EQ(internal::dial_address(*parse("tcp://h:1")), "h:1");
+  EXPECT_EQ(parse("inproc://job-1", 0, 1)->seeds, std::vector<std::string>{"job-1"});
+  EXPECT_EQ(internal::dial_addresses(*parse("inproc://job-1")),
+            std::vector<std::string>{"inproc://job-1"});
+  EXPECT_EQ(internal::dial_addresses(*parse("tcp://h:1")), std::vector<std::string>{"h:1"});
 }
 
 TEST(RendezvousTest, WhoFoundsTheJob) {
@@ -74,7 +83,7 @@ TEST(RendezvousTest, Environment) {
       {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "123"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
   const auto got = parse_rendezvous("env://", {}, {}, environment(all));
   ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->address, "[::1]:123");
+  EXPECT_EQ(got->seeds, std::vector<std::string>{"[::1]:123"});
   EXPECT_EQ(got->rank, 1);
   EXPECT_EQ(got->world_size, 2);
   EXPECT_EQ(parse_rendezvous("env://", 0, {}, environment(all))->rank, 0) << "the argument wins";
@@ -108,6 +117,11 @@ TEST(RendezvousTest, ErrorsNameTheCulprit) {
       {"http://h:1", "'http' is unknown"},
       {"tcp://h", "has no port"},
       {"tcp://:1", "is missing"},
+      {"tcp://h:1,", "has no port"},
+      {"tcp://h:1,g", "'g' has no port"},
+      {"tcp://h:1,h:1", "'h:1' twice"},
+      {"tcp://h:1,g:0", "port 0"},
+      {"tcp://a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1,k:1,l:1,m:1,n:1,o:1,p:1,q:1", "17 addresses"},
       {"tcp://h:", "port"},
       {"tcp://h:65536", "'65536'"},
       {"tcp://h:-1", "'-1'"},
@@ -166,7 +180,7 @@ TEST(RendezvousTest, SurvivesJunk) {
     }
     ++accepted;
     ASSERT_TRUE(got->world_size == 0 || (got->rank >= 0 && got->rank < got->world_size)) << url;
-    ASSERT_NE(got->address.empty(), got->path.empty()) << url;
+    ASSERT_NE(got->seeds.empty(), got->path.empty()) << url;
   }
   EXPECT_GT(accepted, 0);
 }

@@ -98,13 +98,19 @@ class Job {
                                                   slot.process->self().incarnation.value / 100);
   }
 
+  /// Over TCP.
+  bool is_founder(const Slot& slot) const {
+    return slot.index == 0 || (slot.index == 1 && plan_.meeting == Meeting::kSeeds);
+  }
+
   Rendezvous rendezvous(const Slot& slot) const {
     Rendezvous meeting;
     const bool fixed = plan_.size == Size::kFixed;
-    if (plan_.meeting == Meeting::kTcp) {
+    if (plan_.meeting != Meeting::kFile) {
       meeting.kind = Rendezvous::Kind::kTcp;
-      meeting.address = address_on(0, "meet");
-      meeting.founds = slot.index == 0;
+      meeting.seeds = {address_on(0, "meet")};
+      if (plan_.meeting == Meeting::kSeeds) meeting.seeds.push_back(address_on(1, "meet"));
+      meeting.founds = is_founder(slot);
     } else {
       meeting.kind = Rendezvous::Kind::kFile;
       meeting.path = "/meet";
@@ -120,7 +126,7 @@ class Job {
   void start(Slot& slot) {
     const std::uint64_t incarnation = ++last_ * 100 + static_cast<std::uint64_t>(slot.index);
     const WorkerInfo self{name_of(slot.index), -1, {incarnation}};
-    const bool serves = plan_.meeting == Meeting::kTcp && slot.index == 0;
+    const bool serves = plan_.meeting != Meeting::kFile && is_founder(slot);
     slot.process = std::make_shared<Process>(
         clock_, slot.index, self,
         address_on(slot.index, serves ? "meet" : std::to_string(incarnation)));
@@ -134,7 +140,7 @@ class Job {
     options.job = "job";
     options.rendezvous = rendezvous(slot);
     options.timeout = kJoinTime;
-    options.serves_rendezvous = serves;
+    if (serves) options.served_seed = slot.process->address();
     options.answer_time = kLease / 5;
     if (plan_.meeting == Meeting::kFile) {
       options.file = std::make_shared<SlowFile>(file_, clock_, chance_, slot.process);

@@ -5,7 +5,8 @@
 
 namespace sinew::internal::sim {
 
-enum class Meeting { kTcp, kFile };
+/// kSeeds: over TCP at two addresses, each of a founder.
+enum class Meeting { kTcp, kSeeds, kFile };
 enum class Size { kFixed, kOpen };
 
 /// What may happen to the workers.

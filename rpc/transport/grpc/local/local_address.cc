@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -41,28 +42,52 @@ std::string source_address(const addrinfo& target) {
   return literal(reinterpret_cast<const sockaddr&>(source));
 }
 
+using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+absl::StatusOr<AddressList> look_up(const std::string& host_port, const HostPort& target) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  // A route does not depend on the port, but connecting to port 0 fails on some systems.
+  const std::string port = std::to_string(target.port == 0 ? 1 : target.port);
+  const int error = ::getaddrinfo(target.host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("the host of ", host_port, " is unknown: ", ::gai_strerror(error)));
+  }
+  return AddressList(found, ::freeaddrinfo);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port) {
   const absl::StatusOr<HostPort> target = parse_host_port(host_port);
   if (!target.ok()) return target.status();
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  // A route does not depend on the port, but connecting to port 0 fails on some systems.
-  const std::string port = std::to_string(target->port == 0 ? 1 : target->port);
-  if (const int error = ::getaddrinfo(target->host.c_str(), port.c_str(), &hints, &found);
-      error != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("the host of ", host_port, " is unknown: ", ::gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+  const absl::StatusOr<AddressList> found = look_up(host_port, *target);
+  if (!found.ok()) return found.status();
+  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
     std::string source = source_address(*each);
     if (!source.empty()) return source;
   }
   return absl::UnavailableError(
       absl::StrCat("no route leads to ", host_port, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<std::vector<std::string>> addresses_of(const std::string& host_port) {
+  const absl::StatusOr<HostPort> target = parse_host_port(host_port);
+  if (!target.ok()) return target.status();
+  if (target->is_ipv4() || target->is_ipv6()) return std::vector<std::string>{host_port};
+  const absl::StatusOr<AddressList> found = look_up(host_port, *target);
+  if (!found.ok()) return found.status();
+  std::vector<std::string> addresses;
+  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
+    const std::string host = literal(*each->ai_addr);
+    if (!host.empty()) addresses.push_back(join_host_port(host, target->port));
+  }
+  std::sort(addresses.begin(), addresses.end());
+  addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
+  if (addresses.size() < 2) return std::vector<std::string>{host_port};
+  return addresses;
 }
 
 bool is_local_address(const std::string& host) {

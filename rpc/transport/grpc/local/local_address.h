@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -11,6 +12,11 @@ namespace sinew::internal {
 /// blocks. kInvalidArgument for a text that is no address; kUnavailable when the host is unknown or
 /// no route leads there.
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port);
+
+/// The addresses that `host_port` stands for at present, each with its port: itself, if it has a
+/// literal or a name of one address. Looks names up, which blocks. kInvalidArgument for a text that
+/// is no address; kUnavailable when the host is unknown.
+absl::StatusOr<std::vector<std::string>> addresses_of(const std::string& host_port);
 
 /// Whether `host`, a literal or "localhost", is an address of this machine. Other names are not
 /// looked up: false.
