@@ -35,7 +35,6 @@ absl::StatusCode code_of(Refusal refusal) {
     case Refusal::kNotAllowed:
       return absl::StatusCode::kPermissionDenied;
     case Refusal::kOtherJob:
-    case Refusal::kOtherInstance:
     case Refusal::kOtherProtocol:
     case Refusal::kLostHere:
     case Refusal::kEvicted:

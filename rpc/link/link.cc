@@ -42,7 +42,6 @@ Consequence consequence_of(Refusal refusal) {
       return Consequence::kTryAgainSoon;
     case Refusal::kOtherIncarnation:
     case Refusal::kOtherJob:
-    case Refusal::kOtherInstance:
     case Refusal::kOtherProtocol:
       return Consequence::kCountAsRefused;
     case Refusal::kLostHere:
@@ -61,8 +60,6 @@ const char* text_of(Refusal refusal) {
       return "nothing";
     case Refusal::kOtherJob:
       return "another job answers there";
-    case Refusal::kOtherInstance:
-      return "another run of the job answers there";
     case Refusal::kOtherProtocol:
       return "it speaks another version of the protocol";
     case Refusal::kNotAllowed:

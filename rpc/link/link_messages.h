@@ -75,9 +75,8 @@ struct ConnectionName {
 /// Why a connection was refused. What follows is in consequence_of().
 enum class Refusal : std::uint8_t {
   kNone = 0,
-  /// Another job, or another run of it, answers there.
+  /// Another job answers there.
   kOtherJob = 1,
-  kOtherInstance = 2,
   kOtherProtocol = 3,
   /// The name is not proved, the link belongs to somebody else, or the settings do not fit.
   kNotAllowed = 4,

@@ -36,7 +36,10 @@ std::vector<WorkerInfo> Directory::replace(std::uint64_t version, std::vector<Me
   std::vector<WorkerInfo> gone;
   for (const auto& [name, member] : before) {
     const auto now = by_name_.find(name);
-    if (now == by_name_.end() || now->second.worker != member.worker) gone.push_back(member.worker);
+    // Of two sides of a job each may have given it a rank.
+    const bool is_there =
+        now != by_name_.end() && now->second.worker.incarnation == member.worker.incarnation;
+    if (!is_there) gone.push_back(member.worker);
   }
   std::sort(gone.begin(), gone.end(),
             [](const WorkerInfo& a, const WorkerInfo& b) { return a.rank < b.rank; });
@@ -85,7 +88,7 @@ absl::StatusOr<Member> Directory::find(const WorkerInfo& worker) const {
         absl::StrCat("worker '", printable(worker.name, kMostNameBytesShown), "' (rank ",
                      worker.rank, ") is not in the job; known workers: ", known_names_locked()));
   }
-  if (found->second.worker != worker) {
+  if (found->second.worker.incarnation != worker.incarnation) {
     return absl::NotFoundError(
         absl::StrCat("worker '", worker.name, "' (rank ", worker.rank,
                      ") has been replaced by another process of that name (rank ",

@@ -102,6 +102,11 @@ absl::Status MembershipCore::unsure_text() const {
 }
 
 void MembershipCore::handle_list(const WorkerInfo& from, const std::string&, const Answer& answer) {
+  if (from.incarnation == self_.worker.incarnation) {
+    // An address of its own by another name: it learns nothing there.
+    return fail(answer, absl::UnavailableError(
+                            absl::StrCat("worker '", self_.worker.name, "' asks itself there")));
+  }
   if (state_ == State::kPausing) {
     // No list yet, and no job: to whom else waits to found one.
     proto::MemberList none;

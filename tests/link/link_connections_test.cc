@@ -255,7 +255,6 @@ TEST(Refusals, each_has_a_consequence_and_a_text) {
       {Refusal::kBusy, Consequence::kTryAgainSoon},
       {Refusal::kOtherIncarnation, Consequence::kCountAsRefused},
       {Refusal::kOtherJob, Consequence::kCountAsRefused},
-      {Refusal::kOtherInstance, Consequence::kCountAsRefused},
       {Refusal::kOtherProtocol, Consequence::kCountAsRefused},
       {Refusal::kLostHere, Consequence::kLostIfProved},
       {Refusal::kEvicted, Consequence::kLostIfProved},

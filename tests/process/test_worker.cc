@@ -94,6 +94,7 @@ sinew::WorkerOptions options_of(const Settings& settings) {
       {"join_ms", [&](const std::string& value) { options.join_timeout = milliseconds(value); }},
       {"call_ms", [&](const std::string& value) { options.default_timeout = milliseconds(value); }},
       {"bind", [&](const std::string& value) { options.bind_address = value; }},
+      {"found", [&](const std::string&) { options.found_job = sinew::FoundJob::kAlways; }},
       {"same_host", [&](const std::string& value) { options.same_host = value == "1"; }},
       {"ucx", [&](const std::string& value) { options.ucx = value == "1"; }},
       {"receive_window",

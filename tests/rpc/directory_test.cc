@@ -50,6 +50,15 @@ TEST(DirectoryTest, ShowsSixteenNamesAtMost) {
   EXPECT_EQ(text.find("w116"), std::string::npos) << text;
 }
 
+// The two sides of a job may have let one worker in, each with a rank of its own.
+TEST(DirectoryTest, AnotherRankIsNoOtherProcess) {
+  Directory directory;
+  directory.replace(1, {member("a", 0), member("b", 3)});
+  EXPECT_TRUE(directory.replace(2, {member("a", 0), member("b", 2)}).empty());
+  EXPECT_EQ(directory.find(member("b", 3).worker)->worker.rank, 2);
+  EXPECT_FALSE(directory.find(3).ok());
+}
+
 TEST(DirectoryTest, ReplaceReportsWhoIsGoneAndIgnoresOldLists) {
   Directory directory;
   directory.replace(5, {member("a", 0), member("b", 1), member("c", 2)});

@@ -28,7 +28,7 @@ class FileMembershipTest : public ::testing::Test {
   std::string path() const { return folder_ + "/job"; }
   Rendezvous file(int rank = -1, int world_size = 0) const {
     const bool founds = world_size == 0 || rank == 0;
-    return {Rendezvous::Kind::kFile, "", path(), rank, world_size, founds};
+    return {Rendezvous::Kind::kFile, {}, path(), rank, world_size, founds};
   }
   std::string folder_;
 };
