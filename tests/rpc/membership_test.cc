@@ -232,6 +232,21 @@ TEST(MembershipTest, RankZeroLeavesLikeAnyOther) {
   EXPECT_TRUE(world.b.removed.empty());
 }
 
+// The one that leaves has not noticed, or could not tell any more.
+TEST(MembershipTest, WhoTakesOverDropsWhomItHasLost) {
+  Trio world(Trio::Kind::kOpen);
+  const WorkerInfo c = world.c.info();
+  world.network.kill(world.c.plane.address());
+  world.dead.insert(c.incarnation);
+  world.c.membership.reset();
+  world.b.membership->on_worker_lost(c);
+  world.run();
+  world.a.membership->leave_async(seconds(5));
+  world.advance(seconds(5));
+  EXPECT_EQ(world.b.membership->coordinator().name, "b");
+  EXPECT_EQ(world.b.names(), Names{"b"});
+}
+
 TEST(MembershipTest, AllLeaveAtOnce) {
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
