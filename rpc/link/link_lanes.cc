@@ -55,6 +55,14 @@ bool LinkLanes::may_keep(std::uint64_t bytes) const {
                       written_bytes_[index(FrameKind::kControl)] + late;
 }
 
+std::size_t LinkLanes::replies_until(FrameToken last) const {
+  std::size_t replies = 0;
+  for (const auto& [token, entry] : frames_) {
+    if (token <= last && entry.frame.kind == FrameKind::kReply) ++replies;
+  }
+  return replies;
+}
+
 FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outputs) {
   const FrameToken token = ++last_token_;
   if (closed_) {

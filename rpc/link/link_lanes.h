@@ -177,6 +177,10 @@ class LinkLanes {
   std::uint64_t requests_here_bytes() const { return requests_here_bytes_; }
   /// Frames that have not ended.
   std::size_t frames() const { return frames_.size(); }
+  /// The latest that send() gave; 0 before.
+  FrameToken last_token() const { return last_token_; }
+  /// Replies among the frames up to that one which have not ended.
+  std::size_t replies_until(FrameToken last) const;
 
  private:
   friend struct LinkInspector;  // tests only: a digest of the state

@@ -438,6 +438,16 @@ absl::Status LinkRunner::check_limits(const OutgoingFrame& frame) const {
   return check_limits_locked(frame);
 }
 
+FrameToken LinkRunner::last_token() const {
+  MutexLock lock(mutex_);
+  return link_.lanes().last_token();
+}
+
+std::size_t LinkRunner::replies_until(FrameToken last) const {
+  MutexLock lock(mutex_);
+  return link_.lanes().replies_until(last);
+}
+
 std::size_t LinkRunner::frames() const {
   MutexLock lock(mutex_);
   return link_.lanes().frames();

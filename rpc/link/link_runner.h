@@ -117,6 +117,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   absl::Status check_limits(const OutgoingFrame& frame) const;
   /// Frames from here that have not ended.
   std::size_t frames() const;
+  /// The latest frame from here, and how many replies up to that one have not ended.
+  FrameToken last_token() const;
+  std::size_t replies_until(FrameToken last) const;
 
   // --- The link.
 

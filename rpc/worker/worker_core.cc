@@ -519,6 +519,10 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
     attempt("left together with the others",
             [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
   }
+  attempt("saw to it that its results arrive", [&] {
+    const absl::Status delivered = links_->deliver_results(left());
+    if (!delivered.ok()) throw_error(delivered);
+  });
   attempt("left the job", [&] { membership_->leave_async(left()).wait(); });
   return failed;
 }

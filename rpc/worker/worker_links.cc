@@ -26,6 +26,9 @@ constexpr std::size_t kMaxLost = 4096;
 constexpr std::string_view kHeardMethod = "sinew.worker.heard";
 // Of beats, where the user has no wish.
 constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
+// Nothing tells of the last receipt.
+constexpr auto kReceiptPoll = std::chrono::milliseconds(5);
+constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(24);
 
 LeaseTerms terms_of(const WorkerOptions& options) {
   const bool chosen = options.heartbeat_interval > std::chrono::nanoseconds(0);
@@ -415,10 +418,33 @@ void WorkerLinks::flush(std::chrono::nanoseconds patience) const {
              (!calls_of(link.user).is_answering() && link.runner->frames() == 0);
     });
   };
-  // Rare, and short: nothing tells of the last receipt.
+  // Rare, and short.
   while (!is_done() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(kReceiptPoll);
   }
+}
+
+absl::Status WorkerLinks::deliver_results(std::chrono::nanoseconds patience) const {
+  const auto end = std::chrono::steady_clock::now() + std::min(patience, kLongestWait);
+  const std::vector<LinkTable::Link> links = table_.all();
+  // Others call until they know that this worker leaves: what it answers meanwhile does not count.
+  std::vector<FrameToken> last;
+  last.reserve(links.size());
+  for (const LinkTable::Link& link : links) last.push_back(link.runner->last_token());
+  for (std::size_t i = 0; i < links.size();) {
+    const LinkRunner& runner = *links[i].runner;
+    const std::size_t missing = runner.is_up() ? runner.replies_until(last[i]) : 0;
+    if (missing == 0) {
+      ++i;
+    } else if (std::chrono::steady_clock::now() >= end) {
+      return absl::DeadlineExceededError(absl::StrCat(missing,
+                                                      " results have not arrived at worker '",
+                                                      calls_of(links[i].user).peer().name, "'"));
+    } else {
+      std::this_thread::sleep_for(kReceiptPoll);
+    }
+  }
+  return absl::OkStatus();
 }
 
 void WorkerLinks::add_methods() {

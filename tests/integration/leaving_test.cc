@@ -54,6 +54,7 @@ class Leaving : public sinew::testing::ClusterTest {
       if (world == World::kOpen) options.world_size = 0;
       const int place = lead == Lead::kCoordinator ? rank : kWorkers - 1 - rank;
       options.name = absl::StrCat("w", place);
+      options.same_host = false;
     };
     if (plan != nullptr) {
       cluster.wrap_transport = [plan](int rank, std::unique_ptr<Transport> inner) {
@@ -141,6 +142,18 @@ TEST_P(Leaving, ALeaderWhoseGoodbyeOvertakesItsAnswer) {
   EXPECT_EQ(follower.workers().size(), 2U) << "it did not know that the leader has left";
   leaves.join();
   passes.join();
+  abandon();
+}
+
+// The list of members comes by another way, and sooner than what takes long to send.
+TEST_P(Leaving, WhatAWorkerHasAnsweredComesAlsoWhenItHasLeft) {
+  constexpr std::int64_t kBytes = 128 << 20;
+  ASSERT_NO_FATAL_FAILURE(start_all(World::kOpen, Lead::kCoordinator));
+  const Worker &caller = worker(1), &leaver = worker(2);
+  const auto made = caller.rpc_async<&testapp::make_pattern>(leaver.name(), kBytes, 7);
+  ASSERT_TRUE(eventually([&] { return leaver.counters().at("rpc.server_active_calls") > 0; }));
+  leaver.shutdown({true, 60s, false});
+  EXPECT_EQ(made.wait().numel(), kBytes);
   abandon();
 }
 
