@@ -15,7 +15,6 @@ enum class MembershipBug {
   kRefuserStays,        // who refuses lists stays on them
   kFoundsAtOnce,        // a founder does not wait to be called
   kNobodyCallsFounder,  // nor does anybody call
-  kAllFoundersFound,    // a founder does not give way to one at an earlier seed
   kStrangersNotMet,     // nobody looks where workers look for the job
   kFrozenForGood,       // who cannot decide does not look for those that are dead
 };

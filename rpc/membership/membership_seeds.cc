@@ -158,7 +158,7 @@ void MembershipCore::on_founder_found(std::size_t seed, const std::string& addre
   const auto own = static_cast<std::size_t>(
       std::find(seeds.begin(), seeds.end(), options_.served_seed) - seeds.begin());
   const bool goes_first = std::tie(seed, address) < std::tie(own, self_.address);
-  if (goes_first && !SINEW_MEMBERSHIP_BUG(kAllFoundersFound)) put_off_founding();
+  if (goes_first) put_off_founding();
 }
 
 // ---- This worker coordinates, and somebody may wait to be called in.

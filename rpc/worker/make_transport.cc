@@ -122,14 +122,11 @@ absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc)
 /// Where it listens when it serves no seed, and what it advertises.
 absl::Status choose_addresses(const WorkerOptions& options, const Rendezvous& rendezvous,
                               GrpcTransportOptions& grpc) {
-  if (!options.bind_address.empty()) grpc.listen = {options.bind_address};
-  if (rendezvous.kind != Rendezvous::Kind::kTcp) {
-    if (grpc.listen.empty()) grpc.listen = {"127.0.0.1:0"};
-    return absl::OkStatus();
-  }
+  grpc.listen = {options.bind_address.empty() ? "127.0.0.1:0" : options.bind_address};
+  if (rendezvous.kind != Rendezvous::Kind::kTcp) return absl::OkStatus();
   absl::StatusOr<Towards> towards = route_to_seeds(options, rendezvous);
   if (!towards.ok()) return towards.status();
-  if (grpc.listen.empty()) grpc.listen = {join_host_port(towards->local, 0)};
+  if (options.bind_address.empty()) grpc.listen = {join_host_port(towards->local, 0)};
   grpc.advertise_towards = std::move(towards->seed);
   return absl::OkStatus();
 }

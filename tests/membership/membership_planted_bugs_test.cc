@@ -23,7 +23,6 @@ struct Planted {
 
 constexpr Plan kOpenDeaths{Meeting::kTcp, Size::kOpen, Trouble::kDeaths};
 constexpr Plan kOpenCuts{Meeting::kTcp, Size::kOpen, Trouble::kCuts};
-constexpr Plan kSeedsDeaths{Meeting::kSeeds, Size::kOpen, Trouble::kDeaths};
 constexpr Plan kFixedStops{Meeting::kTcp, Size::kFixed, Trouble::kStops};
 constexpr Plan kFixedNoDeaths{Meeting::kTcp, Size::kFixed, Trouble::kNoDeaths};
 
@@ -34,7 +33,6 @@ constexpr Planted kBugs[] = {
     {MembershipBug::kRefuserStays, "kRefuserStays", kOpenCuts},
     {MembershipBug::kFoundsAtOnce, "kFoundsAtOnce", kOpenDeaths},
     {MembershipBug::kNobodyCallsFounder, "kNobodyCallsFounder", kOpenDeaths},
-    {MembershipBug::kAllFoundersFound, "kAllFoundersFound", kSeedsDeaths},
     {MembershipBug::kStrangersNotMet, "kStrangersNotMet", kOpenCuts},
     {MembershipBug::kFrozenForGood, "kFrozenForGood", kFixedStops},
 };
