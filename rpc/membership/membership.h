@@ -39,6 +39,8 @@ struct MembershipOptions {
   /// found the job; empty: at none. In open membership that decides which of several founders
   /// founds it: of several that wait, the one at the first seed.
   std::string served_seed;
+  /// Nobody can be in a job that this worker could be called into.
+  bool founds_at_once = false;
   /// The addresses that a seed stands for at present; never blocks. Null: itself.
   std::function<Future<std::vector<std::string>>(const std::string& seed)> resolve;
   /// Set: this worker takes the place of one that was evicted, and these are addresses of members

@@ -79,11 +79,8 @@ void MembershipCore::begin_search() {
   const bool waits_there = fixed ? options_.rendezvous.rank == 0 : !options_.served_seed.empty();
   if (!waits_there || file_) {
     seek();
-  } else if (options_.rendezvous.founds &&
-             (fixed || (options_.rendezvous.kind == Rendezvous::Kind::kInproc &&
-                        !options_.contacts.has_value()))) {
-    // No pause: until all ranks of a fixed world have come a job that lives can call this worker
-    // in; and within a process nobody comes back who does not know that there is one.
+  } else if (options_.rendezvous.founds && (fixed || options_.founds_at_once)) {
+    // Until all ranks of a fixed world have come a job that lives can call this worker in.
     found();
   } else {
     pause_before_founding();

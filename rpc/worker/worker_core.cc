@@ -152,6 +152,7 @@ void WorkerCore::build(const Succession* succession) {
   membership.timeout = options_.join_timeout;
   if (succession != nullptr) membership.contacts = succession->contacts;
   membership.served_seed = std::move(started->served_seed);
+  membership.founds_at_once = started->is_first && succession == nullptr;
   membership.resolve = make_seed_resolver(options_, membership.rendezvous, executor_);
   membership.probe_lost = [this](const WorkerInfo& worker) { return links_->probe_lost(worker); };
   membership.on_change = [this](const std::vector<Member>& joined,

@@ -127,8 +127,6 @@ void MembershipInproc::run(const Row& row) {
             "FAILED_PRECONDITION");
   EXPECT_TRUE(eventually([&] { return owner.counters()["rref.owned"] == 0; }));
   expect_barrier();
-  // Who comes when the founder has gone founds a job of its own: see docs/membership.md.
-  if (row.victim == Victim::kRankZero) return;
   start("e");
   expect_list(row.end.file);
   expect_barrier();

@@ -124,6 +124,7 @@ class InprocCore : public std::enable_shared_from_this<InprocCore> {
   InprocMode mode() const { return mode_; }
 
   // Transports.
+  bool has_listeners() const;
   std::shared_ptr<InprocEndpoint> add_endpoint(std::string name, const Transport::Limits& limits,
                                                std::vector<std::string> proven_names);
   absl::Status listen(const std::shared_ptr<InprocEndpoint>& endpoint, Acceptor* acceptor,
@@ -211,7 +212,7 @@ class InprocCore : public std::enable_shared_from_this<InprocCore> {
   void run_unary_cancel(const std::shared_ptr<InprocUnaryState>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const InprocMode mode_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<InprocEndpoint>> listeners_
       ABSL_GUARDED_BY(mutex_);
   /// Every endpoint that has not been shut down, in the order of their making.
