@@ -140,6 +140,21 @@ TEST(ProcessLifeDeathTest, ADestructorOfSomethingStaticGetsItsThreadsBack) {
       ::testing::ExitedWithCode(7), "");
 }
 
+TEST(ProcessLifeDeathTest, WhatIsStartedOnceTheProcessEndsDoesNotBegin) {
+  EXPECT_EXIT(
+      {
+        static Restless restless;
+        ProcessLife::watch();
+        std::thread([] {
+          while (!restless.destroyed) std::this_thread::yield();
+          (new Executor({}))->post([] {});
+          std::abort();
+        }).detach();
+        std::exit(7);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
 // ---- fork()
 
 TEST(ProcessLifeTest, ForkedChildIsToldApart) {

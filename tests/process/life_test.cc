@@ -18,6 +18,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/repetitions.h"
 
 namespace testlife {
 // Served by the other processes only.
@@ -129,6 +130,16 @@ TEST_F(Life, ExitOfAWorkerThatNobodyCallsEndsWithItsStatus) {
   ASSERT_EQ(child_->ask("add test"), "ok 3");
   child_->send("return 5");
   EXPECT_EQ(child_->finish(60s), 5);
+}
+
+// Workers that begin while libraries are destroyed crashed, wherever exit() found them.
+TEST_F(Life, ExitWhileAnotherThreadStartsWorkersEndsWithItsStatus) {
+  const int rounds = std::max(sinew::testing::repetitions(24), 8);
+  for (int round = 0; round < rounds; ++round) {
+    const auto child = new_process();
+    child->send(absl::StrCat("exit starting 7 ", round * 40000 / rounds));
+    EXPECT_EQ(child->finish(60s), 7) << "round " << round;
+  }
 }
 
 // ---- fork()

@@ -229,6 +229,23 @@ std::string fork_late(Worker& worker) {
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+/// Starts and ends workers until the process has ended. Returns when one has been there.
+void start_without_end() {
+  static std::atomic<bool> has_begun{false};
+  std::thread([] {
+    while (true) {
+      sinew::WorkerOptions options;
+      options.name = "short-lived";
+      options.rank = 0;
+      options.world_size = 1;
+      options.init_method = "tcp://127.0.0.1:0";
+      sinew::init_rpc(options).shutdown({false, std::chrono::seconds(20), false});
+      has_begun = true;
+    }
+  }).detach();
+  while (!has_begun) std::this_thread::yield();
+}
+
 std::string run(Worker& worker, std::istringstream& words) {
   std::string command;
   words >> command;
@@ -263,6 +280,12 @@ std::string run(Worker& worker, std::istringstream& words) {
     }
     while (calls_made < 20 * number) std::this_thread::yield();
     return "";
+  }
+  if (command == "exit" && one == "starting") {
+    start_without_end();
+    int patience = 0;
+    words >> patience;
+    std::this_thread::sleep_for(std::chrono::microseconds(patience));
   }
   if (command == "exit" && one == "static") caller.start(worker, worker.workers().front().name);
   if (command == "exit" && one == "thread") {
