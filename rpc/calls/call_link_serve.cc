@@ -327,9 +327,11 @@ void CallLink::refuse_held() {
     for (const HeldCall& call : guest_calls_) arm_held_locked(call.held_until);
     for (const ArrivedControl& control : held_control_) arm_held_locked(control.held_until);
   }
-  const absl::Status refused = absl::PermissionDeniedError(absl::StrFormat(
-      "worker '%s' is no member of the job, and has not become one while its call waited for that",
-      name_));
+  // Where lists differ, as after a cut, it is on its own one.
+  const absl::Status refused = absl::UnavailableError(absl::StrFormat(
+      "worker '%s' is not on the list of members that worker '%s' has, and has not come onto it "
+      "while its call waited for that",
+      name_, services_.options().name));
   for (HeldCall& held : calls) {
     refuse_call(held.call.id(), std::move(held.call.room), refused);
   }

@@ -221,8 +221,9 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     was_silent = lost_[worker.incarnation].silent;
   }
   if (is_first) {
-    if (certainty != Certainty::kLeft && !core_.is_leaving())
-      core_.log(std::string(reason.message()));
+    // Its own eviction a worker logs once, not for each of the others.
+    const bool is_news = certainty != Certainty::kLeft && !core_.is_leaving();
+    if (is_news && core_.evicted().ok()) core_.log(std::string(reason.message()));
     const LinkTable::Link link = table_.find(worker);
     if (!safe_at.has_value()) {
       safe_at = link.runner == nullptr ? core_.clock().now() : link.runner->drop_at();

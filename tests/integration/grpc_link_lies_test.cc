@@ -341,8 +341,8 @@ TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
   for (const std::uint64_t id : {1000, 1001}) {
     const auto reply = liar_.reply(id);
     ASSERT_TRUE(reply.has_value()) << id;
-    EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kPermissionDenied));
-    EXPECT_THAT(reply->error().message(), HasSubstr("is no member of the job"));
+    EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kUnavailable));
+    EXPECT_THAT(reply->error().message(), HasSubstr("is not on the list of members"));
   }
   expect_heard();
 }
