@@ -76,8 +76,13 @@ void LinkRunner::leave_locked(Outcome& outcome) {
     if (watch_.is_up() != (connection_ != nullptr)) watch_.set_up(connection_ != nullptr, now());
     arm_locked();
     if (outputs.unreachable) {
-      outcome.reason = absl::UnavailableError(absl::StrFormat("worker '%s' cannot be reached: %s",
-                                                              peer_.name, last_failure_.message()));
+      // An attempt that nobody answers, not even with a refusal, does not fail.
+      const std::string why =
+          last_failure_.ok()
+              ? absl::StrCat("nothing comes back from ", address_, ", nor has it connected itself")
+              : std::string(last_failure_.message());
+      outcome.reason = absl::UnavailableError(
+          absl::StrFormat("worker '%s' cannot be reached: %s", peer_.name, why));
     }
   }
 }

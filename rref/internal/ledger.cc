@@ -11,8 +11,9 @@ namespace sinew::internal::ledger {
 
 namespace {
 
+// Not its fault: it may not know yet that it was taken for lost.
 absl::Status from_lost(const char* what, const WorkerInfo& sender) {
-  return absl::PermissionDeniedError(
+  return absl::UnavailableError(
       absl::StrCat(what, " from ", describe(sender), " refused: its lease has ended"));
 }
 

@@ -109,6 +109,10 @@ sinew::WorkerOptions options_of(const Settings& settings) {
          };
        }},
       {"advertise", [&](const std::string& value) { options.advertise_address = value; }},
+      {"network",
+       [&](const std::string&) {
+         options.credentials = sinew::Credentials::insecure_on_any_network();
+       }},
       {"ca", [&](const std::string& value) { files.ca = value; }},
       {"cert", [&](const std::string& value) { files.certificate = value; }},
       {"key", [&](const std::string& value) { files.key = value; }},

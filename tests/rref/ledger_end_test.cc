@@ -23,11 +23,11 @@ TEST_F(R7EndOfWorker, the_owner_drops_the_forks_of_a_lost_holder) {
   EXPECT_EQ(all_of<DestroyValue>(lost.actions).size(), 1u);
   EXPECT_TRUE(b.worker_lost(a.self(), now).actions.empty());
   EXPECT_EQ(b.handle(Claim{made.rref, made.fork}, a.self(), now).status.code(),
-            absl::StatusCode::kPermissionDenied);
+            absl::StatusCode::kUnavailable);
   EXPECT_EQ(b.on_create(made.rref, made.fork, a.self(), described(), now).status.code(),
-            absl::StatusCode::kPermissionDenied);
+            absl::StatusCode::kUnavailable);
   EXPECT_EQ(b.authorise_use(made.rref, made.fork, a.self()).status().code(),
-            absl::StatusCode::kPermissionDenied);
+            absl::StatusCode::kUnavailable);
   EXPECT_TRUE(b.quiescent());
 }
 

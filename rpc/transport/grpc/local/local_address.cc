@@ -86,7 +86,6 @@ absl::StatusOr<std::vector<std::string>> addresses_of(const std::string& host_po
   }
   std::sort(addresses.begin(), addresses.end());
   addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
-  if (addresses.size() < 2) return std::vector<std::string>{host_port};
   return addresses;
 }
 

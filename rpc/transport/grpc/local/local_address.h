@@ -14,7 +14,7 @@ namespace sinew::internal {
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port);
 
 /// The addresses that `host_port` stands for at present, each with its port: itself, if it has a
-/// literal or a name of one address. Looks names up, which blocks. kInvalidArgument for a text that
+/// literal. Looks names up as the system does, which blocks. kInvalidArgument for a text that
 /// is no address; kUnavailable when the host is unknown.
 absl::StatusOr<std::vector<std::string>> addresses_of(const std::string& host_port);
 
