@@ -58,10 +58,12 @@ class Worker {
   std::int32_t rank() const { return info().rank; }
   /// Where others reach this worker.
   std::string address() const;
-  /// All live members, by rank.
+  /// All members but those that are lost here, by rank; this worker too.
   std::vector<WorkerInfo> workers() const;
 
-  /// A peer by name, rank or info; no network. kNotFound, or kFailedPrecondition after a shutdown.
+  /// A peer by name, rank or info, as the list of members has it; no network. A worker that was
+  /// just lost is found until there is a new list, though workers() lacks it, and calls to it fail
+  /// with kUnavailable. kNotFound, or kFailedPrecondition after a shutdown.
   Peer peer(std::string_view name) const;
   Peer peer(const char* name) const { return peer(std::string_view(name)); }
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }

@@ -232,6 +232,7 @@ void MembershipCore::forget_absent() {
 void MembershipCore::adopt(MemberView view) {
   const MemberView before = std::move(view_);
   view_ = std::move(view);
+  has_had_others_ = has_had_others_ || view_.members.size() > 1;
   if (view_.world_size > 0 && !ballot_.has_value()) ballot_.emplace(self_.worker.incarnation);
   if (ballot_.has_value()) ballot_->on_view(view_);
   is_frozen_ = false;

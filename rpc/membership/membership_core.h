@@ -176,6 +176,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void look_for_founder(std::size_t seed, const std::string& address);
   void on_founder_found(std::size_t seed, const std::string& address,
                         const absl::StatusOr<SeedRound::Greeting>& greeting);
+  void say_alone(std::chrono::nanoseconds since);
+  std::string place_text() const;
   std::vector<std::string> seeds_without_member() const;
   void invite();
   void invite_at_seed(const std::string& seed);
@@ -348,6 +350,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // This worker made the list of that version, so it sees to it that all get it.
   std::uint64_t published_version_ = 0;
   bool inviting_ = false;
+  // Since it was founded by this worker.
+  bool has_had_others_ = false;
   unsigned invite_ticks_ = 0;
   // Who answers at a seed, by the seed; and whether somebody of another job has.
   std::map<std::string, Incarnation> seed_holders_;

@@ -124,6 +124,7 @@ void MembershipCore::found() {
   view.instance = founding_.valid() ? founding_ : draw_instance();
   coordinator_.emplace(options_.job, std::move(view), false);
   state_ = State::kCollecting;
+  if (options_.rendezvous.world_size == 0) say_alone(nanoseconds(0));
   if (coordinator_->complete()) complete_world();
 }
 

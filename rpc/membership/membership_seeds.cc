@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
@@ -22,6 +23,9 @@ constexpr nanoseconds kGreetTimeout = seconds(5);
 // One seed that is silent does not hold up a worker that has found the job at another one.
 constexpr nanoseconds kOthersTime = milliseconds(500);
 constexpr nanoseconds kInviteTimeout = seconds(2);
+// Until it says for the first time that nobody has come, and between two times at most.
+constexpr nanoseconds kFirstAlone = seconds(5);
+constexpr nanoseconds kLongestAlone = seconds(60);
 // Where a member answers at another seed a founder finds the job by itself, as a rule.
 constexpr int kRareInvites = 8;
 
@@ -159,6 +163,26 @@ void MembershipCore::on_founder_found(std::size_t seed, const std::string& addre
       std::find(seeds.begin(), seeds.end(), options_.served_seed) - seeds.begin());
   const bool goes_first = std::tie(seed, address) < std::tie(own, self_.address);
   if (goes_first) put_off_founding();
+}
+
+// ---- Nobody has come yet.
+
+void MembershipCore::say_alone(nanoseconds since) {
+  const nanoseconds pause = std::clamp(since, kFirstAlone, kLongestAlone);
+  after(pause, [since = since + pause](MembershipCore& core) {
+    const bool is_alone =
+        core.state_ == State::kCoordinating && !core.has_had_others_ && !core.left_.has_value();
+    if (!is_alone) return;
+    core.warn(absl::StrCat("worker '", core.self_.worker.name, "' has founded ", core.job_text(),
+                           ", and nobody has come within ", seconds_text(since),
+                           "; others join it ", core.place_text()));
+    core.say_alone(since);
+  });
+}
+
+std::string MembershipCore::place_text() const {
+  if (file_ != nullptr) return absl::StrCat("by the file '", file_->path(), "'");
+  return absl::StrCat("at '", absl::StrJoin(dial_addresses(options_.rendezvous), "' or '"), "'");
 }
 
 // ---- This worker coordinates, and somebody may wait to be called in.

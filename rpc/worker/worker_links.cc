@@ -99,13 +99,8 @@ absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::link_with(const Member& m
 absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::find(const WorkerInfo& worker) {
   absl::StatusOr<Member> member = core_.directory().find(worker);
   if (member.ok()) return link_with(*member);
-  absl::Status lost;
-  {
-    MutexLock lock(mutex_);
-    const auto found = lost_.find(worker.incarnation);
-    if (found == lost_.end()) return member.status();
-    lost = found->second.reason;
-  }
+  // What it was is still an error that says so.
+  if (!is_lost(worker)) return member.status();
   return link_with({worker, ""});
 }
 

@@ -160,6 +160,27 @@ TEST(FoundingTest, NobodyIsCalledInWhileAMemberAnswersThere) {
   EXPECT_EQ(next.names().size(), 4u);
 }
 
+TEST(FoundingTest, AJobOfOneSaysSoUntilSomebodyComes) {
+  World world;
+  Worker& a = world.add("a", World::open(0));
+  world.advance(seconds(4));
+  EXPECT_TRUE(a.warnings.empty());
+  world.advance(seconds(2));
+  ASSERT_EQ(a.warnings.size(), 1u);
+  EXPECT_EQ(a.warnings[0],
+            "worker 'a' has founded job 'job', and nobody has come within 5 s; others join it at "
+            "'at:rank0'");
+  world.advance(seconds(600));
+  EXPECT_EQ(a.warnings.size(), 13u) << "with pauses of 5, 5, 10, 20, 40 and then 60 s";
+  Worker& b = world.add("b", joins_only());
+  world.advance(seconds(100));
+  ASSERT_EQ(b.outcome(), "ok");
+  EXPECT_EQ(a.warnings.size(), 13u);
+  world.lose(b);
+  world.advance(seconds(100));
+  EXPECT_EQ(a.warnings.size(), 13u) << "it knows that others may come";
+}
+
 TEST(FoundingTest, TwoJobsThatMeetSaySo) {
   World world;
   Worker& a = world.add("a", World::open(0));
