@@ -37,6 +37,8 @@ struct Registry {
   // Of exit().
   std::thread::id exiting ABSL_GUARDED_BY(mutex);
   SteadyClock::time_point moves_on ABSL_GUARDED_BY(mutex);
+  // Of an exit() that found nothing busy.
+  std::thread::id idle_exit ABSL_GUARDED_BY(mutex);
   // The parent has had threads when this process was forked.
   bool orphaned ABSL_GUARDED_BY(mutex) = false;
   // What this process, and what the one that it was forked from, keeps of a library.
@@ -71,6 +73,7 @@ struct ProcessHooks {
     all.inherited = all.inherited || all.unforkable;
     all.busy.clear();
     all.exiting = std::thread::id();
+    all.idle_exit = std::thread::id();
     const std::uint32_t next = ProcessLife::generation() + 1;
     ProcessLife::state_.store(next * ProcessLife::kGenerationStep, std::memory_order_relaxed);
     all.mutex.unlock();
@@ -80,7 +83,12 @@ struct ProcessHooks {
   static void on_exit(int, void*) {
     Registry& all = registry();
     MutexLock lock(all.mutex);
-    if (all.busy.empty() || all.exiting != std::thread::id()) return;
+    if (all.exiting != std::thread::id()) return;
+    if (all.busy.empty()) {
+      all.idle_exit = std::this_thread::get_id();
+      all.moves_on = SteadyClock::now() + kLongestStandstill;
+      return;
+    }
     all.exiting = std::this_thread::get_id();
     all.moves_on = SteadyClock::now() + kLongestStandstill;
     ProcessLife::state_.fetch_or(ProcessLife::kEnding | ProcessLife::kStandstill);
@@ -164,6 +172,12 @@ void ProcessLife::move_on_if_exiting() {
 void ProcessLife::add(Busy* busy) {
   Registry& all = registry();
   MutexLock lock(all.mutex);
+  // A worker that another thread starts meanwhile would find libraries destroyed.
+  const bool is_late =
+      all.idle_exit != std::thread::id() && all.idle_exit != std::this_thread::get_id();
+  while (is_late && SteadyClock::now() < all.moves_on) {
+    all.changed.wait_until(all.mutex, all.moves_on);
+  }
   all.busy.push_back(busy);
 }
 

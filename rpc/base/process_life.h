@@ -52,8 +52,9 @@ class ProcessLife {
   /// Lets all go on if the calling thread is the exiting one, which needs them.
   static void move_on_if_exiting();
 
-  /// Something with threads. Registered for as long as these exist, so its functions are called
-  /// until remove() returns, and must not call add() and remove() then.
+  /// Something with threads. What is new stands still at once when exit() has begun. Registered for
+  /// as long as these exist, so its functions are called until remove() returns, and must not call
+  /// add() and remove() then.
   class Busy {
    public:
     virtual ~Busy() = default;
