@@ -46,6 +46,12 @@ std::unique_ptr<ChildProcess> new_process() {
   return std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_LIFE_WORKER});
 }
 
+/// A world of one, for a process that may be another user's.
+std::string start_alone(ChildProcess& process, const std::string& name) {
+  return process.ask(absl::StrCat("start ", name, " tcp://127.0.0.1:",
+                                  sinew::testing::free_port(AF_INET), "?rank=0&world_size=1"));
+}
+
 /// Open membership over a file: the test first, then a process with a worker named "child".
 class Life : public ::testing::Test {
  protected:
@@ -131,6 +137,23 @@ TEST_F(Life, ExitOfAWorkerThatNobodyCallsEndsWithItsStatus) {
   EXPECT_EQ(child_->finish(60s), 5);
 }
 
+TEST_F(Life, ADestructorOfSomethingStaticMayStartAWorker) {
+  const auto process = new_process();
+  ASSERT_THAT(start_alone(*process, "alone"), StartsWith("ok "));
+  ASSERT_EQ(process->ask("add alone"), "ok 3");
+  process->send("exit again 7");
+  EXPECT_EQ(process->finish(60s), 7);
+}
+
+TEST_F(Life, ExitWhileWorkersAreStartedEndsWithItsStatus) {
+  for (int i = 0; i < 8; ++i) {
+    const auto process = new_process();
+    ASSERT_THAT(start_alone(*process, "alone"), StartsWith("ok "));
+    process->send(i % 4 == 0 ? "exit late 7" : "exit restless 7");
+    ASSERT_EQ(process->finish(60s), 7) << i;
+  }
+}
+
 // ---- fork()
 
 TEST_F(Life, ForkedChildGetsAnErrorAtOnceAndLeavesTheParentAlone) {
@@ -148,12 +171,6 @@ TEST_F(Life, ForkedChildGetsAnErrorAlsoWhenTheWorkerWasShutDownBefore) {
 }
 
 // ---- Too little of the system
-
-/// A world of one, for a process that may be another user's.
-std::string start_alone(ChildProcess& process, const std::string& name) {
-  return process.ask(absl::StrCat("start ", name, " tcp://127.0.0.1:",
-                                  sinew::testing::free_port(AF_INET), "?rank=0&world_size=1"));
-}
 
 class LifeLimits : public Life {
  protected:
