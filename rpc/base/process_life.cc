@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -23,8 +24,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Static destructors take milliseconds, unless they wait for somebody.
 constexpr auto kLongestStandstill = std::chrono::seconds(2);
-// Destructors of libraries, on a host that has no time for them.
-constexpr auto kLongestEnd = std::chrono::minutes(2);
+// Those of libraries too, but not on a host that has no time for them.
+constexpr auto kLongestEnd = std::chrono::seconds(30);
 // For what runs when the process begins to end, such as a handler.
 constexpr auto kPatience = std::chrono::seconds(1);
 constexpr auto kLookAgain = std::chrono::milliseconds(1);
@@ -41,6 +42,8 @@ struct Registry {
   SteadyClock::time_point moves_on ABSL_GUARDED_BY(mutex);
   // Of an exit() that found nothing busy.
   std::thread::id idle_exit ABSL_GUARDED_BY(mutex);
+  // What it was called with, once it destroys libraries.
+  std::optional<int> status ABSL_GUARDED_BY(mutex);
   // The parent has had threads when this process was forked.
   bool orphaned ABSL_GUARDED_BY(mutex) = false;
   // What this process, and what the one that it was forked from, keeps of a library.
@@ -76,6 +79,7 @@ struct ProcessHooks {
     all.busy.clear();
     all.exiting = std::thread::id();
     all.idle_exit = std::thread::id();
+    all.status.reset();
     const std::uint32_t next = ProcessLife::generation() + 1;
     ProcessLife::state_.store(next * ProcessLife::kGenerationStep, std::memory_order_relaxed);
     all.mutex.unlock();
@@ -87,6 +91,8 @@ struct ProcessHooks {
     MutexLock lock(all.mutex);
     if (all.exiting != std::thread::id()) return;
     if (all.busy.empty()) {
+      // Who starts a worker meanwhile has this called once more.
+      if (all.idle_exit != std::thread::id()) return;
       all.idle_exit = std::this_thread::get_id();
       all.moves_on = SteadyClock::now() + kLongestStandstill;
       return;
@@ -112,6 +118,7 @@ struct ProcessHooks {
         // Nobody starts any more, however slow that is.
         all.idle_exit = std::this_thread::get_id();
         all.moves_on = SteadyClock::now() + kLongestEnd;
+        all.status = status;
         return;
       }
     }
@@ -184,6 +191,11 @@ void ProcessLife::add(Busy* busy) {
       all.idle_exit != std::thread::id() && all.idle_exit != std::this_thread::get_id();
   while (is_late && SteadyClock::now() < all.moves_on) {
     all.changed.wait_until(all.mutex, all.moves_on);
+  }
+  if (is_late && all.status) {
+    // A library's destructor waits for this very thread, or hangs.
+    flush_streams();
+    ::_exit(*all.status);
   }
   all.busy.push_back(busy);
 }

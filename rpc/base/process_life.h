@@ -19,7 +19,7 @@ namespace sinew::internal {
 /// of something static, say), or two seconds have passed, since a destructor may wait for them.
 /// Before what belongs to shared libraries is destroyed (LibTorch's operators, which take long) the
 /// process ends, with the status that exit() was called with, if there are threads of workers
-/// still.
+/// still; if there are none, no thread but the exiting one gets to start any: it waits for the end.
 ///
 /// Functions are thread-safe.
 class ProcessLife {
@@ -52,9 +52,10 @@ class ProcessLife {
   /// Lets all go on if the calling thread is the exiting one, which needs them.
   static void move_on_if_exiting();
 
-  /// Something with threads. What is new stands still at once when exit() has begun. Registered for
-  /// as long as these exist, so its functions are called until remove() returns, and must not call
-  /// add() and remove() then.
+  /// Something with threads. Registered for as long as these exist, so its functions are called
+  /// until remove() returns, and must not call add() and remove() then. add() waits when exit() has
+  /// begun: two seconds at most (a destructor may wait for the calling thread), and for good once
+  /// what belongs to libraries is being destroyed.
   class Busy {
    public:
     virtual ~Busy() = default;

@@ -20,6 +20,13 @@ std::string hash(const std::string& bytes) {
   return digest;
 }
 
+// Runs when the program is loaded, since the first use decides. By itself OpenSSL is destroyed at
+// the beginning of exit(), before what is static in the program, whose destructors may still use
+// workers, and before other threads that do stand still (ADR 20).
+__attribute__((constructor(101))) void on_load() {
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+}
+
 }  // namespace
 
 LinkSecret::LinkSecret(Incarnation self, Incarnation peer)

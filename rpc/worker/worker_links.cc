@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/pending_call.h"
@@ -368,8 +367,7 @@ Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own
       [weak = core_.weak_from_this(), promise,
        worker = of.worker](const absl::StatusOr<proto::Hello>& answer) {
         const std::shared_ptr<WorkerCore> core = weak.lock();
-        // When exit() is far on there is nothing left to check a proof with.
-        if (core == nullptr || ProcessLife::is_ending()) {
+        if (core == nullptr) {
           promise.try_set_error(make_error(absl::CancelledError("the worker was shut down")));
         } else if (!answer.ok()) {
           promise.try_set_error(make_error(answer.status()));

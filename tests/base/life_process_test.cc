@@ -155,6 +155,44 @@ TEST(ProcessLifeDeathTest, WhatIsStartedOnceTheProcessEndsDoesNotBegin) {
       ::testing::ExitedWithCode(7), "");
 }
 
+// What libraries destroy, as the thread sees it that starts something meanwhile.
+std::atomic<bool> is_late_thread_there{false};
+std::atomic<bool> are_libraries_destroyed{false};
+
+// The last of all that exit() runs of this program, when its libraries' objects are gone.
+__attribute__((destructor)) void end_of_libraries() {
+  are_libraries_destroyed = true;
+  if (!is_late_thread_there) return;
+  // Long enough for the thread to get by.
+  const auto until = std::chrono::steady_clock::now() + 100ms;
+  while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+}
+
+[[noreturn]] void exit_while_a_thread_starts_late() {
+  std::thread([] {
+    is_late_thread_there = true;
+    while (!are_libraries_destroyed) std::this_thread::yield();
+    (new Executor({}))->post([] {});
+    std::abort();
+  }).detach();
+  while (!is_late_thread_there) std::this_thread::yield();
+  std::exit(7);
+}
+
+TEST(ProcessLifeDeathTest, NothingIsStartedWhenLibrariesAreDestroyed) {
+  EXPECT_EXIT(exit_while_a_thread_starts_late(), ::testing::ExitedWithCode(7), "");
+}
+
+TEST(ProcessLifeDeathTest, NorIsItWhereSomethingHasRunBefore) {
+  EXPECT_EXIT(
+      {
+        ProcessLife::watch();
+        Executor({}).post([] {});
+        exit_while_a_thread_starts_late();
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
 // ---- fork()
 
 TEST(ProcessLifeTest, ForkedChildIsToldApart) {

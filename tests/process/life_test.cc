@@ -18,7 +18,6 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
-#include "sinew/tests/support/repetitions.h"
 
 namespace testlife {
 // Served by the other processes only.
@@ -45,6 +44,12 @@ namespace {
 
 std::unique_ptr<ChildProcess> new_process() {
   return std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_LIFE_WORKER});
+}
+
+/// A world of one, for a process that may be another user's.
+std::string start_alone(ChildProcess& process, const std::string& name) {
+  return process.ask(absl::StrCat("start ", name, " tcp://127.0.0.1:",
+                                  sinew::testing::free_port(AF_INET), "?rank=0&world_size=1"));
 }
 
 /// Open membership over a file: the test first, then a process with a worker named "child".
@@ -132,13 +137,20 @@ TEST_F(Life, ExitOfAWorkerThatNobodyCallsEndsWithItsStatus) {
   EXPECT_EQ(child_->finish(60s), 5);
 }
 
-// Workers that begin while libraries are destroyed crashed, wherever exit() found them.
-TEST_F(Life, ExitWhileAnotherThreadStartsWorkersEndsWithItsStatus) {
-  const int rounds = std::max(sinew::testing::repetitions(24), 8);
-  for (int round = 0; round < rounds; ++round) {
-    const auto child = new_process();
-    child->send(absl::StrCat("exit starting 7 ", round * 40000 / rounds));
-    EXPECT_EQ(child->finish(60s), 7) << "round " << round;
+TEST_F(Life, ADestructorOfSomethingStaticMayStartAWorker) {
+  const auto process = new_process();
+  ASSERT_THAT(start_alone(*process, "alone"), StartsWith("ok "));
+  ASSERT_EQ(process->ask("add alone"), "ok 3");
+  process->send("exit again 7");
+  EXPECT_EQ(process->finish(60s), 7);
+}
+
+TEST_F(Life, ExitWhileWorkersAreStartedEndsWithItsStatus) {
+  for (int i = 0; i < 8; ++i) {
+    const auto process = new_process();
+    ASSERT_THAT(start_alone(*process, "alone"), StartsWith("ok "));
+    process->send(i % 4 == 0 ? "exit late 7" : "exit restless 7");
+    ASSERT_EQ(process->finish(60s), 7) << i;
   }
 }
 
@@ -159,12 +171,6 @@ TEST_F(Life, ForkedChildGetsAnErrorAlsoWhenTheWorkerWasShutDownBefore) {
 }
 
 // ---- Too little of the system
-
-/// A world of one, for a process that may be another user's.
-std::string start_alone(ChildProcess& process, const std::string& name) {
-  return process.ask(absl::StrCat("start ", name, " tcp://127.0.0.1:",
-                                  sinew::testing::free_port(AF_INET), "?rank=0&world_size=1"));
-}
 
 class LifeLimits : public Life {
  protected:

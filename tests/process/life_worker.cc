@@ -9,6 +9,11 @@
 //   call PEER N                          N threads call there without a pause, until the end
 //   exit main|thread|static CODE         ends the process; static: an object whose destructor
 //                                        waits for a thread that calls is there too
+//   exit again CODE                      an object whose destructor shuts the worker down and
+//                                        starts another one is there too
+//   exit restless|late CODE              shuts the worker down, and ends the process while a
+//                                        thread starts workers one after the other; late: begins
+//                                        to when what belongs to libraries has been destroyed
 //   return CODE                          from main()
 //   fork PEER CODE                       a forked child tries all that there is to try, and ends
 
@@ -70,6 +75,27 @@ namespace {
 
 using sinew::Worker;
 
+/// Has another worker in the place of its own when it is destroyed.
+class LateStarter {
+ public:
+  ~LateStarter() {
+    if (!worker_.valid()) return;
+    worker_.shutdown({false, std::chrono::seconds(60), false});
+    const Worker next = sinew::init_rpc(options_);
+    if (next.rpc_sync<&testapp::add>(next.name(), 1, 2) != 3) std::abort();
+    next.shutdown({false, std::chrono::seconds(60), false});
+  }
+  void start(const Worker& worker, const sinew::WorkerOptions& options) {
+    worker_ = worker;
+    options_ = options;
+  }
+
+ private:
+  Worker worker_;
+  sinew::WorkerOptions options_;
+};
+LateStarter late_starter;
+
 /// A thread that calls a peer for as long as this lives, as programs have them in static objects.
 class Caller {
  public:
@@ -118,6 +144,29 @@ void limit(const std::string& what, rlim_t most) {
     throw std::runtime_error("cannot become another user");
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+std::atomic<bool> waits_for_libraries{false};
+std::atomic<bool> are_libraries_destroyed{false};
+
+// The last of all that exit() runs of this program, when its libraries' objects are gone.
+__attribute__((destructor)) void end_of_libraries() {
+  are_libraries_destroyed = true;
+  if (!waits_for_libraries) return;
+  // For a worker to start.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+}
+
+/// Starts workers and shuts them down, in a thread of its own, until the process is gone.
+void start_workers_without_end(const sinew::WorkerOptions& options) {
+  std::thread([options] {
+    while (waits_for_libraries && !are_libraries_destroyed) std::this_thread::yield();
+    while (true) {
+      const Worker worker = sinew::init_rpc(options);
+      worker.rpc_sync<&testapp::add>(worker.name(), 1, 2);
+      worker.shutdown({false, std::chrono::seconds(20), false});
+    }
+  }).detach();
 }
 
 std::string code_and_text(const std::function<void()>& use) {
@@ -229,23 +278,6 @@ std::string fork_late(Worker& worker) {
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/// Starts and ends workers until the process has ended. Returns when one has been there.
-void start_without_end() {
-  static std::atomic<bool> has_begun{false};
-  std::thread([] {
-    while (true) {
-      sinew::WorkerOptions options;
-      options.name = "short-lived";
-      options.rank = 0;
-      options.world_size = 1;
-      options.init_method = "tcp://127.0.0.1:0";
-      sinew::init_rpc(options).shutdown({false, std::chrono::seconds(20), false});
-      has_begun = true;
-    }
-  }).detach();
-  while (!has_begun) std::this_thread::yield();
-}
-
 std::string run(Worker& worker, std::istringstream& words) {
   std::string command;
   words >> command;
@@ -258,8 +290,8 @@ std::string run(Worker& worker, std::istringstream& words) {
   }
   std::string one;
   words >> one;
+  static sinew::WorkerOptions options;
   if (command == "start") {
-    sinew::WorkerOptions options;
     options.name = one;
     options.methods = testapp::methods();
     options.methods.add<&testlife::leave>().add<&testlife::note>();
@@ -281,16 +313,19 @@ std::string run(Worker& worker, std::istringstream& words) {
     while (calls_made < 20 * number) std::this_thread::yield();
     return "";
   }
-  if (command == "exit" && one == "starting") {
-    start_without_end();
-    int patience = 0;
-    words >> patience;
-    std::this_thread::sleep_for(std::chrono::microseconds(patience));
-  }
   if (command == "exit" && one == "static") caller.start(worker, worker.workers().front().name);
+  if (command == "exit" && one == "again") late_starter.start(worker, options);
   if (command == "exit" && one == "thread") {
     std::thread([number] { std::exit(number); }).detach();
     return "";
+  }
+  if (command == "exit" && (one == "restless" || one == "late")) {
+    worker.shutdown({false, std::chrono::seconds(20), false});
+    worker = Worker();
+    waits_for_libraries = one == "late";
+    start_workers_without_end(options);
+    // Not always at the same point of a worker's life.
+    std::this_thread::sleep_for(std::chrono::microseconds(::getpid() * 997 % 30000));
   }
   if (command == "exit") std::exit(number);
   throw std::invalid_argument("unknown command '" + command + "'");
