@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,12 @@
 #include "sinew/rpc/wire/value_writer.h"
 
 namespace sinew::internal {
+
+/// What workers ask of each other for backward passes.
+inline constexpr std::string_view kRunMethod = "sinew.autograd.run";
+inline constexpr std::string_view kGradientsMethod = "sinew.autograd.gradients";
+inline constexpr std::string_view kFactsMethod = "sinew.autograd.facts";
+inline constexpr std::string_view kBackwardMethod = "sinew.autograd.backward";
 
 // Between the protocol buffers of protos/sinew/autograd.proto and what the layer works with.
 

@@ -36,8 +36,6 @@
 namespace sinew::internal {
 namespace {
 
-// For a lost worker to say that it is this one that is lost.
-constexpr auto kMaxAnswerTime = std::chrono::seconds(1);
 // For those who asked a worker to join that does not start itself.
 constexpr auto kGuestsTime = std::chrono::seconds(2);
 // Longer than leaving takes.
@@ -144,73 +142,9 @@ void WorkerCore::build(const Succession* succession) {
   executor_->set_polling_duty(transport_->polling_duty());
   control_executor_->set_polling_duty(transport_->polling_duty());
 
-  MembershipOptions membership;
-  membership.self = {self_, address_, options_.methods.digest(), devices_->usable(),
-                     devices_->has_plane()};
-  membership.job = options_.job;
-  membership.rendezvous = *std::move(rendezvous);
-  membership.timeout = options_.join_timeout;
-  if (succession != nullptr) membership.contacts = succession->contacts;
-  membership.served_seed = std::move(started->served_seed);
-  membership.founds_at_once = started->is_first && succession == nullptr;
-  membership.resolve = make_seed_resolver(options_, membership.rendezvous, executor_);
-  membership.probe_lost = [this](const WorkerInfo& worker) { return links_->probe_lost(worker); };
-  membership.on_change = [this](const std::vector<Member>& joined,
-                                const std::vector<Departed>& gone) {
-    for (const Member& member : joined) {  // Calls to it will say the same.
-      const absl::Status fits = check_device_map(options_, member);
-      if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
-    }
-    // First, since the new ones may have their names.
-    for (const auto& [worker, how] : gone) {
-      const bool left = how == Departure::kLeft;
-      links_->worker_lost(worker,
-                          absl::UnavailableError(absl::StrCat(
-                              "worker '", worker.name,
-                              left ? "' has left the job"
-                                   : "' is lost: it was taken off the job's list of members")),
-                          left ? Certainty::kLeft : Certainty::kOffTheList);
-    }
-    for (const Member& member : joined) member_events_.joined(member.worker);
-    links_->on_joined(joined);
-    keep_leases();
-  };
-  membership.ask_standing = [this](const Member& of, const Standing& own) {
-    return links_->ask_standing(of, own);
-  };
-  membership.ask_address = [this](const std::string& address, const Standing& own) {
-    return links_->ask_address(address, own);
-  };
-  membership.is_linked = [this](const WorkerInfo& worker) {
-    const LinkTable::Link found = links_->table().find(worker);
-    return found.runner != nullptr && found.runner->is_up();
-  };
-  membership.on_unreachable = [this](const WorkerInfo& worker) {
-    links_->worker_lost(
-        worker,
-        absl::UnavailableError(absl::StrCat(
-            "worker '", worker.name,
-            "' is lost: it could not be reached, or is in another job, since it was let in")),
-        Certainty::kSuspected);
-  };
-  // Calls to who is lost wait as long.
-  membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
-  membership.on_removed = [this](const absl::Status& reason) {
-    log(std::string(reason.message()));
-    {
-      MutexLock lock(mutex_);
-      evicted_ = reason;
-    }
-    is_evicted_.store(true, std::memory_order_release);
-    member_events_.evicted(membership_->self(), std::string(reason.message()));
-    gather_->end(reason);
-    for (const Member& member : directory_.members()) {
-      links_->worker_lost(member.worker, reason, Certainty::kSuspected);
-    }
-    rejoiner_->on_evicted(weak_from_this());
-  };
-  membership.on_warning = [this](const std::string& warning) { log(warning); };
-  membership_ = std::make_unique<Membership>(*this, directory_, std::move(membership), *scheduler_);
+  membership_ = std::make_unique<Membership>(
+      *this, directory_, membership_options(*std::move(rendezvous), *started, succession),
+      *scheduler_);
   links_->start(*transport_);
 }
 

@@ -29,14 +29,19 @@
 #include "sinew/rpc/worker/member_events.h"
 #include "sinew/rpc/worker_options.h"
 
-namespace sinew::internal {
+namespace sinew {
+struct Rendezvous;
+namespace internal {
 
 struct CallCounts;
 class ConnectRequests;
+struct Departed;
 class DeviceLayer;
 class Gather;
 class Membership;
+struct MembershipOptions;
 class Rejoiner;
+struct StartedTransport;
 class WorkerLinks;
 
 /// What a Worker handle stands for: owns the parts of one worker and ties them together.
@@ -160,6 +165,11 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   explicit WorkerCore(WorkerOptions options);
   void build(const Succession* succession);
+  MembershipOptions membership_options(Rendezvous rendezvous, const StartedTransport& started,
+                                       const Succession* succession);
+  void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);
+  void on_unreachable(const WorkerInfo& worker);
+  void on_evicted(const absl::Status& reason);
   void join(const Succession* succession);
   void check_device_maps_of_world();
   CallTotals call_totals() const;
@@ -212,4 +222,5 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::vector<std::string> world_names_;
 };
 
-}  // namespace sinew::internal
+}  // namespace internal
+}  // namespace sinew
