@@ -296,7 +296,7 @@ std::string run(Worker& worker, std::istringstream& words) {
     options.methods = testapp::methods();
     options.methods.add<&testlife::leave>().add<&testlife::note>();
     words >> options.init_method;
-    options.join_timeout = std::chrono::seconds(20);
+    options.join_timeout = std::chrono::seconds(120);
     worker = sinew::init_rpc(options);
     return worker.address();
   }

@@ -2,7 +2,7 @@
 // line: "ok", or "error", the code and the text.
 //
 //   start name=b init=tcp://127.0.0.1:29500 rank=1 world=2 lease_ms=1500 ca=... cert=... key=...
-//         tls=mutual|one-way
+//         tls=mutual|one-way founds=zero|always|never
 //   add PEER                  calls testapp::add there
 //   hold PEER NAME            makes a Counter there and stores it
 //   use NAME                  calls a method of the reference stored under that name
@@ -19,13 +19,17 @@
 //   events                    these: "joined:c lost:c"
 //   rejoin                    when it is evicted; its new address
 //   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used
-//   now stall PEER                calls testapp::stall there flood PEER                calls it
-//   without a pause from now on flooded                   right answers of that so far calm ends
-//   that, and tells how its calls ended prefetch PEER N SIZE      asks for N results of so many
-//   bytes, and reads none collect                   reads them: how many are right stalled, release
-//   calls that wait in testapp::stall; answers them fork                      makes a child that
-//   does nothing, with its sockets; its pid shutdown graceful|hard MS exit STATUS without that, and
-//   without an answer
+//                             now
+//   stall PEER                calls testapp::stall there
+//   flood PEER                calls it without a pause from now on
+//   flooded                   right answers of that so far
+//   calm                      ends that, and tells how its calls ended
+//   prefetch PEER N SIZE      asks for N results of so many bytes, and reads none
+//   collect                   reads them: how many are right
+//   stalled, release          calls that wait in testapp::stall; answers them
+//   fork                      makes a child that does nothing, with its sockets; its pid
+//   shutdown graceful|hard MS
+//   exit STATUS               without that, and without an answer
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -87,6 +91,12 @@ sinew::WorkerOptions options_of(const Settings& settings) {
       {"init", [&](const std::string& value) { options.init_method = value; }},
       {"rank", [&](const std::string& value) { options.rank = std::stoi(value); }},
       {"world", [&](const std::string& value) { options.world_size = std::stoi(value); }},
+      {"founds",
+       [&](const std::string& value) {
+         options.found_job = value == "always"  ? sinew::FoundJob::kAlways
+                             : value == "never" ? sinew::FoundJob::kNever
+                                                : sinew::FoundJob::kRankZero;
+       }},
       {"job", [&](const std::string& value) { options.job = value; }},
       {"lease_ms", [&](const std::string& value) { options.lease = milliseconds(value); }},
       {"beat_ms",

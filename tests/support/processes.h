@@ -30,9 +30,9 @@ class ChildProcess {
 
   void send(const std::string& line);
   /// The next line. Throws when the process ends first, or after `timeout`.
-  std::string receive(std::chrono::milliseconds timeout = std::chrono::seconds(60));
+  std::string receive(std::chrono::milliseconds timeout = std::chrono::minutes(3));
   std::string ask(const std::string& line,
-                  std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+                  std::chrono::milliseconds timeout = std::chrono::minutes(3)) {
     send(line);
     return receive(timeout);
   }
