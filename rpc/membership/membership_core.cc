@@ -307,7 +307,14 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
     }
   }
   answer.set_value({});
+  // It coordinates by what it heard before, from a side that is no more: nobody else may tell it.
+  if (view->version < view_.version) return tell_list(from);
   take_list(from, *std::move(view));
+}
+
+void MembershipCore::tell_list(const WorkerInfo& behind) {
+  const Member* member = find_process(view_, behind);
+  if (member != nullptr && publishing_.insert(behind.incarnation).second) publish_to(*member);
 }
 
 // If whoever sends a list has come after the list here, the coordinator knows it.

@@ -190,6 +190,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void handle_update(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void fetch_list();
   void take_list(const WorkerInfo& from, MemberView view);
+  void tell_list(const WorkerInfo& behind);
   void adopt(MemberView view);
   void forget_absent();
   void be_removed(const absl::Status& reason);
@@ -200,6 +201,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
 
   // membership_lead.cc
   void elect();
+  bool was_handed_over() const;
   void take_over();
   void ask_for_lists();
   std::vector<WorkerInfo> awaited_workers() const;
@@ -223,6 +225,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void propose(const MemberView& next);
   void offer();
   void on_offered(const WorkerInfo& to, std::uint64_t version, const absl::Status& status);
+  void stand_again(std::uint64_t refused);
   void check_decided();
   void handle_propose(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void note_dead(Incarnation member);

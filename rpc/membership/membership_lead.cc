@@ -25,13 +25,16 @@ constexpr nanoseconds kRefusalsBorne = seconds(4);
 void MembershipCore::elect() {
   const Member* lowest = state_ == State::kMember ? lowest_alive() : nullptr;
   if (lowest == nullptr || lowest->worker != self_.worker) return;
-  // First in the list: the one before us handed over. Otherwise it died, and may have told others
-  // what we do not know.
-  if (view_.members.front().worker == self_.worker) {
-    coordinate(view_);
-  } else {
-    take_over();
-  }
+  was_handed_over() ? coordinate(view_) : take_over();
+}
+
+// First in the list: the one before us made it, and hands over. Otherwise that one died, and may
+// have told others what we do not know. Where members vote it hands over its term: who has voted in
+// a later one believes no list of this one any more.
+bool MembershipCore::was_handed_over() const {
+  if (view_.members.front().worker != self_.worker) return false;
+  if (!ballot_.has_value()) return true;
+  return ballot_->term() <= term_of(view_.version);
 }
 
 void MembershipCore::take_over() {

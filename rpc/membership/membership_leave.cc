@@ -101,10 +101,9 @@ void MembershipCore::try_to_leave() {
   const Member* coordinator = lowest_alive();
   if (coordinator != nullptr && coordinator->worker != self_.worker) {
     leave_as_member(coordinator->worker);
-  } else if (view_.members.front().worker == self_.worker) {
+  } else if (was_handed_over()) {
     leave_as_coordinator();
   } else {
-    // The one before it is lost, and may have told others what this worker does not know.
     take_over();
   }
 }

@@ -171,12 +171,25 @@ void MembershipCore::on_offered(const WorkerInfo& to, std::uint64_t version,
     // There may be a later one by now.
     offer();
   } else if (!std::exchange(offers_again_, true)) {
-    if (absl::IsFailedPrecondition(status)) start_poll();
-    after(kTryAgain, [](MembershipCore& core) {
+    const bool is_refused = absl::IsFailedPrecondition(status);
+    if (is_refused) start_poll();
+    after(kTryAgain, [is_refused, version](MembershipCore& core) {
       core.offers_again_ = false;
+      if (is_refused) core.stand_again(version);
       if (core.ballot_.has_value()) core.offer();
     });
   }
+}
+
+// A member has voted in a later term, for somebody who was not elected: it accepts nothing of this
+// one, however often it is offered. Each term that this worker stands for is a later one.
+void MembershipCore::stand_again(std::uint64_t refused) {
+  const bool leads = state_ == State::kCoordinating || state_ == State::kLeaving;
+  if (!leads || is_unsure()) return;
+  const std::optional<MemberView>& proposed = ballot_->proposed();
+  if (!proposed.has_value() || proposed->version != refused) return;
+  coordinator_.reset();
+  take_over();
 }
 
 void MembershipCore::check_decided() {

@@ -425,7 +425,7 @@ TEST(LinkLiesToOneWorker, WhatAGuestHasSentWaitsForALease) {
   teller.send_note("rref", "anything");
   const auto reply = caller.reply(id);
   ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kPermissionDenied));
+  EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kUnavailable));
   EXPECT_FALSE(caller.is_down());
   EXPECT_TRUE(caller.control_call("sinew.member.list").ok());
   // A note that is not heard is missing for ever: the link ends with it.
