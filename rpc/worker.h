@@ -58,12 +58,18 @@ class Worker {
   std::int32_t rank() const { return info().rank; }
   /// Where others reach this worker.
   std::string address() const;
-  /// All members but those that are lost here, by rank; this worker too.
+  /// The members that live, by rank, this one among them: those on the job's list as this worker
+  /// has it, less those that it has lost itself. Suspected ones are among them. Other workers'
+  /// lists may differ for a moment, and for longer while the network is cut. An evicted worker sees
+  /// itself alone.
   std::vector<WorkerInfo> workers() const;
 
-  /// A peer by name, rank or info, as the list of members has it; no network. A worker that was
-  /// just lost is found until there is a new list, though workers() lacks it, and calls to it fail
-  /// with kUnavailable. kNotFound, or kFailedPrecondition after a shutdown.
+  /// A peer by name, rank or info; no network. By name or rank: whoever has it on the job's list,
+  /// also one that is lost already while the list without it has not come, or cannot (a frozen
+  /// fixed world): then calls fail with kUnavailable, and Peer::alive() is false. By info: that
+  /// incarnation and no other, also when it is lost. Throws RpcError kNotFound when nobody on the
+  /// list has the name or rank (it has gone, or has just joined and the list with it has not come),
+  /// kFailedPrecondition after a shutdown.
   Peer peer(std::string_view name) const;
   Peer peer(const char* name) const { return peer(std::string_view(name)); }
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }

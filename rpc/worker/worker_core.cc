@@ -170,7 +170,7 @@ void WorkerCore::join(const Succession* succession) {
     made.set_value();
   });
   made.future().wait();
-  for (const Member& member : directory_.members()) world_names_.push_back(member.worker.name);
+  note_world(directory_.members());
   joined_.store(true, std::memory_order_release);
   keep_leases();
   server_->open();
@@ -418,7 +418,8 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
   if (world_size_ > 0) {
     // Not only those who live: who is lost, all workers learn at different times, but they must
     // name the same set.
-    names = world_names_;
+    MutexLock lock(mutex_);
+    for (const auto& [rank, name] : world_names_) names.push_back(name);
   } else {
     // Others stay; only what concerns this worker must come to rest.
     names.push_back(self_.name);

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -168,6 +170,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   MembershipOptions membership_options(Rendezvous rendezvous, const StartedTransport& started,
                                        const Succession* succession);
   void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);
+  void note_world(const std::vector<Member>& members);
   void on_unreachable(const WorkerInfo& worker);
   void on_evicted(const absl::Status& reason);
   void join(const Succession* succession);
@@ -218,8 +221,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
-  // Of a fixed world, also those lost since; constant once start() has returned.
-  std::vector<std::string> world_names_;
+  // Of a fixed world, by rank: who had it first, as far as this worker knows.
+  std::map<std::int32_t, std::string> world_names_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace internal

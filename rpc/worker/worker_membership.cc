@@ -65,6 +65,7 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
     const absl::Status fits = check_device_map(options_, member);
     if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
   }
+  note_world(joined);
   // First, since the new ones may have their names.
   for (const auto& [worker, how] : gone) {
     const bool left = how == Departure::kLeft;
@@ -78,6 +79,15 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
   for (const Member& member : joined) member_events_.joined(member.worker);
   links_->on_joined(joined);
   keep_leases();
+}
+
+// A worker that has come to a world in which ranks are missing hears of these when they are back.
+void WorkerCore::note_world(const std::vector<Member>& members) {
+  if (world_size_ == 0) return;
+  MutexLock lock(mutex_);
+  for (const Member& member : members) {
+    world_names_.try_emplace(member.worker.rank, member.worker.name);
+  }
 }
 
 void WorkerCore::on_unreachable(const WorkerInfo& worker) {

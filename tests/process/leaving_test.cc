@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,6 +82,30 @@ TEST(Leaving, GracefullyBehindABarrierOfOpenMembership) {
     pass_and_leave(children, 2, "graceful");
     children.pop_back();
   }
+}
+
+// The second one has come back to a world that lacked the first one, and has heard of that later.
+TEST(Leaving, TogetherAfterTwoWereGoneAndCameBack) {
+  const sinew::testing::TemporaryFolder folder;
+  const auto start = [&](int rank) {
+    return absl::StrCat("start name=w", rank, " init=file://", folder.file("meet"),
+                        " world=3 rank=", rank);
+  };
+  Children children;
+  for (int rank = 0; rank < 3; ++rank) {
+    children.push_back(spawn());
+    children.back()->send(start(rank));
+  }
+  for (const auto& child : children) ASSERT_THAT(child->receive(), StartsWith("ok "));
+  for (const int gone : {0, 2}) children[static_cast<std::size_t>(gone)]->signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return children[1]->ask("members") == "ok w1"; }));
+  for (const int back : {2, 0}) {
+    auto& child = children[static_cast<std::size_t>(back)];
+    child = spawn();
+    ASSERT_THAT(child->ask(start(back)), StartsWith("ok "));
+  }
+  for (const auto& child : children) child->send("shutdown graceful 30000");
+  for (const auto& child : children) EXPECT_EQ(child->receive(), "ok ");
 }
 
 }  // namespace
