@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,25 +24,13 @@ std::string join_some(const std::vector<T>& items) {
 
 }  // namespace
 
-std::vector<WorkerInfo> Directory::replace(std::uint64_t version, std::vector<Member> members) {
+void Directory::replace(std::uint64_t version, const std::vector<Member>& members) {
   MutexLock lock(mutex_);
-  if (version <= version_) return {};
+  if (version <= version_) return;
   version_ = version;
-  const absl::flat_hash_map<std::string, Member> before = std::move(by_name_);
   by_name_.clear();
   name_by_rank_.clear();
   for (const Member& member : members) add_locked(member);
-  std::vector<WorkerInfo> gone;
-  for (const auto& [name, member] : before) {
-    const auto now = by_name_.find(name);
-    // Of two sides of a job each may have given it a rank.
-    const bool is_there =
-        now != by_name_.end() && now->second.worker.incarnation == member.worker.incarnation;
-    if (!is_there) gone.push_back(member.worker);
-  }
-  std::sort(gone.begin(), gone.end(),
-            [](const WorkerInfo& a, const WorkerInfo& b) { return a.rank < b.rank; });
-  return gone;
 }
 
 void Directory::add_locked(const Member& member) {

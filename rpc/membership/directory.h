@@ -36,11 +36,9 @@ struct Member {
 /// name. Thread-safe.
 class Directory {
  public:
-  /// Replaces the whole list when `version` is newer than the one in force; returns the
-  /// incarnations that are no longer in it (replaced or gone), so that their sessions can end. An
-  /// older or equal version changes nothing. Of two members with one name or rank the later one in
-  /// `members` stays.
-  std::vector<WorkerInfo> replace(std::uint64_t version, std::vector<Member> members);
+  /// Replaces the whole list when `version` is newer than the one in force; an older or equal one
+  /// changes nothing. Of two members with one name or rank the later one in `members` stays.
+  void replace(std::uint64_t version, const std::vector<Member>& members);
 
   /// kNotFound with a text that lists the known names (at most 16).
   absl::StatusOr<Member> find(std::string_view name) const;

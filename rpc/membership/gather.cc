@@ -90,40 +90,47 @@ Future<GatherCore::Values> GatherCore::start(std::vector<std::string> names, std
                                         "' lacks this worker's own name; add it to the set")));
     return own.future();
   }
-  post([names = std::move(names), value = std::move(value), timeout, mode,
+  // Now: they may be replaced before the strand comes to it.
+  std::vector<absl::StatusOr<Member>> listed;
+  if (mode == LossMode::kFail) listed = look_up(names);
+  post([names = std::move(names), value = std::move(value), timeout, listed = std::move(listed),
         own](GatherCore& core) mutable {
-    core.join_in(std::move(names), std::move(value), timeout, mode, own);
+    core.join_in(std::move(names), std::move(value), timeout, listed, own);
   });
   return own.future();
 }
 
+std::vector<absl::StatusOr<Member>> GatherCore::look_up(
+    const std::vector<std::string>& names) const {
+  std::vector<absl::StatusOr<Member>> listed;
+  listed.reserve(names.size());
+  for (const std::string& name : names) listed.push_back(directory_.find(name));
+  return listed;
+}
+
 // Also who has left: it may have come before, and the others are to be told if it has not.
 absl::StatusOr<std::vector<WorkerInfo>> GatherCore::find_members(
-    const std::vector<std::string>& names) const {
+    const std::vector<std::string>& names,
+    const std::vector<absl::StatusOr<Member>>& listed) const {
   std::vector<WorkerInfo> members;
-  for (const std::string& name : names) {
-    const absl::StatusOr<Member> member = directory_.find(name);
-    const std::optional<WorkerInfo> departed =
-        member.ok() ? std::nullopt : departures_.last_of(name);
-    if (!member.ok() && !departed.has_value()) return member.status();
-    members.push_back(member.ok() ? member->worker : *departed);
+  members.reserve(listed.size());
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const std::optional<WorkerInfo> found =
+        listed[i].ok() ? std::make_optional(listed[i]->worker) : departures_.last_of(names[i]);
+    if (!found.has_value()) return listed[i].status();
+    members.push_back(*found);
   }
   return members;
 }
 
 void GatherCore::join_in(std::vector<std::string> names, std::string value, nanoseconds timeout,
-                         LossMode mode, const Promise<Values>& own) {
-  std::vector<WorkerInfo> members;
-  std::uint32_t epoch = 0;
-  if (mode == LossMode::kFail) {
-    absl::StatusOr<std::vector<WorkerInfo>> found = find_members(names);
-    if (!found.ok()) {
-      own.set_error(make_error(found.status()));
-      return;
-    }
-    members = *std::move(found);
-    epoch = fingerprint(members);
-  }
+                         const std::vector<absl::StatusOr<Member>>& listed,
+                         const Promise<Values>& own) {
+  const LossMode mode = listed.empty() ? LossMode::kTolerate : LossMode::kFail;
+  absl::StatusOr<std::vector<WorkerInfo>> found = find_members(names, listed);
+  if (!found.ok()) return own.set_error(make_error(found.status()));
+  std::vector<WorkerInfo> members = *std::move(found);
+  const std::uint32_t epoch = mode == LossMode::kFail ? fingerprint(members) : 0;
   const GatherKey key = histories_.begin(absl::StrJoin(names, ","), epoch, members);
   Slot& slot = slots_[key];
   slot.names = std::move(names);
@@ -306,6 +313,10 @@ Future<void> Gather::end(const absl::Status& reason) { return core_->end(reason)
 
 void Gather::on_worker_lost(const WorkerInfo& worker, Departure how) {
   core_->on_worker_lost(worker, how);
+}
+
+void Gather::on_worker_gone(const WorkerInfo& worker, Departure how) {
+  core_->on_worker_gone(worker, how);
 }
 
 }  // namespace sinew::internal

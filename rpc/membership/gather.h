@@ -45,11 +45,11 @@ class Gather {
   Gather& operator=(const Gather&) = delete;
 
   /// The values of all, in the order of the sorted names. Order and repetition in `names` mean
-  /// nothing. kInvalidArgument: no names, or without this worker; kNotFound: a name is no member,
-  /// nor was lately (kFail mode); kUnavailable: a member was lost or has left before it came, by
-  /// name; kDeadlineExceeded: names those that
-  /// had not come, and the seconds (at the leader and at those whom its answer reaches; otherwise
-  /// names the leader).
+  /// nothing. kFail: who they are is settled when this returns. kInvalidArgument: no names, or
+  /// without this worker; kNotFound: a name is no member, nor was lately (kFail mode);
+  /// kUnavailable: a member was lost or has left before it came, by name; kDeadlineExceeded: names
+  /// those that had not come, and the seconds (at the leader and at those whom its answer reaches;
+  /// otherwise names the leader).
   Future<std::vector<std::string>> all_gather_async(const std::vector<std::string>& names,
                                                     std::string value,
                                                     std::chrono::nanoseconds timeout,
@@ -60,8 +60,11 @@ class Gather {
 
   /// Ends all gathers in which this worker takes part, with that. Done when they have ended.
   Future<void> end(const absl::Status& reason);
-  /// That incarnation is lost, or has left the job. Of several reports the first counts.
+  /// That incarnation is lost, or has left the job, and its link has ended. Of several reports the
+  /// first counts.
   void on_worker_lost(const WorkerInfo& worker, Departure how);
+  /// The same while its link may be up: before the directory does without it.
+  void on_worker_gone(const WorkerInfo& worker, Departure how);
 
  private:
   const std::shared_ptr<class GatherCore> core_;

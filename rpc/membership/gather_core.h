@@ -47,6 +47,7 @@ class GatherCore : public std::enable_shared_from_this<GatherCore> {
   Future<Values> start(std::vector<std::string> names, std::string value,
                        std::chrono::nanoseconds timeout, LossMode mode);
   void on_worker_lost(const WorkerInfo& worker, Departure how);
+  void on_worker_gone(const WorkerInfo& worker, Departure how);
   Future<void> end(const absl::Status& reason);
   void close() {
     MutexLock lock(mutex_);
@@ -115,10 +116,13 @@ class GatherCore : public std::enable_shared_from_this<GatherCore> {
   /// The same in every process; never 0.
   static std::uint32_t fingerprint(const std::vector<WorkerInfo>& members);
 
-  // gather.cc
+  // gather.cc. `listed`: what the list says of the names; nothing in kTolerate mode.
   void join_in(std::vector<std::string> names, std::string value, std::chrono::nanoseconds timeout,
-               LossMode mode, const Promise<Values>& own);
-  absl::StatusOr<std::vector<WorkerInfo>> find_members(const std::vector<std::string>& names) const;
+               const std::vector<absl::StatusOr<Member>>& listed, const Promise<Values>& own);
+  std::vector<absl::StatusOr<Member>> look_up(const std::vector<std::string>& names) const;
+  absl::StatusOr<std::vector<WorkerInfo>> find_members(
+      const std::vector<std::string>& names,
+      const std::vector<absl::StatusOr<Member>>& listed) const;
   void handle_value(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void handle_result(const WorkerInfo& from, const std::string& body, const Answer& answer);
   absl::Status check_set(const std::vector<std::string>& names, const std::string& from) const;
@@ -161,6 +165,9 @@ class GatherCore : public std::enable_shared_from_this<GatherCore> {
   Slots slots_;
   GatherHistories histories_;
   Departures departures_;
+  // What those wait for whose loss is known while their links may be up. They hear of it by the
+  // ends of these, and may hear first that it is them whom the job does without.
+  std::map<Incarnation, std::vector<Answer>> unanswered_;
 
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,7 @@
 // How a gather goes on, and what losses do to it.
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -195,6 +196,13 @@ void GatherCore::on_deadline(const GatherKey& key) {
 // ---- Losses.
 
 void GatherCore::on_worker_lost(const WorkerInfo& worker, Departure how) {
+  post([worker, how](GatherCore& core) {
+    core.lose(worker, how);
+    core.unanswered_.erase(worker.incarnation);
+  });
+}
+
+void GatherCore::on_worker_gone(const WorkerInfo& worker, Departure how) {
   post([worker, how](GatherCore& core) { core.lose(worker, how); });
 }
 
@@ -212,8 +220,12 @@ void GatherCore::lose(const WorkerInfo& worker, Departure how) {
     const auto is_its = [&](const Waiter& waiter) {
       return waiter.worker.incarnation == worker.incarnation;
     };
-    const auto its = std::remove_if(slot.waiters.begin(), slot.waiters.end(), is_its);
+    const auto its =
+        std::stable_partition(slot.waiters.begin(), slot.waiters.end(), std::not_fn(is_its));
     const bool had_come = its != slot.waiters.end();
+    for (auto each = its; each != slot.waiters.end(); ++each) {
+      unanswered_[worker.incarnation].push_back(std::move(each->answer));
+    }
     slot.waiters.erase(its, slot.waiters.end());
     if (mode_of(key) == LossMode::kFail) {
       lose_member(key, slot, worker, how);
@@ -249,7 +261,7 @@ void GatherCore::fail_hopeless(const GatherKey& key) {
   if (found == slots_.end() || found->second.own || !leads_all(key, found->second)) return;
   Slot& slot = found->second;
   if (slot.members.empty()) {
-    absl::StatusOr<std::vector<WorkerInfo>> members = find_members(slot.names);
+    absl::StatusOr<std::vector<WorkerInfo>> members = find_members(slot.names, look_up(slot.names));
     if (!members.ok() || fingerprint(*members) != key.epoch()) return;
     slot.members = *std::move(members);
   }
@@ -302,6 +314,7 @@ void GatherCore::forget_departed() {
   }
   for (const Incarnation forgotten : departures_.forget(needed)) {
     histories_.on_lost(forgotten);
+    unanswered_.erase(forgotten);
     for (auto each = slots_.begin(); each != slots_.end();) {
       const Slot& slot = each->second;
       const bool is_its = std::any_of(

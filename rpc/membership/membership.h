@@ -68,6 +68,9 @@ struct MembershipOptions {
   std::function<void(const WorkerInfo&)> on_unreachable;
   /// How long the answer may take.
   std::chrono::nanoseconds answer_time = std::chrono::seconds(1);
+  /// Incarnations that left, were lost or replaced, before the directory does without them: so who
+  /// finds somebody there no more can know why. Called like on_change.
+  std::function<void(const std::vector<Departed>& gone)> before_change;
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so
   /// already. Called on an executor thread, one call at a time; the first one comes before
   /// join_async() is done.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/file_rendezvous_thread.h"
+#include "sinew/rpc/membership/membership_bugs.h"
 
 namespace sinew::internal {
 namespace {
@@ -229,6 +230,16 @@ void MembershipCore::forget_absent() {
   }
 }
 
+std::vector<Departed> MembershipCore::departed_since(const MemberView& before) const {
+  std::vector<Departed> departed;
+  for (const Member& member : before.members) {
+    const bool is_gone = find_process(view_, member.worker) == nullptr;
+    if (!is_gone || member.worker == self_.worker) continue;
+    departed.push_back({member.worker, how_departed(view_, member.worker.incarnation)});
+  }
+  return departed;
+}
+
 void MembershipCore::adopt(MemberView view) {
   const MemberView before = std::move(view_);
   view_ = std::move(view);
@@ -238,8 +249,9 @@ void MembershipCore::adopt(MemberView view) {
   is_frozen_ = false;
   undecided_since_ = TimePoint::max();
   note_gone(before);
-  std::vector<WorkerInfo> gone = directory_.replace(view_.version, view_.members);
-  gone.erase(std::remove(gone.begin(), gone.end(), self_.worker), gone.end());
+  const std::vector<Departed> gone = departed_since(before);
+  if (options_.before_change && !gone.empty()) options_.before_change(gone);
+  directory_.replace(view_.version, view_.members);
   std::vector<Member> joined;
   for (const Member& member : view_.members) {
     const bool is_new = find_process(before, member.worker) == nullptr;
@@ -247,12 +259,7 @@ void MembershipCore::adopt(MemberView view) {
   }
   forget_absent();
   snapshot();
-  std::vector<Departed> departed;
-  departed.reserve(gone.size());
-  for (const WorkerInfo& worker : gone) {
-    departed.push_back({worker, how_departed(view_, worker.incarnation)});
-  }
-  if (options_.on_change && !(joined.empty() && gone.empty())) options_.on_change(joined, departed);
+  if (options_.on_change && !(joined.empty() && gone.empty())) options_.on_change(joined, gone);
   elect();
   invite();
   ask_the_gone();
@@ -313,6 +320,7 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
 }
 
 void MembershipCore::tell_list(const WorkerInfo& behind) {
+  if (SINEW_MEMBERSHIP_BUG(kOldListKept)) return;
   const Member* member = find_process(view_, behind);
   if (member != nullptr && publishing_.insert(behind.incarnation).second) publish_to(*member);
 }

@@ -191,6 +191,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void fetch_list();
   void take_list(const WorkerInfo& from, MemberView view);
   void tell_list(const WorkerInfo& behind);
+  std::vector<Departed> departed_since(const MemberView& before) const;
   void adopt(MemberView view);
   void forget_absent();
   void be_removed(const absl::Status& reason);
@@ -269,7 +270,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void end_suspicion(Incarnation incarnation);
   void end_all_suspicions();
   void note_contacts();
-  bool is_unsure() const { return !suspects_.empty() || (poll_.has_value() && !poll_->is_done()); }
+  bool is_polling() const;
+  bool is_unsure() const { return !suspects_.empty() || is_polling(); }
   void start_poll();
   void finish_poll();
   absl::Status evicted(const std::string& why) const;

@@ -165,6 +165,8 @@ void MembershipCore::ask_suspect(const Member& member, int times) {
     if (standing.ok() && standing->of_other == Standing::OfOther::kEvicted) {
       return core.start_poll();
     }
+    // Somebody says that this worker is out: it takes nobody for lost before it knows that.
+    if (core.is_polling()) return;
     // Who was stopped for about a lease goes on at the moment when the others lose it: each finds
     // that the other one lives. They will drop this worker if it has lost most of its list, so it
     // waits for that, and takes nobody in.
@@ -194,6 +196,11 @@ void MembershipCore::end_all_suspicions() {
 }
 
 // ---- All are asked.
+
+// It has not come to a result, or is to be repeated before that counts.
+bool MembershipCore::is_polling() const {
+  return poll_.has_value() && (!poll_->is_done() || polls_in_a_row_ > 0);
+}
 
 void MembershipCore::start_poll() {
   if (!is_in() || !options_.ask_standing) return end_all_suspicions();

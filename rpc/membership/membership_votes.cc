@@ -185,7 +185,7 @@ void MembershipCore::on_offered(const WorkerInfo& to, std::uint64_t version,
 // one, however often it is offered. Each term that this worker stands for is a later one.
 void MembershipCore::stand_again(std::uint64_t refused) {
   const bool leads = state_ == State::kCoordinating || state_ == State::kLeaving;
-  if (!leads || is_unsure()) return;
+  if (!leads || is_unsure() || SINEW_MEMBERSHIP_BUG(kRefusedForGood)) return;
   const std::optional<MemberView>& proposed = ballot_->proposed();
   if (!proposed.has_value() || proposed->version != refused) return;
   coordinator_.reset();

@@ -66,6 +66,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   const std::string& address() const { return address_; }
   Transport& transport() { return *transport_; }
   Gather& gather() { return *gather_; }
+  Membership& membership() { return *membership_; }
 
   MemberEvents& member_events() { return member_events_; }
   /// Whom this worker is linked with, and who is lost.

@@ -49,6 +49,9 @@ MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous,
   };
   // Calls to who is lost wait as long.
   membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
+  membership.before_change = [this](const std::vector<Departed>& gone) {
+    for (const auto& [worker, how] : gone) gather_->on_worker_gone(worker, how);
+  };
   membership.on_change = [this](const std::vector<Member>& joined,
                                 const std::vector<Departed>& gone) {
     on_members_changed(joined, gone);
@@ -100,11 +103,13 @@ void WorkerCore::on_unreachable(const WorkerInfo& worker) {
 }
 
 void WorkerCore::on_evicted(const absl::Status& reason) {
-  log(std::string(reason.message()));
   {
     MutexLock lock(mutex_);
+    // It has ended its links itself, so the others are right.
+    if (shutting_down_) return;
     evicted_ = reason;
   }
+  log(std::string(reason.message()));
   is_evicted_.store(true, std::memory_order_release);
   member_events_.evicted(membership_->self(), std::string(reason.message()));
   gather_->end(reason);

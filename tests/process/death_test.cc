@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <memory>
 #include <thread>
@@ -67,6 +68,8 @@ class Death : public ::testing::Test {
       return self_.counters()["rpc.plane_fetched_tensors"] > 0;
     }));
     pending_ = self_.rpc_async<&testapp::stall>("victim");
+    pending_.on_done(
+        [this, peer = self_.peer("victim")](const auto&) { found_alive_ = peer.alive(); });
     ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testapp::stalled>("victim") == 1; }));
   }
   void TearDown() override {
@@ -76,6 +79,7 @@ class Death : public ::testing::Test {
 
   void expect_known_to_be_dead() {
     const RpcError error = error_of([&] { pending_.wait_for(60s); });
+    EXPECT_TRUE(eventually([&] { return !found_alive_; })) << "by who hears that the call failed";
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_THAT(error.message(), HasSubstr("its process has ended"));
     EXPECT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 0; }));
@@ -87,6 +91,7 @@ class Death : public ::testing::Test {
   Worker self_;
   std::unique_ptr<ChildProcess> victim_;
   sinew::Future<int> pending_;
+  std::atomic<bool> found_alive_{true};
 };
 
 TEST_F(Death, KilledProcessGivesUpWhatItHeldAtOnce) {

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <csignal>
 #include <memory>
 
@@ -108,7 +109,12 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   EXPECT_EQ(self_.counters()["rref.forks"], 1);
 
   std::vector<sinew::Future<int>> pending;
-  for (int i = 0; i < 20; ++i) pending.push_back(self_.rpc_async<&testapp::stall>("victim"));
+  // A call's failure comes after the news that it follows from.
+  std::atomic<int> found_alive{0};
+  for (int i = 0; i < 20; ++i) {
+    pending.push_back(self_.rpc_async<&testapp::stall>("victim"));
+    pending.back().on_done([&](const auto&) { found_alive += victim_peer.alive() ? 1 : 0; });
+  }
   const auto unaffected = self_.rpc_async<&testapp::stall>("other");
   ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testapp::stalled>("victim") == 20; }));
   victim->signal(SIGKILL);
@@ -118,6 +124,7 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
     EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun);
     EXPECT_EQ(error.peer(), "victim");
   }
+  EXPECT_EQ(found_alive, 0);
   // Its references go at all owners, also at one that only it knew.
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 0; }));
   EXPECT_TRUE(eventually(

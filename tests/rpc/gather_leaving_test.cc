@@ -41,8 +41,17 @@ class LeavingWorld : public GatherWorld {
     const WorkerInfo gone = workers[index]->self;
     network.kill(workers[index]->plane.address());
     workers[index]->gather.reset();
+    for (const auto& worker : workers) {
+      if (worker->gather) worker->gather->on_worker_gone(gone, how);
+    }
     take_off_the_list(gone);
     tell_lost(gone, how);
+  }
+  /// The list has another one of its name.
+  void replace(std::size_t index) {
+    WorkerInfo next = workers[index]->self;
+    next.incarnation.value += 100;
+    take_off_the_list(workers[index]->self, Member{next, "at:next"});
   }
   /// Runs `step` as one of the tasks, once `when` holds and after some more of them.
   void post_when(std::function<bool()> when, int tasks, std::function<void()> step) {
@@ -54,13 +63,14 @@ class LeavingWorld : public GatherWorld {
   }
 
  private:
-  void take_off_the_list(const WorkerInfo& gone) {
+  void take_off_the_list(const WorkerInfo& gone, const std::optional<Member>& next = {}) {
     ++version_;
     for (const auto& worker : workers) {
       std::vector<Member> members;
       for (const Member& member : worker->directory.members()) {
         if (member.worker != gone) members.push_back(member);
       }
+      if (next.has_value()) members.push_back(*next);
       worker->directory.replace(version_, members);
     }
   }
@@ -301,6 +311,45 @@ TEST(GatherLeavingTest, WhoLeadsInThePlaceOfALostLeaderWaitsForAnAnswerOnItsWay)
     EXPECT_EQ(error_of(b), expected);
     EXPECT_EQ(error_of(c), expected);
   }
+}
+
+// Between the call and the gather's thread the list may change.
+TEST(GatherLeavingTest, WhoTheNamesAreIsSettledByTheCall) {
+  LeavingWorld world(kAll);
+  const auto a = world.join(0, kAll);
+  const auto b = world.join(1, kAll);
+  world.depart(2, Departure::kLost);
+  world.run();
+  EXPECT_THAT(error_of(a), HasSubstr("worker 'c' was lost during a gather of 'a', 'b', 'c'"));
+  EXPECT_THAT(error_of(b), HasSubstr(error_of(a)));
+
+  LeavingWorld other(kAll);
+  const WorkerInfo old = other[2].self;
+  const auto begun = other.join(0, kAll);
+  other.replace(2);
+  other.run();
+  EXPECT_EQ(error_of(begun), "pending");
+  other.tell_lost(old);
+  other.run();
+  EXPECT_THAT(error_of(begun), HasSubstr("worker 'c' was lost")) << "it waits for the new one";
+}
+
+// The job does without it, and it does not know that yet: it is not to hear of its own loss as
+// somebody else's, which it would before its eviction as long as its links are up.
+TEST(GatherLeavingTest, WhoIsTakenForLostHearsOfItByTheEndOfItsLink) {
+  LeavingWorld world(kAll);
+  const auto a = world.join(0, kAll);
+  const auto c = world.join(2, kAll);
+  world.run();
+  for (const std::size_t index : {0U, 1U}) {
+    world[index].gather->on_worker_gone(world[2].self, Departure::kLost);
+  }
+  world.run();
+  EXPECT_THAT(error_of(a), HasSubstr("worker 'c' was lost"));
+  EXPECT_EQ(error_of(c), "pending");
+  world[2].gather->end(absl::AbortedError("worker 'c' was evicted"));
+  world.run();
+  EXPECT_EQ(error_of(c), "worker 'c' was evicted");
 }
 
 // What a departed worker has sent is bounded, as is what is kept of the departed.

@@ -180,6 +180,17 @@ TEST_P(Eviction, WhoWasStoppedForAboutALeaseTakesNobodyIn) {
   expect_members({&world.b, &world.c}, {"b", "c"});
 }
 
+// One of the two is slow to answer.
+TEST_P(Eviction, WhoHearsThatItIsOutTakesNobodyForLost) {
+  Trio world(GetParam());
+  stop(world, world.a, {&world.b, &world.c});
+  world.stopped.insert(world.c.plane.address());
+  go_on(world, world.a, {&world.b, &world.c});
+  world.advance(seconds(5));
+  expect_evicted(world.a);
+  EXPECT_EQ(world.a.events, (Names{"+b", "+c"}));
+}
+
 // It goes on at the address where new workers look for the job.
 TEST_P(Eviction, WhoMayBeOutTakesNobodyIn) {
   Trio world(GetParam());

@@ -26,6 +26,11 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.ask_address = [&world, this](const std::string& where, const Standing& own) {
     return world.ask_at(*this, where, own);
   };
+  options.before_change = [this](const std::vector<Departed>& gone) {
+    for (const Departed& each : gone) {
+      if (!directory.find(each.worker).ok()) events.push_back("too late for " + each.worker.name);
+    }
+  };
   options.on_change = [this](const std::vector<Member>& fresh, const std::vector<Departed>& gone) {
     for (const Member& each : fresh) events.push_back("+" + each.worker.name);
     for (const Departed& each : gone) {

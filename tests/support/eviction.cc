@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/support/eventually.h"
 
@@ -11,8 +12,7 @@ bool evict(const Worker& worker, const std::vector<Worker>& others) {
   const WorkerInfo victim = worker.info();
   for (const Worker& other : others) {
     // The links end when the list has changed.
-    WorkerAccess::core(other)->tell_membership_lost(victim, internal::Departure::kLost,
-                                                    internal::Proof::kNone);
+    WorkerAccess::core(other)->membership().on_worker_lost(victim);
   }
   const auto knows = [&](const Worker& other) {
     const std::vector<WorkerInfo> members = other.workers();
