@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
 
 namespace sinew::internal {

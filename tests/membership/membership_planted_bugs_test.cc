@@ -1,5 +1,5 @@
-// Proves that the simulation finds bugs of the membership: each is switched on, in a program whose
-// membership is built with SINEW_PLANTED_BUGS.
+// Proves that the simulation and the exploration find bugs of the membership: each is switched on,
+// in a program whose membership is built with SINEW_PLANTED_BUGS.
 
 #include <cstdint>
 #include <string>
@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/membership/membership_bugs.h"
+#include "sinew/tests/membership/support/explorer.h"
 #include "sinew/tests/membership/support/simulation.h"
 
 namespace sinew::internal::sim {
@@ -57,6 +58,32 @@ TEST_P(PlantedMembershipBugs, AreFound) {
   EXPECT_NE(found, "") << "in " << kSeeds << " seeds";
   RecordProperty("found", found);
 }
+
+/// Those that it takes one fault to find, or none.
+constexpr Planted kBugsOfOneFault[] = {
+    {MembershipBug::kPairStays, "kPairStays", {}},
+    {MembershipBug::kFoundsAtOnce, "kFoundsAtOnce", {}},
+    {MembershipBug::kNobodyCallsFounder, "kNobodyCallsFounder", {}},
+    {MembershipBug::kStrangersNotMet, "kStrangersNotMet", {}},
+    {MembershipBug::kFrozenForGood, "kFrozenForGood", {}},
+};
+
+class ExploredMembershipBugs : public ::testing::TestWithParam<Planted> {};
+
+TEST_P(ExploredMembershipBugs, AreFound) {
+  const Active active(GetParam().bug);
+  std::string found;
+  for (const Scenario& scenario : scenarios(0)) {
+    if (scenario.faults > 1 || !found.empty()) continue;
+    found = explore(scenario).violation;
+    if (!found.empty()) found = absl::StrCat(scenario.name, ": ", found);
+  }
+  EXPECT_NE(found, "") << "by one fault";
+  RecordProperty("found", found);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, ExploredMembershipBugs, ::testing::ValuesIn(kBugsOfOneFault),
+                         [](const auto& each) { return std::string(each.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Each, PlantedMembershipBugs, ::testing::ValuesIn(kBugs),
                          [](const auto& each) { return std::string(each.param.name); });

@@ -20,9 +20,10 @@ void SlowFile::ask(Operation operation, std::function<void(const absl::Status&)>
   free_at_ = done;
   // Half-way, so that a process may be killed before and after.
   clock_.run_at(done - takes / 2, [this, process = process_, operation, then, done] {
+    const nanoseconds later = file_.on_step ? file_.on_step() : nanoseconds(0);
     if (process->is_dead()) return;
     const absl::Status status = operation();
-    process->run_at(done, [status, then] { then(status); });
+    process->run_at(done + later, [status, then] { then(status); });
   });
 }
 

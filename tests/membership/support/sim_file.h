@@ -14,6 +14,8 @@ namespace sinew::internal::sim {
 /// What is on the disk.
 struct SharedFile {
   FileRendezvous::Contents contents;
+  /// May be empty.
+  OnStep on_step;
 };
 
 /// A worker's rendezvous file. Operations take a while, sometimes longer than a lease; of one whose

@@ -252,6 +252,9 @@ void Network::pump_later(std::uint64_t from, std::uint64_t to, TimePoint when) {
 
 // What was sent goes on its way also when the sender is stopped, and waits for a stopped receiver.
 void Network::pump(std::uint64_t from, std::uint64_t to) {
+  if (const nanoseconds later = on_step ? on_step() : nanoseconds(0); later > nanoseconds(0)) {
+    return pump_later(from, to, clock_.now() + later);
+  }
   Link& between = link(from, to);
   End& end = between.ends[from < to ? 0 : 1];
   const End& other = between.ends[from < to ? 1 : 0];
@@ -331,13 +334,8 @@ void Network::request(std::uint64_t from, std::uint64_t to, const std::string& m
 // ---- Without a link.
 
 void Network::ask(Process& from, const std::string& address, OnAnswerer then) {
-  if (getenv("NARR"))
-    fprintf(
-        stderr, "   %ld ask %s -> %s\n",
-        (long)std::chrono::duration_cast<milliseconds>(clock_.now().time_since_epoch()).count() -
-            3600000,
-        from.self().name.c_str(), address.c_str());
   const auto attempt = [this, asker = from.shared_from_this(), address, then] {
+    if (on_step) on_step();
     const int host = host_of(address);
     if (!reaches(asker->host(), host) || !reaches(host, asker->host())) return;
     Process* there = listener(address);

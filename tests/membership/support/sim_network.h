@@ -70,6 +70,7 @@ class Network {
   void remove(const Process& process);
   /// Nothing gets from one host to the other any more.
   void cut(int from, int to) { cuts_.insert({from, to}); }
+  void mend(int from, int to) { cuts_.erase({from, to}); }
   void heal() { cuts_.clear(); }
   /// `of` has `other` on its list, and keeps a lease with it.
   void keep_lease(Process& of, const WorkerInfo& other);
@@ -82,6 +83,8 @@ class Network {
   bool pidfds = false;
   /// Two of those processes of which one has lost the other, or nothing.
   std::string lost_pair(const std::set<std::uint64_t>& among) const;
+  /// May be empty.
+  OnStep on_step;
   /// Sees each message that is delivered.
   std::function<void(const WorkerInfo& from, const WorkerInfo& to, const std::string& method,
                      const std::string& body)>

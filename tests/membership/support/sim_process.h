@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -25,17 +26,30 @@ using TimePoint = Clock::TimePoint;
 class Chance {
  public:
   explicit Chance(std::uint64_t seed) : random_(seed) {}
+  /// Nothing happens by chance, and everything takes the shortest time.
+  static Chance none() {
+    Chance chance(0);
+    chance.is_none_ = true;
+    return chance;
+  }
   /// From 0 to `n` - 1.
-  std::size_t below(std::size_t n) { return random_() % n; }
+  std::size_t below(std::size_t n) { return is_none_ ? n - 1 : random_() % n; }
   bool one_in(std::size_t n) { return below(n) == 0; }
   nanoseconds between(nanoseconds from, nanoseconds to) {
+    if (is_none_) return from;
     const auto span = static_cast<std::uint64_t>((to - from).count()) + 1;
     return from + nanoseconds(static_cast<std::int64_t>(random_() % span));
   }
 
  private:
   std::mt19937_64 random_;
+  bool is_none_ = false;
 };
+
+/// Called before each step that is not within one process: a message arrives, or an operation of
+/// the file is done. Processes may be killed and stopped meanwhile. How much later it comes; zero:
+/// now.
+using OnStep = std::function<nanoseconds()>;
 
 /// A process of the simulation: it runs tasks and timers, can be stopped and goes on where it was,
 /// and can be killed. Everything is an event of the one clock, so nothing ever runs inside anything
