@@ -17,10 +17,7 @@ enum class MembershipBug {
   kNobodyCallsFounder,  // nor does anybody call
   kStrangersNotMet,     // nobody looks where workers look for the job
   kFrozenForGood,       // who cannot decide does not look for those that are dead
-  kOldTerm,             // who is handed a list leads in its term, whoever has voted in a later one
-  kRefusedForGood,      // nor does it stand for a later term when it is refused
-  kOldListKept,         // who coordinates by an older list is not told of the newer one
-  kLostHandedOver,      // who is handed a list keeps those on it whom it has lost itself
+  kJoinerHasNoSay,      // who is being let in accepts no list
 };
 
 /// The bug that is active in this process. Not thread-safe.

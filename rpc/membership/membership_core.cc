@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/file_rendezvous_thread.h"
-#include "sinew/rpc/membership/membership_bugs.h"
 
 namespace sinew::internal {
 namespace {
@@ -320,7 +319,6 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
 }
 
 void MembershipCore::tell_list(const WorkerInfo& behind) {
-  if (SINEW_MEMBERSHIP_BUG(kOldListKept)) return;
   const Member* member = find_process(view_, behind);
   if (member != nullptr && publishing_.insert(behind.incarnation).second) publish_to(*member);
 }

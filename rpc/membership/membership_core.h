@@ -17,6 +17,7 @@
 #include "sinew/rpc/base/threads/strand.h"
 #include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/coordinator.h"
+#include "sinew/rpc/membership/loss_reports.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/seed_round.h"
 #include "sinew/rpc/membership/standing_poll.h"
@@ -222,6 +223,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void stand();
   void on_vote(std::uint64_t term, const absl::StatusOr<std::string>& reply);
   void check_votes();
+  bool is_let_in();
   void handle_vote(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void propose(const MemberView& next);
   void offer();
@@ -254,6 +256,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool was_lost(const WorkerInfo& worker) const;
   void lose_again(const std::vector<Member>& joined);
   void handle_lost(const WorkerInfo& from, const std::string& body, const Answer& answer);
+  void settle_losses();
   void watch();
   void ask_unlinked();
   void on_unlinked_answered(const WorkerInfo& worker, const absl::StatusOr<Standing>& standing);
@@ -334,8 +337,6 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool waits_for_other_seeds_ = false;
   // Of the job that this worker has founded in the file.
   JobInstance founding_;
-  // This worker has voted in that term, without being a member.
-  std::uint64_t promised_term_ = 0;
   // When a founder founds.
   TimePoint founds_at_;
   // Whether it looks for others meanwhile, and where it waits for an answer.
@@ -365,7 +366,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::set<Incarnation> awaited_;
   MemberView newest_;
 
-  // In a fixed world, from when it is complete.
+  // In a fixed world, from when it is complete, or somebody has asked for this joiner's vote.
   std::optional<Ballot> ballot_;
   // Whom the proposal is on its way to.
   std::set<Incarnation> offering_;
@@ -394,7 +395,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   int missed_in_file_ = 0;
 
   // Losses: who has told the coordinator whom it has lost; those that are watched without a link.
-  std::set<std::pair<Incarnation, Incarnation>> reports_;
+  LossReports reports_;
+  bool settles_losses_ = false;
   Incarnation reported_to_;
   struct Unlinked {
     int asked_in_vain = 0;

@@ -123,6 +123,8 @@ void MembershipCore::found() {
   MemberView view{1, options_.rendezvous.world_size, {self_}};
   view.instance = founding_.valid() ? founding_ : draw_instance();
   coordinator_.emplace(options_.job, std::move(view), false);
+  // What it has voted for as a joiner was of another job.
+  ballot_.reset();
   state_ = State::kCollecting;
   if (options_.rendezvous.world_size == 0) say_alone(nanoseconds(0));
   if (coordinator_->complete()) complete_world();
@@ -287,7 +289,7 @@ void MembershipCore::finish_join(MemberView view) {
         absl::InternalError("the member list that answered the JoinRequest lacks this worker"));
     return;
   }
-  if (term_of(view.version) < promised_term_) return seek_again();
+  if (ballot_.has_value() && term_of(view.version) < ballot_->term()) return seek_again();
   self_.worker.rank = me->worker.rank;
   state_ = State::kMember;
   adopt(std::move(view));

@@ -33,7 +33,7 @@ void MembershipCore::elect() {
 // a later one believes no list of this one any more.
 bool MembershipCore::was_handed_over() const {
   if (view_.members.front().worker != self_.worker) return false;
-  if (!ballot_.has_value() || SINEW_MEMBERSHIP_BUG(kOldTerm)) return true;
+  if (!ballot_.has_value()) return true;
   return ballot_->term() <= term_of(view_.version);
 }
 
@@ -114,7 +114,6 @@ void MembershipCore::coordinate(MemberView view) {
   snapshot();
   // Whom this worker has lost the one that handed over may have had on its list.
   for (const Member& member : view_.members) {
-    if (SINEW_MEMBERSHIP_BUG(kLostHandedOver)) break;
     if (!is_lost(member.worker) || !coordinator_->drop(member.worker, Departure::kLost)) continue;
     remove_from_file(member.worker, [](MembershipCore&, const absl::Status&) {});
   }

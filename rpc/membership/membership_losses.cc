@@ -122,22 +122,25 @@ void MembershipCore::handle_lost(const WorkerInfo& from, const std::string& body
   const Member* other = find_process(view_, {lost->name(), lost->rank(), {lost->incarnation()}});
   if (reporter == nullptr || other == nullptr || SINEW_MEMBERSHIP_BUG(kPairStays)) return;
   if (reporter->worker == self_.worker || other->worker == self_.worker) return;
-  for (auto each = reports_.begin(); each != reports_.end();) {
-    const auto is_there = [&](Incarnation incarnation) {
-      return std::any_of(view_.members.begin(), view_.members.end(), [&](const Member& member) {
-        return member.worker.incarnation == incarnation;
-      });
-    };
-    each = is_there(each->first) && is_there(each->second) ? std::next(each) : reports_.erase(each);
-  }
-  // One member's word is not enough.
-  if (reports_.count({other->worker.incarnation, reporter->worker.incarnation}) == 0) {
-    reports_.insert({reporter->worker.incarnation, other->worker.incarnation});
+  reports_.keep_only(view_.members);
+  reports_.add(reporter->worker.incarnation, other->worker.incarnation);
+  // Who has lost one may be about to say that of more: leases of those that were cut off together
+  // end a while apart.
+  if (!reports_.next_to_go(view_.members).has_value() || std::exchange(settles_losses_, true)) {
     return;
   }
-  drop(std::max(reporter->worker, other->worker,
-                [](const WorkerInfo& a, const WorkerInfo& b) { return a.rank < b.rank; }),
-       Departure::kLost);
+  after(2 * options_.answer_time, [](MembershipCore& core) {
+    core.settles_losses_ = false;
+    core.settle_losses();
+  });
+}
+
+void MembershipCore::settle_losses() {
+  while (state_ == State::kCoordinating) {
+    const std::optional<WorkerInfo> next = reports_.next_to_go(coordinator_->view().members);
+    if (!next.has_value()) return;
+    drop(*next, Departure::kLost);
+  }
 }
 
 // ---- Losses that no link notices.

@@ -104,6 +104,14 @@ void MembershipCore::check_votes() {
   leave_as_coordinator();
 }
 
+// Whoever lets it in has proposed to, or done so, and may be gone before this worker has the list
+// that it is on. It knows nothing of the others, and has a say all the same.
+bool MembershipCore::is_let_in() {
+  if (state_ != State::kSeeking || options_.rendezvous.world_size == 0) return false;
+  if (!ballot_.has_value()) ballot_.emplace(self_.worker.incarnation);
+  return true;
+}
+
 void MembershipCore::handle_vote(const WorkerInfo& from, const std::string& body,
                                  const Answer& answer) {
   const absl::StatusOr<proto::VoteRequest> request =
@@ -111,11 +119,11 @@ void MembershipCore::handle_vote(const WorkerInfo& from, const std::string& body
   if (!request.ok()) return fail(answer, request.status());
   proto::VoteResponse response;
   response.set_voter(self_.worker.incarnation.value);
-  if (state_ == State::kSeeking) {
-    // Whoever lets it in has proposed to, and may be gone. It knows nothing, and believes nobody of
-    // an earlier term from here on.
-    promised_term_ = std::max(promised_term_, request->term());
-    response.set_granted(true);
+  if (is_let_in()) {
+    // It believes nobody of an earlier term from here on.
+    response.set_granted(ballot_->vote(request->term(), request->version()));
+    const MemberView& latest = ballot_->latest();
+    if (latest.version > request->version()) encode(latest, *response.mutable_accepted());
     return answer.set_value(response.SerializeAsString());
   }
   const bool knows = ballot_.has_value() && (is_in() || is_leaving());
@@ -185,7 +193,7 @@ void MembershipCore::on_offered(const WorkerInfo& to, std::uint64_t version,
 // one, however often it is offered. Each term that this worker stands for is a later one.
 void MembershipCore::stand_again(std::uint64_t refused) {
   const bool leads = state_ == State::kCoordinating || state_ == State::kLeaving;
-  if (!leads || is_unsure() || SINEW_MEMBERSHIP_BUG(kRefusedForGood)) return;
+  if (!leads || is_unsure()) return;
   const std::optional<MemberView>& proposed = ballot_->proposed();
   if (!proposed.has_value() || proposed->version != refused) return;
   coordinator_.reset();
@@ -214,6 +222,10 @@ void MembershipCore::handle_propose(const WorkerInfo& from, const std::string& b
       parse_message<proto::MemberList>("a MemberList", body);
   const absl::StatusOr<MemberView> view = list.ok() ? decode(*list) : list.status();
   if (!view.ok()) return fail(answer, view.status());
+  const bool concerns_joiner = find_process(*view, self_.worker) != nullptr &&
+                               find_process(*view, from) != nullptr && is_let_in();
+  if (concerns_joiner && !SINEW_MEMBERSHIP_BUG(kJoinerHasNoSay) && ballot_->accept(*view))
+    return answer.set_value({});
   const bool knows = ballot_.has_value() && (is_in() || is_leaving());
   if (!knows) return fail(answer, absl::UnavailableError("this worker is no member; ask again"));
   if (is_lost(from)) return fail(answer, absl::UnavailableError("you were taken for lost"));

@@ -19,9 +19,10 @@ void SlowFile::ask(Operation operation, std::function<void(const absl::Status&)>
   const TimePoint done = std::max(free_at_, clock_.now()) + takes;
   free_at_ = done;
   // Half-way, so that a process may be killed before and after.
-  clock_.run_at(done - takes / 2, [this, process = process_, operation, then, done] {
-    const nanoseconds later = file_.on_step ? file_.on_step() : nanoseconds(0);
+  clock_.run_at(done - takes / 2, [&file = file_, process = process_, operation, then, done] {
     if (process->is_dead()) return;
+    const nanoseconds later = file.on_step ? file.on_step() : nanoseconds(0);
+    if (process->is_dead()) return;  // by that
     const absl::Status status = operation();
     process->run_at(done + later, [status, then] { then(status); });
   });
