@@ -222,8 +222,7 @@ void MembershipCore::handle_propose(const WorkerInfo& from, const std::string& b
       parse_message<proto::MemberList>("a MemberList", body);
   const absl::StatusOr<MemberView> view = list.ok() ? decode(*list) : list.status();
   if (!view.ok()) return fail(answer, view.status());
-  const bool concerns_joiner = find_process(*view, self_.worker) != nullptr &&
-                               find_process(*view, from) != nullptr && is_let_in();
+  const bool concerns_joiner = find_process(*view, from) != nullptr && is_let_in();
   if (concerns_joiner && !SINEW_MEMBERSHIP_BUG(kJoinerHasNoSay) && ballot_->accept(*view))
     return answer.set_value({});
   const bool knows = ballot_.has_value() && (is_in() || is_leaving());

@@ -253,14 +253,15 @@ void Job::step() {
   }
   // Who is dead has no vote: when all those are dead who have decided while a part slept, that
   // part may decide, too, until the two meet.
-  if (plan_.size == Size::kFixed && plan_.trouble == Trouble::kNoDeaths) expect_one_part();
+  const bool nobody_died = plan_.trouble == Trouble::kNoDeaths && !starts_evicted_;
+  if (plan_.size == Size::kFixed && nobody_died) expect_one_part();
 }
 
 void Job::supervise(Slot& slot) {
   if (slot.process == nullptr || !slot.process->runs()) return;
   if (slot.left.has_value()) return supervise_leaving(slot);
   if (slot.was_evicted) {
-    if (plan_.trouble != Trouble::kNoDeaths) end(slot, "evicted");
+    if (plan_.trouble != Trouble::kNoDeaths || starts_evicted_) end(slot, "evicted");
     return;
   }
   if (!slot.joined->done()) {

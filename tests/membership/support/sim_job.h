@@ -61,6 +61,8 @@ class Job {
   void mend(int from, int to) { network_.mend(from, to); }
   /// From now on nothing is cut, and nobody stopped.
   void make_peace();
+  /// Also who was evicted is started again, whatever the plan says.
+  void start_evicted() { starts_evicted_ = true; }
   void heal();
   /// Time goes on a bit.
   void step();
@@ -109,6 +111,7 @@ class Job {
   std::uint64_t last_ = 0;
   std::map<std::pair<int, int>, TimePoint> apart_since_;
   bool has_met_another_job_ = false;
+  bool starts_evicted_ = false;
   Report report_;
 };
 
