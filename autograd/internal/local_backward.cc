@@ -384,6 +384,13 @@ bool LocalBackward::run_whole(const std::vector<State*>& stage) {
   return true;
 }
 
+// Of what the edge leads to, if that is in the stage.
+std::uint64_t LocalBackward::urgency_of(const Edge& edge) const {
+  if (!edge.is_valid()) return 0;
+  const State& state = *states_.at(edge.function.get());
+  return state.in_stage ? state.urgency : 0;
+}
+
 // Some nodes have to wait for gradients that are not there: the engine gets a copy of the part that
 // can run, cut where the rest begins. Its own means cannot cut there, since gradients for a node
 // beyond the cut may come from this side of it too.
@@ -400,11 +407,6 @@ void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& earl
     if (collector == nullptr) collector = std::make_shared<Collector>(*state.node);
     state.entered = true;
     return Edge(collector, edge.input_nr);
-  };
-  const auto urgency_of = [&](const Edge& edge) {
-    if (!edge.is_valid()) return std::uint64_t{0};
-    const State& state = *states_.at(edge.function.get());
-    return state.in_stage ? state.urgency : 0;
   };
   edge_list roots;
   variable_list gradients;

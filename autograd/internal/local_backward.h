@@ -96,6 +96,7 @@ class LocalBackward {
 
   State& visit(const torch::autograd::Edge& edge, std::vector<Node*>& open);
   std::vector<State*> take_stage();
+  std::uint64_t urgency_of(const torch::autograd::Edge& edge) const;
   void run_stage(const std::vector<State*>& stage, EarlySends& early);
   bool run_whole(const std::vector<State*>& stage);
   void finish(State& state, std::vector<Outgoing>& outgoing);

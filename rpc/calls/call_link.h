@@ -192,6 +192,7 @@ class CallLink final : public LinkUser,
   bool take_cancelled_locked(std::uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Credit> take_control_room(std::uint64_t bytes);
   Credit occupy_control(std::int64_t frames, std::int64_t bytes);
+  void serve_or_hold(ArrivedControl control);
   void serve_control(ArrivedControl control);
   void serve_control_here(ArrivedControl control);
   void serve_control_call(ArrivedControl control);

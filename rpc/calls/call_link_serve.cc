@@ -245,9 +245,12 @@ void CallLink::receive_control(Inbound frame) {
   }
   std::optional<Credit> room = take_control_room(frame.room());
   if (!room.has_value()) return;
-  ArrivedControl control{std::move(envelope), *std::move(room), frame.room(),
-                         held_until(deadline_of(frame.header, services_.clock().now())),
-                         std::move(handled)};
+  serve_or_hold({std::move(envelope), *std::move(room), frame.room(),
+                 held_until(deadline_of(frame.header, services_.clock().now())),
+                 std::move(handled)});
+}
+
+void CallLink::serve_or_hold(ArrivedControl control) {
   const bool for_guests =
       control.envelope->has_call() && CallServer::is_for_guests(control.envelope->call().method());
   const bool may_speak = for_guests || is_member();

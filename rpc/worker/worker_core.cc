@@ -396,6 +396,19 @@ CallCounts WorkerCore::call_counts() const {
   return counts;
 }
 
+// The first layer that cannot ends it; what the ones before have said stays.
+void WorkerCore::drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks) {
+  const auto scope =
+      world_size_ > 0 ? Extension::DrainScope::kWholeJob : Extension::DrainScope::kThisWorker;
+  std::vector<Future<std::vector<std::string>>> drains;
+  for (const auto& extension : extensions_) {
+    drains.push_back(extension->drain_async(scope, deadline));
+  }
+  for (auto& drain : drains) {
+    for (const std::string& leak : drain.wait()) leaks.push_back(leak);
+  }
+}
+
 absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions& options) {
   const auto left = [&]() -> std::chrono::nanoseconds {
     if (deadline == Clock::TimePoint::max()) return kNoTimeout;
@@ -432,16 +445,7 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
         .wait();
   });
   std::vector<std::string> leaks;
-  attempt("gave up references", [&] {
-    std::vector<Future<std::vector<std::string>>> drains;
-    for (const auto& extension : extensions_)
-      drains.push_back(extension->drain_async(
-          world_size_ > 0 ? Extension::DrainScope::kWholeJob : Extension::DrainScope::kThisWorker,
-          deadline));
-    for (auto& drain : drains) {
-      for (const std::string& leak : drain.wait()) leaks.push_back(leak);
-    }
-  });
+  attempt("gave up references", [&] { drain_layers(deadline, leaks); });
   for (const std::string& leak : leaks) log(leak);
   if (!leaks.empty() && options.fail_on_leaks && failed.ok()) {
     failed = absl::FailedPreconditionError(absl::StrFormat("worker '%s' leaks %d references:\n%s",

@@ -179,6 +179,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   CallTotals call_totals() const;
   CallCounts call_counts() const;
   void keep_leases();
+  void drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks);
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
   void teardown(const absl::Status& reason);
   void end_gathers(const absl::Status& reason);

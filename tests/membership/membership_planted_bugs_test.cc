@@ -82,7 +82,8 @@ TEST_P(ExploredMembershipBug, AreFound) {
   RecordProperty("found", found);
 }
 
-// It takes stops of two workers at certain steps, which a thousand seeds do not draw.
+// It takes stops of two workers at certain steps, which a thousand seeds do not draw, and lasts
+// until one that was evicted is started again.
 TEST(ExploredMembershipBugs, AJoinerWithoutASayIsFound) {
   Scenario scenario;
   scenario.plan = {Meeting::kTcp, Size::kFixed};
@@ -90,6 +91,7 @@ TEST(ExploredMembershipBugs, AJoinerWithoutASayIsFound) {
   scenario.starts = {nanoseconds(0)};
   scenario.kinds = {Fault::Kind::kStopForLong};
   scenario.faults = 2;
+  scenario.starts_evicted = false;
   EXPECT_EQ(explore(scenario).violation, "");
   const Active active(MembershipBug::kJoinerHasNoSay);
   EXPECT_NE(explore(scenario).violation, "");

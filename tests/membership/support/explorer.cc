@@ -88,7 +88,7 @@ class Run {
     // What was to end by itself does.
     pass(kCutTime);
     job_.make_peace();
-    job_.start_evicted();
+    if (scenario_.starts_evicted) job_.start_evicted();
     pass(kPeace);
     if (job_.ok()) job_.judge();
     return job_.report().violation;

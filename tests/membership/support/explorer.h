@@ -40,6 +40,8 @@ struct Scenario {
   std::vector<Fault::Kind> kinds;
   /// How many of them happen in one run, at most.
   int faults = 1;
+  /// Who was evicted is started again in the end, whatever has happened.
+  bool starts_evicted = true;
   /// From when on, after the start of the job, and until when.
   nanoseconds from{0};
   nanoseconds until = seconds(4);
