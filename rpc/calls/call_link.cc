@@ -501,19 +501,9 @@ void CallLink::on_suspected(bool suspected) {
 
 void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
   if (cause == LinkEnd::kClosed) return retire(reason);
-  if (cause == LinkEnd::kProcessEnded || !is_member()) return report_end(cause, reason);
-  // Nothing can be sent any more. What waits is not told that the other end is lost if it is this
-  // one.
-  services_.judge_loss(peer(), cause, runner_->drop_at(),
-                       [self = shared_from_this(), cause, reason](const absl::Status& evicted) {
-                         self->report_end(cause, evicted.ok() ? reason : evicted);
-                       });
-}
-
-// The loss first: whose call fails asks whether the other end is lost.
-void CallLink::report_end(LinkEnd cause, const absl::Status& reason) {
-  services_.on_link_ended(peer(), reason, cause, runner_->drop_at());
-  retire(reason);
+  services_.on_link_ended(
+      peer(), {cause, reason, runner_->drop_at(),
+               [self = shared_from_this()](const absl::Status& why) { self->retire(why); }});
 }
 
 void CallLink::on_beat(std::uint64_t beat) {

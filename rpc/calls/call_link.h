@@ -147,8 +147,6 @@ class CallLink final : public LinkUser,
   };
   using Entries = absl::InlinedVector<Entry, 1>;
 
-  void report_end(LinkEnd cause, const absl::Status& reason);
-
   // Calls that are made: call_link.cc.
   std::optional<std::size_t> register_call(std::uint64_t id, Entry entry);
   bool begin_sending(std::uint64_t id, const std::shared_ptr<Content>& content);

@@ -30,6 +30,17 @@ class CallLink;
 class CallServer;
 class MessageDevices;
 
+/// A link that has ended by itself.
+struct EndedLink {
+  LinkEnd cause;
+  absl::Status reason;
+  /// From when on its other end uses nothing any more.
+  Clock::TimePoint drop_at;
+  /// Fails its calls; of several reasons the first counts. Run once it is known which end is out,
+  /// and noted: whose call fails asks whether the other one is lost.
+  std::function<void(const absl::Status& reason)> retire;
+};
+
 /// What calls, and the layers that plug into them, see of their worker. Whoever has it by reference
 /// is a part of the worker, or lives no longer than it does. Thread-safe; nothing here blocks or
 /// runs user code.
@@ -71,13 +82,8 @@ class WorkerServices : public ControlPlane {
   virtual void on_unreached(const WorkerInfo& peer) = 0;
   /// A member does not answer, or answers again.
   virtual void on_suspected(const WorkerInfo& peer, bool suspected) = 0;
-  /// A link has ended by itself. What its peer holds here may be dropped at `drop_at`.
-  virtual void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
-                             Clock::TimePoint drop_at) = 0;
   /// A link has ended by itself: either its other end is lost or this worker is out of the job.
-  /// Calls `then` when that is known, with why this worker is out, if it is.
-  virtual void judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
-                          std::function<void(const absl::Status& evicted)> then) = 0;
+  virtual void on_link_ended(const WorkerInfo& peer, EndedLink link) = 0;
   /// Why this worker is out of the job although it runs: what it does with others fails with that.
   virtual absl::Status evicted() const = 0;
   /// Why a worker that has ended does something no more: it was evicted, or else was shut down

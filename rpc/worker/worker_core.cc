@@ -202,14 +202,8 @@ void WorkerCore::on_suspected(const WorkerInfo& peer, bool suspected) {
   suspected ? member_events_.suspected(peer) : member_events_.trusted(peer);
 }
 
-void WorkerCore::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
-                               Clock::TimePoint drop_at) {
-  links_->on_link_ended(peer, reason, cause, drop_at);
-}
-
-void WorkerCore::judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
-                            std::function<void(const absl::Status& evicted)> then) {
-  links_->judge(peer, cause, drop_at, std::move(then));
+void WorkerCore::on_link_ended(const WorkerInfo& peer, EndedLink link) {
+  links_->on_link_ended(peer, std::move(link));
 }
 
 absl::Status WorkerCore::evicted() const {

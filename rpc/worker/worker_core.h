@@ -129,10 +129,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   absl::StatusOr<std::shared_ptr<CallLink>> link(const WorkerInfo& worker) override;
   void on_unreached(const WorkerInfo& peer) override;
   void on_suspected(const WorkerInfo& peer, bool suspected) override;
-  void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
-                     Clock::TimePoint drop_at) override;
-  void judge_loss(const WorkerInfo& peer, LinkEnd cause, Clock::TimePoint drop_at,
-                  std::function<void(const absl::Status& evicted)> then) override;
+  void on_link_ended(const WorkerInfo& peer, EndedLink link) override;
   absl::Status evicted() const override;
   bool is_lost(const WorkerInfo& worker) const override;
   std::int32_t rank_of(const WorkerInfo& worker) const override;

@@ -35,6 +35,10 @@ LeaseTerms terms_of(const WorkerOptions& options) {
           options.lease};
 }
 
+bool may_live(Certainty certainty) {
+  return certainty == Certainty::kSilent || certainty == Certainty::kSuspected;
+}
+
 CallLink& calls_of(const std::shared_ptr<LinkUser>& user) { return static_cast<CallLink&>(*user); }
 
 }  // namespace
@@ -139,65 +143,71 @@ void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& 
   lost_order_.pop_front();
 }
 
-void WorkerLinks::judge(const WorkerInfo& worker, LinkEnd cause, Clock::TimePoint drop_at,
-                        std::function<void(const absl::Status& evicted)> then) {
+void WorkerLinks::on_link_ended(const WorkerInfo& peer, EndedLink link) {
+  // A guest that has gone is nobody's loss.
+  if (peer.rank < 0 && core_.rank_of(peer) < 0) return link.retire(link.reason);
+  if (link.cause == LinkEnd::kProcessEnded) return on_judged({peer, std::move(link)});
+  judge(peer, std::move(link));
+}
+
+// Nothing can be sent any more. What waits is not told that the other end is lost if it is this
+// one.
+void WorkerLinks::judge(const WorkerInfo& worker, EndedLink link) {
   // Whoever is out of the two: from here on this worker uses nothing of the other one.
   core_.tell_fenced(worker);
   core_.member_events().suspected(worker);
+  Judged judged{worker, std::move(link)};
   std::uint64_t id = 0;
   bool closed = false;
   {
     MutexLock lock(mutex_);
     closed = closed_;
     id = next_judged_++;
-    if (!closed) {
-      judging_.emplace(
-          id, Judged{worker.incarnation, cause == LinkEnd::kLease, drop_at, std::move(then)});
-    }
+    if (!closed) judging_.emplace(id, std::move(judged));
   }
-  if (closed) return then(core_.evicted());
+  if (closed) return on_judged(judged);
   core_.when_judged(worker, [weak = core_.weak_from_this(), id] {
     if (const auto core = weak.lock()) core->links().end_judging(id);
   });
 }
 
-const WorkerLinks::Judged* WorkerLinks::find_judged_locked(Incarnation incarnation) const {
+std::optional<EndedLink> WorkerLinks::find_judged_locked(const WorkerInfo& worker) const {
   for (const auto& [id, judged] : judging_) {
-    if (judged.incarnation == incarnation) return &judged;
+    if (judged.worker.incarnation == worker.incarnation) return judged.link;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 void WorkerLinks::end_judging(std::uint64_t id) {
-  std::function<void(const absl::Status&)> then;
+  std::optional<Judged> judged;
   {
     MutexLock lock(mutex_);
     const auto found = judging_.find(id);
     if (found == judging_.end()) return;
-    then = std::move(found->second.then);
+    judged = std::move(found->second);
     judging_.erase(found);
   }
-  then(core_.evicted());
+  on_judged(*judged);
 }
 
-void WorkerLinks::on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
-                                Clock::TimePoint drop_at_time) {
-  // A guest that has gone is nobody's loss.
-  if (peer.rank < 0 && core_.rank_of(peer) < 0) return;
+void WorkerLinks::on_judged(const Judged& judged) {
+  const EndedLink& link = judged.link;
+  const absl::Status evicted = core_.evicted();
+  const absl::Status reason = evicted.ok() ? link.reason : evicted;
   // Who has ended the link itself, or has ended, uses nothing of ours any more.
-  if (cause == LinkEnd::kEndedThere || cause == LinkEnd::kProcessEnded) {
-    return worker_lost(peer, reason,
-                       cause == LinkEnd::kProcessEnded ? Certainty::kDead : Certainty::kGone);
-  }
-  worker_lost(peer, reason, cause == LinkEnd::kLease ? Certainty::kSilent : Certainty::kSuspected,
-              drop_at_time);
-  drop_at(peer, drop_at_time);
+  const Certainty certainty = link.cause == LinkEnd::kProcessEnded ? Certainty::kDead
+                              : link.cause == LinkEnd::kEndedThere ? Certainty::kGone
+                              : link.cause == LinkEnd::kLease      ? Certainty::kSilent
+                                                                   : Certainty::kSuspected;
+  note_lost(judged.worker, reason, certainty, link);
+  link.retire(reason);
+  if (may_live(certainty)) drop_at(judged.worker, link.drop_at);
 }
 
-void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reason,
-                              Certainty certainty, std::optional<Clock::TimePoint> safe_at) {
+void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason,
+                            Certainty certainty, std::optional<EndedLink> ended) {
   if (worker.incarnation == core_.self().incarnation) return;
-  const bool may_live = certainty == Certainty::kSilent || certainty == Certainty::kSuspected;
+  const bool left = certainty == Certainty::kLeft;
   bool is_first = false;
   bool was_silent = false;
   {
@@ -205,37 +215,26 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     is_first = !lost_.contains(worker.incarnation);
     if (is_first) {
       remember_locked(worker, reason);
-      const Judged* judged = find_judged_locked(worker.incarnation);
+      // Whoever knows who is out need not wait for the verdict.
+      if (!ended.has_value()) ended = find_judged_locked(worker);
       lost_[worker.incarnation].silent =
-          certainty == Certainty::kSilent || (judged != nullptr && judged->silent);
-      // Its link has gone, which would have known.
-      if (judged != nullptr && !safe_at.has_value()) safe_at = judged->drop_at;
-      lost_[worker.incarnation].left = certainty == Certainty::kLeft;
+          certainty == Certainty::kSilent || (ended.has_value() && ended->cause == LinkEnd::kLease);
+      lost_[worker.incarnation].left = left;
     }
     was_silent = lost_[worker.incarnation].silent;
   }
   if (is_first) {
     // Its own eviction a worker logs once, not for each of the others.
-    const bool is_news = certainty != Certainty::kLeft && !core_.is_leaving();
+    const bool is_news = !left && !core_.is_leaving();
     if (is_news && core_.evicted().ok()) core_.log(std::string(reason.message()));
-    const LinkTable::Link link = table_.find(worker);
-    if (!safe_at.has_value()) {
-      safe_at = link.runner == nullptr ? core_.clock().now() : link.runner->drop_at();
+    Clock::TimePoint safe_at;
+    if (ended.has_value()) {
+      ended->retire(reason);
+      safe_at = ended->drop_at;
+    } else {
+      safe_at = end_link(worker, reason, left);
     }
-    if (link.runner != nullptr) {
-      const bool left = certainty == Certainty::kLeft;
-      calls_of(link.user).retire(
-          reason, left ? CallLink::LastAnswers::kMayCome : CallLink::LastAnswers::kNone);
-      if (left) {
-        // It still waits for the answer to its goodbye, and others may have heard of that before
-        // what it said last has come here. It mostly ends the link itself.
-        core_.timers().run_at(core_.clock().now() + kFarewell,
-                              [runner = link.runner, reason] { runner->close(reason); });
-      } else {
-        link.runner->close(reason);
-      }
-    }
-    if (certainty == Certainty::kLeft) {
+    if (left) {
       core_.member_events().left(worker);
     } else if (!core_.is_leaving()) {
       core_.member_events().lost(worker, std::string(reason.message()));
@@ -243,13 +242,30 @@ void WorkerLinks::worker_lost(const WorkerInfo& worker, const absl::Status& reas
     core_.tell_fenced(worker);
     // A peer that may live counts on its beats which were answered here: what it holds is kept
     // until it has fenced itself.
-    if (may_live) drop_at(worker, *safe_at);
-    core_.tell_membership_lost(worker,
-                               certainty == Certainty::kLeft ? Departure::kLeft : Departure::kLost,
+    if (may_live(certainty)) drop_at(worker, safe_at);
+    core_.tell_membership_lost(worker, left ? Departure::kLeft : Departure::kLost,
                                certainty == Certainty::kDead ? Proof::kEnded : Proof::kNone);
   }
-  if (may_live || (certainty == Certainty::kOffTheList && was_silent)) return;
+  if (may_live(certainty) || (certainty == Certainty::kOffTheList && was_silent)) return;
   drop(worker);
+}
+
+Clock::TimePoint WorkerLinks::end_link(const WorkerInfo& worker, const absl::Status& reason,
+                                       bool left) {
+  const LinkTable::Link link = table_.find(worker);
+  if (link.runner == nullptr) return core_.clock().now();
+  const Clock::TimePoint safe_at = link.runner->drop_at();
+  calls_of(link.user).retire(reason,
+                             left ? CallLink::LastAnswers::kMayCome : CallLink::LastAnswers::kNone);
+  if (!left) {
+    link.runner->close(reason);
+    return safe_at;
+  }
+  // It still waits for the answer to its goodbye, and others may have heard of that before what it
+  // said last has come here. It mostly ends the link itself.
+  core_.timers().run_at(core_.clock().now() + kFarewell,
+                        [runner = link.runner, reason] { runner->close(reason); });
+  return safe_at;
 }
 
 void WorkerLinks::drop_at(const WorkerInfo& worker, Clock::TimePoint when) {
@@ -481,7 +497,7 @@ void WorkerLinks::close(const absl::Status& reason) {
     closed_ = true;
     judging.swap(judging_);
   }
-  for (const auto& [id, judged] : judging) judged.then(core_.evicted());
+  for (const auto& [id, judged] : judging) on_judged(judged);
 }
 
 }  // namespace sinew::internal

@@ -20,6 +20,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/link/link_table.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/membership.h"
@@ -60,17 +61,13 @@ class WorkerLinks {
   absl::StatusOr<std::shared_ptr<CallLink>> find(std::int32_t rank);
 
   bool is_lost(const WorkerInfo& worker) const;
-  /// See WorkerServices::judge_loss().
-  void judge(const WorkerInfo& worker, LinkEnd cause, Clock::TimePoint drop_at,
-             std::function<void(const absl::Status& evicted)> then);
-  /// A link has ended by itself.
-  void on_link_ended(const WorkerInfo& peer, const absl::Status& reason, LinkEnd cause,
-                     Clock::TimePoint drop_at);
+  /// See WorkerServices::on_link_ended().
+  void on_link_ended(const WorkerInfo& peer, EndedLink link);
   /// A peer is lost, or has left: its calls end, and the layers drop what it held here as soon as
   /// that is safe. Of several reports the surest counts.
-  /// `safe_at`: of a link that has ended, from when on its other end uses nothing any more.
-  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty,
-                   std::optional<Clock::TimePoint> safe_at = std::nullopt);
+  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty) {
+    note_lost(worker, reason, certainty, std::nullopt);
+  }
   /// Members that are new to this worker: what they have sent before is served.
   void on_joined(const std::vector<Member>& members);
 
@@ -113,23 +110,27 @@ class WorkerLinks {
   };
 
   struct Judged {
-    Incarnation incarnation;
-    // It has not answered for a lease.
-    bool silent = false;
-    // From when on it uses nothing any more.
-    Clock::TimePoint drop_at;
-    std::function<void(const absl::Status& evicted)> then;
+    WorkerInfo worker;
+    EndedLink link;
   };
 
   LinkTableOptions table_options() const;
   absl::StatusOr<std::shared_ptr<CallLink>> link_with(const Member& member);
   void remember_locked(const WorkerInfo& worker, const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  const Judged* find_judged_locked(Incarnation incarnation) const
+  std::optional<EndedLink> find_judged_locked(const WorkerInfo& worker) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `ended`: the link, if that has ended by itself.
+  void note_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty,
+                 std::optional<EndedLink> ended);
+  // Ends the calls of a link that has not; when its other end uses nothing any more.
+  Clock::TimePoint end_link(const WorkerInfo& worker, const absl::Status& reason, bool left);
   void drop_at(const WorkerInfo& worker, Clock::TimePoint when);
   void drop(const WorkerInfo& worker);
+  void judge(const WorkerInfo& worker, EndedLink link);
   void end_judging(std::uint64_t id);
+  // Who is out is known.
+  void on_judged(const Judged& judged);
   std::shared_ptr<LinkRunner> find_up(const std::string& address) const;
 
   WorkerCore& core_;
