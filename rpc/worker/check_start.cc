@@ -8,6 +8,7 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/base/worker_name.h"
+#include "sinew/rpc/worker/max_poll.h"
 
 namespace sinew::internal {
 namespace {
@@ -40,6 +41,7 @@ void check_options(const WorkerOptions& options) {
   check_positive(options.lease, "lease");
   check_not_negative(options.heartbeat_interval, "heartbeat_interval");
   check_not_negative(options.max_poll, "max_poll");
+  if (const auto max_poll = max_poll_of(options); !max_poll.ok()) throw_error(max_poll.status());
   if (options.heartbeat_interval > options.lease / 3) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    "WorkerOptions::lease must be at least three times heartbeat_interval, or one "

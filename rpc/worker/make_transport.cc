@@ -16,6 +16,7 @@
 #include "sinew/rpc/transport/grpc/local/host_port.h"
 #include "sinew/rpc/transport/grpc/local/local_address.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
+#include "sinew/rpc/worker/max_poll.h"
 #include "sinew/rpc/worker/worker_parts.h"
 
 namespace sinew::internal {
@@ -167,7 +168,9 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   grpc.advertised = options.advertise_address;
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
-  grpc.tuning.max_poll = options.max_poll;
+  const absl::StatusOr<std::chrono::nanoseconds> max_poll = max_poll_of(options);
+  if (!max_poll.ok()) return max_poll.status();
+  grpc.tuning.max_poll = *max_poll;
   grpc.log = [name = options.name](const std::string& text) { log_line(name, text); };
   if (options.ucx) {
     if (absl::Status status = add_ucx(options.credentials, grpc); !status.ok()) return status;

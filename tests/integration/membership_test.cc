@@ -447,6 +447,14 @@ TEST_F(Membership, OptionsOutOfRangeAreNamed) {
   }
 }
 
+TEST_F(Membership, AVariableThatIsNoNumberIsNamed) {
+  ::setenv("SINEW_MAX_POLL_US", "fast", 1);
+  const RpcError error = error_of([&] { sinew::init_rpc(options_of("a", tcp(), 0, 1)); });
+  ::unsetenv("SINEW_MAX_POLL_US");
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("SINEW_MAX_POLL_US is 'fast'"));
+}
+
 TEST_F(Membership, IdleWorkersOutliveManyLeases) {
   const std::string meet = tcp();
   std::vector<WorkerOptions> options = {options_of("a", meet, 0, 2), options_of("b", meet, 1, 2)};

@@ -135,6 +135,14 @@ TEST_P(ThreadsTest, WhoMustNotPollSleeps) {
   EXPECT_EQ(counters["rpc.polled_us"], 0);
 }
 
+TEST_P(ThreadsTest, TheEnvironmentBoundsPollingOfTheProcess) {
+  ::setenv("SINEW_MAX_POLL_US", "0", 1);
+  start(2, table());
+  ::unsetenv("SINEW_MAX_POLL_US");
+  for (int i = 0; i < 1000; ++i) worker(0).rpc_sync<&threads::quick>(1);
+  EXPECT_EQ(worker(0).counters()["rpc.polled_us"], 0);
+}
+
 TEST_P(ThreadsTest, WhoMayPollDoesWhereAnswersFollowEachOtherClosely) {
   start(2, table());
   if (GetParam() == testing::ClusterTransport::kInproc) return;

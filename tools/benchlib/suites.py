@@ -367,6 +367,52 @@ SCALE = Suite(
     programs=(),
 )
 
+WAITING_RATES = (10, 100, 1000, 10000)
+
+
+def _waiting_figures(names: tuple[str, ...], better: Better, unit: str) -> tuple[Figure, ...]:
+    """Each compared with the same of workers that always sleep, than which it must not be worse."""
+    limit = 0.95 if better is Better.HIGHER else 1.05
+    return tuple(
+        Figure(
+            f"{name}_{unit}",
+            better,
+            targets=MappingProxyType({"asleep": limit}),
+            counterparts=MappingProxyType({"asleep": f"{name}_asleep_{unit}"}),
+        )
+        for name in names
+    )
+
+
+_WAITING_RATES = _waiting_figures(
+    ("ring8_hops", "ring8_computed", "callers16_calls", "training_steps", "training_served"),
+    Better.HIGHER,
+    "per_s",
+)
+_WAITING_ON_HALF_A_CORE = _waiting_figures(
+    ("half_core_steps", "half_core_served"), Better.HIGHER, "per_s"
+)
+_WAITING_CPU = _waiting_figures(
+    tuple(f"cpu_at_{rate}" for rate in WAITING_RATES), Better.LOWER, "s_per_million"
+)
+
+WAITING = Suite(
+    name="waiting",
+    summary="workers that poll before they sleep, on busy hosts and idle ones",
+    binary="bench_waiting",
+    figures=(*_WAITING_RATES, *_WAITING_ON_HALF_A_CORE, *_WAITING_CPU),
+    programs=tuple(
+        PeerProgram(
+            peer="asleep",
+            ours=True,
+            figures=tuple(figure.counterpart("asleep") for figure in figures),
+            packages=(),
+        )
+        # What takes root stands alone.
+        for figures in (_WAITING_RATES, _WAITING_ON_HALF_A_CORE, _WAITING_CPU)
+    ),
+)
+
 SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE)}
+    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE, WAITING)}
 )

@@ -25,6 +25,9 @@ constexpr double kManyMessages = 3;
 constexpr auto kGivenCoreByMany = microseconds(1000);
 // A thread that waits for cores for a larger part of its time shares them with more than there are.
 constexpr double kMaxRunDelay = 0.08;
+// Of the latest readings so many have to say so: of two processes that call each other one reading
+// in a hundred does.
+constexpr int kDelayedReadings = 2;
 constexpr auto kPauseWhereCoresAreWanted = std::chrono::milliseconds(100);
 constexpr auto kFirstPause = microseconds(500);
 constexpr int kMaxPauseDoublings = 8;
@@ -62,7 +65,10 @@ void PollPolicy::on_messages(int messages) {
 bool PollPolicy::come_together() const { return average_messages_ >= kManyMessages; }
 
 void PollPolicy::on_run_delay(TimePoint now, Duration delay, Duration time) {
-  if (come_together() || std::chrono::duration<double>(delay) <= kMaxRunDelay * time) return;
+  std::rotate(was_delayed_.rbegin(), was_delayed_.rbegin() + 1, was_delayed_.rend());
+  was_delayed_.front() = std::chrono::duration<double>(delay) > kMaxRunDelay * time;
+  const auto delayed = std::count(was_delayed_.begin(), was_delayed_.end(), true);
+  if (!was_delayed_.front() || delayed < kDelayedReadings || come_together()) return;
   pause_until_ = std::max(pause_until_, now + kPauseWhereCoresAreWanted);
 }
 

@@ -20,9 +20,9 @@ namespace sinew::internal {
 /// gets it back late does not poll for a pause, which doubles each time until polling has paid for
 /// long enough again. So does not, for longer, who waited for a core itself for a good part of the
 /// time: a poller is not in the way on its own core only, since no idle core takes work over from
-/// another while it polls there. Where messages come by the packet a little lateness does no harm,
-/// though: more of them share the next packet, and whoever had the core mostly works on their
-/// behalf.
+/// another while it polls there. One such reading alone says nothing. Where messages come by the
+/// packet a little lateness does no harm, though: more of them share the next packet, and whoever
+/// had the core mostly works on their behalf.
 ///
 /// Knows no clock and no thread. Not thread-safe.
 class PollPolicy {
@@ -66,6 +66,8 @@ class PollPolicy {
   TimePoint pause_until_ = TimePoint::min();
   int pauses_in_a_row_ = 0;
   int paid_since_pause_ = 0;
+  // Of the latest readings of the run delay, the last one first.
+  std::array<bool, 3> was_delayed_{};
 };
 
 }  // namespace sinew::internal

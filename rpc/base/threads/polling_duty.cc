@@ -16,22 +16,11 @@ using SteadyClock = std::chrono::steady_clock;
 
 // The duty lies for twice that at most.
 constexpr auto kWatchInterval = milliseconds(1);
-// Tasks that take longer are not worth that events wait for them.
-constexpr nanoseconds kMaxAbsence = microseconds(250);
-// Threads that wait again so soon find the duty where they have left it.
-constexpr nanoseconds kShortGap = microseconds(200);
-// A thread that waits for longer does not save a wake-up worth speaking of by leading.
-constexpr nanoseconds kLongWait = milliseconds(1);
 // An event that takes no longer to come was there before.
 constexpr nanoseconds kAtOnce = microseconds(5);
 // Where events crowd, so many more are handled before the tasks that they lead to. With all of
 // them, two workers that keep each other busy would take turns instead.
 constexpr int kMaxMoreEvents = 2;
-// From then on the executor's own threads run all tasks that are not very short.
-constexpr double kCrowded = 0.25;
-// What each event leaves of the crowding then, so that it is measured again now and then.
-constexpr double kCrowdingDecay = 0.98;
-
 }  // namespace
 
 PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll)
@@ -110,12 +99,15 @@ PollingDuty::Stats PollingDuty::stats() const {
 
 void PollingDuty::look_up() {
   MutexLock lock(mutex_);
-  if (leader_ != Leader::kNobody && !closed_ && !ended_) source_->interrupt();
+  if (rules_.leader() != LeadRules::Leader::kNobody && !rules_.is_closed() && !rules_.is_ended()) {
+    source_->interrupt();
+  }
 }
 
 bool PollingDuty::stands_still() {
   MutexLock lock(mutex_);
-  return leader_ == Leader::kNobody || stands_still_ || closed_ || ended_;
+  return rules_.leader() == LeadRules::Leader::kNobody || stands_still_ || rules_.is_closed() ||
+         rules_.is_ended();
 }
 
 // For whoever leads: before it waits for an event, and before it handles one.
@@ -130,86 +122,88 @@ void PollingDuty::stand_still_at_exit() {
   stands_still_ = false;
 }
 
+void PollingDuty::carry_out_locked(LeadRules::Wake wake) {
+  if (wake == LeadRules::Wake::kOneParked) changed_.notify_one();
+  if (rules_.is_closed() && rules_.leader() != LeadRules::Leader::kWaiter) {
+    waiter_left_.notify_all();
+  }
+}
+
 // ---- the pool
 
 void PollingDuty::serve() {
   Executor::Helper helper;
-  while (await_lead()) lead_pool(helper);
+  int thread = 0;
+  {
+    MutexLock lock(mutex_);
+    thread = threads_++;
+  }
+  while (await_lead(thread)) lead_pool(helper);
 }
 
-bool PollingDuty::await_lead() {
+bool PollingDuty::await_lead(int thread) {
+  using Parked = LeadRules::Parked;
   MutexLock lock(mutex_);
-  ++parked_;
-  while (!ended_ && !(promoted_ && leader_ == Leader::kNobody)) {
-    if (!watch_ || watching_) {
+  Parked next = rules_.park(thread);
+  TimePoint until = TimePoint::max();
+  while (next == Parked::kSleeps || next == Parked::kWatches) {
+    if (next == Parked::kSleeps) {
       changed_.wait(mutex_);
+      until = TimePoint::max();
+      next = rules_.on_woken(thread);
       continue;
     }
-    watching_ = true;
-    const std::uint64_t changes = changes_;
-    const TimePoint until = SteadyClock::now() + kWatchInterval;
-    while (!ended_ && !promoted_ && SteadyClock::now() < until) changed_.wait_until(mutex_, until);
-    watching_ = false;
-    if (changes != changes_) continue;
-    if (leader_ == Leader::kNobody) break;
-    // Whoever leads does so for long, and wakes somebody when it is through.
-    watch_ = false;
+    if (until == TimePoint::max()) until = SteadyClock::now() + kWatchInterval;
+    changed_.wait_until(mutex_, until);
+    if (SteadyClock::now() < until) {
+      next = rules_.on_woken(thread);
+    } else {
+      until = TimePoint::max();
+      next = rules_.on_interval_over(thread);
+    }
   }
-  --parked_;
-  if (ended_) return false;
-  take_locked(Leader::kPool);
-  return true;
+  return next == Parked::kLeads;
 }
 
 void PollingDuty::lead_pool(Executor::Helper& helper) {
-  bool was_absent = false;
+  bool ran_tasks = false;
   while (true) {
     stand_still_at_exit();
     const EventSource::Event event = next(pool_polls_, TimePoint::max());
-    if (event.kind == EventSource::Event::Kind::kEnd) {
-      // Whoever still knows of the duty does not hold up the end of the process.
-      ProcessLife::remove(this);
-      MutexLock lock(mutex_);
-      ended_ = true;
-      leader_ = Leader::kNobody;
-      changed_.notify_all();
-      return;
-    }
+    if (event.kind == EventSource::Event::Kind::kEnd) return on_source_ended();
     stand_still_at_exit();
-    const bool crowded = was_absent && note_wait_after_absence(was_there_);
-    was_absent = false;
+    const bool is_crowded = ran_tasks && on_event_after_tasks();
+    ran_tasks = false;
     {
       const Executor::Helper::Offer offer(may_help() ? &helper : nullptr);
       handle(event);
-      if (crowded) handle_more();
+      if (is_crowded) handle_more();
     }
     if (helper.has_tasks()) {
-      lay_down_for(helper.workload());
-      helper.run();
-      if (!lead_again()) return;
-      was_absent = true;
+      if (!run_tasks(helper)) return;
+      ran_tasks = true;
     } else if (lay_down_for_waiter()) {
       return;
     }
   }
 }
 
-bool PollingDuty::lead_again() {
+void PollingDuty::on_source_ended() {
+  // Whoever still knows of the duty does not hold up the end of the process.
+  ProcessLife::remove(this);
   MutexLock lock(mutex_);
-  if (leader_ != Leader::kNobody || ended_) return false;
-  take_locked(Leader::kPool);
-  return true;
+  rules_.end();
+  changed_.notify_all();
 }
 
-// Whether the pool's leader is to run what the next event posts. Not without a stand-by: nobody
-// would take the duty up if a task took long. Nor where events would wait for long tasks.
 bool PollingDuty::may_help() {
   MutexLock lock(mutex_);
-  woke_waiter_ = false;
-  if (parked_ == 0) return false;
-  if (crowding_ <= kCrowded || tasks_are_brisk_) return true;
-  crowding_ *= kCrowdingDecay;
-  return false;
+  return rules_.may_help();
+}
+
+bool PollingDuty::on_event_after_tasks() {
+  MutexLock lock(mutex_);
+  return rules_.on_event_after_tasks(was_there_);
 }
 
 // Events that are there already: the answers to the calls in them then share a packet.
@@ -222,133 +216,85 @@ void PollingDuty::handle_more() {
   }
 }
 
-// Returns whether there is likely to be more than the event that has come.
-bool PollingDuty::note_wait_after_absence(bool was_there) {
-  MutexLock lock(mutex_);
-  crowding_ += ((was_there ? 1.0 : 0.0) - crowding_) / 8;
-  return crowding_ > kCrowded;
-}
-
-void PollingDuty::lay_down_for(const Executor::Helper::Workload& tasks) {
-  MutexLock lock(mutex_);
-  leader_ = Leader::kNobody;
-  ++changes_;
-  tasks_are_brisk_ = tasks.is_brisk;
-  if (tasks.duration > kMaxAbsence) {
-    promote_locked();
-    return;
+// Returns whether the calling thread leads again.
+bool PollingDuty::run_tasks(Executor::Helper& helper) {
+  const Executor::Helper::Workload tasks = helper.workload();
+  {
+    MutexLock lock(mutex_);
+    carry_out_locked(rules_.lay_down_for_tasks(tasks.duration, tasks.is_brisk));
   }
-  watch_ = true;
-  if (!watching_) changed_.notify_one();
+  helper.run();
+  MutexLock lock(mutex_);
+  return rules_.lead_again();
 }
 
-// Whether the event has woken a thread that is likely to wait again soon. The caller watches then.
 bool PollingDuty::lay_down_for_waiter() {
+  const TimePoint now = SteadyClock::now();
   MutexLock lock(mutex_);
-  if (!woke_waiter_ || average_gap_ > kShortGap || closed_) return false;
-  // The one that was woken may not have noticed yet.
-  if (youngest_wait_ != nullptr && is_young(youngest_wait_->older_, SteadyClock::now())) {
-    return false;
-  }
-  leader_ = Leader::kNobody;
-  ++changes_;
-  watch_ = true;
-  return true;
-}
-
-void PollingDuty::promote_locked() {
-  promoted_ = true;
-  changed_.notify_one();
-}
-
-void PollingDuty::take_locked(Leader leader) {
-  leader_ = leader;
-  promoted_ = false;
-  ++changes_;
+  return rules_.lay_down_for_waiter(now);
 }
 
 // ---- those who wait
 
 void PollingDuty::close() {
+  using Leader = LeadRules::Leader;
   MutexLock lock(mutex_);
-  closed_ = true;
-  if (leader_ == Leader::kWaiter) source_->interrupt();
-  while (leader_ == Leader::kWaiter) waiter_left_.wait(mutex_);
-  if (leader_ == Leader::kNobody) promote_locked();
+  rules_.close();
+  if (rules_.leader() == Leader::kWaiter) source_->interrupt();
+  while (rules_.leader() == Leader::kWaiter) waiter_left_.wait(mutex_);
 }
 
 void PollingDuty::interrupt() {
   MutexLock lock(mutex_);
-  if (leader_ == Leader::kWaiter) source_->interrupt();
+  if (rules_.leader() == LeadRules::Leader::kWaiter) source_->interrupt();
 }
 
 void PollingDuty::woke_waiter() {
   MutexLock lock(mutex_);
-  woke_waiter_ = true;
+  rules_.on_woke_waiter();
 }
 
-void PollingDuty::begin(PollingWait& wait) {
+int PollingDuty::begin_wait(TimePoint now) {
   MutexLock lock(mutex_);
-  wait.older_ = youngest_wait_;
-  if (youngest_wait_ != nullptr) youngest_wait_->younger_ = &wait;
-  youngest_wait_ = &wait;
-  const nanoseconds gap = std::min<nanoseconds>(wait.begun_ - last_wait_ended_, kLongWait);
-  average_gap_ += (gap - average_gap_) / 4;
+  return rules_.begin_wait(now);
 }
 
-void PollingDuty::end(PollingWait& wait) {
+bool PollingDuty::take_for_wait() {
+  MutexLock lock(mutex_);
+  return rules_.take_for_wait();
+}
+
+bool PollingDuty::may_lead_on(TimePoint begun) {
+  const TimePoint now = SteadyClock::now();
+  auto wake = LeadRules::Wake::kNobody;
+  MutexLock lock(mutex_);
+  const bool leads_on = rules_.may_lead_on(begun, now, wake);
+  carry_out_locked(wake);
+  return leads_on;
+}
+
+void PollingDuty::end_wait(int number, bool leads) {
   const TimePoint now = SteadyClock::now();
   MutexLock lock(mutex_);
-  if (wait.older_ != nullptr) wait.older_->younger_ = wait.younger_;
-  (wait.younger_ == nullptr ? youngest_wait_ : wait.younger_->older_) = wait.older_;
-  last_wait_ended_ = now;
-  if (!wait.leads_) return;
-  leader_ = Leader::kNobody;
-  ++changes_;
-  const bool back_soon = watching_ && average_gap_ < kShortGap && !is_young(youngest_wait_, now);
-  if (!back_soon || closed_) promote_locked();
-  if (closed_) waiter_left_.notify_all();
-}
-
-// Whether a thread waits for what may come any moment.
-bool PollingDuty::is_young(const PollingWait* wait, TimePoint now) {
-  return wait != nullptr && now - wait->begun_ < kLongWait;
-}
-
-bool PollingDuty::take_for_waiter() {
-  MutexLock lock(mutex_);
-  if (leader_ != Leader::kNobody || promoted_ || closed_) return false;
-  take_locked(Leader::kWaiter);
-  return true;
-}
-
-// Returns whether a waiting thread that leads goes on with it.
-bool PollingDuty::lead_on(bool waits_for_long) {
-  MutexLock lock(mutex_);
-  if (!waits_for_long && !closed_) return true;
-  leader_ = Leader::kNobody;
-  ++changes_;
-  promote_locked();
-  if (closed_) waiter_left_.notify_all();
-  return false;
+  carry_out_locked(rules_.end_wait(number, leads, now));
 }
 
 PollingWait::PollingWait(PollingDuty* duty) : duty_(duty) {
   if (duty_ == nullptr) return;
   begun_ = SteadyClock::now();
-  duty_->begin(*this);
+  number_ = duty_->begin_wait(begun_);
 }
 
 PollingWait::~PollingWait() {
-  if (duty_ != nullptr) duty_->end(*this);
+  if (duty_ != nullptr) duty_->end_wait(number_, leads_);
 }
 
 bool PollingWait::lead() {
   if (duty_ == nullptr || weary_) return false;
   if (!leads_) {
-    leads_ = duty_->take_for_waiter();
+    leads_ = duty_->take_for_wait();
   } else if (has_polled_) {
-    leads_ = duty_->lead_on(SteadyClock::now() - begun_ > kLongWait);
+    leads_ = duty_->may_lead_on(begun_);
     weary_ = !leads_;
   }
   return leads_;

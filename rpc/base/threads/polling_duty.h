@@ -9,6 +9,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/lead_rules.h"
 #include "sinew/rpc/base/threads/poll_policy.h"
 
 namespace sinew::internal {
@@ -47,7 +48,8 @@ class PollingWait;
 /// - those that wait for the outcome of a call, which then is brought by themselves.
 /// A leader with something better to do lays the duty down. As long as it is likely to be back soon
 /// it wakes no successor; a parked thread of the pool watches, and takes the duty up when it has
-/// lain for one to two milliseconds. Otherwise a thread of the pool is woken to lead.
+/// lain for one to two milliseconds. Otherwise a thread of the pool is woken to lead. The rules are
+/// LeadRules, how long a leader polls before it sleeps is up to PollPolicy; docs/threads.md.
 ///
 /// Thread-safe.
 class PollingDuty final : private ProcessLife::Busy {
@@ -87,7 +89,6 @@ class PollingDuty final : private ProcessLife::Busy {
 
  private:
   friend class PollingWait;
-  enum class Leader { kNobody, kPool, kWaiter };
 
   static std::chrono::nanoseconds begin(PollPolicy& policy, TimePoint now);
   EventSource::Event next(PollPolicy& policy, TimePoint deadline);
@@ -96,21 +97,20 @@ class PollingDuty final : private ProcessLife::Busy {
   void look_up() override;
   bool stands_still() override;
   void stand_still_at_exit();
-  bool await_lead();
+  bool await_lead(int thread);
   void lead_pool(Executor::Helper& helper);
-  bool lead_again();
+  void on_source_ended();
   bool may_help();
-  bool note_wait_after_absence(bool was_there);
+  bool on_event_after_tasks();
   void handle_more();
-  void lay_down_for(const Executor::Helper::Workload& tasks);
+  bool run_tasks(Executor::Helper& helper);
   bool lay_down_for_waiter();
-  void promote_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void take_locked(Leader leader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void begin(PollingWait& wait);
-  void end(PollingWait& wait);
-  static bool is_young(const PollingWait* wait, TimePoint now);
-  bool take_for_waiter();
-  bool lead_on(bool waits_for_long);
+  int begin_wait(TimePoint now);
+  bool take_for_wait();
+  bool may_lead_on(TimePoint begun);
+  void end_wait(int number, bool leads);
+  // What follows from a change of the rules.
+  void carry_out_locked(LeadRules::Wake wake) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   EventSource* const source_;
   // Of whoever leads.
@@ -127,32 +127,12 @@ class PollingDuty final : private ProcessLife::Busy {
 
   Mutex mutex_;
   CondVar changed_;      // for the pool's parked threads
-  CondVar waiter_left_;  // leader_ is kWaiter no more
-  Leader leader_ ABSL_GUARDED_BY(mutex_) = Leader::kNobody;
-  // A thread of the pool is to lead as soon as one is there, unless somebody else is first.
-  bool promoted_ ABSL_GUARDED_BY(mutex_) = true;
-  // Counts the times at which the duty was taken up or laid down.
-  std::uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::size_t parked_ ABSL_GUARDED_BY(mutex_) = 0;
-  // One of the parked threads is to watch; one does.
-  bool watch_ ABSL_GUARDED_BY(mutex_) = false;
-  bool watching_ ABSL_GUARDED_BY(mutex_) = false;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar waiter_left_;  // no waiting thread leads any more, and none will
+  LeadRules rules_ ABSL_GUARDED_BY(mutex_);
+  // Threads of the pool that there have been.
+  int threads_ ABSL_GUARDED_BY(mutex_) = 0;
   // Whoever leads stands still, since the process ends.
   bool stands_still_ ABSL_GUARDED_BY(mutex_) = false;
-
-  // The waits there are, in the order in which they began.
-  PollingWait* youngest_wait_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  TimePoint last_wait_ended_ ABSL_GUARDED_BY(mutex_);
-  // Between the end of a wait and the beginning of the next one; weighted towards the latest.
-  std::chrono::nanoseconds average_gap_ ABSL_GUARDED_BY(mutex_) = std::chrono::milliseconds(1);
-  bool woke_waiter_ ABSL_GUARDED_BY(mutex_) = false;
-  // How often an event was there already when the pool's leader was back from its tasks, 1 being
-  // always.
-  double crowding_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The last ones that it ran.
-  bool tasks_are_brisk_ ABSL_GUARDED_BY(mutex_) = true;
 };
 
 /// Of a thread that waits for something that an event brings.
@@ -172,12 +152,9 @@ class PollingWait {
   void poll(PollingDuty::TimePoint deadline);
 
  private:
-  friend class PollingDuty;
   PollingDuty* const duty_;
   PollingDuty::TimePoint begun_;
-  // Guarded by the duty's mutex.
-  PollingWait* older_ = nullptr;
-  PollingWait* younger_ = nullptr;
+  int number_ = -1;
   bool leads_ = false;
   bool has_polled_ = false;
   bool weary_ = false;

@@ -1,0 +1,26 @@
+#pragma once
+
+/// Bugs of the rules of polling that can be planted, to prove that their exploration finds such
+/// bugs. `SINEW_LEAD_BUG(kName)` is the constant false unless the build defines
+/// SINEW_PLANTED_BUGS.
+#ifdef SINEW_PLANTED_BUGS
+
+namespace sinew::internal {
+
+enum class LeadBug {
+  kNone,
+  kNobodyWatches,     // whoever lays the duty down for short tasks has nobody watch
+  kNobodyPromoted,    // a wait that lasts lays the duty down, and wakes nobody
+  kWatcherTrustsAll,  // who has watched goes back to sleep although the duty still lies
+  kTwoLead,           // who comes back from tasks leads, whoever else does
+};
+
+/// The bug that is active in this process. Not thread-safe.
+inline LeadBug lead_bug = LeadBug::kNone;
+
+}  // namespace sinew::internal
+
+#define SINEW_LEAD_BUG(name) (::sinew::internal::lead_bug == ::sinew::internal::LeadBug::name)
+#else
+#define SINEW_LEAD_BUG(name) false
+#endif
