@@ -30,6 +30,14 @@
 
 namespace bench {
 
+void pass(std::int64_t workers);
+
+}  // namespace bench
+
+SINEW_METHOD(bench::pass);
+
+namespace bench {
+
 std::atomic<std::int64_t> rounds_of_token{0};
 
 /// Hands the token on, for ever.
@@ -67,7 +75,6 @@ at::Tensor parameters() {
 
 }  // namespace bench
 
-SINEW_METHOD(bench::pass);
 SINEW_METHOD(bench::compute);
 SINEW_METHOD(bench::call_for);
 SINEW_METHOD(bench::parameters);
