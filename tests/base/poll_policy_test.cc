@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <tuple>
 #include <vector>
 
 namespace sinew::internal {
@@ -24,7 +25,9 @@ constexpr Duration kWakeUp = 30us;
 /// Waits one after the other, with what the policy makes of them.
 class Waits {
  public:
-  explicit Waits(Duration max_poll = kMaxPoll) : policy_(max_poll) {}
+  explicit Waits(Duration max_poll = kMaxPoll,
+                 PollPolicy::Waits whose = PollPolicy::Waits::kForItself)
+      : policy_(max_poll, whose) {}
 
   PollPolicy& policy() { return policy_; }
   TimePoint now() const { return now_; }
@@ -60,7 +63,7 @@ class Waits {
 };
 
 TEST(PollPolicy, SleepsUntilItKnowsBetter) {
-  EXPECT_EQ(PollPolicy(kMaxPoll).begin(TimePoint()), 0us);
+  EXPECT_EQ(PollPolicy(kMaxPoll, PollPolicy::Waits::kForItself).begin(TimePoint()), 0us);
 }
 
 TEST(PollPolicy, ShortWaitsArePolledFor) {
@@ -155,6 +158,19 @@ TEST(PollPolicy, WhereMessagesComeByThePacketLatenessDoesNoHarm) {
   EXPECT_FALSE(waits.gets_core_back_after(36us));
 }
 
+TEST(PollPolicy, WhoWaitsForOthersPollsForNoLongerThanAWakeUpTakes) {
+  for (const auto& [wait, for_itself, for_others] :
+       {std::tuple(15us, true, true), std::tuple(70us, true, false),
+        std::tuple(500us, false, false)}) {
+    Waits itself(kMaxPoll, PollPolicy::Waits::kForItself);
+    Waits others(kMaxPoll, PollPolicy::Waits::kForOthers);
+    itself.wait(wait, 100);
+    others.wait(wait, 100);
+    EXPECT_EQ(itself.policy().begin(itself.now()) > 0us, for_itself) << wait.count();
+    EXPECT_EQ(others.policy().begin(others.now()) > 0us, for_others) << wait.count();
+  }
+}
+
 TEST(PollPolicy, WhoWaitsForCoresItselfLeavesThemToOthers) {
   Waits waits;
   waits.wait(10us, 20);
@@ -208,11 +224,12 @@ TEST(PollPolicy, PausesGetShortAgainWhereNobodyWantsTheCore) {
 // ---- Against the best that one bound for all waits could have done.
 
 /// What polling for up to `bound` in each wait costs, in nanoseconds, as the policy weighs it.
-double cost(const std::vector<Duration>& waits, const std::function<Duration(Duration)>& polled) {
+double cost(const std::vector<Duration>& waits, double weight,
+            const std::function<Duration(Duration)>& polled) {
   double total = 0;
   for (const Duration wait : waits) {
     const Duration poll = polled(wait);
-    total += 0.25 * static_cast<double>(poll.count());
+    total += weight * static_cast<double>(poll.count());
     if (poll < wait) total += static_cast<double>(kWakeUp.count());
   }
   return total;
@@ -236,15 +253,19 @@ std::vector<Duration> trace(std::mt19937& random, int kind) {
 }
 
 TEST(PollPolicy, CostsLittleMoreThanTheBestBoundInHindsight) {
-  for (unsigned seed = 0; seed < 150; ++seed) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    const bool for_others = seed >= 150;
+    const double weight = for_others ? 1 : 0.25;
     std::mt19937 random(seed);
     const std::vector<Duration> waits = trace(random, static_cast<int>(seed % 3));
     double best = std::numeric_limits<double>::max();
     for (Duration bound : {0us, 3us, 6us, 12us, 25us, 50us, 100us}) {
-      best = std::min(best, cost(waits, [&](Duration wait) { return std::min(bound, wait); }));
+      best =
+          std::min(best, cost(waits, weight, [&](Duration wait) { return std::min(bound, wait); }));
     }
-    Waits with_policy;
-    const double ours = cost(waits, [&](Duration wait) { return with_policy.wait(wait); });
+    Waits with_policy(kMaxPoll,
+                      for_others ? PollPolicy::Waits::kForOthers : PollPolicy::Waits::kForItself);
+    const double ours = cost(waits, weight, [&](Duration wait) { return with_policy.wait(wait); });
     EXPECT_LT(ours, 1.3 * best + 50 * 30'000) << "seed " << seed;
   }
 }

@@ -11,7 +11,9 @@ using std::chrono::microseconds;
 // What the wake-up of an idle core takes, in the order of magnitude.
 constexpr PollPolicy::Duration kWakeUp = microseconds(30);
 // Of what a moment less of waiting is worth, a moment of polling costs one part in so many.
-constexpr std::int64_t kWorthOfWaiting = 4;
+constexpr std::int64_t worth_of_waiting(PollPolicy::Waits whose) {
+  return whose == PollPolicy::Waits::kForItself ? 4 : 1;
+}
 // The weight of the latest wait, and the part of its weight that each one loses with the next.
 constexpr std::int64_t kWeight = 1 << 16;
 constexpr std::int64_t kDecay = 16;
@@ -36,7 +38,8 @@ constexpr int kPaidPerPause = 64;
 
 }  // namespace
 
-PollPolicy::PollPolicy(Duration max_poll) : max_poll_(std::max(max_poll, Duration(0))) {}
+PollPolicy::PollPolicy(Duration max_poll, Waits waits)
+    : max_poll_(std::max(max_poll, Duration(0))), whose_(waits) {}
 
 PollPolicy::Duration PollPolicy::bound(std::size_t index) const {
   return std::min<Duration>(kLongest / (1 << (kBounds - 1 - index)), max_poll_);
@@ -90,7 +93,8 @@ void PollPolicy::choose() {
     longer -= waits_[i];
     saved += waits_[i] * kWakeUp.count();
     polled += waits_[i] * bound(i).count();
-    const std::int64_t gain = saved - (polled + longer * bound(i).count()) / kWorthOfWaiting;
+    const std::int64_t gain =
+        saved - (polled + longer * bound(i).count()) / worth_of_waiting(whose_);
     if (gain <= best) continue;
     best = gain;
     poll_ = bound(i);

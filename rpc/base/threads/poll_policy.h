@@ -30,8 +30,17 @@ class PollPolicy {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::nanoseconds;
 
-  /// Zero or less: never polls. What is over 100 us counts as that: no wake-up is worth more.
-  explicit PollPolicy(Duration max_poll);
+  /// On whose behalf a thread waits.
+  enum class Waits : std::uint8_t {
+    /// Its own: it needs what comes, so its time counts for more than what polling takes.
+    kForItself,
+    /// Maybe nobody's: a server between two requests polls for no longer than a wake-up takes.
+    kForOthers,
+  };
+
+  /// `max_poll` zero or less: never polls. What is over 100 us counts as that: no wake-up is worth
+  /// more.
+  PollPolicy(Duration max_poll, Waits waits);
 
   /// How long to poll in the wait that begins at `now`; zero: sleep at once.
   Duration begin(TimePoint now) const;
@@ -57,6 +66,7 @@ class PollPolicy {
   void choose();
 
   const Duration max_poll_;
+  const Waits whose_;
   // How many of the latest waits would have ended in time for each bound and for none smaller, and
   // how many for none at all; each wait weighs less with every one that follows.
   std::array<std::int64_t, kBounds + 1> waits_{};

@@ -24,7 +24,9 @@ constexpr int kMaxMoreEvents = 2;
 }  // namespace
 
 PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll)
-    : source_(source), pool_polls_(max_poll), waiter_polls_(max_poll) {
+    : source_(source),
+      pool_polls_(max_poll, PollPolicy::Waits::kForOthers),
+      waiter_polls_(max_poll, PollPolicy::Waits::kForItself) {
   ProcessLife::add(this);
 }
 
