@@ -8,8 +8,11 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <string>
 #include <tuple>
 #include <vector>
+
+#include "sinew/tests/base/recorded_waits.h"
 
 namespace sinew::internal {
 namespace {
@@ -267,6 +270,23 @@ TEST(PollPolicy, CostsLittleMoreThanTheBestBoundInHindsight) {
                       for_others ? PollPolicy::Waits::kForOthers : PollPolicy::Waits::kForItself);
     const double ours = cost(waits, weight, [&](Duration wait) { return with_policy.wait(wait); });
     EXPECT_LT(ours, 1.3 * best + 50 * 30'000) << "seed " << seed;
+  }
+}
+
+TEST(PollPolicy, CostsLittleMoreThanTheBestBoundInWaitsThatWereRecorded) {
+  for (const RecordedWaits& recorded : recorded_waits()) {
+    const double weight = recorded.whose == PollPolicy::Waits::kForItself ? 0.25 : 1;
+    std::vector<Duration> waits;
+    for (const std::int32_t wait : recorded.waits) waits.push_back(wait * Duration(100));
+    double best = std::numeric_limits<double>::max();
+    for (Duration bound : {0us, 3us, 6us, 12us, 25us, 50us, 100us}) {
+      best =
+          std::min(best, cost(waits, weight, [&](Duration wait) { return std::min(bound, wait); }));
+    }
+    Waits with_policy(kMaxPoll, recorded.whose);
+    const double ours = cost(waits, weight, [&](Duration wait) { return with_policy.wait(wait); });
+    EXPECT_LT(ours, 1.1 * best + 5 * 30'000) << recorded.scene << ": " << ours / best;
+    RecordProperty(recorded.scene, std::to_string(ours / best));
   }
 }
 
