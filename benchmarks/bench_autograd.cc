@@ -282,10 +282,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_autograd: %s\n", error.what());
-    return 1;
-  }
+  return sinew::bench::run_main("bench_autograd", &run, argc, argv);
 }

@@ -300,11 +300,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_scale: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return sinew::bench::run_main("bench_scale", &run, argc, argv); }

@@ -132,10 +132,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_tensors: %s\n", error.what());
-    return 1;
-  }
+  return sinew::bench::run_main("bench_tensors", &run, argc, argv);
 }

@@ -295,10 +295,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_waiting: %s\n", error.what());
-    return 1;
-  }
+  return sinew::bench::run_main("bench_waiting", &run, argc, argv);
 }

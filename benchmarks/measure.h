@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -143,6 +144,17 @@ Latency measure_latency(int calls, Call&& call) {
   }
   std::sort(times_us.begin(), times_us.end());
   return Latency{times_us[times_us.size() / 2], times_us[times_us.size() * 99 / 100]};
+}
+
+/// The main function of a program that measures with `run`: what that throws goes to stderr, with
+/// the program's name. Returns an exit status.
+inline int run_main(const char* program, int (*run)(int, char**), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program, error.what());
+    return 1;
+  }
 }
 
 /// Completions per second of work that keeps itself going. `step()` lets some time pass and returns

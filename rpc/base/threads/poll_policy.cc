@@ -27,8 +27,8 @@ constexpr double kManyMessages = 3;
 constexpr auto kGivenCoreByMany = microseconds(1000);
 // A thread that waits for cores for a larger part of its time shares them with more than there are.
 constexpr double kMaxRunDelay = 0.08;
-// Of the latest readings so many have to say so: of two processes that call each other one reading
-// in a hundred does.
+// Of the latest readings so many have to say so: one alone does now and then where two processes
+// call each other and nobody wants their cores.
 constexpr int kDelayedReadings = 2;
 constexpr auto kPauseWhereCoresAreWanted = std::chrono::milliseconds(100);
 constexpr auto kFirstPause = microseconds(500);
