@@ -18,11 +18,6 @@ std::shared_ptr<AutogradManager> AutogradManager::make(WorkerServices& services)
   std::shared_ptr<AutogradManager> manager(new AutogradManager(services));
   const std::weak_ptr<AutogradManager> weak = manager;
   services.add_control_method(
-      std::string(kReleaseMethod), [weak](const WorkerInfo& from, const std::string& body) {
-        auto self = weak.lock();
-        return self == nullptr ? make_ready_future(std::string()) : self->on_release(from, body);
-      });
-  services.add_control_method(
       "sinew.autograd.abort", [weak](const WorkerInfo& from, const std::string& body) {
         auto self = weak.lock();
         return self == nullptr ? make_ready_future(std::string()) : self->on_abort(from, body);
@@ -132,12 +127,15 @@ void AutogradManager::drop(const std::shared_ptr<ContextState>& context, const a
   }
 }
 
-Future<std::string> AutogradManager::on_release(const WorkerInfo& from, const std::string& body) {
+void AutogradManager::on_note(const WorkerInfo& from, std::string body) {
   proto::AutogradRelease release;
   if (!release.ParseFromString(body)) {
-    throw RpcError(ErrorCode::kInvalidArgument, "a list of contexts cannot be parsed");
+    services_.log(absl::StrFormat("worker '%s' sent a list of ended contexts that cannot be parsed",
+                                  from.name));
+    return;
   }
-  if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
+  // Somebody who takes no part has no contexts to end.
+  if (!check_member(from).ok()) return;
   std::vector<std::shared_ptr<ContextState>> ended;
   std::uint64_t live_from = 0;
   {
@@ -170,10 +168,10 @@ Future<std::string> AutogradManager::on_release(const WorkerInfo& from, const st
     drop(context, absl::CancelledError("the context has ended"), from.incarnation,
          by_creator ? live_from : 0);
   }
-  return make_ready_future(std::string());
 }
 
 void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
+  releases_.forget(worker.incarnation);
   std::vector<std::shared_ptr<ContextState>> ended;
   std::vector<std::shared_ptr<BackwardPass>> passes;
   {
@@ -201,7 +199,8 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
   }
 }
 
-Future<std::vector<std::string>> AutogradManager::drain_async(DrainScope, Clock::TimePoint) {
+Future<std::vector<std::string>> AutogradManager::drain_async(DrainScope,
+                                                              Clock::TimePoint deadline) {
   std::vector<std::string> open;
   {
     MutexLock lock(mutex_);
@@ -211,8 +210,7 @@ Future<std::vector<std::string>> AutogradManager::drain_async(DrainScope, Clock:
                                      autograd::to_string(id)));
     }
   }
-  // Each attempt has a time limit, and a lost worker is not waited for.
-  return releases_.when_empty().then([open] { return open; });
+  return releases_.when_empty(deadline).then([open] { return open; });
 }
 
 void AutogradManager::stop() {

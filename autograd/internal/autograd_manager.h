@@ -85,8 +85,9 @@ class AutogradManager final : public Extension,
              const std::vector<Incarnation>& workers) override;
 
   // --- Extension
-  std::string_view layer() const override { return "autograd"; }
-  void on_note(const WorkerInfo&, std::string) override {}
+  std::string_view layer() const override { return kAutogradLayer; }
+  /// Contexts have ended.
+  void on_note(const WorkerInfo& from, std::string body) override;
   void on_worker_fenced(const WorkerInfo& worker) override;
   void on_worker_lost(const WorkerInfo& worker) override { on_worker_fenced(worker); }
   void add_counters(Counters& counters) const override;
@@ -117,7 +118,6 @@ class AutogradManager final : public Extension,
   std::shared_ptr<ContextState> find_or_create(const autograd::ContextId& id,
                                                const WorkerInfo& caller);
   std::uint64_t live_from_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Future<std::string> on_release(const WorkerInfo& from, const std::string& body);
   Future<std::string> on_abort(const WorkerInfo& from, const std::string& body);
   /// Forgets a context that is out of the table.
   void drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,

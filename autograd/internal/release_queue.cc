@@ -1,22 +1,24 @@
 #include "sinew/autograd/internal/release_queue.h"
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "sinew/autograd.pb.h"
 #include "sinew/autograd/internal/pass_messages.h"
-#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
 namespace {
 
-// Of one attempt; a worker that lives answers at once.
-constexpr auto kAttempt = std::chrono::seconds(10);
-// How long the first one due waits for others. Short steps of a training loop share a message then,
-// and long ones do not notice.
+// A worker is told so often at most. Short steps of a training loop share a note then, and long
+// ones do not notice.
 constexpr auto kGathering = std::chrono::milliseconds(2);
+// For the last ones, that no other context follows. Not as early as that: a loop would wake the
+// timers' thread each time, for nothing.
+constexpr auto kLatest = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -25,28 +27,43 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
   explicit State(WorkerServices& services) : services_(services) {}
 
   void add(const WorkerInfo& worker, const autograd::ContextId& context, std::uint64_t live_from) {
-    MutexLock lock(mutex_);
-    if (stopped_) return;
-    Queue& queue = queues_[worker.incarnation];
-    queue.worker = worker;
-    proto::AutogradReleased& released = *queue.due.add_contexts();
-    write_context(context, *released.mutable_context());
-    released.set_live_from(live_from);
-    if (std::exchange(queue.is_on_its_way, true)) return;
-    services_.timers().run_at(
-        services_.clock().now() + kGathering,
-        [this, weak = weak_from_this(), incarnation = worker.incarnation] {
-          // What stops the timers is later than the queue's end.
-          const auto self = weak.lock();
-          if (self == nullptr) return;
-          services_.control_executor().post([self, incarnation] { self->send(incarnation); });
-        });
+    std::string note;
+    {
+      MutexLock lock(mutex_);
+      if (stopped_) return;
+      Queue& queue = queues_[worker.incarnation];
+      queue.worker = worker;
+      proto::AutogradReleased& released = *queue.due.add_contexts();
+      write_context(context, *released.mutable_context());
+      released.set_live_from(live_from);
+      if (queue.is_on_its_way) return;
+      if (queue.told_last.has_value() && services_.clock().now() - *queue.told_last < kGathering) {
+        if (!std::exchange(queue.has_timer, true)) set_timer(worker.incarnation);
+        return;
+      }
+      note = take_locked(queue);
+    }
+    send(worker, std::move(note));
   }
 
-  Future<void> when_empty() {
+  Future<void> when_empty(Clock::TimePoint deadline) {
     MutexLock lock(mutex_);
-    if (stopped_ || queues_.empty()) return make_ready_future();
-    return emptied_.emplace_back(&services_.control_executor()).future();
+    if (stopped_ || is_empty_locked()) return make_ready_future();
+    const Promise<void>& emptied = emptied_.emplace_back(&services_.control_executor());
+    if (deadline != Clock::TimePoint::max()) {
+      services_.timers().run_at(deadline, [emptied] { emptied.try_set_value(); });
+    }
+    return emptied.future();
+  }
+
+  void forget(Incarnation worker) {
+    std::vector<Promise<void>> emptied;
+    {
+      MutexLock lock(mutex_);
+      queues_.erase(worker);
+      if (is_empty_locked()) emptied.swap(emptied_);
+    }
+    for (const Promise<void>& promise : emptied) promise.try_set_value();
   }
 
   void stop() {
@@ -64,44 +81,76 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
   struct Queue {
     WorkerInfo worker;
     proto::AutogradRelease due;
-    // A timer is set, or a message has not been answered.
+    std::optional<Clock::TimePoint> told_last;
+    // A note has not been handled.
     bool is_on_its_way = false;
+    bool has_timer = false;
   };
 
-  void send(Incarnation incarnation) {
-    std::string body;
+  bool is_empty_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::all_of(queues_.begin(), queues_.end(), [](const auto& each) {
+      return !each.second.is_on_its_way && each.second.due.contexts_size() == 0;
+    });
+  }
+
+  std::string take_locked(Queue& queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    queue.is_on_its_way = true;
+    queue.told_last = services_.clock().now();
+    std::string note = queue.due.SerializeAsString();
+    queue.due.Clear();
+    return note;
+  }
+
+  void set_timer(Incarnation incarnation) {
+    services_.timers().run_at(services_.clock().now() + kLatest,
+                              [weak = weak_from_this(), incarnation] {
+                                // What stops the timers is later than the queue's end.
+                                if (const auto self = weak.lock()) self->on_timer(incarnation);
+                              });
+  }
+
+  void on_timer(Incarnation incarnation) {
     WorkerInfo worker;
+    std::string note;
     {
       MutexLock lock(mutex_);
       const auto found = queues_.find(incarnation);
       if (found == queues_.end()) return;
-      body = found->second.due.SerializeAsString();
-      found->second.due.Clear();
-      worker = found->second.worker;
+      Queue& queue = found->second;
+      queue.has_timer = false;
+      if (queue.is_on_its_way || queue.due.contexts_size() == 0) return;
+      worker = queue.worker;
+      note = take_locked(queue);
     }
-    services_.control_call(worker, kReleaseMethod, body, kAttempt)
-        .on_done([self = shared_from_this(), worker, body](const Future<std::string>& answer) {
-          self->on_answer(worker, body, answer.error());
-        });
+    send(worker, std::move(note));
   }
 
-  void on_answer(const WorkerInfo& worker, const std::string& body,
-                 const std::exception_ptr& error) {
-    // Anything else than a late answer says that the worker is gone, or knows nothing of contexts.
-    const bool again = error != nullptr && describe(error).code == ErrorCode::kDeadlineExceeded &&
-                       !services_.is_lost(worker);
+  // Without the lock: what cannot be sent has ended when send_note() returns.
+  void send(const WorkerInfo& worker, std::string note) {
+    services_.send_note(worker, kAutogradLayer, std::move(note),
+                        [weak = weak_from_this(), worker](CarrierEnd how) {
+                          if (const auto self = weak.lock()) self->on_handled(worker, how);
+                        });
+  }
+
+  void on_handled(const WorkerInfo& worker, CarrierEnd how) {
     std::vector<Promise<void>> emptied;
-    bool more = false;
+    std::string note;
     {
       MutexLock lock(mutex_);
       const auto found = queues_.find(worker.incarnation);
       if (found == queues_.end()) return;
-      if (again) found->second.due.MergeFromString(body);
-      more = found->second.due.contexts_size() > 0;
-      if (!more) queues_.erase(found);
-      if (queues_.empty()) emptied.swap(emptied_);
+      Queue& queue = found->second;
+      queue.is_on_its_way = false;
+      if (how != CarrierEnd::kAnswered) {
+        // It is gone, and so is all that it knew of contexts.
+        queues_.erase(found);
+      } else if (queue.due.contexts_size() > 0) {
+        note = take_locked(queue);
+      }
+      if (!emptied_.empty() && is_empty_locked()) emptied.swap(emptied_);
     }
-    if (more) send(worker.incarnation);
+    if (!note.empty()) send(worker, std::move(note));
     for (const Promise<void>& promise : emptied) promise.try_set_value();
   }
 
@@ -120,7 +169,10 @@ void ReleaseQueue::add(const WorkerInfo& worker, const autograd::ContextId& cont
   state_->add(worker, context, live_from);
 }
 
-Future<void> ReleaseQueue::when_empty() const { return state_->when_empty(); }
+Future<void> ReleaseQueue::when_empty(Clock::TimePoint deadline) const {
+  return state_->when_empty(deadline);
+}
+void ReleaseQueue::forget(Incarnation worker) { state_->forget(worker); }
 void ReleaseQueue::stop() { state_->stop(); }
 
 }  // namespace sinew::internal

@@ -2,24 +2,25 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "sinew/autograd/context_id.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 
 namespace sinew::internal {
 
 class WorkerServices;
 
-/// The control call that says which contexts have ended.
-inline constexpr std::string_view kReleaseMethod = "sinew.autograd.release";
+/// As autograd's notes name it: each is an AutogradRelease.
+inline constexpr std::string_view kAutogradLayer = "autograd";
 
-/// Tells other workers that contexts have ended, until they know or are lost. What becomes due for
-/// a worker within two milliseconds travels together, and so does what is due by the time it has
-/// answered. Thread-safe.
+/// Tells other workers that contexts have ended, until they know or are lost. The first one due is
+/// told at once, by the thread that adds it; a worker is told every two milliseconds at most, and
+/// within ten. Thread-safe; the caller of add() holds no lock that sending takes.
 class ReleaseQueue {
  public:
   explicit ReleaseQueue(WorkerServices& services);
@@ -27,8 +28,10 @@ class ReleaseQueue {
 
   /// `live_from`: contexts of the same creator with a smaller serial have ended too.
   void add(const WorkerInfo& worker, const autograd::ContextId& context, std::uint64_t live_from);
-  /// Completes when nothing is left to tell.
-  Future<void> when_empty() const;
+  /// Completes when nothing is left to tell, or at the deadline.
+  Future<void> when_empty(Clock::TimePoint deadline) const;
+  /// That worker is lost: it need not know.
+  void forget(Incarnation worker);
   /// Forgets everything and sends nothing any more.
   void stop();
 

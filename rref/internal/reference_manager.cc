@@ -99,6 +99,7 @@ void ReferenceManager::apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)>
   }
   for (const RRefId& rref : after.changed) check_waiting(rref);
   after.destroyed.clear();
+  flush();
   finish_drains();
 }
 
@@ -126,7 +127,6 @@ void ReferenceManager::perform_locked(ledger::Actions actions, After& after) {
       if (channel.fenced) continue;
       dirty_.insert(send->to.incarnation);
       channel.waiting.push_back(make_queued(std::move(*send)));
-      flush_soon_locked();
     } else if (auto* confirmed = std::get_if<ledger::Confirmed>(&action)) {
       settle(confirmed->fork, absl::OkStatus());
     } else if (auto* failed = std::get_if<ledger::Failed>(&action)) {
@@ -413,7 +413,6 @@ void ReferenceManager::on_timer() {
       if (channel.known_at == Clock::TimePoint::min() || channel.known_at > current) continue;
       channel.known_at = Clock::TimePoint::min();
       dirty_.insert(incarnation);
-      flush_soon_locked();
     }
     return ledger.tick(to_time(current));
   });

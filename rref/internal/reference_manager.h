@@ -143,7 +143,7 @@ class ReferenceManager final : public Extension,
 
   ledger::Time now() const;
   static ledger::Time to_time(Clock::TimePoint when) { return when.time_since_epoch(); }
-  /// Runs `step` on the ledger under the lock, then does what it asks for.
+  /// Runs `step` on the ledger under the lock, then does what it asks for, without.
   void apply(absl::FunctionRef<ledger::Handled(ledger::Ledger&)> step);
   static Queued make_queued(ledger::Send send);
   void perform_locked(ledger::Actions actions, After& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -153,7 +153,6 @@ class ReferenceManager final : public Extension,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // reference_manager_notes.cc, with on_note() and make_queued().
   Channel& channel_locked(const WorkerInfo& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void flush_soon_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void flush();
   void pack_locked(Channel& channel, std::vector<Packed>& notes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -177,7 +176,6 @@ class ReferenceManager final : public Extension,
   absl::flat_hash_map<Incarnation, Channel> channels_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<Incarnation> dirty_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t last_note_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool flushing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
   TimerQueue::TimerId timer_ ABSL_GUARDED_BY(mutex_) = 0;
   struct Drain {

@@ -38,21 +38,12 @@ ReferenceManager::Channel& ReferenceManager::channel_locked(const WorkerInfo& pe
   return channels_.try_emplace(peer.incarnation, peer).first->second;
 }
 
-void ReferenceManager::flush_soon_locked() {
-  // Messages that follow each other closely leave together.
-  if (flushing_) return;
-  flushing_ = true;
-  services_.control_executor().post([weak = weak_from_this()] {
-    if (auto self = weak.lock()) self->flush();
-  });
-}
-
+// On the thread that had something to say: to wake another one takes longer than to say it.
 void ReferenceManager::flush() {
   std::vector<Packed> notes;
   {
     MutexLock lock(mutex_);
-    flushing_ = false;
-    if (stopped_) return;
+    if (stopped_ || dirty_.empty()) return;
     for (const Incarnation incarnation : dirty_) {
       const auto found = channels_.find(incarnation);
       if (found != channels_.end()) pack_locked(found->second, notes);
@@ -103,11 +94,9 @@ void ReferenceManager::on_note_ended(const WorkerInfo& peer, std::uint64_t numbe
       channel.known_at = services_.clock().now() + kUnknownPeerPause;
       arm_timer_locked();
     }
-    if (!channel.waiting.empty()) {
-      dirty_.insert(peer.incarnation);
-      flush_soon_locked();
-    }
+    if (!channel.waiting.empty()) dirty_.insert(peer.incarnation);
   }
+  flush();
   finish_drains();
 }
 

@@ -145,7 +145,10 @@ TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   sinew::proto::AutogradReleased& released = *release.add_contexts();
   write(context.id(), *released.mutable_context());
   released.set_live_from(std::uint64_t{1} << 60);
-  tell(1001, "sinew.autograd.release", release.SerializeAsString());
+  sinew::proto::Envelope note;
+  note.mutable_note()->set_layer("autograd");
+  note.mutable_note()->set_body(release.SerializeAsString());
+  guest.send(sinew::internal::FrameKind::kControl, note);
   sinew::proto::AutogradAbort abort;
   write(context.id(), *abort.mutable_pass()->mutable_context());
   abort.mutable_pass()->set_initiator(claims.incarnation.value);

@@ -100,6 +100,16 @@ class HostileAutograd : public sinew::testing::ClusterTest {
     return ErrorCode::kOk;
   }
 
+  /// Says that contexts have ended; returns when worker1 has heard it.
+  static void say_ended(const sinew::Worker& from, const sinew::Worker& to,
+                        const sinew::proto::AutogradRelease& release) {
+    std::promise<sinew::internal::CarrierEnd> end;
+    sinew::WorkerAccess::core(from)->send_note(
+        to.info(), "autograd", release.SerializeAsString(),
+        [&](sinew::internal::CarrierEnd how) { end.set_value(how); });
+    EXPECT_EQ(end.get_future().get(), sinew::internal::CarrierEnd::kAnswered);
+  }
+
   /// A call of the hostile member to worker1.
   template <class Message>
   ErrorCode call(const std::string& method, const Message& message,
@@ -158,7 +168,7 @@ TEST_P(HostileAutograd, ReleaseOfContextsOfAnother) {
     // The number alone says nothing; nor does the name, from somebody who takes no part.
     sinew::proto::AutogradReleased& by_name = *release.add_contexts();
     write(context.id(), *by_name.mutable_context());
-    tell("sinew.autograd.release", release);
+    say_ended(worker(kEve), worker(kServer), release);
     backward(context, {loss});
     expect_gradient(context, 1);
   }
@@ -288,10 +298,7 @@ TEST_P(HostileAutograd, TheCreatorEndsAllAtOnce) {
     sinew::proto::AutogradReleased& all = *release.add_contexts();
     write({context.id().creator, 0}, *all.mutable_context());
     all.set_live_from(context.id().serial + 1);
-    sinew::WorkerAccess::core(worker(kTrainer))
-        ->control_call(worker(kServer).info(), "sinew.autograd.release",
-                       release.SerializeAsString(), 30s)
-        .wait();
+    say_ended(worker(kTrainer), worker(kServer), release);
     EXPECT_EQ(at_server(), 0);
   }
   const Context next(worker(kTrainer));
