@@ -76,11 +76,11 @@ struct WorkerOptions {
   /// for a Sinew future gives its place to another thread meanwhile.
   std::size_t num_threads = 0;
   /// How long a thread that waits for the network looks again and again whether something has come,
-  /// before it sleeps. It does so only where waits have been short lately and nobody else wants the
-  /// core; see docs/architecture.md. 0: it always sleeps, which is slower and saves power. What
-  /// is over 100 us counts as that. The environment variable SINEW_MAX_POLL_US (microseconds)
-  /// bounds it for all workers of a process.
-  std::chrono::nanoseconds max_poll = std::chrono::microseconds(100);
+  /// before it sleeps. It does so only where waits have been short lately, nobody else wants the
+  /// core, and control groups leave the process more than one core; see docs/threads.md. 0: it
+  /// always sleeps, which is slower and saves power. What is over 200 us counts as that. The
+  /// environment variable SINEW_MAX_POLL_US (microseconds) bounds it for all workers of a process.
+  std::chrono::nanoseconds max_poll = std::chrono::microseconds(200);
   /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain
   /// of calls.
   std::size_t max_blocked_threads = 256;

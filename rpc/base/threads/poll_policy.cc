@@ -12,16 +12,18 @@ using std::chrono::microseconds;
 constexpr PollPolicy::Duration kWakeUp = microseconds(30);
 // Of what a moment less of waiting is worth, a moment of polling costs one part in so many.
 constexpr std::int64_t worth_of_waiting(PollPolicy::Waits whose) {
-  return whose == PollPolicy::Waits::kForItself ? 4 : 1;
+  return whose == PollPolicy::Waits::kForItself ? 8 : 2;
 }
 // The weight of the latest wait, and the part of its weight that each one loses with the next.
 constexpr std::int64_t kWeight = 1 << 16;
 constexpr std::int64_t kDecay = 16;
 // The last of the bounds; each other one is half of the next.
-constexpr PollPolicy::Duration kLongest = microseconds(100);
-// A thread that gets its core back later was in the way of others: threads that only look after
-// something take less.
+constexpr PollPolicy::Duration kLongest = microseconds(200);
+// A thread that gets its core back later has left it to somebody with work to do: threads that only
+// look after something take less.
 constexpr auto kGivenCore = microseconds(35);
+// And from here on to somebody who will want it again: a worker's own threads take less.
+constexpr auto kTakenCore = microseconds(150);
 // So late it may be where that many messages come together.
 constexpr double kManyMessages = 3;
 constexpr auto kGivenCoreByMany = microseconds(1000);
@@ -102,8 +104,10 @@ void PollPolicy::choose() {
 }
 
 bool PollPolicy::may_go_on(TimePoint offered, TimePoint back) {
+  const Duration late = back - offered;
   const Duration harmless = come_together() ? kGivenCoreByMany : kGivenCore;
-  if (back - offered <= harmless) return true;
+  if (late <= harmless) return true;
+  if (late <= kTakenCore) return false;
   pause_until_ = back + kFirstPause * (1 << pauses_in_a_row_);
   pauses_in_a_row_ = std::min(pauses_in_a_row_ + 1, kMaxPauseDoublings);
   paid_since_pause_ = 0;

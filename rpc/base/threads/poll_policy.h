@@ -17,12 +17,12 @@ namespace sinew::internal {
 /// spinning for a shared-memory multiprocessor, SOSP 1991.)
 ///
 /// A core that somebody else wants is left to him: whoever has offered it between two looks and
-/// gets it back late does not poll for a pause, which doubles each time until polling has paid for
-/// long enough again. So does not, for longer, who waited for a core itself for a good part of the
-/// time: a poller is not in the way on its own core only, since no idle core takes work over from
-/// another while it polls there. One such reading alone says nothing. Where messages come by the
-/// packet a little lateness does no harm, though: more of them share the next packet, and whoever
-/// had the core mostly works on their behalf.
+/// gets it back late sleeps. If it was away for long, it does not poll for a pause either, which
+/// doubles each time until polling has paid for long enough again. So does not, for longer, who
+/// waited for a core itself for a good part of the time: a poller is not in the way on its own core
+/// only, since no idle core takes work over from another while it polls there. One such reading
+/// alone says nothing. Where messages come by the packet a little lateness does no harm, though:
+/// more of them share the next packet, and whoever had the core mostly works on their behalf.
 ///
 /// Knows no clock and no thread. Not thread-safe.
 class PollPolicy {
@@ -34,11 +34,11 @@ class PollPolicy {
   enum class Waits : std::uint8_t {
     /// Its own: it needs what comes, so its time counts for more than what polling takes.
     kForItself,
-    /// Maybe nobody's: a server between two requests polls for no longer than a wake-up takes.
+    /// Maybe nobody's, as a server's between two requests: a quarter of that.
     kForOthers,
   };
 
-  /// `max_poll` zero or less: never polls. What is over 100 us counts as that: no wake-up is worth
+  /// `max_poll` zero or less: never polls. What is over 200 us counts as that: no wake-up is worth
   /// more.
   PollPolicy(Duration max_poll, Waits waits);
 
@@ -58,7 +58,7 @@ class PollPolicy {
   bool may_go_on(TimePoint offered, TimePoint back);
 
  private:
-  static constexpr std::size_t kBounds = 6;
+  static constexpr std::size_t kBounds = 7;
 
   Duration bound(std::size_t index) const;
   bool come_together() const;

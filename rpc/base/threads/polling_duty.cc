@@ -4,6 +4,7 @@
 #include <optional>
 #include <thread>
 
+#include "sinew/rpc/base/threads/cpu_quota.h"
 #include "sinew/rpc/base/threads/run_delay.h"
 
 namespace sinew::internal {
@@ -36,6 +37,7 @@ nanoseconds PollingDuty::begin(PollPolicy& policy, TimePoint now) {
   const nanoseconds poll = policy.begin(now);
   // Where it does not poll anyway nothing has to be found out.
   if (poll <= nanoseconds(0)) return poll;
+  if (!has_core_to_spare(now)) return nanoseconds(0);
   const std::optional<RunDelay> lost = new_run_delay(now);
   if (!lost.has_value()) return poll;
   policy.on_run_delay(now, lost->delay, lost->time);
