@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/threads/executor.h"
@@ -16,6 +18,13 @@ using sinew::testing::eventually;
 Executor::Options with_threads(std::size_t num_threads) {
   Executor::Options options;
   options.num_threads = num_threads;
+  return options;
+}
+
+/// One that can watch what is left to a helper.
+Executor::Options with_parked_thread() {
+  Executor::Options options = with_threads(1);
+  options.min_threads = 1;
   return options;
 }
 
@@ -68,7 +77,33 @@ TEST(ExecutorHelperTest, OffersNothingOutsideOfTheScope) {
   EXPECT_TRUE(eventually([&] { return ran.load(); }));
 }
 
-TEST(ExecutorHelperTest, ServesOneExecutorAtATime) {
+TEST(ExecutorHelperTest, ServesTwoExecutors) {
+  Executor first(with_threads(1));
+  Executor second(with_parked_thread());
+  Executor third(with_threads(1));
+  Executor::Helper helper;
+  std::vector<std::thread::id> ran_on(3);
+  std::atomic<bool> ran_third{false};
+  {
+    const Executor::Helper::Offer offer(&helper);
+    first.post([&] { ran_on[0] = std::this_thread::get_id(); });
+    second.post([&] { ran_on[1] = std::this_thread::get_id(); });
+    third.post([&] {
+      ran_on[2] = std::this_thread::get_id();
+      ran_third = true;
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return ran_third.load(); })) << "must not wait for the helper";
+  helper.run();
+  EXPECT_FALSE(helper.has_tasks());
+  second.shutdown();
+  EXPECT_EQ(ran_on[0], std::this_thread::get_id());
+  // On a busy machine the second one's own thread may have been faster.
+  EXPECT_NE(ran_on[1], std::thread::id());
+  EXPECT_NE(ran_on[2], std::this_thread::get_id());
+}
+
+TEST(ExecutorHelperTest, WithoutAThreadThatWatchesTheSecondExecutorStartsOne) {
   Executor first(with_threads(1));
   Executor second(with_threads(1));
   Executor::Helper helper;
@@ -83,6 +118,51 @@ TEST(ExecutorHelperTest, ServesOneExecutorAtATime) {
   EXPECT_FALSE(ran_first);
   helper.run();
   EXPECT_TRUE(ran_first);
+}
+
+TEST(ExecutorHelperTest, TasksOfTheSecondExecutorDoNotWaitForLongOnesOfTheFirst) {
+  Executor first(with_threads(1));
+  Executor second(with_parked_thread());
+  Executor::Helper helper;
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<int> ran_second{0};
+    {
+      const Executor::Helper::Offer offer(&helper);
+      first.post([&] { EXPECT_TRUE(eventually([&] { return ran_second == 2; })); });
+      second.post([&] { ++ran_second; });
+      second.post([&] { ++ran_second; });
+    }
+    helper.run();
+    EXPECT_EQ(ran_second, 2);
+    // Its one thread is to be parked, and no longer watch.
+    EXPECT_TRUE(eventually([&] { return second.stats().idle_threads == 1; }));
+  }
+}
+
+TEST(ExecutorHelperTest, NeverTwoTasksAtOnceWhereTheHelperComesLate) {
+  Executor first(with_threads(1));
+  Executor second(with_parked_thread());
+  Executor::Helper helper;
+  std::atomic<int> running{0};
+  std::atomic<int> ran{0};
+  constexpr int kRounds = 500;
+  for (int i = 0; i < kRounds; ++i) {
+    {
+      const Executor::Helper::Offer offer(&helper);
+      first.post([i] { std::this_thread::sleep_for(std::chrono::microseconds(i * 10)); });
+      for (int task = 0; task < 3; ++task) {
+        second.post([&] {
+          EXPECT_EQ(++running, 1);
+          std::this_thread::yield();
+          --running;
+          ++ran;
+        });
+      }
+    }
+    helper.run();
+  }
+  second.shutdown();
+  EXPECT_EQ(ran, 3 * kRounds);
 }
 
 TEST(ExecutorHelperTest, CountsAsOneOfTheThreads) {

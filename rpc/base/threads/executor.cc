@@ -69,16 +69,25 @@ Executor::Helper::Offer::Offer(Helper* helper) {
 
 Executor::Helper::Offer::~Offer() { Impl::this_helper = nullptr; }
 
-bool Executor::Helper::has_tasks() const { return state_->pool != nullptr; }
+bool Executor::Helper::has_tasks() const { return state_->engaged > 0; }
 
 Executor::Helper::Workload Executor::Helper::workload() const {
-  return state_->pool == nullptr ? Workload() : state_->pool->workload();
+  Workload all;
+  for (std::size_t i = 0; i < state_->engaged; ++i) {
+    const Workload one = state_->engagements.at(i).pool->workload();
+    all.duration += one.duration;
+    all.is_brisk = all.is_brisk && one.is_brisk;
+  }
+  return all;
 }
 
 void Executor::Helper::run() {
-  if (state_->pool == nullptr) return;
-  state_->pool->run_helper(*state_);
-  state_->pool.reset();
+  for (std::size_t i = 0; i < state_->engaged; ++i) {
+    Engagement& engagement = state_->engagements.at(i);
+    engagement.pool->run_engaged(engagement);
+    engagement.pool.reset();
+  }
+  state_->engaged = 0;
 }
 
 Executor::BlockingScope::BlockingScope(const std::function<std::string()>& describe_caller) {

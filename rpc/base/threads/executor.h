@@ -123,9 +123,9 @@ class Executor {
     Helper(const Helper&) = delete;
     Helper& operator=(const Helper&) = delete;
 
-    /// While one lives, the first executor that needs a thread for what the calling thread posts
-    /// leaves it to that, rather than wake one of its own. Then run() must follow soon: the thread
-    /// counts as one that is on its way.
+    /// While one lives, the first two executors that need a thread for what the calling thread
+    /// posts leave it to that, rather than wake one of their own. Then run() must follow soon: the
+    /// thread counts as one that is on its way.
     class Offer {
      public:
       /// Null: offers nothing.
@@ -144,12 +144,14 @@ class Executor {
     bool has_tasks() const;
     /// What run() is likely to be, going by the latest tasks.
     Workload workload() const;
-    /// Runs tasks of the executor that has left it some, as one of its threads, until there are no
-    /// more.
+    /// Runs tasks of the executors that have left it some, as one of their threads, one executor
+    /// after the other, until there are no more. Should those of the first take long, a thread of
+    /// the second one's takes its own up within two milliseconds.
     void run();
 
    private:
     friend class Executor;
+    struct Engagement;
     struct State;
     const std::unique_ptr<State> state_;
   };

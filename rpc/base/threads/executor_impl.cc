@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
@@ -29,65 +30,77 @@ void run_task(Task task) noexcept { std::move(task)(); }
 thread_local Executor::Impl::Worker* Executor::Impl::this_worker = nullptr;
 thread_local Executor::Helper::State* Executor::Impl::this_helper = nullptr;
 
-// Sees to it that one more worker looks at the queue, unless enough do. One that is on its way
-// suffices: it wakes the next when it finds more than it can feed on. Returns false if no worker
-// will ever come.
-bool Executor::Impl::add_runner_locked(Wakeups& wakeups) {
-  if (waking_ > 0 || running_ >= options_.num_threads) return true;
-  if (this_helper != nullptr && this_helper->pool == nullptr) {
-    take_on_helper_locked();
-    return true;
+// What the thread that posts offers.
+RunRules::Helper Executor::Impl::helper_offered() {
+  if (this_helper == nullptr || this_helper->engaged == this_helper->engagements.size()) {
+    return RunRules::Helper::kNone;
   }
-  if (running_ > 0 && is_brisk_locked() && have_watched_locked(wakeups)) return true;
-  if (!idle_.empty() || watcher_ != nullptr) {
-    wake_one_locked(wakeups);
-    return true;
-  }
-  return start_worker_locked() || running_ > 0;
+  return this_helper->engaged == 0 ? RunRules::Helper::kFree : RunRules::Helper::kBusy;
 }
 
-void Executor::Impl::wake_one_locked(Wakeups& wakeups) {
-  Worker* worker = watcher_;
-  if (idle_.empty()) {
-    watcher_ = nullptr;
-  } else {
-    worker = idle_.back();
+// Returns false if no worker will ever come.
+bool Executor::Impl::carry_out_locked(RunRules::Wake wake, Wakeups& wakeups) {
+  using Runner = RunRules::Runner;
+  if (wake.one_to_watch) {
+    watcher_ = idle_.back();
     idle_.pop_back();
+    wakeups.add(*watcher_);
+    watched_.store(true, std::memory_order_release);
   }
-  worker->woken = true;
-  wakeups.add(*worker);
-  ++running_;
-  ++waking_;
-}
-
-// Sees to it that a parked worker watches; false if there is none.
-bool Executor::Impl::have_watched_locked(Wakeups& wakeups) {
-  left_to_running_ = true;
-  if (watcher_ != nullptr) return true;
-  if (idle_.empty()) return false;
-  watcher_ = idle_.back();
-  idle_.pop_back();
-  wakeups.add(*watcher_);
-  watched_.store(true, std::memory_order_release);
+  switch (wake.runner) {
+    case Runner::kParked:
+    case Runner::kWatcher:
+      wake_to_run_locked(wake.runner, wakeups);
+      return true;
+    case Runner::kNewThread:
+      return start_worker_locked() || rules_.not_started();
+    case Runner::kHelper:
+      engage_helper_locked();
+      return true;
+    case Runner::kNobody:
+      return true;
+  }
   return true;
 }
 
-void Executor::Impl::take_on_helper_locked() {
-  Helper::State& helper = *this_helper;
-  helper.pool = shared_from_this();
-  helper.worker->pool = this;
-  workers_.splice(workers_.end(), helper.idle, helper.worker);
-  ++running_;
-  ++waking_;
+void Executor::Impl::wake_to_run_locked(RunRules::Runner runner, Wakeups& wakeups) {
+  Worker* worker = nullptr;
+  if (runner == RunRules::Runner::kParked) {
+    worker = idle_.back();
+    idle_.pop_back();
+  } else {
+    worker = std::exchange(watcher_, nullptr);
+  }
+  worker->woken = true;
+  wakeups.add(*worker);
 }
 
-void Executor::Impl::run_helper(Helper::State& helper) {
-  this_worker = &*helper.worker;
+void Executor::Impl::engage_helper_locked() {
+  Helper::Engagement& engagement = this_helper->engagements.at(this_helper->engaged++);
+  engagement.pool = shared_from_this();
+  engagement.worker->pool = this;
+  workers_.splice(workers_.end(), engagement.idle, engagement.worker);
+  if (this_helper->engaged > 1) busy_helper_ = &engagement;
+}
+
+void Executor::Impl::look_at_helper_locked() {
+  if (busy_helper_ == nullptr || rules_.counts_on_busy_helper()) return;
+  std::exchange(busy_helper_, nullptr)->is_given_up = true;
+}
+
+void Executor::Impl::run_engaged(Helper::Engagement& engagement) {
+  this_worker = &*engagement.worker;
   MutexLock lock(mutex_);
-  --waking_;
-  run_tasks(*helper.worker);
-  --running_;
-  helper.idle.splice(helper.idle.end(), workers_, helper.worker);
+  if (std::exchange(engagement.is_given_up, false)) {
+    rules_.join();
+  } else {
+    const bool was_busy = busy_helper_ == &engagement;
+    if (was_busy) busy_helper_ = nullptr;
+    rules_.helper_arrives(was_busy);
+  }
+  run_tasks(*engagement.worker);
+  rules_.stop();
+  engagement.idle.splice(engagement.idle.end(), workers_, engagement.worker);
   if (workers_.empty()) stopped_.notify_all();
   this_worker = nullptr;
 }
@@ -96,7 +109,11 @@ void Executor::Impl::start_minimum() {
   bool started = true;
   {
     MutexLock lock(mutex_);
-    while (started && workers_.size() < options_.min_threads) started = start_worker_locked();
+    while (started && workers_.size() < options_.min_threads) {
+      rules_.start();
+      started = start_worker_locked();
+      if (!started) static_cast<void>(rules_.not_started());
+    }
   }
   if (!started) throw_error(no_thread_started());
 }
@@ -112,8 +129,6 @@ bool Executor::Impl::start_worker_locked() {
     workers_.pop_back();
     return false;
   }
-  ++running_;
-  ++waking_;
   return true;
 }
 
@@ -121,10 +136,10 @@ void Executor::Impl::run_worker(Worker& worker) {
   this_worker = &worker;
   pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
   MutexLock lock(mutex_);
-  --waking_;
+  rules_.arrive();
   while (true) {
     run_tasks(worker);
-    --running_;
+    rules_.stop();
     if (stopping_ || surplus_locked()) break;
     park(worker);
   }
@@ -138,13 +153,13 @@ void Executor::Impl::run_worker(Worker& worker) {
 void Executor::Impl::run_tasks(Worker& worker) {
   using SteadyClock = std::chrono::steady_clock;
   SteadyClock::time_point begun = SteadyClock::now();
-  while (!queue_.empty() && running_ <= options_.num_threads) {
+  while (rules_.may_take()) {
     Task task = std::move(queue_.front());
     queue_.pop_front();
-    ++tasks_started_;
+    const RunRules::Taken taken = rules_.take();
     Wakeups wakeups;
-    if (!queue_.empty()) add_runner_locked(wakeups);
-    worker.more_follow = !queue_.empty() && have_watched_locked(wakeups);
+    carry_out_locked(taken.wake, wakeups);
+    worker.more_follow = taken.more_follow;
     worker.task_begun = begun;
     mutex_.unlock();
     wakeups.notify();
@@ -153,9 +168,9 @@ void Executor::Impl::run_tasks(Worker& worker) {
     if (!worker.more_follow || ++worker.tasks_since_flush >= kMaxTasksPerFlush) flush(worker);
     const SteadyClock::time_point ended = SteadyClock::now();
     mutex_.lock();
-    average_task_ += (ended - begun - average_task_) / 8;
+    rules_.ran(ended - begun);
     begun = ended;
-    if (worker.tasks_since_flush > 0 && (queue_.empty() || running_ > options_.num_threads)) {
+    if (worker.tasks_since_flush > 0 && !rules_.may_take()) {
       // Others have taken what was to follow.
       mutex_.unlock();
       flush(worker);
@@ -177,58 +192,55 @@ void Executor::Impl::stand_still_at_exit() {
 bool Executor::Impl::stands_still() {
   const bool is_callers = this_worker != nullptr && this_worker->pool == this;
   MutexLock lock(mutex_);
-  return running_ <= waking_ + standing_ + (is_callers ? 1 : 0);
+  return rules_.running() <= rules_.waking() + standing_ + (is_callers ? 1 : 0);
 }
 
 // Returns when the worker counts as running again.
 void Executor::Impl::park(Worker& worker) {
   worker.woken = false;
-  idle_.push_back(&worker);
   while (true) {
-    while (!worker.woken && watcher_ != &worker) worker.wake->wait(mutex_);
-    if (worker.woken) break;
-    if (watch(worker)) return;
     idle_.push_back(&worker);
+    rules_.park();
+    while (!worker.woken && watcher_ != &worker) worker.wake->wait(mutex_);
+    if (worker.woken) return rules_.arrive();
+    if (watch(worker)) return;
   }
-  --waking_;
 }
 
-// Looks now and then whether the tasks that were left to the running workers move on. Returns true
-// when this worker runs now, either because they do not or because it was woken, and false when
-// there is nothing to watch any more.
+// Looks now and then whether the tasks that were left to others move on. Returns true when this
+// worker runs now, and false when there is nothing to watch any more.
 bool Executor::Impl::watch(Worker& worker) {
-  bool runs = false;
-  while (!runs) {
-    const std::uint64_t started_before = tasks_started_;
-    left_to_running_ = false;
+  using Watch = RunRules::Watch;
+  Watch next = Watch::kGoesOn;
+  while (next == Watch::kGoesOn) {
+    rules_.begin_interval();
     const auto until = std::chrono::steady_clock::now() + kWatchInterval;
     while (!worker.woken && std::chrono::steady_clock::now() < until) {
       worker.wake->wait_until(mutex_, until);
     }
     if (worker.woken) {
-      --waking_;
-      runs = true;
-    } else if (!queue_.empty() && tasks_started_ == started_before &&
-               running_ < options_.num_threads) {
-      ++running_;
-      runs = true;
-    } else if (queue_.empty() && !left_to_running_) {
+      rules_.arrive();
       break;
-    } else {
-      flush_all();
     }
+    next = rules_.end_interval();
+    look_at_helper_locked();
+    if (next == Watch::kGoesOn) flush_all();
   }
   if (!worker.woken) watcher_ = nullptr;
   // In this order: what flush_later() accepts is flushed here or by its own thread's loop.
   watched_.store(watcher_ != nullptr, std::memory_order_release);
   flush_all();
-  return runs;
+  // Meanwhile all may have been woken for the end.
+  if (next == Watch::kParks && stopping_) {
+    rules_.join();
+    return true;
+  }
+  return next != Watch::kParks;
 }
 
 bool Executor::Impl::flush_later(Worker& worker, const std::shared_ptr<Flushable>& what) {
   if (!worker.more_follow) return false;
-  // After a long task those that follow are likely to be long too.
-  if (std::chrono::steady_clock::now() - worker.task_begun > kWakeUp) return false;
+  if (std::chrono::steady_clock::now() - worker.task_begun > kShortTask) return false;
   MutexLock lock(worker.flush_mutex);
   if (!watched_.load(std::memory_order_acquire)) return false;
   if (std::find(worker.flushes.begin(), worker.flushes.end(), what) == worker.flushes.end()) {
@@ -283,7 +295,11 @@ void Executor::Impl::shutdown() {
   MutexLock lock(mutex_);
   const bool first = !stopping_;
   stopping_ = true;
-  while (!idle_.empty() || watcher_ != nullptr) wake_one_locked(wakeups);
+  for (RunRules::Runner next = rules_.wake_to_end(); next != RunRules::Runner::kNobody;
+       next = rules_.wake_to_end()) {
+    wake_to_run_locked(next, wakeups);
+  }
+  look_at_helper_locked();
   wakeups.notify();
   while (!workers_.empty() || (!first && !joined_)) stopped_.wait(mutex_);
   finished.swap(retired_);
@@ -305,7 +321,7 @@ Executor::Stats Executor::Impl::stats() const {
   Stats stats;
   stats.threads = workers_.size();
   stats.idle_threads = idle_.size();
-  stats.blocked_threads = blocked_;
+  stats.blocked_threads = rules_.blocked();
   stats.queued_tasks = queue_.size();
   return stats;
 }
@@ -315,14 +331,12 @@ void Executor::Impl::enter_blocking(const std::function<std::string()>& describe
   {
     Wakeups wakeups;
     MutexLock lock(mutex_);
-    if (blocked_ >= options_.max_blocked_threads) {
-      cause = absl::StrCat(blocked_, " tasks are blocked in a wait already (max_blocked_threads)");
+    if (rules_.blocked() >= options_.max_blocked_threads) {
+      cause = absl::StrCat(rules_.blocked(),
+                           " tasks are blocked in a wait already (max_blocked_threads)");
     } else {
-      ++blocked_;
-      --running_;
-      if (queue_.empty() || add_runner_locked(wakeups)) return;
-      --blocked_;
-      ++running_;
+      if (carry_out_locked(rules_.begin_wait(), wakeups)) return;
+      rules_.end_wait();
       cause = "the system starts no further thread";
     }
   }

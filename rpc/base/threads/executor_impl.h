@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -18,6 +19,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/run_rules.h"
 
 namespace sinew::internal {
 
@@ -63,8 +65,10 @@ class Executor::Impl final : public TaskRunner,
     absl::InlinedVector<std::shared_ptr<CondVar>, 2> workers_;
   };
 
-  Impl(Executor* owner, Options options) : owner_(owner), options_(std::move(options)) {
-    options_.num_threads = std::max<std::size_t>(options_.num_threads, 1);
+  Impl(Executor* owner, Options options)
+      : owner_(owner),
+        options_(std::move(options)),
+        rules_(std::max<std::size_t>(options_.num_threads, 1)) {
     ProcessLife::add(this);
   }
 
@@ -76,7 +80,7 @@ class Executor::Impl final : public TaskRunner,
     MutexLock lock(mutex_);
     if (stopping_) return false;
     queue_.push_back(std::move(task));
-    add_runner_locked(wakeups);
+    carry_out_locked(rules_.post(1, helper_offered()), wakeups);
     return true;
   }
 
@@ -87,7 +91,7 @@ class Executor::Impl final : public TaskRunner,
     if (stopping_) return false;
     queue_.insert(queue_.end(), std::make_move_iterator(tasks.begin()),
                   std::make_move_iterator(tasks.end()));
-    if (!queue_.empty()) add_runner_locked(wakeups);
+    carry_out_locked(rules_.post(tasks.size(), helper_offered()), wakeups);
     return true;
   }
 
@@ -101,14 +105,13 @@ class Executor::Impl final : public TaskRunner,
   Stats stats() const;
   bool is_stalled() const {
     MutexLock lock(mutex_);
-    return !queue_.empty() && running_ == 0;
+    return !queue_.empty() && rules_.running() == 0;
   }
 
   void enter_blocking(const std::function<std::string()>& describe_caller);
   void leave_blocking() {
     MutexLock lock(mutex_);
-    --blocked_;
-    ++running_;
+    rules_.end_wait();
   }
 
   PollingDuty* polling_duty() const override {
@@ -121,10 +124,10 @@ class Executor::Impl final : public TaskRunner,
 
   using WorkerPosition = std::list<Worker>::iterator;
   // A helper's worker is in workers_ from being taken on until it has run.
-  void run_helper(Helper::State& helper);
+  void run_engaged(Helper::Engagement& engagement);
   Helper::Workload workload() const {
     MutexLock lock(mutex_);
-    return {queue_.size() * average_task_, is_brisk_locked()};
+    return {rules_.workload(), rules_.is_brisk()};
   }
 
   bool flush_later(Worker& worker, const std::shared_ptr<Flushable>& what);
@@ -141,28 +144,24 @@ class Executor::Impl final : public TaskRunner,
   // Threads beyond num_threads that stay for the next blocking wait; starting one costs some 20 us.
   static constexpr std::size_t kSpareThreads = 4;
 
-  // What it takes, in the order of magnitude, until a parked thread runs.
-  static constexpr std::chrono::nanoseconds kWakeUp = std::chrono::microseconds(30);
-  // As much work is worth one, even if each task is short: a part is done before the thread is
-  // there, and both threads pay for sharing the rest.
-  static constexpr std::chrono::nanoseconds kWorthAThread = std::chrono::microseconds(250);
+  // After a longer one the tasks that follow are likely to be long too.
+  static constexpr std::chrono::nanoseconds kShortTask = std::chrono::microseconds(30);
 
   void run_worker(Worker& worker);
   void run_tasks(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void park(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool watch(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool have_watched_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void flush_all() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the threads that run are through with the queue before another would be of use.
-  bool is_brisk_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return average_task_ < kWakeUp && queue_.size() * average_task_ < kWorthAThread * running_;
-  }
-  bool add_runner_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void take_on_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static RunRules::Helper helper_offered();
+  bool carry_out_locked(RunRules::Wake wake, Wakeups& wakeups)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void wake_to_run_locked(RunRules::Runner runner, Wakeups& wakeups)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void look_at_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void engage_helper_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool start_worker_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void wake_one_locked(Wakeups& wakeups) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool surplus_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return workers_.size() - blocked_ > options_.num_threads + kSpareThreads;
+    return workers_.size() - rules_.blocked() > rules_.num_threads() + kSpareThreads;
   }
   void retire_locked(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void stand_still_at_exit();
@@ -181,34 +180,35 @@ class Executor::Impl final : public TaskRunner,
   // Parked workers. The one that parked last is woken first: its cache is warm, and those at the
   // bottom never wake when there is little to do.
   std::vector<Worker*> idle_ ABSL_GUARDED_BY(mutex_);
-  // Workers that are neither parked nor blocked, with those that were woken and have not got here
-  // yet. At most num_threads, but for threads that come back from a wait.
-  std::size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of those, the ones that were woken and have not got here yet.
-  std::size_t waking_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::size_t blocked_ ABSL_GUARDED_BY(mutex_) = 0;
+  RunRules rules_ ABSL_GUARDED_BY(mutex_);
+  // On its way here, with tasks of another pool to run before.
+  Helper::Engagement* busy_helper_ ABSL_GUARDED_BY(mutex_) = nullptr;
   // Of those that run: they stand still, since the process ends.
   std::size_t standing_ ABSL_GUARDED_BY(mutex_) = 0;
   // The parked worker that wakes now and then, while tasks are left to those that run.
   Worker* watcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
   // The same, for flush_later(), which must not take mutex_.
   std::atomic<bool> watched_{false};
-  // Tasks were left to those that run since the watcher looked.
-  bool left_to_running_ ABSL_GUARDED_BY(mutex_) = false;
-  std::uint64_t tasks_started_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of what the last tasks took, weighted towards the latest.
-  std::chrono::nanoseconds average_task_ ABSL_GUARDED_BY(mutex_) = kWakeUp;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool joined_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar stopped_;  // workers_ became empty, or joined_ was set
 };
 
-struct Executor::Helper::State {
-  // The pool that has left it tasks.
+struct Executor::Helper::Engagement {
+  // The pool that has left it tasks, until they have run.
   std::shared_ptr<Impl> pool;
   // One worker, which is here between two engagements.
   std::list<Impl::Worker> idle{1};
   Impl::WorkerPosition worker = idle.begin();
+  // The pool does not count on it any more. Guarded by the pool's mutex_.
+  bool is_given_up = false;
+};
+
+struct Executor::Helper::State {
+  // Handlers and control tasks: what comes together leads to no more pools. The first `engaged` of
+  // them, in the order in which they were taken on.
+  std::array<Engagement, 2> engagements;
+  std::size_t engaged = 0;
 };
 
 }  // namespace sinew::internal

@@ -1,12 +1,10 @@
 #include "sinew/tests/threads/support/lead_model.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "sinew/tests/threads/support/explore.h"
 
 namespace sinew::internal::sim {
 namespace {
@@ -393,33 +391,7 @@ std::string LeadModel::key() const {
 }
 
 std::string explore(const LeadWorld& world, std::size_t* states) {
-  struct Way {
-    std::size_t from = 0;
-    std::string step;
-  };
-  std::vector<Way> ways(1);
-  // Those that have not been looked at; the first one was reached by the way `at`.
-  std::deque<LeadModel> models = {LeadModel(world)};
-  std::unordered_set<std::string> known = {models.front().key()};
-  std::string wrong;
-  std::size_t at = 0;
-  for (; !models.empty(); ++at) {
-    const LeadModel model = std::move(models.front());
-    models.pop_front();
-    wrong = model.broken();
-    if (wrong.empty()) wrong = model.settle();
-    if (!wrong.empty()) break;
-    model.each_next([&](const LeadModel& next, const std::string& step) {
-      if (!known.insert(next.key()).second) return;
-      models.push_back(next);
-      ways.push_back({at, step});
-    });
-  }
-  if (states != nullptr) *states = ways.size();
-  if (wrong.empty()) return "";
-  std::vector<std::string> steps;
-  for (; at > 0; at = ways[at].from) steps.insert(steps.begin(), ways[at].step);
-  return absl::StrCat(wrong, " after: ", absl::StrJoin(steps, ", "));
+  return explore_from(LeadModel(world), states);
 }
 
 }  // namespace sinew::internal::sim
