@@ -316,7 +316,7 @@ void GrpcConnection::on_control_packet(Packet packet) {
   frames.erase(riders, frames.end());
   if (!accept_frames(Lane::kControl, std::move(frames))) return;
   if (!calls.empty() && !accept_riders(std::move(calls))) return;
-  if (const auto lane = stream(StreamKind::kControl)) lane->start_read();
+  if (auto lane = stream(StreamKind::kControl)) core_->poller().read_later(std::move(lane));
 }
 
 bool GrpcConnection::accept_riders(std::vector<PacketFrame> frames) {
@@ -367,7 +367,7 @@ void GrpcConnection::on_calls_packet(Packet packet) {
   }
   for (const std::uint64_t transfer : packet.fetched) bulk_sender_.forget(transfer);
   if (!accept_frames(Lane::kCalls, std::move(packet.frames))) return;
-  if (const auto lane = stream(StreamKind::kCalls)) lane->start_read();
+  if (auto lane = stream(StreamKind::kCalls)) core_->poller().read_later(std::move(lane));
 }
 
 void GrpcConnection::arm_linger_timer() {

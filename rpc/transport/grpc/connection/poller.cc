@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <utility>
 
 #include "grpc/grpc.h"
 #include "grpc/support/time.h"
@@ -10,6 +11,7 @@
 #include "grpcpp/impl/codegen/completion_queue_tag.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/process_room.h"
+#include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 
 namespace sinew::internal {
 namespace {
@@ -83,7 +85,24 @@ Poller::Poller(std::chrono::nanoseconds max_poll)
 
 Poller::~Poller() { shutdown(); }
 
+void Poller::read_later(std::shared_ptr<LaneStream> stream) {
+  MutexLock lock(reads_mutex_);
+  reads_.push_back(std::move(stream));
+  reads_wait_.store(true, std::memory_order_release);
+}
+
+void Poller::start_reads() {
+  Reads reads;
+  {
+    MutexLock lock(reads_mutex_);
+    reads.swap(reads_);
+    reads_wait_.store(false, std::memory_order_release);
+  }
+  for (const auto& stream : reads) stream->start_read();
+}
+
 EventSource::Event Poller::next(TimePoint deadline) {
+  if (reads_wait_.load(std::memory_order_acquire)) start_reads();
   Event event;
   if (deadline == TimePoint::max()) {
     const bool more = queue_->Next(&event.tag, &event.ok);

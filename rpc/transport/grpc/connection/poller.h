@@ -1,14 +1,18 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/server_builder.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/polling_duty.h"
 
 namespace sinew::internal {
@@ -36,6 +40,8 @@ class MemberCompletion final : public Completion {
   const Method method_;
 };
 
+class LaneStream;
+
 /// The one completion queue of a transport, for the calls that it makes and those that it serves.
 /// Two threads are there to poll it, of which one at a time does, and threads that wait for an
 /// answer do in their place: see PollingDuty. Thread-safe.
@@ -60,6 +66,11 @@ class Poller final : private EventSource {
   /// is not called. Must not be called inside `start`.
   std::optional<bool> try_now(Completion* tag, absl::FunctionRef<void()> start);
 
+  /// Starts the next read of `stream` before somebody polls the next time. Until then it would
+  /// bring nothing; but gRPC sends an acknowledgement of what was read in a packet of its own with
+  /// the start of a read, unless a write, such as the answer, has taken it along.
+  void read_later(std::shared_ptr<LaneStream> stream);
+
   /// Waits for the end of all operations and joins the threads. Whoever starts operations has
   /// stopped, and the server is shut down. Idempotent; not on a polling thread.
   void shutdown();
@@ -74,6 +85,13 @@ class Poller final : private EventSource {
   /// Those who wait may know of it for longer than this object lives.
   const std::shared_ptr<PollingDuty> duty_;
   std::vector<std::thread> threads_;
+
+  using Reads = absl::InlinedVector<std::shared_ptr<LaneStream>, 2>;
+  void start_reads();
+  Mutex reads_mutex_;
+  Reads reads_ ABSL_GUARDED_BY(reads_mutex_);
+  /// There are some.
+  std::atomic<bool> reads_wait_{false};
 };
 
 }  // namespace sinew::internal
