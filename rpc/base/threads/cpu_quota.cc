@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
