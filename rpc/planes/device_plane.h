@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ class DevicePlane {
   virtual void on_message(const WorkerInfo& peer, const std::string& message) = 0;
   /// `peer` is out of use for ever.
   virtual void on_peer_lost(const WorkerInfo& peer) = 0;
+
+  /// Adds what it has carried and what went wrong, by names of its own; for Worker::counters().
+  virtual void add_counters(std::map<std::string, std::int64_t>& counters) const = 0;
 
   /// Ends all transfers with kCancelled; returns when no callback runs or will run. Must not be
   /// called from one. Idempotent.

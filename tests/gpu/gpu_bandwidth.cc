@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int rank = std::stoi(argv[1]);
-  const sinew::Worker worker = gpu::start(rank, argv[2], {{0, 0}});
+  const sinew::Worker worker = gpu::start(rank, 2, argv[2]);
   if (rank == 0) {
     const sinew::Peer peer = worker.peer("gpu1");
     for (const std::int64_t size : {64L << 10, 1L << 20, 16L << 20, 256L << 20}) {

@@ -9,7 +9,7 @@
 #include "ATen/TensorOperators.h"
 #include "sinew/sinew.h"
 
-/// The job of both programs: two processes with one GPU, which meet through a file.
+/// The job of both programs: processes with one GPU, which meet through a file.
 namespace gpu {
 
 inline at::Tensor twice(const at::Tensor& tensor) { return tensor * 2; }
@@ -39,8 +39,8 @@ SINEW_METHOD(gpu::end_process);
 
 namespace gpu {
 
-/// Worker "gpu0" or "gpu1"; the one with rank 0 calls. `map` is from its devices to the other's.
-inline sinew::Worker start(int rank, const std::string& meeting_file, sinew::DeviceMap map) {
+/// Worker "gpu<rank>" of `world`. Its device 0 is that of all others.
+inline sinew::Worker start(int rank, int world, const std::string& meeting_file) {
   sinew::WorkerOptions options;
   options.name = "gpu" + std::to_string(rank);
   options.methods.add<&twice>()
@@ -52,9 +52,13 @@ inline sinew::Worker start(int rank, const std::string& meeting_file, sinew::Dev
       .add<&end_process>();
   options.init_method = "file://" + meeting_file;
   options.rank = rank;
-  options.world_size = 2;
+  options.world_size = world;
   options.join_timeout = std::chrono::seconds(60);
-  if (rank == 0) options.device_maps["gpu1"] = std::move(map);
+  for (int other = 0; other < world; ++other) {
+    if (other != rank) {
+      options.device_maps["gpu" + std::to_string(other)] = sinew::DeviceMap({{0, 0}});
+    }
+  }
   return sinew::init_rpc(std::move(options));
 }
 

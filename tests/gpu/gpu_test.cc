@@ -1,14 +1,19 @@
-// gpu_test RANK FILE: both ranks on one GPU. Rank 0 checks and prints a line for each check; its
-// exit status is the number of failures. The last check ends rank 1, with status 9.
+// gpu_test PART RANK WORLD FILE: all ranks on one GPU. Rank 0, in part `all` every rank, prints a
+// line for each check; the exit status is the number of failures.
 
-#include <cstdio>
+#include <chrono>
+
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "ATen/cuda/Sleep.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "sinew/rpc/base/error.h"
@@ -32,6 +37,55 @@ void check(const std::string& name, const std::function<bool()>& holds) {
   if (!problem.empty()) ++failures;
 }
 
+/// What a check claims of the plane: that tensors went by it, all of them, and nothing went wrong.
+class ByPlane {
+ public:
+  explicit ByPlane(const sinew::Worker& worker) : worker_(worker), before_(worker.counters()) {}
+
+  /// Waits until the plane has reported `sent` and `received` transfers, 10 s at most. Throws, with
+  /// all that differs, if it has not, or if other roads were taken.
+  void check(std::int64_t sent, std::int64_t received) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while ((grown("nccl.transfers_sent") < sent || grown("nccl.transfers_received") < received) &&
+           std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::string problem;
+    const auto expect = [&](const char* name, bool holds) {
+      if (!holds) problem += std::string(" ") + name + " grew by " + std::to_string(grown(name));
+    };
+    expect("nccl.transfers_sent", grown("nccl.transfers_sent") >= sent);
+    expect("nccl.transfers_received", grown("nccl.transfers_received") >= received);
+    expect("device.fetches", grown("device.fetches") == 0);
+    expect("nccl.failures", grown("nccl.failures") == 0);
+    expect("nccl.threads_left_behind", grown("nccl.threads_left_behind") == 0);
+    expect("nccl.protocol_errors", grown("nccl.protocol_errors") == 0);
+    if (!problem.empty()) throw std::runtime_error("not by the plane:" + problem);
+  }
+
+ private:
+  std::int64_t grown(const std::string& name) const {
+    const auto now = worker_.counters();
+    const auto value = now.find(name);
+    const auto before = before_.find(name);
+    return (value == now.end() ? 0 : value->second) -
+           (before == before_.end() ? 0 : before->second);
+  }
+
+  const sinew::Worker& worker_;
+  const sinew::Counters before_;
+};
+
+void print_counters(const sinew::Worker& worker) {
+  std::cout << "     ";
+  for (const auto& [name, value] : worker.counters()) {
+    if (name.rfind("nccl.", 0) == 0 || name.rfind("device.", 0) == 0) {
+      std::cout << " " << name << "=" << value;
+    }
+  }
+  std::cout << std::endl;
+}
+
 bool fails(sinew::ErrorCode code, const std::function<void()>& call) {
   try {
     call();
@@ -41,14 +95,28 @@ bool fails(sinew::ErrorCode code, const std::function<void()>& call) {
   return false;
 }
 
-void check_sizes_and_types(const sinew::Peer& peer) {
+void check_one(const sinew::Worker& worker, const sinew::Peer& peer) {
+  check("one tensor", [&] {
+    const ByPlane plane(worker);
+    const at::Tensor tensor = at::arange(100'000, kGpu);
+    const bool right = at::equal(sinew::rpc_sync<&gpu::twice>(peer, tensor), tensor * 2);
+    plane.check(1, 1);
+    return right;
+  });
+}
+
+void check_sizes_and_types(const sinew::Worker& worker, const sinew::Peer& peer) {
   for (const at::ScalarType type :
        {at::kByte, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
     for (const std::int64_t size : {0L, 1L, 1000L, 100'000L, 10'000'000L}) {
       check(std::string("twice of ") + std::to_string(size) + " " + c10::toString(type), [&] {
+        const ByPlane plane(worker);
         const at::Tensor tensor = at::arange(size).remainder(50).to(type).to(kGpu);
         const at::Tensor result = sinew::rpc_sync<&gpu::twice>(peer, tensor);
-        return result.device() == kGpu && at::equal(result, tensor * 2);
+        const bool right = result.device() == kGpu && at::equal(result, tensor * 2);
+        const std::int64_t by_plane = size >= 100'000 ? 1 : 0;
+        plane.check(by_plane, by_plane);
+        return right;
       });
     }
   }
@@ -69,9 +137,10 @@ void check_maps(const sinew::Peer& peer, const sinew::Peer& self) {
 
 // What is queued on this thread's stream comes before the copy, and what the result is used for
 // comes after it.
-void check_streams(const sinew::Peer& peer) {
+void check_streams(const sinew::Worker& worker, const sinew::Peer& peer) {
   for (int round = 0; round < 5; ++round) {
     check("CDM-13: a side stream, 20 calls", [&] {
+      const ByPlane plane(worker);
       const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
       std::vector<sinew::Future<at::Tensor>> results;
       for (int i = 0; i < 20; ++i) {
@@ -83,6 +152,7 @@ void check_streams(const sinew::Peer& peer) {
         const float sum = results[static_cast<std::size_t>(i)].take().item<float>();
         if (sum != (i + 1.0F) * 1024 * 1024) return false;
       }
+      plane.check(20, 0);
       return true;
     });
   }
@@ -105,8 +175,59 @@ void check_gradients(const sinew::Worker& worker, const sinew::Peer& peer) {
   });
 }
 
-// Last: it ends the other process.
-void check_loss(const sinew::Peer& peer) {
+// A tensor that is still being computed when it is sent.
+void check_late(const sinew::Worker& worker, const sinew::Peer& peer) {
+  for (const int seconds : {3, 10, 40}) {
+    check("behind " + std::to_string(seconds) + " s of work of the sender's GPU", [&] {
+      const ByPlane plane(worker);
+      const at::Tensor tensor = at::arange(1'000'000, kGpu);
+      // Cycles of a clock that no GPU of today runs faster.
+      for (int i = 0; i < seconds; ++i) at::cuda::sleep(2'000'000'000);
+      const auto begin = std::chrono::steady_clock::now();
+      sinew::CallOptions patient;
+      patient.timeout = std::chrono::seconds(100);
+      auto later = sinew::rpc_async<&gpu::twice>(peer.with(patient), tensor * 3);
+      // Others are not kept waiting.
+      const at::Tensor other =
+          sinew::rpc_sync<&gpu::on_gpu>(peer, std::int64_t{100'000}).to(at::kCPU);
+      const std::chrono::duration<double> others = std::chrono::steady_clock::now() - begin;
+      const bool right = at::equal(later.take(), tensor * 6);
+      const std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
+      std::cout << "      another call " << others.count() << " s, this one " << all.count() << " s"
+                << std::endl;
+      plane.check(1, 2);
+      return right;
+    });
+  }
+}
+
+// Every rank to every other one, large and small at once.
+void check_all(const sinew::Worker& worker, int rank, int world) {
+  check("rank " + std::to_string(rank) + " to all others, 30 rounds", [&] {
+    const ByPlane plane(worker);
+    const int rounds = 30;
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<std::pair<at::Tensor, sinew::Future<at::Tensor>>> results;
+      for (int other = 0; other < world; ++other) {
+        if (other == rank) continue;
+        for (const std::int64_t size : {20'000, 1'000'000}) {
+          const at::Tensor tensor = at::rand({size}, kGpu);
+          results.emplace_back(tensor, sinew::rpc_async<&gpu::twice>(
+                                           worker.peer("gpu" + std::to_string(other)), tensor));
+        }
+      }
+      for (auto& [tensor, result] : results) {
+        if (!at::equal(result.take(), tensor * 2)) return false;
+      }
+    }
+    plane.check(2 * rounds * (world - 1), 2 * rounds * (world - 1));
+    return true;
+  });
+}
+
+// It ends the other process.
+void check_loss(const sinew::Worker& worker, const sinew::Peer& peer) {
+  check_one(worker, peer);
   check("calls fail when their process ends", [&] {
     std::vector<sinew::Future<at::Tensor>> results;
     for (int i = 0; i < 8; ++i) {
@@ -127,28 +248,46 @@ void check_loss(const sinew::Peer& peer) {
   check("the GPU still works", [] { return at::ones({1000}, kGpu).sum().item<float>() == 1000; });
 }
 
+int run_part(const std::string& part, int rank, int world, const std::string& file) {
+  const sinew::Worker worker = gpu::start(rank, world, file);
+  if (part == "all") {
+    check_all(worker, rank, world);
+  } else if (rank != 0) {
+    // Rank 0 ends this process.
+    std::this_thread::sleep_for(std::chrono::minutes(10));
+    return 1;
+  } else {
+    const sinew::Peer peer = worker.peer("gpu1");
+    if (part == "check") {
+      check_one(worker, peer);
+      check_sizes_and_types(worker, peer);
+      check_maps(peer, worker.peer("gpu0"));
+      check_streams(worker, peer);
+      check_gradients(worker, peer);
+    } else if (part == "late") {
+      check_late(worker, peer);
+    } else {
+      check_loss(worker, peer);
+    }
+  }
+  print_counters(worker);
+  sinew::ShutdownOptions how;
+  how.graceful = part == "all";
+  if (part != "all" && part != "loss") {
+    fails(sinew::ErrorCode::kUnavailable,
+          [&] { sinew::rpc_sync<&gpu::end_process>(worker.peer("gpu1")); });
+  }
+  worker.shutdown(how);
+  return failures;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: gpu_test RANK FILE" << std::endl;
+  const std::string part = argc == 5 ? argv[1] : "";
+  if (part != "check" && part != "late" && part != "all" && part != "loss") {
+    std::cerr << "usage: gpu_test check|late|all|loss RANK WORLD FILE" << std::endl;
     return 2;
   }
-  const int rank = std::stoi(argv[1]);
-  const sinew::Worker worker = gpu::start(rank, argv[2], {{0, 0}});
-  if (rank == 1) {
-    // Until rank 0 ends this process.
-    std::this_thread::sleep_for(std::chrono::minutes(10));
-    return 1;
-  }
-  const sinew::Peer peer = worker.peer("gpu1");
-  check_sizes_and_types(peer);
-  check_maps(peer, worker.peer("gpu0"));
-  check_streams(peer);
-  check_gradients(worker, peer);
-  check_loss(peer);
-  sinew::ShutdownOptions now;
-  now.graceful = false;
-  worker.shutdown(now);
-  return failures;
+  return run_part(part, std::stoi(argv[2]), std::stoi(argv[3]), argv[4]);
 }

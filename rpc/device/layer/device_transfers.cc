@@ -117,6 +117,7 @@ void DeviceLayer::stop() {
 }
 
 void DeviceLayer::add_counters(Counters& counters) const {
+  if (plane_ != nullptr) plane_->add_counters(counters);
   MutexLock lock(mutex_);
   counters["device.open_offers"] = open_offers_;
   counters["device.kept"] = static_cast<std::int64_t>(kept_.size());

@@ -1,5 +1,7 @@
 #include "sinew/rpc/planes/nccl/nccl_plane.h"
 
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,18 @@ class Plane final : public NcclPlane {
   void on_peer_lost(const WorkerInfo& peer) override { core_->on_peer_lost(peer); }
   void stop() override { core_->stop(); }
   NcclCounters counters() const override { return core_->counters(); }
+  void add_counters(std::map<std::string, std::int64_t>& counters) const override {
+    const NcclCounters now = core_->counters();
+    counters["nccl.transfers_sent"] = now.transfers_sent;
+    counters["nccl.transfers_received"] = now.transfers_received;
+    counters["nccl.bytes_sent"] = now.bytes_sent;
+    counters["nccl.bytes_received"] = now.bytes_received;
+    counters["nccl.failures"] = now.failures;
+    counters["nccl.aborts"] = now.aborts;
+    counters["nccl.threads_left_behind"] = now.threads_left_behind;
+    counters["nccl.protocol_errors"] = now.protocol_errors;
+    counters["nccl.communicators"] = now.communicators;
+  }
 
  private:
   const std::shared_ptr<nccl::Core> core_;
