@@ -111,6 +111,11 @@ struct WorkerOptions {
   /// Tensors go from GPU to GPU by NCCL where Sinew was built with it, both workers have GPUs, and
   /// both say so here. Otherwise by gRPC, through host memory.
   bool nccl = true;
+  /// NCCL neither encrypts nor authenticates, so with credentials that use TLS tensors do not go by
+  /// it, with a line in the log, unless this is set: for networks between GPUs that are trusted.
+  bool nccl_in_the_clear = false;
+  /// The most blocks of threads (CTAs) that a transfer by NCCL takes of a GPU; 0: as NCCL decides.
+  int nccl_max_ctas = 0;
 
   /// Set: a worker that is evicted rejoins by itself (Worker::rejoin), again and again until it
   /// succeeds or is shut down, with growing pauses of 30 s at most and a line of the log each. It

@@ -143,8 +143,9 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->started = state.started;
   pending->deadline = state.deadline;
   pending->waits_for_room = state.when_full == WhenFull::kWait;
-  attach_layers(state.route, *call.mutable_attachments());
+  // Before anything is offered: it may refuse.
   pending->streams = state.services.devices().streams_of_results(state.route.peer());
+  attach_layers(state.route, *call.mutable_attachments());
   pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
   cancel_with(state.peer.options().cancellation);

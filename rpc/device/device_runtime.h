@@ -25,6 +25,10 @@ class DeviceRuntime {
   /// The library's own handle of a stream: cudaStream_t for CUDA.
   virtual void* handle(c10::Stream stream) const = 0;
 
+  /// Whether work that is queued on `stream` goes into a graph instead of being done: whoever waits
+  /// for it would wait for ever.
+  virtual bool is_capturing(c10::Stream stream) const = 0;
+
   /// Copies the elements of `dense`, which has no gaps, to the host, in the order of its memory:
   /// after what is on `stream` by now. Returns when they are there; other work is not waited for.
   virtual at::Tensor to_host(const at::Tensor& dense, c10::Stream stream) = 0;

@@ -47,6 +47,11 @@ void check_options(const WorkerOptions& options) {
                    "WorkerOptions::lease must be at least three times heartbeat_interval, or one "
                    "lost beat would end it");
   }
+  if (options.nccl_max_ctas < 0) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("WorkerOptions::nccl_max_ctas must not be negative, it is %d",
+                                   options.nccl_max_ctas));
+  }
   if (options.max_message_bytes == 0 || options.send_window_bytes == 0 ||
       options.receive_window_bytes == 0) {
     throw RpcError(ErrorCode::kInvalidArgument,

@@ -47,9 +47,17 @@ std::size_t default_threads() {
   return std::max<std::size_t>(4, std::thread::hardware_concurrency());
 }
 
-MakeDevicePlane device_plane_for(const WorkerOptions& options) {
+MakeDevicePlane device_plane_for(const WorkerOptions& options, const WorkerServices& services) {
   if (options.parts != nullptr && options.parts->device_plane) return options.parts->device_plane;
-  return options.nccl ? default_device_plane() : nullptr;
+  if (!options.nccl) return nullptr;
+  DefaultPlaneOptions wanted;
+  wanted.uses_tls = options.credentials.uses_tls();
+  wanted.in_the_clear = options.nccl_in_the_clear;
+  wanted.max_ctas = options.nccl_max_ctas;
+  absl::StatusOr<MakeDevicePlane> made = default_device_plane(wanted);
+  if (made.ok()) return *std::move(made);
+  services.log(absl::StrCat("tensors of GPUs go by gRPC, not by NCCL: ", made.status().message()));
+  return nullptr;
 }
 
 /// The last handle may go away on a thread of the worker itself, which cannot join itself; in a
@@ -125,7 +133,7 @@ void WorkerCore::build(const Succession* succession) {
   world_size_ = rendezvous->world_size;
   self_.rank = rendezvous->rank;
 
-  devices_ = DeviceLayer::make(*this, usable_devices(options_), device_plane_for(options_));
+  devices_ = DeviceLayer::make(*this, usable_devices(options_), device_plane_for(options_, *this));
   server_ = std::make_unique<CallServer>(*this);
   links_ = std::make_unique<WorkerLinks>(*this);
   links_->add_methods();

@@ -34,10 +34,10 @@ TEST(NcclMessages, AreReadAsWrittenFromTheOtherEnd) {
   EXPECT_EQ(end.status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(end.status.message().find('\x01'), absl::string_view::npos);
 
-  const Open open = round_trip(Open{{0, 5}, 9, 21805, std::string(128, '\xff')});
+  const Open open = round_trip(Open{{0, 5}, 9, 22809, std::string(128, '\xff')});
   EXPECT_EQ(open.link.own_device, 5);
   EXPECT_EQ(open.epoch, 9u);
-  EXPECT_EQ(open.version, 21805);
+  EXPECT_EQ(open.version, 22809);
   EXPECT_EQ(open.id, std::string(128, '\xff'));
 
   const Start start = round_trip(Start{{0, 5}, 9, 2, 77, Direction::kOutgoing});

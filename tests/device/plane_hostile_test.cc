@@ -58,7 +58,7 @@ class Forger {
 };
 
 Open open_message(std::uint64_t epoch) {
-  return Open{{0, 0}, epoch, 21805, std::string(internal::NcclApi::kIdBytes, 'x')};
+  return Open{{0, 0}, epoch, 22809, std::string(internal::NcclApi::kIdBytes, 'x')};
 }
 
 void expect_honest_peer_is_served(PlaneNetwork& network) {

@@ -40,7 +40,7 @@ PlaneNetwork::PlaneNetwork(NetworkOptions options)
     const bool is_last = i + 1 == options_.workers;
     internal::NcclPlaneOptions plane = options_.plane;
     plane.self = infos_[i];
-    plane.nccl = gpus_->nccl(infos_[i].name, is_last ? options_.last_version : 21805);
+    plane.nccl = gpus_->nccl(infos_[i].name, is_last ? options_.last_version : options_.version);
     plane.device = gpus_->device(infos_[i].name);
     plane.send = [this, i](const WorkerInfo& to, std::string bytes, std::function<void()> on_end) {
       send(i, to, std::move(bytes), std::move(on_end));

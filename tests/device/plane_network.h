@@ -58,8 +58,9 @@ struct NetworkOptions {
   std::uint32_t seed = 1;
   /// For all planes; self, nccl, device and send are set by the network.
   internal::NcclPlaneOptions plane;
-  /// NCCL's version at the last worker.
-  int last_version = 21805;
+  /// NCCL's version at all workers but the last one, and there.
+  int version = FakeGpus::kVersion;
+  int last_version = FakeGpus::kVersion;
 };
 
 /// Planes of several workers of one process, over fake GPUs and a channel that does what it is

@@ -61,14 +61,20 @@ TEST_P(PlaneTransfers, AcceptMayOvertakeTheOffer) {
 
 TEST_P(PlaneTransfers, WaitForTheStreamsOfBothEnds) {
   for (const int held : {from(), to()}) {
-    PlaneNetwork network({});
+    NetworkOptions options;
+    options.devices = 2;
+    PlaneNetwork network(options);
     network.gpus().hold(network.stream(held));
     const TransferPtr transfer = network.make({100});
     network.offer(from(), to(), transfer);
     network.accept(from(), to(), transfer);
-    // Both have launched.
-    ASSERT_TRUE(eventually([&] { return network.gpus().calls(FakeGpus::Call::kGroupEnd) == 2; }));
+    // Others are not kept waiting, nor is anything of NCCL behind what the device has to do.
+    const TransferPtr other = network.make({100});
+    network.offer(from(), to(), other, 1, 1);
+    network.accept(from(), to(), other, 1);
+    expect_moved(*other);
     network.drain();
+    EXPECT_EQ(network.gpus().calls(FakeGpus::Call::kGroupEnd), 2);
     EXPECT_FALSE(transfer->sent->is_set());
     EXPECT_FALSE(transfer->received->is_set());
     // What the stream does before the transfer is what is sent.
@@ -190,19 +196,19 @@ TEST_P(PlaneTransfers, WithdrawnAfterAcceptBothEndsAgree) {
 
 TEST_P(PlaneTransfers, WithdrawingWhatHasBegunChangesNothing) {
   PlaneNetwork network({});
-  network.gpus().hold(network.stream(from()));
+  network.gpus().hold_kernels();
   const TransferPtr transfer = network.make({100});
   network.offer(from(), to(), transfer);
   network.accept(from(), to(), transfer);
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(FakeGpus::Call::kGroupEnd) == 2; }));
   network.plane(from()).withdraw(network.info(to()), transfer->ticket);
-  network.gpus().let_go(network.stream(from()));
+  network.gpus().let_kernels_go();
   expect_moved(*transfer);
 }
 
 TEST_P(PlaneTransfers, OffersThatNobodyAcceptsEndAtTheDeadline) {
   NetworkOptions options;
-  options.plane.transfer_timeout = milliseconds(50);
+  options.plane.ready_timeout = milliseconds(50);
   PlaneNetwork network(options);
   const TransferPtr transfer = network.make({100});
   network.offer(from(), to(), transfer);

@@ -185,6 +185,35 @@ TEST_P(Planes, ResultsAreReadOnTheCallersStream) {
   EXPECT_EQ(streams[1], c10::Stream(c10::Stream::UNSAFE, fake_device(0), 5));
 }
 
+// The memory that the plane may still write is not given another content.
+TEST_P(Planes, ThatMayStillWriteFailTheCall) {
+  planes_.set_fault(Fault::kMayStillWrite);
+  const RpcError error =
+      error_of([&] { rpc_sync<&devices::to_host>(callee(), numbers(kLarge, 0)); });
+  EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+  const RpcError result = error_of([&] { rpc_sync<&devices::one_on_each>(callee(), 1, kLarge); });
+  EXPECT_EQ(result.code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(counter(0, "device.fetches") + counter(1, "device.fetches"), 0);
+  planes_.set_fault(Fault::kNone);
+  EXPECT_EQ(rpc_sync<&devices::one_more>(callee(), 1), 2);
+}
+
+TEST_P(Planes, AreNotUsedOnStreamsThatCapture) {
+  const at::Tensor tensor = numbers(kLarge, 0);
+  set_fake_stream(0, kCapturingStream);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { rpc_sync<&devices::twice>(callee(), tensor); },
+           // Its result would be read on that stream.
+           [&] { rpc_sync<&devices::one_on_each>(callee(), 1, kLarge); }}) {
+    const RpcError error = error_of(call);
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("captures a graph"));
+  }
+  set_fake_stream(0, 0);
+  EXPECT_EQ(planes_.stats().offered, 0);
+  EXPECT_TRUE(at::equal(rpc_sync<&devices::twice>(callee(), tensor).cpu(), large_numbers() * 2));
+}
+
 SINEW_INSTANTIATE_CLUSTER_TEST(Planes);
 
 }  // namespace

@@ -174,6 +174,7 @@ class FakeRuntime final : public internal::DeviceRuntime {
     // Any number but null: distinct for each device and stream.
     return reinterpret_cast<void*>(1 + stream.device_index() * 100 + stream.id());  // NOLINT
   }
+  bool is_capturing(c10::Stream stream) const override { return stream.id() == kCapturingStream; }
   at::Tensor to_host(const at::Tensor& dense, c10::Stream) override {
     ++copies_to_host;
     at::Tensor host = allocate_host(dense.nbytes());
@@ -266,9 +267,14 @@ class FakePlane final : public internal::DevicePlane {
     const absl::Status failed = absl::UnavailableError("the fake plane was told to fail");
     if (fault == FakePlanes::Fault::kNone) copy(offer->buffers, buffers);
     if (offer != nullptr) {
-      end(std::move(offer->on_end), fault == FakePlanes::Fault::kFail ? failed : absl::OkStatus());
+      const bool fails =
+          fault == FakePlanes::Fault::kFail || fault == FakePlanes::Fault::kMayStillWrite;
+      end(std::move(offer->on_end), fails ? failed : absl::OkStatus());
     }
-    end(std::move(on_end), fault == FakePlanes::Fault::kNone ? absl::OkStatus() : failed);
+    end(std::move(on_end), fault == FakePlanes::Fault::kNone ? absl::OkStatus()
+                           : fault == FakePlanes::Fault::kMayStillWrite
+                               ? absl::DataLossError("the fake plane may still write")
+                               : failed);
   }
 
   void decline(const WorkerInfo&, std::uint64_t ticket) override {
@@ -283,6 +289,7 @@ class FakePlane final : public internal::DevicePlane {
     state_->messages[context_.self.incarnation.value].push_back(message);
   }
   void on_peer_lost(const WorkerInfo&) override {}
+  void add_counters(std::map<std::string, std::int64_t>&) const override {}
 
   void stop() override {
     std::vector<OnEnd> ended;

@@ -34,6 +34,8 @@ struct FakeCopies {
 FakeCopies fake_copies();
 /// The number of the stream of the calling thread on a fake device; 0 at first.
 void set_fake_stream(int device, int stream);
+/// The stream of this number captures a graph.
+constexpr int kCapturingStream = 99;
 /// Streams on which copies to devices were made, in order, since the last call.
 std::vector<c10::Stream> take_fake_copy_streams();
 
@@ -47,6 +49,8 @@ class FakePlanes {
     kFail,
     /// The sender is told that all went well, the receiver that it did not.
     kFailReceiver,
+    /// Both ends fail, and the receiver's memory may still be written.
+    kMayStillWrite,
     /// An accepted transfer never ends by itself.
     kHang,
   };

@@ -46,7 +46,7 @@ struct Kernel {
 };
 
 struct Op {
-  enum class Kind { kRecord, kWait, kKernel, kGate };
+  enum class Kind { kRecord, kKernel, kGate };
   Kind kind = Kind::kGate;
   std::shared_ptr<Event> event;
   int generation = 0;
@@ -108,12 +108,48 @@ struct FakeGpus::State {
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::map<std::thread::id, Group> groups;
   std::map<std::pair<std::string, std::thread::id>, int> bound;
+  bool kernels_held = false;
+  bool captures = false;
+  std::set<std::thread::id> relaxed;
+  int group_ends = 0;
   // (worker, device) -> kernels
   std::map<std::pair<std::string, int>, int> running;
   std::map<std::pair<std::string, int>, int> queued;
   int next_id = 0;
 
   void violate(std::string what) { violations.push_back(std::move(what)); }
+
+  // For calls that a capture forbids to those who have not asked for it.
+  void check_capture(const char* call) {
+    if (captures && relaxed.count(std::this_thread::get_id()) == 0) {
+      violate(absl::StrCat(call, " invalidates a capture"));
+    }
+  }
+
+  // Whether a thread is at something that has not ended, for another communicator.
+  bool is_busy(const Communicator* but) const {
+    for (const auto& one : communicators) {
+      if (one.get() == but || one->aborted || one->thread != std::this_thread::get_id()) continue;
+      if (!one->ready || one->pending != nullptr) return true;
+    }
+    return false;
+  }
+
+  bool is_idle(const Communicator& one) const {
+    const auto found = running.find({one.worker, one.device});
+    return found == running.end() || found->second == 0;
+  }
+
+  // Whether the device has work that only a test ends.
+  bool has_gate(const std::string& worker, int device) const {
+    for (const auto& [handle, stream] : streams) {
+      if (stream->worker != worker || stream->device != device) continue;
+      for (const Op& op : stream->ops) {
+        if (op.kind == Op::Kind::kGate && !op.open) return true;
+      }
+    }
+    return false;
+  }
 
   // What is to go wrong with this call, if anything. Hangs if that is it.
   enum class Verdict { kFine, kFail, kNeverEnds, kLate };
@@ -186,6 +222,7 @@ struct FakeGpus::State {
 
   // Moves the bytes if the other end runs too. What does not match never ends, as with NCCL.
   void run(Kernel& kernel) {
+    if (kernels_held) return;
     Communicator& communicator = *kernel.communicator;
     if (!kernel.runs) {
       int& count = running[{communicator.worker, communicator.device}];
@@ -230,8 +267,6 @@ struct FakeGpus::State {
       case Op::Kind::kRecord:
         op.event->done = std::max(op.event->done, op.generation);
         return true;
-      case Op::Kind::kWait:
-        return op.event->done >= op.generation;
       case Op::Kind::kGate:
         return op.open;
       case Op::Kind::kKernel:
@@ -272,10 +307,12 @@ class FakeGpus::Nccl final : public NcclApi {
     return id;
   }
 
-  Initialised init_rank(const std::string& id, int rank) override {
+  Initialised init_rank(const std::string& id, int rank, int) override {
     MutexLock lock(state_->mutex);
+    state_->check_capture("init_rank");
     const auto verdict = enter(Call::kInitRank);
     if (verdict == State::Verdict::kFail) return {nullptr, error()};
+    if (is_old() && state_->is_busy(nullptr)) return {nullptr, error()};
     auto made = std::make_unique<Communicator>();
     made->worker = worker_;
     made->id = id;
@@ -305,6 +342,7 @@ class FakeGpus::Nccl final : public NcclApi {
       // Some polls, so that what is done before it is ready shows.
       communicator->ready = ++communicator->polls > 2 && peer != nullptr && !peer->aborted &&
                             !communicator->never_ready && !peer->never_ready &&
+                            state_->is_idle(*communicator) &&
                             !communicator->dead && !peer->dead;
       return communicator->ready ? NcclProgress::kDone : NcclProgress::kInProgress;
     }
@@ -346,28 +384,50 @@ class FakeGpus::Nccl final : public NcclApi {
     Communicator& communicator = *group.communicator;
     // The call may have hung meanwhile.
     if (communicator.aborted) return error();
+    if (is_old() && state_->is_busy(&communicator)) return error();
     communicator.pending = std::make_shared<Kernel>();
     communicator.pending->communicator = &communicator;
     communicator.pending->parts = group.parts;
     communicator.pending->stuck = group.stuck;
     communicator.pending_stream = group.parts.front().stream;
     communicator.never_launches = verdict == State::Verdict::kNeverEnds;
-    return NcclProgress::kInProgress;
+    if (communicator.never_launches || ++state_->group_ends % 3 != 0) {
+      return NcclProgress::kInProgress;
+    }
+    // Nothing is said about how soon it is done.
+    state_->launch(communicator);
+    state_->advance();
+    return NcclProgress::kDone;
   }
 
   absl::Status abort(Comm comm) override {
     MutexLock lock(state_->mutex);
-    if (enter(Call::kAbort) == State::Verdict::kFail) state_->violate("abort cannot fail");
+    state_->check_capture("abort");
+    const auto verdict = enter(Call::kAbort);
+    if (verdict == State::Verdict::kFail) state_->violate("abort cannot fail");
     Communicator* communicator = state_->find(comm, "abort");
     if (communicator == nullptr) return error();
     communicator->aborted = true;
-    for (const auto& kernel : communicator->launched) state_->finish(*kernel);
+    for (const auto& kernel : communicator->launched) {
+      if (verdict == State::Verdict::kLate && !kernel->over) write_once_more(*kernel);
+      state_->finish(*kernel);
+    }
     state_->advance();
+    const int device = communicator->device;
+    while (state_->has_gate(worker_, device) && !state_->release) {
+      state_->released.wait(state_->mutex);
+    }
     return absl::OkStatus();
   }
 
  private:
   State::Verdict enter(Call call) { return state_->enter(worker_, call); }
+  bool is_old() const { return version_ < 22700; }
+  static void write_once_more(const Kernel& kernel) {
+    for (const Part& part : kernel.parts) {
+      if (!part.is_send) std::memset(part.data, 0xee, part.size_bytes);
+    }
+  }
   static absl::Status error() { return absl::InternalError("unhandled system error"); }
 
   absl::Status add(Comm comm, Call call, const Part& part) {
@@ -415,11 +475,19 @@ class FakeGpus::Device final : public internal::DeviceApi {
   absl::Status bind_thread(int device) override {
     MutexLock lock(state_->mutex);
     state_->bound[{worker_, std::this_thread::get_id()}] = device;
+    state_->relaxed.insert(std::this_thread::get_id());
+    return absl::OkStatus();
+  }
+
+  absl::Status leave_captures_alone() override {
+    MutexLock lock(state_->mutex);
+    state_->relaxed.insert(std::this_thread::get_id());
     return absl::OkStatus();
   }
 
   absl::StatusOr<Stream> create_stream(int device) override {
     MutexLock lock(state_->mutex);
+    state_->check_capture("create_stream");
     if (state_->enter(worker_, Call::kCreateStream) != State::Verdict::kFine) {
       return absl::InternalError("out of memory");
     }
@@ -433,6 +501,7 @@ class FakeGpus::Device final : public internal::DeviceApi {
 
   void destroy_stream(int device, Stream handle) override {
     MutexLock lock(state_->mutex);
+    state_->check_capture("destroy_stream");
     testing::Stream* stream = find(handle, device, "destroy_stream");
     if (stream == nullptr) return;
     if (!stream->ops.empty()) state_->violate("a stream is destroyed while it works");
@@ -452,11 +521,21 @@ class FakeGpus::Device final : public internal::DeviceApi {
     if (state_->events.erase(handle) == 0) state_->violate("destroy_event of no event");
   }
 
-  absl::Status record(Event handle, int device, Stream stream) override {
-    return queue(Op::Kind::kRecord, handle, device, stream);
-  }
-  absl::Status wait(Stream stream, int device, Event handle) override {
-    return queue(Op::Kind::kWait, handle, device, stream);
+  absl::Status record(Event handle, int device, Stream stream_handle) override {
+    MutexLock lock(state_->mutex);
+    testing::Stream* stream = find(stream_handle, device, "record");
+    const auto event = state_->events.find(handle);
+    if (stream == nullptr || event == state_->events.end()) {
+      state_->violate("record of no event");
+      return absl::InternalError("invalid resource handle");
+    }
+    Op op;
+    op.kind = Op::Kind::kRecord;
+    op.event = event->second;
+    op.generation = ++op.event->recorded;
+    stream->ops.push_back(std::move(op));
+    state_->advance();
+    return absl::OkStatus();
   }
 
   absl::StatusOr<bool> is_done(Event handle) override {
@@ -478,23 +557,6 @@ class FakeGpus::Device final : public internal::DeviceApi {
       return nullptr;
     }
     return stream->second.get();
-  }
-
-  absl::Status queue(Op::Kind kind, Event handle, int device, Stream stream_handle) {
-    MutexLock lock(state_->mutex);
-    testing::Stream* stream = find(stream_handle, device, "record or wait");
-    const auto event = state_->events.find(handle);
-    if (stream == nullptr || event == state_->events.end()) {
-      state_->violate("record or wait of no event");
-      return absl::InternalError("invalid resource handle");
-    }
-    Op op;
-    op.kind = kind;
-    op.event = event->second;
-    op.generation = kind == Op::Kind::kRecord ? ++op.event->recorded : op.event->recorded;
-    stream->ops.push_back(std::move(op));
-    state_->advance();
-    return absl::OkStatus();
   }
 
   const std::shared_ptr<State> state_;
@@ -531,6 +593,22 @@ void FakeGpus::release() {
   state_->released.notify_all();
 }
 
+void FakeGpus::hold_kernels() {
+  MutexLock lock(state_->mutex);
+  state_->kernels_held = true;
+}
+
+void FakeGpus::let_kernels_go() {
+  MutexLock lock(state_->mutex);
+  state_->kernels_held = false;
+  state_->advance();
+}
+
+void FakeGpus::begin_capture() {
+  MutexLock lock(state_->mutex);
+  state_->captures = true;
+}
+
 void FakeGpus::kill(const std::string& name) {
   MutexLock lock(state_->mutex);
   for (const auto& communicator : state_->communicators) {
@@ -554,6 +632,7 @@ void FakeGpus::let_go(internal::DeviceApi::Stream stream) {
   MutexLock lock(state_->mutex);
   for (Op& op : state_->streams.at(stream)->ops) op.open |= op.kind == Op::Kind::kGate;
   state_->advance();
+  state_->released.notify_all();
 }
 
 std::vector<std::string> FakeGpus::violations() const {

@@ -13,19 +13,22 @@ namespace sinew::testing {
 /// GPUs, CUDA streams and NCCL for several workers of one process, with host memory for the
 /// devices' memory. It does what the real ones do as far as the plane can tell: streams work in
 /// order, communicators of two ranks move bytes once both ends have launched, what does not match
-/// hangs. And it takes note of every call that breaks a rule of theirs. Thread-safe.
+/// hangs, an abort waits for all that its device has to do, a communicator is not ready while a
+/// kernel runs on its device. Before 2.27 a thread can do one thing at a time. And it
+/// takes note of every call that breaks a rule of theirs. Thread-safe.
 class FakeGpus {
  public:
   enum class Call { kGetUniqueId, kInitRank, kSend, kRecv, kGroupEnd, kAbort, kCreateStream };
   enum class Fault {
     /// Returns an error.
     kFail,
-    /// Does not return until release().
+    /// Does not return until release(). kAbort: until then the kernels stay, and write once more.
     kHang,
     /// Returns, but what it has begun never ends. kInitRank: the communicator; kGroupEnd: the
     /// launch; kSend and kRecv: the kernel.
     kNeverEnds,
   };
+  static constexpr int kVersion = 22809;
   struct Live {
     int communicators = 0;
     int streams = 0;
@@ -40,13 +43,18 @@ class FakeGpus {
   FakeGpus& operator=(const FakeGpus&) = delete;
 
   /// What worker `name` sees. Valid for as long as this.
-  std::shared_ptr<internal::NcclApi> nccl(const std::string& name, int version = 21805);
+  std::shared_ptr<internal::NcclApi> nccl(const std::string& name, int version = kVersion);
   std::shared_ptr<internal::DeviceApi> device(const std::string& name);
 
   /// The `nth` such call of worker `name` from now on does not go well.
   void inject(const std::string& name, Call call, Fault fault, int nth = 1);
   /// Hanging calls return from here on.
   void release();
+  /// Kernels that are launched later, or have not moved their bytes, wait until let_kernels_go().
+  void hold_kernels();
+  void let_kernels_go();
+  /// From here on a graph is captured in CUDA's strictest mode.
+  void begin_capture();
   /// The worker's communicators do nothing more, and nobody is told.
   void kill(const std::string& name);
   /// The worker's communicators report an error from here on.

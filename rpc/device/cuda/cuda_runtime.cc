@@ -4,6 +4,7 @@
 #include "ATen/cuda/CUDAEvent.h"
 #include "ATen/ops/empty.h"
 #include "c10/core/StreamGuard.h"
+#include "c10/cuda/CUDAException.h"
 #include "c10/cuda/CUDAFunctions.h"
 #include "c10/cuda/CUDAStream.h"
 
@@ -19,6 +20,13 @@ class CudaRuntime final : public DeviceRuntime {
     return c10::cuda::getCurrentCUDAStream(device.index()).unwrap();
   }
   void* handle(c10::Stream stream) const override { return c10::cuda::CUDAStream(stream).stream(); }
+
+  bool is_capturing(c10::Stream stream) const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const c10::StreamGuard on_stream(stream);
+    C10_CUDA_CHECK(cudaStreamIsCapturing(c10::cuda::CUDAStream(stream), &status));
+    return status != cudaStreamCaptureStatusNone;
+  }
 
   at::Tensor to_host(const at::Tensor& dense, c10::Stream stream) override {
     const at::NoGradGuard no_grad;

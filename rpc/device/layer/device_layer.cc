@@ -26,6 +26,18 @@ constexpr std::size_t kMostTensors = 65536;
   throw RpcError(ErrorCode::kInvalidArgument, std::move(problem));
 }
 
+// Null for devices that nobody knows.
+std::shared_ptr<DeviceRuntime> runtime_outside_capture(c10::Device device) {
+  auto runtime = find_device_runtime(device.type());
+  if (runtime != nullptr && runtime->is_capturing(runtime->current_stream(device))) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("tensors on %s cannot be sent or received while the thread's "
+                                   "current stream captures a graph: make the call before or after",
+                                   device.str()));
+  }
+  return runtime;
+}
+
 }  // namespace
 
 std::shared_ptr<DeviceLayer> DeviceLayer::make(WorkerServices& services,
@@ -83,7 +95,7 @@ std::vector<c10::Stream> DeviceLayer::streams_of_results(const WorkerInfo& peer)
   if (map == nullptr) return streams;
   for (const auto& [here, there] : map->pairs()) {
     if (here.is_cpu()) continue;
-    if (const auto runtime = find_device_runtime(here.type())) {
+    if (const auto runtime = runtime_outside_capture(here)) {
       streams.push_back(runtime->current_stream(here));
     }
   }
@@ -92,6 +104,7 @@ std::vector<c10::Stream> DeviceLayer::streams_of_results(const WorkerInfo& peer)
 
 c10::Device DeviceLayer::target(MessageRoute& route, c10::Device device) {
   const std::string& peer = route.peer().name;
+  if (!device.is_cpu()) runtime_outside_capture(device);
   if (route.call() != nullptr) {
     const Part* call = part_of(*route.call());
     const auto found = call == nullptr ? std::nullopt : call->results.find(device);

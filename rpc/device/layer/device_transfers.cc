@@ -321,6 +321,10 @@ void DeviceLayer::watch_deadline(const std::shared_ptr<Arrival>& arrival) {
 
 void DeviceLayer::plane_ended(const std::shared_ptr<Arrival>& arrival, const absl::Status& status) {
   if (status.ok()) return end_arrival(arrival, nullptr);
+  if (absl::IsDataLoss(status)) {
+    // What came by another road would be written over.
+    return end_arrival(arrival, make_error(status, arrival->peer.name));
+  }
   services_.executor()->post(
       [worker = services_.weak_services(), weak = weak_from_this(), arrival, status] {
         const auto services = worker.lock();

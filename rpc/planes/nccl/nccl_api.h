@@ -31,8 +31,9 @@ class NcclApi {
   /// As ncclGetVersion says, e.g. 21805.
   virtual int version() const = 0;
   virtual absl::StatusOr<std::string> get_unique_id() = 0;
-  /// Begins to join the communicator of `id`; progress() tells when that is done.
-  virtual Initialised init_rank(const std::string& id, int rank) = 0;
+  /// Begins to join the communicator of `id`; progress() tells when that is done. `max_ctas`: the
+  /// most blocks of threads that one of its kernels has; 0: as NCCL decides.
+  virtual Initialised init_rank(const std::string& id, int rank, int max_ctas) = 0;
   /// The state of the last call for `comm`, or an error that has come up since.
   virtual absl::StatusOr<NcclProgress> progress(Comm comm) = 0;
   virtual absl::Status group_start() = 0;
@@ -41,12 +42,16 @@ class NcclApi {
   virtual absl::Status recv(Comm comm, void* data, std::size_t size_bytes, void* stream) = 0;
   virtual absl::StatusOr<NcclProgress> group_end() = 0;
   /// Ends the communicator and all that it does on its device; afterwards no call may use it. From
-  /// any thread. May take long, or for ever.
+  /// any thread. Its kernels leave their stream soon, but the call waits for all that the process
+  /// has queued on the device, or for ever.
   virtual absl::Status abort(Comm comm) = 0;
 };
 
 /// The calls of the CUDA runtime that the plane makes. Thread-safe. Leaves the calling thread's
-/// current device as it was, except for bind_thread().
+/// current device as it was, except for bind_thread(). Every thread of the plane calls
+/// bind_thread() or leave_captures_alone() first: otherwise what it does (streams, all of NCCL)
+/// would invalidate a CUDA graph that another thread of the process captures. What concerns events
+/// is harmless on any thread.
 class DeviceApi {
  public:
   /// cudaStream_t.
@@ -58,14 +63,15 @@ class DeviceApi {
   virtual int device_count() const = 0;
   /// Makes `device` the current one of the calling thread.
   virtual absl::Status bind_thread(int device) = 0;
+  /// What bind_thread() does beside that.
+  virtual absl::Status leave_captures_alone() = 0;
   /// One that does not wait for the default stream.
   virtual absl::StatusOr<Stream> create_stream(int device) = 0;
   virtual void destroy_stream(int device, Stream stream) = 0;
   virtual absl::StatusOr<Event> create_event(int device) = 0;
   virtual void destroy_event(Event event) = 0;
+  /// kFailedPrecondition if the stream captures a graph.
   virtual absl::Status record(Event event, int device, Stream stream) = 0;
-  /// Work that is queued on `stream` later waits for `event`.
-  virtual absl::Status wait(Stream stream, int device, Event event) = 0;
   virtual absl::StatusOr<bool> is_done(Event event) = 0;
 };
 

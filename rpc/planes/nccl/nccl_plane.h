@@ -24,8 +24,14 @@ struct NcclPlaneOptions {
   /// Takes what people should know; null: nobody does.
   std::function<void(const std::string& text)> log;
 
-  /// From offer() or accept() to the end of the transfer.
+  /// For a transfer, from the moment when both ends are ready, as far as an end knows; and again from
+  /// the moment when it has its place on the device.
   std::chrono::nanoseconds transfer_timeout = std::chrono::seconds(30);
+  /// So much more for each byte: 100 MB/s.
+  std::chrono::nanoseconds time_per_byte = std::chrono::nanoseconds(10);
+  /// For the sender's device to compute what is offered, and again for the receiver to accept it and
+  /// for its device to be through with the memory.
+  std::chrono::nanoseconds ready_timeout = std::chrono::minutes(10);
   /// For a communicator to be there.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20);
   /// For a peer to answer a retraction, and for ncclCommAbort. Whoever exceeds it is given up.
@@ -36,9 +42,15 @@ struct NcclPlaneOptions {
   std::chrono::nanoseconds max_retry_delay = std::chrono::seconds(60);
   /// Between two looks at what the device has done.
   std::chrono::nanoseconds poll_interval = std::chrono::microseconds(100);
-  /// How many transfers each device runs at once, as sender and as receiver together. More than the
-  /// hardware has queues for would wait for each other.
-  int max_active_transfers = 4;
+  /// How many transfers each device runs at once, as sender and as receiver together; a
+  /// communicator that is being opened counts as one. NCCL wants kernels of several communicators
+  /// on a device launched in the same order everywhere, which nobody here could tell, so it is one.
+  int max_active_transfers = 1;
+  /// See NcclApi::init_rank.
+  int max_ctas = 0;
+  /// Communicators to one peer that do not come about in a row, before it is not tried again: each
+  /// leaves a thread of NCCL at whoever made its id.
+  int max_failed_openings = 8;
 };
 
 struct NcclCounters {
@@ -50,7 +62,7 @@ struct NcclCounters {
   std::int64_t failures = 0;
   /// Communicators that were aborted, be it for a failure or in stop().
   std::int64_t aborts = 0;
-  /// Threads that never came back from NCCL in time.
+  /// Threads that have not come back from NCCL in time, and not since.
   std::int64_t threads_left_behind = 0;
   /// Peers that broke a rule.
   std::int64_t protocol_errors = 0;

@@ -19,11 +19,14 @@ std::shared_ptr<AbortThread> AbortThread::start(std::shared_ptr<NcclApi> nccl,
       (void)device_api->bind_thread(device);
       (void)nccl->abort(comm);
       std::vector<Owner> owners;
+      std::function<void()> on_return;
       MutexLock lock(shared->mutex);
       shared->done = true;
       owners.swap(shared->owners);
+      on_return.swap(shared->on_return);
       // Dropping memory may run anybody's code.
       lock.unlock();
+      if (on_return != nullptr) on_return();
     });
   } catch (const std::system_error&) {
     return nullptr;
@@ -40,10 +43,13 @@ bool AbortThread::is_done() const {
   return shared_->done;
 }
 
-void AbortThread::leave_behind(std::vector<Owner> owners) {
+bool AbortThread::leave_behind(std::vector<Owner> owners, std::function<void()> on_return) {
   thread_.detach();
   MutexLock lock(shared_->mutex);
-  if (!shared_->done) shared_->owners = std::move(owners);
+  if (shared_->done) return false;
+  shared_->owners = std::move(owners);
+  shared_->on_return = std::move(on_return);
+  return true;
 }
 
 }  // namespace sinew::internal::nccl

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -25,15 +26,17 @@ class AbortThread {
   AbortThread& operator=(const AbortThread&) = delete;
 
   bool is_done() const;
-  /// Stops waiting for the thread. `owners` of what the device may still touch are dropped when the
-  /// abort returns after all.
-  void leave_behind(std::vector<Owner> owners);
+  /// Stops waiting for the thread. When the abort returns after all, `owners` of what the device
+  /// may still touch are dropped, and `on_return` runs on the thread. False if it has returned by
+  /// now.
+  bool leave_behind(std::vector<Owner> owners, std::function<void()> on_return);
 
  private:
   struct Shared {
     Mutex mutex;
     bool done ABSL_GUARDED_BY(mutex) = false;
     std::vector<Owner> owners ABSL_GUARDED_BY(mutex);
+    std::function<void()> on_return ABSL_GUARDED_BY(mutex);
   };
 
   AbortThread() = default;

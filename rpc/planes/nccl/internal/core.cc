@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/planes/nccl/environment.h"
 
 namespace sinew::internal::nccl {
 namespace {
@@ -26,6 +27,9 @@ Core::Core(NcclPlaneOptions options)
       device_count_(std::min(options_.device->device_count(), kMaxDevices)) {}
 
 void Core::start() {
+  if (version_ < kMinNcclVersion) {
+    log(absl::StrCat("tensors of GPUs go by gRPC, not by NCCL: ", version_, " is too old"));
+  }
   watchdog_ = std::thread([this] { run_watchdog(); });
 }
 
@@ -65,9 +69,13 @@ absl::Status Core::usable_locked(const Peer& peer) const {
     return absl::UnavailableError(absl::StrCat("the NCCL plane to '", peer.worker.name, "' ", why));
   };
   if (peer.closed) return unusable("was closed");
+  if (version_ < kMinNcclVersion) return unusable("needs a newer NCCL");
   if (is_overfull(peer)) return unusable("gets no answer");
   if (counters_.threads_left_behind >= kMaxLeftBehind) {
     return unusable("is out of use: too many calls of NCCL hang");
+  }
+  if (peer.failed_openings >= options_.max_failed_openings) {
+    return unusable("could not be opened, again and again");
   }
   const TimePoint now = std::chrono::steady_clock::now();
   for (const auto& [key, link] : peer.links) {
@@ -79,8 +87,8 @@ absl::Status Core::usable_locked(const Peer& peer) const {
 bool Core::is_usable(const WorkerInfo& peer) const {
   {
     MutexLock lock(mutex_);
-    if (stopping_ || device_count_ == 0 || lost_.count(peer.incarnation) != 0 ||
-        peer.incarnation == options_.self.incarnation ||
+    if (stopping_ || device_count_ == 0 || version_ < kMinNcclVersion ||
+        lost_.count(peer.incarnation) != 0 || peer.incarnation == options_.self.incarnation ||
         counters_.threads_left_behind >= kMaxLeftBehind) {
       return false;
     }
@@ -285,6 +293,7 @@ void Core::join_launchers() {
       } else {
         // It holds this object, and touches nothing else when it comes back.
         device->launcher.detach();
+        ++device->generation;
         ++counters_.threads_left_behind;
         hangs = true;
       }

@@ -78,13 +78,17 @@ class Core : public std::enable_shared_from_this<Core> {
   Prepared prepare(Direction direction, std::vector<DeviceBuffer> buffers,
                    DevicePlane::OnEnd on_end) const;
   absl::Status record_ready(Transfer& transfer) const;
+  absl::StatusOr<bool> is_ready(Transfer& transfer) const;
+  std::chrono::nanoseconds time_for(const Transfer& transfer) const;
   void destroy_events(Transfer& transfer) const;
   absl::Status check_buffers(const std::vector<DeviceBuffer>& buffers) const;
   void offer_locked(const WorkerInfo& worker, int to_device, const Prepared& prepared)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void accept_locked(const WorkerInfo& worker, const TransferPtr& transfer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status match_locked(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void promise_locked(const TransferPtr& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void both_promised_locked(const TransferPtr& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void refuse_locked(const TransferPtr& transfer, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void retract_locked(const TransferPtr& transfer, const absl::Status& status)
@@ -93,9 +97,11 @@ class Core : public std::enable_shared_from_this<Core> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void forget_locked(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_locked(Peer& peer, Offer& offer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_locked(Peer& peer, const Ready& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_locked(Peer& peer, const Accept& accept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_locked(Peer& peer, const Retract& retract) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void on_locked(Peer& peer, const End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_locked(Peer& peer, const Done& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // ---- core_links.cc
   void on_locked(Peer& peer, const Open& open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -106,6 +112,9 @@ class Core : public std::enable_shared_from_this<Core> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void queue_locked(const TransferPtr& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void pump_locked(Device& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void begin_opening_locked(Device& device, Communicator& communicator)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void release_place_locked(Communicator& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void activate_locked(Device& device, const TransferPtr& transfer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   enum class Tell { kPeer, kNobody };
@@ -135,7 +144,9 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // ---- watchdog.cc: these let go of the mutex while they are in CUDA or in callbacks.
   void run_watchdog();
+  void check_ready_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void check_events_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void on_device_done_locked(const TransferPtr& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void check_deadlines_locked(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void expire_locked(const TransferPtr& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void check_teardowns_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -143,7 +154,10 @@ class Core : public std::enable_shared_from_this<Core> {
   Step advance_locked(Teardown& teardown, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Step begin_abort_locked(Teardown& teardown, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void replace_launcher_locked(Communicator& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void record_drained_locked(Teardown& teardown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool is_drained_locked(Teardown& teardown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Step drain_locked(Teardown& teardown, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void end_transfers_locked(Teardown& teardown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void give_up_locked(Teardown& teardown) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void report_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TimePoint next_check_locked(TimePoint now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -168,6 +182,8 @@ class Core : public std::enable_shared_from_this<Core> {
   std::map<Incarnation, WorkerInfo> lost_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::unique_ptr<Device>> devices_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Teardown>> teardowns_ ABSL_GUARDED_BY(mutex_);
+  // Whose devices are not through with what comes before.
+  std::vector<TransferPtr> unready_ ABSL_GUARDED_BY(mutex_);
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);
   // What waits to be logged without the mutex.
   std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);

@@ -7,10 +7,12 @@
 
 // Communicators, numbers, and who may launch.
 //
-// A device runs only so many transfers at once. The leader takes a place on its own device, then
-// numbers the transfer and tells the follower, which waits for a place on its device. Since leaders
-// have lower ranks than followers, whoever holds a place waits only for one of a higher rank, and
-// the highest waits for nobody: no cycle can form, whatever the kernels wait for.
+// A device has only so many places, for transfers and for communicators that are being opened. The
+// leader takes a place on its own device, then numbers the transfer, or makes the id, and tells the
+// follower, which waits for a place on its device. Since leaders have lower ranks than followers,
+// whoever holds a place waits only for one of a higher rank, and the highest waits for nobody: no
+// cycle can form, whatever the kernels wait for. The leader gives the follower time to get there:
+// twice what the follower has.
 
 namespace sinew::internal::nccl {
 
@@ -30,16 +32,32 @@ void Core::make_communicator_locked(Link& link, std::uint64_t epoch, std::string
   communicator->device = link.key.own_device;
   communicator->rank = link.peer->follows ? 0 : 1;
   communicator->id = std::move(id);
-  communicator->state =
-      communicator->id.empty() ? Communicator::State::kNeedsId : Communicator::State::kHasId;
-  communicator->connect_deadline = std::chrono::steady_clock::now() + options_.connect_timeout;
   link.epoch = epoch;
   link.communicator = communicator;
   Device& device = device_locked(communicator->device);
   device.communicators.push_back(communicator);
   if (!device.launcher.joinable()) start_launcher_locked(device);
-  device.wake.notify_all();
+  device.queue.push_back(Turn{nullptr, communicator});
+  pump_locked(device);
   wake_watchdog_.notify_all();
+}
+
+void Core::begin_opening_locked(Device& device, Communicator& communicator) {
+  const bool leads = communicator.id.empty();
+  communicator.state = leads ? Communicator::State::kNeedsId : Communicator::State::kHasId;
+  communicator.connect_deadline =
+      std::chrono::steady_clock::now() + (leads ? 2 : 1) * options_.connect_timeout;
+  communicator.has_place = true;
+  ++device.active;
+  device.wake.notify_all();
+}
+
+void Core::release_place_locked(Communicator& communicator) {
+  if (!communicator.has_place) return;
+  communicator.has_place = false;
+  Device& device = device_locked(communicator.device);
+  --device.active;
+  pump_locked(device);
 }
 
 // ---- Who may launch.
@@ -56,22 +74,28 @@ void Core::queue_locked(const TransferPtr& transfer) {
   }
   Device& device = device_locked(link.key.own_device);
   transfer->phase = Transfer::Phase::kQueued;
-  device.queue.push_back(transfer);
+  device.queue.push_back(Turn{transfer, nullptr});
   pump_locked(device);
 }
 
-// Gives the device's free places to the first transfers whose communicators are ready.
+// Gives the device's free places to the communicators that are to be opened, and to the transfers
+// whose communicators are ready.
 void Core::pump_locked(Device& device) {
   for (auto next = device.queue.begin();
        next != device.queue.end() && device.active < options_.max_active_transfers;) {
-    const TransferPtr transfer = *next;
-    const CommunicatorPtr& communicator = transfer->link->communicator;
+    const Turn turn = *next;
+    if (turn.opening != nullptr) {
+      next = device.queue.erase(next);
+      begin_opening_locked(device, *turn.opening);
+      continue;
+    }
+    const CommunicatorPtr& communicator = turn.transfer->link->communicator;
     if (communicator == nullptr || communicator->state != Communicator::State::kReady) {
       ++next;
       continue;
     }
     next = device.queue.erase(next);
-    activate_locked(device, transfer);
+    activate_locked(device, turn.transfer);
   }
 }
 
@@ -84,6 +108,8 @@ void Core::activate_locked(Device& device, const TransferPtr& transfer) {
                             transfer->ticket, transfer->direction});
   }
   transfer->phase = Transfer::Phase::kActive;
+  transfer->deadline =
+      std::chrono::steady_clock::now() + (peer.follows ? 2 : 1) * time_for(*transfer);
   ++device.active;
   communicator.to_launch.push_back(transfer);
   device.wake.notify_all();
@@ -115,15 +141,35 @@ void Core::close_link_locked(Link& link, const absl::Status& status, Cause cause
     }
   }
   // The peer may hear of them only after it has closed the link.
-  for (const TransferPtr& transfer : affected) refuse_locked(transfer, status);
+  for (const TransferPtr& transfer : affected) {
+    if (transfer->phase == Transfer::Phase::kDelivering) {
+      end_locked(transfer, status);
+    } else {
+      refuse_locked(transfer, status);
+    }
+  }
   if (communicator != nullptr) tear_down_locked(communicator, status);
 }
 
 void Core::tear_down_locked(const CommunicatorPtr& communicator, const absl::Status& status) {
   communicator->closed = true;
-  auto& communicators = device_locked(communicator->device).communicators;
+  if (communicator->state == Communicator::State::kHasId ||
+      communicator->state == Communicator::State::kConnecting) {
+    Peer& peer = *communicator->link->peer;
+    if (++peer.failed_openings == options_.max_failed_openings) {
+      news_.push_back(absl::StrCat("the NCCL plane to '", peer.worker.name,
+                                   "' is closed, tensors go by gRPC: ", peer.failed_openings,
+                                   " communicators in a row did not come about"));
+    }
+  }
+  Device& device = device_locked(communicator->device);
+  auto& communicators = device.communicators;
   communicators.erase(std::remove(communicators.begin(), communicators.end(), communicator),
                       communicators.end());
+  auto& queue = device.queue;
+  queue.erase(std::remove_if(queue.begin(), queue.end(),
+                             [&](const Turn& turn) { return turn.opening == communicator; }),
+              queue.end());
   auto teardown = std::make_shared<Teardown>();
   teardown->communicator = communicator;
   teardown->status = status;
@@ -219,8 +265,10 @@ void Core::on_locked(Peer& peer, const Start& start) {
   link.communicator->last_number = start.number;
   transfer->number = start.number;
   transfer->phase = Transfer::Phase::kQueued;
+  // Each that has a place before it has a time of its own, and so has the leader.
+  transfer->deadline = TimePoint::max();
   Device& device = device_locked(link.key.own_device);
-  device.queue.push_back(transfer);
+  device.queue.push_back(Turn{transfer, nullptr});
   pump_locked(device);
 }
 

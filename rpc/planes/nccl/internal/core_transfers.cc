@@ -5,9 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/planes/nccl/internal/core.h"
 
-// Promises. Each end of a transfer makes one: the sender by its offer, the receiver once it has
-// both the offer and memory for it. The leader, who may always change its mind until it has
-// numbered the transfer, decides; the follower can only ask for its promise back.
+// Promises. Each end of a transfer makes one once its device is through with all that comes before:
+// the sender when the bytes are computed, the receiver when it has the offer and memory that
+// nothing else touches. So kernels of NCCL never wait for other work of a device, nor does an
+// abort. The leader, who may always change its mind until it has numbered the transfer, decides;
+// the follower can only ask for its promise back.
 
 namespace sinew::internal::nccl {
 namespace {
@@ -64,7 +66,25 @@ absl::Status Core::record_ready(Transfer& transfer) const {
     const absl::Status recorded = options_.device->record(*event, buffer.device, buffer.stream);
     if (!recorded.ok()) return recorded;
   }
-  return absl::OkStatus();
+  // Often there is nothing to wait for.
+  return is_ready(transfer).status();
+}
+
+// Without the mutex: nobody else looks at the events.
+absl::StatusOr<bool> Core::is_ready(Transfer& transfer) const {
+  while (!transfer.ready.empty()) {
+    const absl::StatusOr<bool> done = options_.device->is_done(transfer.ready.back());
+    if (!done.ok() || !*done) return done;
+    options_.device->destroy_event(transfer.ready.back());
+    transfer.ready.pop_back();
+  }
+  return true;
+}
+
+std::chrono::nanoseconds Core::time_for(const Transfer& transfer) const {
+  std::uint64_t bytes = 0;
+  for (const std::uint64_t size : transfer.sizes) bytes += size;
+  return options_.transfer_timeout + options_.time_per_byte * static_cast<std::int64_t>(bytes);
 }
 
 void Core::destroy_events(Transfer& transfer) const {
@@ -81,7 +101,8 @@ Core::Prepared Core::prepare(Direction direction, std::vector<DeviceBuffer> buff
   transfer.direction = direction;
   transfer.buffers = std::move(buffers);
   transfer.on_end = std::move(on_end);
-  transfer.deadline = std::chrono::steady_clock::now() + options_.transfer_timeout;
+  transfer.since = std::chrono::steady_clock::now();
+  transfer.deadline = transfer.since + options_.transfer_timeout;
   if (prepared.status.ok()) prepared.status = record_ready(transfer);
   return prepared;
 }
@@ -126,11 +147,16 @@ void Core::offer_locked(const WorkerInfo& worker, int to_device, const Prepared&
   const LinkKey key{transfer->buffers.front().device, to_device};
   transfer->peer = peer;
   transfer->link = &link_locked(*peer, key);
-  transfer->link->wanted = true;
-  transfer->promised_here = true;
   for (const DeviceBuffer& buffer : transfer->buffers) transfer->sizes.push_back(buffer.size_bytes);
   peer->outgoing[transfer->ticket] = transfer;
-  post_locked(*peer, Offer{transfer->ticket, key, transfer->sizes});
+  const bool is_ready = transfer->ready.empty();
+  post_locked(*peer, Offer{transfer->ticket, key, transfer->sizes, is_ready});
+  if (is_ready) {
+    promise_locked(transfer);
+  } else {
+    transfer->deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
+    unready_.push_back(transfer);
+  }
   wake_watchdog_.notify_all();
 }
 
@@ -191,6 +217,7 @@ void Core::accept_locked(const WorkerInfo& worker, const TransferPtr& transfer) 
     }
     transfer->peer = peer;
     peer->incoming[transfer->ticket] = transfer;
+    if (!transfer->ready.empty()) unready_.push_back(transfer);
     wake_watchdog_.notify_all();
     return;
   }
@@ -203,27 +230,40 @@ void Core::accept_locked(const WorkerInfo& worker, const TransferPtr& transfer) 
   transfer->link = offered->link;
   transfer->sizes = std::move(offered->sizes);
   transfer->promised_there = offered->promised_there;
+  transfer->deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
   found->second = transfer;
-  promise_locked(transfer);
+  if (!transfer->ready.empty()) unready_.push_back(transfer);
+  const absl::Status fits = match_locked(*transfer);
+  if (!fits.ok()) {
+    refuse_locked(transfer, fits);
+  } else if (transfer->ready.empty()) {
+    promise_locked(transfer);
+  }
+  wake_watchdog_.notify_all();
 }
 
-// The receiver has memory for an offer that is there.
+// Whether a receiver's memory is for the offer that is there.
+absl::Status Core::match_locked(const Transfer& transfer) {
+  absl::Status status = check_match(transfer);
+  return status.ok() ? usable_locked(*transfer.peer) : status;
+}
+
+// The device is through with what comes before; at the receiver there is an offer, too.
 void Core::promise_locked(const TransferPtr& transfer) {
-  Peer& peer = *transfer->peer;
-  absl::Status status = check_match(*transfer);
-  if (status.ok()) status = usable_locked(peer);
-  if (!status.ok()) {
-    refuse_locked(transfer, status);
-    return;
-  }
   transfer->link->wanted = true;
   transfer->promised_here = true;
-  if (peer.follows) {
-    queue_locked(transfer);
-  } else {
-    post_locked(peer, Accept{transfer->ticket});
-    wake_watchdog_.notify_all();
+  const bool sends = transfer->direction == Direction::kOutgoing;
+  if (!sends && !transfer->peer->follows) {
+    post_locked(*transfer->peer, Accept{transfer->ticket});
   }
+  // The receiver's device may be busy for as long as this one.
+  if (sends) transfer->deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
+  if (transfer->promised_there) both_promised_locked(transfer);
+}
+
+void Core::both_promised_locked(const TransferPtr& transfer) {
+  transfer->deadline = std::chrono::steady_clock::now() + time_for(*transfer);
+  if (transfer->peer->follows) queue_locked(transfer);
 }
 
 void Core::decline(const WorkerInfo& worker, std::uint64_t ticket) {
@@ -281,7 +321,9 @@ void Core::end_locked(const TransferPtr& transfer, const absl::Status& status) {
   if (transfer->phase == Transfer::Phase::kEnded) return;
   if (transfer->phase == Transfer::Phase::kQueued) {
     auto& queue = device_locked(transfer->link->key.own_device).queue;
-    queue.erase(std::remove(queue.begin(), queue.end(), transfer), queue.end());
+    queue.erase(std::remove_if(queue.begin(), queue.end(),
+                               [&](const Turn& turn) { return turn.transfer == transfer; }),
+                queue.end());
   }
   if (transfer->phase == Transfer::Phase::kActive) {
     Device& device = device_locked(transfer->buffers.front().device);
@@ -340,8 +382,31 @@ void Core::on_locked(Peer& peer, Offer& offer) {
   }
   transfer->link = &link_locked(peer, offer.link);
   transfer->sizes = std::move(offer.sizes);
-  transfer->promised_there = true;
-  if (transfer->on_end != nullptr) promise_locked(transfer);
+  transfer->promised_there = offer.ready;
+  if (transfer->on_end == nullptr) return;
+  transfer->deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
+  const absl::Status fits = match_locked(*transfer);
+  if (!fits.ok()) {
+    refuse_locked(transfer, fits);
+  } else if (transfer->ready.empty()) {
+    promise_locked(transfer);
+  }
+}
+
+void Core::on_locked(Peer& peer, const Ready& ready) {
+  const auto found = peer.incoming.find(ready.ticket);
+  // It may have ended here, of which the peer has been told, or was declined before its offer came.
+  if (found == peer.incoming.end() || found->second->link == nullptr) {
+    if (ready.ticket <= peer.highest_offer) return;
+  } else if (!found->second->promised_there) {
+    const TransferPtr transfer = found->second;
+    transfer->promised_there = true;
+    if (transfer->promised_here) both_promised_locked(transfer);
+    return;
+  }
+  ++counters_.protocol_errors;
+  break_peer_locked(peer, absl::InvalidArgumentError("it is ready out of turn"),
+                    Cause::kIncompatible);
 }
 
 void Core::on_locked(Peer& peer, const Accept& accept) {
@@ -356,7 +421,22 @@ void Core::on_locked(Peer& peer, const Accept& accept) {
     return;
   }
   transfer->promised_there = true;
-  queue_locked(transfer);
+  if (transfer->promised_here) both_promised_locked(transfer);
+}
+
+void Core::on_locked(Peer& peer, const Done& done) {
+  const auto found = peer.outgoing.find(done.ticket);
+  if (found == peer.outgoing.end()) return;
+  const TransferPtr transfer = found->second;
+  if (transfer->phase == Transfer::Phase::kDelivering) {
+    end_locked(transfer, absl::OkStatus());
+  } else if (transfer->phase == Transfer::Phase::kActive && !transfer->is_delivered) {
+    transfer->is_delivered = true;
+  } else {
+    ++counters_.protocol_errors;
+    break_peer_locked(peer, absl::InvalidArgumentError("it has what was not sent"),
+                      Cause::kIncompatible);
+  }
 }
 
 void Core::on_locked(Peer& peer, const Retract& retract) {

@@ -20,7 +20,6 @@ struct Core::Launch {
   DeviceApi::Stream stream = nullptr;
   Direction direction = Direction::kOutgoing;
   std::vector<DeviceBuffer> buffers;
-  std::vector<DeviceApi::Event> ready;
 };
 
 void Core::start_launcher_locked(Device& device) {
@@ -52,7 +51,12 @@ void Core::run_launcher(Device& device, int generation) {
       device.wake.wait_until(mutex_, next_poll_locked(device, now));
     }
   }
-  if (device.generation == generation) device.launcher_ended = true;
+  if (device.generation == generation) {
+    device.launcher_ended = true;
+  } else {
+    // It was left behind, and comes back after all.
+    --counters_.threads_left_behind;
+  }
   changed_.notify_all();
   mutex_.unlock();
 }
@@ -128,7 +132,7 @@ void Core::connect_locked(const CommunicatorPtr& communicator) {
       options_.device->create_stream(communicator->device);
   NcclApi::Initialised initialised;
   if (stream.ok()) {
-    initialised = options_.nccl->init_rank(id, communicator->rank);
+    initialised = options_.nccl->init_rank(id, communicator->rank, options_.max_ctas);
   } else {
     initialised.status = stream.status();
   }
@@ -159,11 +163,6 @@ bool Core::is_abandoned(const Launch& launch) {
 }
 
 absl::StatusOr<NcclProgress> Core::run(const Launch& launch) {
-  const int device = launch.communicator->device;
-  for (DeviceApi::Event event : launch.ready) {
-    absl::Status waits = options_.device->wait(launch.stream, device, event);
-    if (!waits.ok()) return waits;
-  }
   NcclApi& nccl = *options_.nccl;
   absl::Status status = nccl.group_start();
   if (!status.ok()) return status;
@@ -187,8 +186,8 @@ void Core::launch_locked(const CommunicatorPtr& communicator) {
   communicator->to_launch.pop_front();
   // From here on the device may touch the buffers.
   communicator->launching = transfer;
-  const Launch launch{communicator,        communicator->comm, communicator->stream,
-                      transfer->direction, transfer->buffers,  transfer->ready};
+  const Launch launch{communicator, communicator->comm, communicator->stream, transfer->direction,
+                      transfer->buffers};
   mutex_.unlock();
   const absl::StatusOr<NcclProgress> progress = run(launch);
   mutex_.lock();
@@ -233,7 +232,8 @@ void Core::poll_locked(const CommunicatorPtr& communicator) {
   if (*progress == NcclProgress::kInProgress) return;
   if (communicator->state == Communicator::State::kConnecting) {
     communicator->state = Communicator::State::kReady;
-    pump_locked(device_locked(communicator->device));
+    communicator->link->peer->failed_openings = 0;
+    release_place_locked(*communicator);
   } else if (communicator->launching != nullptr) {
     record_locked(communicator);
   }

@@ -30,7 +30,10 @@ struct Writer {
     body.set_ticket(m.ticket);
     write(m.link, *body.mutable_link());
     for (std::uint64_t size : m.sizes) body.add_sizes(size);
+    body.set_ready(m.ready);
   }
+  void operator()(const Ready& m) const { out.mutable_ready()->set_ticket(m.ticket); }
+  void operator()(const Done& m) const { out.mutable_done()->set_ticket(m.ticket); }
   void operator()(const Accept& m) const { out.mutable_accept()->set_ticket(m.ticket); }
   void operator()(const Retract& m) const {
     out.mutable_retract()->set_ticket(m.ticket);
@@ -93,7 +96,7 @@ absl::StatusOr<Message> read(const proto::NcclOffer& body) {
     if (size > kMaxTransferBytes - total) return wrong("more bytes than a device holds");
     total += size;
   }
-  return Offer{body.ticket(), *link, {body.sizes().begin(), body.sizes().end()}};
+  return Offer{body.ticket(), *link, {body.sizes().begin(), body.sizes().end()}, body.ready()};
 }
 
 absl::StatusOr<Message> read(const proto::NcclEnd& body) {
@@ -151,6 +154,12 @@ absl::StatusOr<Message> read(const proto::NcclMessage& in) {
     case proto::NcclMessage::kAccept:
       if (in.accept().ticket() == 0) return wrong("no ticket");
       return Accept{in.accept().ticket()};
+    case proto::NcclMessage::kReady:
+      if (in.ready().ticket() == 0) return wrong("no ticket");
+      return Ready{in.ready().ticket()};
+    case proto::NcclMessage::kDone:
+      if (in.done().ticket() == 0) return wrong("no ticket");
+      return Done{in.done().ticket()};
     case proto::NcclMessage::kRetract:
       if (in.retract().ticket() == 0) return wrong("no ticket");
       return Retract{in.retract().ticket(), read_direction(in.retract().is_mine())};

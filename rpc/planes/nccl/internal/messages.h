@@ -30,6 +30,11 @@ struct Offer {
   std::uint64_t ticket = 0;
   LinkKey link;
   std::vector<std::uint64_t> sizes;
+  bool ready = false;
+};
+
+struct Ready {
+  std::uint64_t ticket = 0;
 };
 
 struct Accept {
@@ -62,6 +67,10 @@ struct Start {
   Direction direction = Direction::kOutgoing;
 };
 
+struct Done {
+  std::uint64_t ticket = 0;
+};
+
 enum class Cause { kFailed, kStopped, kIncompatible };
 
 struct Abort {
@@ -71,7 +80,7 @@ struct Abort {
   std::string reason;
 };
 
-using Message = std::variant<Offer, Accept, Retract, End, Open, Start, Abort>;
+using Message = std::variant<Offer, Ready, Accept, Retract, End, Open, Start, Done, Abort>;
 
 /// Of a message, written, at most.
 std::size_t most_bytes(const Message& message);

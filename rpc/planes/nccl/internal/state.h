@@ -34,8 +34,10 @@ struct Transfer {
     kWaiting,
     /// Both ends have promised; in the queue of the device. Numbered at the follower only.
     kQueued,
-    /// Counts among the device's active ones; belongs to the communicator.
+    /// Has a place on the device; belongs to the communicator.
     kActive,
+    /// Of the sender: its device is through, and the receiver has not said that it has all.
+    kDelivering,
     kEnded,
   };
 
@@ -49,14 +51,19 @@ struct Transfer {
   std::vector<std::uint64_t> sizes;
   std::vector<DeviceBuffer> buffers;
   DevicePlane::OnEnd on_end;
-  /// Recorded on the streams of the buffers.
+  /// When the buffers were offered or accepted.
+  TimePoint since;
+  /// Recorded on the streams of the buffers; empty once all have happened.
   std::vector<DeviceApi::Event> ready;
   /// Recorded behind the transfer.
   DeviceApi::Event finished = nullptr;
 
   Phase phase = Phase::kWaiting;
+  /// The buffers are ready, and the peer knows of it or need not.
   bool promised_here = false;
   bool promised_there = false;
+  /// Of the sender: the receiver has said that it has all.
+  bool is_delivered = false;
   /// An offer that has not come will not be accepted.
   bool declined = false;
   /// This end, which follows, wants its promise back; the reason.
@@ -64,7 +71,9 @@ struct Transfer {
   std::uint64_t number = 0;
   TimePoint deadline = TimePoint::max();
 
-  bool is_started() const { return number != 0 || phase == Phase::kActive; }
+  bool is_started() const {
+    return number != 0 || phase == Phase::kActive || phase == Phase::kDelivering;
+  }
   std::uint64_t size_bytes() const {
     std::uint64_t total = 0;
     for (const DeviceBuffer& buffer : buffers) total += buffer.size_bytes;
@@ -75,7 +84,14 @@ using TransferPtr = std::shared_ptr<Transfer>;
 
 /// One communicator of a link, from the wish for it until it is closed.
 struct Communicator {
-  enum class State { kNeedsId, kHasId, kConnecting, kReady };
+  enum class State {
+    /// Waits for a place on the device.
+    kQueued,
+    kNeedsId,
+    kHasId,
+    kConnecting,
+    kReady
+  };
 
   // Constant. The link is valid until `closed`.
   Link* link = nullptr;
@@ -83,7 +99,9 @@ struct Communicator {
   int device = 0;
   int rank = 0;
 
-  State state = State::kNeedsId;
+  State state = State::kQueued;
+  /// While it connects, and until what came of it is over.
+  bool has_place = false;
   std::string id;
   NcclApi::Comm comm = nullptr;
   DeviceApi::Stream stream = nullptr;
@@ -93,7 +111,8 @@ struct Communicator {
   bool closed = false;
   /// The launcher was left behind in a call for it; it is aborted all the same.
   bool abandoned = false;
-  TimePoint connect_deadline;
+  /// From when it has its place.
+  TimePoint connect_deadline = TimePoint::max();
   TimePoint next_poll;
   std::uint64_t last_number = 0;
   std::deque<TransferPtr> to_launch;
@@ -123,6 +142,8 @@ struct Peer {
   bool follows = false;
   /// Out of use for good.
   bool closed = false;
+  /// Communicators in a row that did not come about.
+  int failed_openings = 0;
   /// What is to be said, in order, and how many notes with what was said before are on their way.
   std::deque<Message> waiting;
   int notes_on_the_way = 0;
@@ -150,10 +171,17 @@ struct Teardown {
   DeviceApi::Event drained = nullptr;
 };
 
+/// Waits for a place on a device: one of the two.
+struct Turn {
+  TransferPtr transfer;
+  CommunicatorPtr opening;
+};
+
 struct Device {
   int id = 0;
   /// Leaders' transfers without, followers' with a number.
-  std::deque<TransferPtr> queue;
+  std::deque<Turn> queue;
+  /// Places that are taken.
   int active = 0;
   std::vector<CommunicatorPtr> communicators;
   std::size_t next_communicator = 0;

@@ -11,11 +11,15 @@ namespace {
 
 // How late a deadline may be noticed.
 constexpr std::chrono::milliseconds kDeadlineTick{10};
+// Between two looks at work of others that a device has before a transfer: it may take long.
+constexpr std::chrono::milliseconds kReadyTick{1};
 
 }  // namespace
 
 void Core::run_watchdog() {
   pthread_setname_np(pthread_self(), "sinew-nccl-dog");
+  // If that fails, so will all that follows.
+  (void)options_.device->leave_captures_alone();
   mutex_.lock();
   while (true) {
     const TimePoint now = std::chrono::steady_clock::now();
@@ -23,6 +27,7 @@ void Core::run_watchdog() {
       next_deadline_check_ = now + kDeadlineTick;
       check_deadlines_locked(now);
     }
+    check_ready_locked();
     check_events_locked();
     check_teardowns_locked();
     mutex_.unlock();
@@ -46,11 +51,51 @@ TimePoint Core::next_check_locked(TimePoint now) const {
       waits |= communicator->state != Communicator::State::kReady;
     }
   }
-  const TimePoint next = now + (polls ? options_.poll_interval : std::chrono::hours(1));
+  TimePoint next = now + (polls ? options_.poll_interval : std::chrono::hours(1));
+  if (!unready_.empty()) {
+    // The latest one comes first of those that take no time.
+    const auto waited = now - unready_.back()->since;
+    next = std::min(
+        next, now + std::clamp<std::chrono::nanoseconds>(
+                        waited / 8, options_.poll_interval,
+                        std::max<std::chrono::nanoseconds>(options_.poll_interval, kReadyTick)));
+  }
   for (const auto& [incarnation, peer] : peers_) {
     waits |= !peer->outgoing.empty() || !peer->incoming.empty();
   }
   return waits ? std::min(next, next_deadline_check_) : next;
+}
+
+// ---- What may be promised.
+
+void Core::check_ready_locked() {
+  if (unready_.empty()) return;
+  const std::vector<TransferPtr> unready = std::exchange(unready_, {});
+  std::vector<std::pair<TransferPtr, absl::StatusOr<bool>>> checks;
+  for (const TransferPtr& transfer : unready) {
+    if (transfer->phase != Transfer::Phase::kEnded) checks.emplace_back(transfer, false);
+  }
+  mutex_.unlock();
+  for (auto& [transfer, ready] : checks) ready = is_ready(*transfer);
+  mutex_.lock();
+  std::vector<TransferPtr> still;
+  for (const auto& [transfer, ready] : checks) {
+    if (transfer->phase == Transfer::Phase::kEnded) continue;
+    if (!ready.ok()) {
+      retract_locked(transfer, absl::UnavailableError(ready.status().message()));
+    } else if (!*ready) {
+      still.push_back(transfer);
+    } else if (transfer->direction == Direction::kOutgoing) {
+      post_locked(*transfer->peer, Ready{transfer->ticket});
+      promise_locked(transfer);
+    } else if (transfer->link != nullptr) {
+      // Otherwise the offer is still to come.
+      promise_locked(transfer);
+    }
+  }
+  // Others may have come meanwhile.
+  still.insert(still.end(), unready_.begin(), unready_.end());
+  unready_ = std::move(still);
 }
 
 // ---- What has come to its end.
@@ -81,9 +126,22 @@ void Core::check_events_locked() {
     } else if (*check.done) {
       communicator.running.pop_front();
       communicator.link->retry_delay = options_.first_retry_delay;
-      end_locked(check.transfer, absl::OkStatus());
+      on_device_done_locked(check.transfer);
     }
   }
+}
+
+void Core::on_device_done_locked(const TransferPtr& transfer) {
+  if (transfer->direction == Direction::kIncoming) {
+    post_locked(*transfer->peer, Done{transfer->ticket});
+  } else if (!transfer->is_delivered) {
+    transfer->phase = Transfer::Phase::kDelivering;
+    Device& device = device_locked(transfer->buffers.front().device);
+    --device.active;
+    pump_locked(device);
+    return;
+  }
+  end_locked(transfer, absl::OkStatus());
 }
 
 // ---- Deadlines.
@@ -152,10 +210,15 @@ void Core::check_teardowns_locked() {
     const Step step = advance_locked(*teardown, now);
     if (step == Step::kGoesOn) continue;
     if (step == Step::kGivenUp) give_up_locked(*teardown);
-    for (const TransferPtr& transfer : teardown->transfers) {
-      end_locked(transfer, teardown->status);
-    }
+    end_transfers_locked(*teardown);
+    release_place_locked(*teardown->communicator);
     teardowns_.remove(teardown);
+  }
+}
+
+void Core::end_transfers_locked(Teardown& teardown) {
+  for (const TransferPtr& transfer : std::exchange(teardown.transfers, {})) {
+    end_locked(transfer, teardown.status);
   }
 }
 
@@ -168,6 +231,11 @@ Core::Step Core::advance_locked(Teardown& teardown, TimePoint now) {
       return begin_abort_locked(teardown, now);
     case Teardown::Stage::kAborting:
       if (!teardown.abort->is_done()) {
+        // Its kernels leave soon, while the call may wait for all that the device has to do.
+        if (teardown.drained != nullptr && !teardown.transfers.empty() &&
+            is_drained_locked(teardown)) {
+          end_transfers_locked(teardown);
+        }
         return now < teardown.deadline ? Step::kGoesOn : Step::kGivenUp;
       }
       teardown.abort = nullptr;
@@ -189,6 +257,11 @@ Core::Step Core::begin_abort_locked(Teardown& teardown, TimePoint now) {
     return drain_locked(teardown, now);
   }
   ++counters_.aborts;
+  // NCCL may be about to launch one, behind which no event can be yet.
+  if (communicator.launching == nullptr && !communicator.in_call &&
+      communicator.stream != nullptr) {
+    record_drained_locked(teardown);
+  }
   teardown.abort =
       AbortThread::start(options_.nccl, options_.device, communicator.device, communicator.comm);
   if (teardown.abort == nullptr) return Step::kGivenUp;
@@ -208,49 +281,76 @@ void Core::replace_launcher_locked(Communicator& communicator) {
   if (!stopping_) start_launcher_locked(device);
 }
 
+// Behind all that the communicator has launched.
+void Core::record_drained_locked(Teardown& teardown) {
+  const Communicator& communicator = *teardown.communicator;
+  DeviceApi& device = *options_.device;
+  mutex_.unlock();
+  const absl::StatusOr<DeviceApi::Event> event = device.create_event(communicator.device);
+  bool recorded = false;
+  if (event.ok()) {
+    recorded = device.record(*event, communicator.device, communicator.stream).ok();
+    if (!recorded) device.destroy_event(*event);
+  }
+  mutex_.lock();
+  if (recorded) teardown.drained = *event;
+}
+
+bool Core::is_drained_locked(Teardown& teardown) {
+  mutex_.unlock();
+  const absl::StatusOr<bool> done = options_.device->is_done(teardown.drained);
+  mutex_.lock();
+  // After an error the device runs nothing more of this process.
+  return !done.ok() || *done;
+}
+
 // The communicator is gone, and its kernels are about to leave the stream. Once they have, the
 // buffers are free.
 Core::Step Core::drain_locked(Teardown& teardown, TimePoint now) {
   Communicator& communicator = *teardown.communicator;
   if (communicator.stream == nullptr) return Step::kOver;
+  if (teardown.drained == nullptr) record_drained_locked(teardown);
+  if (teardown.drained != nullptr && !is_drained_locked(teardown)) {
+    return now < teardown.deadline ? Step::kGoesOn : Step::kGivenUp;
+  }
   DeviceApi& device = *options_.device;
   mutex_.unlock();
-  absl::StatusOr<bool> done = true;
-  if (teardown.drained == nullptr) {
-    const absl::StatusOr<DeviceApi::Event> event = device.create_event(communicator.device);
-    if (event.ok()) {
-      teardown.drained = *event;
-      const absl::Status recorded = device.record(*event, communicator.device, communicator.stream);
-      if (!recorded.ok()) done = recorded;
-    } else {
-      done = event.status();
-    }
-  }
-  if (done.ok()) done = device.is_done(teardown.drained);
-  // After an error the device runs nothing more of this process.
-  const bool is_over = !done.ok() || *done;
-  if (is_over) {
-    if (teardown.drained != nullptr) device.destroy_event(teardown.drained);
-    device.destroy_stream(communicator.device, communicator.stream);
-  }
+  if (teardown.drained != nullptr) device.destroy_event(teardown.drained);
+  device.destroy_stream(communicator.device, communicator.stream);
   mutex_.lock();
-  if (is_over) return Step::kOver;
-  return now < teardown.deadline ? Step::kGoesOn : Step::kGivenUp;
+  return Step::kOver;
 }
 
 void Core::give_up_locked(Teardown& teardown) {
-  ++counters_.threads_left_behind;
-  if (counters_.threads_left_behind == 1) {
+  if (++counters_.threads_left_behind == 1) {
     news_.push_back(
         "NCCL does not let go of a communicator: a thread, and the memory that it may still use, "
-        "are left behind");
+        "are left behind until it does");
   }
   std::vector<AbortThread::Owner> owners;
-  for (const TransferPtr& transfer : teardown.transfers) {
+  for (const TransferPtr& transfer : std::exchange(teardown.transfers, {})) {
     for (const DeviceBuffer& buffer : transfer->buffers) owners.push_back(buffer.owner);
+    end_locked(transfer, transfer->direction == Direction::kOutgoing
+                             ? teardown.status
+                             : absl::DataLossError(absl::StrCat(
+                                   teardown.status.message(),
+                                   "; NCCL does not come to an end, so the device may still write "
+                                   "into the memory of the tensors")));
   }
   if (teardown.abort != nullptr) {
-    teardown.abort->leave_behind(std::move(owners));
+    const Communicator& communicator = *teardown.communicator;
+    const bool is_left = teardown.abort->leave_behind(
+        std::move(owners),
+        [weak = weak_from_this(), device = options_.device, id = communicator.device,
+         stream = communicator.stream, drained = teardown.drained] {
+          if (drained != nullptr) device->destroy_event(drained);
+          if (stream != nullptr) device->destroy_stream(id, stream);
+          const auto self = weak.lock();
+          if (self == nullptr) return;
+          MutexLock lock(self->mutex_);
+          --self->counters_.threads_left_behind;
+        });
+    if (!is_left) --counters_.threads_left_behind;
   } else if (!owners.empty()) {
     // Nothing will ever tell that the device is through with them.
     static auto* const mutex = new Mutex();

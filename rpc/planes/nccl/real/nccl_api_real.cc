@@ -4,10 +4,11 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/planes/nccl/environment.h"
 #include "sinew/rpc/planes/nccl/nccl_api.h"
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0),
-              "Sinew's NCCL plane needs NCCL 2.18 or newer");
+static_assert(NCCL_VERSION_CODE >= sinew::internal::kMinNcclVersion,
+              "Sinew's NCCL plane needs NCCL 2.27 or newer");
 static_assert(NCCL_UNIQUE_ID_BYTES == sinew::internal::NcclApi::kIdBytes);
 static_assert(std::is_pointer_v<ncclComm_t>);
 
@@ -41,7 +42,7 @@ class RealNccl final : public NcclApi {
     return std::string(id.internal, sizeof(id.internal));
   }
 
-  Initialised init_rank(const std::string& id, int rank) override {
+  Initialised init_rank(const std::string& id, int rank, int max_ctas) override {
     ncclUniqueId unique_id;
     if (id.size() != sizeof(unique_id.internal)) {
       return {nullptr, absl::InvalidArgumentError("an id of NCCL has another size")};
@@ -49,9 +50,8 @@ class RealNccl final : public NcclApi {
     std::memcpy(unique_id.internal, id.data(), sizeof(unique_id.internal));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     config.commName = "sinew";
-#endif
+    if (max_ctas > 0) config.maxCTAs = max_ctas;
     ncclComm_t comm = nullptr;
     const ncclResult_t result = ncclCommInitRankConfig(&comm, 2, unique_id, rank, &config);
     return {comm, to_status(result, comm, "ncclCommInitRankConfig")};
