@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/cuda/CUDAGraph.h"
 #include "ATen/cuda/Sleep.h"
+#include "c10/cuda/CUDAFunctions.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "sinew/rpc/base/error.h"
@@ -175,6 +177,39 @@ void check_gradients(const sinew::Worker& worker, const sinew::Peer& peer) {
   });
 }
 
+// In CUDA's strictest mode, in which an event query of any thread would end it.
+void check_captures(const sinew::Worker& worker, const sinew::Peer& peer) {
+  check("a capture of another thread goes on", [&] {
+    const ByPlane plane(worker);
+    const at::Tensor tensor = at::ones({1'000'000}, kGpu);
+    at::Tensor captured = at::ones({1000}, kGpu);
+    at::cuda::CUDAGraph graph;
+    {
+      const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
+      graph.capture_begin();
+      captured.add_(1);
+      std::thread([&] {
+        for (int i = 0; i < 20; ++i) sinew::rpc_sync<&gpu::twice>(peer, tensor);
+      }).join();
+      graph.capture_end();
+      graph.replay();
+    }
+    c10::cuda::device_synchronize();
+    plane.check(20, 20);
+    return captured.sum().item<float>() == 2000;
+  });
+  check("a call on a stream that captures is refused", [&] {
+    const at::Tensor tensor = at::ones({1'000'000}, kGpu);
+    at::cuda::CUDAGraph graph;
+    const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
+    graph.capture_begin();
+    const bool refused = fails(sinew::ErrorCode::kFailedPrecondition,
+                               [&] { sinew::rpc_sync<&gpu::twice>(peer, tensor); });
+    graph.capture_end();
+    return refused;
+  });
+}
+
 // A tensor that is still being computed when it is sent.
 void check_late(const sinew::Worker& worker, const sinew::Peer& peer) {
   for (const int seconds : {3, 10, 40}) {
@@ -264,6 +299,7 @@ int run_part(const std::string& part, int rank, int world, const std::string& fi
       check_maps(peer, worker.peer("gpu0"));
       check_streams(worker, peer);
       check_gradients(worker, peer);
+      check_captures(worker, peer);
     } else if (part == "late") {
       check_late(worker, peer);
     } else {

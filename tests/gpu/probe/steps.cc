@@ -110,9 +110,12 @@ void abort_receiver(Pair& pair, double behind_s, double beside_s) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     say(std::string("the receive is ") +
         (is_done(finished) ? "DONE (wrong)" : "not done, as it should be"));
+    std::thread watcher([&, begun_at = Clock::now()] {
+      wait_until(20, [&] { return is_done(finished); });
+      say("the receive leaves its stream after " + text_of(seconds_since(begun_at)));
+    });
     say("abort returns after " + text_of(timed_abort(comm)));
-    say("its event is done after " +
-        text_of(wait_until(20, [&] { return is_done(finished); }), 20) + " more");
+    watcher.join();
     say("last error of CUDA: " + name_of(cudaGetLastError()));
   }
   pair.meet();
