@@ -6,10 +6,11 @@
 set(sinew_nvidia "${TORCH_INSTALL_PREFIX}/../nvidia")
 set(sinew_cuda_hints "$ENV{CUDA_HOME}" /usr/local/cuda "${sinew_nvidia}/cu13" "${sinew_nvidia}/cuda_runtime")
 find_path(SINEW_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${sinew_cuda_hints} PATH_SUFFIXES include)
-find_library(SINEW_CUDART_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12
+# The library beside the header, before a libnccl.so elsewhere: they may be of different versions.
+find_library(SINEW_CUDART_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12 NAMES_PER_DIR
              HINTS ${sinew_cuda_hints} PATH_SUFFIXES lib64 lib)
 find_path(SINEW_NCCL_INCLUDE_DIR nccl.h HINTS "${sinew_nvidia}/nccl" ${sinew_cuda_hints} PATH_SUFFIXES include)
-find_library(SINEW_NCCL_LIBRARY NAMES nccl libnccl.so.2
+find_library(SINEW_NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR
              HINTS "${sinew_nvidia}/nccl" ${sinew_cuda_hints} PATH_SUFFIXES lib64 lib)
 mark_as_advanced(SINEW_CUDA_INCLUDE_DIR SINEW_CUDART_LIBRARY SINEW_NCCL_INCLUDE_DIR SINEW_NCCL_LIBRARY)
 

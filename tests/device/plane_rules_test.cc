@@ -120,6 +120,14 @@ TEST(NcclRules, OpeningWaitsForTheTransferBeforeIt) {
   EXPECT_EQ(network.gpus().calls(Call::kInitRank), 4);
 }
 
+TEST(NcclRules, KernelsAreAsWideAsTheUserAllows) {
+  NetworkOptions options;
+  options.plane.max_ctas = 2;
+  PlaneNetwork network(options);
+  expect_moved(*network.run(0, 1, {10}));
+  EXPECT_EQ(network.gpus().max_ctas(), 2);
+}
+
 // ---- Promises.
 
 // What a device computes for long is no transfer that takes long.

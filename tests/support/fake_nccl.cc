@@ -112,6 +112,7 @@ struct FakeGpus::State {
   bool captures = false;
   std::set<std::thread::id> relaxed;
   int group_ends = 0;
+  int max_ctas = 0;
   // (worker, device) -> kernels
   std::map<std::pair<std::string, int>, int> running;
   std::map<std::pair<std::string, int>, int> queued;
@@ -307,8 +308,9 @@ class FakeGpus::Nccl final : public NcclApi {
     return id;
   }
 
-  Initialised init_rank(const std::string& id, int rank, int) override {
+  Initialised init_rank(const std::string& id, int rank, int max_ctas) override {
     MutexLock lock(state_->mutex);
+    state_->max_ctas = max_ctas;
     state_->check_capture("init_rank");
     const auto verdict = enter(Call::kInitRank);
     if (verdict == State::Verdict::kFail) return {nullptr, error()};
@@ -660,6 +662,11 @@ int FakeGpus::calls(Call call) const {
   MutexLock lock(state_->mutex);
   const auto found = state_->calls.find(call);
   return found == state_->calls.end() ? 0 : found->second;
+}
+
+int FakeGpus::max_ctas() const {
+  MutexLock lock(state_->mutex);
+  return state_->max_ctas;
 }
 
 int FakeGpus::hanging() const {

@@ -70,6 +70,8 @@ class FakeGpus {
   int most_kernels() const;
   /// Calls of all workers so far, those that failed included.
   int calls(Call call) const;
+  /// What the last init_rank was given.
+  int max_ctas() const;
   /// Calls that hang now.
   int hanging() const;
 

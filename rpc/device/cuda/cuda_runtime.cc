@@ -1,6 +1,7 @@
 #include "sinew/rpc/device/cuda/cuda_runtime.h"
 
 #include "ATen/core/grad_mode.h"
+#include "ATen/cuda/CUDAContext.h"
 #include "ATen/cuda/CUDAEvent.h"
 #include "ATen/ops/empty.h"
 #include "c10/core/StreamGuard.h"
@@ -58,6 +59,9 @@ class CudaRuntime final : public DeviceRuntime {
 std::shared_ptr<DeviceRuntime> make_cuda_runtime() {
   // 0 also when there is no driver.
   if (c10::cuda::device_count() == 0) return nullptr;
+  // Linkers that leave out what no symbol is needed of would leave out all of LibTorch's operators
+  // for CUDA, which register themselves.
+  [[maybe_unused]] volatile const auto operators = &at::cuda::getCurrentDeviceProperties;
   return std::make_shared<CudaRuntime>();
 }
 
