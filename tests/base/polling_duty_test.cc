@@ -93,6 +93,12 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
     source_.end();
     for (std::thread& thread : pool_) thread.join();
     executor_->shutdown();
+    has_core_ = true;
+  }
+
+  static std::atomic<bool>& has_core() {
+    static std::atomic<bool> has{true};
+    return has;
   }
 
   bool is_of_pool(std::thread::id id) const {
@@ -122,7 +128,9 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
   }
 
   FakeSource source_;
-  std::shared_ptr<PollingDuty> duty_ = std::make_shared<PollingDuty>(&source_, GetParam());
+  std::atomic<bool>& has_core_ = has_core();
+  std::shared_ptr<PollingDuty> duty_ = std::make_shared<PollingDuty>(
+      &source_, GetParam(), [](PollingDuty::TimePoint) { return has_core().load(); });
   std::unique_ptr<Executor> executor_;
   std::vector<std::thread> pool_;
 };
@@ -289,6 +297,26 @@ TEST_P(PollingBeforeSleeping, LooksForWhatComesSoon) {
     // On one core none may ever pay.
     return source_.looks > 0 && stats.polls_paid + stats.polls_in_vain > 0 && stats.polled > 0ns;
   }));
+}
+
+TEST_P(PollingBeforeSleeping, NeedsACore) {
+  const auto polls = [&] { return duty_->stats().polls_paid + duty_->stats().polls_in_vain; };
+  const auto polls_again = [&] {
+    const std::int64_t before = polls();
+    return eventually([&] {
+      for (int i = 0; i < 100; ++i) call();
+      return polls() > before + 20;
+    });
+  };
+  EXPECT_TRUE(polls_again());
+  has_core_ = false;
+  // Those that have begun.
+  for (int i = 0; i < 10; ++i) call();
+  const std::int64_t before = polls();
+  for (int i = 0; i < 1000; ++i) call();
+  EXPECT_LE(polls(), before + 2);
+  has_core_ = true;
+  EXPECT_TRUE(polls_again());
 }
 
 INSTANTIATE_TEST_SUITE_P(MaxPoll, PollingBeforeSleeping, ::testing::Values(1ms));

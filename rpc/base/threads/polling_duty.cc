@@ -4,7 +4,6 @@
 #include <optional>
 #include <thread>
 
-#include "sinew/rpc/base/threads/cpu_quota.h"
 #include "sinew/rpc/base/threads/run_delay.h"
 
 namespace sinew::internal {
@@ -24,10 +23,11 @@ constexpr nanoseconds kAtOnce = microseconds(5);
 constexpr int kMaxMoreEvents = 2;
 }  // namespace
 
-PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll)
+PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll, bool (*has_core)(TimePoint))
     : source_(source),
       pool_polls_(max_poll, PollPolicy::Waits::kForOthers),
-      waiter_polls_(max_poll, PollPolicy::Waits::kForItself) {
+      waiter_polls_(max_poll, PollPolicy::Waits::kForItself),
+      has_core_(has_core) {
   ProcessLife::add(this);
 }
 
@@ -37,7 +37,7 @@ nanoseconds PollingDuty::begin(PollPolicy& policy, TimePoint now) {
   const nanoseconds poll = policy.begin(now);
   // Where it does not poll anyway nothing has to be found out.
   if (poll <= nanoseconds(0)) return poll;
-  if (!has_core_to_spare(now)) return nanoseconds(0);
+  if (!has_core_(now)) return nanoseconds(0);
   const std::optional<RunDelay> lost = new_run_delay(now);
   if (!lost.has_value()) return poll;
   policy.on_run_delay(now, lost->delay, lost->time);

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/threads/cpu_quota.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/lead_rules.h"
 #include "sinew/rpc/base/threads/poll_policy.h"
@@ -57,8 +58,10 @@ class PollingDuty final : private ProcessLife::Busy {
   using TimePoint = EventSource::TimePoint;
 
   /// `source` must outlive the last serve() and close(). Whoever leads asks it again and again for
-  /// up to `max_poll` before sleeping, where that pays: see PollPolicy.
-  explicit PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll);
+  /// up to `max_poll` before sleeping, where that pays (see PollPolicy) and `has_core` says that
+  /// the process has a core for it.
+  PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll,
+              bool (*has_core)(TimePoint now) = &has_core_to_spare);
   ~PollingDuty() override;
   PollingDuty(const PollingDuty&) = delete;
   PollingDuty& operator=(const PollingDuty&) = delete;
@@ -90,7 +93,7 @@ class PollingDuty final : private ProcessLife::Busy {
  private:
   friend class PollingWait;
 
-  static std::chrono::nanoseconds begin(PollPolicy& policy, TimePoint now);
+  std::chrono::nanoseconds begin(PollPolicy& policy, TimePoint now);
   EventSource::Event next(PollPolicy& policy, TimePoint deadline);
   void handle(const EventSource::Event& event);
   void count(std::atomic<std::int64_t>& polls, std::chrono::nanoseconds polled);
@@ -116,6 +119,7 @@ class PollingDuty final : private ProcessLife::Busy {
   // Of whoever leads.
   PollPolicy pool_polls_;
   PollPolicy waiter_polls_;
+  bool (*const has_core_)(TimePoint now);
   // The last event did not have to be waited for.
   bool was_there_ = false;
   // By the event that is handled, and by others that brought none.
