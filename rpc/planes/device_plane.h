@@ -32,10 +32,10 @@ struct DeviceBuffer {
 class DevicePlane {
  public:
   /// Runs once, on a thread of the plane; it must not block and must not run user code. OK: all
-  /// buffers have been read and are with the receiver, or are written and may be used on any stream.
-  /// Otherwise their contents are undefined. kDataLoss, for buffers to be written only: the device
-  /// may still write them, at any time, so they must not be used for anything else. After other
-  /// errors nothing writes them any more; a device that hangs may read them yet, see
+  /// buffers have been read and are with the receiver, or are written and may be used on any
+  /// stream. Otherwise their contents are undefined. kDataLoss, for buffers to be written only: the
+  /// device may still write them, at any time, so they must not be used for anything else. After
+  /// other errors nothing writes them any more; a device that hangs may read them yet, see
   /// DeviceBuffer::owner.
   using OnEnd = absl::AnyInvocable<void(absl::Status) &&>;
 

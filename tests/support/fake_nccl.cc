@@ -344,8 +344,7 @@ class FakeGpus::Nccl final : public NcclApi {
       // Some polls, so that what is done before it is ready shows.
       communicator->ready = ++communicator->polls > 2 && peer != nullptr && !peer->aborted &&
                             !communicator->never_ready && !peer->never_ready &&
-                            state_->is_idle(*communicator) &&
-                            !communicator->dead && !peer->dead;
+                            state_->is_idle(*communicator) && !communicator->dead && !peer->dead;
       return communicator->ready ? NcclProgress::kDone : NcclProgress::kInProgress;
     }
     if (communicator->pending != nullptr) {

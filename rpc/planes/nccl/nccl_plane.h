@@ -24,13 +24,13 @@ struct NcclPlaneOptions {
   /// Takes what people should know; null: nobody does.
   std::function<void(const std::string& text)> log;
 
-  /// For a transfer, from the moment when both ends are ready, as far as an end knows; and again from
-  /// the moment when it has its place on the device.
+  /// For a transfer, from the moment when both ends are ready, as far as an end knows; and again
+  /// from the moment when it has its place on the device.
   std::chrono::nanoseconds transfer_timeout = std::chrono::seconds(30);
   /// So much more for each byte: 100 MB/s.
   std::chrono::nanoseconds time_per_byte = std::chrono::nanoseconds(10);
-  /// For the sender's device to compute what is offered, and again for the receiver to accept it and
-  /// for its device to be through with the memory.
+  /// For the sender's device to compute what is offered, and again for the receiver to accept it
+  /// and for its device to be through with the memory.
   std::chrono::nanoseconds ready_timeout = std::chrono::minutes(10);
   /// For a communicator to be there.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20);
