@@ -282,6 +282,24 @@ void check_loss(const sinew::Worker& worker, const sinew::Peer& peer) {
   check("the GPU still works", [] { return at::ones({1000}, kGpu).sum().item<float>() == 1000; });
 }
 
+// The other process ends, and another one takes its rank: tensors go by the plane again.
+void check_restart(const sinew::Worker& worker, const sinew::Peer& peer) {
+  check_one(worker, peer);
+  fails(sinew::ErrorCode::kUnavailable, [&] { sinew::rpc_sync<&gpu::end_process>(peer); });
+  check("calls reach the process that was started again", [&] {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (true) {
+      try {
+        return sinew::rpc_sync<&gpu::place>(worker.peer("gpu1"), at::ones({3}, kGpu)) == "cuda:0";
+      } catch (const sinew::RpcError&) {
+        if (std::chrono::steady_clock::now() > limit) throw;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+    }
+  });
+  check_one(worker, worker.peer("gpu1"));
+}
+
 int run_part(const std::string& part, int rank, int world, const std::string& file) {
   const sinew::Worker worker = gpu::start(rank, world, file);
   if (part == "all") {
@@ -301,6 +319,8 @@ int run_part(const std::string& part, int rank, int world, const std::string& fi
       check_captures(worker, peer);
     } else if (part == "late") {
       check_late(worker, peer);
+    } else if (part == "restart") {
+      check_restart(worker, peer);
     } else {
       check_loss(worker, peer);
     }
@@ -320,8 +340,8 @@ int run_part(const std::string& part, int rank, int world, const std::string& fi
 
 int main(int argc, char** argv) {
   const std::string part = argc == 5 ? argv[1] : "";
-  if (part != "check" && part != "late" && part != "all" && part != "loss") {
-    std::cerr << "usage: gpu_test check|late|all|loss RANK WORLD FILE" << std::endl;
+  if (part != "check" && part != "late" && part != "all" && part != "loss" && part != "restart") {
+    std::cerr << "usage: gpu_test check|late|all|loss|restart RANK WORLD FILE" << std::endl;
     return 2;
   }
   return run_part(part, std::stoi(argv[2]), std::stoi(argv[3]), argv[4]);
