@@ -55,11 +55,13 @@ inline bool wants_plane(const Options& options, std::string_view plane) {
                      [&](const std::string& name) { return options.wants(name); });
 }
 
-/// How often a tensor crosses for one figure: 2 GiB altogether, within limits.
+/// How often a tensor crosses for one figure: 2 GiB altogether, within limits. Small ones often
+/// enough that the start of two programs, which find out about each other and about the cores, is
+/// no large part of it.
 inline int timed_transfers(const Options& options, std::int64_t bytes) {
   if (options.quick()) return 1;
   constexpr std::int64_t kAltogether = std::int64_t{2} << 30;
-  return static_cast<int>(std::clamp<std::int64_t>(kAltogether / bytes, 3, 2000));
+  return static_cast<int>(std::clamp<std::int64_t>(kAltogether / bytes, 3, 10000));
 }
 
 /// GB/s at the median time of `transfer()`, after a tenth as many, and one, that are not timed.

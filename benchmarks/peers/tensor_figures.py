@@ -17,7 +17,7 @@ def figure_name(plane: str, direction: str, size: int) -> str:
 
 def timed_transfers(options: Options, size: int) -> int:
     """How often a tensor crosses for one figure: 2 GiB altogether, within limits."""
-    return 1 if options.quick else min(max(ALTOGETHER_BYTES // size, 3), 2000)
+    return 1 if options.quick else min(max(ALTOGETHER_BYTES // size, 3), 10000)
 
 
 def measure_gbps(options: Options, size: int, transfer: Callable[[], object]) -> float:
