@@ -135,11 +135,11 @@ TEST(NcclRules, TheTimeOfATransferBeginsWhenItsDataAreReady) {
   for (const auto& [from, to] : {std::pair(0, 1), {1, 0}}) {
     for (const int late : {from, to}) {
       NetworkOptions options;
-      options.plane.transfer_timeout = milliseconds(300);
+      options.plane.transfer_timeout = std::chrono::seconds(1);
       PlaneNetwork network(options);
       network.gpus().hold(network.stream(late));
       const TransferPtr transfer = begin(network, from, to);
-      std::this_thread::sleep_for(milliseconds(700));
+      std::this_thread::sleep_for(milliseconds(1500));
       EXPECT_FALSE(transfer->is_over());
       network.gpus().let_go(network.stream(late));
       expect_moved(*transfer);
