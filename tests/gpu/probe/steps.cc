@@ -250,6 +250,8 @@ void opposite_orders(Pair& pair) {
                          use_first ? stream_1 : stream_2),
           "ncclGroupEnd");
   }
+  // NCCL launches later; an event is behind the kernels only when it has.
+  say("launched: " + name_of(settle(first, 10)) + ", " + name_of(settle(second, 10)));
   cudaEvent_t event_1 = event_behind(stream_1);
   cudaEvent_t event_2 = event_behind(stream_2);
   say("over after " +
@@ -302,6 +304,7 @@ void leave_after_send(Pair& pair) {
   pair.meet();
   if (pair.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
   check(begin_transfer(pair, comm, memory, kMiB, stream), "ncclGroupEnd");
+  say("launched: " + name_of(settle(comm, 5)));
   cudaEvent_t finished = event_behind(stream);
   say("the stream is done after " + text_of(wait_until(5, [&] { return is_done(finished); }), 5));
 }
@@ -318,6 +321,8 @@ void kill_in_transfer(Pair& pair) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::raise(SIGKILL);
   }
+  // If it is not launched by now, the event is behind nothing and says nothing.
+  say("launched: " + name_of(settle(comm, 1)));
   cudaEvent_t finished = event_behind(stream);
   const auto start = Clock::now();
   ncclResult_t state = ncclInProgress;
