@@ -32,12 +32,6 @@ NetworkOptions patient() {
   return options;
 }
 
-void expect_moved(const TestTransfer& transfer) {
-  EXPECT_EQ(transfer.sent->wait(), absl::OkStatus());
-  EXPECT_EQ(transfer.received->wait(), absl::OkStatus());
-  EXPECT_TRUE(transfer.is_moved());
-}
-
 void expect_unavailable(const TestTransfer& transfer) {
   EXPECT_EQ(transfer.sent->wait().code(), absl::StatusCode::kUnavailable) << transfer.sent->wait();
   EXPECT_EQ(transfer.received->wait().code(), absl::StatusCode::kUnavailable)
@@ -57,13 +51,6 @@ void expect_recovery(PlaneNetwork& network, int from, int to) {
   EXPECT_TRUE(moved);
 }
 
-TransferPtr begin(PlaneNetwork& network, int from, int to) {
-  const TransferPtr transfer = network.make({1000, 1});
-  network.offer(from, to, transfer);
-  network.accept(from, to, transfer);
-  return transfer;
-}
-
 // (sender, receiver, whose call fails)
 struct Roles {
   int from;
@@ -81,7 +68,7 @@ class PlaneFailures : public ::testing::TestWithParam<Roles> {
   void expect_healed_failure(NetworkOptions options, Call call, Fault fault) {
     PlaneNetwork network(std::move(options));
     network.gpus().inject(victim(), call, fault);
-    expect_unavailable(*begin(network, from(), to()));
+    expect_unavailable(*network.begin(from(), to()));
     EXPECT_FALSE(network.logs().empty());
     EXPECT_GE(network.plane(from()).counters().failures, 1);
     EXPECT_GE(network.plane(to()).counters().failures, 1);
@@ -105,7 +92,7 @@ TEST_P(PlaneFailures, NoCommunicator) {
 TEST_P(PlaneFailures, NoStream) {
   PlaneNetwork network(patient());
   network.gpus().inject(victim(), Call::kCreateStream, Fault::kFail);
-  expect_unavailable(*begin(network, from(), to()));
+  expect_unavailable(*network.begin(from(), to()));
   expect_recovery(network, from(), to());
 }
 
@@ -133,7 +120,7 @@ TEST_P(PlaneFailures, ErrorsThatComeUpLater) {
   PlaneNetwork network(patient());
   expect_moved(*network.run(from(), to(), {10}));
   network.gpus().hold_kernels();
-  const TransferPtr transfer = begin(network, from(), to());
+  const TransferPtr transfer = network.begin(from(), to());
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 4; }));
   network.gpus().fail_communicators(victim());
   network.gpus().let_kernels_go();
@@ -152,9 +139,9 @@ TEST_P(PlaneFailures, ErrorsEndWhatIsUnderWay) {
   PlaneNetwork network(patient());
   // Launched at both ends, and stuck there.
   network.gpus().inject("w0", GetParam().from == 0 ? Call::kSend : Call::kRecv, Fault::kNeverEnds);
-  const TransferPtr stuck = begin(network, from(), to());
+  const TransferPtr stuck = network.begin(from(), to());
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 2; }));
-  const TransferPtr behind = begin(network, to(), from());
+  const TransferPtr behind = network.begin(to(), from());
   network.gpus().fail_communicators(victim());
   expect_unavailable(*stuck);
   expect_unavailable(*behind);
@@ -167,11 +154,11 @@ TEST_P(PlaneFailures, ErrorsEndWhatIsUnderWay) {
 TEST_P(PlaneFailures, PeerKilledInTheMiddle) {
   PlaneNetwork network(impatient());
   network.gpus().inject(victim(), victims_part(), Fault::kNeverEnds);
-  const TransferPtr running = begin(network, from(), to());
+  const TransferPtr running = network.begin(from(), to());
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 2; }));
   network.cut(GetParam().victim);
   network.gpus().kill(victim());
-  const TransferPtr waiting = begin(network, from(), to());
+  const TransferPtr waiting = network.begin(from(), to());
   // Nobody tells them; the deadline does.
   EXPECT_FALSE(running->sent->wait().ok());
   EXPECT_FALSE(running->received->wait().ok());
@@ -182,7 +169,7 @@ TEST_P(PlaneFailures, PeerKilledInTheMiddle) {
 TEST_P(PlaneFailures, LostPeersEndAtOnce) {
   PlaneNetwork network({});  // with deadlines that the test does not wait for
   network.gpus().inject(victim(), victims_part(), Fault::kNeverEnds);
-  const TransferPtr running = begin(network, from(), to());
+  const TransferPtr running = network.begin(from(), to());
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 2; }));
   const TransferPtr waiting = network.make({5});
   network.offer(from(), to(), waiting);
@@ -204,7 +191,7 @@ TEST_P(PlaneFailures, AbortThatHangs) {
   PlaneNetwork network(options);
   network.gpus().inject(victim(), Call::kAbort, Fault::kHang);
   network.gpus().inject(victim(), victims_part(), Fault::kNeverEnds);
-  TransferPtr transfer = begin(network, from(), to());
+  TransferPtr transfer = network.begin(from(), to());
   const std::weak_ptr<int> sender_owner = transfer->sender_owner;
   const std::weak_ptr<int> receiver_owner = transfer->receiver_owner;
   const bool sender_hangs = GetParam().victim == from();
@@ -233,7 +220,7 @@ TEST_P(PlaneFailures, CallsThatHang) {
     PlaneNetwork network(impatient());
     network.expect_leftovers();
     network.gpus().inject(victim(), call, Fault::kHang);
-    expect_unavailable(*begin(network, from(), to()));
+    expect_unavailable(*network.begin(from(), to()));
     // Another thread has taken the launcher's place.
     expect_recovery(network, from(), to());
     EXPECT_GE(network.plane(GetParam().victim).counters().threads_left_behind, 1);
@@ -246,9 +233,9 @@ TEST_P(PlaneFailures, CallsThatHang) {
 TEST_P(PlaneFailures, StopEndsWhatIsUnderWay) {
   PlaneNetwork network(patient());
   network.gpus().inject(victim(), victims_part(), Fault::kNeverEnds);
-  const TransferPtr running = begin(network, from(), to());
+  const TransferPtr running = network.begin(from(), to());
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 2; }));
-  const TransferPtr behind = begin(network, from(), to());
+  const TransferPtr behind = network.begin(from(), to());
   const TransferPtr offered = network.make({5});
   network.offer(from(), to(), offered);
   network.plane(from()).stop();
@@ -268,7 +255,7 @@ TEST_P(PlaneFailures, NothingRunsAfterStop) {
   PlaneNetwork network({});
   network.plane(from()).stop();
   network.plane(to()).stop();
-  TransferPtr transfer = begin(network, from(), to());
+  TransferPtr transfer = network.begin(from(), to());
   const std::weak_ptr<int> owner = transfer->sender_owner;
   EXPECT_FALSE(transfer->sent->is_set());
   EXPECT_FALSE(transfer->received->is_set());
@@ -281,7 +268,7 @@ TEST_P(PlaneFailures, StopWhileACallHangs) {
   PlaneNetwork network(impatient());
   network.expect_leftovers();
   network.gpus().inject(victim(), Call::kInitRank, Fault::kHang);
-  const TransferPtr transfer = begin(network, from(), to());
+  const TransferPtr transfer = network.begin(from(), to());
   ASSERT_TRUE(eventually([&] { return network.gpus().hanging() == 1; }));
   network.plane(GetParam().victim).stop();
   const auto& own = GetParam().victim == from() ? transfer->sent : transfer->received;
@@ -295,11 +282,11 @@ TEST(PlaneBackOff, AFailedPlaneIsNotUsableForAWhile) {
   options.plane.max_retry_delay = std::chrono::hours(1);
   PlaneNetwork network(options);
   network.gpus().inject("w1", Call::kInitRank, Fault::kFail);
-  expect_unavailable(*begin(network, 0, 1));
+  expect_unavailable(*network.begin(0, 1));
   network.drain();
   for (const auto& [from, to] : {std::pair(0, 1), {1, 0}}) {
     EXPECT_FALSE(network.plane(from).is_usable(network.info(to)));
-    const TransferPtr transfer = begin(network, from, to);
+    const TransferPtr transfer = network.begin(from, to);
     EXPECT_EQ(transfer->sent->wait().code(), absl::StatusCode::kUnavailable);
     EXPECT_FALSE(transfer->received->wait().ok());
   }
@@ -312,7 +299,7 @@ TEST(PlaneBackOff, OtherPeersAreNotConcerned) {
   options.plane.first_retry_delay = std::chrono::hours(1);
   PlaneNetwork network(options);
   network.gpus().inject("w1", Call::kInitRank, Fault::kFail);
-  expect_unavailable(*begin(network, 0, 1));
+  expect_unavailable(*network.begin(0, 1));
   expect_moved(*network.run(0, 2, {100}));
   expect_moved(*network.run(2, 0, {100}));
 }
@@ -322,7 +309,7 @@ TEST(PlaneBackOff, NoIdForACommunicator) {
     PlaneNetwork network(impatient());
     if (fault == Fault::kHang) network.expect_leftovers();
     network.gpus().inject("w0", Call::kGetUniqueId, fault);
-    expect_unavailable(*begin(network, 1, 0));
+    expect_unavailable(*network.begin(1, 0));
     expect_recovery(network, 1, 0);
   }
 }
@@ -331,7 +318,7 @@ TEST(PlaneBackOff, OtherVersionsOfNcclAreNotTried) {
   NetworkOptions options = patient();
   options.last_version = 23003;
   PlaneNetwork network(options);
-  expect_unavailable(*begin(network, 0, 1));
+  expect_unavailable(*network.begin(0, 1));
   network.drain();
   EXPECT_FALSE(network.plane(0).is_usable(network.info(1)));
   EXPECT_FALSE(network.plane(1).is_usable(network.info(0)));
@@ -352,7 +339,7 @@ TEST(PlaneBackOff, FailuresUnderTrafficLeaveNothingBehind) {
     network.gpus().inject(name, call, round % 2 == 0 ? Fault::kFail : Fault::kNeverEnds, 3);
     for (int from = 0; from < 3; ++from) {
       for (const int to : {(from + 1) % 3, (from + 2) % 3}) {
-        transfers.push_back(begin(network, from, to));
+        transfers.push_back(network.begin(from, to));
         if (transfers.size() % 5 == 0) {
           network.plane(from).withdraw(network.info(to), transfers.back()->ticket);
         }

@@ -18,6 +18,12 @@ void Outcome::set(absl::Status status) {
   status_ = std::move(status);
 }
 
+void expect_moved(const TestTransfer& transfer) {
+  EXPECT_EQ(transfer.sent->wait(), absl::OkStatus());
+  EXPECT_EQ(transfer.received->wait(), absl::OkStatus());
+  EXPECT_TRUE(transfer.is_moved());
+}
+
 bool Outcome::is_set() const {
   MutexLock lock(mutex_);
   return status_.has_value();
@@ -215,6 +221,13 @@ void PlaneNetwork::accept(int from, int to, const std::shared_ptr<TestTransfer>&
       infos_[from], transfer->ticket,
       buffers_of(transfer->to, to_device, stream(to, to_device), transfer->receiver_owner),
       report_to(transfer->received, transfer));
+}
+
+std::shared_ptr<TestTransfer> PlaneNetwork::begin(int from, int to) {
+  auto transfer = make({1000, 1});
+  offer(from, to, transfer);
+  accept(from, to, transfer);
+  return transfer;
 }
 
 std::shared_ptr<TestTransfer> PlaneNetwork::run(int from, int to,

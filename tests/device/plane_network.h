@@ -63,6 +63,8 @@ struct NetworkOptions {
   int last_version = FakeGpus::kVersion;
 };
 
+void expect_moved(const TestTransfer& transfer);
+
 /// Planes of several workers of one process, over fake GPUs and a channel that does what it is
 /// told. Worker i is called "wi" and has rank i.
 class PlaneNetwork {
@@ -84,7 +86,9 @@ class PlaneNetwork {
   void offer(int from, int to, const std::shared_ptr<TestTransfer>& transfer, int from_device = 0,
              int to_device = 0);
   void accept(int from, int to, const std::shared_ptr<TestTransfer>& transfer, int to_device = 0);
-  /// Both, and waits for both ends.
+  /// Both, of 1000 bytes and one.
+  std::shared_ptr<TestTransfer> begin(int from, int to);
+  /// The same, of these sizes; and waits for both ends.
   std::shared_ptr<TestTransfer> run(int from, int to, const std::vector<std::size_t>& sizes);
 
   /// Nothing is delivered until flow().

@@ -18,19 +18,6 @@ using Fault = FakeGpus::Fault;
 using TransferPtr = std::shared_ptr<TestTransfer>;
 using std::chrono::milliseconds;
 
-void expect_moved(const TestTransfer& transfer) {
-  EXPECT_EQ(transfer.sent->wait(), absl::OkStatus());
-  EXPECT_EQ(transfer.received->wait(), absl::OkStatus());
-  EXPECT_TRUE(transfer.is_moved());
-}
-
-TransferPtr begin(PlaneNetwork& network, int from, int to) {
-  const TransferPtr transfer = network.make({1000, 1});
-  network.offer(from, to, transfer);
-  network.accept(from, to, transfer);
-  return transfer;
-}
-
 // ---- Versions.
 
 // Several communicators of one thread at once, as NCCL has allowed since 2.27 only.
@@ -40,7 +27,7 @@ TEST(NcclRules, OlderVersionsAreNotUsed) {
   options.version = options.last_version = 22203;
   PlaneNetwork network(options);
   EXPECT_FALSE(network.plane(0).is_usable(network.info(1)));
-  for (const auto& transfer : {begin(network, 0, 1), begin(network, 0, 2)}) {
+  for (const auto& transfer : {network.begin(0, 1), network.begin(0, 2)}) {
     EXPECT_EQ(transfer->sent->wait().code(), absl::StatusCode::kUnavailable);
     EXPECT_FALSE(transfer->received->wait().ok());
   }
@@ -92,7 +79,7 @@ TEST(NcclRules, CirclesOfThreeDoNotBlock) {
   std::vector<TransferPtr> transfers;
   for (int round = 0; round < 20; ++round) {
     for (const auto& [from, to] : {std::pair(0, 1), {1, 2}, {2, 0}}) {
-      transfers.push_back(begin(network, from, to));
+      transfers.push_back(network.begin(from, to));
     }
   }
   for (const TransferPtr& transfer : transfers) expect_moved(*transfer);
@@ -108,9 +95,9 @@ TEST(NcclRules, OpeningWaitsForTheTransferBeforeIt) {
   PlaneNetwork network(options);
   expect_moved(*network.run(0, 1, {10}));
   network.gpus().hold_kernels();
-  const TransferPtr first = begin(network, 0, 1);
+  const TransferPtr first = network.begin(0, 1);
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 4; }));
-  const TransferPtr second = begin(network, 0, 2);
+  const TransferPtr second = network.begin(0, 2);
   network.drain();
   std::this_thread::sleep_for(milliseconds(20));
   EXPECT_EQ(network.gpus().calls(Call::kInitRank), 2);
@@ -138,12 +125,31 @@ TEST(NcclRules, TheTimeOfATransferBeginsWhenItsDataAreReady) {
       options.plane.transfer_timeout = std::chrono::seconds(1);
       PlaneNetwork network(options);
       network.gpus().hold(network.stream(late));
-      const TransferPtr transfer = begin(network, from, to);
+      const TransferPtr transfer = network.begin(from, to);
       std::this_thread::sleep_for(milliseconds(1500));
       EXPECT_FALSE(transfer->is_over());
       network.gpus().let_go(network.stream(late));
       expect_moved(*transfer);
       EXPECT_EQ(network.plane(from).counters().aborts, 0);
+    }
+  }
+}
+
+// The offer comes while the receiver's device gets ready: the promise is made once.
+TEST(NcclRules, OffersMayComeWhileTheMemoryGetsFree) {
+  for (const auto& [from, to] : {std::pair(0, 1), {1, 0}}) {
+    PlaneNetwork network({});
+    for (int round = 0; round < 200; ++round) {
+      network.hold();
+      network.gpus().hold(network.stream(to));
+      const TransferPtr transfer = network.begin(from, to);
+      std::thread free([&] { network.gpus().let_go(network.stream(to)); });
+      network.flow();
+      free.join();
+      expect_moved(*transfer);
+    }
+    for (int worker = 0; worker < 2; ++worker) {
+      EXPECT_EQ(network.plane(worker).counters().protocol_errors, 0);
     }
   }
 }
@@ -156,7 +162,7 @@ TEST(NcclRules, WhatIsNeverReadyEndsAtItsTime) {
       options.plane.transfer_timeout = milliseconds(100);
       PlaneNetwork network(options);
       network.gpus().hold(network.stream(late));
-      const TransferPtr transfer = begin(network, from, to);
+      const TransferPtr transfer = network.begin(from, to);
       EXPECT_FALSE(transfer->sent->wait().ok());
       EXPECT_FALSE(transfer->received->wait().ok());
       // No communicator had to suffer.
@@ -170,7 +176,7 @@ TEST(NcclRules, OffersThatAreNotReadyCanBeWithdrawn) {
   for (const auto& [from, to] : {std::pair(0, 1), {1, 0}}) {
     PlaneNetwork network({});
     network.gpus().hold(network.stream(from));
-    const TransferPtr transfer = begin(network, from, to);
+    const TransferPtr transfer = network.begin(from, to);
     network.drain();
     network.plane(from).withdraw(network.info(to), transfer->ticket);
     EXPECT_EQ(transfer->sent->wait().code(), absl::StatusCode::kCancelled);
@@ -205,7 +211,7 @@ TEST(NcclRules, TheSenderWaitsForTheReceiversWord) {
     PlaneNetwork network({});
     expect_moved(*network.run(from, to, {10}));
     network.gpus().hold_kernels();
-    const TransferPtr transfer = begin(network, from, to);
+    const TransferPtr transfer = network.begin(from, to);
     ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 4; }));
     network.drain();
     network.hold();
@@ -217,7 +223,7 @@ TEST(NcclRules, TheSenderWaitsForTheReceiversWord) {
     expect_moved(*transfer);
     // Of a peer that is lost before, nobody knows.
     network.hold();
-    const TransferPtr lost = begin(network, from, to);
+    const TransferPtr lost = network.begin(from, to);
     network.plane(from).on_peer_lost(network.info(to));
     EXPECT_EQ(lost->sent->wait().code(), absl::StatusCode::kUnavailable);
     network.plane(to).on_peer_lost(network.info(from));
@@ -234,7 +240,7 @@ TEST(NcclRules, TransfersEndBeforeAbortsThatWaitForTheDevice) {
   PlaneNetwork network(options);
   expect_moved(*network.run(0, 1, {10}));
   network.gpus().inject("w1", Call::kRecv, Fault::kNeverEnds);
-  const TransferPtr stuck = begin(network, 0, 1);
+  const TransferPtr stuck = network.begin(0, 1);
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 4; }));
   ASSERT_TRUE(eventually([&] { return network.plane(1).counters().transfers == 1; }));
   network.gpus().hold(network.stream(1));
@@ -253,7 +259,7 @@ TEST(NcclRules, WhatNcclMayStillWriteIsReportedAsSuch) {
   PlaneNetwork network(options);
   network.gpus().inject("w1", Call::kAbort, Fault::kHang);
   network.gpus().inject("w1", Call::kRecv, Fault::kNeverEnds);
-  const TransferPtr transfer = begin(network, 0, 1);
+  const TransferPtr transfer = network.begin(0, 1);
   EXPECT_EQ(transfer->received->wait().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(network.plane(1).counters().threads_left_behind, 1);
   // Another road would write here, and be written over.
@@ -270,7 +276,7 @@ TEST(NcclRules, PeersThatNeverJoinAreGivenUp) {
   PlaneNetwork network(options);
   for (int attempt = 0; attempt < 50; ++attempt) {
     network.gpus().inject("w1", Call::kInitRank, Fault::kFail);
-    const TransferPtr transfer = begin(network, 0, 1);
+    const TransferPtr transfer = network.begin(0, 1);
     EXPECT_FALSE(transfer->sent->wait().ok());
     EXPECT_FALSE(transfer->received->wait().ok());
     network.drain();
@@ -295,7 +301,7 @@ TEST(NcclRules, CapturesOfOthersGoOn) {
   expect_moved(*network.run(0, 1, {10}));
   // An abort, and what comes after it.
   network.gpus().hold_kernels();
-  const TransferPtr stuck = begin(network, 0, 1);
+  const TransferPtr stuck = network.begin(0, 1);
   ASSERT_TRUE(eventually([&] { return network.gpus().calls(Call::kGroupEnd) == 4; }));
   network.gpus().fail_communicators("w0");
   EXPECT_EQ(stuck->sent->wait().code(), absl::StatusCode::kUnavailable);

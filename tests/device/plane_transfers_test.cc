@@ -16,12 +16,6 @@ using std::chrono::milliseconds;
 
 absl::StatusCode code(const std::shared_ptr<Outcome>& outcome) { return outcome->wait().code(); }
 
-void expect_moved(const TestTransfer& transfer) {
-  EXPECT_EQ(transfer.sent->wait(), absl::OkStatus());
-  EXPECT_EQ(transfer.received->wait(), absl::OkStatus());
-  EXPECT_TRUE(transfer.is_moved());
-}
-
 // Both roles: the lower rank leads.
 class PlaneTransfers : public ::testing::TestWithParam<std::pair<int, int>> {
  protected:

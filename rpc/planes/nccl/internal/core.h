@@ -78,7 +78,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Prepared prepare(Direction direction, std::vector<DeviceBuffer> buffers,
                    DevicePlane::OnEnd on_end) const;
   absl::Status record_ready(Transfer& transfer) const;
-  absl::StatusOr<bool> is_ready(Transfer& transfer) const;
+  absl::StatusOr<bool> look_ready(Transfer& transfer) const;
   std::chrono::nanoseconds time_for(const Transfer& transfer) const;
   void destroy_events(Transfer& transfer) const;
   absl::Status check_buffers(const std::vector<DeviceBuffer>& buffers) const;

@@ -67,11 +67,11 @@ absl::Status Core::record_ready(Transfer& transfer) const {
     if (!recorded.ok()) return recorded;
   }
   // Often there is nothing to wait for.
-  return is_ready(transfer).status();
+  return look_ready(transfer).status();
 }
 
 // Without the mutex: nobody else looks at the events.
-absl::StatusOr<bool> Core::is_ready(Transfer& transfer) const {
+absl::StatusOr<bool> Core::look_ready(Transfer& transfer) const {
   while (!transfer.ready.empty()) {
     const absl::StatusOr<bool> done = options_.device->is_done(transfer.ready.back());
     if (!done.ok() || !*done) return done;
@@ -104,6 +104,7 @@ Core::Prepared Core::prepare(Direction direction, std::vector<DeviceBuffer> buff
   transfer.since = std::chrono::steady_clock::now();
   transfer.deadline = transfer.since + options_.transfer_timeout;
   if (prepared.status.ok()) prepared.status = record_ready(transfer);
+  transfer.is_ready = transfer.ready.empty();
   return prepared;
 }
 
@@ -149,9 +150,8 @@ void Core::offer_locked(const WorkerInfo& worker, int to_device, const Prepared&
   transfer->link = &link_locked(*peer, key);
   for (const DeviceBuffer& buffer : transfer->buffers) transfer->sizes.push_back(buffer.size_bytes);
   peer->outgoing[transfer->ticket] = transfer;
-  const bool is_ready = transfer->ready.empty();
-  post_locked(*peer, Offer{transfer->ticket, key, transfer->sizes, is_ready});
-  if (is_ready) {
+  post_locked(*peer, Offer{transfer->ticket, key, transfer->sizes, transfer->is_ready});
+  if (transfer->is_ready) {
     promise_locked(transfer);
   } else {
     transfer->deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
@@ -217,7 +217,7 @@ void Core::accept_locked(const WorkerInfo& worker, const TransferPtr& transfer) 
     }
     transfer->peer = peer;
     peer->incoming[transfer->ticket] = transfer;
-    if (!transfer->ready.empty()) unready_.push_back(transfer);
+    if (!transfer->is_ready) unready_.push_back(transfer);
     wake_watchdog_.notify_all();
     return;
   }
@@ -232,11 +232,11 @@ void Core::accept_locked(const WorkerInfo& worker, const TransferPtr& transfer) 
   transfer->promised_there = offered->promised_there;
   transfer->deadline = std::chrono::steady_clock::now() + options_.ready_timeout;
   found->second = transfer;
-  if (!transfer->ready.empty()) unready_.push_back(transfer);
+  if (!transfer->is_ready) unready_.push_back(transfer);
   const absl::Status fits = match_locked(*transfer);
   if (!fits.ok()) {
     refuse_locked(transfer, fits);
-  } else if (transfer->ready.empty()) {
+  } else if (transfer->is_ready) {
     promise_locked(transfer);
   }
   wake_watchdog_.notify_all();
@@ -388,7 +388,7 @@ void Core::on_locked(Peer& peer, Offer& offer) {
   const absl::Status fits = match_locked(*transfer);
   if (!fits.ok()) {
     refuse_locked(transfer, fits);
-  } else if (transfer->ready.empty()) {
+  } else if (transfer->is_ready) {
     promise_locked(transfer);
   }
 }

@@ -53,8 +53,11 @@ struct Transfer {
   DevicePlane::OnEnd on_end;
   /// When the buffers were offered or accepted.
   TimePoint since;
-  /// Recorded on the streams of the buffers; empty once all have happened.
+  /// Recorded on the streams of the buffers, without those that have been seen to happen. Of
+  /// whoever makes the transfer, then of the watchdog, without the mutex.
   std::vector<DeviceApi::Event> ready;
+  /// All have happened.
+  bool is_ready = false;
   /// Recorded behind the transfer.
   DeviceApi::Event finished = nullptr;
 

@@ -76,14 +76,17 @@ void Core::check_ready_locked() {
     if (transfer->phase != Transfer::Phase::kEnded) checks.emplace_back(transfer, false);
   }
   mutex_.unlock();
-  for (auto& [transfer, ready] : checks) ready = is_ready(*transfer);
+  for (auto& [transfer, ready] : checks) ready = look_ready(*transfer);
   mutex_.lock();
   std::vector<TransferPtr> still;
   for (const auto& [transfer, ready] : checks) {
     if (transfer->phase == Transfer::Phase::kEnded) continue;
     if (!ready.ok()) {
       retract_locked(transfer, absl::UnavailableError(ready.status().message()));
-    } else if (!*ready) {
+      continue;
+    }
+    transfer->is_ready = *ready;
+    if (!*ready) {
       still.push_back(transfer);
     } else if (transfer->direction == Direction::kOutgoing) {
       post_locked(*transfer->peer, Ready{transfer->ticket});
@@ -350,7 +353,15 @@ void Core::give_up_locked(Teardown& teardown) {
           MutexLock lock(self->mutex_);
           --self->counters_.threads_left_behind;
         });
-    if (!is_left) --counters_.threads_left_behind;
+    if (is_left) return;
+    // It has just come back.
+    --counters_.threads_left_behind;
+    mutex_.unlock();
+    if (teardown.drained != nullptr) options_.device->destroy_event(teardown.drained);
+    if (communicator.stream != nullptr) {
+      options_.device->destroy_stream(communicator.device, communicator.stream);
+    }
+    mutex_.lock();
   } else if (!owners.empty()) {
     // Nothing will ever tell that the device is through with them.
     static auto* const mutex = new Mutex();
