@@ -8,7 +8,8 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
                std::uint64_t incarnation, const std::string& address, seconds timeout)
     : plane(world.network, {name, -1, {incarnation}}, address) {
   MembershipOptions options;
-  options.self = {{name, -1, {incarnation}}, address, 0};
+  options.self.worker = {name, -1, {incarnation}};
+  options.self.address = address;
   options.job = "job";
   options.rendezvous = rendezvous;
   options.timeout = timeout;
