@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -14,64 +13,22 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/launch_environment.h"
+#include "sinew/rpc/base/internal/written_values.h"
 #include "sinew/rpc/base/worker_name.h"
 
 namespace sinew {
 namespace {
 
 using absl::InvalidArgumentError;
+using internal::quoted;
+using internal::shown;
 
-constexpr std::size_t kMostShownBytes = 256;
 // A worker asks all of them again and again.
 constexpr std::size_t kMostSeeds = 16;
 
 // Abseil's string_view is a type of its own where Abseil was built for C++14, as in Debian 12.
 absl::string_view view(std::string_view text) { return {text.data(), text.size()}; }
-
-std::string shown(absl::string_view text) {
-  return internal::printable({text.data(), text.size()}, kMostShownBytes);
-}
-
-std::string quoted(absl::string_view text) { return absl::StrCat("'", shown(text), "'"); }
-
-// SimpleAtoi forgives blanks and a plus sign, which are likelier a mistake than meant.
-std::optional<int> parse_integer(absl::string_view text) {
-  absl::string_view digits = text;
-  absl::ConsumePrefix(&digits, "-");
-  if (digits.empty()) return std::nullopt;
-  for (const char c : digits) {
-    if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return std::nullopt;
-  }
-  int value = 0;
-  if (!absl::SimpleAtoi(text, &value)) return std::nullopt;
-  return value;
-}
-
-absl::StatusOr<int> parse_integer_of(absl::string_view what, absl::string_view text) {
-  if (const std::optional<int> value = parse_integer(text)) return *value;
-  return InvalidArgumentError(absl::StrCat(what, " is ", quoted(text), "; write a whole number"));
-}
-
-absl::Status check_port(absl::string_view what, absl::string_view text) {
-  const std::optional<int> port = parse_integer(text);
-  if (port && *port >= 0 && *port <= 65535) return absl::OkStatus();
-  return InvalidArgumentError(
-      absl::StrCat(what, " is ", quoted(text), "; write a port from 0 to 65535"));
-}
-
-absl::Status check_host(absl::string_view what, absl::string_view host) {
-  for (const char c : host) {
-    const bool fits = internal::is_name_character(c) || c == '%';  // %eth0 of a link-local address
-    if (!fits) {
-      return InvalidArgumentError(
-          absl::StrCat(what, " is ", quoted(host),
-                       ", which is no host name or address; write a name, an IPv4 "
-                       "address, or an IPv6 address in brackets"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 struct Url {
   absl::string_view scheme;
@@ -94,7 +51,7 @@ absl::Status take_parameter(absl::string_view text, Url& url) {
     return InvalidArgumentError(
         absl::StrCat("the rendezvous URL gives ", parameter.first, " twice; give it once"));
   }
-  const absl::StatusOr<int> value = parse_integer_of(
+  const absl::StatusOr<int> value = internal::parse_integer_of(
       absl::StrCat("the parameter ", parameter.first, " of the rendezvous URL"), parameter.second);
   if (!value.ok()) return value.status();
   target = *value;
@@ -152,9 +109,11 @@ absl::StatusOr<std::string> parse_address(absl::string_view text) {
     return InvalidArgumentError(
         absl::StrCat(kWhat, " is missing in ", quoted(text), "; write tcp://host:port"));
   }
-  absl::Status checked = check_host(kWhat, host);
-  if (checked.ok()) checked = check_port("the port of the rendezvous URL", port);
-  if (!checked.ok()) return checked;
+  const absl::Status is_host = internal::check_host(kWhat, host);
+  if (!is_host.ok()) return is_host;
+  const absl::StatusOr<int> is_port =
+      internal::parse_port_of("the port of the rendezvous URL", port);
+  if (!is_port.ok()) return is_port.status();
   return std::string(text);
 }
 
@@ -239,42 +198,13 @@ absl::StatusOr<std::string> parse_path(absl::string_view text) {
   return path;
 }
 
-absl::StatusOr<std::string> require_variable(const EnvironmentReader& environment,
-                                             const std::string& name) {
-  if (const std::optional<std::string> value = environment(name)) return *value;
-  return absl::NotFoundError(absl::StrCat("the rendezvous env:// needs the environment variable ",
-                                          name,
-                                          ", which is not set; set it or write tcp://host:port"));
-}
-
-absl::StatusOr<std::optional<int>> integer_variable(const EnvironmentReader& environment,
-                                                    const std::string& name) {
-  const std::optional<std::string> value = environment(name);
-  if (!value) return std::optional<int>();
-  const absl::StatusOr<int> number =
-      parse_integer_of(absl::StrCat("the environment variable ", name), *value);
-  if (!number.ok()) return number.status();
-  return std::optional<int>(*number);
-}
-
-absl::StatusOr<std::string> environment_address(const EnvironmentReader& environment) {
-  absl::StatusOr<std::string> host = require_variable(environment, "MASTER_ADDR");
+absl::StatusOr<std::string> environment_address(const internal::LaunchEnvironment& launch) {
+  const absl::StatusOr<std::string> host = launch.master_address();
   if (!host.ok()) return host;
-  const absl::StatusOr<std::string> port = require_variable(environment, "MASTER_PORT");
-  if (!port.ok()) return port;
-  absl::string_view bare = *host;
-  if (absl::StartsWith(bare, "[") && absl::EndsWith(bare, "]")) {
-    bare = bare.substr(1, bare.size() - 2);
-  }
-  if (bare.empty()) {
-    return InvalidArgumentError(
-        "the environment variable MASTER_ADDR is empty; set it to the host of rank 0");
-  }
-  absl::Status checked = check_host("the environment variable MASTER_ADDR", bare);
-  if (checked.ok()) checked = check_port("the environment variable MASTER_PORT", *port);
-  if (!checked.ok()) return checked;
-  if (absl::StrContains(bare, ':')) return absl::StrCat("[", bare, "]:", *port);
-  return absl::StrCat(bare, ":", *port);
+  const absl::StatusOr<int> port = launch.master_port();
+  if (!port.ok()) return port.status();
+  const bool is_ipv6 = absl::StrContains(*host, ':');
+  return is_ipv6 ? absl::StrCat("[", *host, "]:", *port) : absl::StrCat(*host, ":", *port);
 }
 
 absl::StatusOr<std::optional<int>> either(absl::string_view what, std::optional<int> from_url,
@@ -285,33 +215,6 @@ absl::StatusOr<std::optional<int>> either(absl::string_view what, std::optional<
                                              "give it in one place"));
   }
   return from_url ? from_url : from_argument;
-}
-
-absl::Status check_place(const std::optional<int>& rank, const std::optional<int>& world_size,
-                         bool from_environment) {
-  if (world_size && *world_size < 0) {
-    return InvalidArgumentError(absl::StrCat("the world size is ", *world_size,
-                                             "; write the number of workers, or 0 for open "
-                                             "membership"));
-  }
-  if (rank && *rank < 0) {
-    return InvalidArgumentError(
-        absl::StrCat("the rank is ", *rank, "; write a rank from 0, or none to be given one"));
-  }
-  const int size = world_size.value_or(0);
-  if (size > 0 && !rank) {
-    const std::string text = absl::StrCat("the world size is ", size, " but the rank is missing; ");
-    if (!from_environment) {
-      return InvalidArgumentError(absl::StrCat(text, "give a rank from 0 to ", size - 1));
-    }
-    return absl::NotFoundError(
-        absl::StrCat(text, "set the environment variable RANK to 0 ... ", size - 1));
-  }
-  if (size > 0 && *rank >= size) {
-    return InvalidArgumentError(absl::StrCat("the rank is ", *rank, " but the world size is ", size,
-                                             "; ranks go from 0 to ", size - 1));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> parse_inproc_name(absl::string_view text) {
@@ -333,15 +236,7 @@ absl::Status take_only_seed(absl::StatusOr<std::string> seed, Rendezvous& rendez
   return absl::OkStatus();
 }
 
-absl::Status fill_location(const Url& url, const EnvironmentReader& environment,
-                           Rendezvous& rendezvous) {
-  if (url.scheme == "env") {
-    if (!url.rest.empty()) {
-      return InvalidArgumentError(absl::StrCat("the rendezvous URL env:// takes no ",
-                                               quoted(url.rest), "; write env:// alone"));
-    }
-    return take_only_seed(environment_address(environment), rendezvous);
-  }
+absl::Status fill_location(const Url& url, Rendezvous& rendezvous) {
   if (url.scheme == "tcp") {
     absl::StatusOr<std::vector<std::string>> seeds = parse_seeds(url.rest);
     if (!seeds.ok()) return seeds.status();
@@ -364,38 +259,78 @@ absl::Status fill_location(const Url& url, const EnvironmentReader& environment,
                    " is unknown; write env://, tcp://host:port, file:///path or inproc://name"));
 }
 
-}  // namespace
+enum class PlaceFrom { kUrlAndArguments, kEnvironment };
 
-EnvironmentReader process_environment() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return std::string(value);
-  };
+absl::Status check_place(const std::optional<int>& rank, const std::optional<int>& world_size,
+                         PlaceFrom from) {
+  if (world_size && *world_size < 0) {
+    return InvalidArgumentError(absl::StrCat("the world size is ", *world_size,
+                                             "; write the number of workers, or 0 for open "
+                                             "membership"));
+  }
+  if (rank && *rank < 0) {
+    return InvalidArgumentError(
+        absl::StrCat("the rank is ", *rank, "; write a rank from 0, or none to be given one"));
+  }
+  const int size = world_size.value_or(0);
+  if (size > 0 && !rank) {
+    const std::string text = absl::StrCat("the world size is ", size, " but the rank is missing; ");
+    if (from == PlaceFrom::kUrlAndArguments) {
+      return InvalidArgumentError(absl::StrCat(text, "give a rank from 0 to ", size - 1));
+    }
+    return absl::NotFoundError(
+        absl::StrCat(text, "set the environment variable RANK to 0 ... ", size - 1));
+  }
+  if (size > 0 && *rank >= size) {
+    return InvalidArgumentError(absl::StrCat("the rank is ", *rank, " but the world size is ", size,
+                                             "; ranks go from 0 to ", size - 1));
+  }
+  return absl::OkStatus();
 }
+
+absl::StatusOr<Rendezvous> take_place(Rendezvous rendezvous, std::optional<int> rank,
+                                      std::optional<int> world_size, PlaceFrom from) {
+  const absl::Status checked = check_place(rank, world_size, from);
+  if (!checked.ok()) return checked;
+  rendezvous.rank = rank.value_or(-1);
+  rendezvous.world_size = world_size.value_or(0);
+  return rendezvous;
+}
+
+absl::StatusOr<Rendezvous> environment_rendezvous(const Url& url, std::optional<int> rank,
+                                                  std::optional<int> world_size,
+                                                  const EnvironmentReader& environment) {
+  if (!url.rest.empty()) {
+    return InvalidArgumentError(absl::StrCat("the rendezvous URL env:// takes no ",
+                                             quoted(url.rest), "; write env:// alone"));
+  }
+  const absl::StatusOr<internal::LaunchEnvironment> launch =
+      internal::LaunchEnvironment::read(environment, rank, world_size);
+  if (!launch.ok()) return launch.status();
+  Rendezvous rendezvous;
+  const absl::Status taken = take_only_seed(environment_address(*launch), rendezvous);
+  if (!taken.ok()) return taken;
+  return take_place(std::move(rendezvous), launch->rank(), launch->world_size(),
+                    PlaceFrom::kEnvironment);
+}
+
+}  // namespace
 
 absl::StatusOr<Rendezvous> parse_rendezvous(std::string_view url_text, std::optional<int> rank,
                                             std::optional<int> world_size,
                                             const EnvironmentReader& environment) {
   const absl::StatusOr<Url> url = split_url(view(url_text));
   if (!url.ok()) return url.status();
+  const absl::StatusOr<std::optional<int>> my_rank = either("the rank", url->rank, rank);
+  if (!my_rank.ok()) return my_rank.status();
+  const absl::StatusOr<std::optional<int>> size =
+      either("the world size", url->world_size, world_size);
+  if (!size.ok()) return size.status();
+  if (url->scheme == "env") return environment_rendezvous(*url, *my_rank, *size, environment);
   Rendezvous rendezvous;
-  const absl::Status filled = fill_location(*url, environment, rendezvous);
+  const absl::Status filled = fill_location(*url, rendezvous);
   if (!filled.ok()) return filled;
-  absl::StatusOr<std::optional<int>> my_rank = either("the rank", url->rank, rank);
-  if (!my_rank.ok()) return my_rank.status();
-  absl::StatusOr<std::optional<int>> size = either("the world size", url->world_size, world_size);
-  if (!size.ok()) return size.status();
-  const bool from_environment = url->scheme == "env";
-  if (from_environment && !size->has_value()) size = integer_variable(environment, "WORLD_SIZE");
-  if (!size.ok()) return size.status();
-  if (from_environment && !my_rank->has_value()) my_rank = integer_variable(environment, "RANK");
-  if (!my_rank.ok()) return my_rank.status();
-  const absl::Status checked = check_place(*my_rank, *size, from_environment);
-  if (!checked.ok()) return checked;
-  rendezvous.rank = my_rank->value_or(-1);
-  rendezvous.world_size = size->value_or(0);
-  return rendezvous;
+  return take_place(std::move(rendezvous), *my_rank, *size, PlaceFrom::kUrlAndArguments);
 }
 
 namespace internal {

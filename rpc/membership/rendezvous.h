@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,13 +7,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/base/found_job.h"
 
 namespace sinew {
 
 /// Where the workers of a job find each other, and this worker's place among them.
 ///
-///     env://                          MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE say it all
+///     env://                          MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, or what
+///     Slurm,
+///                                     Open MPI or PMI set, say it all
 ///     tcp://host:port?rank=1&world_size=4
 ///     tcp://[::1]:29500
 ///     tcp://host1:port,host2:port     any of these, its seeds
@@ -37,17 +39,11 @@ struct Rendezvous {
   bool founds = false;
 };
 
-/// Reads one environment variable; nullopt when it is not set.
-using EnvironmentReader = std::function<std::optional<std::string>(const std::string& name)>;
-
-/// That of the process.
-EnvironmentReader process_environment();
-
 /// Understands a rendezvous URL. Rank and world size come from the arguments or from the URL's
-/// query, never from both; env:// takes from RANK and WORLD_SIZE what neither says. A world size of
-/// 0, or none, means open membership; a fixed world needs a rank. kInvalidArgument with a text that
-/// names the part that is wrong and what to write instead; kNotFound when an environment variable
-/// is missing, with its name.
+/// query, never from both; env:// takes from the environment what neither says
+/// (LaunchEnvironment). A world size of 0, or none, means open membership; a fixed world needs a
+/// rank. kInvalidArgument with a text that names the part that is wrong and what to write instead;
+/// kNotFound when an environment variable is missing, with its name.
 absl::StatusOr<Rendezvous> parse_rendezvous(
     std::string_view url, std::optional<int> rank, std::optional<int> world_size,
     const EnvironmentReader& environment = process_environment());

@@ -110,6 +110,26 @@ TEST(RendezvousTest, Environment) {
   }
 }
 
+TEST(RendezvousTest, EnvironmentOfAScheduler) {
+  const std::map<std::string, std::string> srun = {
+      {"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "2"},  {"SLURM_JOB_ID", "17"},
+      {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_LOCALID", "1"}};
+  const auto task = parse_rendezvous("env://", {}, {}, environment(srun));
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_EQ(task->rank, 1);
+  EXPECT_EQ(task->world_size, 2);
+  EXPECT_EQ(task->seeds.front().rfind("127.0.0.1:2", 0), 0u) << task->seeds.front();
+  EXPECT_EQ(parse_rendezvous("env://", 1, {}, environment(srun))->world_size, 2);
+  EXPECT_FALSE(parse_rendezvous("env://?world_size=3", {}, {}, environment(srun)).ok());
+  // Open membership takes nothing of it.
+  auto open = srun;
+  open["MASTER_ADDR"] = "a";
+  open["MASTER_PORT"] = "1";
+  EXPECT_EQ(parse_rendezvous("env://", {}, 0, environment(open))->rank, -1);
+  // Nor do the other URLs.
+  EXPECT_EQ(parse_rendezvous("tcp://h:1", {}, {}, environment(srun))->world_size, 0);
+}
+
 TEST(RendezvousTest, ErrorsNameTheCulprit) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "is no URL"},
