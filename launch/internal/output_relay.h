@@ -1,0 +1,68 @@
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
+
+namespace sinew::internal {
+
+/// Copies what processes write to pipes to this process's output, line by line: each is written as
+/// a whole, behind the prefix of its pipe. A line of more than 64 KiB is cut there.
+///
+/// Never waits for a reader of the output; while there is none, no more than 1 MiB is read ahead. A
+/// reader that is gone is gone for the processes too. Not thread-safe.
+class OutputRelay {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  OutputRelay();
+  ~OutputRelay();
+
+  struct Route {
+    std::string prefix;
+    /// A descriptor of this process that outlives this; -1: none.
+    int target = -1;
+    /// Gets a copy without prefixes, if valid.
+    FileDescriptor log;
+  };
+  /// The end of a new pipe for a process to write to.
+  absl::StatusOr<FileDescriptor> open(Route route);
+
+  /// What to wait for before step().
+  std::vector<pollfd> waits() const;
+  /// Reads and writes what can be without waiting.
+  void step();
+  /// When all writers have ended: copies what they have left, while somebody reads it, until
+  /// `deadline` at the latest. Processes that they have started may go on writing, for nobody.
+  void drain(TimePoint deadline);
+
+ private:
+  struct Source;
+  struct Line {
+    int target;
+    std::string text;
+    std::size_t written_bytes = 0;
+  };
+
+  bool read_all();
+  bool read_from(Source& source);
+  void take(Source& source, std::string_view bytes);
+  void end_line(Source& source);
+  bool write_all();
+  void drop_target(int target);
+
+  std::vector<std::unique_ptr<Source>> sources_;
+  std::deque<Line> lines_;
+  std::size_t queued_bytes_ = 0;
+};
+
+}  // namespace sinew::internal

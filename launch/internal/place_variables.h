@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace sinew::internal {
+
+/// A part of a job: processes that do the same.
+struct JobRole {
+  std::string name;
+  /// On each node.
+  std::size_t processes = 0;
+};
+
+/// What the processes of a job have to know of it. All nodes have as many processes, of the same
+/// roles.
+struct JobPlace {
+  int nodes = 1;
+  int node_rank = 0;
+  std::vector<JobRole> roles;
+  std::string master_addr;
+  int master_port = 0;
+
+  std::size_t local_processes() const;
+  /// Of a process of this node; both count from 0.
+  std::size_t rank(std::size_t local_rank) const;
+  const JobRole& role(std::size_t local_rank) const;
+};
+
+using Variables = std::map<std::string, std::string>;
+
+/// The environment variables that tell a process of this node its place, under torchrun's names.
+Variables place_variables(const JobPlace& place, std::size_t local_rank);
+
+/// This process's environment with those changes: "NAME=value".
+std::vector<std::string> environment_with(const Variables& changes);
+
+}  // namespace sinew::internal
