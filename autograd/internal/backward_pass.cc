@@ -57,6 +57,18 @@ void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
   arrival.gradients = std::move(gradients);
 }
 
+/// The other processes of those who would have reduced gradients in a pass that never began must
+/// not wait for it.
+void fail_reducers(ContextState& context, const std::exception_ptr& error) {
+  try {
+    const PassReductions none(context.take_reducers(),
+                              [](const at::Tensor&) { return LeafReducer::Leaf(); });
+    none.fail(error);
+  } catch (const std::exception&) {
+    return;  // They could not begin, and have told so those that had.
+  }
+}
+
 }  // namespace
 
 BackwardPass::BackwardPass(PassNetwork& network, std::shared_ptr<ContextState> context, PassId id)
@@ -85,6 +97,7 @@ void BackwardPass::begin(Part part) {
     if (!part.roots.empty()) part.entries.emplace(kRoots, std::move(part.roots));
     local_.emplace(std::move(part.entries), context_->id(), options.graph);
     if (!part.root_gradients.empty()) local_->arrive(kRoots, std::move(part.root_gradients));
+    reductions_ = begin_reductions();
   } catch (...) {
     fail(named(std::current_exception()));
     return;
@@ -93,15 +106,25 @@ void BackwardPass::begin(Part part) {
   to_ask_ = std::move(part.ask);
   to_ask_later_ = std::move(part.ask_later);
   for (const auto& [worker, live] : to_ask_later_) in_steps_.insert(worker);
+  bool runs = false;
   {
     MutexLock lock(mutex_);
-    if (phase_ != Phase::kNew) return;
-    phase_ = Phase::kRunning;
-    // Gradients may come to them from those that are asked before them.
-    for (const auto& [worker, live] : to_ask_) asked_.push_back(worker);
-    for (EdgeGradients& one : part.gradients) arrivals_.push_back(std::move(one));
+    runs = phase_ == Phase::kNew;
+    if (runs) {
+      phase_ = Phase::kRunning;
+      // Gradients may come to them from those that are asked before them.
+      for (const auto& [worker, live] : to_ask_) asked_.push_back(worker);
+      for (EdgeGradients& one : part.gradients) arrivals_.push_back(std::move(one));
+    }
   }
-  pump();
+  if (runs) return pump();
+  reductions_.fail(make_error(absl::AbortedError("the pass failed before it began")));
+}
+
+PassReductions BackwardPass::begin_reductions() const {
+  return PassReductions(context_->take_reducers(), [this](const at::Tensor& leaf) {
+    return LeafReducer::Leaf{local_->reaches(leaf), context_->gradient_of(leaf)};
+  });
 }
 
 void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answering,
@@ -195,14 +218,50 @@ BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
     MutexLock lock(mutex_);
     return worker != context_->self().incarnation && requester_ != worker;
   };
+  const bool reduces = add_reductions(early);
   for (LocalBackward::Outgoing& out : local_->run(early)) {
     outgoing[out.node->sender().incarnation].push_back(to_edges(out));
   }
-  if (local_->done()) commit();
+  if (!local_->done()) return outgoing;
+  if (!reduces) {
+    commit({});
+    return outgoing;
+  }
+  MutexLock lock(mutex_);
+  reducing_ = Reducing::kNext;
   return outgoing;
 }
 
-void BackwardPass::commit() {
+bool BackwardPass::add_reductions(LocalBackward::Early& early) const {
+  if (reductions_.empty()) return false;
+  early.takes_leaf = [this](const at::Tensor& leaf) { return reductions_.has(leaf); };
+  early.on_leaf = [this](const at::Tensor& leaf, at::Tensor gradient) {
+    reductions_.on_gradient(leaf, std::move(gradient));
+  };
+  return true;
+}
+
+// As late as can be: from here on nothing makes the pass fail at this worker but the reduction, so
+// that all processes that reduce keep their gradients, or none does.
+void BackwardPass::reduce() {
+  reductions_.finish().on_done(
+      [self = shared_from_this()](const Future<PassReductions::Reduced>& done) {
+        self->options().runner->post([self, done] {
+          try {
+            self->commit(done.value());
+          } catch (...) {
+            return self->fail(self->named(std::current_exception()));
+          }
+          {
+            MutexLock lock(self->mutex_);
+            --self->outstanding_;
+          }
+          self->end_if_done();
+        });
+      });
+}
+
+void BackwardPass::commit(const PassReductions::Reduced& reduced) {
   std::vector<LocalBackward::Leaf> leaves = local_->take_leaves();
   // For the hooks behind; the table may take the gradients' memory.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, at::Tensor>> hooked;
@@ -210,7 +269,7 @@ void BackwardPass::commit() {
     if (!leaf.node->post_hooks().empty()) hooked.emplace_back(leaf.node, leaf.gradient);
   }
   // False: the pass has failed meanwhile, which somebody deals with.
-  if (!context_->commit(id_, leaves)) return;
+  if (!context_->commit(id_, leaves, reductions_, reduced)) return;
   for (auto& [node, gradient] : hooked) run_post_hooks(*node, {}, {gradient});
   MutexLock lock(mutex_);
   local_done_ = true;
@@ -336,12 +395,18 @@ void BackwardPass::end_if_done() {
   std::vector<OnAnswer> on_answer;
   PartAnswer answer;
   bool unfinished = false;
+  bool reduces = false;
   {
     MutexLock lock(mutex_);
     if (phase_ != Phase::kRunning || pumping_ || outstanding_ > 0 || !arrivals_.empty()) return;
-    if (!local_done_ && answering_ == Answering::kAtTheEnd) return;
-    unfinished = local_done_ && !unfinished_.empty();
-    if (!unfinished) {
+    const bool computed = local_done_ || reducing_ == Reducing::kNext;
+    if (!computed && answering_ == Answering::kAtTheEnd) return;
+    unfinished = computed && !unfinished_.empty();
+    reduces = !unfinished && reducing_ == Reducing::kNext;
+    if (reduces) {
+      reducing_ = Reducing::kNow;
+      ++outstanding_;
+    } else if (!unfinished) {
       if (local_done_) phase_ = Phase::kEnded;
       answer = {std::exchange(reply_, {}), !local_done_};
       on_answer = std::exchange(on_answer_, {});
@@ -352,6 +417,7 @@ void BackwardPass::end_if_done() {
     return fail(
         make_error(absl::InternalError("a worker waits for gradients that nothing leads to")));
   }
+  if (reduces) return reduce();
   if (!answer.waits) context_->end_pass(id_, ContextState::PassEnd::kDone);
   answer_all(std::move(on_answer), std::move(answer));
 }
@@ -360,9 +426,11 @@ void BackwardPass::fail(std::exception_ptr error) {
   std::vector<OnAnswer> on_answer;
   std::vector<Incarnation> asked;
   auto end = ContextState::PassEnd::kFailed;
+  bool began = false;
   {
     MutexLock lock(mutex_);
     if (phase_ == Phase::kEnded) return;
+    began = phase_ == Phase::kRunning;
     phase_ = Phase::kEnded;
     on_answer = std::exchange(on_answer_, {});
     if (answering_ == Answering::kInSteps) {
@@ -375,6 +443,11 @@ void BackwardPass::fail(std::exception_ptr error) {
   }
   const auto self = shared_from_this();
   context_->end_pass(id_, end);
+  if (began) {
+    reductions_.fail(error);
+  } else {
+    fail_reducers(*context_, error);
+  }
   cancellation_.cancel();
   // Also those that are through already: what they have added does not count.
   network_.abort(*context_, id_, asked);
@@ -398,7 +471,11 @@ std::string BackwardPass::describe_wait() const {
         "a result not used? then SMART mode is needed)",
         missing.size()));
   }
-  if (outstanding_ > 0) waits.push_back(absl::StrCat(outstanding_, " answers of other workers"));
+  if (reducing_ == Reducing::kNow) {
+    waits.push_back("the gradients of the other processes of a data-parallel module");
+  } else if (outstanding_ > 0) {
+    waits.push_back(absl::StrCat(outstanding_, " answers of other workers"));
+  }
   return absl::StrCat("it waited: ", absl::StrJoin(waits, "; "));
 }
 

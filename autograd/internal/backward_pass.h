@@ -133,7 +133,10 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   bool take_arrivals(std::vector<EdgeGradients>& arrivals);
   Outgoing step(std::vector<EdgeGradients> arrivals);
   void arrive(EdgeGradients arrival);
-  void commit();
+  PassReductions begin_reductions() const;
+  bool add_reductions(LocalBackward::Early& early) const;
+  void reduce();
+  void commit(const PassReductions::Reduced& reduced);
   bool send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
                   const std::set<Incarnation>& receivers);
   bool answer_early(std::vector<LocalBackward::Outgoing>& gradients);
@@ -154,6 +157,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   Ask to_ask_later_;
   // Those of to_ask_later_; constant after begin().
   std::set<Incarnation> in_steps_;
+  PassReductions reductions_;
 
   mutable Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kNew;
@@ -169,6 +173,9 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   // A thread runs the graph.
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  // The graph has run, and what there is to reduce waits for the rest of the pass, or is reduced.
+  enum class Reducing { kNot, kNext, kNow };
+  Reducing reducing_ ABSL_GUARDED_BY(mutex_) = Reducing::kNot;
   bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
   // What the pass has failed with, in steps: told to those who call later.
   std::exception_ptr untold_ ABSL_GUARDED_BY(mutex_);

@@ -1,9 +1,11 @@
 #include "sinew/autograd/internal/context_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "sinew/autograd/internal/backward_pass.h"
+#include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
 
@@ -33,9 +35,13 @@ ContextState::Remains ContextState::release() {
   // Destroyed without the lock: destructors of nodes may run anything.
   Sends sends;
   GradientTable gradients;
+  std::vector<std::shared_ptr<LeafReducer>> reducers;
+  PassReductions reductions;
   {
     MutexLock lock(mutex_);
     released_ = true;
+    reducers.swap(reducers_);
+    std::swap(reductions, reductions_);
     remains.pass = std::move(pass_);
     pass_ = nullptr;
     for (const auto& [incarnation, peer] : peers_) remains.peers.push_back(peer);
@@ -227,22 +233,49 @@ absl::Status ContextState::check_brings(Incarnation from,
   return absl::OkStatus();
 }
 
-bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves) {
+bool ContextState::add_reducer(const std::shared_ptr<LeafReducer>& reducer) {
+  MutexLock lock(mutex_);
+  if (released_) return false;
+  // A module may be used several times before the pass.
+  if (std::find(reducers_.begin(), reducers_.end(), reducer) == reducers_.end()) {
+    reducers_.push_back(reducer);
+  }
+  return true;
+}
+
+std::vector<std::shared_ptr<LeafReducer>> ContextState::take_reducers() {
+  MutexLock lock(mutex_);
+  return std::exchange(reducers_, {});
+}
+
+bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves,
+                          const PassReductions& reductions,
+                          const PassReductions::Reduced& reduced) {
+  PassReductions before;
   MutexLock lock(mutex_);
   if (released_ || pass_ == nullptr || !(pass_->id() == id)) return false;
-  gradients_.add(id, leaves);
+  gradients_.add(id, leaves, reduced);
+  before = std::exchange(reductions_, reductions);
   return true;
 }
 
 void ContextState::end_pass(const PassId& id, PassEnd end) {
   std::shared_ptr<BackwardPass> ended;
-  MutexLock lock(mutex_);
-  if (released_) return;
-  if (end == PassEnd::kFailedUntold) return gradients_.undo(id);
-  note_end(id, end == PassEnd::kDone);
-  if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);
-  if (ended != nullptr) pass_ = nullptr;
-  if (end == PassEnd::kFailed) gradients_.undo(id);
+  PassReductions taken_back;
+  {
+    MutexLock lock(mutex_);
+    if (released_) return;
+    if (end != PassEnd::kFailedUntold) {
+      note_end(id, end == PassEnd::kDone);
+      if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);
+      if (ended != nullptr) pass_ = nullptr;
+    }
+    if (end != PassEnd::kDone && gradients_.undo(id)) {
+      taken_back = std::exchange(reductions_, {});
+    }
+  }
+  if (taken_back.empty()) return;
+  taken_back.fail(make_error(absl::AbortedError("the pass has failed at another worker")));
 }
 
 void ContextState::note_end(const PassId& id, bool done) {

@@ -16,8 +16,10 @@
 #include "sinew/autograd/context_id.h"
 #include "sinew/autograd/internal/gradient_table.h"
 #include "sinew/autograd/internal/graph_walk.h"
+#include "sinew/autograd/internal/leaf_reducer.h"
 #include "sinew/autograd/internal/lineage.h"
 #include "sinew/autograd/internal/pass_id.h"
+#include "sinew/autograd/internal/pass_reductions.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
@@ -89,8 +91,14 @@ class ContextState {
   absl::Status check_brings(Incarnation from, const std::vector<EdgeGradients>& gradients) const;
   /// Everything that was ever sent, with the numbers that come with `Entries`.
   std::pair<std::vector<MessageEdges>, Entries> all_entries() const;
+  /// `reducer` takes part in the next pass at this worker. False when the context has ended.
+  bool add_reducer(const std::shared_ptr<LeafReducer>& reducer);
+  /// Those for a pass that begins, or that has failed before it did.
+  std::vector<std::shared_ptr<LeafReducer>> take_reducers();
   /// Adds the gradients that a pass has brought; false, and nothing is added, when it has ended.
-  bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves);
+  /// `reductions`, which `reduced` came from, are told when they are taken back.
+  bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves,
+              const PassReductions& reductions = {}, const PassReductions::Reduced& reduced = {});
   /// kFailedUntold: nobody who waits could be told so, so the pass stays until kFailed.
   enum class PassEnd { kDone, kFailed, kFailedUntold };
   /// The pass has ended; what a failed one has added is taken back. Also for one that never began
@@ -149,6 +157,9 @@ class ContextState {
   KnownNodes known_ ABSL_GUARDED_BY(mutex_);
   Lineage lineage_ ABSL_GUARDED_BY(mutex_);
   GradientTable gradients_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<LeafReducer>> reducers_ ABSL_GUARDED_BY(mutex_);
+  // Of the last pass that has added gradients.
+  PassReductions reductions_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<BackwardPass> pass_ ABSL_GUARDED_BY(mutex_);
   // By initiator.
   absl::flat_hash_map<Incarnation, Ended> ended_ ABSL_GUARDED_BY(mutex_);

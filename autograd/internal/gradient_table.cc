@@ -13,7 +13,8 @@ at::Tensor sum(const at::Tensor& so_far, const at::Tensor& more) {
 
 }  // namespace
 
-void GradientTable::add(const PassId& pass, std::vector<LocalBackward::Leaf>& leaves) {
+void GradientTable::add(const PassId& pass, std::vector<LocalBackward::Leaf>& leaves,
+                        const PassReductions::Reduced& reduced) {
   const at::AutoGradMode no_grad(false);
   last_ = pass;
   before_.clear();
@@ -32,10 +33,15 @@ void GradientTable::add(const PassId& pass, std::vector<LocalBackward::Leaf>& le
     AccumulateGrad::accumulateGrad(variable, none, leaf.gradient, 1,
                                    [&](at::Tensor&& taken) { entry.gradient = std::move(taken); });
   }
+  for (const auto& [leaf, gradient] : reduced) {
+    Entry& entry = entries_[leaf.unsafeGetTensorImpl()];
+    before_.push_back({leaf, entry.gradient});
+    entry = {leaf, gradient};
+  }
 }
 
-void GradientTable::undo(const PassId& pass) {
-  if (!last_.has_value() || !(*last_ == pass)) return;
+bool GradientTable::undo(const PassId& pass) {
+  if (!last_.has_value() || !(*last_ == pass)) return false;
   for (Entry& entry : before_) {
     if (entry.gradient.defined()) {
       entries_[entry.leaf.unsafeGetTensorImpl()].gradient = std::move(entry.gradient);
@@ -45,6 +51,7 @@ void GradientTable::undo(const PassId& pass) {
   }
   before_.clear();
   last_.reset();
+  return true;
 }
 
 at::Tensor GradientTable::find(const at::Tensor& leaf) const {

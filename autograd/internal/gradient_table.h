@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/pass_id.h"
+#include "sinew/autograd/internal/pass_reductions.h"
 
 namespace sinew::internal {
 
@@ -16,10 +17,12 @@ namespace sinew::internal {
 /// of the leaves is never touched. Not thread-safe.
 class GradientTable {
  public:
-  /// Adds what a pass has brought. Takes a gradient's memory where nobody else holds it.
-  void add(const PassId& pass, std::vector<LocalBackward::Leaf>& leaves);
-  /// Takes back what the last pass has added, if it was this one.
-  void undo(const PassId& pass);
+  /// Adds what a pass has brought. Takes a gradient's memory where nobody else holds it. `reduced`
+  /// are leaves with gradients that take the place of what is there.
+  void add(const PassId& pass, std::vector<LocalBackward::Leaf>& leaves,
+           const PassReductions::Reduced& reduced = {});
+  /// Takes back what the last pass has added, if it was this one; otherwise returns false.
+  bool undo(const PassId& pass);
 
   /// Undefined when there is none.
   at::Tensor find(const at::Tensor& leaf) const;

@@ -122,12 +122,54 @@ class Proxy final : public torch::autograd::Node {
 
 }  // namespace
 
+/// Hands the gradients of some leaves of a stage over, those on the CPU while other nodes of the
+/// stage still have to run.
+class LocalBackward::EarlyLeaves {
+ public:
+  EarlyLeaves(const Early& early, const std::vector<State*>& stage) : early_(early) {
+    if (early_.takes_leaf == nullptr) return;
+    for (const State* state : stage) {
+      if (takes(*state) && is_on_cpu(*state)) ++open_;
+    }
+  }
+
+  bool takes(const State& state) const {
+    return state.kind == Kind::kLeaf && early_.takes_leaf != nullptr &&
+           early_.takes_leaf(variable_of(state));
+  }
+  /// Some may leave before the end of the stage.
+  bool any() const { return open_ > 0; }
+
+  /// Lets `collector` hand over the gradient of `state`, a leaf of the stage.
+  void watch(LocalBackward& local, State& state, Collector& collector) {
+    if (!takes(state) || !is_on_cpu(state)) return;
+    collector.on_gradients = [this, &local, &state, &collector] {
+      local.add(state, std::move(collector.gradients));
+      state.finished = true;
+      hand_over(state, local.take_gradients(state));
+    };
+  }
+
+  void hand_over(const State& state, variable_list gradients) const {
+    early_.on_leaf(variable_of(state), std::move(gradients.at(0)));
+  }
+
+ private:
+  static const at::Tensor& variable_of(const State& state) {
+    return static_cast<const AccumulateGrad&>(*state.node).variable;
+  }
+  static bool is_on_cpu(const State& state) { return variable_of(state).device().is_cpu(); }
+
+  const Early& early_;
+  int open_ = 0;
+};
+
 /// Sends the gradients that a stage has for other workers while other nodes of the stage still have
 /// to run: those for a worker when the last one is there, or as they come.
 class LocalBackward::EarlySends {
  public:
-  EarlySends(const Early& early, const std::vector<State*>& stage)
-      : early_(early), last_send_(std::chrono::steady_clock::now()) {
+  EarlySends(const Early& early, const std::vector<State*>& stage, EarlyLeaves& leaves)
+      : early_(early), leaves_(leaves), last_send_(std::chrono::steady_clock::now()) {
     std::vector<State*> received;
     for (State* state : stage) {
       if (state->kind == Kind::kReceived) received.push_back(state);
@@ -199,7 +241,7 @@ class LocalBackward::EarlySends {
   void send(LocalBackward& local, const std::vector<State*>& states) {
     std::vector<Outgoing> outgoing;
     for (State* state : states) {
-      if (!state->finished) local.finish(*state, outgoing);
+      if (!state->finished) local.finish(*state, outgoing, leaves_);
     }
     if (!early_.send(recv_of(*states.front()).sender().incarnation, outgoing, receivers_)) {
       for (Outgoing& one : outgoing) left_.push_back(std::move(one));
@@ -208,6 +250,7 @@ class LocalBackward::EarlySends {
   }
 
   const Early& early_;
+  EarlyLeaves& leaves_;
   std::map<Incarnation, Group> groups_;
   std::set<Incarnation> receivers_;
   std::uint64_t last_urgency_ = 0;
@@ -272,6 +315,11 @@ void LocalBackward::arrive(std::uint64_t entry, variable_list gradients) {
   entries_.erase(found);
 }
 
+bool LocalBackward::reaches(const at::Tensor& leaf) const {
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  return node != nullptr && states_.contains(node.get());
+}
+
 std::vector<std::uint64_t> LocalBackward::missing() const {
   std::vector<std::uint64_t> result;
   for (const auto& [entry, edges] : entries_) result.push_back(entry);
@@ -310,11 +358,12 @@ std::vector<LocalBackward::Outgoing> LocalBackward::run(const Early& how) {
     }
   }
   arrived_.clear();
-  EarlySends early(how, stage);
-  if (early.has_pieces() || !run_whole(stage)) run_stage(stage, early);
+  EarlyLeaves leaves(how, stage);
+  EarlySends early(how, stage, leaves);
+  if (early.has_pieces() || leaves.any() || !run_whole(stage)) run_stage(stage, early, leaves);
   std::vector<Outgoing> outgoing = early.take_left();
   for (State* state : stage) {
-    if (!state->finished) finish(*state, outgoing);
+    if (!state->finished) finish(*state, outgoing, leaves);
   }
   return outgoing;
 }
@@ -394,7 +443,8 @@ std::uint64_t LocalBackward::urgency_of(const Edge& edge) const {
 // Some nodes have to wait for gradients that are not there: the engine gets a copy of the part that
 // can run, cut where the rest begins. Its own means cannot cut there, since gradients for a node
 // beyond the cut may come from this side of it too.
-void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& early) {
+void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& early,
+                              EarlyLeaves& leaves) {
   absl::flat_hash_map<const Node*, std::shared_ptr<Proxy>> proxies;
   absl::flat_hash_map<const Node*, std::shared_ptr<Collector>> collectors;
   const auto place_of = [&](const Edge& edge) -> Edge {
@@ -442,8 +492,9 @@ void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& earl
   }
   for (auto& [node, collector] : collectors) {
     State& state = *states_.at(node);
-    if (!state.in_stage || state.kind != Kind::kReceived) continue;
-    early.watch(*this, state, *collector, rest);
+    if (!state.in_stage) continue;
+    if (state.kind == Kind::kReceived) early.watch(*this, state, *collector, rest);
+    if (state.kind == Kind::kLeaf) leaves.watch(*this, state, *collector);
   }
   Engine::get_default_engine().execute(roots, gradients, graph_ == Graph::kRetain, false, true);
   for (auto& [node, collector] : collectors) {
@@ -451,13 +502,18 @@ void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& earl
   }
 }
 
-void LocalBackward::finish(State& state, std::vector<Outgoing>& outgoing) {
-  state.finished = true;
-  if (state.kind == Kind::kOperation) return;
+variable_list LocalBackward::take_gradients(State& state) const {
   variable_list gradients = std::move(state.pending);
   gradients.resize(state.node->num_inputs());
-  gradients = run_captured_hooks(*state.node, std::move(gradients),
-                                 hooks_ran_ ? CapturedBy::kEngine : CapturedBy::kUs);
+  return run_captured_hooks(*state.node, std::move(gradients),
+                            hooks_ran_ ? CapturedBy::kEngine : CapturedBy::kUs);
+}
+
+void LocalBackward::finish(State& state, std::vector<Outgoing>& outgoing, EarlyLeaves& leaves) {
+  state.finished = true;
+  if (state.kind == Kind::kOperation) return;
+  variable_list gradients = take_gradients(state);
+  if (leaves.takes(state)) return leaves.hand_over(state, std::move(gradients));
   if (state.kind == Kind::kLeaf) {
     leaves_.push_back(
         {std::static_pointer_cast<AccumulateGrad>(state.node), std::move(gradients.at(0))});

@@ -56,6 +56,11 @@ class LocalBackward {
         send;
     /// Whether those for `worker` may leave one after the other, where they take long to compute.
     std::function<bool(Incarnation worker)> in_pieces;
+    /// Whether a leaf is one of those whose gradients on_leaf takes, each as soon as it is
+    /// complete. Null: none is.
+    std::function<bool(const at::Tensor& leaf)> takes_leaf;
+    /// Runs as `send` does, or on a thread of the engine's for another device.
+    std::function<void(const at::Tensor& leaf, at::Tensor gradient)> on_leaf;
   };
 
   /// Runs all nodes whose inputs are complete, those first that gradients for other workers depend
@@ -64,7 +69,10 @@ class LocalBackward {
 
   /// All entries have arrived and all nodes have run.
   bool done() const { return entries_.empty() && nodes_left_ == 0; }
+  /// Those that nobody took while run() ran.
   std::vector<Leaf> take_leaves() { return std::move(leaves_); }
+  /// Whether there will be a gradient for `leaf`.
+  bool reaches(const at::Tensor& leaf) const;
   /// Entries that have not arrived.
   std::vector<std::uint64_t> missing() const;
 
@@ -93,13 +101,15 @@ class LocalBackward {
     torch::autograd::variable_list gradients;
   };
   class EarlySends;
+  class EarlyLeaves;
 
   State& visit(const torch::autograd::Edge& edge, std::vector<Node*>& open);
   std::vector<State*> take_stage();
   std::uint64_t urgency_of(const torch::autograd::Edge& edge) const;
-  void run_stage(const std::vector<State*>& stage, EarlySends& early);
+  void run_stage(const std::vector<State*>& stage, EarlySends& early, EarlyLeaves& leaves);
   bool run_whole(const std::vector<State*>& stage);
-  void finish(State& state, std::vector<Outgoing>& outgoing);
+  void finish(State& state, std::vector<Outgoing>& outgoing, EarlyLeaves& leaves);
+  torch::autograd::variable_list take_gradients(State& state) const;
   static void add(State& state, std::uint32_t input, at::Tensor gradient);
   static void add(State& state, torch::autograd::variable_list gradients);
   static bool has_gradient(const State& state);
