@@ -179,6 +179,19 @@ TEST(LaunchEnvironmentTest, TasksOfAJobAgreeOnAPort) {
   EXPECT_NE(port(with(hydra(), {{"PMI_JOBID", "7.0"}})), 29500);
 }
 
+// Its processes cannot listen there then.
+TEST(LaunchEnvironmentTest, TorchrunThatListensAtTheMasterPort) {
+  const auto port = [](const Variables& variables) {
+    return LaunchEnvironment::read(reader(variables))->master_port().value_or(-1);
+  };
+  const Variables taken = with(torchrun(), {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_NE(port(taken), 29400);
+  EXPECT_EQ(port(with(taken, {{"RANK", "0"}, {"GROUP_RANK", "0"}})), port(taken));
+  EXPECT_NE(port(with(taken, {{"MASTER_PORT", "29401"}})), port(taken));
+  EXPECT_EQ(port(with(taken, {{"MASTER_PORT", "x"}})), -1);
+  EXPECT_EQ(port(with(torchrun(), {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})), 29400);
+}
+
 TEST(LaunchEnvironmentTest, OneNodeMeetsOnLoopback) {
   const Variables one_node = {
       {"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_STEP_TASKS_PER_NODE", "5"}, {"SLURM_NODEID", "0"}};

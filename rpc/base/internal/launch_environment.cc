@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/job_port.h"
 #include "sinew/rpc/base/internal/written_values.h"
 
 namespace sinew {
@@ -143,7 +144,13 @@ absl::StatusOr<std::string> LaunchEnvironment::master_address() const {
 
 absl::StatusOr<int> LaunchEnvironment::master_port() const {
   if (const std::optional<std::string> variable = environment_("MASTER_PORT")) {
-    return parse_port_of("the environment variable MASTER_PORT", *variable);
+    const absl::StatusOr<int> port =
+        parse_port_of("the environment variable MASTER_PORT", *variable);
+    // There torchrun itself listens at it, for PyTorch's processes to meet.
+    const bool is_taken = environment_("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    if (!port.ok() || !is_taken) return port;
+    return job_port(absl::StrCat("torchrun ", environment_("MASTER_ADDR").value_or(""), " ", *port,
+                                 " ", environment_("TORCHELASTIC_RUN_ID").value_or("")));
   }
   const absl::StatusOr<std::optional<SchedulerTask>> task = matching_task();
   if (!task.ok()) return task.status();

@@ -30,7 +30,8 @@ class LaunchEnvironment {
   /// MASTER_ADDR, without brackets, or where the scheduler has put rank 0: 127.0.0.1 when all are
   /// on one node. kNotFound when nothing says it.
   absl::StatusOr<std::string> master_address() const;
-  /// MASTER_PORT, or one that the scheduler's tasks agree on. kNotFound when nothing says it.
+  /// MASTER_PORT, or one that the scheduler's tasks agree on; so do processes of a torchrun that
+  /// listens at MASTER_PORT itself. kNotFound when nothing says it.
   absl::StatusOr<int> master_port() const;
 
   /// All of it. kNotFound when there is no rank or no world size, kInvalidArgument when something

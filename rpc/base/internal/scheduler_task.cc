@@ -1,11 +1,11 @@
 #include "sinew/rpc/base/internal/scheduler_task.h"
 
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "sinew/rpc/base/internal/job_port.h"
 #include "sinew/rpc/base/internal/slurm_lists.h"
 #include "sinew/rpc/base/internal/written_values.h"
 
@@ -17,19 +17,6 @@ using absl::NotFoundError;
 using Found = absl::StatusOr<std::optional<SchedulerTask>>;
 
 constexpr char kLoopback[] = "127.0.0.1";
-// That of torchrun, where nothing tells jobs apart.
-constexpr int kDefaultPort = 29500;
-// Below those that systems give to whoever asks for any (Linux: 32768 and up).
-constexpr int kFirstPort = 20000;
-constexpr int kPorts = 12000;
-
-// FNV-1a. It must be the same in every process, which absl::Hash is not.
-int port_of_job(absl::string_view job) {
-  if (job.empty()) return kDefaultPort;
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return kFirstPort + static_cast<int>(hash % kPorts);
-}
 
 absl::StatusOr<NamedNumber> require_number(const EnvironmentReader& environment,
                                            const std::string& name, absl::string_view beside) {
@@ -133,7 +120,7 @@ absl::StatusOr<SchedulerTask> slurm_task(const EnvironmentReader& environment,
     task->master_address = nodes->count == 1 ? std::string(kLoopback) : nodes->first;
   }
   const std::optional<std::string> job = environment("SLURM_JOB_ID");
-  task->master_port = port_of_job(
+  task->master_port = job_port(
       job ? absl::StrCat("slurm ", *job, ".", environment("SLURM_STEP_ID").value_or("")) : "");
   return task;
 }
@@ -147,7 +134,7 @@ absl::StatusOr<SchedulerTask> open_mpi_task(const EnvironmentReader& environment
   place_on_nodes(*task, "Open MPI");
   std::optional<std::string> job = environment("PMIX_NAMESPACE");
   if (!job) job = environment("OMPI_MCA_ess_base_jobid");
-  task->master_port = port_of_job(job ? absl::StrCat("ompi ", *job) : "");
+  task->master_port = job_port(job ? absl::StrCat("ompi ", *job) : "");
   return task;
 }
 
@@ -159,7 +146,7 @@ absl::StatusOr<SchedulerTask> pmi_task(const EnvironmentReader& environment) {
   if (!read.ok()) return read;
   place_on_nodes(*task, "PMI");
   const std::optional<std::string> job = environment("PMI_JOBID");
-  task->master_port = port_of_job(job ? absl::StrCat("pmi ", *job) : "");
+  task->master_port = job_port(job ? absl::StrCat("pmi ", *job) : "");
   return task;
 }
 
@@ -173,7 +160,7 @@ absl::StatusOr<SchedulerTask> pmix_task(const EnvironmentReader& environment) {
       "the environment variable MASTER_ADDR is not set, and PMIX_RANK alone does not say where "
       "rank 0 runs; set it to that host");
   const std::optional<std::string> job = environment("PMIX_NAMESPACE");
-  task.master_port = port_of_job(job ? absl::StrCat("pmix ", *job) : "");
+  task.master_port = job_port(job ? absl::StrCat("pmix ", *job) : "");
   return task;
 }
 
