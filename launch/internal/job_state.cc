@@ -24,7 +24,14 @@ bool is_alive(JobState::ProcessState state) {
 JobState::JobState(JobRules rules) : rules_(std::move(rules)), processes_(rules_.processes) {}
 
 std::optional<JobState::Action> JobState::next(TimePoint now) {
-  if (now >= deadline_) on_deadline(now);
+  // First, whatever time it is: who was suspended has not killed anybody meanwhile.
+  if (std::optional<Action> action = next_for_aim()) return action;
+  if (now < deadline_) return std::nullopt;
+  on_deadline(now);
+  return next_for_aim();
+}
+
+std::optional<JobState::Action> JobState::next_for_aim() {
   for (std::size_t number = 0; number < processes_.size(); ++number) {
     if (std::optional<Action> action = next_of(number)) return action;
   }

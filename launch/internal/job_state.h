@@ -36,8 +36,8 @@ struct JobRules {
 ///
 /// The first process that fails (does not exit with 0, without having been told to end) ends the
 /// others: they are told to, and killed after `grace`. When all have ended the job is started again
-/// if it may be, unless its leaders had ended well, or the failure was that a process could not be
-/// started. A first request to stop tells all to end and lets them; a second one kills.
+/// if it may be, unless its leaders had ended well, a process could not be started, or one cannot be
+/// killed. A first request to stop tells all to end and lets them; a second one kills.
 ///
 /// Copyable, for tests that look at what may follow from each state.
 class JobState {
@@ -111,6 +111,7 @@ class JobState {
   void begin_end(int signal, TimePoint now);
   void begin_kill(TimePoint now);
   void settle(TimePoint now);
+  std::optional<Action> next_for_aim();
   std::optional<Action> next_of(std::size_t number);
   bool all_ended() const;
   bool leaders_ended_well() const;

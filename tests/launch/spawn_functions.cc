@@ -1,0 +1,200 @@
+#include "sinew/tests/launch/spawn_functions.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "sinew/launch/spawn.h"
+#include "sinew/rpc/rpc.h"
+
+namespace sinew::testing {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "unset" : value;
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::logic_error(what);
+}
+
+void touch(const std::string& folder, const std::string& name) {
+  std::ofstream(absl::StrCat(folder, "/.", name)) << ::getpid() << std::endl;
+  // Complete when it is seen.
+  std::filesystem::rename(absl::StrCat(folder, "/.", name), absl::StrCat(folder, "/", name));
+}
+
+void wait_for_file(const std::string& path) {
+  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+int twice(int value) { return 2 * value; }
+
+void write_place(int rank, const std::string& folder) {
+  std::ofstream file(absl::StrCat(folder, "/", rank));
+  for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+                           "MASTER_ADDR", "OWN_VARIABLE", "SINEW_SPAWN"}) {
+    file << name << "=" << variable(name) << "\n";
+  }
+  std::set<std::string> descriptors;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const std::string target = std::filesystem::read_symlink(entry).string();
+    // This file, and the list itself.
+    if (target.find(folder) == std::string::npos && target.find("/proc/") == std::string::npos) {
+      descriptors.insert(entry.path().filename().string());
+    }
+  }
+  file << "descriptors=";
+  for (const std::string& number : descriptors) file << number << " ";
+  struct sigaction action {};
+  ::sigaction(SIGPIPE, nullptr, &action);
+  file << "\nsigpipe=" << (action.sa_handler == SIG_DFL ? "default" : "other") << "\n";
+  sigset_t blocked;
+  ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
+  file << "blocked=" << ::sigismember(&blocked, SIGUSR1) << ::sigismember(&blocked, SIGTERM)
+       << "\nport=" << (std::stoi(variable("MASTER_PORT")) > 0) << "\n";
+}
+
+void check_arguments(int, const Settings& settings, std::string bytes, std::uint64_t large,
+                     const std::map<std::string, std::vector<double>>& map,
+                     std::optional<int> nothing, bool yes) {
+  require(settings.name == "net" && settings.rate == 0.5, "the struct differs");
+  require(settings.widths == std::vector<int>{3, 5}, "the list in the struct differs");
+  require(bytes == std::string("\0\xff ", 3), "the bytes differ");
+  require(large == UINT64_MAX, "the large number differs");
+  require(map.at("a") == std::vector<double>{1, 2}, "the map differs");
+  require(!nothing && yes, "the small values differ");
+}
+
+void check_tensors(int rank, at::Tensor large, const std::vector<at::Tensor>& others) {
+  require(large.equal(at::arange(1 << 20).view({1024, 1024}).t()), "the large tensor differs");
+  // Each process has its own.
+  large.fill_(rank);
+  require(others.at(0).equal(at::full({2}, 7, at::kHalf)), "the half tensor differs");
+  require(others.at(1).numel() == 0, "the empty tensor differs");
+  require(others.at(2).equal(at::ones({2}, at::kBool)), "the boolean tensor differs");
+}
+
+void do_nothing(int) {}
+
+void wait_for_ever(int) {
+  while (true) ::pause();
+}
+
+void throw_runtime_error(int rank, const std::string& text) {
+  if (rank == 1) throw std::runtime_error(text);
+}
+
+void throw_rpc_error(int) {
+  ErrorInfo info;
+  info.code = ErrorCode::kNotFound;
+  info.message = "no such layer";
+  info.peer = "ps";
+  info.method = "app::layer";
+  info.execution = Execution::kMayHaveRun;
+  throw RpcError(info);
+}
+
+void throw_number(int) { throw 3; }  // NOLINT
+
+void exit_with(int, int code) { std::exit(code); }
+
+void raise_signal(int, int signal) { ::raise(signal); }
+
+void call_terminate(int) { std::terminate(); }
+
+void one_throws(int rank, int which) {
+  if (rank == which) throw std::out_of_range("this one");
+  wait_for_ever(rank);
+}
+
+void ignore_and_one_throws(int rank, int nprocs, const std::string& folder) {
+  ::signal(SIGTERM, SIG_IGN);
+  touch(folder, absl::StrCat(rank));
+  if (rank == 0) {
+    for (int other = 0; other < nprocs; ++other) wait_for_file(absl::StrCat(folder, "/", other));
+    throw std::runtime_error("all are there");
+  }
+  wait_for_ever(rank);
+}
+
+void wait_for_pipe(int, const std::string& pipe) {
+  const int number = ::open(pipe.c_str(), O_RDONLY);
+  require(number >= 0, "cannot open the pipe");
+  ::close(number);
+}
+
+void announce_and_wait(int rank, const std::string& folder) {
+  touch(folder, absl::StrCat(::getppid(), "-", rank));
+  wait_for_ever(rank);
+}
+
+void spawn_announcers(int, const std::string& folder) { spawn(&announce_and_wait, 2, {}, folder); }
+
+void spawn_nothing(int) { spawn(&do_nothing, 2); }
+
+void write_lines(int rank, int count) {
+  for (int line = 0; line < count; ++line) {
+    const std::string text =
+        absl::StrCat(line, " ", std::string(300, static_cast<char>('a' + rank)));
+    // Pieces, between which others write.
+    for (const char c : text) std::cout << c << std::flush;
+    std::cout << std::endl;
+  }
+  std::cout << "no end";
+}
+
+void call_all_others(int rank, int nprocs) {
+  WorkerOptions options;
+  options.name = absl::StrCat("w", rank);
+  options.init_method = "env://";
+  options.methods.add<&twice>();
+  Worker worker = Worker::start(options);
+  for (int other = 0; other < nprocs; ++other) {
+    const int result = worker.rpc_sync<&twice>(absl::StrCat("w", other), other);
+    require(result == 2 * other, "a call went wrong");
+  }
+  worker.shutdown();
+}
+
+int drive(const std::string& what, const std::string& folder) {
+  SpawnOptions options;
+  if (what == "announce") {
+    spawn(&announce_and_wait, 3, options, folder);
+  } else if (what == "nested") {
+    spawn(&spawn_announcers, 2, options, folder);
+  } else if (what == "storm") {
+    spawn(&announce_and_wait, 32, options, folder);
+  } else if (what == "lines") {
+    options.output = SpawnOptions::Output::kPrefixed;
+    spawn(&write_lines, 3, options, 40);
+  } else if (what == "unready") {
+    try {
+      spawn(&do_nothing, 2);
+    } catch (const RpcError& error) {
+      std::cout << error.what() << std::endl;
+      return error.code() == ErrorCode::kFailedPrecondition ? 0 : 1;
+    }
+  } else {
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace sinew::testing
