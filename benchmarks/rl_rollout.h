@@ -17,17 +17,22 @@ namespace sinew::bench {
 /// a step waited for.
 inline double rollout_steps_per_s(const Options& options, const std::string& program, int observers,
                                   const std::string& flags) {
-  const std::filesystem::path run =
-      std::filesystem::canonical(program).parent_path().parent_path() / "examples/rl/run";
-  if (!std::filesystem::exists(run)) {
-    throw std::runtime_error(run.string() +
-                             " is missing: build the targets rl_agent and rl_observer too");
-  }
+  const std::filesystem::path build =
+      std::filesystem::canonical(program).parent_path().parent_path();
+  const auto quoted = [&build](const char* name) {
+    const std::filesystem::path file = build / name;
+    if (!std::filesystem::exists(file)) {
+      throw std::runtime_error(file.string() +
+                               " is missing: build sinew-run, rl_agent and rl_observer too");
+    }
+    return "'" + file.string() + "'";
+  };
   const std::string command =
-      "'" + run.string() +
-      "' --bench --json --sync-rewards --gamma 0.1 --episodes 100000 --bench-steps " +
-      (options.quick() ? "300" : "6000") + " --world-size " + std::to_string(observers + 1) + " " +
-      flags + " 2>/dev/null";
+      quoted("launch/sinew-run") + " --role agent=1 " + quoted("examples/rl/rl_agent") +
+      " --bench --json --sync-rewards --gamma 0.1 --episodes 100000 --bench-steps " +
+      (options.quick() ? "300 " : "6000 ") + flags +
+      " --role observer=" + std::to_string(observers) + " " + quoted("examples/rl/rl_observer") +
+      " 2>/dev/null";
   std::string output;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
   if (pipe == nullptr) throw std::runtime_error("cannot run " + command);

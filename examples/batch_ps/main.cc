@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,25 +22,24 @@ constexpr std::int64_t kRound = 100;
 constexpr std::int64_t kTestPoints = 3000;
 constexpr std::int64_t kTestSeed = 7;
 
-sinew::Worker start_worker(const batch_ps::Options& options) {
+sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   sinew::WorkerOptions worker;
-  worker.name = examples::name_by_rank("worker");
-  worker.world_size = options.trainers + 1;
+  worker.name = "worker" + std::to_string(place.rank);
   // One thread is enough for a server whose handlers hold none while they wait.
   worker.num_threads = 1;
   worker.methods.add<&batch_ps::BatchServer::parameters>()
       .add<&batch_ps::BatchServer::update>()
       .add_class<batch_ps::Trainer>()
       .add<&batch_ps::Trainer::train>();
-  return sinew::init_rpc(std::move(worker));
+  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
-void lead(const sinew::Worker& worker, const batch_ps::Options& options) {
+void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
   const auto server = std::make_shared<batch_ps::BatchServer>(
-      static_cast<std::size_t>(options.trainers), options.lr, options.seed);
+      static_cast<std::size_t>(world_size - 1), options.lr, options.seed);
   const sinew::RRef<batch_ps::BatchServer> self = sinew::share_rref(worker, server);
   std::vector<sinew::RRef<batch_ps::Trainer>> trainers;
-  for (int rank = 1; rank <= options.trainers; ++rank) {
+  for (int rank = 1; rank < world_size; ++rank) {
     trainers.push_back(
         sinew::remote<batch_ps::Trainer>(worker.peer(rank), rank, options.batch, options.seed));
   }
@@ -54,7 +54,7 @@ void lead(const sinew::Worker& worker, const batch_ps::Options& options) {
           sinew::rpc_async<&batch_ps::Trainer::train>(with(trainer, patient), self, steps));
     }
     double loss = 0;
-    for (const auto& round : rounds) loss += round.wait() / options.trainers;
+    for (const auto& round : rounds) loss += round.wait() / (world_size - 1);
     done += steps;
     const double right =
         examples::accuracy(batch_ps::scores(server->parameters(), test.points), test.arms);
@@ -69,11 +69,14 @@ int main(int argc, char** argv) {
   const auto parsed = batch_ps::parse_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<batch_ps::Options>(parsed);
+  const auto found = examples::find_place({"batch_ps", "sinew-run --nproc 4 batch_ps", 2, 257});
+  if (const int* status = std::get_if<int>(&found)) return *status;
+  const auto& place = std::get<sinew::LaunchPlace>(found);
   at::set_num_threads(1);
   return examples::run_job(
-      "batch_ps", [&] { return start_worker(options); },
+      "batch_ps", [&] { return start_worker(place); },
       [&](const sinew::Worker& worker) {
-        if (worker.rank() == 0) lead(worker, options);
+        if (worker.rank() == 0) lead(worker, place.world_size, options);
         return 0;
       });
 }

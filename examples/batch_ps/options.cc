@@ -8,8 +8,10 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   using examples::add_number;
   using examples::add_whole;
   Options options;
-  CLI::App app("Trainers whose gradients a server collects, and applies as one.", "batch_ps");
-  add_whole(app, "--trainers", options.trainers, 1, 256, "Processes beside the server's");
+  CLI::App app(
+      "Trainers whose gradients a server collects, and applies as one: one server, and as many "
+      "trainers as there are other processes.\n\n  sinew-run --nproc 4 batch_ps [FLAGS]",
+      "batch_ps");
   add_whole(app, "--steps", options.steps, 1, 1'000'000, "Steps of the model");
   add_whole(app, "--batch", options.batch, 1, 1'000'000, "Points that each trainer sees in a step");
   add_number(app, "--lr", options.lr, 1e-9, 1000, "1e-9 to 1000", "Learning rate");

@@ -7,8 +7,6 @@ namespace batch_ps {
 
 /// What the command line asks for; the same for all processes of a job.
 struct Options {
-  /// Rank 0 is the server, the others are trainers.
-  int trainers = 3;
   /// Steps of the model.
   std::int64_t steps = 600;
   /// Points that each trainer sees in a step.

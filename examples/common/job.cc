@@ -1,12 +1,14 @@
 #include "sinew/examples/common/job.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 
 namespace examples {
 namespace {
+
+// As after a mistake in the flags.
+constexpr int kUsageError = 2;
 
 // A job that trains takes as long as it takes. A leader that is lost ends the wait at once.
 constexpr auto kLongestJob = std::chrono::hours(24 * 365);
@@ -29,9 +31,22 @@ int take_part(const sinew::Worker& worker, const std::function<int(const sinew::
 
 }  // namespace
 
-std::string name_by_rank(const std::string& name) {
-  const char* rank = std::getenv("RANK");
-  return rank == nullptr ? name : name + rank;
+std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job) {
+  const auto refuse = [&](const std::string& reason) {
+    std::cerr << job.program << ": " << reason << "\nStart it so: " << job.command << std::endl;
+    return kUsageError;
+  };
+  try {
+    const sinew::LaunchPlace place = sinew::launch_place();
+    if (place.world_size >= job.least && place.world_size <= job.most) return place;
+    const std::string sizes = job.least == job.most
+                                  ? std::to_string(job.least)
+                                  : std::to_string(job.least) + " to " + std::to_string(job.most);
+    return refuse("a job of " + std::to_string(place.world_size) + " processes, and it takes " +
+                  sizes);
+  } catch (const sinew::RpcError& error) {
+    return refuse(error.message());
+  }
 }
 
 int run_job(const std::string& program, const std::function<sinew::Worker()>& start,

@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <string>
+#include <variant>
 
+#include "sinew/rpc/base/launch_place.h"
 #include "sinew/sinew.h"
 
 /// What the processes of a job have in common, whose rank 0 leads.
@@ -11,8 +13,18 @@ namespace examples {
 /// What a program ends with when its job failed.
 inline constexpr int kFailed = 3;
 
-/// `name` and this process's RANK, as far as that is set.
-std::string name_by_rank(const std::string& name);
+/// How many processes a program's job has, and a command that starts one: for whoever has not.
+struct JobShape {
+  std::string program;
+  std::string command;
+  int least = 2;
+  int most = 1024;
+};
+
+/// The place that sinew-run, or whoever else has started this process, has given it. When there is
+/// none, or the job is too small or too large, says so on the terminal; the result is then the exit
+/// status of the program: 2.
+std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job);
 
 /// Starts a worker and does `work` with it; returns what `work` does. The others stay until the
 /// leader shuts down. When anything throws, says so in the name of `program`, waits for nobody, and

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <iostream>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,14 +22,13 @@ constexpr std::int64_t kLogInterval = 50;
 constexpr std::int64_t kTestPoints = 3000;
 constexpr std::int64_t kTestSeed = 7;
 
-sinew::Worker start_worker() {
+sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   sinew::WorkerOptions worker;
-  worker.name = examples::name_by_rank("worker");
-  worker.world_size = 1 + pipeline::kStages;
+  worker.name = "worker" + std::to_string(place.rank);
   // A stage computes one part at a time. A part that waits for the stage before holds no thread.
   worker.num_threads = 1;
   pipeline::add_stage_methods(worker.methods);
-  return sinew::init_rpc(std::move(worker));
+  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 void drive(const sinew::Worker& worker, const pipeline::Options& options) {
@@ -68,9 +68,15 @@ int main(int argc, char** argv) {
   const auto parsed = pipeline::parse_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<pipeline::Options>(parsed);
+  constexpr int kProcesses = 1 + pipeline::kStages;
+  const auto found =
+      examples::find_place({"pipeline", "sinew-run --nproc 4 pipeline", kProcesses, kProcesses});
+  if (const int* status = std::get_if<int>(&found)) return *status;
   at::set_num_threads(1);
-  return examples::run_job("pipeline", &start_worker, [&](const sinew::Worker& worker) {
-    if (worker.rank() == 0) drive(worker, options);
-    return 0;
-  });
+  return examples::run_job(
+      "pipeline", [&] { return start_worker(std::get<sinew::LaunchPlace>(found)); },
+      [&](const sinew::Worker& worker) {
+        if (worker.rank() == 0) drive(worker, options);
+        return 0;
+      });
 }

@@ -8,7 +8,10 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   using examples::add_number;
   using examples::add_whole;
   Options options;
-  CLI::App app("A network whose layers lie on three workers, one behind the other.", "pipeline");
+  CLI::App app(
+      "A network whose layers lie on three workers, one behind the other.\n\n"
+      "  sinew-run --nproc 4 pipeline [FLAGS]",
+      "pipeline");
   add_whole(app, "--micro-batches", options.micro_batches, 1, 10'000,
             "Parts of a batch that are under way at once");
   add_whole(app, "--steps", options.steps, 1, 1'000'000, "Steps of training");

@@ -1,7 +1,6 @@
 // A process of the job: a trainer or a parameter server, which its rank decides. The first trainer
 // leads: it makes the parts of the model at the others and tells the trainers when to train.
 
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
+#include "bible.h"
 #include "options.h"
 #include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
@@ -20,32 +20,22 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-int rank_of_this_process(const ps_rnn::Options& options) {
-  const char* text = std::getenv("RANK");
-  const int processes = options.trainers + options.servers;
-  char* end = nullptr;
-  const long rank = text == nullptr ? -1 : std::strtol(text, &end, 10);
-  if (rank < 0 || rank >= processes || end == text || *end != '\0') {
-    throw std::runtime_error(
-        "RANK must be set to a number from 0 to " + std::to_string(processes - 1) + ": " +
-        std::to_string(options.trainers) + " trainers and " + std::to_string(options.servers) +
-        " servers; examples/ps_rnn/run starts them all");
-  }
-  return static_cast<int>(rank);
+// Before the others are met, who would wait for nothing. Servers need not have the text.
+void find_text(ps_rnn::Options& options) {
+  if (options.data.empty()) options.data = ps_rnn::bible_text(options.output);
+  ps_rnn::load_corpus(options.data, options.corpus);
 }
 
 sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
   sinew::WorkerOptions worker;
   worker.name = rank < options.trainers ? "trainer" + std::to_string(rank)
                                         : "server" + std::to_string(rank - options.trainers);
-  worker.rank = rank;
-  worker.world_size = options.trainers + options.servers;
   if (rank < options.trainers) {
     ps_rnn::add_trainer_methods(worker.methods);
   } else {
     ps_rnn::add_server_methods(worker.methods);
   }
-  return sinew::init_rpc(std::move(worker));  // meets the others at MASTER_ADDR and MASTER_PORT
+  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 void serve_checkpoints(const sinew::Worker& worker, const ps_rnn::Options& options) {
@@ -73,14 +63,17 @@ void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto parsed = ps_rnn::parse_options(argc, argv);
+  auto parsed = ps_rnn::parse_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
-  const auto& options = std::get<ps_rnn::Options>(parsed);
-  int rank = 0;
+  auto& options = std::get<ps_rnn::Options>(parsed);
+  const auto found = examples::find_place(
+      {"ps_rnn", "sinew-run --nproc 2 ps_rnn", options.servers + 1, options.servers + 256});
+  if (const int* status = std::get_if<int>(&found)) return *status;
+  const auto& place = std::get<sinew::LaunchPlace>(found);
+  const int rank = place.rank;
+  options.trainers = place.world_size - options.servers;
   try {
-    rank = rank_of_this_process(options);
-    // Before the others are met, who would wait for nothing. Servers need not have the text.
-    if (rank < options.trainers) ps_rnn::load_corpus(options.data, options.corpus);
+    if (rank < options.trainers) find_text(options);
     at::set_num_threads(options.threads);
   } catch (const std::exception& error) {
     std::cerr << "ps_rnn: " << error.what() << std::endl;

@@ -51,12 +51,15 @@ void apply_tutorial(Options& options) {
 }
 
 void add_job_flags(CLI::App& app, Options& options) {
-  add_whole(app, "--trainers", options.trainers, 1, 256,
-            "Processes that train, on a share of the text each");
-  add_whole(app, "--servers", options.servers, 1, 256,
-            "Parameter servers: the embedding is spread over them");
+  add_whole(
+      app, "--servers", options.servers, 1, 256,
+      "Parameter servers, the last ranks: the embedding is spread over them. The others train, "
+      "on a share of the text each");
   add_whole(app, "--threads", options.threads, 1, 1024, "Threads of a process that compute");
-  app.add_option("--data", options.data, "The text, a file that each trainer can read");
+  app.add_option(
+      "--data", options.data,
+      "The text, a file that each trainer can read; without it the bible, if Debian's bible-kjv "
+      "is installed");
   add_whole(app, "--limit", options.corpus.limit, 0, 1'000'000'000,
             "Read so many words only; 0: all");
   app.add_option("--output", options.output, "Folder for loss_curve.csv and loss_curve.svg")
@@ -122,9 +125,7 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   }
   CLI::App app(
       "A language model whose embedding and decoder live on parameter servers, and whose LSTM "
-      "lives "
-      "with a trainer.\nRANK says which of the job's processes this one is (see "
-      "examples/README.md).",
+      "lives with a trainer.\n\n  sinew-run --nproc 2 ps_rnn [FLAGS]",
       "ps_rnn");
   std::string preset;
   app.add_option("--preset", preset, "tutorial: the tiny sizes of PyTorch's tutorial")
@@ -134,7 +135,6 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   add_training_flags(app, options);
   const examples::Parsed parsed = examples::parse(app, argc, argv);
   if (!parsed.go_on) return parsed.status;
-  if (options.data.empty()) return refuse("--data is missing: the file with the text");
   if (options.resume && options.checkpoint.empty()) {
     return refuse("--resume needs --checkpoint: the folder to go on from");
   }

@@ -11,11 +11,12 @@ namespace ps_rnn {
 
 /// What the command line asks for. All processes of a job get the same one.
 struct Options {
-  /// Processes of each kind. Ranks 0 to trainers - 1 are trainers, the next ones servers.
+  /// Processes of each kind. Ranks 0 to trainers - 1 are trainers, the next ones servers. How many
+  /// trainers there are the command line does not say: all that are no servers.
   int trainers = 1;
   int servers = 1;
 
-  // The text.
+  /// The text; empty: bible_text().
   std::filesystem::path data;
   CorpusOptions corpus;
 

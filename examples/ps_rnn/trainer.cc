@@ -22,12 +22,12 @@ Trainer::Trainer(const TrainerSettings& settings, const ServerModel& servers,
   valid_ = in_columns(share_of(corpus.valid, settings.number, settings.trainers));
   for (const at::Tensor& part : {train_, valid_}) {
     if (part.size(0) < 2) {
-      throw std::runtime_error(
-          settings.data + " is too short: " + std::to_string(corpus.train.size()) + " words and " +
-          std::to_string(corpus.valid.size()) +
-          " to validate with, of which a trainer needs two for " + "each of its " +
-          std::to_string(settings.batch) +
-          " pieces; take a longer text, a smaller --batch or fewer --trainers");
+      throw std::runtime_error(settings.data +
+                               " is too short: " + std::to_string(corpus.train.size()) +
+                               " words and " + std::to_string(corpus.valid.size()) +
+                               " to validate with, of which a trainer needs two for " +
+                               "each of its " + std::to_string(settings.batch) +
+                               " pieces; take a longer text, a smaller --batch or fewer trainers");
     }
   }
   // A word is there to predict the next one, so the last one is no input.

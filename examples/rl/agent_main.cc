@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -18,18 +19,16 @@ namespace {
 
 constexpr int kSolved = 0;
 constexpr int kNotSolved = 1;
+constexpr int kUsageError = 2;
 
 sinew::Worker start_worker(const rl::Options& options) {
   sinew::WorkerOptions worker;
   worker.name = "agent";
-  worker.rank = 0;
-  worker.world_size = options.world_size;
   worker.num_threads = static_cast<std::size_t>(options.threads);
   worker.methods.add<&rl::Agent::select_action>()
       .add<&rl::Agent::select_action_batched>()
       .add<&rl::Agent::report_reward>();
-  return sinew::init_rpc(
-      std::move(worker));  // the meeting place comes from MASTER_ADDR and MASTER_PORT
+  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 rl::TrainingResult play_and_learn(const sinew::Worker& worker, const rl::Options& options,
@@ -79,6 +78,16 @@ int main(int argc, char** argv) {
   const auto parsed = rl::parse_agent_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<rl::Options>(parsed);
+  const auto found = examples::find_place({"rl_agent", rl::kCommand});
+  if (const int* status = std::get_if<int>(&found)) return *status;
+  const auto& place = std::get<sinew::LaunchPlace>(found);
+  const std::string problem = place.rank != 0
+                                  ? "the agent's role must be the first one: it is rank 0"
+                                  : rl::problem_with(options, place.world_size - 1);
+  if (!problem.empty()) {
+    std::cerr << "rl_agent: " << problem << std::endl;
+    return kUsageError;
+  }
   // The network is too small for several threads, and the observers need the cores.
   at::set_num_threads(1);
   std::ostream& log = options.json ? std::cerr : std::cout;

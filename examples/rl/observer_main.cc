@@ -1,6 +1,7 @@
 // An observer: a process with an environment. It serves the agent's calls until the agent shuts
 // down.
 
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -13,10 +14,9 @@
 
 namespace {
 
-sinew::Worker start_worker(const rl::Options& options) {
+sinew::Worker start_worker(const rl::Options& options, int rank) {
   sinew::WorkerOptions worker;
-  worker.name = examples::name_by_rank("observer");
-  worker.world_size = options.world_size;
+  worker.name = "observer" + std::to_string(rank);
   worker.num_threads = static_cast<std::size_t>(options.threads);
   worker.methods.add_class<rl::Observer>().add<&rl::Observer::run_episode>();
   return sinew::init_rpc(std::move(worker));
@@ -28,8 +28,12 @@ int main(int argc, char** argv) {
   const auto parsed = rl::parse_observer_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<rl::Options>(parsed);
+  const auto found = examples::find_place({"rl_observer", rl::kCommand});
+  if (const int* status = std::get_if<int>(&found)) return *status;
+  const int rank = std::get<sinew::LaunchPlace>(found).rank;
   at::set_num_threads(1);
   // All work is to answer the agent's calls.
   return examples::run_job(
-      "rl_observer", [&] { return start_worker(options); }, [](const sinew::Worker&) { return 0; });
+      "rl_observer", [&] { return start_worker(options, rank); },
+      [](const sinew::Worker&) { return 0; });
 }

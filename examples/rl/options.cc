@@ -1,7 +1,5 @@
 #include "options.h"
 
-#include <iostream>
-
 #include "sinew/examples/common/flags.h"
 
 namespace rl {
@@ -9,12 +7,8 @@ namespace {
 
 using examples::add_number;
 using examples::add_whole;
-using examples::kUsageError;
 
 void add_worker_flags(CLI::App& app, Options& options) {
-  add_whole(app, "--world-size", options.world_size, 2, 1024,
-            "Processes: one agent and world-size - 1 observers")
-      ->envname("WORLD_SIZE");
   add_whole(app, "--threads", options.threads, 0, 1024,
             "Threads that run handlers; 0: one per core, at least 4");
 }
@@ -52,26 +46,28 @@ std::variant<Options, int> parse(CLI::App& app, Options& options, int argc, char
 
 std::variant<Options, int> parse_agent_options(int argc, char** argv) {
   Options options;
-  CLI::App app("Learns to balance a pole (CartPole-v1) with observers on other workers.",
-               "rl_agent");
+  CLI::App app(
+      std::string("Learns to balance a pole (CartPole-v1) with observers on other workers.\n\n  ") +
+          kCommand + "\n\nEach has flags of its own.",
+      "rl_agent");
   add_worker_flags(app, options);
   add_agent_flags(app, options);
-  const auto parsed = parse(app, options, argc, argv);
-  if (std::holds_alternative<int>(parsed)) return parsed;
-  if (const int observers = options.world_size - 1; options.max_steps < 2 * observers) {
-    std::cerr << "rl_agent: --max-steps " << options.max_steps
-              << " leaves fewer than 2 steps for each of " << observers
-              << " observers: raise it, or lower --world-size\n";
-    return kUsageError;
-  }
-  return options;
+  return parse(app, options, argc, argv);
 }
 
 std::variant<Options, int> parse_observer_options(int argc, char** argv) {
   Options options;
-  CLI::App app("Plays episodes of CartPole-v1 for the agent.", "rl_observer");
+  CLI::App app("Plays episodes of CartPole-v1 for the agent; rl_agent --help says how to start.",
+               "rl_observer");
   add_worker_flags(app, options);
   return parse(app, options, argc, argv);
+}
+
+std::string problem_with(const Options& options, int observers) {
+  if (options.max_steps >= 2 * observers) return {};
+  return "--max-steps " + std::to_string(options.max_steps) +
+         " leaves fewer than 2 steps for each of " + std::to_string(observers) +
+         " observers: raise it, or start fewer";
 }
 
 }  // namespace rl

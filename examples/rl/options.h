@@ -7,10 +7,12 @@
 
 namespace rl {
 
+/// Starts an agent and an observer.
+inline constexpr char kCommand[] =
+    "sinew-run --role agent=1 rl_agent --role observer=1 rl_observer";
+
 /// What the command line of the agent asks for.
 struct Options {
-  /// The agent and its observers.
-  int world_size = 2;
   /// As in the tutorial. Solves the task with every seed that was tried, with one observer in 200
   /// to 1,500 episodes.
   double gamma = 1.0;
@@ -40,10 +42,13 @@ struct Options {
   bool json = false;
 };
 
-/// Reads the command line of the agent, or of an observer, which knows `world_size` and `threads`
-/// only. A mistake (or --help) is answered on the terminal; the result is then the exit status of
-/// the program: 2 (or 0).
+/// Reads the command line of the agent, or of an observer, which knows `threads` only. A mistake
+/// (or --help) is answered on the terminal; the result is then the exit status of the program: 2
+/// (or 0).
 std::variant<Options, int> parse_agent_options(int argc, char** argv);
 std::variant<Options, int> parse_observer_options(int argc, char** argv);
+
+/// What is wrong with the options when there are so many observers; empty: nothing.
+std::string problem_with(const Options& options, int observers);
 
 }  // namespace rl

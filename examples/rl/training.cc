@@ -30,6 +30,7 @@ std::string log_line(std::size_t episode, const EpisodeResult& result) {
 TrainingResult train(Agent& agent, const sinew::RRef<Agent>& self, const Options& options,
                      std::ostream& log) {
   TrainingResult training;
+  training.observers = static_cast<int>(agent.observers());
   training.curve.goal = reward_goal(agent.steps_per_observer());
   training.curve.title = "CartPole-v1, " + std::to_string(agent.observers()) +
                          (agent.observers() == 1 ? " observer" : " observers") + ", seed " +
@@ -66,7 +67,7 @@ TrainingResult train(Agent& agent, const sinew::RRef<Agent>& self, const Options
 std::string to_json(const TrainingResult& result, const Options& options) {
   const EpisodeResult& last = result.curve.episodes.back();
   const auto boolean = [](bool value) { return value ? "true" : "false"; };
-  return std::string("{\"observers\": ") + std::to_string(options.world_size - 1) +
+  return std::string("{\"observers\": ") + std::to_string(result.observers) +
          ", \"batch\": " + boolean(options.batch) +
          ", \"sync_rewards\": " + boolean(options.sync_rewards) +
          ", \"episodes\": " + std::to_string(result.curve.episodes.size()) +

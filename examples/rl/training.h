@@ -18,6 +18,7 @@ struct TrainingResult {
   /// made per second of playing (learning is not playing).
   std::int64_t steps = 0;
   double steps_per_second = 0;
+  int observers = 0;
 };
 
 /// Average reward at which the task counts as solved. The usual mark is 475 for episodes of 500

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Mapping, Sequence
 
 
+# What would tell a program its place.
+LAUNCHER_VARIABLES = (
+    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_", "GROUP_RANK", "OMPI_", "PMI", "MPI_LOCAL", "SLURM_",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a program ended, and what it wrote."""
@@ -20,11 +26,11 @@ class Ended:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """That of this process, without what would steer the examples, and with `changes`."""
+    """That of this process, without what would tell the examples a place, and with `changes`."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "SINEW_BUILD_DIR")
+        if not name.startswith(LAUNCHER_VARIABLES)
     }
     return {**kept, **changes}
 
@@ -35,7 +41,7 @@ def start(
     cwd: str | None = None,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
-    """Starts a program as the leader of a process group."""
+    """Starts a program as the leader of a session."""
     return subprocess.Popen(
         [str(word) for word in command],
         stdin=subprocess.DEVNULL,
@@ -63,16 +69,39 @@ def finish(process: subprocess.Popen[str], timeout_s: float) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
+def start_by_hand(
+    commands: Sequence[Sequence[str | Path]], port: int, cwd: str | None = None, stderr: int = subprocess.PIPE
+) -> list[subprocess.Popen[str]]:
+    """Starts the processes of a job, each by its own command, in the order of their ranks."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(commands))}
+    return [
+        start(command, {**place, "RANK": str(rank)}, cwd, stderr) for rank, command in enumerate(commands)
+    ]
+
+
 def run_alice_and_bob(program: Path, port: int) -> dict[str, Ended]:
     """Starts the program twice, as each of two workers, and waits for both."""
-    common = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-    }
-    bob = start([program, "bob"], {**common, "RANK": "1"})
-    alice = start([program, "alice"], {**common, "RANK": "0"})
+    alice, bob = start_by_hand([[program, "alice"], [program, "bob"]], port)
     return {"alice": finish(alice, 60), "bob": finish(bob, 60)}
+
+
+def run_alice_and_bob_together(sinew_run: Path, program: Path) -> Ended:
+    """The same by one command."""
+    roles = (["--role", f"{name}=1", program, name] for name in ("alice", "bob"))
+    return run([sinew_run, *(word for role in roles for word in role)], 60)
+
+
+def members(process: subprocess.Popen[str], program: str) -> list[int]:
+    """Process ids of what `process` has started and whose program's name begins so."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == process.pid:
+                if (entry / "comm").read_text().startswith(program):
+                    found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:

@@ -21,33 +21,25 @@ std::variant<Options, int> parse(Parser parser, std::vector<std::string> argumen
   return parser(static_cast<int>(pointers.size()), pointers.data());
 }
 
-class OptionsTest : public testing::Test {
- protected:
-  void SetUp() override { ::unsetenv("WORLD_SIZE"); }
-};
-
-TEST_F(OptionsTest, HasDefaults) {
+TEST(OptionsTest, HasDefaults) {
   const auto parsed = parse(&parse_agent_options, {});
   const auto* options = std::get_if<Options>(&parsed);
   ASSERT_NE(options, nullptr);
-  EXPECT_EQ(options->world_size, 2);
   EXPECT_EQ(options->max_steps, 500);
   EXPECT_EQ(options->log_interval, 10);
   EXPECT_EQ(options->threads, 1);
   EXPECT_FALSE(options->batch);
 }
 
-TEST_F(OptionsTest, ReadsEveryFlag) {
+TEST(OptionsTest, ReadsEveryFlag) {
   const auto parsed =
-      parse(&parse_agent_options, {"--world-size", "5",     "--gamma",        "0.9",
-                                   "--seed",       "17",    "--log-interval", "3",
-                                   "--max-steps",  "400",   "--batch",        "--sync-rewards",
-                                   "--episodes",   "12",    "--output",       "somewhere",
-                                   "--threads",    "2",     "--bench",        "--bench-steps",
-                                   "6000",         "--json"});
+      parse(&parse_agent_options,
+            {"--gamma",    "0.9",         "--seed",        "17",        "--log-interval",
+             "3",          "--max-steps", "400",           "--batch",   "--sync-rewards",
+             "--episodes", "12",          "--output",      "somewhere", "--threads",
+             "2",          "--bench",     "--bench-steps", "6000",      "--json"});
   const auto* options = std::get_if<Options>(&parsed);
   ASSERT_NE(options, nullptr);
-  EXPECT_EQ(options->world_size, 5);
   EXPECT_EQ(options->gamma, 0.9);
   EXPECT_EQ(options->seed, 17U);
   EXPECT_EQ(options->log_interval, 3);
@@ -62,13 +54,12 @@ TEST_F(OptionsTest, ReadsEveryFlag) {
   EXPECT_TRUE(options->json);
 }
 
-TEST_F(OptionsTest, TakesTheWorldSizeFromTheEnvironment) {
-  ::setenv("WORLD_SIZE", "7", 1);
-  const auto agent = parse(&parse_agent_options, {});
-  const auto observer = parse(&parse_observer_options, {});
-  ::unsetenv("WORLD_SIZE");
-  EXPECT_EQ(std::get<Options>(agent).world_size, 7);
-  EXPECT_EQ(std::get<Options>(observer).world_size, 7);
+TEST(OptionsTest, AnEpisodeHasStepsForAllObservers) {
+  const auto parsed = parse(&parse_agent_options, {"--max-steps", "6"});
+  const auto& options = std::get<Options>(parsed);
+  EXPECT_EQ(problem_with(options, 3), "");
+  EXPECT_THAT(problem_with(options, 4), HasSubstr("--max-steps 6"));
+  EXPECT_THAT(problem_with(options, 4), HasSubstr("4 observers"));
 }
 
 struct Mistake {
@@ -79,7 +70,6 @@ struct Mistake {
 class OptionsMistake : public testing::TestWithParam<Mistake> {};
 
 TEST_P(OptionsMistake, IsNamedAndEndsTheProgramWithTwo) {
-  ::unsetenv("WORLD_SIZE");
   testing::internal::CaptureStderr();
   const auto parsed = parse(&parse_agent_options, GetParam().arguments);
   const std::string told = testing::internal::GetCapturedStderr();
@@ -91,28 +81,28 @@ TEST_P(OptionsMistake, IsNamedAndEndsTheProgramWithTwo) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OptionsMistake,
-    testing::Values(
-        Mistake{{"--world-size", "1"}, {"--world-size", "whole number from 2 to 1024", "'1'"}},
-        Mistake{{"--world-size", "two"}, {"--world-size", "'two'"}},
-        Mistake{{"--gamma", "1.5"}, {"--gamma", "from 0 to 1", "'1.5'"}},
-        Mistake{{"--gamma", "nan"}, {"--gamma", "'nan'"}},
-        Mistake{{"--gamma=-0.1"}, {"--gamma", "'-0.1'"}},
-        Mistake{{"--seed", "-1"}, {"--seed", "'-1'"}},
-        Mistake{{"--seed", "99999999999999999999"}, {"--seed"}},
-        Mistake{{"--log-interval", "0"}, {"--log-interval", "'0'"}},
-        Mistake{{"--max-steps", "2.5"}, {"--max-steps", "'2.5'"}},
-        Mistake{{"--episodes", "0"}, {"--episodes", "'0'"}},
-        Mistake{{"--threads", "-2"}, {"--threads", "'-2'"}},
-        Mistake{{"--bench-steps", "100"}, {"--bench-steps", "--bench"}},
-        Mistake{{"--max-steps", "5", "--world-size", "4"}, {"--max-steps 5", "3 observers"}},
-        Mistake{{"--gama", "1"}, {"--gama"}}));
+    testing::Values(Mistake{{"--threads", "1025"},
+                            {"--threads", "whole number from 0 to 1024", "'1025'"}},
+                    Mistake{{"--threads", "two"}, {"--threads", "'two'"}},
+                    Mistake{{"--world-size", "2"}, {"--world-size"}},
+                    Mistake{{"--gamma", "1.5"}, {"--gamma", "from 0 to 1", "'1.5'"}},
+                    Mistake{{"--gamma", "nan"}, {"--gamma", "'nan'"}},
+                    Mistake{{"--gamma=-0.1"}, {"--gamma", "'-0.1'"}},
+                    Mistake{{"--seed", "-1"}, {"--seed", "'-1'"}},
+                    Mistake{{"--seed", "99999999999999999999"}, {"--seed"}},
+                    Mistake{{"--log-interval", "0"}, {"--log-interval", "'0'"}},
+                    Mistake{{"--max-steps", "2.5"}, {"--max-steps", "'2.5'"}},
+                    Mistake{{"--episodes", "0"}, {"--episodes", "'0'"}},
+                    Mistake{{"--threads", "-2"}, {"--threads", "'-2'"}},
+                    Mistake{{"--bench-steps", "100"}, {"--bench-steps", "--bench"}},
+                    Mistake{{"--gama", "1"}, {"--gama"}}));
 
-TEST_F(OptionsTest, HelpIsNoMistake) {
+TEST(OptionsTest, HelpIsNoMistake) {
   testing::internal::CaptureStdout();
   const auto parsed = parse(&parse_agent_options, {"--help"});
   const std::string help = testing::internal::GetCapturedStdout();
   EXPECT_EQ(std::get<int>(parsed), 0);
-  for (const char* flag : {"--world-size", "--gamma", "--seed", "--log-interval", "--max-steps"}) {
+  for (const char* flag : {"--gamma", "--seed", "--log-interval", "--max-steps"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
 }

@@ -61,8 +61,7 @@ TEST_P(PsRnnMistake, IsNamedAndEndsTheProgramWithTwo) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, PsRnnMistake,
-    testing::Values(Mistake{{}, {"--data is missing"}},
-                    Mistake{{"--data", "x", "--trainers", "0"}, {"--trainers", "'0'"}},
+    testing::Values(Mistake{{"--data", "x", "--trainers", "2"}, {"--trainers"}},
                     Mistake{{"--data", "x", "--servers", "two"}, {"--servers", "'two'"}},
                     Mistake{{"--data", "x", "--servers", "9", "--ntoken", "4"}, {"--servers 9"}},
                     Mistake{{"--data", "x", "--ntoken", "1"}, {"--ntoken", "'1'"}},

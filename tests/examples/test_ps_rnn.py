@@ -1,9 +1,7 @@
 #!/usr/bin/python3
 """Runs the language model's trainers and servers as processes, for a few steps.
 
-usage: test_ps_rnn.py RUN [unittest arguments]
-
-RUN is the launcher beside the built program.
+usage: test_ps_rnn.py SINEW_RUN PS_RNN [unittest arguments]
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import json
 import os
 import random
 import re
-import signal
 import sys
 import tempfile
 import unittest
@@ -20,10 +17,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import example_process  # noqa: E402
+import ports  # noqa: E402
 from example_process import Ended  # noqa: E402
 
-RUN = Path()
+SINEW_RUN = Path()
+PS_RNN = Path()
 EPOCH = re.compile(
     r"^Epoch (\d+): train perplexity [\d.]+, valid perplexity ([\d.]+), \d+ words/s$", re.MULTILINE
 )
@@ -54,12 +54,9 @@ class PsRnnTest(unittest.TestCase):
         self.text = self.folder / "text"
         self.text.write_text(some_text())
 
-    def train(self, *flags: str, output: str = "out", timeout_s: float = 240) -> Ended:
-        return example_process.run(
-            [RUN, "--data", self.text, "--output", self.folder / output, *flags],
-            timeout_s,
-            cwd=str(self.folder),
-        )
+    def train(self, *flags: str, processes: int = 2, output: str = "out", timeout_s: float = 240) -> Ended:
+        job = [SINEW_RUN, "--nproc", str(processes), PS_RNN, "--data", self.text, "--output", self.folder / output]
+        return example_process.run([*job, *flags], timeout_s, cwd=str(self.folder))
 
 
 class TrainingTest(PsRnnTest):
@@ -81,8 +78,8 @@ class TrainingTest(PsRnnTest):
 
     def test_trainers_and_servers(self) -> None:
         ended = self.train(
-            *SMALL, "--trainers", "2", "--servers", "2", "--epochs", "2", "--max-steps", "12",
-            "--round", "5", "--json", "--optimizer", "adagrad",
+            *SMALL, "--servers", "2", "--epochs", "2", "--max-steps", "12",
+            "--round", "5", "--json", "--optimizer", "adagrad", processes=4,
         )  # fmt: skip
         self.assertEqual(ended.status, 0, ended.stderr)
         (line,) = ended.stdout.splitlines()
@@ -94,12 +91,12 @@ class TrainingTest(PsRnnTest):
 
     def test_a_resumed_run_is_the_uninterrupted_one(self) -> None:
         common = (*SMALL, "--max-steps", "15", "--servers", "2", "--json")
-        whole = self.train(*common, "--epochs", "3", output="whole")
+        whole = self.train(*common, "--epochs", "3", output="whole", processes=3)
         self.assertEqual(whole.status, 0, whole.stderr)
         checkpoint = ("--checkpoint", str(self.folder / "checkpoint"))
-        first = self.train(*common, *checkpoint, "--epochs", "2", output="parts")
+        first = self.train(*common, *checkpoint, "--epochs", "2", output="parts", processes=3)
         self.assertEqual(first.status, 0, first.stderr)
-        second = self.train(*common, *checkpoint, "--epochs", "3", "--resume", output="parts")
+        second = self.train(*common, *checkpoint, "--epochs", "3", "--resume", output="parts", processes=3)
         self.assertEqual(second.status, 0, second.stderr)
         self.assertIn("Going on after epoch 2", second.stderr)
         curves = [self.folder / name / "loss_curve.csv" for name in ("whole", "parts")]
@@ -115,14 +112,15 @@ class MistakeTest(PsRnnTest):
     def test_wrong_flags_and_files_end_it_at_once(self) -> None:
         for flags, told in (
             (("--ntoken", "1"), "--ntoken"),
-            (("--trainers", "0"), "--trainers"),
+            (("--servers", "0"), "--servers"),
+            (("--servers", "2"), "a job of 2 processes, and it takes 3 to 258"),
             (("--nonsense",), "--nonsense"),
             (("--resume",), "--checkpoint"),
             (("--data", "/nowhere/text"), "/nowhere/text"),
             (("--data", "/dev/null"), "take a longer text"),
         ):
             if flags[0] == "--data":
-                ended = example_process.run([RUN, "--output", "", *flags], 30)
+                ended = example_process.run([SINEW_RUN, "--nproc", "2", PS_RNN, "--output", "", *flags], 30)
             else:
                 ended = self.train(*flags, timeout_s=30)
             self.assertEqual(ended.status, 2, ended.stderr)
@@ -134,39 +132,61 @@ class MistakeTest(PsRnnTest):
         self.assertIn("is too short", ended.stderr)
 
     def test_help(self) -> None:
-        ended = self.train("--help")
+        ended = example_process.run([PS_RNN, "--help"])
         self.assertEqual(ended.status, 0)
         self.assertIn("--ntoken", ended.stdout)
 
+    def test_started_alone_it_says_how(self) -> None:
+        ended = example_process.run([PS_RNN])
+        self.assertEqual(ended.status, 2, ended.stderr)
+        self.assertIn("sinew-run --nproc 2 ps_rnn", ended.stderr)
+
     def test_a_killed_server_is_named(self) -> None:
-        process = example_process.start(
-            [RUN, "--data", self.text, "--output", "", *SMALL, "--epochs", "100000", "--round", "2"]
-        )
-        self.addCleanup(example_process.kill_group, process)
+        command = [
+            PS_RNN, "--data", self.text, "--output", "", *SMALL, "--epochs", "100000", "--round", "2",
+        ]  # fmt: skip
+        trainer, server = example_process.start_by_hand([command, command], ports.free_port())
+        for process in (trainer, server):
+            self.addCleanup(process.communicate)
+            self.addCleanup(example_process.kill_group, process)
         for _ in range(4):
-            self.assertTrue(process.stdout.readline())
-        os.kill(self.server_of(process), signal.SIGKILL)
-        _, stderr = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 3, stderr)
+            self.assertTrue(trainer.stdout.readline())
+        server.kill()
+        _, stderr = trainer.communicate(timeout=60)
+        self.assertEqual(trainer.returncode, 3, stderr)
         self.assertIn("server0", stderr)
 
-    def server_of(self, process) -> int:
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.getpgid(int(entry.name)) == process.pid:
-                    variables = (entry / "environ").read_bytes().split(b"\0")
-                    if (entry / "comm").read_text() == "ps_rnn\n" and b"RANK=1" in variables:
-                        return int(entry.name)
-            except (FileNotFoundError, ProcessLookupError):
-                pass
-        self.fail("there is no server")
+
+class BibleTest(PsRnnTest):
+    """Without --data, and with a program of that name that prints another text."""
+
+    def train_without_data(self, bible: str) -> Ended:
+        program = self.folder / "bin" / "bible"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{bible}\n")
+        program.chmod(0o755)
+        variables = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+        job = [SINEW_RUN, "--nproc", "3", PS_RNN, "--output", self.folder / "out"]
+        return example_process.run([*job, *SMALL, "--epochs", "1", "--max-steps", "2"], 120, variables)
+
+    def test_makes_a_text_of_the_verses(self) -> None:
+        ended = self.train_without_data(f"sed 's/^/Gen1:1 /' {self.text}")
+        self.assertEqual(ended.status, 0, ended.stderr)
+        self.assertEqual((self.folder / "out" / "bible.txt").read_text(), self.text.read_text())
+        self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()),
+                         ["bible.txt", "loss_curve.csv", "loss_curve.svg"])  # fmt: skip
+
+    def test_says_what_to_install(self) -> None:
+        ended = self.train_without_data("exit 1")
+        self.assertEqual(ended.status, 2, ended.stderr)
+        self.assertIn("apt-get install bible-kjv", ended.stderr)
 
 
 def main() -> None:
-    global RUN
-    if len(sys.argv) < 2:
+    global SINEW_RUN, PS_RNN
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    RUN = Path(sys.argv.pop(1)).absolute()
+    SINEW_RUN, PS_RNN = (Path(sys.argv.pop(1)).absolute() for _ in range(2))
     unittest.main()
 
 

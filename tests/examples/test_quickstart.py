@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Runs the quickstart as two processes, and checks that the README shows its source.
 
-usage: test_quickstart.py QUICKSTART SOURCE_TREE [unittest arguments]
+usage: test_quickstart.py SINEW_RUN QUICKSTART SOURCE_TREE [unittest arguments]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import example_process  # noqa: E402
 import ports  # noqa: E402
 
+SINEW_RUN = Path()
 PROGRAM = Path()
 SOURCE_TREE = Path()
 
@@ -25,10 +26,18 @@ class QuickstartTest(unittest.TestCase):
             self.assertEqual(ended.status, 0, f"{name}: {ended.stderr}")
             self.assertEqual(ended.stderr, "", name)
             if name == "alice":
-                self.assertEqual(ended.stdout.split("\n")[:3], [" 0", " 2", " 4"])
-                self.assertEqual(ended.stdout.rstrip().split("\n")[-1], "42")
+                self.check_output(ended.stdout)
             else:
                 self.assertEqual(ended.stdout, "")
+
+    def test_by_one_command(self) -> None:
+        ended = example_process.run_alice_and_bob_together(SINEW_RUN, PROGRAM)
+        self.assertEqual((ended.status, ended.stderr), (0, ""))
+        self.check_output(ended.stdout)
+
+    def check_output(self, output: str) -> None:
+        self.assertEqual(output.split("\n")[:3], [" 0", " 2", " 4"])
+        self.assertEqual(output.rstrip().split("\n")[-1], "42")
 
     def test_the_readme_shows_this_source(self) -> None:
         source = (SOURCE_TREE / "examples/quickstart/quickstart.cc").read_text()
@@ -38,11 +47,10 @@ class QuickstartTest(unittest.TestCase):
 
 
 def main() -> None:
-    global PROGRAM, SOURCE_TREE
-    if len(sys.argv) < 3:
+    global SINEW_RUN, PROGRAM, SOURCE_TREE
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    PROGRAM = Path(sys.argv.pop(1)).absolute()
-    SOURCE_TREE = Path(sys.argv.pop(1)).absolute()
+    SINEW_RUN, PROGRAM, SOURCE_TREE = (Path(sys.argv.pop(1)).absolute() for _ in range(3))
     unittest.main()
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Runs the agent and its observers as processes, for a few episodes.
 
-usage: test_rl.py RUN [unittest arguments]
+usage: test_rl.py SINEW_RUN RL [unittest arguments]
 
-RUN is the launcher beside the built programs.
+RL is the folder of the built programs.
 """
 
 from __future__ import annotations
@@ -19,33 +19,41 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Sequence
 from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import example_process  # noqa: E402
+import ports  # noqa: E402
 from example_process import Ended  # noqa: E402
 
-RUN = Path()
+SINEW_RUN = Path()
+RL = Path()
 LOG_LINE = re.compile(r"^Episode \d+  Last reward: \d+\.\d\d  Average reward: \d+\.\d\d$")
 
 
-class LauncherTest(unittest.TestCase):
+def job(flags: Sequence[str | Path], observers: int) -> list[str | Path]:
+    return [
+        SINEW_RUN, "--role", "agent=1", RL / "rl_agent", *flags, "--role", f"observer={observers}", RL / "rl_observer",
+    ]  # fmt: skip
+
+
+class JobTest(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def train(self, *flags: str, output: str = "out", timeout_s: float = 120) -> Ended:
-        return example_process.run(
-            [RUN, "--output", self.folder / output, *flags], timeout_s, cwd=str(self.folder)
-        )
+    def train(self, *flags: str, observers: int = 1, output: str = "out", timeout_s: float = 120) -> Ended:
+        command = job(["--output", self.folder / output, *flags], observers)
+        return example_process.run(command, timeout_s, cwd=str(self.folder))
 
     def csv(self, output: str = "out") -> list[str]:
         return (self.folder / output / "reward_curve.csv").read_text().splitlines()
 
 
-class TrainingTest(LauncherTest):
+class TrainingTest(JobTest):
     def test_unsolved_training_logs_writes_the_curve_and_says_so(self) -> None:
         ended = self.train("--episodes", "12", "--log-interval", "5")
         self.assertEqual(ended.status, 1, ended.stderr)
@@ -84,14 +92,12 @@ class TrainingTest(LauncherTest):
 
     def test_batches_of_several_observers_are_reproducible(self) -> None:
         for output in ("first", "second"):
-            ended = self.train(
-                "--world-size", "4", "--batch", "--episodes", "6", "--seed", "3", output=output
-            )
+            ended = self.train("--batch", "--episodes", "6", "--seed", "3", observers=3, output=output)
             self.assertEqual(ended.status, 1, ended.stderr)
         self.assertEqual(self.csv("first"), self.csv("second"))
 
     def test_several_observers_share_the_steps(self) -> None:
-        ended = self.train("--world-size", "4", "--max-steps", "30", "--episodes", "5", "--json")
+        ended = self.train("--max-steps", "30", "--episodes", "5", "--json", observers=3)
         self.assertEqual(ended.status, 1, ended.stderr)
         self.assertEqual(json.loads(ended.stdout)["observers"], 3)
         for row in self.csv()[1:]:
@@ -99,14 +105,14 @@ class TrainingTest(LauncherTest):
 
     def test_ends_with_solved_at_the_goal(self) -> None:
         # Nobody drops the pole within 8 steps, so the average reaches 95 % of 4 steps each after 59 episodes.
-        ended = self.train("--world-size", "3", "--max-steps", "8", "--episodes", "100")
+        ended = self.train("--max-steps", "8", "--episodes", "100", observers=2)
         self.assertEqual(ended.status, 0, ended.stderr)
         self.assertEqual(ended.stdout.splitlines()[-1], "Solved!")
         self.assertEqual(len(self.csv()), 1 + 59)
 
     def test_bench_prints_one_json_line_and_writes_no_curve(self) -> None:
         for mode in ("--batch", "--sync-rewards"):
-            ended = self.train("--bench", "--episodes", "3", "--json", "--world-size", "3", mode)
+            ended = self.train("--bench", "--episodes", "3", "--json", mode, observers=2)
             self.assertEqual(ended.status, 0, ended.stderr)
             self.assertEqual(len(ended.stdout.splitlines()), 1)
             figures = json.loads(ended.stdout)
@@ -122,22 +128,36 @@ class TrainingTest(LauncherTest):
         self.assertTrue(100 <= figures["steps"] < 100 + 500, figures)
 
 
-class MistakeTest(LauncherTest):
+class MistakeTest(JobTest):
     def test_wrong_flags_end_it_at_once(self) -> None:
         for flags, told in (
             (("--gamma", "2"), "--gamma"),
-            (("--world-size", "1"), "--world-size"),
             (("--nonsense",), "--nonsense"),
-            (("--world-size", "4", "--max-steps", "5"), "--max-steps"),
+            (("--max-steps", "5"), "--max-steps 5 leaves fewer than 2 steps for each of 3 observers"),
         ):
-            ended = self.train(*flags, timeout_s=30)
+            ended = self.train(*flags, observers=3, timeout_s=30)
             self.assertEqual(ended.status, 2, ended.stderr)
             self.assertIn(told, ended.stderr)
 
     def test_help(self) -> None:
-        ended = self.train("--help")
+        ended = example_process.run([RL / "rl_agent", "--help"])
         self.assertEqual(ended.status, 0)
         self.assertIn("--log-interval", ended.stdout)
+        self.assertIn("sinew-run --role agent=1 rl_agent", ended.stdout)
+
+    def test_jobs_that_are_none(self) -> None:
+        observer_first = [
+            SINEW_RUN, "--role", "observer=1", RL / "rl_observer", "--role", "agent=1", RL / "rl_agent",
+        ]  # fmt: skip
+        for command, told in (
+            ([RL / "rl_agent"], "sinew-run --role agent=1 rl_agent"),
+            ([RL / "rl_observer"], "sinew-run --role agent=1 rl_agent"),
+            ([SINEW_RUN, RL / "rl_agent"], "a job of 1 processes, and it takes 2 to 1024"),
+            (observer_first, "the agent's role must be the first one"),
+        ):
+            ended = example_process.run(command, 30)
+            self.assertEqual(ended.status, 2, ended.stderr)
+            self.assertIn(told, ended.stderr)
 
     def test_a_curve_that_cannot_be_written(self) -> None:
         (self.folder / "file").write_text("")
@@ -145,37 +165,37 @@ class MistakeTest(LauncherTest):
         self.assertEqual(ended.status, 3, ended.stderr)
         self.assertIn("file/sub", ended.stderr)
 
-    def test_a_folder_without_programs(self) -> None:
-        ended = self.train("--build-dir", str(self.folder))
-        self.assertEqual(ended.status, 2)
-        self.assertIn("rl_agent", ended.stderr)
 
+class EndingTest(JobTest):
+    """How a job ends, of which nothing is left."""
 
-class EndingTest(LauncherTest):
-    """The launcher leaves nothing behind."""
+    LONG = ("--bench", "--episodes", "1000000", "--log-interval", "1")
 
-    def start(self, *flags: str, stderr: int = subprocess.PIPE):
-        process = example_process.start(
-            [RUN, "--bench", "--episodes", "1000000", "--log-interval", "1", *flags], stderr=stderr
-        )
-        self.addCleanup(example_process.kill_group, process)
+    def end_with_the_test(self, process: subprocess.Popen[str]) -> None:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 self.addCleanup(pipe.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(example_process.kill_group, process)
+
+    def start(self, observers: int = 1) -> subprocess.Popen[str]:
+        process = example_process.start(job(self.LONG, observers))
+        self.end_with_the_test(process)
         self.read_until(process, "Episode 1 ")
         return process
 
-    def members(self, process, program: str = "rl_") -> list[int]:
-        """Process ids of the group of `process` that run `program`."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.getpgid(int(entry.name)) == process.pid:
-                    if (entry / "comm").read_text().startswith(program):
-                        found.append(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError):
-                pass
-        return found
+    def start_by_hand(self, *flags: str, observers: int = 1) -> list[subprocess.Popen[str]]:
+        """The agent and its observers, of which each ends alone."""
+        commands = [[RL / "rl_agent", *self.LONG, *flags], *([RL / "rl_observer"] for _ in range(observers))]
+        # In one pipe the agent's lines stay in order: episodes behind the loss were played after it.
+        processes = example_process.start_by_hand(commands, ports.free_port(), stderr=subprocess.STDOUT)
+        for process in processes:
+            self.end_with_the_test(process)
+        self.read_until(processes[0], "Episode 1 ")
+        return processes
+
+    def members(self, process: subprocess.Popen[str]) -> list[int]:
+        return example_process.members(process, "rl_")
 
     @contextlib.contextmanager
     def ended_if_it_stands_still(self, process) -> Iterator[None]:
@@ -198,53 +218,51 @@ class EndingTest(LauncherTest):
 
     def test_signals_end_all_processes(self) -> None:
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = self.start("--world-size", "3")
+            process = self.start(observers=2)
             self.assertEqual(len(self.members(process)), 3)
             process.send_signal(number)
             process.communicate(timeout=30)
             self.assertEqual(process.returncode, status)
             self.assertEqual(self.members(process), [])
 
-    def test_a_killed_agent_ends_the_observers_too(self) -> None:
-        process = self.start("--world-size", "3")
-        (agent,) = self.members(process, "rl_agent")
-        os.kill(agent, signal.SIGKILL)
-        process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
-        self.assertEqual(self.members(process), [])
-
-    def test_the_others_play_on_without_a_killed_observer(self) -> None:
-        for mode in ((), ("--batch",)):
-            # In one pipe the agent's lines stay in order: episodes behind the loss were played after it.
-            process = self.start("--world-size", "3", "--max-steps", "4", *mode, stderr=subprocess.STDOUT)
-            with self.ended_if_it_stands_still(process):
-                victim = self.members(process, "rl_observer")[0]
-                os.kill(victim, signal.SIGKILL)
-                lines = self.read_until(process, "is lost; the others")
-                for _ in range(20):
-                    lines += self.read_until(process, "Episode ")
-                # In the agent's words, not the log's.
-                self.assertEqual(sum("is lost; the others" in line for line in lines), 1, lines)
-                process.send_signal(signal.SIGTERM)
-                process.stdout.read()
-                process.wait()
-            self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+    def test_a_killed_process_ends_the_job(self) -> None:
+        for program in ("rl_agent", "rl_observer"):
+            process = self.start(observers=2)
+            os.kill(example_process.members(process, program)[0], signal.SIGKILL)
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 128 + signal.SIGKILL)
             self.assertEqual(self.members(process), [])
 
+    def test_without_sinew_run_the_others_play_on_without_a_killed_observer(self) -> None:
+        for mode in ((), ("--batch",)):
+            agent, victim, other = self.start_by_hand("--max-steps", "4", *mode, observers=2)
+            with self.ended_if_it_stands_still(agent):
+                victim.kill()
+                lines = self.read_until(agent, "is lost; the others")
+                for _ in range(20):
+                    lines += self.read_until(agent, "Episode ")
+            # In the agent's words, not the log's.
+            self.assertEqual(sum("is lost; the others" in line for line in lines), 1, lines)
+            self.assertIsNone(other.poll())
+
     def test_all_observers_lost(self) -> None:
-        process = self.start()
-        (victim,) = self.members(process, "rl_observer")
-        os.kill(victim, signal.SIGKILL)
-        _, stderr = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 3)
-        self.assertIn("all observers are lost", stderr)
+        agent, victim = self.start_by_hand()
+        victim.kill()
+        output, _ = agent.communicate(timeout=60)
+        self.assertEqual(agent.returncode, 3)
+        self.assertIn("all observers are lost", output)
+
+    def test_an_observer_leaves_with_a_killed_agent(self) -> None:
+        agent, observer = self.start_by_hand()
+        agent.kill()
+        self.assertEqual(observer.wait(timeout=60), 0)
 
 
 def main() -> None:
-    global RUN
-    if len(sys.argv) < 2:
+    global SINEW_RUN, RL
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    RUN = Path(sys.argv.pop(1)).absolute()
+    SINEW_RUN, RL = (Path(sys.argv.pop(1)).absolute() for _ in range(2))
     unittest.main()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Runs the examples with a launcher of their own, and the one without, as processes.
+"""Runs the small examples as processes.
 
-usage: test_small_examples.py EXAMPLES SOURCE_TREE [unittest arguments]
+usage: test_small_examples.py SINEW_RUN EXAMPLES SOURCE_TREE [unittest arguments]
 
 EXAMPLES is the folder of the built examples.
 """
@@ -22,45 +22,66 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import example_process  # noqa: E402
 import ports  # noqa: E402
 
+SINEW_RUN = Path()
 EXAMPLES = Path()
 SOURCE_TREE = Path()
 STEP = re.compile(r"^Step (\d+): loss ([\d.]+), accuracy ([\d.]+)", re.MULTILINE)
 
 
-class LauncherTest(unittest.TestCase):
-    def run_example(self, name: str, *flags: str) -> example_process.Ended:
-        return example_process.run([EXAMPLES / name / "run", *flags], 240)
+class JobTest(unittest.TestCase):
+    NAME = ""
+    PROCESSES = 0
 
-    def check_mistakes(self, name: str, *mistakes: tuple[str, str]) -> None:
+    def program(self) -> Path:
+        return EXAMPLES / self.NAME / self.NAME
+
+    def run_job(self, *flags: str, processes: int = 0) -> example_process.Ended:
+        job = [SINEW_RUN, "--nproc", str(processes or self.PROCESSES), self.program()]
+        return example_process.run([*job, *flags], 240)
+
+    def check_mistakes(self, *mistakes: tuple[str, str]) -> None:
         for flag, value in (*mistakes, ("--steps", "0"), ("--lr", "x")):
-            ended = self.run_example(name, flag, value)
+            ended = self.run_job(flag, value)
             self.assertEqual(ended.status, 2, ended.stderr)
             self.assertIn(flag, ended.stderr)
-        ended = self.run_example(name, "--help")
+        ended = example_process.run([self.program(), "--help"])
         self.assertEqual(ended.status, 0, ended.stderr)
         self.assertIn("--steps", ended.stdout)
+        self.assertIn(f"sinew-run --nproc 4 {self.NAME}", ended.stdout)
+        ended = example_process.run([self.program()])
+        self.assertEqual(ended.status, 2, ended.stderr)
+        self.assertIn(f"sinew-run --nproc 4 {self.NAME}", ended.stderr)
+        ended = self.run_job(processes=1)
+        self.assertEqual(ended.status, 2, ended.stderr)
+        self.assertIn("a job of 1 processes, and it takes", ended.stderr)
 
 
-class BatchPsTest(LauncherTest):
+class BatchPsTest(JobTest):
+    NAME = "batch_ps"
+    PROCESSES = 3
+
     def test_a_few_steps(self) -> None:
-        ended = self.run_example("batch_ps", "--trainers", "2", "--steps", "150")
+        ended = self.run_job("--steps", "150")
         self.assertEqual(ended.status, 0, ended.stderr)
         steps = STEP.findall(ended.stdout)
         self.assertEqual([step for step, _, _ in steps], ["100", "150"])
         self.assertLess(float(steps[1][1]), float(steps[0][1]), "the loss falls")
 
     def test_mistakes(self) -> None:
-        self.check_mistakes("batch_ps", ("--trainers", "0"), ("--batch", "-1"))
+        self.check_mistakes(("--batch", "-1"))
 
 
-class PipelineTest(LauncherTest):
+class PipelineTest(JobTest):
+    NAME = "pipeline"
+    PROCESSES = 4
+
     def test_a_few_steps(self) -> None:
-        ended = self.run_example("pipeline", "--micro-batches", "3", "--steps", "60", "--batch", "60")
+        ended = self.run_job("--micro-batches", "3", "--steps", "60", "--batch", "60")
         self.assertEqual(ended.status, 0, ended.stderr)
         self.assertEqual([step for step, _, _ in STEP.findall(ended.stdout)], ["50", "60"])
 
     def test_mistakes(self) -> None:
-        self.check_mistakes("pipeline", ("--micro-batches", "0"), ("--micro-batches", "999"))
+        self.check_mistakes(("--micro-batches", "0"), ("--micro-batches", "999"))
 
 
 class AutogradTest(unittest.TestCase):
@@ -71,6 +92,8 @@ class AutogradTest(unittest.TestCase):
             numbers = [float(line) for line in ended.stdout.splitlines() if "[" not in line]
             expected = [2, 2, 2, -1, 0, 1, 2, 1.5, 1] if name == "alice" else []
             self.assertEqual(numbers, expected, name)
+        ended = example_process.run_alice_and_bob_together(SINEW_RUN, program)
+        self.assertEqual((ended.status, ended.stderr), (0, ""))
 
     def test_the_documentation_shows_this_source(self) -> None:
         source = (SOURCE_TREE / "examples/autograd/autograd.cc").read_text()
@@ -124,11 +147,10 @@ class RejoinTest(unittest.TestCase):
 
 
 def main() -> None:
-    global EXAMPLES, SOURCE_TREE
-    if len(sys.argv) < 3:
+    global SINEW_RUN, EXAMPLES, SOURCE_TREE
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    EXAMPLES = Path(sys.argv.pop(1)).absolute()
-    SOURCE_TREE = Path(sys.argv.pop(1)).absolute()
+    SINEW_RUN, EXAMPLES, SOURCE_TREE = (Path(sys.argv.pop(1)).absolute() for _ in range(3))
     unittest.main()
 
 
