@@ -31,6 +31,19 @@ if(SINEW_WITH_UCX AND NOT TARGET Sinew::ucx)
   target_include_directories(Sinew::ucx SYSTEM INTERFACE "${SINEW_UCX_INCLUDE_DIR}")
 endif()
 
+# The mpi backend of process groups, also only when asked for: LibTorch's packages leave theirs out.
+if(SINEW_WITH_MPI AND NOT TARGET Sinew::mpi)
+  find_package(MPI COMPONENTS C QUIET)
+  if(NOT MPI_C_FOUND)
+    message(FATAL_ERROR "SINEW_WITH_MPI is on and CMake does not find MPI. On Debian: apt-get install libopenmpi-dev. "
+                        "Elsewhere: set MPI_HOME or CMAKE_PREFIX_PATH.")
+  endif()
+  add_library(Sinew::mpi INTERFACE IMPORTED)
+  target_link_libraries(Sinew::mpi INTERFACE MPI::MPI_C)
+  # The C++ bindings that the standard has dropped, and that need a library of their own.
+  target_compile_definitions(Sinew::mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+endif()
+
 if(SINEW_CUDA AND NOT TARGET torch_cuda)
   message(FATAL_ERROR "SINEW_CUDA is on, but the LibTorch that CMake found has no CUDA: "
                       "set CMAKE_PREFIX_PATH to one that has.")

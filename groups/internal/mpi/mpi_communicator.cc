@@ -1,0 +1,116 @@
+#include "sinew/groups/internal/mpi/mpi_communicator.h"
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/groups/internal/mpi/mpi_error.h"
+#include "sinew/groups/internal/mpi/mpi_runtime.h"
+
+namespace sinew::internal {
+namespace {
+
+// The same at all ranks, which absl's hashes are not. FNV-1a.
+int tag_of(std::string_view name, int most_tag) {
+  std::uint32_t hash = 2166136261u;
+  for (const char each : name) hash = (hash ^ static_cast<unsigned char>(each)) * 16777619u;
+  return static_cast<int>(hash % (static_cast<std::uint32_t>(most_tag) + 1));
+}
+
+absl::StatusOr<MPI_Comm> create_now(const std::vector<int>& world_ranks, int tag) {
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Comm made = MPI_COMM_NULL;
+  absl::Status status = mpi_status(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  if (status.ok()) {
+    status = mpi_status(
+        MPI_Group_incl(world, static_cast<int>(world_ranks.size()), world_ranks.data(), &members),
+        "MPI_Group_incl");
+  }
+  if (status.ok()) {
+    status = mpi_status(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &made),
+                        "MPI_Comm_create_group");
+  }
+  if (status.ok()) {
+    status =
+        mpi_status(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  if (members != MPI_GROUP_NULL) MPI_Group_free(&members);
+  if (world != MPI_GROUP_NULL) MPI_Group_free(&world);
+  if (!status.ok()) return status;
+  return made;
+}
+
+// What the thread that makes a communicator tells the one that waits for it, if that still does.
+struct Creation {
+  Mutex mutex;
+  CondVar changed;
+  std::optional<absl::StatusOr<MPI_Comm>> made ABSL_GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<MpiCommunicator>> MpiCommunicator::create(
+    MpiRuntime& runtime, const std::vector<int>& world_ranks, const std::string& name,
+    std::chrono::steady_clock::time_point deadline) {
+  // MPI waits in it for all members, for as long as that takes.
+  auto creation = std::make_shared<Creation>();
+  std::thread([creation, world_ranks, tag = tag_of(name, runtime.most_tag()), &runtime] {
+    const MpiRuntime::Use use(runtime);
+    const absl::Status may_call = runtime.check();
+    absl::StatusOr<MPI_Comm> made =
+        may_call.ok() ? create_now(world_ranks, tag) : absl::StatusOr<MPI_Comm>(may_call);
+    MutexLock lock(creation->mutex);
+    creation->made = std::move(made);
+    creation->changed.notify_all();
+  }).detach();
+
+  MutexLock lock(creation->mutex);
+  while (!creation->made && std::chrono::steady_clock::now() < deadline) {
+    creation->changed.wait_until(creation->mutex, deadline);
+  }
+  if (!creation->made) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the group \"", name, "\" did not start in time: not all of its ",
+                     world_ranks.size(), " ranks have called for it with the same ranks and name"));
+  }
+  if (!creation->made->ok()) return creation->made->status();
+  const MPI_Comm handle = **creation->made;
+  int rank = 0;
+  absl::Status status = mpi_status(MPI_Comm_rank(handle, &rank), "MPI_Comm_rank");
+  if (!status.ok()) return status;
+  return std::shared_ptr<MpiCommunicator>(
+      new MpiCommunicator(runtime, handle, rank, static_cast<int>(world_ranks.size())));
+}
+
+MpiCommunicator::MpiCommunicator(MpiRuntime& runtime, MPI_Comm handle, int rank, int size)
+    : runtime_(runtime), handle_(handle), rank_(rank), size_(size) {}
+
+MpiCommunicator::~MpiCommunicator() {
+  const MpiRuntime::Use use(runtime_);
+  if (!check().ok()) return;
+  MPI_Comm handle = handle_;
+  MPI_Comm_free(&handle);
+}
+
+absl::Status MpiCommunicator::check() const {
+  if (has_failed()) {
+    MutexLock lock(mutex_);
+    return failure_;
+  }
+  return runtime_.check();
+}
+
+void MpiCommunicator::fail(absl::Status why) {
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = std::move(why);
+  }
+  has_failed_.store(true, std::memory_order_release);
+}
+
+}  // namespace sinew::internal
