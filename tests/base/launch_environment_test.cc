@@ -131,9 +131,11 @@ TEST(LaunchEnvironmentTest, HalfOfAPlace) {
   EXPECT_EQ(place_of(with(srun(), {{"RANK", "3"}})), place_of(srun()));
   EXPECT_EQ(place_of(with(srun(), {{"WORLD_SIZE", "5"}})), place_of(srun()));
   EXPECT_THAT(place_of(with(srun(), {{"RANK", "2"}})),
-              HasSubstr("the rank is 2 but the environment variable SLURM_PROCID is 3"));
+              HasSubstr("the rank (RANK, or an argument) is 2 but the environment variable "
+                        "SLURM_PROCID is 3"));
   EXPECT_THAT(place_of(with(srun(), {{"WORLD_SIZE", "4"}})),
-              HasSubstr("the world size is 4 but the environment variable SLURM_NTASKS is 5"));
+              HasSubstr("the world size (WORLD_SIZE, or an argument) is 4 but the environment "
+                        "variable SLURM_NTASKS is 5"));
   EXPECT_THAT(place_of(with(mpirun(), {{"WORLD_SIZE", "4"}})), HasSubstr("OMPI_COMM_WORLD_SIZE"));
   EXPECT_THAT(place_of({{"RANK", "0"}}), HasSubstr("WORLD_SIZE is not set"));
   EXPECT_THAT(place_of({{"WORLD_SIZE", "2"}}), HasSubstr("RANK is not set"));

@@ -136,7 +136,7 @@ class OpenMpiTest(LauncherTest):
 
     def test_a_contradiction_is_refused(self) -> None:
         ended = self.run_command([*MPIRUN, "-x", "WORLD_SIZE=4", "-n", "2", WORKER])
-        self.check_refused(ended, "the world size is 4", "OMPI_COMM_WORLD_SIZE is 2")
+        self.check_refused(ended, "the world size (WORLD_SIZE, or an argument) is 4", "OMPI_COMM_WORLD_SIZE is 2")
 
     def test_sinew_run_within_it(self) -> None:
         self.check_one_node(self.run_command([*MPIRUN, "-n", "1", SINEW_RUN, "--nproc", "3", WORKER]), 3)

@@ -25,13 +25,12 @@ absl::Status missing(const EnvironmentReader& environment, absl::string_view nam
                : "sinew-run, torchrun, srun or mpirun"));
 }
 
-absl::Status contradiction(absl::string_view what, int value, const NamedNumber& scheduler,
-                           absl::string_view other) {
-  return InvalidArgumentError(absl::StrCat("the ", what, " is ", value,
-                                           " but the environment variable ", scheduler.variable,
-                                           " is ", scheduler.value, ", which the ", other,
-                                           " would come from; give rank and world size both (a "
-                                           "world size of 0 is open membership)"));
+absl::Status contradiction(absl::string_view what, absl::string_view variable, int value,
+                           const NamedNumber& scheduler) {
+  return InvalidArgumentError(absl::StrCat(
+      "the ", what, " (", variable, ", or an argument) is ", value,
+      " but the environment variable ", scheduler.variable, " is ", scheduler.value,
+      "; set RANK and WORLD_SIZE both, or neither (a world size of 0 is open membership)"));
 }
 
 absl::Status check_at_least(absl::string_view name, std::optional<int> value, int least) {
@@ -96,10 +95,10 @@ absl::Status LaunchEnvironment::complete() {
   if (!*found) return absl::OkStatus();
   const SchedulerTask& task = **found;
   if (rank_ && *rank_ != task.rank.value) {
-    return contradiction("rank", *rank_, task.rank, "world size");
+    return contradiction("rank", "RANK", *rank_, task.rank);
   }
   if (world_size_ && task.world_size && *world_size_ != task.world_size->value) {
-    return contradiction("world size", *world_size_, *task.world_size, "rank");
+    return contradiction("world size", "WORLD_SIZE", *world_size_, *task.world_size);
   }
   if (!world_size_ && !task.world_size) {
     return NotFoundError(absl::StrCat("the environment variable ", task.rank.variable,
