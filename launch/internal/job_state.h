@@ -36,8 +36,8 @@ struct JobRules {
 ///
 /// The first process that fails (does not exit with 0, without having been told to end) ends the
 /// others: they are told to, and killed after `grace`. When all have ended the job is started again
-/// if it may be, unless its leaders had ended well, a process could not be started, or one cannot be
-/// killed. A first request to stop tells all to end and lets them; a second one kills.
+/// if it may be, unless its leaders had ended well, a process could not be started, or one cannot
+/// be killed. A first request to stop tells all to end and lets them; a second one kills.
 ///
 /// Copyable, for tests that look at what may follow from each state.
 class JobState {
@@ -79,6 +79,8 @@ class JobState {
 
   /// All have ended, and none is started again.
   bool is_over() const { return aim_ == Aim::kOver; }
+  /// All have ended, and are started again when it is time.
+  bool waits_to_restart() const { return aim_ == Aim::kBackOff; }
   /// Counts from 0.
   int attempt() const { return attempt_; }
   /// Which process of this attempt failed first.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -12,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "sinew/launch/run/end_table.h"
 #include "sinew/rpc/base/error.h"
 
@@ -200,13 +201,17 @@ void Launcher::on_change() {
     if (state.process(process).state != JobState::ProcessState::kEnded) continue;
     guard_.forget(std::exchange(guarded_[process], -1));
   }
-  if (!state.first_failure() || failed_attempt_ == state.attempt()) return;
-  failed_attempt_ = state.attempt();
-  const bool may_restart = state.attempt() < options_.max_restarts;
-  say(absl::StrCat(process_text(supervisor_, place_, *state.first_failure()),
-                   may_restart ? absl::StrCat("; attempt ", state.attempt() + 1, " of ",
-                                              options_.max_restarts + 1)
-                               : ""));
+  if (state.first_failure() && reported_failures_ == state.attempt()) {
+    ++reported_failures_;
+    say(process_text(supervisor_, place_, *state.first_failure()));
+  }
+  if (state.waits_to_restart() && announced_restarts_ == state.attempt()) {
+    ++announced_restarts_;
+    const auto pause =
+        std::chrono::duration<double>(state.wake() - std::chrono::steady_clock::now());
+    say(absl::StrFormat("starts all again in %.1f s: attempt %d of %d", pause.count(),
+                        state.attempt() + 2, options_.max_restarts + 1));
+  }
 }
 
 void Launcher::on_signal() {

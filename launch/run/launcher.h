@@ -49,7 +49,8 @@ class Launcher {
   OutputRelay relay_;
   std::optional<PortReservation> port_;
   int begun_attempt_ = -1;
-  int failed_attempt_ = -1;
+  int reported_failures_ = 0;
+  int announced_restarts_ = 0;
   // By process; -1: none that the guard knows.
   std::vector<pid_t> guarded_;
   Supervisor supervisor_;

@@ -1,0 +1,559 @@
+"""Runs sinew-run as users do: test_sinew_run.py SINEW_RUN WORKER.
+
+WORKER --drive call: calls all workers of the job that its environment tells of; --drive die: the
+same, but rank 1 ends with 5 before it has joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Callable
+
+RUN = Path(sys.argv[1])
+WORKER = Path(sys.argv[2])
+# Only a failing test waits as long.
+PATIENCE_S = 120
+FLAGS = (
+    "--nproc --nproc-per-node --role --nnodes --node-rank --master-addr --master-port --leader --leave-grace --grace"
+    " --max-restarts --restart-back-off --run-id --log-dir --prefix --table --help"
+).split()
+PLACE = (
+    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE"
+    " MASTER_ADDR TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS OMP_NUM_THREADS"
+).split()
+SHOW_PLACE = "echo " + " ".join(f"${{{name}-unset}}" for name in PLACE)
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+
+
+def eventually(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come")
+        time.sleep(0.005)
+
+
+def state(pid: int) -> str:
+    """The letter of /proc/PID/stat; Z if it is no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [int(file.read_text()) for file in sorted(folder.glob("pid*"))]
+
+
+# Writes its process id to a file of its own in $DIR; whole when it is seen.
+ANNOUNCE = 'echo $$ >"$DIR/.$$"; mv "$DIR/.$$" "$DIR/pid.$RANK.$$"; '
+WAIT = ANNOUNCE + "while :; do sleep 1000 & wait; done"
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *words: str | Path, **options: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [str(RUN), *map(str, words)],
+            **{
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "text": True,
+                "env": {**environment(), "DIR": str(self.folder)},
+                **options,
+            },
+        )
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process: subprocess.Popen[str]) -> None:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+    def run_it(self, *words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words, **options)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def wait_for_pids(self, count: int) -> list[int]:
+        eventually(lambda: len(pids_in(self.folder)) == count, f"the start of {count} processes")
+        return pids_in(self.folder)
+
+    def assert_gone(self, pids: list[int]) -> None:
+        for pid in pids:
+            eventually(lambda: state(pid) == "Z", f"the end of process {pid}")
+
+
+class Places(Case):
+    def test_exports_the_place_of_each(self) -> None:
+        ended = self.run_it("--nproc", "2", "sh", "-c", SHOW_PLACE)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(
+            sorted(ended.stdout.splitlines()),
+            [
+                "0 0 0 0 default 2 2 1 2 127.0.0.1 0 0 1",
+                "1 1 0 1 default 2 2 1 2 127.0.0.1 0 0 1",
+            ],
+        )
+        self.assertEqual(ended.stderr, "")
+
+    def test_ranks_follow_the_order_of_roles(self) -> None:
+        ended = self.run_it(
+            *("--role", "ps=1", "sh", "-c", SHOW_PLACE, "--role", "trainer=2", "sh", "-c", SHOW_PLACE)
+        )
+        self.assertEqual(
+            sorted(ended.stdout.splitlines()),
+            [
+                "0 0 0 0 ps 3 3 1 1 127.0.0.1 0 0 1",
+                "1 1 0 0 trainer 3 3 1 2 127.0.0.1 0 0 1",
+                "2 2 0 1 trainer 3 3 1 2 127.0.0.1 0 0 1",
+            ],
+        )
+
+    def test_nodes_count_on(self) -> None:
+        ended = self.run_it(
+            *"--nnodes 2 --node-rank 1 --master-addr 10.1.1.1 --master-port 77".split(),
+            *("--role", "ps=1", "sh", "-c", SHOW_PLACE, "--role", "t=1", "sh", "-c", SHOW_PLACE + " $MASTER_PORT"),
+        )
+        self.assertEqual(
+            sorted(ended.stdout.splitlines()),
+            ["2 0 1 1 ps 4 2 2 2 10.1.1.1 0 0 1", "3 1 1 1 t 4 2 2 2 10.1.1.1 0 0 1 77"],
+        )
+
+    def test_leaves_threads_alone_where_they_are_set_or_one_process_runs(self) -> None:
+        self.assertEqual(self.run_it("sh", "-c", "echo ${OMP_NUM_THREADS-unset}").stdout, "unset\n")
+        many = self.run_it("-n", "2", "sh", "-c", "echo $OMP_NUM_THREADS", env={**environment(), "OMP_NUM_THREADS": "3"})
+        self.assertEqual(many.stdout, "3\n3\n")
+
+    def test_torchruns_names(self) -> None:
+        flags = "--nproc_per_node 1 --nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 99 --max_restarts 2"
+        ended = self.run_it(
+            *flags.split(),
+            *("--rdzv_id", "job7", "--", "sh", "-c", "echo $MASTER_PORT $TORCHELASTIC_RUN_ID $TORCHELASTIC_MAX_RESTARTS"),
+        )
+        self.assertEqual(ended.stdout, "99 job7 2\n", ended.stderr)
+
+    def test_ports_are_free_and_of_one_job(self) -> None:
+        jobs = [self.start("-n", "2", "sh", "-c", "echo $MASTER_PORT; read line; exit 0", stdin=subprocess.PIPE) for _ in range(8)]
+        ports = []
+        for job in jobs:
+            first, second = job.stdout.readline(), job.stdout.readline()
+            self.assertEqual(first, second)
+            ports.append(int(first))
+            with socket.socket() as listener:
+                listener.bind(("", ports[-1]))
+        self.assertEqual(len(set(ports)), len(ports))
+
+    def test_two_nodes_are_one_job(self) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = str(listener.getsockname()[1])
+        flags = ["-n", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port]
+        nodes = [self.start(*flags, "--node-rank", str(node), WORKER, "--drive", "call") for node in range(2)]
+        for node in nodes:
+            _, err = node.communicate(timeout=PATIENCE_S)
+            self.assertEqual(node.returncode, 0, err)
+
+
+class Ends(Case):
+    def test_status_is_that_of_the_first_failure(self) -> None:
+        for script, status in [("exit 3", 3), ("kill -SEGV $$", 139), ("exit 2", 2)]:
+            with self.subTest(script):
+                fails = f"if [ $RANK = 1 ]; then {script}; fi; {WAIT}"
+                ended = self.run_it("-n", "3", "sh", "-c", fails)
+                self.assertEqual(ended.returncode, status, ended.stderr)
+                self.assertRegex(ended.stderr, r"sinew-run: rank 1 \(default, pid \d+\) (exited with code|was ended by)")
+        self.assert_gone(pids_in(self.folder))
+
+    def test_table_tells_who_ended_how(self) -> None:
+        ended = self.run_it(
+            *("--role", "ps=1", "sh", "-c", WAIT, "--role", "w=2", "sh", "-c", f"[ $RANK = 1 ] && exit 4; {WAIT}")
+        )
+        self.assertEqual(ended.returncode, 4)
+        lines = ended.stderr.splitlines()
+        self.assertRegex(lines[1], r"^ +rank +local +role +pid +seconds +end$")
+        self.assertRegex(lines[2], r"^ +0 +0 +ps +\d+ +\d+\.\d\d +was ended by SIGTERM \(Terminated\), told to by SIGTERM$")
+        self.assertRegex(lines[3], r"^ +1 +1 +w +\d+ +\d+\.\d\d +exited with code 4  <- failed first$")
+        self.assertRegex(lines[4], r"^ +2 +2 +w ")
+        self.assertEqual(len(lines), 5)
+
+    def test_table_on_request(self) -> None:
+        ended = self.run_it("--table", "true")
+        self.assertEqual(ended.returncode, 0)
+        self.assertRegex(ended.stderr, r"0 +0 +default +\d+ +\d+\.\d\d +exited with code 0\n")
+
+    def test_a_program_that_cannot_be_started(self) -> None:
+        file = self.folder / "text"
+        file.write_text("no program\n")
+        for program, status, why in [
+            ("./not-there", 127, "No such file or directory"),
+            ("surely-not-there", 127, "No such file or directory"),
+            (str(file), 126, "Permission denied"),
+            (str(self.folder), 126, "Permission denied"),
+        ]:
+            with self.subTest(program):
+                ended = self.run_it("-n", "2", "--max-restarts", "3", program)
+                self.assertEqual(ended.returncode, status)
+                self.assertIn(f"sinew-run: {program} could not be started: {why}\n", ended.stderr)
+                self.assertNotIn("attempt", ended.stderr)
+
+    def test_one_that_cannot_be_started_ends_those_that_were(self) -> None:
+        ended = self.run_it("--role", "a=2", "sh", "-c", WAIT, "--role", "b=1", "./not-there")
+        self.assertEqual(ended.returncode, 127)
+        self.assert_gone(pids_in(self.folder))
+
+    def test_kills_after_the_grace(self) -> None:
+        stubborn = f'trap "" TERM; {WAIT}'
+        fails = 'while [ $(ls "$DIR" | wc -l) -lt 2 ]; do sleep 0.01; done; exit 9'
+        ended = self.run_it("--grace", "0.2", "--role", "s=2", "sh", "-c", stubborn, "--role", "f=1", "sh", "-c", fails)
+        self.assertEqual(ended.returncode, 9)
+        self.assertIn("was ended by SIGKILL (Killed), told to by SIGKILL", ended.stderr)
+        self.assert_gone(pids_in(self.folder))
+
+    def test_one_that_dies_before_all_have_joined_ends_the_wait_of_the_others(self) -> None:
+        begin = time.monotonic()
+        ended = self.run_it("-n", "3", WORKER, "--drive", "die")
+        self.assertEqual(ended.returncode, 5, ended.stderr)
+        # They would wait for a minute.
+        self.assertLess(time.monotonic() - begin, 50)
+
+    def test_calls_between_the_processes_of_a_job(self) -> None:
+        ended = self.run_it("-n", "3", WORKER, "--drive", "call")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
+    def test_what_a_process_leaves_behind_ends_with_it(self) -> None:
+        ended = self.run_it("-n", "2", "sh", "-c", "sleep 1000 & echo $! >\"$DIR/pid.$RANK\"; exit 0")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(len(pids_in(self.folder)), 2)
+        self.assert_gone(pids_in(self.folder))
+
+
+class Leaders(Case):
+    def test_the_job_is_over_with_its_leader(self) -> None:
+        for leader in ("0", "boss"):
+            with self.subTest(leader):
+                ended = self.run_it(
+                    *("--leader", leader, "--leave-grace", "0.1", "--table"),
+                    *("--role", "boss=1", "true", "--role", "w=2", "sh", "-c", WAIT),
+                )
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                self.assertEqual(ended.stderr.count("told to by SIGTERM"), 2)
+
+    def test_the_others_may_end_by_themselves(self) -> None:
+        ended = self.run_it(
+            *("--leader", "boss", "--leave-grace", "100", "--table"),
+            *("--role", "boss=1", "sh", "-c", ': >"$DIR/done"'),
+            *("--role", "w=2", "sh", "-c", 'while ! [ -e "$DIR/done" ]; do sleep 0.01; done'),
+        )
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(ended.stderr.count("exited with code 0"), 3)
+
+    def test_failures_count_as_ever(self) -> None:
+        waits = 'while ! [ -e "$DIR/done" ]; do sleep 0.01; done; exit 6'
+        ended = self.run_it(
+            *("--leader", "0", "--max-restarts", "5"),
+            *("--role", "boss=1", "sh", "-c", ': >"$DIR/done"', "--role", "w=1", "sh", "-c", waits),
+        )
+        self.assertEqual(ended.returncode, 6, ended.stderr)
+        ended = self.run_it("--leader", "0", "--role", "boss=1", "sh", "-c", "exit 2", "--role", "w=1", "sh", "-c", WAIT)
+        self.assertEqual(ended.returncode, 2, ended.stderr)
+
+
+class Signals(Case):
+    def test_passes_them_on_and_waits(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            name = number.name[3:]
+            with self.subTest(name):
+                script = f"trap 'echo drains; exit 0' {name}; {WAIT}"
+                job = self.start("-n", "2", "sh", "-c", script)
+                pids = self.wait_for_pids(2)
+                job.send_signal(number)
+                out, err = job.communicate(timeout=PATIENCE_S)
+                self.assertEqual((job.returncode, out), (0, "drains\ndrains\n"), err)
+                self.assert_gone(pids)
+                for file in self.folder.iterdir():
+                    file.unlink()
+
+    def test_status_tells_the_signal(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                job = self.start("-n", "2", "--max-restarts", "3", "python3", "-c", self.python_that_waits("SIG_DFL"))
+                self.wait_for_pids(2)
+                job.send_signal(number)
+                _, err = job.communicate(timeout=PATIENCE_S)
+                self.assertEqual(job.returncode, 128 + number, err)
+                for file in self.folder.iterdir():
+                    file.unlink()
+
+    @staticmethod
+    def python_that_waits(action: str) -> str:
+        return (
+            "import os, signal\n"
+            f"for s in signal.SIGINT, signal.SIGTERM: signal.signal(s, signal.{action})\n"
+            "d = os.environ['DIR']; p = str(os.getpid())\n"
+            "open(f'{d}/.{p}', 'w').write(p); os.rename(f'{d}/.{p}', f'{d}/pid.{p}')\n"
+            "while True: signal.pause()\n"
+        )
+
+    def test_a_second_one_kills(self) -> None:
+        job = self.start("-n", "2", "--grace", "1000", "python3", "-c", self.python_that_waits("SIG_IGN"))
+        pids = self.wait_for_pids(2)
+        job.send_signal(signal.SIGTERM)
+        # The launcher has read it when it has none to read.
+        eventually(lambda: self.pending(job.pid) == 0, "the reading of the signal")
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=PATIENCE_S)
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM)
+        self.assert_gone(pids)
+
+    @staticmethod
+    def pending(pid: int) -> int:
+        return int(re.search(r"^ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.M).group(1), 16)
+
+    def test_passes_on_users_signals_and_stops_and_goes_on(self) -> None:
+        job = self.start("-n", "2", "sh", "-c", f"trap 'echo one' USR1; {WAIT}")
+        pids = self.wait_for_pids(2)
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual([job.stdout.readline() for _ in range(2)], ["one\n", "one\n"])
+        job.send_signal(signal.SIGTSTP)
+        for pid in [*pids, job.pid]:
+            eventually(lambda: state(pid) == "T", f"the stop of {pid}")
+        job.send_signal(signal.SIGCONT)
+        for pid in pids:
+            eventually(lambda: state(pid) == "S", f"the start of {pid}")
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=PATIENCE_S)
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM)
+
+    def test_ends_processes_that_are_stopped(self) -> None:
+        job = self.start("-n", "1", "--grace", "1000", "sh", "-c", WAIT)
+        pids = self.wait_for_pids(1)
+        os.kill(pids[0], signal.SIGSTOP)
+        eventually(lambda: state(pids[0]) == "T", "the stop")
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=PATIENCE_S)
+        self.assert_gone(pids)
+
+    def test_nobody_outlives_a_launcher_that_is_killed(self) -> None:
+        # Each has a child of its own.
+        job = self.start("-n", "3", "sh", "-c", "python3 -c \"$CHILD\" & " + WAIT, env={
+            **environment(), "DIR": str(self.folder), "CHILD": self.python_that_waits("SIG_IGN")})
+        pids = self.wait_for_pids(6)
+        job.kill()
+        self.assert_gone(pids)
+
+    def test_ends_while_it_waits_to_restart(self) -> None:
+        job = self.start("--max-restarts", "3", "--restart-back-off", "1000", "sh", "-c", "exit 7")
+        self.assertIn("exited with code 7", job.stderr.readline())
+        self.assertRegex(job.stderr.readline(), r"starts all again in \d+\.\d s: attempt 2 of 4")
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=PATIENCE_S)
+        self.assertEqual(job.returncode, 7)
+
+
+class Restarts(Case):
+    def test_starts_all_again(self) -> None:
+        script = "echo $TORCHELASTIC_RESTART_COUNT $RANK $MASTER_PORT; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 4"
+        ended = self.run_it("-n", "2", "--max-restarts", "5", "--restart-back-off", "0.01", "sh", "-c", script)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        lines = [tuple(line.split()) for line in ended.stdout.splitlines()]
+        last = sorted(line[:2] for line in lines if line[0] == "2")
+        self.assertEqual(last, [("2", "0"), ("2", "1")])
+        ports = {line[0]: line[2] for line in lines}
+        self.assertEqual(len(set(ports.values())), 3, "each attempt has a port of its own")
+        self.assertIn("attempt 3 of 6", ended.stderr)
+        self.assertIn("attempt 2 of 6", ended.stderr)
+
+    def test_gives_up(self) -> None:
+        ended = self.run_it("--max-restarts", "2", "--restart-back-off", "0.01", "sh", "-c", "echo x; exit 4")
+        self.assertEqual((ended.returncode, ended.stdout), (4, "x\nx\nx\n"), ended.stderr)
+
+    def test_a_given_port_is_kept(self) -> None:
+        script = "echo $MASTER_PORT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"
+        ended = self.run_it("--master-port", "1234", "--max-restarts", "1", "--restart-back-off", "0", "sh", "-c", script)
+        self.assertEqual(ended.stdout, "1234\n1234\n", ended.stderr)
+
+
+class Output(Case):
+    def test_prefixes_whole_lines(self) -> None:
+        # Pieces of lines, of several processes at a time, and an end without a newline.
+        script = (
+            "import os, sys\n"
+            "rank = os.environ['RANK']\n"
+            "for line in range(200):\n"
+            "    for piece in f'{line} ' + rank * 50 + '\\n':\n"
+            "        os.write(1, piece.encode())\n"
+            "os.write(2, b'error'); os.write(1, b'end')\n"
+        )
+        ended = self.run_it("--prefix", "--role", "a=1", "python3", "-c", script, "--role", "b=2", "python3", "-c", script)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        expected = []
+        for role, rank in (("a", 0), ("b", 1), ("b", 2)):
+            expected += [f"[{role} {rank}] {line} " + str(rank) * 50 for line in range(200)] + [f"[{role} {rank}] end"]
+        self.assertEqual(sorted(ended.stdout.splitlines()), sorted(expected))
+        self.assertEqual(sorted(ended.stderr.splitlines()), ["[a 0] error", "[b 1] error", "[b 2] error"])
+        plain = self.run_it("--prefix", "-n", "2", "sh", "-c", "echo a; echo; echo b")
+        self.assertEqual(sorted(plain.stdout.splitlines()), sorted(f"[rank {r}] {t}" for r in (0, 1) for t in ("a", "", "b")))
+
+    def test_cuts_lines_without_an_end(self) -> None:
+        ended = self.run_it("--prefix", "python3", "-c", "print('x' * 65536); print('y' * 65537)")
+        self.assertEqual(
+            ended.stdout, f"[rank 0] {'x' * 65536}\n[rank 0] {'y' * 65536}\n[rank 0] y\n"
+        )
+
+    def test_logs_of_each_rank_and_attempt(self) -> None:
+        script = "echo out $RANK; echo err $RANK >&2; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit $((RANK ? 0 : 3))"
+        flags = ["-n", "2", "--max-restarts", "1", "--restart-back-off", "0", "--run-id", "r1"]
+        for more, shown in ([], ""), (["--prefix"], "[rank 1] out 1"):
+            with self.subTest(more):
+                logs = self.folder / f"logs{len(more)}"
+                ended = self.run_it(*flags, *more, "--log-dir", logs, "sh", "-c", script)
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                self.assertIn(shown, ended.stdout)
+                self.assertIn(f"sinew-run: output goes to {logs}/r1\n", ended.stderr)
+                # Rank 1 may have been told to end before it wrote.
+                self.assertEqual((logs / "r1/attempt_0/rank_0/stdout.log").read_text(), "out 0\n")
+                for rank in range(2):
+                    attempt = logs / "r1/attempt_1" / f"rank_{rank}"
+                    self.assertEqual((attempt / "stdout.log").read_text(), f"out {rank}\n")
+                    self.assertEqual((attempt / "stderr.log").read_text(), f"err {rank}\n")
+
+    def test_a_log_that_cannot_be_written(self) -> None:
+        file = self.folder / "file"
+        file.write_text("")
+        ended = self.run_it("--log-dir", file, "true")
+        self.assertEqual(ended.returncode, 126)
+        self.assertIn(f"--log-dir: cannot make {file}", ended.stderr)
+
+    def test_runs_have_folders_of_their_own(self) -> None:
+        for _ in range(2):
+            self.assertEqual(self.run_it("--log-dir", self.folder, "true").returncode, 0)
+        self.assertEqual(len(list(self.folder.iterdir())), 2)
+
+    def test_rank_0_reads_what_is_piped_in(self) -> None:
+        job = self.start("-n", "2", "--prefix", "cat", stdin=subprocess.PIPE)
+        out, err = job.communicate("text\n", timeout=PATIENCE_S)
+        self.assertEqual((job.returncode, out), (0, "[rank 0] text\n"), err)
+
+    def test_a_reader_that_leaves_is_gone_for_the_processes_too(self) -> None:
+        job = self.start("--prefix", "-n", "2", "sh", "-c", "while echo line; do :; done; exit 11")
+        job.stdout.readline()
+        job.stdout.close()
+        job.stdout = None
+        _, err = job.communicate(timeout=PATIENCE_S)
+        # The shell hears of it as an error, or by SIGPIPE.
+        self.assertIn(job.returncode, (11, 128 + signal.SIGPIPE), err)
+
+    def test_a_reader_that_does_not_read_does_not_keep_it_from_ending(self) -> None:
+        job = self.start("--prefix", "--grace", "0.2", "sh", "-c", f"{ANNOUNCE} while echo line; do :; done")
+        pids = self.wait_for_pids(1)
+        eventually(lambda: state(pids[0]) == "S", "a full pipe")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE_S), 128 + signal.SIGTERM)
+        self.assert_gone(pids)
+
+    def test_processes_have_no_descriptors_but_three(self) -> None:
+        read, write = os.pipe()
+        os.set_inheritable(read, True)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, read)
+            stack.callback(os.close, write)
+            ended = self.run_it("-n", "2", "sh", "-c", "ls /proc/$$/fd", close_fds=False)
+        self.assertEqual(ended.stdout.split(), ["0", "1", "2"] * 2)
+
+    def test_works_without_output(self) -> None:
+        ended = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", str(RUN), "-n", "2", "sh", "-c", "echo a; echo b >&2; exit 3"],
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        self.assertEqual(ended.returncode, 3)
+
+
+class CommandLine(Case):
+    def test_help_names_every_flag(self) -> None:
+        ended = self.run_it("--help")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        for flag in FLAGS:
+            self.assertRegex(ended.stdout, rf"(?m)^ *\S*{flag}\b|,{flag}\b|^{flag}\b|{flag} ")
+        for name in PLACE:
+            self.assertIn(name, ended.stdout)
+
+    def test_mistakes_are_named(self) -> None:
+        for words, text in [
+            ("", "there is no program to run"),
+            ("--nproc 2", "there is no program to run"),
+            ("--nprocs 2 true", "there is no flag --nprocs"),
+            ("-x true", "there is no flag -x"),
+            ("--nproc 0 true", "--nproc: must be a whole number from 1 to 4096, and '0' is not"),
+            ("--nproc 2x true", "--nproc"),
+            ("--nproc 5000 true", "--nproc"),
+            ("--nproc", "--nproc"),
+            ("--nproc 1 --nproc 2 true", "--nproc"),
+            ("--nproc 2 --role a=1 true", "--role"),
+            ("--master-port 65536 true", "--master-port"),
+            ("--max-restarts -1 true", "--max-restarts"),
+            ("--grace nan true", "--grace"),
+            ("--grace -1 true", "--grace"),
+            ("--leave-grace x true", "--leave-grace"),
+            ("--restart-back-off 1e99 true", "--restart-back-off"),
+            ("--nnodes 2 --master-port 1 true", "--nnodes needs --master-addr"),
+            ("--nnodes 2 --master-addr h true", "--nnodes needs --master-port"),
+            ("--nnodes 0 true", "--nnodes"),
+            ("--node-rank 1 true", "--node-rank is 1, but --nnodes is 1"),
+            ("--leader b --role a=1 true", "--leader must be a role or a rank from 0 to 0, and 'b' is not"),
+            ("--leader 2 -n 2 true", "--leader"),
+            ("--role a true", "--role: write NAME=N"),
+            ("--role =1 true", "--role: write NAME=N"),
+            ("--role a/b=1 true", "--role: write NAME=N"),
+            ("--role a=0 true", "--role a=N: N must be"),
+            ("--role a=9999999999 true", "--role a=N: N must be"),
+            ("--role a=1", "--role a: write its program behind it"),
+            ("--role a=1 true --role b=1", "--role b: write its program behind it"),
+            ("--role a=1 --role b=1 true", "--role a=1 has no program"),
+            ("--role a=1 true --role a=1 true", "--role a is there twice"),
+            ("--role a=1 true --role b=1 --prefix true", "there is no flag --prefix; flags stand before the first --role"),
+            ("--role a=3000 true --role b=3000 true", "--role: there may be 4096"),
+            ("--run-id a/b true", "--run-id"),
+        ]:
+            with self.subTest(words):
+                ended = self.run_it(*words.split())
+                self.assertEqual(ended.returncode, 2, ended.stderr)
+                self.assertIn(text, ended.stderr)
+                self.assertTrue(ended.stderr.startswith("sinew-run: "), ended.stderr)
+                self.assertIn("--help", ended.stderr)
+                self.assertEqual(ended.stdout, "")
+
+    def test_what_follows_the_program_is_its_own(self) -> None:
+        ended = self.run_it("-n", "1", "sh", "-c", 'echo "$@"', "sh", "--nproc", "7", "--role", "a=1", "-h", "--")
+        self.assertEqual(ended.stdout, "--nproc 7 --role a=1 -h --\n", ended.stderr)
+        ended = self.run_it("--role", "a=1", "sh", "-c", 'echo "$@"', "sh", "--role", "actor", "--help")
+        self.assertEqual(ended.stdout, "--role actor --help\n", ended.stderr)
+
+    def test_needs_no_libtorch(self) -> None:
+        libraries = subprocess.run(["ldd", str(RUN)], capture_output=True, text=True, check=True).stdout
+        self.assertNotRegex(libraries, r"torch|c10|grpc")
+
+
+if __name__ == "__main__":
+    del sys.argv[1:3]
+    unittest.main()
