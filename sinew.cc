@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sinew/autograd/internal/autograd_manager.h"
+#include "sinew/groups/internal/groups_manager.h"
 #include "sinew/optim/internal/optim_manager.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -18,7 +19,8 @@ Worker init_rpc(WorkerOptions options) {
          return internal::ReferenceManager::make(services);
        },
        [](internal::WorkerServices& services) { return internal::AutogradManager::make(services); },
-       [](internal::WorkerServices& services) { return internal::OptimManager::make(services); }});
+       [](internal::WorkerServices& services) { return internal::OptimManager::make(services); },
+       [](internal::WorkerServices& services) { return internal::GroupsManager::make(services); }});
   return Worker::start(std::move(options));
 }
 

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/groups/internal/assembly.h"
+#include "sinew/groups/internal/backend_choice.h"
+#include "sinew/groups/internal/c10d_store.h"
+#include "sinew/groups/internal/group_engine.h"
+#include "sinew/groups/internal/meeting.h"
+#include "sinew/groups/internal/store_timeout.h"
+#include "sinew/groups/internal/tcp_store.h"
+#include "sinew/groups/process_group.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew {
+namespace {
+
+using internal::BackendChoice;
+using internal::BackendRequest;
+using internal::GroupEngine;
+using internal::Meeting;
+
+constexpr std::size_t kMaxNameBytes = 128;
+
+[[noreturn]] void refuse(std::string text) {
+  throw RpcError(ErrorCode::kInvalidArgument, std::move(text));
+}
+
+void check_options(const GroupOptions& options) {
+  if (options.name.empty() || options.name.size() > kMaxNameBytes) {
+    refuse(absl::StrCat("the name of a group has 1 to ", kMaxNameBytes, " bytes; '",
+                        internal::printable(options.name, 256), "' has ", options.name.size()));
+  }
+  if (options.timeout <= std::chrono::nanoseconds(0)) {
+    refuse(absl::StrCat("the timeout of the group '", options.name, "' must be more than 0"));
+  }
+}
+
+BackendChoice backends_of(const GroupOptions& options) {
+  absl::StatusOr<BackendChoice> choice = internal::parse_backends(options.backend);
+  if (!choice.ok()) internal::throw_error(choice.status());
+  return *std::move(choice);
+}
+
+/// What destroys the group with the last handle, though operations that are under way keep the
+/// engine.
+struct Hold {
+  explicit Hold(std::shared_ptr<GroupEngine> held) : engine(std::move(held)) {}
+  ~Hold() { engine->destroy(); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  const std::shared_ptr<GroupEngine> engine;
+};
+
+ProcessGroup handle_of(std::shared_ptr<GroupEngine> engine) {
+  GroupEngine* const pointer = engine.get();
+  return ProcessGroupAccess::make(
+      std::shared_ptr<GroupEngine>(std::make_shared<Hold>(std::move(engine)), pointer));
+}
+
+BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::TimePoint deadline) {
+  BackendRequest request;
+  if (setup.store.valid()) request.store = internal::make_c10d_store(setup.store);
+  request.rank = setup.rank;
+  request.size = setup.size;
+  request.job_ranks = setup.job_ranks;
+  request.timeout =
+      std::chrono::milliseconds(std::max<std::uint64_t>(internal::milliseconds_until(deadline), 1));
+  request.listen_host = setup.listen_host;
+  request.group = setup.name;
+  return request;
+}
+
+GroupEngine::Setup begin_setup(const GroupOptions& options, int rank, int size) {
+  GroupEngine::Setup setup;
+  setup.name = options.name;
+  setup.rank = rank;
+  setup.size = size;
+  setup.timeout = options.timeout;
+  setup.checks = options.checks;
+  setup.options = options;
+  return setup;
+}
+
+/// MPI has placed the processes and connects them.
+ProcessGroup init_over_mpi(const GroupOptions& options, const BackendChoice& choice,
+                           internal::Clock::TimePoint deadline) {
+  const internal::MpiPlace place =
+      internal::mpi_place(std::chrono::milliseconds(internal::milliseconds_until(deadline)));
+  if (options.rank.value_or(place.rank) != place.rank ||
+      options.world_size.value_or(place.size) != place.size) {
+    refuse(
+        absl::StrFormat("MPI says that this process is rank %d of %d; leave out "
+                        "GroupOptions::rank and world_size",
+                        place.rank, place.size));
+  }
+  GroupEngine::Setup setup = begin_setup(options, place.rank, place.size);
+  setup.job_ranks.resize(static_cast<std::size_t>(place.size));
+  std::iota(setup.job_ranks.begin(), setup.job_ranks.end(), 0);
+  auto backends = internal::make_backends(choice, request_of(setup, deadline));
+  return handle_of(GroupEngine::make(std::move(setup), std::move(backends)));
+}
+
+}  // namespace
+
+ProcessGroup init_process_group(const GroupOptions& options) {
+  check_options(options);
+  const auto deadline = internal::deadline_after(options.timeout);
+  const BackendChoice choice = backends_of(options);
+  if (internal::is_mpi_alone(choice)) return init_over_mpi(options, choice, deadline);
+  Meeting meeting = internal::find_meeting(options, deadline);
+
+  GroupEngine::Setup setup = begin_setup(options, meeting.rank, meeting.size);
+  setup.listen_host = meeting.listen_host;
+  setup.workers = meeting.workers;
+  setup.job_ranks.resize(static_cast<std::size_t>(meeting.size));
+  std::iota(setup.job_ranks.begin(), setup.job_ranks.end(), 0);
+  absl::StatusOr<Store> store = internal::assemble(
+      {meeting.store, options.name, meeting.rank, meeting.size,
+       absl::StrCat(meeting.size, " ranks and the backends ", internal::backends_text(choice)),
+       deadline, [&] { internal::stop_listening(*StoreAccess::backend(meeting.store)); }});
+  if (!store.ok()) internal::throw_error(store.status());
+  setup.store = *std::move(store);
+  auto backends = internal::make_backends(choice, request_of(setup, deadline));
+  const std::shared_ptr<GroupEngine> engine =
+      GroupEngine::make(std::move(setup), std::move(backends));
+  if (meeting.worker) engine->watch(*meeting.worker);
+  return handle_of(engine);
+}
+
+ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
+                                     const GroupOptions& options) const {
+  GroupEngine& parent = *engine();
+  check_options(options);
+  if (ranks.empty()) refuse("a group has at least one rank; new_group() was given none");
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size()) {
+      refuse(absl::StrFormat("new_group() was given the rank %d; the group '%s' has 0 to %d", rank,
+                             name(), size() - 1));
+    }
+  }
+  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) {
+    refuse(absl::StrCat("new_group() was given a rank twice: ", absl::StrJoin(ranks, ", ")));
+  }
+  // Counted by those who are not in it too: the next one has the same name everywhere.
+  const int number = parent.next_subgroup();
+  const auto own = std::find(ranks.begin(), ranks.end(), rank());
+  if (own == ranks.end()) return ProcessGroup();
+
+  const auto deadline = internal::deadline_after(options.timeout);
+  GroupOptions whole = parent.setup().options;
+  whole.timeout = options.timeout;
+  whole.checks = options.checks;
+  if (!options.backend.empty()) whole.backend = options.backend;
+  whole.name = absl::StrCat(name(), "/", number);
+  const BackendChoice choice = backends_of(whole);
+  GroupEngine::Setup setup =
+      begin_setup(whole, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
+  setup.listen_host = parent.setup().listen_host;
+  for (const int rank : ranks) {
+    const auto at = static_cast<std::size_t>(rank);
+    setup.job_ranks.push_back(parent.setup().job_ranks[at]);
+    if (!parent.setup().workers.empty()) setup.workers.push_back(parent.setup().workers[at]);
+  }
+  if (parent.setup().store.valid()) {
+    absl::StatusOr<Store> store = internal::assemble(
+        {parent.setup().store, absl::StrCat("new/", number), setup.rank, setup.size,
+         absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), " and the backends ",
+                      internal::backends_text(choice)),
+         deadline, [] {}});
+    if (!store.ok()) internal::throw_error(store.status());
+    setup.store = *std::move(store);
+  }
+  auto backends = internal::make_backends(choice, request_of(setup, deadline));
+  const std::shared_ptr<GroupEngine> engine =
+      GroupEngine::make(std::move(setup), std::move(backends));
+  if (parent.worker()) engine->watch(*parent.worker());
+  return handle_of(engine);
+}
+
+}  // namespace sinew

@@ -1,0 +1,14 @@
+#include "sinew/groups/internal/c10d_access.h"
+
+#include "sinew/groups/internal/c10d_adapter.h"
+#include "sinew/groups/internal/group_engine.h"
+
+namespace sinew::internal {
+
+c10::intrusive_ptr<c10d::ProcessGroup> c10d_group_of(const ProcessGroup& group,
+                                                     c10::DeviceType device) {
+  ProcessGroupAccess::engine(group)->backend_for(device);
+  return make_c10d_adapter(group, device);
+}
+
+}  // namespace sinew::internal

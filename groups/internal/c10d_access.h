@@ -1,0 +1,16 @@
+#pragma once
+
+#include "c10/core/Device.h"
+#include "sinew/groups/process_group.h"
+#include "torch/csrc/distributed/c10d/ProcessGroup.hpp"
+
+namespace sinew::internal {
+
+/// The group as LibTorch's own code (its Reducer) takes it, for tensors of that kind of device. Its
+/// operations are the group's own: they are checked, count among those that are under way, have the
+/// group's time limit and fail with it. It keeps the group. Throws RpcError kUnimplemented when the
+/// group has no backend for the device, kFailedPrecondition for an invalid handle.
+c10::intrusive_ptr<c10d::ProcessGroup> c10d_group_of(const ProcessGroup& group,
+                                                     c10::DeviceType device);
+
+}  // namespace sinew::internal

@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sinew/groups/internal/backend.h"
+#include "sinew/groups/internal/gloo/guarded_transport.h"
+#include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
+
+namespace sinew::internal {
+namespace {
+
+using c10d::ProcessGroupGloo;
+
+/// Knows which tag the next operation gets.
+class CountedGloo final : public ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+
+  std::uint32_t next_tag() const { return collectiveCounter_; }
+  /// The other ranks are to notice.
+  void close_connections() {
+    for (const auto& context : contexts_) context->closeConnections();
+  }
+};
+
+class GlooBackend final : public Backend {
+ public:
+  explicit GlooBackend(const BackendRequest& request) {
+    auto options = ProcessGroupGloo::Options::create(request.timeout);
+    GuardedDevice guarded =
+        guard_device(ProcessGroupGloo::createDeviceForHostname(request.listen_host), request.size);
+    guard_ = std::move(guarded.guard);
+    options->devices.push_back(std::move(guarded.device));
+    gloo_ = c10::make_intrusive<CountedGloo>(request.store, request.rank, request.size,
+                                             std::move(options));
+  }
+
+  std::string_view name() const override { return "gloo"; }
+  C10dBackend& c10d() override { return *gloo_; }
+
+  bool can(Function function) const override {
+    // Of lists of tensors: only of one buffer.
+    return function != Function::kReduceScatter && function != Function::kAllToAll;
+  }
+
+  bool reduces(at::ScalarType type, ReduceOp op) const override {
+    if (op == ReduceOp::kAverage) return false;
+    switch (type) {
+      case at::kFloat:
+      case at::kDouble:
+      case at::kHalf:
+      case at::kChar:
+      case at::kByte:
+      case at::kInt:
+      case at::kLong:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool has_future(Function function) const override {
+    return function != Function::kSend && function != Function::kRecv &&
+           function != Function::kRecvAnySource;
+  }
+
+  void announce(Function function, std::uint16_t digest) override {
+    if (has_future(function)) {
+      guard_->expect(gloo_->next_tag(), digest);
+    } else {
+      guard_->expect_point_to_point(digest);
+    }
+  }
+
+  void abort(const absl::Status& reason) override {
+    guard_->abort(std::string(reason.message()));
+    gloo_->close_connections();
+  }
+
+  std::vector<int> awaited_ranks() const override { return guard_->awaited_ranks(); }
+  int broken_rank() const override { return guard_->broken_rank(); }
+
+ private:
+  std::shared_ptr<TransportGuard> guard_;
+  c10::intrusive_ptr<CountedGloo> gloo_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_gloo_backend(const BackendRequest& request) {
+  return std::make_unique<GlooBackend>(request);
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,121 @@
+#include "sinew/groups/internal/groups_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "sinew/groups/internal/group_runtime.h"
+#include "sinew/groups/internal/store_service.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/wire/bounded_parse.h"
+
+namespace sinew::internal {
+namespace {
+
+/// The workers of a process that have this layer. Never destroyed, as their threads may outlive
+/// what is static.
+struct Registry {
+  static Registry& get() {
+    static Registry* const registry = new Registry();
+    return *registry;
+  }
+
+  Mutex mutex;
+  std::vector<std::pair<const GroupsManager*, std::weak_ptr<WorkerServices>>> workers
+      ABSL_GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+std::shared_ptr<GroupsManager> GroupsManager::make(WorkerServices& services) {
+  std::shared_ptr<GroupsManager> manager(new GroupsManager(services));
+  services.add_control_method(
+      std::string(kStoreMethod), [weak = std::weak_ptr<StoreService>(manager->store_)](
+                                     const WorkerInfo& from, std::string body) {
+        (void)from;
+        const auto store = weak.lock();
+        proto::StoreRequest request;
+        const absl::Status parsed = store == nullptr ? absl::UnavailableError("the store has ended")
+                                                     : parse_bounded(body, request);
+        if (!parsed.ok()) return make_failed_future<std::string>(make_error(parsed));
+        const Promise<std::string> promise(nullptr);
+        store->serve(request, [promise](const proto::StoreReply& reply) {
+          promise.try_set_value(reply.SerializeAsString());
+        });
+        return promise.future();
+      });
+  Registry& registry = Registry::get();
+  MutexLock lock(registry.mutex);
+  registry.workers.emplace_back(manager.get(), services.weak_services());
+  return manager;
+}
+
+std::shared_ptr<GroupsManager> GroupsManager::of(const Worker& worker) {
+  const auto services = WorkerAccess::services(worker);
+  if (services == nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "this Worker is empty: start one with sinew::init_rpc()");
+  }
+  for (const std::shared_ptr<Extension>& extension : services->extensions()) {
+    auto manager = std::dynamic_pointer_cast<GroupsManager>(extension);
+    if (manager != nullptr) return manager;
+  }
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrFormat("worker '%s' serves no store: start it with sinew::init_rpc()",
+                                 services->self().name));
+}
+
+std::vector<Worker> GroupsManager::running_workers() {
+  std::vector<std::shared_ptr<WorkerServices>> alive;
+  {
+    Registry& registry = Registry::get();
+    MutexLock lock(registry.mutex);
+    for (const auto& [manager, weak] : registry.workers) {
+      if (auto services = weak.lock()) alive.push_back(std::move(services));
+    }
+  }
+  std::vector<Worker> workers;
+  for (const auto& services : alive) {
+    if (services->process().is_orphan() || !services->is_running()) continue;
+    workers.push_back(services->handle());
+  }
+  return workers;
+}
+
+GroupsManager::GroupsManager(WorkerServices& services)
+    : services_(services), store_(std::make_shared<StoreService>(GroupRuntime::get().timers())) {}
+
+GroupsManager::~GroupsManager() {
+  stop();
+  Registry& registry = Registry::get();
+  MutexLock lock(registry.mutex);
+  auto& workers = registry.workers;
+  workers.erase(std::remove_if(workers.begin(), workers.end(),
+                               [this](const auto& entry) { return entry.first == this; }),
+                workers.end());
+}
+
+void GroupsManager::on_note(const WorkerInfo& from, std::string body) {
+  (void)body;
+  services_.log(absl::StrFormat("worker '%s' has sent a note that groups do not know", from.name));
+}
+
+// Groups watch members as users do (Worker::on_member), since they care how a member went.
+void GroupsManager::on_worker_fenced(const WorkerInfo& worker) { (void)worker; }
+void GroupsManager::on_worker_lost(const WorkerInfo& worker) { (void)worker; }
+void GroupsManager::add_counters(Counters& counters) const { (void)counters; }
+
+Future<std::vector<std::string>> GroupsManager::drain_async(DrainScope scope,
+                                                            Clock::TimePoint deadline) {
+  (void)scope;
+  (void)deadline;
+  return make_ready_future(std::vector<std::string>());
+}
+
+void GroupsManager::stop() {
+  store_->stop(absl::UnavailableError("the store has ended with the worker that served it"));
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,130 @@
+#include "sinew/groups/internal/operation_board.h"
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kStoreTime{500};
+const char kEndKey[] = "end";
+
+std::string key_of(int rank) { return absl::StrCat("at/", rank); }
+
+std::string bytes_of(std::uint64_t number, const std::vector<std::int64_t>& numbers) {
+  std::string bytes(sizeof number * (1 + numbers.size()), '\0');
+  std::memcpy(bytes.data(), &number, sizeof number);
+  std::memcpy(bytes.data() + sizeof number, numbers.data(), sizeof number * numbers.size());
+  return bytes;
+}
+
+/// A reason as text, with its code.
+std::string sealed(const absl::Status& reason) {
+  return absl::StrCat(static_cast<int>(reason.code()), ":", std::string(reason.message()));
+}
+
+absl::Status unsealed(const std::string& text) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  int code = 0;
+  if (!absl::SimpleAtoi(parts.first, &code) || code <= 0 ||
+      code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
+    code = static_cast<int>(absl::StatusCode::kUnknown);
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code), printable(parts.second));
+}
+
+}  // namespace
+
+void OperationBoard::publish(std::uint64_t number, const CallSignature& signature) const {
+  if (!store_.valid()) return;
+  try {
+    store_.set(key_of(rank_), bytes_of(number, signature.encode(size_)), {kStoreTime});
+  } catch (const RpcError&) {  // only the diagnosis will know less
+  }
+}
+
+std::vector<std::optional<OperationBoard::Entry>> OperationBoard::read() const {
+  std::vector<std::optional<Entry>> entries(static_cast<std::size_t>(size_));
+  const std::size_t count = CallSignature::encoded_count(size_);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!store_.check({key_of(rank)}, {kStoreTime})) continue;
+    const std::string bytes = store_.get(key_of(rank), {kStoreTime});
+    Entry entry;
+    if (bytes.size() != sizeof entry.number * (1 + count)) continue;
+    std::memcpy(&entry.number, bytes.data(), sizeof entry.number);
+    entry.numbers.resize(count);
+    std::memcpy(entry.numbers.data(), bytes.data() + sizeof entry.number,
+                sizeof entry.number * count);
+    entries[static_cast<std::size_t>(rank)] = std::move(entry);
+  }
+  return entries;
+}
+
+absl::Status OperationBoard::check_agreement(std::uint64_t number, const CallSignature& own) const {
+  if (!store_.valid()) return absl::OkStatus();
+  try {
+    const std::vector<std::optional<Entry>> entries = read();
+    // Who is not there calls the same, for all that is known.
+    std::vector<std::optional<CallSignature>> signatures(entries.size(), own);
+    for (std::size_t rank = 0; rank < entries.size(); ++rank) {
+      const std::optional<Entry>& entry = entries[rank];
+      if (!entry || entry->number != number) continue;
+      signatures[rank] = CallSignature::decode(entry->numbers.data(), size_);
+    }
+    // Sizes can be compared of those only who are there.
+    for (std::size_t rank = 0; rank < entries.size(); ++rank) {
+      const std::optional<Entry>& entry = entries[rank];
+      if ((entry && entry->number == number) || static_cast<int>(rank) == rank_) continue;
+      for (std::size_t other = 0; other < entries.size() && !own.sent.empty(); ++other) {
+        if (!signatures[other]) continue;
+        signatures[rank]->sent[other] = signatures[other]->received[rank];
+        signatures[rank]->received[other] = signatures[other]->sent[rank];
+      }
+    }
+    return internal::check_agreement(signatures);
+  } catch (const RpcError&) {
+    return absl::OkStatus();
+  }
+}
+
+std::vector<int> OperationBoard::missing_ranks(std::uint64_t number) const {
+  std::vector<int> missing;
+  if (!store_.valid()) return missing;
+  try {
+    const std::vector<std::optional<Entry>> entries = read();
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::optional<Entry>& entry = entries[static_cast<std::size_t>(rank)];
+      if (!entry || entry->number < number) missing.push_back(rank);
+    }
+  } catch (const RpcError&) {
+    missing.clear();
+  }
+  return missing;
+}
+
+absl::Status OperationBoard::agree_on_end(const absl::Status& reason) const {
+  if (!store_.valid()) return reason;
+  try {
+    return unsealed(store_.compare_set(kEndKey, "", sealed(reason), {kStoreTime}));
+  } catch (const RpcError&) {
+    return reason;
+  }
+}
+
+absl::Status OperationBoard::end() const {
+  if (!store_.valid()) return absl::OkStatus();
+  try {
+    if (!store_.check({kEndKey}, {kStoreTime})) return absl::OkStatus();
+    return unsealed(store_.get(kEndKey, {kStoreTime}));
+  } catch (const RpcError&) {
+    return absl::OkStatus();
+  }
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sinew/groups/internal/call_signature.h"
+#include "sinew/groups/store.h"
+
+namespace sinew::internal {
+
+/// Where ranks whose operation takes long write what they are at, so that all can find out who has
+/// not come and who calls something else, and where the first one that finds the group's end says
+/// why. In the group's store; functions block, for a second at most. Without a store they know
+/// nothing. Thread-safe.
+class OperationBoard {
+ public:
+  OperationBoard(Store store, int rank, int size)
+      : store_(std::move(store)), rank_(rank), size_(size) {}
+
+  /// This rank is at the group's collective operation of that number.
+  void publish(std::uint64_t number, const CallSignature& signature) const;
+  /// Of those who have published: whether all of them who are at that operation call the same.
+  absl::Status check_agreement(std::uint64_t number, const CallSignature& own) const;
+  /// Who has not published that operation or a later one. Empty also when the store is out of
+  /// reach.
+  std::vector<int> missing_ranks(std::uint64_t number) const;
+
+  /// What the group's end is due to: the first one's reason, which is returned. `reason` itself
+  /// when the store is out of reach.
+  absl::Status agree_on_end(const absl::Status& reason) const;
+  /// OK: nobody has said anything.
+  absl::Status end() const;
+
+ private:
+  struct Entry {
+    std::uint64_t number = 0;
+    std::vector<std::int64_t> numbers;
+  };
+  std::vector<std::optional<Entry>> read() const;
+
+  const Store store_;
+  const int rank_;
+  const int size_;
+};
+
+}  // namespace sinew::internal

@@ -1,0 +1,252 @@
+// Stores of all kinds do the same.
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/groups/store.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/tests/groups/ranks.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/processes.h"
+
+using namespace std::chrono_literals;
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::Store;
+using sinew::testing::error_of;
+using sinew::testing::run_ranks;
+using sinew::testing::TemporaryFolder;
+using ::testing::HasSubstr;
+
+namespace {
+
+/// Two handles on one store, as two processes would have them.
+struct Kind {
+  std::string name;
+  std::function<std::pair<Store, Store>(const TemporaryFolder&)> open;
+};
+
+std::pair<Store, Store> open_tcp() {
+  const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
+  return {server, Store::tcp(absl::StrCat("127.0.0.1:", server.port()), Store::TcpRole::kClient)};
+}
+
+class StoreTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override { std::tie(first_, second_) = GetParam().open(folder_); }
+
+  const TemporaryFolder folder_;
+  Store first_;
+  Store second_;
+};
+
+TEST_P(StoreTest, WhatOneSetsTheOtherGets) {
+  const std::string value("a\0b\xff\n", 5);
+  first_.set("key", value);
+  EXPECT_EQ(second_.get("key"), value);
+  second_.set("key", "");
+  EXPECT_EQ(first_.get("key"), "");
+  first_.set(std::string(Store::kMaxKeyBytes, 'k'), "long");
+  EXPECT_EQ(second_.get(std::string(Store::kMaxKeyBytes, 'k')), "long");
+}
+
+TEST_P(StoreTest, GetAndWaitBlockUntilKeysAreThere) {
+  std::thread other([&] {
+    second_.set("b", "2");
+    second_.set("a", "1");
+  });
+  first_.wait({"a", "b"});
+  EXPECT_EQ(first_.get("a"), "1");
+  other.join();
+  std::thread later([&] { second_.set("c", "3"); });
+  EXPECT_EQ(first_.get("c"), "3");
+  later.join();
+  first_.wait({});
+}
+
+TEST_P(StoreTest, ATimeoutNamesTheKeysThatAreMissing) {
+  first_.set("there", "");
+  const RpcError get = error_of([&] { second_.get("missing", {50ms}); });
+  EXPECT_EQ(get.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(get.message(), HasSubstr("lacks the key 'missing'"));
+  const RpcError wait = error_of([&] { second_.wait({"there", "x", "y"}, {50ms}); });
+  EXPECT_EQ(wait.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(wait.message(), HasSubstr("lacks the keys 'x', 'y'"));
+  // Of the store itself.
+  const RpcError own = error_of([&] { second_.with_timeout(50ms).get("missing"); });
+  EXPECT_EQ(own.code(), ErrorCode::kDeadlineExceeded);
+  // It can be used afterwards.
+  EXPECT_EQ(second_.get("there"), "");
+}
+
+TEST_P(StoreTest, SumsOfManyAreExact) {
+  run_ranks(4, [&](int rank) {
+    const Store& store = rank % 2 == 0 ? first_ : second_;
+    for (int step = 0; step < 25; ++step) store.add("sum", 2);
+  });
+  EXPECT_EQ(first_.add("sum", 0), 200);
+  EXPECT_EQ(first_.add("sum", -300), -100);
+  EXPECT_EQ(second_.get("sum"), "-100");
+  second_.set("word", "x");
+  EXPECT_EQ(error_of([&] { first_.add("word", 1); }).code(), ErrorCode::kInvalidArgument);
+  second_.set("given", "41");
+  EXPECT_EQ(first_.add("given", 1), 42);
+}
+
+TEST_P(StoreTest, CompareSet) {
+  EXPECT_EQ(first_.compare_set("key", "other", "new"), "other");
+  EXPECT_FALSE(first_.check({"key"}));
+  EXPECT_EQ(first_.compare_set("key", "", "one"), "one");
+  EXPECT_EQ(second_.compare_set("key", "", "two"), "one");
+  EXPECT_EQ(second_.compare_set("key", "one", "two"), "two");
+  EXPECT_EQ(first_.get("key"), "two");
+}
+
+TEST_P(StoreTest, CheckAndDelete) {
+  first_.set("a", "1");
+  EXPECT_TRUE(second_.check({"a"}));
+  EXPECT_FALSE(second_.check({"a", "b"}));
+  EXPECT_TRUE(second_.check({}));
+  EXPECT_TRUE(second_.delete_key("a"));
+  EXPECT_FALSE(first_.delete_key("a"));
+  EXPECT_FALSE(first_.check({"a"}));
+  const std::int64_t before = first_.num_keys();
+  first_.set("n", "");
+  EXPECT_EQ(second_.num_keys(), before + 1);
+}
+
+TEST_P(StoreTest, PrefixesKeepKeysApart) {
+  const Store left = first_.with_prefix("left/");
+  const Store right = second_.with_prefix("right/");
+  left.set("key", "l");
+  right.set("key", "r");
+  EXPECT_EQ(left.get("key"), "l");
+  EXPECT_EQ(first_.get("right/key"), "r");
+  EXPECT_EQ(second_.with_prefix("left").with_prefix("/").get("key"), "l");
+}
+
+TEST_P(StoreTest, WhatMakesNoSenseIsRefused) {
+  const auto code = [](const std::function<void()>& f) { return error_of(f).code(); };
+  EXPECT_EQ(code([&] { first_.set("", "x"); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { first_.get(std::string(Store::kMaxKeyBytes + 1, 'k')); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { first_.set("k", std::string(Store::kMaxValueBytes + 1, 'v')); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { first_.get("k", {0ms}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { first_.with_timeout(-1s); }), ErrorCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
+                         ::testing::Values(Kind{"Memory",
+                                                [](const TemporaryFolder&) {
+                                                  const Store store = Store::in_memory();
+                                                  return std::pair(store, store);
+                                                }},
+                                           Kind{"File",
+                                                [](const TemporaryFolder& folder) {
+                                                  return std::pair(
+                                                      Store::file(folder.file("store"), 2),
+                                                      Store::file(folder.file("store"), 2));
+                                                }},
+                                           Kind{"Tcp",
+                                                [](const TemporaryFolder&) { return open_tcp(); }}),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST(StoreKinds, AnEmptyHandleSaysSo) {
+  EXPECT_EQ(error_of([] { Store().get("k"); }).code(), ErrorCode::kFailedPrecondition);
+}
+
+TEST(StoreKinds, TheLastUserRemovesTheFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("store");
+  Store first = Store::file(path, 2);
+  Store second = Store::file(path, 2);
+  first.set("key", "value");
+  first = Store();
+  EXPECT_EQ(second.get("key"), "value");
+  second = Store();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(StoreKinds, AFileThatOthersCanWriteIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("store");
+  std::ofstream(path).put('x');
+  std::filesystem::permissions(path, std::filesystem::perms::all);
+  EXPECT_EQ(error_of([&] { Store::file(path); }).code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(error_of([] { Store::file("relative"); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { Store::file(folder.file("")); }).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(StoreKinds, OneServerAtAPort) {
+  const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
+  const std::string address = absl::StrCat("127.0.0.1:", server.port());
+  EXPECT_EQ(error_of([&] { Store::tcp(address, Store::TcpRole::kServer); }).code(),
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(error_of([&] { Store::tcp(address, Store::TcpRole::kSharedServer); }).code(),
+            ErrorCode::kAlreadyExists);
+  const int port = sinew::testing::free_port(AF_INET);
+  const std::string free = absl::StrCat("127.0.0.1:", port);
+  const Store one = Store::tcp(free, Store::TcpRole::kSharedServer);
+  const Store two = Store::tcp(free, Store::TcpRole::kSharedServer);
+  one.set("key", "value");
+  EXPECT_EQ(two.get("key"), "value");
+}
+
+TEST(StoreKinds, ATcpStoreStaysOnThisMachineUnlessToldOtherwise) {
+  for (const auto role : {Store::TcpRole::kServer, Store::TcpRole::kClient}) {
+    const RpcError error = error_of([&] { Store::tcp("10.1.2.3:1", role); });
+    EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
+    EXPECT_THAT(error.message(), HasSubstr("neither encrypts nor authenticates"));
+  }
+  EXPECT_EQ(error_of([] { Store::tcp("nonsense", Store::TcpRole::kServer); }).code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(StoreKinds, AClientThatComesFirstWaitsForTheServer) {
+  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  std::thread client([&] { Store::tcp(address, Store::TcpRole::kClient).set("key", "value"); });
+  const Store server = Store::tcp(address, Store::TcpRole::kServer);
+  EXPECT_EQ(server.get("key"), "value");
+  client.join();
+  const std::string nobody = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const auto begin = std::chrono::steady_clock::now();
+  const RpcError error = error_of(
+      [&] { Store::tcp(nobody, Store::TcpRole::kClient, Store::TcpReach::kLoopbackOnly, 300ms); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(StoreKinds, WaitersFailWithTheServer) {
+  auto [server, client] = open_tcp();
+  std::thread waiter([client = client] {
+    EXPECT_EQ(error_of([&] { client.get("never"); }).code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(error_of([&] { client.set("k", "v"); }).code(), ErrorCode::kUnavailable);
+  });
+  server.set("warm", "");
+  server = Store();
+  waiter.join();
+}
+
+// One connection serves all threads of a client.
+TEST(StoreKinds, OneThreadsWaitDoesNotHoldUpTheOthers) {
+  const auto [server, client] = open_tcp();
+  std::thread waiter([&] { EXPECT_EQ(client.get("late"), "now"); });
+  for (int step = 0; step < 100; ++step) client.add("steps", 1);
+  client.set("late", "now");
+  waiter.join();
+  EXPECT_EQ(server.get("steps"), "100");
+}
+
+}  // namespace
