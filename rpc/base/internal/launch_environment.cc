@@ -40,7 +40,8 @@ absl::Status check_at_least(absl::string_view name, std::optional<int> value, in
 }
 
 // The variables that have a scheduler's value for a default.
-absl::Status read_local(const EnvironmentReader& environment, LaunchPlace& place) {
+absl::StatusOr<LaunchPlace> with_local_variables(const EnvironmentReader& environment,
+                                                 LaunchPlace place) {
   struct Local {
     const char* name;
     int least;
@@ -62,7 +63,7 @@ absl::Status read_local(const EnvironmentReader& environment, LaunchPlace& place
                                              *place.local_world_size, "; local ranks go from 0 to ",
                                              *place.local_world_size - 1));
   }
-  return absl::OkStatus();
+  return place;
 }
 
 }  // namespace
@@ -174,15 +175,15 @@ absl::StatusOr<LaunchPlace> LaunchEnvironment::place() const {
     place.local_world_size = (*task)->local_world_size;
     place.node_rank = (*task)->node_rank;
   }
-  const absl::Status local = read_local(environment_, place);
-  if (!local.ok()) return local;
+  absl::StatusOr<LaunchPlace> found = with_local_variables(environment_, std::move(place));
+  if (!found.ok()) return found;
   const absl::StatusOr<std::string> address = master_address();
   if (!address.ok() && !absl::IsNotFound(address.status())) return address.status();
   const absl::StatusOr<int> port = master_port();
   if (!port.ok() && !absl::IsNotFound(port.status())) return port.status();
-  if (address.ok()) place.master_address = *address;
-  if (port.ok()) place.master_port = *port;
-  return place;
+  if (address.ok()) found->master_address = *address;
+  if (port.ok()) found->master_port = *port;
+  return found;
 }
 
 }  // namespace internal

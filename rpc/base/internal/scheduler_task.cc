@@ -1,6 +1,7 @@
 #include "sinew/rpc/base/internal/scheduler_task.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -39,11 +40,14 @@ struct Names {
   std::string rank;
   std::string world_size;
   std::string local_rank;
+  /// Empty: no variable says it in one number.
+  std::string local_world_size;
 };
 
 absl::StatusOr<std::optional<int>> optional_number(const EnvironmentReader& environment,
                                                    const std::string& name, int first,
                                                    std::optional<int> end) {
+  if (name.empty()) return std::optional<int>();
   absl::StatusOr<std::optional<int>> value = integer_variable(environment, name);
   if (!value.ok() || !*value) return value;
   const absl::Status fits = check_range({name, **value}, first, end);
@@ -53,7 +57,6 @@ absl::StatusOr<std::optional<int>> optional_number(const EnvironmentReader& envi
 
 absl::StatusOr<SchedulerTask> read_numbers(const EnvironmentReader& environment,
                                            const Names& names) {
-  SchedulerTask task;
   absl::StatusOr<NamedNumber> size = require_number(environment, names.world_size, names.rank);
   if (!size.ok()) return size.status();
   if (absl::Status fits = check_range(*size, 1, std::nullopt); !fits.ok()) return fits;
@@ -63,37 +66,21 @@ absl::StatusOr<SchedulerTask> read_numbers(const EnvironmentReader& environment,
   const absl::StatusOr<std::optional<int>> local_rank =
       optional_number(environment, names.local_rank, 0, size->value);
   if (!local_rank.ok()) return local_rank.status();
+  const absl::StatusOr<std::optional<int>> local_size =
+      optional_number(environment, names.local_world_size, 1, size->value + 1);
+  if (!local_size.ok()) return local_size.status();
+  SchedulerTask task;
   task.rank = *std::move(rank);
   task.world_size = *std::move(size);
   task.local_rank = *local_rank;
+  task.local_world_size = *local_size;
   return task;
-}
-
-// Where all of them are on one node, it is this one.
-void place_on_nodes(SchedulerTask& task, absl::string_view launcher) {
-  if (task.local_world_size == task.world_size->value) {
-    task.node_rank = 0;
-    task.master_address = kLoopback;
-    return;
-  }
-  task.master_address = NotFoundError(
-      absl::StrCat("the environment variable MASTER_ADDR is not set, and ", launcher,
-                   " does not say on which of its nodes rank 0 runs; set it to that host"));
-}
-
-absl::Status read_local_world_size(const EnvironmentReader& environment, const std::string& name,
-                                   SchedulerTask& task) {
-  const absl::StatusOr<std::optional<int>> size =
-      optional_number(environment, name, 1, task.world_size->value + 1);
-  if (!size.ok()) return size.status();
-  task.local_world_size = *size;
-  return absl::OkStatus();
 }
 
 absl::StatusOr<SchedulerTask> slurm_task(const EnvironmentReader& environment,
                                          const std::string& node_list) {
   absl::StatusOr<SchedulerTask> task =
-      read_numbers(environment, {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"});
+      read_numbers(environment, {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""});
   if (!task.ok()) return task;
   const absl::StatusOr<std::optional<int>> node =
       optional_number(environment, "SLURM_NODEID", 0, std::nullopt);
@@ -125,29 +112,42 @@ absl::StatusOr<SchedulerTask> slurm_task(const EnvironmentReader& environment,
   return task;
 }
 
-absl::StatusOr<SchedulerTask> open_mpi_task(const EnvironmentReader& environment) {
-  absl::StatusOr<SchedulerTask> task = read_numbers(
-      environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
+// The job's id is what the first of those variables that is set says.
+int port_of(const EnvironmentReader& environment, const std::vector<std::string>& variables) {
+  for (const std::string& variable : variables) {
+    if (const auto job = environment(variable)) return job_port(absl::StrCat("mpi ", *job));
+  }
+  return job_port("");
+}
+
+absl::StatusOr<SchedulerTask> mpi_task(const EnvironmentReader& environment,
+                                       absl::string_view launcher, const Names& names,
+                                       const std::vector<std::string>& jobs) {
+  absl::StatusOr<SchedulerTask> task = read_numbers(environment, names);
   if (!task.ok()) return task;
-  const absl::Status read = read_local_world_size(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", *task);
-  if (!read.ok()) return read;
-  place_on_nodes(*task, "Open MPI");
-  std::optional<std::string> job = environment("PMIX_NAMESPACE");
-  if (!job) job = environment("OMPI_MCA_ess_base_jobid");
-  task->master_port = job_port(job ? absl::StrCat("ompi ", *job) : "");
+  task->master_port = port_of(environment, jobs);
+  if (task->local_world_size == task->world_size->value) {
+    // All are on one node, so it is this one.
+    task->node_rank = 0;
+    task->master_address = kLoopback;
+  } else {
+    task->master_address = NotFoundError(
+        absl::StrCat("the environment variable MASTER_ADDR is not set, and ", launcher,
+                     " does not say on which of its nodes rank 0 runs; set it to that host"));
+  }
   return task;
 }
 
+absl::StatusOr<SchedulerTask> open_mpi_task(const EnvironmentReader& environment) {
+  return mpi_task(environment, "Open MPI",
+                  {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                   "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                  {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+}
+
 absl::StatusOr<SchedulerTask> pmi_task(const EnvironmentReader& environment) {
-  absl::StatusOr<SchedulerTask> task =
-      read_numbers(environment, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"});
-  if (!task.ok()) return task;
-  const absl::Status read = read_local_world_size(environment, "MPI_LOCALNRANKS", *task);
-  if (!read.ok()) return read;
-  place_on_nodes(*task, "PMI");
-  const std::optional<std::string> job = environment("PMI_JOBID");
-  task->master_port = job_port(job ? absl::StrCat("pmi ", *job) : "");
-  return task;
+  return mpi_task(environment, "PMI",
+                  {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"PMI_JOBID"});
 }
 
 absl::StatusOr<SchedulerTask> pmix_task(const EnvironmentReader& environment) {
@@ -159,8 +159,7 @@ absl::StatusOr<SchedulerTask> pmix_task(const EnvironmentReader& environment) {
   task.master_address = NotFoundError(
       "the environment variable MASTER_ADDR is not set, and PMIX_RANK alone does not say where "
       "rank 0 runs; set it to that host");
-  const std::optional<std::string> job = environment("PMIX_NAMESPACE");
-  task.master_port = job_port(job ? absl::StrCat("pmix ", *job) : "");
+  task.master_port = port_of(environment, {"PMIX_NAMESPACE"});
   return task;
 }
 
