@@ -1,5 +1,6 @@
 #include "sinew/groups/internal/file_store.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "sinew/groups/internal/store_table.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "torch/csrc/distributed/c10d/FileStore.hpp"
 
@@ -150,6 +152,12 @@ absl::StatusOr<std::shared_ptr<StoreBackend>> open_file_store(const std::string&
   }
   const absl::Status owned = check_owner(path);
   if (!owned.ok()) return owned;
+  // LibTorch's store makes it when it writes, and takes it for an error that there is none to read.
+  const FileDescriptor made(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!made.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat("the store's file ", path, " cannot be made: ", std::strerror(errno)));
+  }
   try {
     return std::make_shared<FileStore>(path, users);
   } catch (const std::exception& error) {
