@@ -1,5 +1,8 @@
 #include "sinew/examples/common/files.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -17,6 +20,15 @@ namespace {
 }
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
+
+// Waits until the content is on the disk.
+void sync_file(const std::filesystem::path& file) {
+  const int opened = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = opened >= 0 && fsync(opened) == 0;
+  const std::error_code error = last_error();
+  if (opened >= 0) close(opened);
+  if (!synced) fail("write", file, error);
+}
 
 }  // namespace
 
@@ -48,6 +60,8 @@ void replace_file(const std::filesystem::path& file, const std::string& content)
   std::filesystem::path fresh = file;
   fresh += ".new";
   write_file(fresh, content);
+  // Otherwise the new name may reach the disk before the content does.
+  sync_file(fresh);
   std::error_code error;
   std::filesystem::rename(fresh, file, error);
   if (error) fail("write", file, error);

@@ -15,7 +15,8 @@ std::string fixed(double value, int digits);
 /// the name of the file and the system's reason.
 void write_file(const std::filesystem::path& file, const std::string& content);
 
-/// The same, but who reads `file` meanwhile sees the old content or the new one.
+/// The same, but who reads `file` meanwhile, or after the machine has lost its power, sees the old
+/// content or the new one.
 void replace_file(const std::filesystem::path& file, const std::string& content);
 
 /// Throws as write_file.

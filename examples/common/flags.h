@@ -4,6 +4,7 @@
 #include <iostream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 
@@ -62,7 +63,7 @@ struct Parsed {
   int status = 0;
 };
 /// Reads the command line. The terminal has been told when the program must not go on.
-inline Parsed parse(CLI::App& app, int argc, char** argv) {
+inline Parsed parse(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     return {true, 0};
@@ -72,6 +73,13 @@ inline Parsed parse(CLI::App& app, int argc, char** argv) {
               << "Run it with --help for all flags.\n";
     return {false, kUsageError};
   }
+}
+
+/// The same with words that begin with the name of the program.
+inline Parsed parse(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  return parse(app, static_cast<int>(pointers.size()), pointers.data());
 }
 
 }  // namespace examples
