@@ -55,6 +55,9 @@ Variables place_variables(const JobPlace& place, std::size_t local_rank) {
       {"ROLE_WORLD_SIZE", absl::StrCat(nodes * role->processes)},
       {"MASTER_ADDR", place.master_addr},
       {"MASTER_PORT", absl::StrCat(place.master_port)},
+      // Of a torchrun that may have started this process: it listens at its port itself, while here
+      // rank 0 does.
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
   };
 }
 

@@ -152,6 +152,11 @@ class Places(Case):
         )
         self.assertEqual(ended.stdout, "99 job7 2\n", ended.stderr)
 
+    def test_is_no_part_of_a_torchrun_around_it(self) -> None:
+        around = {**environment(), "TORCHELASTIC_USE_AGENT_STORE": "True", "RANK": "7", "MASTER_PORT": "1"}
+        ended = self.run_it("sh", "-c", "echo $RANK $TORCHELASTIC_USE_AGENT_STORE; [ $MASTER_PORT != 1 ]", env=around)
+        self.assertEqual((ended.returncode, ended.stdout), (0, "0 False\n"))
+
     def test_ports_are_free_and_of_one_job(self) -> None:
         jobs = [self.start("-n", "2", "sh", "-c", "echo $MASTER_PORT; read line; exit 0", stdin=subprocess.PIPE) for _ in range(8)]
         ports = []
