@@ -292,10 +292,16 @@ TEST(LaunchEnvironmentTest, ErrorsNameTheVariable) {
 }
 
 TEST(LaunchPlaceTest, ReadsTheProcess) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) ::unsetenv(name);
+  EXPECT_THROW(launch_place(), RpcError);
+  EXPECT_FALSE(find_launch_place().has_value());
   ::setenv("RANK", "1", 1);
+  EXPECT_THROW(launch_place(), RpcError);
+  EXPECT_THROW(find_launch_place(), RpcError) << "half a place";
   ::setenv("WORLD_SIZE", "2", 1);
   ::setenv("LOCAL_RANK", "1", 1);
   EXPECT_EQ(launch_place().local_rank, 1);
+  EXPECT_EQ(find_launch_place()->rank, 1);
   ::setenv("RANK", "2", 1);
   EXPECT_THROW(launch_place(), RpcError);
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) ::unsetenv(name);

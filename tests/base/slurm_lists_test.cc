@@ -39,11 +39,12 @@ TEST(SlurmListsTest, Nodes) {
 
 TEST(SlurmListsTest, WhatIsNoListOfNodesIsShown) {
   for (const std::string text :
-       {"",        ",",       "n1,",   ",n1",       "n1,,n2",     "n[",
-        "n]",      "n[]",     "n[1-3", "n1-3]",     "n[[1-2]]",   "n[1-[2]]",
-        "n[1]]",   "n[3-1]",  "n[1-]", "n[-1]",     "n[1-2-3]",   "n[a-c]",
-        "n[1,,2]", "n[1,]",   "n[ 1]", "n[1-2],m[", "n[0x1-0x3]", "n[9999999999999999999999]",
-        "n 1",     "n[1-2] ", "a/b"}) {
+       {"",         ",",        "n1,",       ",n1",        "n1,,n2",
+        "n[",       "n]",       "n[]",       "n[1-3",      "n1-3]",
+        "n[[1-2]]", "n[1-[2]]", "n[1]]",     "n]1]",       "n[3-1]",
+        "n[1-]",    "n[-1]",    "n[1-2-3]",  "n[a-c]",     "n[1,,2]",
+        "n[1,]",    "n[ 1]",    "n[1-2],m[", "n[0x1-0x3]", "n[9999999999999999999999]",
+        "n 1",      "n[1-2] ",  "a/b"}) {
     const auto nodes = parse_slurm_nodes(text);
     ASSERT_EQ(nodes.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(nodes.status().message(), absl::StrCat("'", text, "'")))

@@ -5,12 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/job_port.h"
 #include "sinew/rpc/base/internal/written_values.h"
 
-namespace sinew {
-namespace internal {
+namespace sinew::internal {
 namespace {
 
 using absl::InvalidArgumentError;
@@ -186,15 +184,4 @@ absl::StatusOr<LaunchPlace> LaunchEnvironment::place() const {
   return found;
 }
 
-}  // namespace internal
-
-LaunchPlace launch_place() {
-  const absl::StatusOr<internal::LaunchEnvironment> environment =
-      internal::LaunchEnvironment::read(process_environment());
-  if (!environment.ok()) internal::throw_error(environment.status());
-  absl::StatusOr<LaunchPlace> place = environment->place();
-  if (!place.ok()) internal::throw_error(place.status());
-  return *std::move(place);
-}
-
-}  // namespace sinew
+}  // namespace sinew::internal
