@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   Cases cases;
   add_operations(cases);
   add_ends(cases);
+  add_groups(cases);
   if (argc != 2 || cases.count(argv[1]) == 0) {
     std::fprintf(stderr, "usage: mpi_ranks CASE\n");
     return 2;

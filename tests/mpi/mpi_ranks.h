@@ -39,5 +39,6 @@ using Cases = std::map<std::string, std::function<void()>>;
 /// Of the other sources.
 void add_operations(Cases& cases);
 void add_ends(Cases& cases);
+void add_groups(Cases& cases);
 
 }  // namespace sinew::testing

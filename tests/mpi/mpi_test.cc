@@ -50,6 +50,22 @@ INSTANTIATE_TEST_SUITE_P(All, MpiOperations,
                                            "in_flight", "several_groups"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
+class MpiGroups : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MpiGroups, AreWhatUsersSee) { EXPECT_EQ(run_job(GetParam()).status, 0); }
+
+INSTANTIATE_TEST_SUITE_P(All, MpiGroups,
+                         ::testing::Values("all_functions", "mixed", "subgroups", "disagreement",
+                                           "time_limit_of_recv", "destroyed_meanwhile",
+                                           "wrong_place"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST(MpiEnds, ATimeLimitFailsTheGroupAndEndsTheJobWithTheProcess) {
+  const Ended ended = run_job("time_limit");
+  EXPECT_NE(ended.status, 0);
+  EXPECT_FALSE(ended.lines.empty());
+}
+
 TEST(MpiEnds, AReceiveIsTakenBackAndNothingRemains) {
   EXPECT_EQ(run_job("abort_receive").status, 0);
 }

@@ -261,6 +261,7 @@ void sums_in_parts() {
   const auto group = make_group("sums");
   C10dBackend& c10d = group->c10d();
   const int size = c10d.getSize();
+  const int self = c10d.getRank();
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kLong}) {
     for (const bool in_a_row : {true, false}) {
       // What rank i has for j.
@@ -268,8 +269,8 @@ void sums_in_parts() {
       std::vector<Tensors> lists = {pieces(size, type, 77, in_a_row)};
       Tensors for_us;
       for (int i = 0; i < size; ++i) {
-        lists[0][static_cast<std::size_t>(i)].copy_(input(c10d.getRank(), i));
-        for_us.push_back(input(i, c10d.getRank()));
+        lists[0][static_cast<std::size_t>(i)].copy_(input(self, i));
+        for_us.push_back(input(i, self));
       }
       Tensors output = {at::zeros({77}, type)};
       wait(c10d.reduce_scatter(output, lists, {}));
@@ -278,6 +279,15 @@ void sums_in_parts() {
       output[0].zero_();
       wait(c10d._reduce_scatter_base(output[0], flat, {}));
       check_equal(output[0], combined(for_us, ReduceOp::kSum), named("_reduce_scatter_base", type));
+
+      // Rank i gets i + 1 elements.
+      Tensors shares;
+      for (int i = 0; i < size; ++i) shares.push_back(input(self, i).narrow(0, 0, i + 1).clone());
+      lists = {shares};
+      output = {at::zeros({self + 1}, type)};
+      wait(c10d.reduce_scatter(output, lists, {}));
+      check_equal(output[0], combined(for_us, ReduceOp::kSum).narrow(0, 0, self + 1),
+                  named("reduce_scatter of shares", type));
     }
   }
 }

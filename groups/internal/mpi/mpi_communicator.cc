@@ -20,10 +20,32 @@ int tag_of(std::string_view name, int most_tag) {
   return static_cast<int>(hash % (static_cast<std::uint32_t>(most_tag) + 1));
 }
 
-absl::StatusOr<MPI_Comm> create_now(const std::vector<int>& world_ranks, int tag) {
+using Reach = MpiCommunicator::Reach;
+
+struct Created {
+  MPI_Comm handle = MPI_COMM_NULL;
+  int rank = 0;
+  Reach reach = Reach::kOneHost;
+};
+
+// Members that can share memory are on one host.
+absl::StatusOr<Reach> reach_of(MPI_Comm handle, int size) {
+  MPI_Comm neighbours = MPI_COMM_NULL;
+  absl::Status status =
+      mpi_status(MPI_Comm_split_type(handle, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &neighbours),
+                 "MPI_Comm_split_type");
+  if (!status.ok()) return status;
+  int num_neighbours = 0;
+  status = mpi_status(MPI_Comm_size(neighbours, &num_neighbours), "MPI_Comm_size");
+  MPI_Comm_free(&neighbours);
+  if (!status.ok()) return status;
+  return num_neighbours == size ? Reach::kOneHost : Reach::kSeveralHosts;
+}
+
+absl::StatusOr<Created> create_now(const std::vector<int>& world_ranks, int tag) {
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
-  MPI_Comm made = MPI_COMM_NULL;
+  Created made;
   absl::Status status = mpi_status(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   if (status.ok()) {
     status = mpi_status(
@@ -31,12 +53,18 @@ absl::StatusOr<MPI_Comm> create_now(const std::vector<int>& world_ranks, int tag
         "MPI_Group_incl");
   }
   if (status.ok()) {
-    status = mpi_status(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &made),
+    status = mpi_status(MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &made.handle),
                         "MPI_Comm_create_group");
   }
   if (status.ok()) {
-    status =
-        mpi_status(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    status = mpi_status(MPI_Comm_set_errhandler(made.handle, MPI_ERRORS_RETURN),
+                        "MPI_Comm_set_errhandler");
+  }
+  if (status.ok()) status = mpi_status(MPI_Comm_rank(made.handle, &made.rank), "MPI_Comm_rank");
+  if (status.ok()) {
+    const absl::StatusOr<Reach> reach = reach_of(made.handle, static_cast<int>(world_ranks.size()));
+    status = reach.status();
+    if (reach.ok()) made.reach = *reach;
   }
   if (members != MPI_GROUP_NULL) MPI_Group_free(&members);
   if (world != MPI_GROUP_NULL) MPI_Group_free(&world);
@@ -48,7 +76,7 @@ absl::StatusOr<MPI_Comm> create_now(const std::vector<int>& world_ranks, int tag
 struct Creation {
   Mutex mutex;
   CondVar changed;
-  std::optional<absl::StatusOr<MPI_Comm>> made ABSL_GUARDED_BY(mutex);
+  std::optional<absl::StatusOr<Created>> made ABSL_GUARDED_BY(mutex);
 };
 
 }  // namespace
@@ -61,8 +89,8 @@ absl::StatusOr<std::shared_ptr<MpiCommunicator>> MpiCommunicator::create(
   std::thread([creation, world_ranks, tag = tag_of(name, runtime.most_tag()), &runtime] {
     const MpiRuntime::Use use(runtime);
     const absl::Status may_call = runtime.check();
-    absl::StatusOr<MPI_Comm> made =
-        may_call.ok() ? create_now(world_ranks, tag) : absl::StatusOr<MPI_Comm>(may_call);
+    absl::StatusOr<Created> made =
+        may_call.ok() ? create_now(world_ranks, tag) : absl::StatusOr<Created>(may_call);
     MutexLock lock(creation->mutex);
     creation->made = std::move(made);
     creation->changed.notify_all();
@@ -78,16 +106,14 @@ absl::StatusOr<std::shared_ptr<MpiCommunicator>> MpiCommunicator::create(
                      world_ranks.size(), " ranks have called for it with the same ranks and name"));
   }
   if (!creation->made->ok()) return creation->made->status();
-  const MPI_Comm handle = **creation->made;
-  int rank = 0;
-  absl::Status status = mpi_status(MPI_Comm_rank(handle, &rank), "MPI_Comm_rank");
-  if (!status.ok()) return status;
-  return std::shared_ptr<MpiCommunicator>(
-      new MpiCommunicator(runtime, handle, rank, static_cast<int>(world_ranks.size())));
+  const Created& made = **creation->made;
+  return std::shared_ptr<MpiCommunicator>(new MpiCommunicator(
+      runtime, made.handle, made.rank, static_cast<int>(world_ranks.size()), made.reach));
 }
 
-MpiCommunicator::MpiCommunicator(MpiRuntime& runtime, MPI_Comm handle, int rank, int size)
-    : runtime_(runtime), handle_(handle), rank_(rank), size_(size) {}
+MpiCommunicator::MpiCommunicator(MpiRuntime& runtime, MPI_Comm handle, int rank, int size,
+                                 Reach reach)
+    : runtime_(runtime), handle_(handle), rank_(rank), size_(size), reach_(reach) {}
 
 MpiCommunicator::~MpiCommunicator() {
   const MpiRuntime::Use use(runtime_);

@@ -20,6 +20,9 @@ class MpiRuntime;
 /// A communicator of a group's own, and whether it is still of use. Thread-safe.
 class MpiCommunicator {
  public:
+  /// Where its members are.
+  enum class Reach { kOneHost, kSeveralHosts };
+
   /// Made by all of `world_ranks`, which are ranks of MPI_COMM_WORLD, in the order of the group;
   /// this process is among them. Groups that several threads make at the same time have different
   /// names. kDeadlineExceeded if not all have called it by then.
@@ -36,6 +39,7 @@ class MpiCommunicator {
   MPI_Comm handle() const { return handle_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  Reach reach() const { return reach_; }
 
   /// Not OK once fail() was called, or MPI is about to end.
   absl::Status check() const;
@@ -45,12 +49,13 @@ class MpiCommunicator {
   void fail(absl::Status why);
 
  private:
-  MpiCommunicator(MpiRuntime& runtime, MPI_Comm handle, int rank, int size);
+  MpiCommunicator(MpiRuntime& runtime, MPI_Comm handle, int rank, int size, Reach reach);
 
   MpiRuntime& runtime_;
   const MPI_Comm handle_;
   const int rank_;
   const int size_;
+  const Reach reach_;
   std::atomic<bool> has_failed_{false};
 
   mutable Mutex mutex_;

@@ -58,12 +58,33 @@ int as_count(const char* name, std::int64_t elements) {
   return static_cast<int>(elements);
 }
 
+// Elements that only move.
+struct Amount {
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  int count = 0;
+};
+
 MPI_Datatype moved_type(const char* name, const at::Tensor& tensor) {
   const MPI_Datatype type = MpiTypes::moved(tensor.element_size());
   if (type == MPI_DATATYPE_NULL) {
     refuse(name, absl::StrCat("it cannot move ", c10::toString(tensor.scalar_type())));
   }
   return type;
+}
+
+// As larger elements, where MPI cannot count its own.
+Amount amount_of(const char* name, const at::Tensor& tensor) {
+  Amount amount{moved_type(name, tensor), 0};
+  std::int64_t count = tensor.numel();
+  for (std::size_t bytes = tensor.element_size() * 2; count > INT_MAX && count % 2 == 0;
+       bytes *= 2) {
+    const MPI_Datatype larger = MpiTypes::moved(bytes);
+    if (larger == MPI_DATATYPE_NULL) break;
+    amount.type = larger;
+    count /= 2;
+  }
+  amount.count = as_count(name, count);
+  return amount;
 }
 
 // Counts and offsets for each rank, as MPI wants them: counts first.
@@ -164,11 +185,11 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::broadcast(Tensors& tensors,
   static constexpr char kName[] = "broadcast";
   const at::Tensor& tensor = only(kName, tensors);
   const int root = require_rank(kName, options.rootRank);
-  const int count = as_count(kName, tensor.numel());
-  const MPI_Datatype type = moved_type(kName, tensor);
+  const Amount amount = amount_of(kName, tensor);
   return start(c10d::OpType::BROADCAST, operation(kName, {tensor}), {tensor},
                [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Ibcast(tensor.data_ptr(), count, type, root, comm, request);
+                 return MPI_Ibcast(tensor.data_ptr(), amount.count, amount.type, root, comm,
+                                   request);
                });
 }
 
@@ -225,12 +246,11 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::gather_to_all(const at::Tensor& output
                                                         const at::Tensor& input,
                                                         MpiOperation gathering,
                                                         Tensors outputs) const {
-  const int count = as_count(gathering.name, input.numel());
-  const MPI_Datatype type = moved_type(gathering.name, input);
+  const Amount amount = amount_of(gathering.name, input);
   return start(c10d::OpType::ALLGATHER, std::move(gathering), std::move(outputs),
                [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Iallgather(input.data_ptr(), count, type, output.data_ptr(), count,
-                                       type, comm, request);
+                 return MPI_Iallgather(input.data_ptr(), amount.count, amount.type,
+                                       output.data_ptr(), amount.count, amount.type, comm, request);
                });
 }
 
@@ -239,8 +259,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::gather(std::vector<Tensors>& outputs, 
   static constexpr char kName[] = "gather";
   const at::Tensor& input = only(kName, inputs);
   const int root = require_rank(kName, options.rootRank);
-  const int count = as_count(kName, input.numel());
-  const MPI_Datatype type = moved_type(kName, input);
+  const Amount amount = amount_of(kName, input);
   MpiOperation gathering = operation(kName, {input});
   Tensors results;
   void* to = nullptr;
@@ -253,8 +272,8 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::gather(std::vector<Tensors>& outputs, 
   }
   return start(c10d::OpType::GATHER, std::move(gathering), std::move(results),
                [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Igather(input.data_ptr(), count, type, to, count, type, root, comm,
-                                    request);
+                 return MPI_Igather(input.data_ptr(), amount.count, amount.type, to, amount.count,
+                                    amount.type, root, comm, request);
                });
 }
 
@@ -263,8 +282,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::scatter(Tensors& outputs, std::vector<
   static constexpr char kName[] = "scatter";
   const at::Tensor& output = only(kName, outputs);
   const int root = require_rank(kName, options.rootRank);
-  const int count = as_count(kName, output.numel());
-  const MPI_Datatype type = moved_type(kName, output);
+  const Amount amount = amount_of(kName, output);
   MpiOperation scattering = operation(kName, {output});
   const void* from = nullptr;
   if (root == getRank()) {
@@ -275,8 +293,8 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::scatter(Tensors& outputs, std::vector<
   }
   return start(c10d::OpType::SCATTER, std::move(scattering), {output},
                [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Iscatter(from, count, type, output.data_ptr(), count, type, root, comm,
-                                     request);
+                 return MPI_Iscatter(from, amount.count, amount.type, output.data_ptr(),
+                                     amount.count, amount.type, root, comm, request);
                });
 }
 
@@ -284,9 +302,15 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) {
   static constexpr char kName[] = "reduce_scatter";
   const at::Tensor& output = only(kName, outputs);
-  const MpiPieces pieces(for_each_rank(kName, inputs, getSize(), output));
+  if (inputs.size() != 1) refuse(kName, "it takes one list of tensors");
+  const std::vector<std::int64_t> counts = sizes_of(kName, inputs[0], getSize());
+  const at::Tensor& own = inputs[0][static_cast<std::size_t>(getRank())];
+  if (own.numel() != output.numel() || own.scalar_type() != output.scalar_type()) {
+    refuse(kName, "the output must be like the input of this rank");
+  }
+  const MpiPieces pieces(inputs[0]);
   pieces.copy_in();
-  return scatter_sums(output, pieces.memory(), options);
+  return scatter_sums(output, pieces.memory(), counts, options);
 }
 
 MpiProcessGroup::WorkPtr MpiProcessGroup::_reduce_scatter_base(
@@ -297,19 +321,23 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::_reduce_scatter_base(
   if (input.numel() != output.numel() * getSize() || input.scalar_type() != output.scalar_type()) {
     refuse(kName, "the input must have the output's type, and its size times the group's");
   }
-  return scatter_sums(output, input, options);
+  return scatter_sums(
+      output, input, std::vector<std::int64_t>(static_cast<std::size_t>(getSize()), output.numel()),
+      options);
 }
 
 MpiProcessGroup::WorkPtr MpiProcessGroup::scatter_sums(
-    const at::Tensor& output, const at::Tensor& input,
+    const at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& counts,
     const c10d::ReduceScatterOptions& options) const {
   static constexpr char kName[] = "reduce_scatter";
   const MpiReduction how = reduction(output, options.reduceOp);
-  const int count = as_count(kName, output.numel());
-  return start(c10d::OpType::REDUCE_SCATTER, operation(kName, {output, input}), {output},
+  MpiOperation scattering = operation(kName, {output, input});
+  scattering.places = places_of(kName, counts);
+  const int* const places = scattering.places.data();
+  return start(c10d::OpType::REDUCE_SCATTER, std::move(scattering), {output},
                [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Ireduce_scatter_block(input.data_ptr(), output.data_ptr(), count,
-                                                  how.type, how.op, comm, request);
+                 return MPI_Ireduce_scatter(input.data_ptr(), output.data_ptr(), places, how.type,
+                                            how.op, comm, request);
                });
 }
 
@@ -368,11 +396,11 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::send(Tensors& tensors, int to, int tag
   const at::Tensor& tensor = only(kName, tensors);
   require_rank(kName, to);
   require_tag(kName, tag);
-  const int count = as_count(kName, tensor.numel());
-  const MPI_Datatype type = moved_type(kName, tensor);
+  const Amount amount = amount_of(kName, tensor);
   return start(c10d::OpType::SEND, operation(kName, {tensor}), {tensor},
                [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Isend(tensor.data_ptr(), count, type, to, tag, comm, request);
+                 return MPI_Isend(tensor.data_ptr(), amount.count, amount.type, to, tag, comm,
+                                  request);
                });
 }
 
@@ -389,12 +417,11 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::receive(c10d::OpType op, Tensors& tens
   static constexpr char kName[] = "recv";
   const at::Tensor& tensor = only(kName, tensors);
   require_tag(kName, tag);
-  const int count = as_count(kName, tensor.numel());
-  const MPI_Datatype type = moved_type(kName, tensor);
+  const Amount amount = amount_of(kName, tensor);
   MpiOperation receiving = operation(kName, {tensor});
-  receiving.expected = MpiExpected{type, count};
+  receiving.expected = MpiExpected{amount.type, amount.count};
   return start(op, std::move(receiving), {tensor}, [&](MPI_Comm comm, MPI_Request* request) {
-    return MPI_Irecv(tensor.data_ptr(), count, type, from, tag, comm, request);
+    return MPI_Irecv(tensor.data_ptr(), amount.count, amount.type, from, tag, comm, request);
   });
 }
 

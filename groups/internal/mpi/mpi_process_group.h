@@ -72,6 +72,7 @@ class MpiProcessGroup final : public C10dBackend {
   WorkPtr gather_to_all(const at::Tensor& output, const at::Tensor& input, MpiOperation gathering,
                         Tensors outputs) const;
   WorkPtr scatter_sums(const at::Tensor& output, const at::Tensor& input,
+                       const std::vector<std::int64_t>& counts,
                        const c10d::ReduceScatterOptions& options) const;
   WorkPtr exchange(const at::Tensor& output, const at::Tensor& input,
                    const std::vector<std::int64_t>& received, const std::vector<std::int64_t>& sent,
