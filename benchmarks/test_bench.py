@@ -26,10 +26,12 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
+import group_figures  # noqa: E402
 from benchlib import build, cli, pairing, programs, report  # noqa: E402
 from benchlib.errors import BenchError  # noqa: E402
 from benchlib.suites import (  # noqa: E402
     AUTOGRAD,
+    GROUPS,
     RPC,
     SCALE,
     SUITES,
@@ -214,6 +216,66 @@ class ScaleSuiteTest(unittest.TestCase):
         self.assertIn("--peer", stderr.getvalue())
 
 
+class GroupsSuiteTest(unittest.TestCase):
+    def test_all_programs_measure_what_is_asked_of_them(self) -> None:
+        listed = {
+            "torch": set(torch_figures()),
+            "mpi": {f"mpi_all_reduce_{size}_us" for size in cc_numbers("kReducedBytes")},
+        }
+        for program in GROUPS.programs:
+            if not program.ours:
+                with self.subTest(program=program.name):
+                    self.assertEqual(set(program.figures), listed[program.peer])
+        # Ours has those of both, by the same header.
+        self.assertEqual(
+            {figure.name for figure in GROUPS.figures}, listed["torch"] | listed["mpi"]
+        )
+
+    def test_sets_the_ring_beside_the_all_reduce_of_as_many_ranks(self) -> None:
+        (ring_ranks,) = cc_numbers("kRingRanks")
+        pairs = pairing.make_pairs(GROUPS, GROUPS.figures, ("gloo",))
+        pair = next(pair for pair in pairs if pair.program)
+        for ours, theirs in zip(pair.ours, pair.theirs, strict=True):
+            size = re.fullmatch(r"ring_all_reduce_(\d+)_us", ours)
+            assert size is not None
+            self.assertEqual(theirs, f"all_reduce_{size[1]}_{ring_ranks}_us")
+
+    def test_ours_is_built_with_mpi(self) -> None:
+        steps: list[Sequence[str]] = []
+
+        def run(what: str, command: Sequence[str], *_: object, **__: object) -> programs.Finished:
+            steps.append(command)
+            return programs.Finished(status=0, stdout="installed", stderr="")
+
+        with mock.patch.object(build, "run_process", run):
+            with mock.patch.object(build, "find_program", return_value=Path("bench_groups")):
+                build.build_ours(ROOT, ROOT / "build" / "release", GROUPS, jobs=1)
+        configure = next(step for step in steps if "--preset" in step)
+        self.assertIn("-DSINEW_WITH_MPI=ON", configure)
+
+
+def cc_numbers(name: str) -> list[int]:
+    """The values of a constant of group_figures.h."""
+    source = (ROOT / "benchmarks" / "group_figures.h").read_text(encoding="utf-8")
+    match = re.search(rf"{name} = {{?([^;}}]*)}}?;", source)
+    assert match is not None
+    return [int(number) for number in match[1].split(",")]
+
+
+def torch_figures() -> list[str]:
+    """The figures of peers/torch_groups.py, which is not imported, as torch may not be here."""
+    return [
+        *(
+            group_figures.all_reduce_figure(size, ranks)
+            for ranks in cc_numbers("kGroupRanks")
+            for size in group_figures.BYTES
+        ),
+        *(group_figures.ring_figure(size) for size in group_figures.BYTES),
+        group_figures.DDP_FIGURE,
+        group_figures.SPAWN_FIGURE,
+    ]
+
+
 class RoundTest(unittest.TestCase):
     def setUp(self) -> None:
         self.order: list[str] = []
@@ -354,7 +416,7 @@ class ParseFiguresTest(unittest.TestCase):
 class BuildTest(ScriptTest):
     def test_says_what_is_missing_for_ours(self) -> None:
         with self.assertRaisesRegex(BenchError, "CMakePresets.json is missing in .*--ours PATH"):
-            build.build_ours(self.folder, self.folder / "build", "bench_rpc", jobs=1)
+            build.build_ours(self.folder, self.folder / "build", SUITE, jobs=1)
 
     def test_finds_the_program_in_the_benchmarks_folder(self) -> None:
         (self.folder / "benchmarks").mkdir()
@@ -369,7 +431,7 @@ class BuildTest(ScriptTest):
         with mock.patch.object(build, "missing_packages", return_value=["capnproto"]):
             with mock.patch.object(os, "geteuid", return_value=1000):
                 with self.assertRaisesRegex(BenchError, "peer capnp .* as root: .*capnproto"):
-                    build.install_packages("capnp", ["capnproto"])
+                    build.install_packages("the peer capnp", ["capnproto"])
 
     def test_installs_what_is_missing_and_nothing_else(self) -> None:
         finished = programs.Finished(status=0, stdout="", stderr="")
@@ -377,7 +439,7 @@ class BuildTest(ScriptTest):
             with mock.patch.object(os, "geteuid", return_value=0):
                 with mock.patch.object(build.shutil, "which", return_value="/usr/bin/apt-get"):
                     with mock.patch.object(build, "run_process", return_value=finished) as run:
-                        build.install_packages("capnp", ["capnproto", "libcapnp-dev"])
+                        build.install_packages("the peer capnp", ["capnproto", "libcapnp-dev"])
         update, install = (call.args[1] for call in run.call_args_list)
         self.assertEqual(update[-1], "update")
         self.assertEqual(install[-3:], ["install", "--no-install-recommends", "capnproto"])
@@ -385,7 +447,7 @@ class BuildTest(ScriptTest):
     def test_installs_nothing_when_nothing_is_missing(self) -> None:
         with mock.patch.object(build, "missing_packages", return_value=[]):
             with mock.patch.object(build, "run_process") as run_process:
-                build.install_packages("capnp", ["capnproto"])
+                build.install_packages("the peer capnp", ["capnproto"])
         run_process.assert_not_called()
 
     def test_quotes_a_step_that_failed(self) -> None:

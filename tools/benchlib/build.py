@@ -9,7 +9,7 @@ from typing import Sequence
 
 from benchlib.errors import BenchError
 from benchlib.programs import describe_status, quote_tail, run_process
-from benchlib.suites import PeerProgram
+from benchlib.suites import PeerProgram, Suite
 
 PYTHON = "/usr/bin/python3"  # Debian's, for which python3-torch is built
 BUILD_TIMEOUT_S = 3600.0
@@ -31,14 +31,16 @@ def _build_target(what: str, build_dir: Path, target: str, jobs: int) -> None:
     _run_step(what, command, BUILD_TIMEOUT_S)
 
 
-def build_ours(root: Path, build_dir: Path, target: str, jobs: int) -> Path:
+def build_ours(root: Path, build_dir: Path, suite: Suite, jobs: int) -> Path:
     """Builds our program with the release preset, and returns where it is."""
+    target = suite.binary
     if not (root / "CMakePresets.json").is_file():
         raise BenchError(
             f"{target} cannot be built, because CMakePresets.json is missing in {root}; "
             "name a built program with --ours PATH"
         )
-    configure = ["cmake", "--preset", "release", "-B", str(build_dir)]
+    install_packages(target, suite.packages)
+    configure = ["cmake", "--preset", "release", "-B", str(build_dir), *suite.cmake_options]
     _run_step(f"configuring {target}", configure, BUILD_TIMEOUT_S, cwd=root)
     _build_target(f"building {target}", build_dir, target, jobs)
     return find_program(build_dir, target)
@@ -56,7 +58,7 @@ def find_program(build_dir: Path, target: str) -> Path:
 
 def prepare_peer(root: Path, build_dir: Path, program: PeerProgram, jobs: int) -> list[str]:
     """Installs what the peer's program needs, builds it, and returns the command that runs it."""
-    install_packages(program.peer, program.packages)
+    install_packages(f"the peer {program.peer}", program.packages)
     sources = root / "benchmarks" / "peers"
     if program.script:
         return [PYTHON, str(sources / program.script)]
@@ -66,30 +68,32 @@ def prepare_peer(root: Path, build_dir: Path, program: PeerProgram, jobs: int) -
     return [str(find_program(build_dir, program.cmake_target))]
 
 
-def install_packages(peer: str, packages: Sequence[str]) -> None:
+def install_packages(who: str, packages: Sequence[str]) -> None:
     """Installs those of the Debian packages that are missing; raises BenchError when it cannot."""
-    missing = missing_packages(peer, packages)
+    missing = missing_packages(who, packages)
     if not missing:
         return
     names = " ".join(missing)
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise BenchError(
-            f"the peer {peer} needs packages that are missing, and only root can install them; "
+            f"{who} needs packages that are missing, and only root can install them; "
             f"run this as root: apt-get install --no-install-recommends {names}"
         )
     # A package manager that runs beside this one holds the lock for minutes at most.
     apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "--yes"]
-    what = f"installing {names} for the peer {peer}"
+    what = f"installing {names} for {who}"
     _run_step(f"{what}: apt-get update", [*apt, "update"], INSTALL_TIMEOUT_S)
     install = [*apt, "install", "--no-install-recommends", *missing]
     _run_step(f"{what}: apt-get install", install, INSTALL_TIMEOUT_S)
 
 
-def missing_packages(peer: str, packages: Sequence[str]) -> list[str]:
+def missing_packages(who: str, packages: Sequence[str]) -> list[str]:
     """Those of the Debian packages that are not installed."""
+    if not packages:
+        return []
     if shutil.which("dpkg-query") is None:
         raise BenchError(
-            f"the peer {peer} cannot be prepared on a system without dpkg; it needs what Debian "
+            f"{who} cannot be prepared on a system without dpkg; it needs what Debian "
             f"calls {' '.join(packages)}"
         )
     missing = []

@@ -165,7 +165,7 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
 
 def _build_ours(suite: Suite, options: argparse.Namespace) -> Path:
     say(f"building {suite.binary} in {options.build_dir}")
-    return build.build_ours(ROOT, options.build_dir.absolute(), suite.binary, options.jobs)
+    return build.build_ours(ROOT, options.build_dir.absolute(), suite, options.jobs)
 
 
 def _prepare(

@@ -67,6 +67,8 @@ class Suite:
     binary: str  # our program, and the CMake target that builds it
     figures: tuple[Figure, ...]
     programs: tuple[PeerProgram, ...]
+    packages: tuple[str, ...] = ()  # of Debian, needed to build and run ours beside Sinew's own
+    cmake_options: tuple[str, ...] = ()  # with which ours is built
     # Where the drawn curves of its figures are kept, from the root of the repository; "": none.
     chart: str = ""
 
@@ -413,6 +415,104 @@ WAITING = Suite(
     ),
 )
 
+GROUP_BYTES = (4096, 65536, 1048576, 16777216, 67108864)
+GROUP_RANKS = (2, 4)
+_RING_RANKS = 4
+_MPI_PACKAGES = ("libopenmpi-dev", "openmpi-bin")
+
+
+def all_reduce_figure(size: int, ranks: int) -> str:
+    """Time of an all-reduce of `size` bytes over sockets."""
+    return f"all_reduce_{size}_{ranks}_us"
+
+
+def ring_figure(size: int) -> str:
+    """The same by an example's chunked ring of sends and receives."""
+    return f"ring_all_reduce_{size}_us"
+
+
+def mpi_figure(size: int) -> str:
+    """The same over MPI, between two ranks."""
+    return f"mpi_all_reduce_{size}_us"
+
+
+_ALL_REDUCE = tuple(
+    all_reduce_figure(size, ranks) for ranks in GROUP_RANKS for size in GROUP_BYTES
+)
+
+GROUPS = Suite(
+    name="groups",
+    summary="collectives, data parallelism and starting processes, on this host",
+    binary="bench_groups",
+    figures=(
+        *(
+            Figure(
+                name,
+                Better.LOWER,
+                targets=MappingProxyType({"torch": 1.05}),
+                counterparts=MappingProxyType({"torch": name}),
+            )
+            for name in _ALL_REDUCE
+        ),
+        Figure(
+            "ddp_step_ms",
+            Better.LOWER,
+            targets={"torch": 1.0},
+            counterparts={"torch": "ddp_step_ms"},
+        ),
+        *(
+            Figure(
+                ring_figure(size),
+                Better.LOWER,
+                targets=MappingProxyType({"gloo": 1.3}),
+                counterparts=MappingProxyType(
+                    {"torch": ring_figure(size), "gloo": all_reduce_figure(size, _RING_RANKS)}
+                ),
+            )
+            for size in GROUP_BYTES
+        ),
+        Figure(
+            "spawn_ms", Better.LOWER, targets={"torch": 0.2}, counterparts={"torch": "spawn_ms"}
+        ),
+        *(
+            Figure(
+                mpi_figure(size),
+                Better.LOWER,
+                targets=MappingProxyType({"mpi": 1.3}),
+                counterparts=MappingProxyType({"mpi": mpi_figure(size)}),
+            )
+            for size in GROUP_BYTES
+        ),
+    ),
+    programs=(
+        PeerProgram(
+            peer="torch",
+            script="torch_groups.py",
+            figures=(
+                *_ALL_REDUCE,
+                "ddp_step_ms",
+                *(ring_figure(size) for size in GROUP_BYTES),
+                "spawn_ms",
+            ),
+            packages=_TORCH_PACKAGES,
+        ),
+        PeerProgram(
+            peer="gloo",
+            ours=True,
+            figures=tuple(all_reduce_figure(size, _RING_RANKS) for size in GROUP_BYTES),
+            packages=(),
+        ),
+        PeerProgram(
+            peer="mpi",
+            cmake_target="mpi_all_reduce",
+            figures=tuple(mpi_figure(size) for size in GROUP_BYTES),
+            packages=("g++", "cmake", *_MPI_PACKAGES),
+        ),
+    ),
+    packages=_MPI_PACKAGES,
+    cmake_options=("-DSINEW_WITH_MPI=ON",),
+)
+
 SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE, WAITING)}
+    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE, WAITING, GROUPS)}
 )
