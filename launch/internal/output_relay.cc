@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -44,6 +45,9 @@ struct OutputRelay::Source {
   Route route;
   // The beginning of a line whose end has not come.
   std::string line;
+  bool is_open = true;
+  // After finish(): what can be left of the writer.
+  std::size_t most_left_bytes = std::numeric_limits<std::size_t>::max();
 };
 
 OutputRelay::OutputRelay() = default;
@@ -75,51 +79,40 @@ void OutputRelay::step() {
   write_all();
 }
 
-void OutputRelay::drain(TimePoint deadline) {
-  while (true) {
-    const bool read = read_all();
-    const bool wrote = write_all();
-    if (read || wrote) continue;
-    if (lines_.empty()) break;
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) break;
-    pollfd wait{lines_.front().target, POLLOUT, 0};
-    ::poll(&wait, 1, static_cast<int>(std::min<long long>(left.count() + 1, INT_MAX)));
-  }
+void OutputRelay::say(int target, std::string line) { push(target, absl::StrCat(line, "\n")); }
+
+void OutputRelay::finish() {
   for (const auto& source : sources_) {
-    if (!source->line.empty()) end_line(*source);
+    const int room = ::fcntl(source->pipe.number(), F_GETPIPE_SZ);
+    source->most_left_bytes = room > 0 ? static_cast<std::size_t>(room) : 0;
   }
-  write_all();
-  sources_.clear();
+  step();
 }
 
-bool OutputRelay::read_all() {
-  bool any = false;
-  for (std::size_t i = 0; i < sources_.size();) {
-    Source& source = *sources_[i];
-    bool is_open = true;
-    while (is_open && queued_bytes_ < kMostQueuedBytes) {
-      const std::size_t before = queued_bytes_ + source.line.size();
-      is_open = read_from(source);
-      if (queued_bytes_ + source.line.size() == before) break;
-      any = true;
-    }
-    if (is_open) {
-      ++i;
-    } else {
-      if (!source.line.empty()) end_line(source);
-      sources_.erase(sources_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-  }
-  return any;
+void OutputRelay::read_all() {
+  for (const auto& source : sources_) read_from(*source);
+  sources_.erase(std::remove_if(sources_.begin(), sources_.end(),
+                                [](const auto& source) { return !source->is_open; }),
+                 sources_.end());
 }
 
-bool OutputRelay::read_from(Source& source) {
+void OutputRelay::read_from(Source& source) {
   char bytes[16384];
-  const ssize_t size = ::read(source.pipe.number(), bytes, sizeof bytes);
-  if (size > 0) take(source, std::string_view(bytes, static_cast<std::size_t>(size)));
-  return size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR));
+  while (source.is_open && queued_bytes_ < kMostQueuedBytes) {
+    const ssize_t size =
+        ::read(source.pipe.number(), bytes, std::min(sizeof bytes, source.most_left_bytes));
+    if (size < 0 && errno == EINTR) continue;
+    const bool is_finishing = source.most_left_bytes != std::numeric_limits<std::size_t>::max();
+    if (size > 0) {
+      take(source, std::string_view(bytes, static_cast<std::size_t>(size)));
+      if (is_finishing) source.most_left_bytes -= static_cast<std::size_t>(size);
+    } else if (size < 0 && errno == EAGAIN && !is_finishing) {
+      return;
+    } else {
+      source.is_open = false;
+      if (!source.line.empty()) end_line(source);
+    }
+  }
 }
 
 void OutputRelay::take(Source& source, std::string_view bytes) {
@@ -140,13 +133,16 @@ void OutputRelay::take(Source& source, std::string_view bytes) {
 }
 
 void OutputRelay::end_line(Source& source) {
-  lines_.push_back({source.route.target, absl::StrCat(source.route.prefix, source.line, "\n")});
-  queued_bytes_ += lines_.back().text.size();
+  push(source.route.target, absl::StrCat(source.route.prefix, source.line, "\n"));
   source.line.clear();
 }
 
-bool OutputRelay::write_all() {
-  bool any = false;
+void OutputRelay::push(int target, std::string text) {
+  queued_bytes_ += text.size();
+  lines_.push_back({target, std::move(text)});
+}
+
+void OutputRelay::write_all() {
   while (!lines_.empty()) {
     Line& line = lines_.front();
     if (!can_write(line.target)) break;
@@ -154,7 +150,6 @@ bool OutputRelay::write_all() {
     const std::size_t size = std::min<std::size_t>(line.text.size() - line.written_bytes, PIPE_BUF);
     const ssize_t written = ::write(line.target, line.text.data() + line.written_bytes, size);
     if (written < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    any = true;
     if (written < 0) {
       drop_target(line.target);
       continue;
@@ -164,7 +159,6 @@ bool OutputRelay::write_all() {
     queued_bytes_ -= line.text.size();
     lines_.pop_front();
   }
-  return any;
 }
 
 void OutputRelay::drop_target(int target) {

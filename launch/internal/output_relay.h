@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -22,8 +21,6 @@ namespace sinew::internal {
 /// reader that is gone is gone for the processes too. Not thread-safe.
 class OutputRelay {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   OutputRelay();
   ~OutputRelay();
 
@@ -37,13 +34,18 @@ class OutputRelay {
   /// The end of a new pipe for a process to write to.
   absl::StatusOr<FileDescriptor> open(Route route);
 
+  /// A line of this process's own.
+  void say(int target, std::string line);
+
   /// What to wait for before step().
   std::vector<pollfd> waits() const;
   /// Reads and writes what can be without waiting.
   void step();
-  /// When all writers have ended: copies what they have left, while somebody reads it, until
-  /// `deadline` at the latest. Processes that they have started may go on writing, for nobody.
-  void drain(TimePoint deadline);
+  /// All writers have ended: what they have left in the pipes is all that there is. Processes that
+  /// they have started may go on writing, for nobody.
+  void finish();
+  /// Whether something is left to read or to write.
+  bool has_output() const { return !sources_.empty() || !lines_.empty(); }
 
  private:
   struct Source;
@@ -53,11 +55,12 @@ class OutputRelay {
     std::size_t written_bytes = 0;
   };
 
-  bool read_all();
-  bool read_from(Source& source);
+  void read_all();
+  void read_from(Source& source);
   void take(Source& source, std::string_view bytes);
   void end_line(Source& source);
-  bool write_all();
+  void push(int target, std::string text);
+  void write_all();
   void drop_target(int target);
 
   std::vector<std::unique_ptr<Source>> sources_;

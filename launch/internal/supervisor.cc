@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 /// Rounded up: a loop that wakes too early would turn until it is time.
-int poll_timeout(JobState::TimePoint wake) {
-  if (wake == JobState::TimePoint::max()) return -1;
-  const auto left = std::chrono::duration_cast<milliseconds>(wake - Clock::now()).count() + 1;
+int poll_timeout(JobState::TimePoint deadline) {
+  if (deadline == JobState::TimePoint::max()) return -1;
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()).count() + 1;
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, INT_MAX));
 }
 
@@ -45,12 +45,23 @@ void Supervisor::run() {
     act();
     job_.on_change();
     if (state_.is_over()) break;
-    wait();
-    take_stops();
+    wait(state_.wake());
+    for (const int signal : take_stops()) state_.on_stop(signal, Clock::now());
     take_ends();
     relay_.step();
   }
-  relay_.drain(Clock::now() + job_.rules.grace);
+  write_rest();
+}
+
+void Supervisor::write_rest() {
+  relay_.finish();
+  const TimePoint deadline =
+      state_.stop_signal() == 0 ? TimePoint::max() : Clock::now() + job_.rules.grace;
+  while (relay_.has_output() && Clock::now() < deadline) {
+    wait(deadline);
+    if (!take_stops().empty()) return;
+    relay_.step();
+  }
 }
 
 void Supervisor::stop(int signal) {
@@ -100,14 +111,14 @@ void Supervisor::start(std::size_t process) {
   state_.on_started(process);
 }
 
-void Supervisor::wait() {
+void Supervisor::wait(TimePoint deadline) {
   std::vector<pollfd> waits = relay_.waits();
   waits.push_back({wake_.number(), POLLIN, 0});
   for (const auto& watch : watches_) waits.push_back({watch.first, POLLIN, 0});
   for (const auto& child : children_) {
     if (child) waits.push_back({child->descriptor(), POLLIN, 0});
   }
-  if (::poll(waits.data(), waits.size(), poll_timeout(state_.wake())) <= 0) return;
+  if (::poll(waits.data(), waits.size(), poll_timeout(deadline)) <= 0) return;
   for (const auto& [descriptor, callback] : watches_) {
     const auto readable = [number = descriptor](const pollfd& wait) {
       return wait.fd == number && wait.revents != 0;
@@ -116,15 +127,11 @@ void Supervisor::wait() {
   }
 }
 
-void Supervisor::take_stops() {
+std::vector<int> Supervisor::take_stops() {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t size = ::read(wake_.number(), &count, sizeof count);
-  std::vector<int> stops;
-  {
-    const MutexLock lock(mutex_);
-    stops.swap(stops_);
-  }
-  for (const int signal : stops) state_.on_stop(signal, Clock::now());
+  const MutexLock lock(mutex_);
+  return std::exchange(stops_, {});
 }
 
 void Supervisor::take_ends() {

@@ -46,8 +46,8 @@ class Supervisor {
 
   /// Calls `callback` from run() whenever `descriptor` is readable.
   void watch(int descriptor, std::function<void()> callback);
-  /// Returns when the job is over and what its processes have written is written, or has waited for
-  /// a reader for the job's `grace`.
+  /// Returns when the job is over, and what its processes have written is written. For a reader of
+  /// that it waits until stop() is called, or for the job's `grace` if it was called before.
   void run();
   /// The first time: ends the job; the second: at once. Thread-safe.
   void stop(int signal);
@@ -60,8 +60,9 @@ class Supervisor {
  private:
   void act();
   void start(std::size_t process);
-  void wait();
-  void take_stops();
+  void wait(TimePoint deadline);
+  std::vector<int> take_stops();
+  void write_rest();
   void take_ends();
 
   const Job job_;

@@ -23,8 +23,6 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-void say(absl::string_view text) { std::cerr << absl::StrCat("sinew-run: ", text, "\n"); }
-
 sigset_t block_signals() {
   sigset_t ours;
   sigset_t before;
@@ -102,7 +100,7 @@ ChildProcess::Start Launcher::start(std::size_t process, int attempt) {
     ready = out.ok() ? err.status() : out.status();
   }
   if (!ready.ok()) {
-    say(ready.message());
+    say(std::string(ready.message()));
     result.failure = ProcessEnd::not_started(EIO);
     return result;
   }
@@ -239,11 +237,16 @@ void Launcher::suspend() const {
   ::raise(SIGSTOP);
 }
 
-void Launcher::report_end() const {
+void Launcher::report_end() {
   const JobState& state = supervisor_.state();
   const bool is_asked = options_.table == RunOptions::Table::kAlways;
-  if (state.exit_status() == 0 && !is_asked) return;
-  std::cerr << end_table(supervisor_, place_);
+  // There is nothing more to end: a signal may end this, which may wait for a reader.
+  ::sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+  if (state.exit_status() != 0 || is_asked) std::cerr << end_table(supervisor_, place_);
+}
+
+void Launcher::say(const std::string& text) {
+  relay_.say(STDERR_FILENO, absl::StrCat("sinew-run: ", text));
 }
 
 }  // namespace sinew::internal

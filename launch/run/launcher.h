@@ -38,7 +38,8 @@ class Launcher {
   void on_change();
   void on_signal();
   void suspend() const;
-  void report_end() const;
+  void report_end();
+  void say(const std::string& text);
 
   const RunOptions options_;
   JobPlace place_;

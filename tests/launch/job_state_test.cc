@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <chrono>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "sinew/launch/internal/port_reservation.h"
 #include "sinew/tests/launch/job_worlds.h"
 
 namespace sinew::internal {
@@ -93,6 +97,19 @@ TEST(ProcessEnd, SaysWhatAShellSays) {
   EXPECT_EQ(ProcessEnd::not_started(ENOENT).shell_status(), 127);
   EXPECT_EQ(ProcessEnd::not_started(EACCES).shell_status(), 126);
   EXPECT_EQ(ProcessEnd::signalled(SIGSEGV).text(), "was ended by SIGSEGV (Segmentation fault)");
+}
+
+TEST(PortReservation, NobodyElseGetsThePort) {
+  // So many that chance would pick one twice.
+  std::vector<PortReservation> reservations;
+  std::set<int> ports;
+  for (int i = 0; i < 600; ++i) {
+    absl::StatusOr<PortReservation> made = PortReservation::make();
+    ASSERT_TRUE(made.ok()) << made.status();
+    ports.insert(made->port());
+    reservations.push_back(*std::move(made));
+  }
+  EXPECT_EQ(ports.size(), reservations.size());
 }
 
 }  // namespace
