@@ -43,11 +43,29 @@ void save_states(torch::serialize::OutputArchive& archive,
 /// Throws c10::Error when the archive has not as many.
 void load_states(torch::serialize::InputArchive& archive, std::vector<ParameterState>& states);
 
+/// An optimizer that can say how much it keeps.
+class StatefulOptimizer : public torch::optim::Optimizer {
+ public:
+  using Optimizer::Optimizer;
+  std::size_t state_bytes() const {
+    std::size_t bytes = 0;
+    for (const ParameterState& state : states_) {
+      for (const auto& [name, tensor] : state) bytes += tensor.nbytes();
+    }
+    return bytes;
+  }
+
+ protected:
+  // In the order of the parameters.
+  std::vector<ParameterState> states_;
+};
+
 template <class T>
-class PlainOptimizer final : public torch::optim::Optimizer {
+class PlainOptimizer final : public StatefulOptimizer {
  public:
   PlainOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups, PlainOptions<T> defaults)
-      : Optimizer(std::move(groups), std::make_unique<PlainOptions<T>>(std::move(defaults))) {
+      : StatefulOptimizer(std::move(groups),
+                          std::make_unique<PlainOptions<T>>(std::move(defaults))) {
     std::size_t count = 0;
     for (const auto& group : param_groups_) count += group.params().size();
     states_.resize(count);
@@ -70,10 +88,6 @@ class PlainOptimizer final : public torch::optim::Optimizer {
     save_states(archive, states_);
   }
   void load(torch::serialize::InputArchive& archive) override { load_states(archive, states_); }
-
- private:
-  // In the order of the parameters.
-  std::vector<ParameterState> states_;
 };
 
 }  // namespace sinew::internal

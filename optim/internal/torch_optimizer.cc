@@ -7,6 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -110,6 +111,34 @@ std::unique_ptr<Optimizer> make_of(const std::vector<TorchOptimizer::Group>& gro
       std::move(translated), translate(std::get<T>(groups.front().options)));
 }
 
+std::vector<at::Tensor> defined_of(std::vector<at::Tensor> tensors) {
+  tensors.erase(std::remove_if(tensors.begin(), tensors.end(),
+                               [](const at::Tensor& tensor) { return !tensor.defined(); }),
+                tensors.end());
+  return tensors;
+}
+
+/// What LibTorch's optimizers keep of one parameter.
+std::vector<at::Tensor> tensors_of(const torch::optim::OptimizerParamState& state) {
+  using namespace torch::optim;
+  if (const auto* sgd = dynamic_cast<const SGDParamState*>(&state)) {
+    return defined_of({sgd->momentum_buffer()});
+  }
+  if (const auto* adam = dynamic_cast<const AdamParamState*>(&state)) {
+    return defined_of({adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()});
+  }
+  if (const auto* adamw = dynamic_cast<const AdamWParamState*>(&state)) {
+    return defined_of({adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()});
+  }
+  if (const auto* adagrad = dynamic_cast<const AdagradParamState*>(&state)) {
+    return defined_of({adagrad->sum()});
+  }
+  if (const auto* rmsprop = dynamic_cast<const RMSpropParamState*>(&state)) {
+    return defined_of({rmsprop->square_avg(), rmsprop->momentum_buffer(), rmsprop->grad_avg()});
+  }
+  return {};
+}
+
 std::unique_ptr<Optimizer> make(const std::vector<TorchOptimizer::Group>& groups) {
   return std::visit(
       [&groups](const auto& first) { return make_of<std::decay_t<decltype(first)>>(groups); },
@@ -147,6 +176,17 @@ void TorchOptimizer::step() { optimizer_->step(); }
 
 void TorchOptimizer::set_learning_rate(std::size_t group, double lr) {
   optimizer_->param_groups().at(group).options().set_lr(lr);
+}
+
+std::size_t TorchOptimizer::state_bytes() const {
+  if (const auto* ours = dynamic_cast<const StatefulOptimizer*>(optimizer_.get())) {
+    return ours->state_bytes();
+  }
+  std::size_t bytes = 0;
+  for (const auto& [parameter, state] : optimizer_->state()) {
+    for (const at::Tensor& tensor : tensors_of(*state)) bytes += tensor.nbytes();
+  }
+  return bytes;
 }
 
 void TorchOptimizer::save(torch::serialize::OutputArchive& archive) const {

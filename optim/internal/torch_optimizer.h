@@ -38,6 +38,8 @@ class TorchOptimizer {
   /// Changes the parameters whose grad() is set.
   void step();
   void set_learning_rate(std::size_t group, double lr);
+  /// Of the tensors that it keeps for its parameters (momentum, ...), without the parameters.
+  std::size_t state_bytes() const;
 
   void save(torch::serialize::OutputArchive& archive) const;
   /// Throws c10::Error when the archive does not fit; this is of no use then.

@@ -1,0 +1,68 @@
+#include "sinew/parallel/internal/context_reducer.h"
+
+#include <utility>
+
+#include "sinew/parallel/internal/context_reduction.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::parallel::internal {
+
+using sinew::internal::MutexLock;
+
+ContextReducer::ContextReducer(Setup setup)
+    : setup_(std::move(setup)), leaves_(tensors_of(setup_.parameters)) {}
+
+std::shared_ptr<sinew::internal::LeafReduction> ContextReducer::begin(
+    const std::vector<Leaf>& leaves) {
+  {
+    MutexLock lock(mutex_);
+    if (running_) {
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     "another backward pass reduces the gradients of this data-parallel module "
+                     "already: its passes run one after the other, also those of several contexts");
+    }
+    running_ = true;
+  }
+  setup_.on_begin();
+  const auto reduction = std::make_shared<ContextReduction>(
+      shared_from_this(), ContextReduction::Role::kActive, leaves);
+  reduction->launch();
+  return reduction;
+}
+
+void ContextReducer::shadow() {
+  {
+    MutexLock lock(mutex_);
+    running_ = true;
+  }
+  const auto reduction = std::make_shared<ContextReduction>(
+      shared_from_this(), ContextReduction::Role::kShadow, std::vector<Leaf>(leaves_.size()));
+  reduction->finish().wait();
+}
+
+void ContextReducer::divide_by_active_ranks(bool yes) {
+  MutexLock lock(mutex_);
+  by_active_ = yes;
+}
+
+bool ContextReducer::divides_by_active_ranks() const {
+  MutexLock lock(mutex_);
+  return by_active_;
+}
+
+void ContextReducer::end() {
+  MutexLock lock(mutex_);
+  running_ = false;
+}
+
+void ContextReducer::count_kept(int difference) {
+  MutexLock lock(mutex_);
+  kept_ += difference;
+}
+
+std::int64_t ContextReducer::kept() const {
+  MutexLock lock(mutex_);
+  return kept_;
+}
+
+}  // namespace sinew::parallel::internal

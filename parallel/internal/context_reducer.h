@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "sinew/autograd/internal/leaf_reducer.h"
+#include "sinew/groups/process_group.h"
+#include "sinew/parallel/comm_hook.h"
+#include "sinew/parallel/ddp_options.h"
+#include "sinew/parallel/internal/module_parts.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::parallel::internal {
+
+class ContextReduction;
+
+/// Reduces the gradients that passes of autograd contexts bring to a module's parameters, bucket by
+/// bucket while the pass runs. At its end the ranks say to each other whether their passes have
+/// gone well: all keep the reduced gradients, or none does. Thread-safe; one pass at a time.
+class ContextReducer final : public sinew::internal::LeafReducer,
+                             public std::enable_shared_from_this<ContextReducer> {
+ public:
+  struct Setup {
+    /// Used by nobody else, so that what others do meanwhile does not come in between.
+    ProcessGroup group;
+    std::vector<NamedTensor> parameters;
+    /// Numbers of parameters, in the order in which buckets are reduced.
+    std::vector<std::vector<std::size_t>> buckets;
+    CommHook hook;
+    UnusedParameters unused = UnusedParameters::kForbidden;
+    /// Runs at the beginning of each pass.
+    std::function<void()> on_begin;
+  };
+  explicit ContextReducer(Setup setup);
+
+  const std::vector<at::Tensor>& leaves() const override { return leaves_; }
+  std::shared_ptr<sinew::internal::LeafReduction> begin(const std::vector<Leaf>& leaves) override;
+
+  /// Takes part in a pass of the other ranks, without gradients. Blocks; throws RpcError.
+  void shadow();
+  /// Whether means are over the ranks that go on, while others have run out of inputs.
+  void divide_by_active_ranks(bool yes);
+
+ private:
+  friend class ContextReduction;
+
+  /// All operations of the running pass have been started.
+  void end();
+  /// The ranks have kept the gradients of a pass, or taken them back.
+  void count_kept(int difference);
+  std::int64_t kept() const;
+  bool divides_by_active_ranks() const;
+
+  const Setup setup_;
+  const std::vector<at::Tensor> leaves_;
+
+  mutable sinew::internal::Mutex mutex_;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool by_active_ ABSL_GUARDED_BY(mutex_) = false;
+  // Passes whose gradients this rank has kept. The same on all ranks, or they have parted.
+  std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sinew::parallel::internal

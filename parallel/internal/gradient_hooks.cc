@@ -1,0 +1,62 @@
+#include "sinew/parallel/internal/gradient_hooks.h"
+
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::parallel::internal {
+
+using sinew::internal::MutexLock;
+using torch::autograd::variable_list;
+
+GradientHooks::GradientHooks(std::vector<NamedTensor> parameters)
+    : parameters_(std::move(parameters)), ready_(parameters_.size()) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto node = torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
+    const std::uintptr_t key =
+        node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [this, i](const variable_list& outputs, const variable_list&) {
+              on_gradient(i);
+              return outputs;
+            }));
+    hooks_.emplace_back(std::move(node), key);
+  }
+}
+
+GradientHooks::~GradientHooks() {
+  for (auto& [node, key] : hooks_) node->del_post_hook(key);
+}
+
+void GradientHooks::expect() {
+  MutexLock lock(mutex_);
+  ready_.assign(parameters_.size(), false);
+}
+
+std::vector<std::string> GradientHooks::missing() const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!ready_[i]) names.push_back(absl::StrFormat("'%s'", parameters_[i].name));
+  }
+  return names;
+}
+
+void GradientHooks::on_gradient(std::size_t parameter) {
+  if (reducer_ == nullptr || !reducer_->expects_gradients()) return;
+  MutexLock lock(mutex_);
+  if (!ready_[parameter]) {
+    ready_[parameter] = true;
+    return;
+  }
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat(
+          "parameter '%s' of a data-parallel module has got a gradient twice in one backward pass: "
+          "backward() runs a second time before the first one has reached all parameters, or a "
+          "checkpointed part uses it again. Use no_sync() for all passes but the last",
+          parameters_[parameter].name));
+}
+
+}  // namespace sinew::parallel::internal

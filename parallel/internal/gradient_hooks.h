@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/function.h>
+
+#include "absl/base/thread_annotations.h"
+#include "sinew/parallel/internal/c10d_reducer.h"
+#include "sinew/parallel/internal/module_parts.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::parallel::internal {
+
+/// Sees which parameters have got their gradients in the backward pass that LibTorch's reducer
+/// expects, for errors that name them. Thread-safe.
+class GradientHooks {
+ public:
+  /// To be made before the reducer, whose hooks run after these.
+  explicit GradientHooks(std::vector<NamedTensor> parameters);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+  /// Outlives this.
+  void watch(const C10dReducer* reducer) { reducer_ = reducer; }
+  /// A pass is expected.
+  void expect();
+  /// The quoted names of the parameters that have no gradient yet.
+  std::vector<std::string> missing() const;
+
+ private:
+  void on_gradient(std::size_t parameter);
+
+  const std::vector<NamedTensor> parameters_;
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks_;
+  const C10dReducer* reducer_ = nullptr;
+
+  mutable sinew::internal::Mutex mutex_;
+  std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sinew::parallel::internal

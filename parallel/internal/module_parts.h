@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/groups/process_group.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace sinew::parallel::internal {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// The tensors of a module, each once, under its first name.
+struct ModuleParts {
+  /// Those that require a gradient.
+  std::vector<NamedTensor> parameters;
+  /// Of each of these, whether its gradients are sparse.
+  std::vector<bool> sparse;
+  std::vector<NamedTensor> fixed_parameters;
+  std::vector<NamedTensor> buffers;
+};
+ModuleParts parts_of(const torch::nn::Module& module);
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named);
+
+/// A line for each part: its name, type, sizes and strides.
+std::vector<std::string> describe(const ModuleParts& parts);
+std::string describe(const char* what, const NamedTensor& named);
+
+/// Blocks until all ranks have called it. Throws RpcError kInvalidArgument on all ranks when the
+/// lines of some are not those of rank 0: the text names the first one that differs. `whole`: what
+/// the lines describe.
+void check_equal_on_all_ranks(const ProcessGroup& group, const char* whole,
+                              const std::vector<std::string>& lines);
+
+}  // namespace sinew::parallel::internal

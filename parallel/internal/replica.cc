@@ -1,0 +1,307 @@
+#include "sinew/parallel/internal/replica.h"
+
+#include <torch/nn/module.h>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/full.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/autograd/context.h"
+#include "sinew/groups/internal/c10d_access.h"
+#include "sinew/parallel/internal/c10d_bridge.h"
+#include "sinew/parallel/internal/c10d_reducer.h"
+#include "sinew/parallel/internal/context_reducer.h"
+#include "sinew/parallel/internal/gradient_hooks.h"
+#include "sinew/parallel/internal/module_parts.h"
+#include "sinew/parallel/internal/sparse_all_reduce.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::parallel::internal {
+namespace {
+
+[[noreturn]] void refuse(std::string text) {
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrCat("DistributedDataParallel: ", std::move(text)));
+}
+
+/// Calls a hook of ours from LibTorch's reducer.
+class HookAdapter final : public c10d::CommHookInterface {
+ public:
+  HookAdapter(ProcessGroup group, CommHook hook)
+      : group_(std::move(group)), hook_(std::move(hook)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const at::Tensor& gradients = bucket.getBuffer();
+    if (gradients.is_sparse()) {
+      // It has no flat form that a hook could do something with.
+      return to_c10(make_ready_future(sparse_all_reduce(group_, gradients).div_(group_.size())));
+    }
+    return to_c10(
+        hook_(group_, {bucket.getIndex(), bucket.isLast(), gradients, bucket.getParameters()}));
+  }
+  at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
+
+ private:
+  const ProcessGroup group_;
+  const CommHook hook_;
+};
+
+bool by_active(const JoinSession& session) {
+  return session.options().division == JoinDivision::kEffectiveWorldSize;
+}
+
+struct Buckets {
+  std::vector<std::vector<std::size_t>> members;
+  std::vector<std::size_t> limits_bytes;
+};
+
+/// In the order in which a backward pass completes them, which is about the reverse of that of the
+/// parameters. The limits: first the one for the first bucket, then the one for all others.
+Buckets assign(const ModuleParts& parts, const DdpOptions& options, std::vector<bool> sparse) {
+  // The first limit holds for the parameters that come last.
+  std::vector<at::Tensor> reversed = tensors_of(parts.parameters);
+  std::reverse(reversed.begin(), reversed.end());
+  std::reverse(sparse.begin(), sparse.end());
+  Buckets buckets;
+  std::tie(buckets.members, buckets.limits_bytes) = c10d::compute_bucket_assignment_by_size(
+      reversed, {options.first_bucket_bytes, options.bucket_bytes}, sparse);
+  for (std::vector<std::size_t>& bucket : buckets.members) {
+    for (std::size_t& member : bucket) member = reversed.size() - 1 - member;
+  }
+  return buckets;
+}
+
+}  // namespace
+
+struct Replica::Impl {
+  Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_group, DdpOptions some_options);
+
+  void make_reducer();
+  ContextReducer& context_reducer();
+  CommHook hook() const;
+  JoinRound announce(bool in_context);
+  void check_finished() const;
+
+  const std::shared_ptr<torch::nn::Module> module;
+  const ProcessGroup group;
+  const DdpOptions options;
+  const ModuleParts parts;
+  const std::vector<at::Tensor> buffers;
+  // Outlives the hooks, which ask it.
+  std::shared_ptr<C10dReducer> reducer;
+  // The reducer cannot do without when the unused parameters change.
+  std::shared_ptr<c10d::Logger> logger;
+  std::unique_ptr<GradientHooks> hooks;
+  std::shared_ptr<ContextReducer> contexts;
+  int suspended = 0;
+  // The last forward() was one of a step that all ranks do together.
+  bool syncs_buffers = true;
+  JoinSession* session = nullptr;
+};
+
+// ---- The start.
+
+Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_group,
+                    DdpOptions some_options)
+    : module(std::move(a_module)),
+      group(std::move(a_group)),
+      options(std::move(some_options)),
+      parts((module == nullptr ? refuse("there is no module") : void(), parts_of(*module))),
+      buffers(tensors_of(parts.buffers)) {
+  if (!group.valid()) refuse("the process group is empty: this process is not among its ranks");
+  if (options.bucket_bytes == 0 || options.first_bucket_bytes == 0) {
+    refuse("bucket_bytes and first_bucket_bytes must be positive");
+  }
+  if (parts.parameters.empty()) {
+    refuse("no parameter of the module requires a gradient, so there is nothing to reduce");
+  }
+  check_equal_on_all_ranks(group, "modules", describe(parts));
+  std::vector<at::Tensor> state = tensors_of(parts.parameters);
+  for (const at::Tensor& one : tensors_of(parts.fixed_parameters)) state.push_back(one);
+  state.insert(state.end(), buffers.begin(), buffers.end());
+  broadcast_all(group, state, 0);
+  make_reducer();
+}
+
+void Replica::Impl::make_reducer() {
+  hooks = std::make_unique<GradientHooks>(parts.parameters);
+  const Buckets buckets = assign(parts, options, parts.sparse);
+  const c10::DeviceType device = parts.parameters.front().tensor.device().type();
+  std::unordered_map<std::size_t, std::string> names;
+  for (std::size_t i = 0; i < parts.parameters.size(); ++i) names[i] = parts.parameters[i].name;
+  reducer = std::make_shared<C10dReducer>(
+      tensors_of(parts.parameters), buckets.members, buckets.limits_bytes,
+      sinew::internal::c10d_group_of(group, device), parts.sparse,
+      static_cast<std::int64_t>(options.bucket_bytes),
+      options.unused_parameters == UnusedParameters::kFound,
+      options.gradients == GradientMemory::kBucketViews, std::move(names),
+      static_cast<std::int64_t>(options.first_bucket_bytes));
+  hooks->watch(reducer.get());
+  logger = std::make_shared<c10d::Logger>(reducer);
+  reducer->set_logger(logger);
+  const bool any_sparse =
+      std::find(parts.sparse.begin(), parts.sparse.end(), true) != parts.sparse.end();
+  if (options.comm_hook != nullptr || any_sparse) {
+    reducer->register_comm_hook(std::make_unique<HookAdapter>(group, hook()));
+  }
+}
+
+CommHook Replica::Impl::hook() const {
+  return options.comm_hook == nullptr ? all_reduce_hook() : options.comm_hook;
+}
+
+// Made at the first forward() in a context, which all ranks do together.
+ContextReducer& Replica::Impl::context_reducer() {
+  if (contexts != nullptr) return *contexts;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(rank);
+  ContextReducer::Setup setup;
+  setup.group = group.new_group(ranks);
+  setup.parameters = parts.parameters;
+  // The gradients of a bucket lie one after the other, so sparse ones are made dense.
+  setup.buckets = assign(parts, options, std::vector<bool>(parts.sparse.size())).members;
+  setup.hook = hook();
+  setup.unused = options.unused_parameters;
+  // This pass is none of LibTorch's, so its reducer must not wait for gradients in .grad.
+  setup.on_begin = [weak = std::weak_ptr<C10dReducer>(reducer)] {
+    if (const auto alive = weak.lock()) alive->expect_none();
+  };
+  contexts = std::make_shared<ContextReducer>(std::move(setup));
+  if (session != nullptr) contexts->divide_by_active_ranks(by_active(*session));
+  return *contexts;
+}
+
+// ---- Forward.
+
+JoinRound Replica::Impl::announce(bool in_context) {
+  JoinRound round;
+  round.records = at::GradMode::is_enabled();
+  round.reduces = round.records && suspended == 0;
+  round.in_context = in_context;
+  if (session == nullptr) return round;
+  round = session->announce(round);
+  reducer->set_forward_pass_work_handle(done_work(at::full({1}, round.active, at::kLong)),
+                                        !by_active(*session));
+  return round;
+}
+
+void Replica::Impl::check_finished() const {
+  if (!reducer->is_unfinished()) return;
+  const std::vector<std::string> missing = hooks->missing();
+  if (missing.empty()) {
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        "the last backward pass of a data-parallel module did not end well, so its ranks "
+        "may have parted: make the DistributedDataParallel anew on all ranks");
+  }
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat("the last backward pass brought no gradient for parameters of the "
+                      "data-parallel module: %s. Leave out what forward() or the loss does not "
+                      "use, or set DdpOptions::unused_parameters to kFound",
+                      absl::StrJoin(missing, ", ")));
+}
+
+Replica::Replica(std::shared_ptr<torch::nn::Module> module, ProcessGroup group, DdpOptions options)
+    : impl_(std::make_unique<Impl>(std::move(module), std::move(group), std::move(options))) {}
+
+Replica::~Replica() = default;
+
+const ProcessGroup& Replica::group() const { return impl_->group; }
+
+void Replica::before_forward() {
+  const bool in_context = autograd::Context::current().has_value();
+  const JoinRound round = impl_->announce(in_context);
+  if (round.reduces) {
+    impl_->check_finished();
+    impl_->reducer->prepare_for_forward();
+    if (in_context) impl_->context_reducer();
+  }
+  if (round.records) impl_->reducer->rebuild_buckets();
+  if (impl_->syncs_buffers && impl_->options.buffers == BufferSync::kBroadcast) {
+    broadcast_all(impl_->group, impl_->buffers, round.root);
+  }
+}
+
+void Replica::after_forward(const std::optional<std::vector<at::Tensor>>& outputs) {
+  const bool finds = impl_->options.unused_parameters == UnusedParameters::kFound;
+  if (finds && !outputs.has_value()) {
+    refuse(
+        "unused parameters cannot be found, since the type that forward() returns is not known: "
+        "return tensors, or vectors, arrays, tuples, pairs, optionals or maps of them");
+  }
+  impl_->syncs_buffers = at::GradMode::is_enabled() && impl_->suspended == 0;
+  if (!at::GradMode::is_enabled()) return;
+  if (impl_->suspended > 0) return impl_->reducer->expect_none();
+  if (impl_->contexts != nullptr) sinew::internal::reduce_in_current_context(impl_->contexts);
+  impl_->hooks->expect();
+  impl_->reducer->prepare_for_backward(finds ? *outputs : std::vector<at::Tensor>());
+}
+
+// ---- Around steps.
+
+void Replica::suspend_sync() { ++impl_->suspended; }
+void Replica::resume_sync() { --impl_->suspended; }
+
+void Replica::sync_buffers() { broadcast_all(impl_->group, impl_->buffers, 0); }
+
+void Replica::zero_grad() {
+  const at::AutoGradMode no_grad(false);
+  for (const NamedTensor& one : impl_->parts.parameters) {
+    if (one.tensor.grad().defined()) at::Tensor(one.tensor.grad()).zero_();
+  }
+}
+
+// ---- Uneven inputs.
+
+void Replica::enter_join(JoinSession* session) {
+  if (session == nullptr) {
+    refuse("join() takes it first: it tells the other ranks what it does in a step");
+  }
+  impl_->session = session;
+  if (impl_->contexts != nullptr) impl_->contexts->divide_by_active_ranks(by_active(*session));
+}
+
+void Replica::leave_join() {
+  impl_->session = nullptr;
+  // The reducer would go on to divide by the number that it was told last.
+  impl_->reducer->set_forward_pass_work_handle(
+      done_work(at::full({1}, impl_->group.size(), at::kLong)), true);
+  if (impl_->contexts != nullptr) impl_->contexts->divide_by_active_ranks(false);
+}
+
+// What before_forward() and the backward pass of the others do.
+void Replica::shadow(const JoinRound& round) {
+  if (round.reduces && round.in_context) impl_->context_reducer();
+  if (round.records) impl_->reducer->rebuild_buckets();
+  if (impl_->syncs_buffers && impl_->options.buffers == BufferSync::kBroadcast) {
+    broadcast_all(impl_->group, impl_->buffers, round.root);
+  }
+  impl_->syncs_buffers = round.reduces;
+  if (!round.reduces) return;
+  if (round.in_context) return impl_->context_reducer().shadow();
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reduced;
+  std::vector<c10d::GradBucket> zeros = impl_->reducer->get_grad_buckets();
+  for (c10d::GradBucket& bucket : zeros) reduced.push_back(impl_->reducer->run_comm_hook(bucket));
+  for (const auto& one : reduced) one->waitAndThrow();
+  if (impl_->options.unused_parameters == UnusedParameters::kFound) {
+    impl_->group.all_reduce(impl_->reducer->get_local_used_map_on_device());
+  }
+  impl_->reducer->push_rebuilt_params_for_all_indices();
+}
+
+void Replica::finish_join(int root) {
+  std::vector<at::Tensor> state = tensors_of(impl_->parts.parameters);
+  state.insert(state.end(), impl_->buffers.begin(), impl_->buffers.end());
+  broadcast_all(impl_->group, state, root);
+}
+
+}  // namespace sinew::parallel::internal

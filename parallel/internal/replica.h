@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "sinew/groups/process_group.h"
+#include "sinew/parallel/ddp_options.h"
+#include "sinew/parallel/join.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace sinew::parallel::internal {
+
+/// What a DistributedDataParallel does around the forward() of its module. For one thread at a
+/// time.
+class Replica {
+ public:
+  Replica(std::shared_ptr<torch::nn::Module> module, ProcessGroup group, DdpOptions options);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  const ProcessGroup& group() const;
+  void before_forward();
+  /// `outputs`: the tensors of what forward() has returned; unset: nobody knows them.
+  void after_forward(const std::optional<std::vector<at::Tensor>>& outputs);
+
+  /// Between these, passes leave gradients as they are. They nest.
+  void suspend_sync();
+  void resume_sync();
+  void sync_buffers();
+  void zero_grad();
+
+  // What Joinable has.
+  void enter_join(JoinSession* session);
+  void leave_join();
+  void shadow(const JoinRound& round);
+  void finish_join(int root);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sinew::parallel::internal

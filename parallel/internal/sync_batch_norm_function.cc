@@ -1,0 +1,147 @@
+#include "sinew/parallel/internal/sync_batch_norm_function.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <utility>
+#include <vector>
+
+#include "ATen/Functions.h"
+#include "ATen/TensorOperators.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::parallel::internal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct GroupHolder final : torch::CustomClassHolder {
+  explicit GroupHolder(ProcessGroup a_group) : group(std::move(a_group)) {}
+  const ProcessGroup group;
+};
+
+/// All dimensions but that of the channels.
+std::vector<std::int64_t> reduced_dims(const at::Tensor& input) {
+  std::vector<std::int64_t> dims{0};
+  for (std::int64_t dim = 2; dim < input.dim(); ++dim) dims.push_back(dim);
+  return dims;
+}
+
+/// A value per channel, to be used with `input`.
+at::Tensor per_channel(const at::Tensor& values, const at::Tensor& input) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(input.dim()), 1);
+  sizes[1] = values.numel();
+  return values.to(input.scalar_type()).view(sizes);
+}
+
+struct Statistics {
+  // Per channel, in double.
+  at::Tensor mean;
+  at::Tensor variance;
+  double count = 0;
+};
+
+/// [mean, sum of squared deviations, count], in double.
+at::Tensor local_statistics(const at::Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  const at::Tensor words = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
+  if (input.numel() == 0) return words;
+  const double count = static_cast<double>(input.numel()) / static_cast<double>(channels);
+  const at::Tensor wide = input.scalar_type() == at::kDouble ? input : input.to(at::kFloat);
+  const auto [variance, mean] = at::var_mean(wide, reduced_dims(input), /*unbiased=*/false);
+  words.narrow(0, 0, channels).copy_(mean);
+  words.narrow(0, channels, channels).copy_(variance).mul_(count);
+  words.narrow(0, 2 * channels, 1).fill_(count);
+  return words;
+}
+
+Statistics statistics_of_all(const ProcessGroup& group, const at::Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  const at::Tensor own = local_statistics(input);
+  std::vector<at::Tensor> gathered;
+  for (int rank = 0; rank < group.size(); ++rank) gathered.push_back(at::empty_like(own));
+  group.all_gather(gathered, own);
+  const at::Tensor all = at::stack(gathered);
+  const at::Tensor means = all.narrow(1, 0, channels);
+  const at::Tensor squares = all.narrow(1, channels, channels);
+  const at::Tensor counts = all.narrow(1, 2 * channels, 1);
+  Statistics result;
+  result.count = counts.sum().item<double>();
+  result.mean = (means * counts).sum(0) / result.count;
+  result.variance = (squares + counts * (means - result.mean).pow(2)).sum(0) / result.count;
+  return result;
+}
+
+class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNormFunction> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& input,
+                               const c10::optional<at::Tensor>& weight,
+                               const c10::optional<at::Tensor>& bias,
+                               const c10::intrusive_ptr<GroupHolder>& holder, double eps) {
+    const Statistics all = statistics_of_all(holder->group, input);
+    if (all.count <= 1) {
+      throw RpcError(
+          ErrorCode::kInvalidArgument,
+          "SyncBatchNorm needs more than one value per channel in training, on all ranks "
+          "together");
+    }
+    const at::Tensor inverse = (all.variance + eps).rsqrt();
+    at::Tensor output = (input - per_channel(all.mean, input)) * per_channel(inverse, input);
+    if (weight.has_value()) output.mul_(per_channel(*weight, input));
+    if (bias.has_value()) output.add_(per_channel(*bias, input));
+
+    context->save_for_backward({input, weight.value_or(at::Tensor()), all.mean, inverse});
+    context->saved_data["group"] = c10::IValue::make_capsule(holder);
+    context->saved_data["count"] = all.count;
+    const at::Tensor mean = all.mean.clone();
+    const at::Tensor unbiased = all.variance * (all.count / (all.count - 1));
+    context->mark_non_differentiable({mean, unbiased});
+    return {output, mean, unbiased};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& input = saved[0];
+    const at::Tensor& weight = saved[1];
+    const at::Tensor& mean = saved[2];
+    const at::Tensor& inverse = saved[3];
+    const at::Tensor& gradient = gradients[0];
+    const std::int64_t channels = input.size(1);
+    const std::vector<std::int64_t> dims = reduced_dims(input);
+    const at::Tensor centred = input - per_channel(mean, input);
+
+    const at::Tensor sum = gradient.sum(dims, false, at::kDouble);
+    const at::Tensor product = (gradient * centred).sum(dims, false, at::kDouble);
+    variable_list result(5);
+    if (weight.defined()) {
+      result[1] = (product * inverse).to(weight.scalar_type());
+      result[2] = sum.to(weight.scalar_type());
+    }
+    const at::Tensor sums = at::cat({sum, product});
+    const auto holder =
+        c10::static_intrusive_pointer_cast<GroupHolder>(context->saved_data["group"].toCapsule());
+    holder->group.all_reduce(sums);
+    sums.div_(context->saved_data["count"].toDouble());
+    at::Tensor scale = inverse;
+    if (weight.defined()) scale = scale * weight;
+    result[0] = (gradient - per_channel(sums.narrow(0, 0, channels), input) -
+                 centred * per_channel(sums.narrow(0, channels, channels) * inverse.pow(2), input))
+                    .mul_(per_channel(scale, input));
+    return result;
+  }
+};
+
+}  // namespace
+
+Normalised sync_batch_norm(const ProcessGroup& group, const at::Tensor& input,
+                           const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  const auto if_defined = [](const at::Tensor& tensor) {
+    return tensor.defined() ? c10::make_optional(tensor) : c10::nullopt;
+  };
+  const variable_list results = SyncBatchNormFunction::apply(
+      input, if_defined(weight), if_defined(bias), c10::make_intrusive<GroupHolder>(group), eps);
+  return {results[0], results[1], results[2]};
+}
+
+}  // namespace sinew::parallel::internal

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "sinew/groups/process_group.h"
+
+namespace sinew::parallel {
+
+/// By what the sum of gradients is divided while some ranks have run out of inputs.
+enum class JoinDivision {
+  /// The size of the group: those ranks count as zeros.
+  kInitialWorldSize,
+  /// The number of ranks that go on. Not with a CommHook of one's own outside of autograd contexts,
+  /// which divides itself.
+  kEffectiveWorldSize,
+};
+
+/// What the first rank that runs out of inputs means for the others.
+enum class EarlyTermination {
+  /// They go on, and it takes part in what they do together.
+  kShadow,
+  /// They throw at their next step, and so does it.
+  kThrow,
+};
+
+struct JoinOptions {
+  JoinDivision division = JoinDivision::kInitialWorldSize;
+  EarlyTermination early_termination = EarlyTermination::kShadow;
+};
+
+/// One step of the ranks that still have inputs.
+struct JoinRound {
+  /// How many there are.
+  int active = 0;
+  /// The highest of them.
+  int root = 0;
+  /// The backward pass reduces gradients, the forward records a graph, both in an autograd context.
+  bool reduces = false;
+  bool records = false;
+  bool in_context = false;
+};
+
+class JoinSession;
+
+/// Something that does collective operations in each step of a loop. Calls come from join().
+class Joinable {
+ public:
+  virtual ~Joinable() = default;
+
+  virtual const ProcessGroup& join_group() const = 0;
+  /// A loop begins. `session` is not null for the first Joinable of a join(): it announces each of
+  /// its steps there, before any other operation.
+  virtual void enter_join(JoinSession* session) = 0;
+  virtual void leave_join() = 0;
+  /// Takes part in the operations of a step without inputs of its own.
+  virtual void shadow(const JoinRound& round) = 0;
+  /// No rank has inputs any more. Takes over the state of `root`, which went on longest.
+  virtual void finish_join(int root) = 0;
+};
+
+/// Who still has inputs: the ranks say so to each other once in each step.
+class JoinSession {
+ public:
+  JoinSession(ProcessGroup group, const JoinOptions& options);
+
+  const JoinOptions& options() const { return options_; }
+  /// A step of this rank. Of `round`, `active` and `root` are not used. Throws RpcError: kAborted
+  /// when a rank has run out and that is to end the loop, kFailedPrecondition when ranks do
+  /// different things.
+  JoinRound announce(const JoinRound& round);
+  /// This rank has run out: a step of the others, with `active` 0 when there are none. Throws as
+  /// announce().
+  JoinRound listen();
+  /// The one that went on longest, as far as this rank has seen; 0 when nobody did a step.
+  int last_root() const { return last_root_; }
+
+ private:
+  JoinRound exchange(const JoinRound& own, bool active);
+
+  const ProcessGroup group_;
+  const JoinOptions options_;
+  int last_root_ = 0;
+};
+
+/// Runs `body`, a loop over this rank's inputs, and then takes part in what the other ranks do
+/// together until their loops have ended too: for inputs of which ranks have different numbers. All
+/// ranks of the group call it, with the same joinables in the same order (the
+/// DistributedDataParallel first). At the end all ranks have the parameters and buffers of a rank
+/// that went on longest. Blocks; throws RpcError, and what `body` throws, without taking part then.
+///
+///     sinew::parallel::join({&model}, {}, [&] {
+///       for (const Batch& batch : batches) train(model, batch);
+///     });
+void join(const std::vector<Joinable*>& joinables, const JoinOptions& options,
+          const std::function<void()>& body);
+
+}  // namespace sinew::parallel

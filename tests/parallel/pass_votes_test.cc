@@ -1,0 +1,86 @@
+#include "sinew/parallel/internal/pass_votes.h"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ATen/ATen.h"
+
+using sinew::parallel::internal::PassVote;
+using sinew::parallel::internal::PassVotes;
+using ::testing::HasSubstr;
+
+namespace {
+
+struct Rank {
+  PassVote vote;
+  std::vector<bool> used;
+};
+
+PassVotes votes_of(const std::vector<Rank>& ranks) {
+  const int size = static_cast<int>(ranks.size());
+  at::Tensor sum;
+  for (int rank = 0; rank < size; ++rank) {
+    const Rank& one = ranks[static_cast<std::size_t>(rank)];
+    const at::Tensor words = PassVotes::words(rank, size, one.vote, one.used);
+    sum = sum.defined() ? sum + words : words;
+  }
+  return PassVotes(size, sum);
+}
+
+TEST(PassVotes, AllKeep) {
+  const PassVotes votes = votes_of({{{PassVote::Kind::kKeep, 7}, {true, false, false}},
+                                    {{PassVote::Kind::kKeep, 7}, {true, true, false}}});
+  EXPECT_TRUE(votes.verdict().ok()) << votes.verdict();
+  EXPECT_EQ(votes.active(), 2);
+  EXPECT_TRUE(votes.used_anywhere(0));
+  EXPECT_TRUE(votes.used_anywhere(1));
+  EXPECT_FALSE(votes.used_anywhere(2));
+}
+
+TEST(PassVotes, RanksWithoutInputsDoNotCount) {
+  const PassVotes votes = votes_of({{{PassVote::Kind::kShadow, 0}, {false}},
+                                    {{PassVote::Kind::kKeep, 0}, {true}},
+                                    {{PassVote::Kind::kShadow, 0}, {false}}});
+  EXPECT_TRUE(votes.verdict().ok());
+  EXPECT_EQ(votes.active(), 1);
+}
+
+// Every combination of what three ranks may say: one rule for all.
+TEST(PassVotes, AnyFailureAndAnyDisagreementCounts) {
+  const auto kinds = {PassVote::Kind::kKeep, PassVote::Kind::kFailed, PassVote::Kind::kShadow};
+  for (const auto a : kinds) {
+    for (const auto b : kinds) {
+      for (const auto c : kinds) {
+        for (int lag = 0; lag < 4; ++lag) {
+          std::vector<Rank> ranks = {{{a, 3}, {true}}, {{b, 3}, {true}}, {{c, 3}, {true}}};
+          if (lag < 3) --ranks[static_cast<std::size_t>(lag)].vote.kept;
+          const absl::Status verdict = votes_of(ranks).verdict();
+          bool failed = false;
+          for (const Rank& rank : ranks) failed |= rank.vote.kind == PassVote::Kind::kFailed;
+          const absl::StatusCode expected = lag < 3  ? absl::StatusCode::kFailedPrecondition
+                                            : failed ? absl::StatusCode::kAborted
+                                                     : absl::StatusCode::kOk;
+          EXPECT_EQ(verdict.code(), expected) << verdict;
+        }
+      }
+    }
+  }
+}
+
+TEST(PassVotes, TextsNameRanks) {
+  EXPECT_THAT(std::string(votes_of({{{PassVote::Kind::kKeep, 1}, {}},
+                                    {{PassVote::Kind::kFailed, 1}, {}},
+                                    {{PassVote::Kind::kFailed, 1}, {}}})
+                              .verdict()
+                              .message()),
+              HasSubstr("failed on rank 1, 2"));
+  EXPECT_THAT(
+      std::string(votes_of({{{PassVote::Kind::kKeep, 5}, {}}, {{PassVote::Kind::kKeep, 4}, {}}})
+                      .verdict()
+                      .message()),
+      HasSubstr("rank 1 has kept the gradients of 4 backward passes, rank 0 those of 5"));
+}
+
+}  // namespace

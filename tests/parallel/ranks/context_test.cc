@@ -1,0 +1,329 @@
+// DistributedDataParallel in autograd contexts: trainers with a dense part each, which is reduced,
+// and an embedding on a server that they share by calls; against one process with the whole batch.
+
+#include <torch/nn.h>
+
+#include <csignal>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "sinew/parallel/distributed_data_parallel.h"
+#include "sinew/sinew.h"
+#include "sinew/tests/parallel/ranks/models.h"
+#include "sinew/tests/parallel/ranks/rank_test.h"
+
+using sinew::ErrorCode;
+using sinew::RpcError;
+using sinew::Worker;
+using sinew::autograd::Context;
+using sinew::parallel::DdpOptions;
+using sinew::parallel::DistributedDataParallel;
+using sinew::parallel::UnusedParameters;
+using ::testing::HasSubstr;
+using testranks::Batch;
+using testranks::Branches;
+using testranks::difference;
+using testranks::error_of;
+using testranks::grads_of;
+using testranks::make_batch;
+using testranks::mean_loss;
+using testranks::Mlp;
+
+namespace testcontext {
+
+/// What the server has.
+class Table {
+ public:
+  Table()
+      : weight_(at::arange(10 * Mlp::kInputs, at::kDouble)
+                    .view({10, Mlp::kInputs})
+                    .sin()
+                    .requires_grad_()) {}
+  at::Tensor look_up(const at::Tensor& rows) const { return weight_.index({rows}); }
+  /// Fails in backward().
+  at::Tensor break_in_backward(const at::Tensor& input) {
+    const at::Tensor output = input * 2;
+    output.register_hook([](const at::Tensor&) { throw std::runtime_error("the server broke"); });
+    return output;
+  }
+  at::Tensor gradient(const sinew::autograd::ContextId& context) {
+    return sinew::autograd::gradient_of(sinew::current_worker(), context, weight_);
+  }
+  const at::Tensor& weight() const { return weight_; }
+
+ private:
+  const at::Tensor weight_;
+};
+
+}  // namespace testcontext
+
+SINEW_CLASS(testcontext::Table);
+SINEW_METHOD(testcontext::Table::look_up);
+SINEW_METHOD(testcontext::Table::break_in_backward);
+SINEW_METHOD(testcontext::Table::gradient);
+
+namespace {
+
+using testcontext::Table;
+
+/// Each rank's process has a trainer; the first one's has the server beside it.
+class DdpInContext : public testranks::RankTest {
+ protected:
+  void SetUp() override {
+    RankTest::SetUp();
+    std::thread server;
+    if (rank() == 0) server = std::thread([this] { server_ = start("server", size()); });
+    worker_ = start("trainer" + std::to_string(rank()), rank());
+    if (server.joinable()) server.join();
+    table_ = sinew::remote<Table>(worker_.peer("server"));
+  }
+  void TearDown() override {
+    if (!ends_) return;
+    table_ = {};
+    std::thread server;
+    if (rank() == 0) server = std::thread([this] { server_.shutdown(); });
+    worker_.shutdown();
+    if (server.joinable()) server.join();
+  }
+
+  Worker start(const std::string& name, int number) const {
+    sinew::MethodTable methods;
+    methods.add_class<Table>()
+        .add<&Table::look_up>()
+        .add<&Table::break_in_backward>()
+        .add<&Table::gradient>();
+    sinew::WorkerOptions options;
+    options.name = name;
+    options.rank = number;
+    options.world_size = size() + 1;
+    options.init_method = "file://" + testranks::place().folder + "/workers." +
+                          ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    options.methods = methods;
+    return sinew::init_rpc(options);
+  }
+
+  /// The gradients that a context has for the parameters of a module.
+  static std::vector<at::Tensor> gradients_of(const Context& context,
+                                              const torch::nn::Module& module) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& parameter : module.parameters()) {
+      gradients.push_back(sinew::autograd::gradient_of(context, parameter));
+    }
+    return gradients;
+  }
+  void expect_no_grad(const torch::nn::Module& module) const {
+    for (const at::Tensor& grad : grads_of(module)) EXPECT_FALSE(grad.defined());
+  }
+
+  Worker server_;
+  Worker worker_;
+  sinew::RRef<Table> table_;
+  bool ends_ = true;
+};
+
+std::vector<at::Tensor> whole_gradients(std::uint64_t seed, const Batch& batch) {
+  Mlp model(seed);
+  mean_loss(model.forward(batch.input), batch.target).backward();
+  return grads_of(model);
+}
+
+at::Tensor rows_of(int rank) { return at::tensor({rank, 2 * rank + 1, 5, 5}, at::kLong); }
+
+TEST_F(DdpInContext, BothKindsOfGradientsAreRight) {
+  for (const std::size_t bucket_bytes : {std::size_t{1}, std::size_t{1} << 20}) {
+    const auto model = std::make_shared<Mlp>(10 + static_cast<std::uint64_t>(rank()));
+    DdpOptions options;
+    options.bucket_bytes = bucket_bytes;
+    options.first_bucket_bytes = bucket_bytes;
+    DistributedDataParallel ddp(model, group(), options);
+    const Batch batch = make_batch(3, 4 * size());
+    for (int step = 0; step < 3; ++step) {
+      const Context context(worker_);
+      const at::Tensor input = sinew::rpc_sync<&Table::look_up>(table_, rows_of(rank()));
+      const at::Tensor loss = mean_loss(ddp.forward(input), batch.part(rank(), size()).target);
+      sinew::autograd::backward(context, {loss});
+
+      // One process: the mean of all trainers' losses for the model, each loss for the table.
+      Mlp whole(10);
+      const Table table;
+      at::Tensor sum;
+      at::Tensor own;
+      for (int other = 0; other < size(); ++other) {
+        const at::Tensor one = mean_loss(whole.forward(table.look_up(rows_of(other))),
+                                         batch.part(other, size()).target);
+        if (other == rank()) own = one;
+        sum = sum.defined() ? sum + one : one;
+      }
+      (sum / size()).backward({}, /*retain_graph=*/true);
+      EXPECT_LT(difference(gradients_of(context, *model), grads_of(whole)), 1e-12);
+      table.weight().mutable_grad().reset();
+      own.backward();
+      EXPECT_LT(difference({sinew::rpc_sync<&Table::gradient>(table_, context.id())},
+                           {table.weight().grad()}),
+                1e-12);
+      expect_no_grad(*model);
+    }
+  }
+}
+
+// LibTorch's backward() in a context reduces .grad, and the next pass of a context its own.
+TEST_F(DdpInContext, BothWaysOfBackward) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch batch = make_batch(3, 4 * size());
+  const Batch part = batch.part(rank(), size());
+  const std::vector<at::Tensor> expected = whole_gradients(4, batch);
+  for (int step = 0; step < 2; ++step) {
+    const Context context(worker_);
+    mean_loss(ddp.forward(part.input), part.target).backward();
+    EXPECT_LT(difference(grads_of(*model), expected), 1e-12);
+    for (at::Tensor& parameter : model->parameters()) parameter.mutable_grad().reset();
+  }
+  for (int step = 0; step < 2; ++step) {
+    const Context context(worker_);
+    sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+    EXPECT_LT(difference(gradients_of(context, *model), expected), 1e-12);
+    expect_no_grad(*model);
+  }
+  mean_loss(ddp.forward(part.input), part.target).backward();
+  EXPECT_LT(difference(grads_of(*model), expected), 1e-12);
+}
+
+TEST_F(DdpInContext, AccumulatesWithoutSync) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch batch = make_batch(3, 8 * size());
+  const Batch part = batch.part(rank(), size());
+  const auto loss = [&](int half) {
+    const Batch piece = part.rows(4 * half, 4 * half + 4);
+    return mean_loss(ddp.forward(piece.input), piece.target) / 2;
+  };
+  const Context context(worker_);
+  {
+    const auto scope = ddp.no_sync();
+    sinew::autograd::backward(context, {loss(0)});
+  }
+  sinew::autograd::backward(context, {loss(1)});
+  EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+  // Once more: what has been reduced stays as it is, and the rest is added.
+  sinew::autograd::backward(context, {loss(0) + loss(1)});
+  std::vector<at::Tensor> twice = whole_gradients(4, batch);
+  for (at::Tensor& gradient : twice) gradient.mul_(2);
+  EXPECT_LT(difference(gradients_of(context, *model), twice), 1e-12);
+}
+
+TEST_F(DdpInContext, UnusedParameters) {
+  const at::Tensor input = at::ones({1, Mlp::kInputs}, at::kDouble);
+  const auto model = std::make_shared<Branches>(3);
+  DdpOptions options;
+  options.unused_parameters = UnusedParameters::kFound;
+  DistributedDataParallel ddp(model, group(), options);
+  {
+    const Context context(worker_);
+    sinew::autograd::backward(context, {ddp.forward(input, rank() == 0 ? 2 : 0).sum()});
+    const at::Tensor first = sinew::autograd::gradient_of(context, model->first->weight);
+    const at::Tensor second = sinew::autograd::gradient_of(context, model->second->weight);
+    EXPECT_TRUE(first.allclose(at::ones_like(first)));
+    EXPECT_TRUE(second.allclose(at::full_like(second, 1.0 / size())));
+  }
+  {
+    const Context context(worker_);
+    sinew::autograd::backward(context, {ddp.forward(input, 0).sum()});
+    EXPECT_FALSE(sinew::autograd::gradient_of(context, model->second->weight).defined());
+  }
+  // Forbidden: an error on all ranks, also on those that have used all.
+  DistributedDataParallel strict(model, group());
+  const Context context(worker_);
+  const RpcError error = error_of([&] {
+    sinew::autograd::backward(context, {strict.forward(input, rank() == 0 ? 2 : 0).sum()});
+  });
+  if (rank() == 0) {
+    EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.message();
+  } else {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(error.message(), HasSubstr("'second.weight', 'second.bias'"));
+  }
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+}
+
+// Whatever makes a pass fail on one rank, no rank keeps its gradients, and the next pass is right.
+TEST_F(DdpInContext, AFailedPassIsKeptNowhere) {
+  const auto model = std::make_shared<Mlp>(4);
+  DdpOptions options;
+  options.bucket_bytes = 300;
+  DistributedDataParallel ddp(model, group(), options);
+  const Batch batch = make_batch(3, 4 * size());
+  const Batch part = batch.part(rank(), size());
+  enum Fault { kAtTheServer, kInTheModel, kBeforeThePass, kLast };
+  for (int fault = 0; fault < kLast; ++fault) {
+    {
+      const Context context(worker_);
+      at::Tensor input = part.input;
+      const bool faulty = rank() == 1;
+      if (fault == kAtTheServer && faulty) {
+        input = sinew::rpc_sync<&Table::break_in_backward>(table_, input.clone().requires_grad_());
+      }
+      const at::Tensor output = ddp.forward(input);
+      if (fault == kInTheModel && faulty) {
+        output.register_hook([](const at::Tensor&) { throw std::runtime_error("a hook broke"); });
+      }
+      sinew::autograd::BackwardOptions pass;
+      if (fault == kBeforeThePass && faulty) pass.timeout = std::chrono::nanoseconds(1);
+      const RpcError error = error_of(
+          [&] { sinew::autograd::backward(context, {mean_loss(output, part.target)}, pass); });
+      if (faulty) {
+        EXPECT_THAT(error.message(), HasSubstr(fault == kAtTheServer  ? "the server broke"
+                                               : fault == kInTheModel ? "a hook broke"
+                                                                      : "did not end"));
+      } else {
+        EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.message();
+        EXPECT_THAT(error.message(), HasSubstr("failed on rank 1"));
+      }
+      EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+    }
+    const Context context(worker_);
+    sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+    EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+  }
+}
+
+TEST_F(DdpInContext, HooksCompress) {
+  const auto model = std::make_shared<Mlp>(4);
+  DdpOptions options;
+  options.comm_hook = sinew::parallel::fp16_compress_hook();
+  DistributedDataParallel ddp(model, group(), options);
+  const Batch batch = make_batch(3, 4 * size());
+  const Batch part = batch.part(rank(), size());
+  const Context context(worker_);
+  sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+  const double error = difference(gradients_of(context, *model), whole_gradients(4, batch));
+  EXPECT_LT(error, 2e-3);
+  EXPECT_GT(error, 1e-9) << "nothing was rounded";
+}
+
+class DyingTrainer : public DdpInContext {};
+
+TEST_F(DyingTrainer, LeavesErrors) {
+  ends_ = false;
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch part = make_batch(3, 4 * size()).part(rank(), size());
+  {
+    const Context context(worker_);
+    sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+  }
+  const Context context(worker_);
+  const at::Tensor loss = mean_loss(ddp.forward(part.input), part.target);
+  if (rank() == size() - 1) {
+    model->parameters()[2].register_hook([](const at::Tensor&) { raise(SIGKILL); });
+  }
+  const RpcError error = error_of([&] { sinew::autograd::backward(context, {loss}); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.message();
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+}
+
+}  // namespace

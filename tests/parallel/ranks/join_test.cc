@@ -1,0 +1,182 @@
+// Ranks with different numbers of inputs.
+
+#include "sinew/parallel/join.h"
+
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "sinew/parallel/distributed_data_parallel.h"
+#include "sinew/parallel/zero_redundancy_optimizer.h"
+#include "sinew/tests/parallel/ranks/models.h"
+#include "sinew/tests/parallel/ranks/rank_test.h"
+
+using sinew::ErrorCode;
+using sinew::parallel::DdpOptions;
+using sinew::parallel::DistributedDataParallel;
+using sinew::parallel::EarlyTermination;
+using sinew::parallel::join;
+using sinew::parallel::JoinDivision;
+using sinew::parallel::JoinOptions;
+using sinew::parallel::UnusedParameters;
+using sinew::parallel::ZeroRedundancyOptimizer;
+using ::testing::HasSubstr;
+using testranks::Batch;
+using testranks::difference;
+using testranks::error_of;
+using testranks::make_batch;
+using testranks::mean_loss;
+using testranks::Mlp;
+using testranks::values_of;
+
+namespace {
+
+class Join : public testranks::RankTest {
+ protected:
+  /// Rank 1 has none, the others 2 more than the one before.
+  static int steps_of(int of) { return of == 1 ? 0 : 2 + 2 * of; }
+  static Batch batch_of(int of, int step) {
+    return make_batch(static_cast<std::uint64_t>(100 * of + step), 4);
+  }
+
+  /// What one process computes: in each step the sum of the gradients of those that have inputs.
+  std::vector<at::Tensor> expected(JoinDivision division) const {
+    Mlp whole(1);
+    torch::optim::SGD optimizer(whole.parameters(), torch::optim::SGDOptions(0.1));
+    for (int step = 0;; ++step) {
+      optimizer.zero_grad();
+      int active = 0;
+      for (int of = 0; of < size(); ++of) active += step < steps_of(of);
+      if (active == 0) return values_of(whole);
+      const int divisor = division == JoinDivision::kInitialWorldSize ? size() : active;
+      for (int of = 0; of < size(); ++of) {
+        if (step >= steps_of(of)) continue;
+        const Batch batch = batch_of(of, step);
+        (mean_loss(whole.forward(batch.input), batch.target) / divisor).backward();
+      }
+      optimizer.step();
+    }
+  }
+};
+
+TEST_F(Join, RanksWithoutInputsShadowTheOthers) {
+  for (const auto division : {JoinDivision::kInitialWorldSize, JoinDivision::kEffectiveWorldSize}) {
+    for (const auto unused : {UnusedParameters::kForbidden, UnusedParameters::kFound}) {
+      const auto model = std::make_shared<Mlp>(1);
+      DdpOptions options;
+      options.bucket_bytes = 300;
+      options.unused_parameters = unused;
+      DistributedDataParallel ddp(model, group(), options);
+      torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+      JoinOptions how;
+      how.division = division;
+      int done = 0;
+      join({&ddp}, how, [&] {
+        for (int step = 0; step < steps_of(rank()); ++step, ++done) {
+          const Batch batch = batch_of(rank(), step);
+          optimizer.zero_grad();
+          mean_loss(ddp.forward(batch.input), batch.target).backward();
+          optimizer.step();
+        }
+      });
+      EXPECT_EQ(done, steps_of(rank()));
+      EXPECT_LT(difference(values_of(*model), expected(division)), 1e-11);
+      // Afterwards all ranks count again.
+      ddp.zero_grad();
+      const Batch batch = make_batch(9, 2 * size());
+      const Batch part = batch.part(rank(), size());
+      mean_loss(ddp.forward(part.input), part.target).backward();
+      Mlp whole(1);
+      {
+        const at::AutoGradMode no_grad(false);
+        for (std::size_t i = 0; i < whole.parameters().size(); ++i) {
+          whole.parameters()[i].copy_(model->parameters()[i]);
+        }
+      }
+      mean_loss(whole.forward(batch.input), batch.target).backward();
+      EXPECT_LT(difference(testranks::grads_of(*model), testranks::grads_of(whole)), 1e-12);
+    }
+  }
+}
+
+TEST_F(Join, TheFirstWithoutInputsEndsTheLoop) {
+  const auto model = std::make_shared<Mlp>(1);
+  DistributedDataParallel ddp(model, group());
+  JoinOptions how;
+  how.early_termination = EarlyTermination::kThrow;
+  int done = 0;
+  const auto error = error_of([&] {
+    join({&ddp}, how, [&] {
+      for (int step = 0; step < (rank() == 0 ? 3 : 9); ++step, ++done) {
+        const Batch batch = batch_of(rank(), step);
+        mean_loss(ddp.forward(batch.input), batch.target).backward();
+      }
+    });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kAborted);
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 has no inputs left"));
+  EXPECT_EQ(done, 3);
+}
+
+TEST_F(Join, EvenInputsEndAtOnce) {
+  const auto model = std::make_shared<Mlp>(1);
+  DistributedDataParallel ddp(model, group());
+  join({&ddp}, {}, [&] {
+    for (int step = 0; step < 2; ++step) {
+      const Batch batch = batch_of(rank(), step);
+      mean_loss(ddp.forward(batch.input), batch.target).backward();
+    }
+  });
+  join({&ddp}, {}, [] {});
+}
+
+TEST_F(Join, AccumulationAndEvaluationAreShadowedToo) {
+  const auto model = std::make_shared<Mlp>(1);
+  DistributedDataParallel ddp(model, group());
+  join({&ddp}, {}, [&] {
+    for (int step = 0; step < steps_of(rank()); ++step) {
+      const Batch batch = batch_of(rank(), step);
+      if (step % 3 == 0) {
+        const auto scope = ddp.no_sync();
+        mean_loss(ddp.forward(batch.input), batch.target).backward();
+      } else if (step % 3 == 1) {
+        const at::AutoGradMode no_grad(false);
+        ddp.forward(batch.input);
+      } else {
+        mean_loss(ddp.forward(batch.input), batch.target).backward();
+      }
+    }
+  });
+  const std::vector<at::Tensor> own = values_of(*model);
+  EXPECT_EQ(difference(own, values_of(Mlp(1))), 0);
+}
+
+TEST_F(Join, AnOptimizerThatIsSpreadGoesOn) {
+  Mlp model(1);
+  ZeroRedundancyOptimizer optimizer(group(), model.parameters(), sinew::optim::AdamOptions());
+  for (const at::Tensor& parameter : model.parameters()) {
+    parameter.mutable_grad() = at::ones_like(parameter);
+  }
+  join({&optimizer}, {}, [&] {
+    for (int step = 0; step < steps_of(rank()); ++step) optimizer.step();
+  });
+  Mlp whole(1);
+  torch::optim::Adam plain(whole.parameters());
+  for (const at::Tensor& parameter : whole.parameters()) {
+    parameter.mutable_grad() = at::ones_like(parameter);
+  }
+  int most = 0;
+  for (int of = 0; of < size(); ++of) most = std::max(most, steps_of(of));
+  for (int step = 0; step < most; ++step) plain.step();
+  EXPECT_EQ(difference(values_of(model), values_of(whole)), 0);
+}
+
+TEST_F(Join, NeedsSomethingThatTakesPart) {
+  EXPECT_EQ(error_of([] { join({}, {}, [] {}); }).code(), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
