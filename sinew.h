@@ -17,7 +17,7 @@ namespace sinew {
 Worker init_rpc(WorkerOptions options);
 
 /// The common case: the meeting place, rank and world size come from the environment (MASTER_ADDR,
-/// MASTER_PORT, RANK, WORLD_SIZE).
+/// MASTER_PORT, RANK, WORLD_SIZE, or what Slurm and MPI set; see docs/launch.md).
 Worker init_rpc(std::string name, MethodTable methods);
 
 }  // namespace sinew

@@ -33,7 +33,7 @@ struct WorkerOptions {
   MethodTable methods;
 
   /// Where the workers of the job meet:
-  ///   env://                   MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE of the environment
+  ///   env://                   as sinew-run, torchrun, Slurm, an MPI or you say; docs/launch.md
   ///   tcp://host:port          rank 0 listens there; ?rank=..&world_size=.. or the fields below
   ///   tcp://h1:port,h2:port    several addresses where workers are found; see docs/membership.md
   ///   file:///absolute/path    a file that all workers can read, and only this user can write
