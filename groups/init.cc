@@ -17,6 +17,7 @@
 #include "sinew/groups/internal/tcp_store.h"
 #include "sinew/groups/process_group.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew {
 namespace {
@@ -27,6 +28,7 @@ using internal::GroupEngine;
 using internal::Meeting;
 
 constexpr std::size_t kMaxNameBytes = 128;
+constexpr std::chrono::minutes kConnectTime{2};
 
 [[noreturn]] void refuse(std::string text) {
   throw RpcError(ErrorCode::kInvalidArgument, std::move(text));
@@ -67,7 +69,7 @@ ProcessGroup handle_of(std::shared_ptr<GroupEngine> engine) {
 
 BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::TimePoint deadline) {
   BackendRequest request;
-  if (setup.store.valid()) request.store = internal::make_c10d_store(setup.store);
+  if (setup.store.valid()) request.store = internal::make_c10d_store(setup.store, setup.health);
   request.rank = setup.rank;
   request.size = setup.size;
   request.job_ranks = setup.job_ranks;
@@ -75,7 +77,24 @@ BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::Time
       std::chrono::milliseconds(std::max<std::uint64_t>(internal::milliseconds_until(deadline), 1));
   request.listen_host = setup.listen_host;
   request.group = setup.name;
+  request.in_the_clear = setup.options.in_the_clear;
   return request;
+}
+
+/// Whether the worker has lost none of these.
+std::function<absl::Status()> health_of(const Worker& worker, std::vector<WorkerInfo> members) {
+  return [weak = WorkerAccess::services(worker)->weak_services(),
+          members = std::move(members)]() -> absl::Status {
+    const auto services = weak.lock();
+    if (services == nullptr) return absl::CancelledError("the worker was shut down");
+    const std::vector<WorkerInfo> alive = services->handle().workers();
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+      if (std::find(alive.begin(), alive.end(), members[rank]) != alive.end()) continue;
+      return absl::UnavailableError(
+          absl::StrFormat("rank %d (worker '%s') is lost", rank, members[rank].name));
+    }
+    return absl::OkStatus();
+  };
 }
 
 GroupEngine::Setup begin_setup(const GroupOptions& options, int rank, int size) {
@@ -86,6 +105,9 @@ GroupEngine::Setup begin_setup(const GroupOptions& options, int rank, int size) 
   setup.timeout = options.timeout;
   setup.checks = options.checks;
   setup.options = options;
+  // It outlives neither for the sake of groups that may be made of it.
+  setup.options.worker.reset();
+  setup.options.store.reset();
   return setup;
 }
 
@@ -120,12 +142,14 @@ ProcessGroup init_process_group(const GroupOptions& options) {
   GroupEngine::Setup setup = begin_setup(options, meeting.rank, meeting.size);
   setup.listen_host = meeting.listen_host;
   setup.workers = meeting.workers;
+  if (meeting.worker) setup.health = health_of(*meeting.worker, meeting.workers);
   setup.job_ranks.resize(static_cast<std::size_t>(meeting.size));
   std::iota(setup.job_ranks.begin(), setup.job_ranks.end(), 0);
   absl::StatusOr<Store> store = internal::assemble(
       {meeting.store, options.name, meeting.rank, meeting.size,
        absl::StrCat(meeting.size, " ranks and the backends ", internal::backends_text(choice)),
-       deadline, [&] { internal::stop_listening(*StoreAccess::backend(meeting.store)); }});
+       deadline, [&] { internal::stop_listening(*StoreAccess::backend(meeting.store)); },
+       setup.health});
   if (!store.ok()) internal::throw_error(store.status());
   setup.store = *std::move(store);
   auto backends = internal::make_backends(choice, request_of(setup, deadline));
@@ -169,12 +193,13 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
     setup.job_ranks.push_back(parent.setup().job_ranks[at]);
     if (!parent.setup().workers.empty()) setup.workers.push_back(parent.setup().workers[at]);
   }
+  if (const auto worker = parent.worker()) setup.health = health_of(*worker, setup.workers);
   if (parent.setup().store.valid()) {
     absl::StatusOr<Store> store = internal::assemble(
         {parent.setup().store, absl::StrCat("new/", number), setup.rank, setup.size,
          absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), " and the backends ",
                       internal::backends_text(choice)),
-         deadline, [] {}});
+         deadline, nullptr, setup.health});
     if (!store.ok()) internal::throw_error(store.status());
     setup.store = *std::move(store);
   }

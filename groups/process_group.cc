@@ -36,6 +36,26 @@ Future<void> run(const Engine& engine, Operation operation, const GroupCallOptio
   return promise.future();
 }
 
+Future<int> receive(const Engine& engine, Operation operation, std::optional<int> from) {
+  const Promise<int> promise(&internal::GroupRuntime::get().executor());
+  operation.done = [promise, from](const std::exception_ptr& error, int source) {
+    if (error != nullptr) {
+      promise.try_set_error(error);
+    } else {
+      promise.try_set_value(from.value_or(source));
+    }
+  };
+  engine->submit(std::move(operation));
+  return promise.future();
+}
+
+void run_and_wait(const Engine& engine, Operation operation, const GroupCallOptions& options) {
+  check_options(options);
+  operation.timeout = options.timeout;
+  if (engine->run_in_place(operation)) return;
+  run(engine, std::move(operation), options).wait();
+}
+
 }  // namespace
 
 const Engine& ProcessGroup::engine() const {
@@ -53,12 +73,17 @@ const std::string& ProcessGroup::name() const { return engine()->setup().name; }
 
 void ProcessGroup::send(const at::Tensor& tensor, int to, int tag,
                         const GroupCallOptions& options) const {
-  isend(tensor, to, tag, options).wait();
+  run_and_wait(engine(), internal::make_send(*engine(), tensor, to, tag), options);
 }
 
 int ProcessGroup::recv(const at::Tensor& tensor, std::optional<int> from, int tag,
                        const GroupCallOptions& options) const {
-  return irecv(tensor, from, tag, options).wait();
+  check_options(options);
+  Operation operation = internal::make_recv(*engine(), tensor, from, tag);
+  operation.timeout = options.timeout;
+  const std::optional<int> source = engine()->run_in_place(operation);
+  if (source) return from.value_or(*source);
+  return receive(engine(), std::move(operation), from).wait();
 }
 
 Future<void> ProcessGroup::isend(const at::Tensor& tensor, int to, int tag,
@@ -71,16 +96,7 @@ Future<int> ProcessGroup::irecv(const at::Tensor& tensor, std::optional<int> fro
   check_options(options);
   Operation operation = internal::make_recv(*engine(), tensor, from, tag);
   operation.timeout = options.timeout;
-  const Promise<int> promise(&internal::GroupRuntime::get().executor());
-  operation.done = [promise, from](const std::exception_ptr& error, int source) {
-    if (error != nullptr) {
-      promise.try_set_error(error);
-    } else {
-      promise.try_set_value(from.value_or(source));
-    }
-  };
-  engine()->submit(std::move(operation));
-  return promise.future();
+  return receive(engine(), std::move(operation), from);
 }
 
 Future<void> ProcessGroup::broadcast_async(const at::Tensor& tensor, int root,
@@ -130,45 +146,47 @@ Future<void> ProcessGroup::barrier_async(const GroupCallOptions& options) const 
 
 void ProcessGroup::broadcast(const at::Tensor& tensor, int root,
                              const GroupCallOptions& options) const {
-  broadcast_async(tensor, root, options).wait();
+  run_and_wait(engine(), internal::make_broadcast(*engine(), tensor, root), options);
 }
 
 void ProcessGroup::all_reduce(const at::Tensor& tensor, ReduceOp op,
                               const GroupCallOptions& options) const {
-  all_reduce_async(tensor, op, options).wait();
+  run_and_wait(engine(), internal::make_all_reduce(*engine(), tensor, op), options);
 }
 
 void ProcessGroup::reduce(const at::Tensor& tensor, int root, ReduceOp op,
                           const GroupCallOptions& options) const {
-  reduce_async(tensor, root, op, options).wait();
+  run_and_wait(engine(), internal::make_reduce(*engine(), tensor, root, op), options);
 }
 
 void ProcessGroup::scatter(const at::Tensor& output, const Tensors& inputs, int root,
                            const GroupCallOptions& options) const {
-  scatter_async(output, inputs, root, options).wait();
+  run_and_wait(engine(), internal::make_scatter(*engine(), output, inputs, root), options);
 }
 
 void ProcessGroup::gather(const Tensors& outputs, const at::Tensor& input, int root,
                           const GroupCallOptions& options) const {
-  gather_async(outputs, input, root, options).wait();
+  run_and_wait(engine(), internal::make_gather(*engine(), outputs, input, root), options);
 }
 
 void ProcessGroup::all_gather(const Tensors& outputs, const at::Tensor& input,
                               const GroupCallOptions& options) const {
-  all_gather_async(outputs, input, options).wait();
+  run_and_wait(engine(), internal::make_all_gather(*engine(), outputs, input), options);
 }
 
 void ProcessGroup::reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op,
                                   const GroupCallOptions& options) const {
-  reduce_scatter_async(output, inputs, op, options).wait();
+  run_and_wait(engine(), internal::make_reduce_scatter(*engine(), output, inputs, op), options);
 }
 
 void ProcessGroup::all_to_all(const Tensors& outputs, const Tensors& inputs,
                               const GroupCallOptions& options) const {
-  all_to_all_async(outputs, inputs, options).wait();
+  run_and_wait(engine(), internal::make_all_to_all(*engine(), outputs, inputs), options);
 }
 
-void ProcessGroup::barrier(const GroupCallOptions& options) const { barrier_async(options).wait(); }
+void ProcessGroup::barrier(const GroupCallOptions& options) const {
+  run_and_wait(engine(), internal::make_barrier(*engine()), options);
+}
 
 void ProcessGroup::destroy() const { engine()->destroy(); }
 

@@ -17,6 +17,8 @@ namespace sinew::internal {
 namespace {
 
 constexpr std::chrono::seconds kStoreTime{5};
+// How often it is asked whether the others are still there.
+constexpr std::chrono::milliseconds kLook{500};
 constexpr char kVerdict[] = "verdict";
 constexpr char kOpen[] = "open";
 constexpr char kRefused[] = "refused:";
@@ -54,18 +56,36 @@ class Generation {
       if (request_.rank == 0) {
         std::vector<std::string> seats;
         for (int rank = 0; rank < request_.size; ++rank) seats.push_back(seat_of(rank));
-        store_.wait(seats, {left_until(request_.deadline)});
-        request_.on_all_there();
+        wait_for(seats);
+        if (request_.on_all_there) request_.on_all_there();
         store_.compare_set(kVerdict, "", verdict(), {kStoreTime});
       }
-      return status_of(store_.get(kVerdict, {left_until(request_.deadline)}));
+      wait_for({kVerdict});
+      return status_of(store_.get(kVerdict, {kStoreTime}));
     } catch (const RpcError& error) {
-      if (error.code() != ErrorCode::kDeadlineExceeded) return to_status(std::current_exception());
-      return abandon();
+      if (error.code() == ErrorCode::kDeadlineExceeded) return abandon();
+      const absl::Status why = to_status(std::current_exception());
+      store_.compare_set(kVerdict, "", absl::StrCat(kAbandoned, std::string(why.message())),
+                         {kStoreTime});
+      return why;
     }
   }
 
  private:
+  /// Throws kDeadlineExceeded, or what the request's health is.
+  void wait_for(const std::vector<std::string>& keys) const {
+    for (;;) {
+      const std::chrono::nanoseconds left = left_until(request_.deadline);
+      try {
+        return store_.wait(keys, {std::min<std::chrono::nanoseconds>(left, kLook)});
+      } catch (const RpcError& error) {
+        if (error.code() != ErrorCode::kDeadlineExceeded || left <= kLook) throw;
+      }
+      const absl::Status health = request_.health ? request_.health() : absl::OkStatus();
+      if (!health.ok()) throw_error(health);
+    }
+  }
+
   std::string verdict() const {
     std::vector<int> differ;
     std::string terms;

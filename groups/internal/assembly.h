@@ -18,8 +18,10 @@ struct AssemblyRequest {
   /// What all ranks must say alike: backends, members. For people too.
   std::string terms;
   Clock::TimePoint deadline;
-  /// At rank 0: called when all are there, before they are told.
+  /// At rank 0: called when all are there, before they are told. May be null.
   std::function<void()> on_all_there;
+  /// Asked now and then while others are waited for: an error ends the start. May be null.
+  std::function<absl::Status()> health;
 };
 
 /// Meets the other ranks at a store, where the same group may have met before, in vain or with

@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "c10/core/Device.h"
 #include "sinew/groups/internal/c10d_types.h"
 #include "sinew/groups/reduce_op.h"
 #include "torch/csrc/distributed/c10d/Store.hpp"
@@ -44,6 +46,8 @@ struct BackendRequest {
   std::string listen_host;
   /// For texts.
   std::string group;
+  /// The group may leave this machine unencrypted. The others look at where they listen before.
+  bool in_the_clear = false;
 };
 
 /// One kind of communication below a group (Gloo, NCCL, MPI): a c10d backend and what it can do.
@@ -66,6 +70,23 @@ class Backend {
   /// Whether the Work of that function has getFuture(). Otherwise a thread waits for it, unless it
   /// is complete when it is returned.
   virtual bool has_future(Function function) const = 0;
+
+  /// Runs something in its place among what the calling thread queues on a device.
+  using RunOn = std::function<void(const std::function<void()>& f)>;
+  /// The place is where the calling thread's own work is queued now. Null: the device has no
+  /// queues.
+  virtual RunOn here(c10::Device device) {
+    (void)device;
+    return nullptr;
+  }
+  /// Of an operation without a future: blocks until its data are there, runs `finish` (it may be
+  /// null), and returns when the device is through with that too. Throws what the operation failed
+  /// with.
+  virtual void finish(c10d::Work& work, c10::Device device, const std::function<void()>& finish) {
+    (void)device;
+    work.wait();
+    if (finish) finish();
+  }
   /// Whether a caller who waits for an operation anyway should do so in Work::wait() of its own
   /// thread, without a call of getFuture(): it ends there within microseconds, where a hand-over
   /// between threads would take ten times as long. It ends with an error there too after abort().

@@ -38,10 +38,17 @@ std::unique_ptr<Backend> make_backend(const std::string& name, const BackendRequ
 absl::StatusOr<BackendChoice> parse_backends(std::string_view text) {
   BackendChoice choice;
   if (text.empty()) {
+#ifdef SINEW_GROUPS_WITH_GLOO
     choice[c10::DeviceType::CPU] = "gloo";
-#ifdef SINEW_WITH_NCCL
+#endif
+#ifdef SINEW_GROUPS_WITH_NCCL
     choice[c10::DeviceType::CUDA] = "nccl";
 #endif
+    if (choice.empty()) {
+      return absl::UnimplementedError(
+          "Sinew was built without Gloo's headers (Debian: libgloo-dev) and without NCCL: groups "
+          "have no backend here");
+    }
     return choice;
   }
   for (const std::string& part :

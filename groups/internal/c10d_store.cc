@@ -1,10 +1,18 @@
 #include "sinew/groups/internal/c10d_store.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "sinew/groups/internal/store_timeout.h"
+#include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
 namespace {
+
+// How often it is asked whether the others are still there.
+constexpr std::chrono::milliseconds kLook{500};
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -15,13 +23,18 @@ Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 class C10dStore final : public c10d::Store {
  public:
-  explicit C10dStore(const sinew::Store& store)
-      : c10d::Store(std::chrono::ceil<std::chrono::milliseconds>(store.timeout())), store_(store) {}
+  C10dStore(const sinew::Store& store, std::function<absl::Status()> health)
+      : c10d::Store(std::chrono::ceil<std::chrono::milliseconds>(store.timeout())),
+        store_(store),
+        health_(std::move(health)) {}
 
   void set(const std::string& key, const Bytes& value) override {
     store_.set(key, view(value), options());
   }
-  Bytes get(const std::string& key) override { return bytes_of(store_.get(key, options())); }
+  Bytes get(const std::string& key) override {
+    wait({key});
+    return bytes_of(store_.get(key, options()));
+  }
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override {
     return bytes_of(store_.compare_set(key, view(expected), view(desired), options()));
   }
@@ -33,22 +46,35 @@ class C10dStore final : public c10d::Store {
     return store_.check(keys, options());
   }
   std::int64_t getNumKeys() override { return store_.num_keys(options()); }
-  void wait(const std::vector<std::string>& keys) override { store_.wait(keys, options()); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override {
-    store_.wait(keys, {timeout});
+    const Clock::TimePoint deadline = deadline_after(timeout);
+    for (;;) {
+      const auto left = std::max<std::chrono::nanoseconds>(deadline - Clock::system().now(),
+                                                           std::chrono::milliseconds(1));
+      try {
+        return store_.wait(keys, {std::min<std::chrono::nanoseconds>(left, kLook)});
+      } catch (const RpcError& error) {
+        if (error.code() != ErrorCode::kDeadlineExceeded || left <= kLook) throw;
+      }
+      const absl::Status health = health_ ? health_() : absl::OkStatus();
+      if (!health.ok()) throw_error(health);
+    }
   }
 
  private:
   StoreCallOptions options() const { return {getTimeout()}; }
 
   const sinew::Store store_;
+  const std::function<absl::Status()> health_;
 };
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> make_c10d_store(const Store& store) {
-  return c10::make_intrusive<C10dStore>(store);
+c10::intrusive_ptr<c10d::Store> make_c10d_store(const Store& store,
+                                                std::function<absl::Status()> health) {
+  return c10::make_intrusive<C10dStore>(store, std::move(health));
 }
 
 }  // namespace sinew::internal

@@ -188,11 +188,10 @@ std::string rank_list(const std::vector<int>& ranks) {
                       ranks.back());
 }
 
-absl::Status check_agreement(const std::vector<std::optional<CallSignature>>& by_rank) {
+absl::Status check_agreement(const SignaturesByRank& by_rank) {
   std::map<std::string, std::vector<int>> callers;
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const std::string text = by_rank[rank] ? by_rank[rank]->text() : "something else";
-    callers[text].push_back(static_cast<int>(rank));
+  for (const auto& [rank, signature] : by_rank) {
+    callers[signature ? signature->text() : "something else"].push_back(rank);
   }
   if (callers.size() > 1) {
     std::vector<std::string> parts;
@@ -204,15 +203,14 @@ absl::Status check_agreement(const std::vector<std::optional<CallSignature>>& by
     return absl::InvalidArgumentError(
         absl::StrCat("the ranks do not agree: ", absl::StrJoin(parts, "; ")));
   }
-  const std::optional<CallSignature>& first = by_rank.front();
-  if (!first || !has_sizes(first->function)) return absl::OkStatus();
-  for (std::size_t from = 0; from < by_rank.size(); ++from) {
-    for (std::size_t to = 0; to < by_rank.size(); ++to) {
-      const std::int64_t sent = by_rank[from]->sent[to];
-      const std::int64_t received = by_rank[to]->received[from];
+  for (const auto& [from, sender] : by_rank) {
+    if (!sender || !has_sizes(sender->function)) break;
+    for (const auto& [to, receiver] : by_rank) {
+      const std::int64_t sent = sender->sent[static_cast<std::size_t>(to)];
+      const std::int64_t received = receiver->received[static_cast<std::size_t>(from)];
       if (sent == received) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("the ranks do not agree about ", first->text(), ": rank ", from, " has ",
+          absl::StrCat("the ranks do not agree about ", sender->text(), ": rank ", from, " has ",
                        sent, " elements for rank ", to, ", which expects ", received));
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,8 +43,10 @@ struct CallSignature {
   std::string text() const;
 };
 
-/// Whether all ranks call the same; kInvalidArgument names the ranks and what differs.
-absl::Status check_agreement(const std::vector<std::optional<CallSignature>>& by_rank);
+/// What ranks call, as far as it is known; nullopt: a rank has sent what is no signature.
+using SignaturesByRank = std::map<int, std::optional<CallSignature>>;
+/// Whether these ranks call the same; kInvalidArgument names the ranks and what differs.
+absl::Status check_agreement(const SignaturesByRank& by_rank);
 
 /// "rank 1", "ranks 0 and 2"
 std::string rank_list(const std::vector<int>& ranks);

@@ -1,5 +1,6 @@
 #include "sinew/groups/internal/collectives.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -65,13 +66,13 @@ Operation begin(const GroupEngine& group, Function function, const at::Tensor& t
   operation.signature.function = function;
   operation.signature.type = tensor.scalar_type();
   operation.signature.shape = tensor.sizes().vec();
-  operation.device = tensor.device().type();
-  group.backend_for(operation.device);
+  operation.device = tensor.device();
+  group.backend_for(operation.device.type());
   return operation;
 }
 
 void check_function(const GroupEngine& group, const Operation& operation) {
-  const Backend& backend = group.backend_for(operation.device);
+  const Backend& backend = group.backend_for(operation.device.type());
   if (backend.can(operation.signature.function)) return;
   throw RpcError(ErrorCode::kUnimplemented,
                  absl::StrCat("the backend ", std::string(backend.name()), " has no ",
@@ -79,6 +80,14 @@ void check_function(const GroupEngine& group, const Operation& operation) {
                               operation.signature.function == Function::kRecvAnySource
                                   ? " from any source: name the sender"
                                   : ""));
+}
+
+/// Backends divide by the number of elements, or wait for messages that nobody sends. Where no rank
+/// has any, all that is left of the operation is that they meet.
+Operation without_elements(Operation operation) {
+  operation.start = [](C10dBackend& backend) { return backend.barrier(); };
+  operation.finish = nullptr;
+  return operation;
 }
 
 template <class Options>
@@ -210,6 +219,7 @@ Operation make_broadcast(const GroupEngine& group, const at::Tensor& tensor, int
   Operation operation = begin(group, Function::kBroadcast, tensor);
   operation.signature.root = root;
   check_function(group, operation);
+  if (tensor.numel() == 0) return without_elements(std::move(operation));
   Staged staged(tensor);
   operation.start = [bytes = staged.bytes(), root](C10dBackend& backend) {
     Tensors tensors{bytes};
@@ -224,9 +234,10 @@ Operation make_all_reduce(const GroupEngine& group, const at::Tensor& tensor, Re
   Operation operation = begin(group, Function::kAllReduce, tensor);
   operation.signature.op = op;
   check_function(group, operation);
+  if (tensor.numel() == 0) return without_elements(std::move(operation));
   Staged staged(tensor);
   Reduction reduction =
-      plan_reduction(group.backend_for(operation.device), staged.contiguous(), op);
+      plan_reduction(group.backend_for(operation.device.type()), staged.contiguous(), op);
   operation.start = [buffer = reduction.buffer, op = reduction.op](C10dBackend& backend) {
     Tensors tensors{buffer};
     c10d::AllreduceOptions options;
@@ -248,11 +259,12 @@ Operation make_reduce(const GroupEngine& group, const at::Tensor& tensor, int ro
   operation.signature.op = op;
   operation.signature.root = root;
   check_function(group, operation);
+  if (tensor.numel() == 0) return without_elements(std::move(operation));
   const bool is_root = group.rank() == root;
   // Backends use the tensors of the others as scratch memory.
   Staged staged(is_root ? tensor : tensor.detach().clone(at::MemoryFormat::Contiguous));
   Reduction reduction =
-      plan_reduction(group.backend_for(operation.device), staged.contiguous(), op);
+      plan_reduction(group.backend_for(operation.device.type()), staged.contiguous(), op);
   operation.start = [buffer = reduction.buffer, op = reduction.op, root](C10dBackend& backend) {
     Tensors tensors{buffer};
     auto options = with_root<c10d::ReduceOptions>(root);
@@ -285,6 +297,7 @@ Operation make_scatter(const GroupEngine& group, const at::Tensor& output, const
   Operation operation = begin(group, Function::kScatter, output);
   operation.signature.root = root;
   check_function(group, operation);
+  if (output.numel() == 0) return without_elements(std::move(operation));
   Staged staged(output);
   operation.start = [into = staged.bytes(), from = bytes_of(stage_all(inputs)),
                      root](C10dBackend& backend) {
@@ -312,6 +325,7 @@ Operation make_gather(const GroupEngine& group, const Tensors& outputs, const at
   Operation operation = begin(group, Function::kGather, input);
   operation.signature.root = root;
   check_function(group, operation);
+  if (input.numel() == 0) return without_elements(std::move(operation));
   std::vector<Staged> staged = stage_all(outputs);
   operation.start = [into = bytes_of(staged), from = Staged(input).bytes(),
                      root](C10dBackend& backend) {
@@ -333,6 +347,7 @@ Operation make_all_gather(const GroupEngine& group, const Tensors& outputs,
   }
   Operation operation = begin(group, Function::kAllGather, input);
   check_function(group, operation);
+  if (input.numel() == 0) return without_elements(std::move(operation));
   std::vector<Staged> staged = stage_all(outputs);
   operation.start = [into = bytes_of(staged), from = Staged(input).bytes()](C10dBackend& backend) {
     std::vector<Tensors> lists{into};
@@ -358,9 +373,13 @@ Operation make_reduce_scatter(const GroupEngine& group, const at::Tensor& output
   operation.signature.shape.clear();
   operation.signature.sent = element_counts(inputs);
   operation.signature.received.assign(static_cast<std::size_t>(group.size()), output.numel());
-  Backend& backend = group.backend_for(operation.device);
+  Backend& backend = group.backend_for(operation.device.type());
   check_reducible(output.scalar_type(), op);
-  if (backend.can(Function::kReduceScatter) && backend.reduces(output.scalar_type(), op)) {
+  const bool is_even = std::all_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+    return input.sizes() == output.sizes();
+  });
+  if (is_even && backend.can(Function::kReduceScatter) &&
+      backend.reduces(output.scalar_type(), op)) {
     std::vector<Staged> staged = stage_all(inputs);
     Tensors from;
     for (const Staged& each : staged) from.push_back(each.contiguous());
@@ -407,7 +426,7 @@ Operation make_all_to_all(const GroupEngine& group, const Tensors& outputs, cons
   operation.signature.shape.clear();
   operation.signature.sent = element_counts(inputs);
   operation.signature.received = element_counts(outputs);
-  if (group.backend_for(operation.device).can(Function::kAllToAll)) {
+  if (group.backend_for(operation.device.type()).can(Function::kAllToAll)) {
     std::vector<Staged> staged = stage_all(outputs);
     operation.start = [into = bytes_of(staged),
                        from = bytes_of(stage_all(inputs))](C10dBackend& backend) {
@@ -438,7 +457,7 @@ Operation make_all_to_all(const GroupEngine& group, const Tensors& outputs, cons
 Operation make_barrier(const GroupEngine& group) {
   Operation operation;
   operation.signature.function = Function::kBarrier;
-  operation.device = group.any_device();
+  operation.device = c10::Device(group.any_device());
   operation.start = [](C10dBackend& backend) { return backend.barrier(); };
   return operation;
 }

@@ -111,7 +111,9 @@ class FileStore final : public StoreBackend {
                                                    bytes_of(request.value()))));
         break;
       case proto::StoreRequest::DELETE:
-        reply.set_number(store_->deleteKey(request.keys(0)) ? 1 : 0);
+        // It goes by what it has read last, and check() reads.
+        reply.set_number(
+            store_->check({request.keys(0)}) && store_->deleteKey(request.keys(0)) ? 1 : 0);
         break;
       case proto::StoreRequest::COUNT_KEYS:
         reply.set_number(store_->getNumKeys());

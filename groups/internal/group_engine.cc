@@ -22,6 +22,8 @@ constexpr std::chrono::milliseconds kLookAgain{1000};
 constexpr int kLooksInLimit = 4;
 // More combinations than a program has; then those are compared anew.
 constexpr std::size_t kMostAgreed = 65'536;
+// Each receive that waits has a thread.
+constexpr std::size_t kMostUnderWay = 1000;
 constexpr std::uint16_t kCheckDigest = 0x5157;
 
 std::string seconds_text(std::chrono::nanoseconds time) {
@@ -88,6 +90,7 @@ void GroupEngine::submit(Operation operation) {
   auto pending = std::make_shared<Pending>();
   pending->deadline = deadline_after(operation.timeout.value_or(setup_.timeout));
   const bool collective = is_collective(operation);
+  pending->run_on = backend_for(operation.device.type()).here(operation.device);
   pending->operation = std::move(operation);
   Id id = 0;
   bool issues = !collective;
@@ -96,6 +99,12 @@ void GroupEngine::submit(Operation operation) {
     const absl::StatusOr<Id> begun = life_.begin();
     if (!begun.ok()) throw_error(begun.status());
     id = *begun;
+    if (pending_.size() >= kMostUnderWay) {
+      life_.end(id);
+      throw_error(absl::ResourceExhaustedError(absl::StrFormat(
+          "%d operations of the group '%s' are under way already, which is the most that it takes",
+          pending_.size(), setup_.name)));
+    }
     pending_.emplace(id, pending);
     if (collective) {
       pending->number = ++last_number_;
@@ -109,6 +118,86 @@ void GroupEngine::submit(Operation operation) {
     issue(id);
   }
   arm(id);
+}
+
+std::optional<int> GroupEngine::run_in_place(Operation& operation) {
+  Backend& backend = backend_for(operation.device.type());
+  if (!backend.is_waited_for_in_place() || !begin_in_place(operation)) return std::nullopt;
+  c10::intrusive_ptr<c10d::Work> work;
+  std::exception_ptr error;
+  try {
+    backend.announce(operation.signature.function, digest_of(operation));
+    work = operation.start(backend.c10d());
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // Others have their turn.
+  if (is_collective(operation)) issue_queued();
+  if (error != nullptr) {
+    const absl::Status reason = reason_of(error, operation);
+    fail(reason);
+    throw_error(reason);
+  }
+  wait_in_place(operation, work);
+  return operation.signature.function == Function::kRecvAnySource ? work->sourceRank() : -1;
+}
+
+bool GroupEngine::begin_in_place(const Operation& operation) {
+  const bool collective = is_collective(operation);
+  MutexLock lock(mutex_);
+  if (collective && (is_issuing_ || !queue_.empty() || needs_check_locked(operation.signature))) {
+    return false;
+  }
+  if (life_.state() != GroupLife::State::kOpen) throw_error(life_.begin().status());
+  if (collective) {
+    ++last_number_;
+    is_issuing_ = true;
+  }
+  return true;
+}
+
+// Who fails or destroys the group ends this too: by the backend's abort().
+void GroupEngine::wait_in_place(Operation& operation, const c10::intrusive_ptr<c10d::Work>& work) {
+  const std::chrono::nanoseconds timeout = operation.timeout.value_or(setup_.timeout);
+  try {
+    work->wait(std::max(std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
+                        std::chrono::milliseconds(1)));
+  } catch (...) {
+    if (!work->isCompleted()) end_late(std::move(operation));
+    const absl::Status reason = reason_of(std::current_exception(), operation);
+    fail(reason);
+    throw_error(reason);
+  }
+  if (operation.finish) operation.finish();
+}
+
+// As one that was submitted and whose time is over.
+void GroupEngine::end_late(Operation operation) {
+  const Promise<void> promise(nullptr);
+  operation.done = [promise](const std::exception_ptr& error, int) {
+    promise.try_set_error(error);
+  };
+  auto pending = std::make_shared<Pending>();
+  pending->run_on = backend_for(operation.device.type()).here(operation.device);
+  pending->operation = std::move(operation);
+  Id id = 0;
+  {
+    MutexLock lock(mutex_);
+    const absl::StatusOr<Id> begun = life_.begin();
+    if (!begun.ok()) throw_error(begun.status());
+    id = *begun;
+    if (pending_.size() >= kMostUnderWay) {
+      life_.end(id);
+      throw_error(absl::ResourceExhaustedError(absl::StrFormat(
+          "%d operations of the group '%s' are under way already, which is the most that it takes",
+          pending_.size(), setup_.name)));
+    }
+    if (is_collective(pending->operation)) pending->number = last_number_;
+    pending_.emplace(id, std::move(pending));
+  }
+  time_out(id);
+  promise.future().wait();
+  throw_error(absl::InternalError("an operation over its time limit has no error"));
 }
 
 // By one thread at a time: the order is that of the queue.
@@ -138,75 +227,79 @@ void GroupEngine::issue_queued() {
 }
 
 void GroupEngine::issue(Id id) {
-  std::shared_ptr<Pending> pending;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end()) return;
-    pending = found->second;
-  }
+  const std::shared_ptr<Pending> pending = find(id);
+  if (pending == nullptr) return;
   const Operation& operation = pending->operation;
   try {
-    Backend& backend = backend_for(operation.device);
+    Backend& backend = backend_for(operation.device.type());
     backend.announce(operation.signature.function, digest_of(operation));
-    follow(id, operation.signature.function, backend, operation.start(backend.c10d()));
+    c10::intrusive_ptr<c10d::Work> work;
+    run_on(*pending, [&] { work = operation.start(backend.c10d()); });
+    follow(id, pending, backend, work);
   } catch (...) {
-    on_work_done(id, std::current_exception(), -1);
+    on_work_failed(id, std::current_exception());
   }
 }
 
-void GroupEngine::start_check(Id id) {
-  std::shared_ptr<Pending> pending;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end()) {
-      runtime_.executor().post([self = shared_from_this()] { self->issue_queued(); });
-      return;
-    }
-    pending = found->second;
+/// Compares what the ranks call, by an operation of the backend.
+struct GroupEngine::Check {
+  std::vector<at::Tensor> input;
+  std::vector<std::vector<at::Tensor>> outputs = std::vector<std::vector<at::Tensor>>(1);
+
+  Check(const CallSignature& own, int size, c10::Device device) {
+    const std::vector<std::int64_t> numbers = own.encode(size);
+    input.push_back(at::tensor(numbers, at::device(at::kCPU).dtype(at::kLong)).to(device));
+    for (int rank = 0; rank < size; ++rank) outputs[0].push_back(at::empty_like(input[0]));
   }
+
+  absl::Status result(int size) const {
+    SignaturesByRank signatures;
+    for (int rank = 0; rank < size; ++rank) {
+      const at::Tensor numbers = outputs[0][static_cast<std::size_t>(rank)].cpu();
+      signatures[rank] = CallSignature::decode(numbers.data_ptr<std::int64_t>(), size);
+    }
+    return check_agreement(signatures);
+  }
+};
+
+void GroupEngine::start_check(Id id) {
+  const std::shared_ptr<Pending> pending = find(id);
+  if (pending == nullptr) {
+    runtime_.executor().post([self = shared_from_this()] { self->issue_queued(); });
+    return;
+  }
+  const c10::Device device = pending->operation.device;
   try {
-    Backend& backend = backend_for(pending->operation.device);
-    const auto device = at::device(pending->operation.device).dtype(at::kLong);
-    const std::vector<std::int64_t> own = pending->operation.signature.encode(size());
-    const auto count = static_cast<std::int64_t>(own.size());
-    std::vector<at::Tensor> input{
-        at::tensor(own, at::device(at::kCPU).dtype(at::kLong)).to(pending->operation.device)};
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    for (int rank = 0; rank < size(); ++rank) outputs[0].push_back(at::empty({count}, device));
+    Backend& backend = backend_for(device.type());
     backend.announce(Function::kAllGather, kCheckDigest);
-    c10::intrusive_ptr<c10d::Work> work = backend.c10d().allgather(outputs, input);
-    const auto compare = [self = shared_from_this(), id, outputs,
-                          work](const std::exception_ptr& error) {
-      absl::Status agreed;
-      if (error == nullptr) {
-        std::vector<std::optional<CallSignature>> signatures;
-        for (const at::Tensor& output : outputs[0]) {
-          const at::Tensor numbers = output.cpu();
-          signatures.push_back(
-              CallSignature::decode(numbers.data_ptr<std::int64_t>(), self->size()));
-        }
-        agreed = check_agreement(signatures);
-      }
-      self->on_checked(id, agreed, error);
-    };
+    std::shared_ptr<Check> check;
+    c10::intrusive_ptr<c10d::Work> work;
+    run_on(*pending, [&] {
+      check = std::make_shared<Check>(pending->operation.signature, size(), device);
+      work = backend.c10d().allgather(check->outputs, check->input);
+    });
+    auto self = shared_from_this();
     if (!backend.has_future(Function::kAllGather)) {
-      runtime_.executor().post([work, compare] {
+      runtime_.executor().post([self, id, check, work, &backend, device] {
         std::exception_ptr error;
+        absl::Status agreed;
         try {
           const Executor::BlockingScope blocking;
-          work->wait();
+          backend.finish(*work, device, [&] { agreed = check->result(self->size()); });
         } catch (...) {
           error = std::current_exception();
         }
-        compare(error);
+        self->on_checked(id, agreed, error);
       });
       return;
     }
-    work->getFuture()->addCallback([compare, this](c10::ivalue::Future& future) {
+    work->getFuture()->addCallback([self, id, check](c10::ivalue::Future& future) {
       const std::exception_ptr error = future.hasError() ? future.exception_ptr() : nullptr;
-      runtime_.executor().post([compare, error] { compare(error); });
+      // What follows may issue more, and this is a thread of the backend.
+      self->runtime_.executor().post([self, id, check, error] {
+        self->on_checked(id, error == nullptr ? check->result(self->size()) : absl::OkStatus(),
+                         error);
+      });
     });
   } catch (...) {
     on_checked(id, absl::OkStatus(), std::current_exception());
@@ -215,7 +308,7 @@ void GroupEngine::start_check(Id id) {
 
 void GroupEngine::on_checked(Id id, const absl::Status& agreed, const std::exception_ptr& error) {
   if (error != nullptr) {
-    on_work_done(id, error, -1);
+    on_work_failed(id, error);
   } else if (!agreed.ok()) {
     // Nothing has been done to any tensor, and all ranks know: the group can go on.
     end(id, make_error(agreed), -1);
@@ -233,25 +326,33 @@ void GroupEngine::on_checked(Id id, const absl::Status& agreed, const std::excep
   issue_queued();
 }
 
-void GroupEngine::follow(Id id, Function function, Backend& backend,
+void GroupEngine::follow(Id id, const std::shared_ptr<Pending>& pending, Backend& backend,
                          const c10::intrusive_ptr<c10d::Work>& work) {
+  const Function function = pending->operation.signature.function;
   if (backend.has_future(function)) {
-    work->getFuture()->addCallback([self = shared_from_this(), id](c10::ivalue::Future& future) {
-      self->on_work_done(id, future.hasError() ? future.exception_ptr() : nullptr, -1);
-    });
+    work->getFuture()->addCallback(
+        [self = shared_from_this(), id, pending](c10::ivalue::Future& future) {
+          if (future.hasError()) return self->on_work_failed(id, future.exception_ptr());
+          std::exception_ptr error;
+          try {
+            if (pending->operation.finish) pending->operation.finish();
+          } catch (...) {
+            error = std::current_exception();
+          }
+          self->end(id, error, -1);
+        });
     return;
   }
-  const auto wait = [self = shared_from_this(), id, work, function] {
-    std::exception_ptr error;
+  const auto wait = [self = shared_from_this(), id, pending, work, function, &backend] {
     int source = -1;
     try {
       const Executor::BlockingScope blocking;
-      work->wait();
+      backend.finish(*work, pending->operation.device, pending->operation.finish);
       if (function == Function::kRecvAnySource) source = work->sourceRank();
     } catch (...) {
-      error = std::current_exception();
+      return self->on_work_failed(id, std::current_exception());
     }
-    self->on_work_done(id, error, source);
+    self->end(id, nullptr, source);
   };
   if (work->isCompleted()) {
     wait();
@@ -260,27 +361,27 @@ void GroupEngine::follow(Id id, Function function, Backend& backend,
   }
 }
 
-void GroupEngine::on_work_done(Id id, const std::exception_ptr& error, int source) {
-  std::shared_ptr<Pending> pending;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end()) return;
-    pending = found->second;
-  }
-  if (error == nullptr) {
-    std::exception_ptr failed;
-    try {
-      if (pending->operation.finish) pending->operation.finish();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-    return end(id, failed, source);
-  }
+void GroupEngine::on_work_failed(Id id, const std::exception_ptr& error) {
+  const std::shared_ptr<Pending> pending = find(id);
+  if (pending == nullptr) return;
   // The operation is told when it is known why: with the group.
   runtime_.executor().post([self = shared_from_this(), error, pending] {
     self->fail(self->reason_of(error, pending->operation));
   });
+}
+
+std::shared_ptr<GroupEngine::Pending> GroupEngine::find(Id id) const {
+  MutexLock lock(mutex_);
+  const auto found = pending_.find(id);
+  return found == pending_.end() ? nullptr : found->second;
+}
+
+void GroupEngine::run_on(const Pending& pending, const std::function<void()>& f) {
+  if (pending.run_on) {
+    pending.run_on(f);
+  } else {
+    f();
+  }
 }
 
 void GroupEngine::end(Id id, const std::exception_ptr& error, int source) {
@@ -353,18 +454,22 @@ void GroupEngine::look(Id id) {
   if (!over.ok()) return fail(over);
   if (pending->number == 0) return;
   board_.publish(pending->number, pending->operation.signature);
-  const absl::Status agreed = board_.check_agreement(pending->number, pending->operation.signature);
-  if (!agreed.ok()) fail(agreed);
+  if (board_.check_agreement(pending->number, pending->operation.signature).ok()) return;
+  // The others are about to write what they call: then all can be named.
+  runtime_.timers().run_at(Clock::system().now() + kLookAfter, [weak = weak_from_this(), pending] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->runtime_.executor().post([self, pending] {
+      const absl::Status agreed =
+          self->board_.check_agreement(pending->number, pending->operation.signature);
+      if (!agreed.ok()) self->fail(agreed);
+    });
+  });
 }
 
 void GroupEngine::time_out(Id id) {
-  std::shared_ptr<Pending> pending;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end()) return;
-    pending = found->second;
-  }
+  const std::shared_ptr<Pending> pending = find(id);
+  if (pending == nullptr) return;
   const Operation& operation = pending->operation;
   std::string text = absl::StrCat(operation.signature.text(), " was not done within ",
                                   seconds_text(operation.timeout.value_or(setup_.timeout)));
@@ -378,7 +483,7 @@ void GroupEngine::time_out(Id id) {
   const absl::Status agreed = board_.check_agreement(pending->number, operation.signature);
   if (!agreed.ok()) return fail(agreed);
   const std::vector<int> missing = board_.missing_ranks(pending->number);
-  const std::vector<int> awaited = backend_for(operation.device).awaited_ranks();
+  const std::vector<int> awaited = backend_for(operation.device.type()).awaited_ranks();
   if (!missing.empty()) {
     absl::StrAppend(&text, ": ", rank_list(missing),
                     missing.size() == 1 ? " has not come to it" : " have not come to it");
@@ -437,7 +542,7 @@ std::string GroupEngine::member_text(int rank) const {
 absl::Status GroupEngine::reason_of(const std::exception_ptr& error,
                                     const Operation& operation) const {
   const ErrorInfo info = describe(error);
-  const int broken = backend_for(operation.device).broken_rank();
+  const int broken = backend_for(operation.device.type()).broken_rank();
   if (broken >= 0) {
     return absl::UnavailableError(absl::StrCat(
         member_text(broken), " has ended or left the group: its connection broke during ",

@@ -34,7 +34,7 @@ class WorkerServices;
 /// One operation of a group, as it goes to a backend.
 struct Operation {
   CallSignature signature;
-  c10::DeviceType device = c10::DeviceType::CPU;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
   /// Point-to-point: the other end; -1: anybody, or everybody.
   int peer = -1;
   std::optional<std::chrono::nanoseconds> timeout;
@@ -67,6 +67,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
     std::string listen_host;
     /// Met over a worker: who has which rank.
     std::vector<WorkerInfo> workers;
+    /// Whether all members are still there, while the group starts; null: nobody knows.
+    std::function<absl::Status()> health;
   };
 
   static std::shared_ptr<GroupEngine> make(Setup setup, Backends backends);
@@ -84,6 +86,12 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
 
   /// Throws RpcError kFailedPrecondition when the group is not open.
   void submit(Operation operation);
+  /// Runs the operation in the calling thread, which would wait for it anyway: for backends where
+  /// that takes much less time (Backend::is_waited_for_in_place). Returns who has sent it, of a
+  /// receive from anybody, and -1 otherwise; nullopt, and nothing has happened, if it is to be
+  /// submitted instead, since its turn has not come or the ranks have to compare it. `done` is not
+  /// called: errors are thrown.
+  std::optional<int> run_in_place(Operation& operation);
   /// The members of the group's worker are watched from now on.
   void watch(const Worker& worker);
   /// The worker that watch() was called with, if that is still there.
@@ -95,23 +103,32 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   struct Pending {
     Operation operation;
     Clock::TimePoint deadline;
+    /// Where the caller's own work on the device is queued; null: nowhere.
+    Backend::RunOn run_on;
     /// Of collectives, by their order; 0: point-to-point.
     std::uint64_t number = 0;
     Timers::TimerId timer = 0;
   };
+  struct Check;
 
   GroupEngine(Setup setup, Backends backends);
 
   bool needs_check_locked(const CallSignature& signature) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool begin_in_place(const Operation& operation);
+  void wait_in_place(Operation& operation, const c10::intrusive_ptr<c10d::Work>& work);
+  [[noreturn]] void end_late(Operation operation);
   void issue_queued();
   void issue(Id id);
   void start_check(Id id);
   void on_checked(Id id, const absl::Status& agreed, const std::exception_ptr& error);
-  void follow(Id id, Function function, Backend& backend,
+  void follow(Id id, const std::shared_ptr<Pending>& pending, Backend& backend,
               const c10::intrusive_ptr<c10d::Work>& work);
-  void on_work_done(Id id, const std::exception_ptr& error, int source);
+  void on_work_failed(Id id, const std::exception_ptr& error);
   void end(Id id, const std::exception_ptr& error, int source);
+  /// Null: it has ended.
+  std::shared_ptr<Pending> find(Id id) const;
+  static void run_on(const Pending& pending, const std::function<void()>& f);
   void arm(Id id);
   void on_timer(Id id);
   void look(Id id);

@@ -7,7 +7,7 @@ Executor::Options executor_options() {
   Executor::Options options;
   options.num_threads = 4;
   // Receives that wait for their sender take one each.
-  options.max_blocked_threads = 1024;
+  options.max_blocked_threads = 8192;
   options.name = "sinew-groups";
   return options;
 }

@@ -70,23 +70,13 @@ absl::Status OperationBoard::check_agreement(std::uint64_t number, const CallSig
   if (!store_.valid()) return absl::OkStatus();
   try {
     const std::vector<std::optional<Entry>> entries = read();
-    // Who is not there calls the same, for all that is known.
-    std::vector<std::optional<CallSignature>> signatures(entries.size(), own);
-    for (std::size_t rank = 0; rank < entries.size(); ++rank) {
-      const std::optional<Entry>& entry = entries[rank];
+    SignaturesByRank signatures;
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::optional<Entry>& entry = entries[static_cast<std::size_t>(rank)];
       if (!entry || entry->number != number) continue;
       signatures[rank] = CallSignature::decode(entry->numbers.data(), size_);
     }
-    // Sizes can be compared of those only who are there.
-    for (std::size_t rank = 0; rank < entries.size(); ++rank) {
-      const std::optional<Entry>& entry = entries[rank];
-      if ((entry && entry->number == number) || static_cast<int>(rank) == rank_) continue;
-      for (std::size_t other = 0; other < entries.size() && !own.sent.empty(); ++other) {
-        if (!signatures[other]) continue;
-        signatures[rank]->sent[other] = signatures[other]->received[rank];
-        signatures[rank]->received[other] = signatures[other]->sent[rank];
-      }
-    }
+    signatures[rank_] = own;
     return internal::check_agreement(signatures);
   } catch (const RpcError&) {
     return absl::OkStatus();

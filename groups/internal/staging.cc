@@ -9,9 +9,15 @@
 
 namespace sinew::internal {
 
-Staged::Staged(const at::Tensor& tensor) : tensor_(tensor.detach()) {
-  // A conjugate or negative view has memory that says something else.
-  contiguous_ = tensor_.resolve_conj().resolve_neg().contiguous();
+Staged::Staged(const at::Tensor& tensor)
+    : tensor_(tensor.requires_grad() ? tensor.detach() : tensor) {
+  // Microseconds count where a backend needs few.
+  if (!tensor_.is_conj() && !tensor_.is_neg() && tensor_.is_contiguous()) {
+    contiguous_ = tensor_;
+  } else {
+    // A conjugate or negative view has memory that says something else.
+    contiguous_ = tensor_.resolve_conj().resolve_neg().contiguous();
+  }
 }
 
 at::Tensor Staged::bytes() const { return contiguous_.view({contiguous_.numel()}).view(at::kByte); }

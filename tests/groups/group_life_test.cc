@@ -69,7 +69,9 @@ void step(Walk& walk, Event event) {
       walk.open.erase(walk.open.begin());
       break;
     case Event::kEndOld:
-      if (!walk.ended.empty()) ASSERT_FALSE(walk.life.end(*walk.ended.begin()));
+      if (!walk.ended.empty()) {
+        ASSERT_FALSE(walk.life.end(*walk.ended.begin()));
+      }
       break;
     case Event::kBeginFailing:
       ASSERT_EQ(walk.life.begin_failing(absl::UnavailableError("why")), usable);
@@ -174,7 +176,9 @@ TEST(CallSignature, NoiseIsNoSignature) {
     std::vector<std::int64_t> numbers = signature(Function::kAllReduce, at::kFloat, {3}).encode(2);
     numbers[random() % 6] = static_cast<std::int64_t>(random());
     const auto received = CallSignature::decode(numbers.data(), 2);
-    if (received) EXPECT_FALSE(received->text().empty());
+    if (received) {
+      EXPECT_FALSE(received->text().empty());
+    }
   }
 }
 
@@ -196,13 +200,13 @@ TEST(CallSignature, DiffersInAllThatRanksMustAgreeAbout) {
   for (const CallSignature& each : all) keys.insert(each.key());
   EXPECT_EQ(keys.size(), all.size());
   for (std::size_t other = 1; other < all.size(); ++other) {
-    const absl::Status status = check_agreement({plain, plain, all[other]});
+    const absl::Status status = check_agreement({{0, plain}, {1, plain}, {2, all[other]}});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("ranks 0 and 1 call"), HasSubstr("rank 2 calls")));
   }
-  EXPECT_TRUE(check_agreement({plain, plain}).ok());
-  EXPECT_THAT(std::string(check_agreement({plain, std::nullopt}).message()),
+  EXPECT_TRUE(check_agreement({{0, plain}, {1, plain}}).ok());
+  EXPECT_THAT(std::string(check_agreement({{0, plain}, {1, std::nullopt}}).message()),
               HasSubstr("rank 1 calls something else"));
 }
 

@@ -430,6 +430,23 @@ TEST(Group, ManyReceivesWaitAtOnce) {
   });
 }
 
+TEST(Group, TooManyOperationsAtOnceAreRefusedAndHarmNone) {
+  Ranks(2).run([](const ProcessGroup& group) {
+    if (group.rank() == 0) {
+      const at::Tensor tensor = at::zeros({1});
+      std::vector<Future<int>> received;
+      const RpcError error = error_of([&] {
+        for (int tag = 0; tag < 2000; ++tag) received.push_back(group.irecv(tensor, 1, tag));
+      });
+      EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
+      EXPECT_EQ(received.size(), 1000U);
+      sinew::wait_all(received);
+    } else {
+      for (int tag = 0; tag < 1000; ++tag) group.send(at::zeros({1}), 0, tag);
+    }
+  });
+}
+
 TEST(Group, GroupsOfSomeRanks) {
   Ranks(4).run([](const ProcessGroup& group) {
     GroupOptions options;

@@ -13,6 +13,7 @@
 #include "gloo/transport/context.h"
 #include "gloo/transport/pair.h"
 #include "gloo/transport/unbound_buffer.h"
+#include "gloo/types.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
@@ -21,11 +22,19 @@ namespace {
 using gloo::transport::Pair;
 using gloo::transport::UnboundBuffer;
 
-// gloo::Slot: 16 bits that are free, 8 of the algorithm (0: none, the slot is a user's tag), 32 of
-// the operation, 8 of the message within it.
-constexpr int kDigestShift = 48;
-constexpr int kAlgorithmShift = 40;
-constexpr int kTagShift = 8;
+// gloo::Slot, from the top: 8 bits of the algorithm, 32 of the operation, 16 that are free, 8 of
+// the message within the operation. A user's tag has 32 bits, and nothing above.
+constexpr int kAlgorithmShift = 56;
+constexpr int kTagShift = 24;
+constexpr int kDigestShift = 8;
+constexpr int kUserDigestShift = 32;
+
+/// Gloo's headers do not say how a slot is made, so it could be otherwise elsewhere.
+bool slots_are_as_known() {
+  const std::uint64_t slot = gloo::Slot::build(0xa5, 0x12345678) + std::uint8_t{3};
+  return slot == (std::uint64_t{0xa5} << kAlgorithmShift | std::uint64_t{0x12345678} << kTagShift |
+                  std::uint64_t{3});
+}
 
 // The group keeps time limits itself.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
@@ -56,14 +65,15 @@ class Guard final : public TransportGuard {
   }
 
   std::uint64_t slot_of(std::uint64_t slot, std::size_t nbytes) const {
-    const bool is_collective = ((slot >> kAlgorithmShift) & 0xff) != 0;
+    if (!uses_digests_) return slot;
+    const bool is_collective = slot >> kAlgorithmShift != 0;
     const auto tag = static_cast<std::uint32_t>(slot >> kTagShift);
     const std::uint64_t digest = is_collective
                                      ? digests_[tag % kKeptDigests].load(std::memory_order_acquire)
                                      : point_to_point_digest;
     // Sizes that differ in little differ in these 16 bits.
-    const std::uint64_t size = nbytes * 0x9e3779b97f4a7c15u >> kDigestShift;
-    return slot | ((digest ^ size) & 0xffff) << kDigestShift;
+    const std::uint64_t size = nbytes * 0x9e3779b97f4a7c15u >> 48;
+    return slot | ((digest ^ size) & 0xffff) << (is_collective ? kDigestShift : kUserDigestShift);
   }
   void check() const {
     if (is_aborted_.load(std::memory_order_acquire)) throw_aborted();
@@ -90,6 +100,7 @@ class Guard final : public TransportGuard {
     throw gloo::IoException(reason_);
   }
 
+  const bool uses_digests_ = slots_are_as_known();
   std::array<std::atomic<std::uint16_t>, kKeptDigests> digests_{};
   std::vector<std::atomic<int>> waits_;
   std::atomic<int> broken_rank_{-1};

@@ -18,7 +18,7 @@ namespace sinew::internal {
 /// through UnboundBuffer, so a buffer of one's own can end them at any time.
 ///
 /// *Ranks that do not agree.* Messages find their buffers by a slot of 64 bits, of which Gloo
-/// leaves the upper 16 free. Those get a digest of what the operation is (LibTorch's tag of it
+/// leaves 16 free. Those get a digest of what the operation is (LibTorch's tag of it
 /// leads there) and of the message's size, so that messages of different operations or sizes never
 /// meet, where Gloo would end the process or write nonsense: they wait, until the group finds out.
 ///
