@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <utility>
+
 #include "sinew/launch/process_end.h"
 #include "sinew/rpc/base/error.h"
 

@@ -71,12 +71,15 @@ void close_others_on_exec(const Preparation& to_do) {
 
 void reset_signals(const Preparation& to_do) {
   // A handler of this process would run in its memory as soon as signals are let in. What is
-  // ignored stays so (nohup), but for SIGPIPE, which libraries ignore for themselves.
+  // ignored stays so (nohup), but for SIGPIPE, which libraries ignore for themselves; and in a
+  // group of its own, which no terminal signals, for all that is sent on purpose.
+  const bool is_shared = to_do.group == ChildCommand::Group::kShared;
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
     if (::sigaction(number, nullptr, &action) != 0) continue;
     if (action.sa_handler == SIG_DFL) continue;
-    if (action.sa_handler == SIG_IGN && number != SIGPIPE) continue;
+    const bool stays = number == SIGHUP || (is_shared && number != SIGPIPE);
+    if (action.sa_handler == SIG_IGN && stays) continue;
     action = {};
     action.sa_handler = SIG_DFL;
     ::sigaction(number, &action, nullptr);

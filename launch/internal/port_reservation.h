@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
 

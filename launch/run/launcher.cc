@@ -23,11 +23,21 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
+sigset_t signals_to_read() {
+  sigset_t result;
+  ::sigemptyset(&result);
+  for (const int signal : kSignals) ::sigaddset(&result, signal);
+  // Under nohup.
+  struct sigaction hang_up {};
+  ::sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler == SIG_IGN) ::sigdelset(&result, SIGHUP);
+  return result;
+}
+
+/// Those that were blocked before.
 sigset_t block_signals() {
-  sigset_t ours;
+  const sigset_t ours = signals_to_read();
   sigset_t before;
-  ::sigemptyset(&ours);
-  for (const int signal : kSignals) ::sigaddset(&ours, signal);
   ::sigprocmask(SIG_BLOCK, &ours, &before);
   // Whoever started this may have told it to ignore it, and then nobody learns how children end.
   ::signal(SIGCHLD, SIG_DFL);
@@ -36,9 +46,7 @@ sigset_t block_signals() {
 }
 
 FileDescriptor signal_descriptor() {
-  sigset_t ours;
-  ::sigemptyset(&ours);
-  for (const int signal : kSignals) ::sigaddset(&ours, signal);
+  const sigset_t ours = signals_to_read();
   FileDescriptor result(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!result.valid()) throw_error(absl::ErrnoToStatus(errno, "cannot receive signals"));
   return result;

@@ -25,3 +25,6 @@ run("${CMAKE_COMMAND}" -S "${CONSUMER}" -B "${WORK}/build" -G "${GENERATOR}" "-D
     "-DCMAKE_PREFIX_PATH=${prefix}" "-DTorch_DIR=${TORCH}")
 run("${CMAKE_COMMAND}" --build "${WORK}/build")
 run("${WORK}/build/consumer" "file://${WORK}/rendezvous")
+
+# It works where it was installed, and with what it finds there.
+run("${prefix}/bin/sinew-run" --nproc 2 "${CMAKE_COMMAND}" -E true)

@@ -54,6 +54,11 @@ def state(pid: int) -> str:
         return "Z"
 
 
+def restore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def pids_in(folder: Path) -> list[int]:
     return [int(file.read_text()) for file in sorted(folder.glob("pid*"))]
 
@@ -78,6 +83,8 @@ class Case(unittest.TestCase):
                 "stderr": subprocess.PIPE,
                 "text": True,
                 "env": {**environment(), "DIR": str(self.folder)},
+                # Whoever starts this test may have it ignore some.
+                "preexec_fn": restore_signals,
                 **options,
             },
         )
@@ -309,6 +316,20 @@ class Signals(Case):
                 self.assert_gone(pids)
                 for file in self.folder.iterdir():
                     file.unlink()
+
+    def test_a_job_of_the_background_hears_of_them_too(self) -> None:
+        # A shell without job control has those that it starts with & ignore SIGINT.
+        def ignore() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        job = self.start("sh", "-c", f"trap 'echo drains; exit 0' INT; {WAIT}", preexec_fn=ignore)
+        self.wait_for_pids(1)
+        # Under nohup.
+        job.send_signal(signal.SIGHUP)
+        job.send_signal(signal.SIGINT)
+        out, err = job.communicate(timeout=PATIENCE_S)
+        self.assertEqual((job.returncode, out), (0, "drains\n"), err)
 
     def test_reaches_the_program_behind_a_script(self) -> None:
         drains = self.python_that_waits("SIG_DFL").replace(
