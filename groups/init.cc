@@ -12,6 +12,7 @@
 #include "sinew/groups/internal/backend_choice.h"
 #include "sinew/groups/internal/c10d_store.h"
 #include "sinew/groups/internal/group_engine.h"
+#include "sinew/groups/internal/group_runtime.h"
 #include "sinew/groups/internal/meeting.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/groups/internal/tcp_store.h"
@@ -29,6 +30,7 @@ using internal::Meeting;
 
 constexpr std::size_t kMaxNameBytes = 128;
 constexpr std::chrono::minutes kConnectTime{2};
+constexpr std::chrono::seconds kTimeToRead{2};
 
 [[noreturn]] void refuse(std::string text) {
   throw RpcError(ErrorCode::kInvalidArgument, std::move(text));
@@ -97,6 +99,18 @@ std::function<absl::Status()> health_of(const Worker& worker, std::vector<Worker
   };
 }
 
+/// The start has failed: a store that this process serves stays for those who have not read why,
+/// but its port is free for another try.
+void let_others_read(const Store& store) {
+  internal::stop_listening(*StoreAccess::backend(store));
+  internal::GroupRuntime& runtime = internal::GroupRuntime::get();
+  runtime.timers().run_at(internal::Clock::system().now() + kTimeToRead,
+                          [store, &runtime]() mutable {
+                            // Its end joins a thread.
+                            runtime.executor().post([store = std::move(store)] {});
+                          });
+}
+
 GroupEngine::Setup begin_setup(const GroupOptions& options, int rank, int size) {
   GroupEngine::Setup setup;
   setup.name = options.name;
@@ -150,7 +164,10 @@ ProcessGroup init_process_group(const GroupOptions& options) {
        absl::StrCat(meeting.size, " ranks and the backends ", internal::backends_text(choice)),
        deadline, [&] { internal::stop_listening(*StoreAccess::backend(meeting.store)); },
        setup.health});
-  if (!store.ok()) internal::throw_error(store.status());
+  if (!store.ok()) {
+    let_others_read(meeting.store);
+    internal::throw_error(store.status());
+  }
   setup.store = *std::move(store);
   auto backends = internal::make_backends(choice, request_of(setup, deadline));
   const std::shared_ptr<GroupEngine> engine =
