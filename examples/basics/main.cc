@@ -34,11 +34,9 @@ int main(int argc, char** argv) {
   const auto parsed = basics::parse_options(line.words);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<basics::Options>(parsed);
-  const int given = options.ranks.nproc;
   if (options.concept_name == "spawn-failure") {
-    basics::spawn_failure(given > 0 ? given : kUsualRanks);
+    basics::spawn_failure(options.ranks.nproc > 0 ? options.ranks.nproc : kUsualRanks);
     return 0;
   }
-  const bool alone = given == 0 && examples::is_alone(options.ranks);
-  return examples::run_ranks<show>(line, alone ? kUsualRanks : given);
+  return examples::run_ranks<show>(line, options.ranks, kUsualRanks);
 }

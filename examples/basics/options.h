@@ -16,7 +16,7 @@ struct Options {
   long long bytes = 1 << 20;
   /// Where the ranks of `init` meet.
   int port = 29512;
-  std::string file = "/tmp/sinew-basics-init";
+  std::string file = "/tmp/sinew-basics-meet";
 };
 
 /// As those of the other examples: a mistake (or --help) is answered on the terminal; the result is

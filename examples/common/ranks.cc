@@ -1,9 +1,9 @@
 #include "sinew/examples/common/ranks.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <stdexcept>
 #include <thread>
 
 #include "ATen/Parallel.h"
@@ -12,9 +12,15 @@
 namespace examples {
 namespace {
 
+/// Whether nothing tells this process of other ranks. MPI knows them by itself.
+bool is_alone(const RankOptions& options) {
+  return options.init_method == "env://" && options.backend != "mpi" && !sinew::find_launch_place();
+}
+
 /// Those of this host, as far as anybody says.
 int local_ranks(int ranks) {
-  return was_launched() ? sinew::launch_place().local_world_size.value_or(ranks) : ranks;
+  const auto place = sinew::find_launch_place();
+  return place ? place->local_world_size.value_or(ranks) : ranks;
 }
 
 }  // namespace
@@ -23,18 +29,28 @@ CommandLine CommandLine::of(const std::string& program, int argc, char** argv) {
   return {program, std::vector<std::string>(argv, argv + argc)};
 }
 
-int guarded(RankMain main, const CommandLine& line) {
+int guarded(const std::string& program, const std::function<int()>& body) {
+  const auto fail = [&program](const std::exception& error, int status) {
+    std::cerr << program + ": " + error.what() + "\n" << std::flush;
+    return status;
+  };
   try {
-    return main(line);
+    return body();
+  } catch (const std::invalid_argument& error) {
+    return fail(error, kUsageError);
   } catch (const std::exception& error) {
-    std::cerr << line.program + ": " + error.what() + "\n" << std::flush;
-    return kFailed;
+    return fail(error, kFailed);
   }
 }
 
-void run_spawned(RankMain main, const CommandLine& line) {
-  const int status = guarded(main, line);
-  if (status != 0) std::exit(status);
+int ranks_to_start(const RankOptions& options, int usual) {
+  const bool was_launched = sinew::find_launch_place().has_value();
+  if (options.nproc > 0 && was_launched) {
+    throw std::invalid_argument(
+        "--nproc starts the ranks, and this process was started as one of several; leave it out");
+  }
+  if (options.nproc > 0) return options.nproc;
+  return is_alone(options) ? usual : 0;
 }
 
 int wait_for_ranks(const sinew::ProcessContext& ranks, const std::string& program) {
@@ -49,38 +65,14 @@ int wait_for_ranks(const sinew::ProcessContext& ranks, const std::string& progra
   }
 }
 
-bool was_launched() {
-  try {
-    sinew::launch_place();
-    return true;
-  } catch (const sinew::RpcError& error) {
-    const bool half = std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
-    if (error.code() != sinew::ErrorCode::kNotFound || half) throw;
-    return false;
-  }
-}
-
-bool is_alone(const RankOptions& options) {
-  // MPI knows its ranks by itself.
-  return options.init_method == "env://" && options.backend != "mpi" && !was_launched();
-}
-
-int refuse_nproc(const std::string& program) {
-  std::cerr << program +
-                   ": --nproc starts the ranks, and this process was started as one of "
-                   "several; leave it out\n"
-            << std::flush;
-  return kUsageError;
-}
-
 sinew::ProcessGroup join_ranks(const RankOptions& options) {
   sinew::GroupOptions group_options;
   group_options.init_method = options.init_method;
   group_options.backend = options.backend;
-  if (options.init_method != "env://" && was_launched()) {
-    const sinew::LaunchPlace place = sinew::launch_place();
-    group_options.rank = place.rank;
-    group_options.world_size = place.world_size;
+  const auto place = sinew::find_launch_place();
+  if (options.init_method != "env://" && place) {
+    group_options.rank = place->rank;
+    group_options.world_size = place->world_size;
   } else if (is_alone(options)) {
     group_options.store = sinew::Store::in_memory();
     group_options.rank = 0;
@@ -94,6 +86,9 @@ sinew::ProcessGroup join_ranks(const RankOptions& options) {
   return group;
 }
 
-int local_rank() { return was_launched() ? sinew::launch_place().local_rank.value_or(0) : 0; }
+int local_rank() {
+  const auto place = sinew::find_launch_place();
+  return place ? place->local_rank.value_or(0) : 0;
+}
 
 }  // namespace examples

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,34 +24,35 @@ struct CommandLine {
 /// What one rank does; returns what its process ends with.
 using RankMain = int (*)(const CommandLine& line);
 
-/// `main(line)`, or kFailed when it throws; then says so in the name of the program.
-int guarded(RankMain main, const CommandLine& line);
-/// The same as a function for spawn(), which takes a status other than 0 for a failure.
-void run_spawned(RankMain main, const CommandLine& line);
+/// What `body` returns; kFailed when it throws, or kUsageError for std::invalid_argument: then says
+/// so in the name of the program.
+int guarded(const std::string& program, const std::function<int()>& body);
+
+/// How many ranks this process is to start: those of --nproc, or `usual` where nothing tells it of
+/// other ranks. 0: it is one itself. Throws std::invalid_argument for --nproc in a process that was
+/// started as one of several, and RpcError for half a place.
+int ranks_to_start(const RankOptions& options, int usual);
+/// Waits for their end; returns what the program ends with.
+int wait_for_ranks(const sinew::ProcessContext& ranks, const std::string& program);
+
+/// One that was started. A status other than 0 is a failure for whoever has started it.
 template <RankMain kMain>
-void spawned_rank(int, const std::string& program, const std::vector<std::string>& words) {
-  run_spawned(kMain, {program, words});
+void run_spawned(int, const std::string& program, const std::vector<std::string>& words) {
+  const int status = guarded(program, [&] { return kMain({program, words}); });
+  if (status != 0) std::exit(status);
 }
 
-/// Waits for the ranks; returns what the program ends with.
-int wait_for_ranks(const sinew::ProcessContext& ranks, const std::string& program);
-/// Whether sinew-run, mpirun or the like has started this process, and given it a place. Throws
-/// RpcError for half a place.
-bool was_launched();
-/// Whether nothing tells this process of other ranks.
-bool is_alone(const RankOptions& options);
-/// Says that a process which was launched starts no others; returns what it ends with.
-int refuse_nproc(const std::string& program);
-
 /// The rest of main(), which has called sinew::init_launch() and read its flags: does kMain in this
-/// process, or in `nproc` that it starts and waits for.
+/// process, or in as many as --nproc (or else `usual`) says, and waits for them.
 template <RankMain kMain>
-int run_ranks(const CommandLine& line, int nproc) {
-  if (nproc == 0) return guarded(kMain, line);
-  if (was_launched()) return refuse_nproc(line.program);
-  return wait_for_ranks(
-      sinew::start_processes(&spawned_rank<kMain>, nproc, {}, line.program, line.words),
-      line.program);
+int run_ranks(const CommandLine& line, const RankOptions& options, int usual = 0) {
+  return guarded(line.program, [&] {
+    const int nproc = ranks_to_start(options, usual);
+    if (nproc == 0) return kMain(line);
+    return wait_for_ranks(
+        sinew::start_processes(&run_spawned<kMain>, nproc, {}, line.program, line.words),
+        line.program);
+  });
 }
 
 /// Meets the other ranks as `options` say; a process that nobody has told of others is alone in its

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "model.h"
+#include "sinew/groups/process_group.h"
+#include "sinew/parallel/distributed_data_parallel.h"
+#include "sinew/sinew.h"
+
+namespace ddp_rpc {
+
+/// What a trainer is told when it is made.
+struct TrainerSettings {
+  std::int64_t number = 0;
+  std::int64_t trainers = 1;
+  std::int64_t batch = 1;
+  double lr = 0.1;
+  std::int64_t seed = 1;
+};
+
+/// Trains a copy of the dense part that stays equal to those of the other trainers, and the
+/// embedding that all of them share. Made and called by the process that leads. All trainers are
+/// made, and called, at the same time: they wait for each other.
+class Trainer {
+ public:
+  Trainer(const TrainerSettings& settings, const sinew::RemoteModule<EmbeddingTable>& embedding);
+
+  /// The mean loss over the bags of this trainer.
+  double train(std::int64_t steps);
+  /// Share of bags that the model is right about.
+  double accuracy(std::int64_t bags, std::int64_t seed);
+  /// Copies of those of the dense part.
+  std::vector<at::Tensor> parameters() const;
+
+ private:
+  const TrainerSettings settings_;
+  const sinew::Worker worker_;
+  const sinew::ProcessGroup group_;
+  const sinew::RemoteModule<EmbeddingTable> embedding_;
+  const std::shared_ptr<DensePart> dense_;
+  sinew::parallel::DistributedDataParallel<DensePart> parallel_;
+  sinew::optim::DistributedOptimizer optimizer_;
+  std::int64_t step_ = 0;
+};
+
+/// The same in one process.
+class LocalTrainer {
+ public:
+  explicit LocalTrainer(const TrainerSettings& settings);
+
+  double train(std::int64_t steps);
+  double accuracy(std::int64_t bags, std::int64_t seed);
+  std::vector<at::Tensor> dense_parameters() const;
+  std::vector<at::Tensor> embedding_parameters() const;
+
+ private:
+  const TrainerSettings settings_;
+  EmbeddingTable embedding_;
+  DensePart dense_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace ddp_rpc
+
+template <>
+struct sinew::Codec<ddp_rpc::TrainerSettings>
+    : sinew::StructCodec<ddp_rpc::TrainerSettings, &ddp_rpc::TrainerSettings::number,
+                         &ddp_rpc::TrainerSettings::trainers, &ddp_rpc::TrainerSettings::batch,
+                         &ddp_rpc::TrainerSettings::lr, &ddp_rpc::TrainerSettings::seed> {};
+SINEW_CLASS(ddp_rpc::Trainer, ddp_rpc::TrainerSettings,
+            sinew::RemoteModule<ddp_rpc::EmbeddingTable>);
+SINEW_METHOD(ddp_rpc::Trainer::train);
+SINEW_METHOD(ddp_rpc::Trainer::accuracy);
+SINEW_METHOD(ddp_rpc::Trainer::parameters);

@@ -1,0 +1,185 @@
+#include "checkpoint.h"
+
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "sinew/examples/common/files.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+#include "torch/serialize/archive.h"
+
+namespace image_classifier {
+namespace {
+
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
+
+constexpr const char* kLatest = "latest.pt";
+// To be raised when what is in a file changes.
+constexpr std::int64_t kFormat = 1;
+
+at::Tensor to_tensor(const Metrics& metrics) {
+  return at::tensor({metrics.loss, metrics.top1, metrics.top5, metrics.samples}, at::kDouble);
+}
+
+/// A row for each point: the epoch, and the values.
+at::Tensor to_tensor(const std::vector<examples::TrainingCurve::Point>& curve) {
+  std::vector<at::Tensor> rows;
+  for (const auto& point : curve) {
+    std::vector<double> row = {point.at};
+    row.insert(row.end(), point.values.begin(), point.values.end());
+    rows.push_back(at::tensor(row, at::kDouble));
+  }
+  return rows.empty() ? at::zeros({0, 1}, at::kDouble) : at::stack(rows);
+}
+
+std::vector<examples::TrainingCurve::Point> to_curve(const at::Tensor& tensor) {
+  const at::Tensor rows = tensor.to(at::kDouble).contiguous();
+  std::vector<examples::TrainingCurve::Point> curve;
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    const double* row = rows[i].data_ptr<double>();
+    curve.push_back({row[0], std::vector<double>(row + 1, row + rows.size(1))});
+  }
+  return curve;
+}
+
+std::string to_bytes(OutputArchive& archive) {
+  std::string bytes;
+  archive.save_to([&bytes](const void* data, std::size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+    return size;
+  });
+  return bytes;
+}
+
+template <class Value>
+Value read(InputArchive& archive, const std::string& key) {
+  c10::IValue value;
+  archive.read(key, value);
+  return value.to<Value>();
+}
+
+at::Tensor read_tensor(InputArchive& archive, const std::string& key) {
+  at::Tensor value;
+  archive.read(key, value, /*is_buffer=*/true);
+  return value;
+}
+
+Progress read_progress(InputArchive& archive) {
+  Progress progress;
+  progress.epoch = read<std::int64_t>(archive, "epoch");
+  progress.round = read<std::int64_t>(archive, "round");
+  progress.best_top1 = read<double>(archive, "best_top1");
+  progress.train = to_metrics(read_tensor(archive, "train"));
+  progress.curve = to_curve(read_tensor(archive, "curve"));
+  return progress;
+}
+
+/// `part`: a module or an optimizer.
+template <class Part>
+void load_part(InputArchive& archive, const std::string& key, Part& part) {
+  InputArchive own;
+  archive.read(key, own);
+  part.load(own);
+}
+
+/// Into the tensors that there are. Module::load() would put others in their place, which a
+/// DistributedDataParallel knows nothing of.
+void load_in_place(InputArchive& archive, const std::string& key, torch::nn::Module& module) {
+  const std::shared_ptr<torch::nn::Module> read = module.clone();
+  load_part(archive, key, *read);
+  const at::NoGradGuard no_grad;
+  const auto copy = [](const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  };
+  copy(module.parameters(), read->parameters());
+  copy(module.buffers(), read->buffers());
+}
+
+template <class Part>
+void save_part(OutputArchive& archive, const std::string& key, const Part& part) {
+  OutputArchive own(archive.compilation_unit());
+  part.save(own);
+  archive.write(key, own);
+}
+
+/// What rank 0 has, at all ranks.
+std::string broadcast(std::string bytes, const sinew::ProcessGroup& group) {
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
+  group.broadcast(size, 0);
+  bytes.resize(static_cast<std::size_t>(size.item<std::int64_t>()));
+  if (bytes.empty()) return bytes;
+  const at::Tensor all =
+      at::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, at::kByte);
+  group.broadcast(all, 0);
+  return bytes;
+}
+
+/// The first line that differs.
+std::string difference(const std::string& saved, const std::string& now) {
+  std::istringstream saved_lines(saved);
+  std::istringstream now_lines(now);
+  std::string was;
+  std::string is;
+  while (std::getline(saved_lines, was) && std::getline(now_lines, is)) {
+    if (was != is) return "'" + was + "', and now it is '" + is + "'";
+  }
+  return "other settings";
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(std::filesystem::path folder, std::string settings)
+    : folder_(std::move(folder)), settings_(std::move(settings)) {}
+
+void CheckpointFolder::save(const std::string& name, const torch::nn::Module& module,
+                            const torch::optim::Optimizer& optimizer,
+                            const Progress& progress) const {
+  OutputArchive archive;
+  archive.write("format", c10::IValue(kFormat));
+  archive.write("settings", c10::IValue(settings_));
+  archive.write("epoch", c10::IValue(progress.epoch));
+  archive.write("round", c10::IValue(progress.round));
+  archive.write("best_top1", c10::IValue(progress.best_top1));
+  archive.write("train", to_tensor(progress.train), /*is_buffer=*/true);
+  archive.write("curve", to_tensor(progress.curve), /*is_buffer=*/true);
+  save_part(archive, "module", module);
+  save_part(archive, "optimizer", optimizer);
+  examples::replace_file(folder_ / name, to_bytes(archive));
+}
+
+std::optional<Progress> CheckpointFolder::load(torch::nn::Module& module,
+                                               torch::optim::Optimizer& optimizer,
+                                               const sinew::ProcessGroup& group) const {
+  const std::filesystem::path file = folder_ / kLatest;
+  std::string bytes;
+  if (group.rank() == 0 && std::filesystem::exists(file)) {
+    bytes = examples::read_file(file);
+    if (bytes.empty()) throw std::runtime_error(file.string() + " is empty");
+  }
+  bytes = broadcast(std::move(bytes), group);
+  if (bytes.empty()) return std::nullopt;
+  try {
+    InputArchive archive;
+    archive.load_from(bytes.data(), bytes.size());
+    if (read<std::int64_t>(archive, "format") != kFormat) {
+      throw std::runtime_error("it is of another version of this program");
+    }
+    const auto saved = read<std::string>(archive, "settings");
+    if (saved != settings_) {
+      throw std::runtime_error("it was made with " + difference(saved, settings_));
+    }
+    load_in_place(archive, "module", module);
+    load_part(archive, "optimizer", optimizer);
+    return read_progress(archive);
+  } catch (const std::exception& error) {
+    // LibTorch's texts go on with where in its sources they come from.
+    const std::string text = error.what();
+    throw std::runtime_error("cannot go on from " + file.string() + ": " +
+                             text.substr(0, text.find('\n')));
+  }
+}
+
+}  // namespace image_classifier

@@ -1,0 +1,29 @@
+// A rank of the training, or, with --nproc, the program that starts all ranks.
+
+#include <iostream>
+#include <variant>
+
+#include "options.h"
+#include "sinew/examples/common/ranks.h"
+#include "training.h"
+
+namespace {
+
+int train(const examples::CommandLine& line) {
+  const auto options =
+      std::get<image_classifier::Options>(image_classifier::parse_options(line.words));
+  const examples::ImageFolder data = examples::load_images(options.data);
+  const sinew::ProcessGroup group = examples::join_ranks(options.ranks);
+  image_classifier::train(group, data, options, std::cout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sinew::init_launch(argc, argv);
+  const auto line = examples::CommandLine::of("image_classifier", argc, argv);
+  const auto parsed = image_classifier::parse_options(line.words);
+  if (const int* status = std::get_if<int>(&parsed)) return *status;
+  return examples::run_ranks<train>(line, std::get<image_classifier::Options>(parsed).ranks);
+}

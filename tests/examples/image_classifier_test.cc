@@ -1,0 +1,270 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+#include <stdexcept>
+
+#include "ATen/ATen.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "image_files.h"
+#include "rank_threads.h"
+#include "sinew/examples/common/files.h"
+#include "sinew/examples/image_classifier/checkpoint.h"
+#include "sinew/examples/image_classifier/resnet.h"
+#include "sinew/examples/image_classifier/training.h"
+#include "torch/optim/sgd.h"
+#include "torch/utils.h"
+
+namespace image_classifier {
+namespace {
+
+using examples::testing::as_ranks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ResNetOptions small_network() {
+  ResNetOptions options;
+  options.channels = 1;
+  options.width = 4;
+  return options;
+}
+
+TEST(ResNet18Test, HasTheParametersOfThePaper) {
+  ResNet18 network(ResNetOptions{});
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : network.parameters()) count += parameter.numel();
+  // As torchvision's with ten classes.
+  EXPECT_EQ(count, 11'181'642);
+  EXPECT_EQ(network.parameters().size(), 62U);
+  EXPECT_EQ(network.forward(at::zeros({2, 3, 32, 32})).sizes(), at::IntArrayRef({2, 10}));
+}
+
+TEST(ResNet18Test, TakesSmallPicturesAsTheyAre) {
+  ResNetOptions options = small_network();
+  options.stem = Stem::kCifar;
+  ResNet18 network(options);
+  // Three of the four stages halve the sides: one pixel more than 8 makes two.
+  EXPECT_EQ(network.forward(at::zeros({2, 1, 9, 9})).sizes(), at::IntArrayRef({2, 10}));
+}
+
+TEST(ResNet18Test, AClonesScoresAreTheSame) {
+  ResNet18 network(small_network());
+  network.forward(at::randn({4, 1, 28, 28}));
+  network.eval();
+  const auto clone = std::dynamic_pointer_cast<ResNet18>(network.clone());
+  ASSERT_NE(clone, nullptr);
+  const at::Tensor pictures = at::randn({3, 1, 28, 28});
+  EXPECT_TRUE(at::equal(clone->forward(pictures), network.forward(pictures)));
+  EXPECT_FALSE(clone->parameters()[0].is_same(network.parameters()[0]));
+}
+
+class FolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(::testing::TempDir()) / ("classify" + std::to_string(getpid()));
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+class CheckpointTest : public FolderTest {
+ protected:
+  void step() {
+    optimizer_.zero_grad();
+    network_.forward(at::ones({2, 1, 28, 28})).sum().backward();
+    optimizer_.step();
+  }
+
+  ResNet18 network_{small_network()};
+  torch::optim::SGD optimizer_{network_.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
+};
+
+TEST_F(CheckpointTest, RestoresAllThatATrainingIsMadeOf) {
+  step();
+  Progress progress;
+  progress.epoch = 3;
+  progress.round = 2;
+  progress.train = {1.5, 2, 3, 4};
+  progress.best_top1 = 0.75;
+  progress.curve = {{1, {0.5, 0.25}}, {2, {0.125, 0.0625}}};
+  const CheckpointFolder checkpoints(folder_, "a: 1\nb: 2");
+  checkpoints.save("latest.pt", network_, optimizer_, progress);
+  step();
+  ResNet18 other(small_network());
+  torch::optim::SGD other_optimizer(other.parameters(), torch::optim::SGDOptions(1).momentum(0.9));
+  as_ranks(1, [&](const sinew::ProcessGroup& group) {
+    const auto loaded = checkpoints.load(other, other_optimizer, group);
+    ASSERT_TRUE(loaded.has_value());
+    EXPECT_EQ(loaded->epoch, 3);
+    EXPECT_EQ(loaded->round, 2);
+    EXPECT_EQ(loaded->train.top5, 3);
+    EXPECT_EQ(loaded->best_top1, 0.75);
+    ASSERT_EQ(loaded->curve.size(), 2U);
+    EXPECT_EQ(loaded->curve[1].at, 2);
+    EXPECT_EQ(loaded->curve[1].values, std::vector<double>({0.125, 0.0625}));
+  });
+  // The next step is the same, so momentum and running means came along.
+  other_optimizer.zero_grad();
+  other.forward(at::ones({2, 1, 28, 28})).sum().backward();
+  for (auto& group : other_optimizer.param_groups()) group.options().set_lr(0.01);
+  other_optimizer.step();
+  for (std::size_t i = 0; i < other.parameters().size(); ++i) {
+    EXPECT_TRUE(at::equal(other.parameters()[i], network_.parameters()[i])) << i;
+  }
+  for (std::size_t i = 0; i < other.buffers().size(); ++i) {
+    EXPECT_TRUE(at::equal(other.buffers()[i], network_.buffers()[i])) << i;
+  }
+}
+
+TEST_F(CheckpointTest, SaysWhyAFileCannotBeUsed) {
+  const CheckpointFolder checkpoints(folder_, "a: 1\nb: 2");
+  const auto error = [&](const CheckpointFolder& reader) {
+    std::string text = "no error";
+    as_ranks(1, [&](const sinew::ProcessGroup& group) {
+      try {
+        EXPECT_FALSE(reader.load(network_, optimizer_, group).has_value());
+      } catch (const std::runtime_error& failure) {
+        text = failure.what();
+      }
+    });
+    return text;
+  };
+  EXPECT_EQ(error(checkpoints), "no error") << "there is none";
+  checkpoints.save("latest.pt", network_, optimizer_, {});
+  EXPECT_THAT(error(CheckpointFolder(folder_, "a: 1\nb: 3")),
+              AllOf(HasSubstr("latest.pt"), HasSubstr("'b: 2', and now it is 'b: 3'")));
+  const std::string whole = examples::read_file(folder_ / "latest.pt");
+  for (const std::string& damaged :
+       {std::string(), whole.substr(0, whole.size() / 2), std::string("PK nonsense")}) {
+    examples::write_file(folder_ / "latest.pt", damaged);
+    EXPECT_THAT(error(checkpoints), AllOf(HasSubstr("latest.pt"), Not(HasSubstr("\n"))));
+  }
+}
+
+/// Ends a training, like a power cut, when its log says something.
+class Interruption : public std::stringbuf {
+ public:
+  explicit Interruption(std::string when) : when_(std::move(when)) {}
+
+ protected:
+  int sync() override {
+    if (str().find(when_) != std::string::npos) throw std::runtime_error("interrupted");
+    return 0;
+  }
+
+ private:
+  const std::string when_;
+};
+
+class TrainingTest : public FolderTest {
+ protected:
+  void SetUp() override {
+    FolderTest::SetUp();
+    examples::testing::write_mnist(folder_, 240, 61);
+    data_ = examples::load_images(folder_);
+    options_.output.clear();
+    options_.width = 4;
+    options_.batch = 20;
+    options_.round = 2;
+    options_.epochs = 3;
+  }
+
+  /// What rank 0 has in the end.
+  TrainingResult train_as(int ranks, std::ostream& log) {
+    TrainingResult result;
+    as_ranks(ranks, [&](const sinew::ProcessGroup& group) {
+      std::ostringstream nowhere;
+      TrainingResult own = train(group, data_, options_, group.rank() == 0 ? log : nowhere);
+      if (group.rank() == 0) result = std::move(own);
+    });
+    return result;
+  }
+  TrainingResult train_as(int ranks) {
+    std::ostringstream log;
+    return train_as(ranks, log);
+  }
+  void train_until(const std::string& line, int ranks) {
+    Interruption buffer(line);
+    std::ostream log(&buffer);
+    log.exceptions(std::ios::badbit);
+    EXPECT_THROW(train_as(ranks, log), std::runtime_error);
+  }
+  static void expect_same(const TrainingResult& one, const TrainingResult& other) {
+    ASSERT_EQ(one.state.size(), other.state.size());
+    for (std::size_t i = 0; i < one.state.size(); ++i) {
+      EXPECT_TRUE(at::equal(one.state[i], other.state[i])) << i;
+    }
+    EXPECT_EQ(examples::to_csv(one.curve), examples::to_csv(other.curve));
+    EXPECT_EQ(one.test.loss, other.test.loss);
+  }
+
+  examples::ImageFolder data_;
+  Options options_;
+};
+
+TEST_F(TrainingTest, AResumedOneIsTheUninterruptedOne) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    options_.resume = false;
+    options_.checkpoint.clear();
+    options_.checkpoint_rounds = 0;
+    const TrainingResult whole = train_as(ranks);
+    options_.checkpoint = folder_ / ("saved" + std::to_string(ranks));
+    options_.checkpoint_rounds = 1;
+    options_.resume = true;
+    // In the middle of an epoch; then right after the end of one.
+    train_until("Epoch 2, step 4 of ", ranks);
+    train_until("Epoch 2: train loss", ranks);
+    expect_same(train_as(ranks), whole);
+    // Once more, when nothing is left.
+    expect_same(train_as(ranks), whole);
+  }
+}
+
+TEST_F(TrainingTest, KeepsTheBestEpoch) {
+  options_.checkpoint = folder_ / "saved";
+  const TrainingResult result = train_as(1);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "saved" / "best.pt"));
+  double best = 0;
+  for (const auto& point : result.curve.points) best = std::max(best, point.values.back());
+  EXPECT_GE(best, result.test.top1_share());
+}
+
+TEST_F(TrainingTest, CountsEachTestPictureOnceWhateverTheRanks) {
+  options_.epochs = 1;
+  as_ranks(3, [&](const sinew::ProcessGroup& group) {
+    std::ostringstream log;
+    const TrainingResult result = train(group, data_, options_, log);
+    EXPECT_EQ(result.test.samples, 61);
+    // All begin with rank 0's parameters, and make the same steps.
+    for (const at::Tensor& tensor : result.state) {
+      const at::Tensor first = tensor.clone();
+      group.broadcast(first, 0);
+      EXPECT_TRUE(at::equal(tensor, first));
+    }
+  });
+}
+
+TEST_F(TrainingTest, ScalesTheRateWithTheRanks) {
+  options_.epochs = 1;
+  options_.max_steps = 1;
+  options_.warmup_epochs = 0;
+  options_.lr = 0.256;
+  as_ranks(2, [&](const sinew::ProcessGroup& group) {
+    std::ostringstream log;
+    train(group, data_, options_, log);
+    const std::string rate = ", rate 0.04000, ";
+    EXPECT_THAT(log.str(), HasSubstr(group.rank() == 0 ? rate : ""));
+  });
+}
+
+TEST_F(TrainingTest, RefusesABatchThatNoRankHas) {
+  options_.batch = 241;
+  EXPECT_THROW(train_as(1), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace image_classifier
