@@ -186,7 +186,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::broadcast(Tensors& tensors,
   const at::Tensor& tensor = only(kName, tensors);
   const int root = require_rank(kName, options.rootRank);
   const Amount amount = amount_of(kName, tensor);
-  return start(c10d::OpType::BROADCAST, operation(kName, {tensor}), {tensor},
+  return start(c10d::OpType::BROADCAST, operation(kName, {}), {tensor},
                [&](MPI_Comm comm, MPI_Request* request) {
                  return MPI_Ibcast(tensor.data_ptr(), amount.count, amount.type, root, comm,
                                    request);
@@ -199,7 +199,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::allreduce(Tensors& tensors,
   const at::Tensor& tensor = only(kName, tensors);
   const MpiReduction how = reduction(tensor, options.reduceOp);
   const int count = as_count(kName, tensor.numel());
-  return start(c10d::OpType::ALLREDUCE, operation(kName, {tensor}), {tensor},
+  return start(c10d::OpType::ALLREDUCE, operation(kName, {}), {tensor},
                [&](MPI_Comm comm, MPI_Request* request) {
                  return MPI_Iallreduce(MPI_IN_PLACE, tensor.data_ptr(), count, how.type, how.op,
                                        comm, request);
@@ -215,7 +215,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::reduce(Tensors& tensors,
   const int count = as_count(kName, tensor.numel());
   const void* const from = root == getRank() ? MPI_IN_PLACE : tensor.data_ptr();
   void* const to = root == getRank() ? tensor.data_ptr() : nullptr;
-  return start(c10d::OpType::REDUCE, operation(kName, {tensor}), {tensor},
+  return start(c10d::OpType::REDUCE, operation(kName, {}), {tensor},
                [&](MPI_Comm comm, MPI_Request* request) {
                  return MPI_Ireduce(from, to, count, how.type, how.op, root, comm, request);
                });
@@ -239,7 +239,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::_allgather_base(at::Tensor& output, at
   if (output.numel() != input.numel() * getSize() || output.scalar_type() != input.scalar_type()) {
     refuse(kName, "the output must have the input's type, and its size times the group's");
   }
-  return gather_to_all(output, input, operation(kName, {input, output}), {output});
+  return gather_to_all(output, input, operation(kName, {input}), {output});
 }
 
 MpiProcessGroup::WorkPtr MpiProcessGroup::gather_to_all(const at::Tensor& output,
@@ -283,7 +283,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::scatter(Tensors& outputs, std::vector<
   const at::Tensor& output = only(kName, outputs);
   const int root = require_rank(kName, options.rootRank);
   const Amount amount = amount_of(kName, output);
-  MpiOperation scattering = operation(kName, {output});
+  MpiOperation scattering = operation(kName, {});
   const void* from = nullptr;
   if (root == getRank()) {
     const MpiPieces pieces(for_each_rank(kName, inputs, getSize(), output));
@@ -331,7 +331,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::scatter_sums(
     const c10d::ReduceScatterOptions& options) const {
   static constexpr char kName[] = "reduce_scatter";
   const MpiReduction how = reduction(output, options.reduceOp);
-  MpiOperation scattering = operation(kName, {output, input});
+  MpiOperation scattering = operation(kName, {input});
   scattering.places = places_of(kName, counts);
   const int* const places = scattering.places.data();
   return start(c10d::OpType::REDUCE_SCATTER, std::move(scattering), {output},
@@ -353,7 +353,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::alltoall_base(at::Tensor& output, at::
   }
   const std::vector<std::int64_t> sent = sizes_of(kName, input, input_splits, getSize());
   const std::vector<std::int64_t> received = sizes_of(kName, output, output_splits, getSize());
-  return exchange(output, input, received, sent, operation(kName, {output, input}), {output});
+  return exchange(output, input, received, sent, operation(kName, {input}), {output});
 }
 
 MpiProcessGroup::WorkPtr MpiProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
@@ -397,11 +397,10 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::send(Tensors& tensors, int to, int tag
   require_rank(kName, to);
   require_tag(kName, tag);
   const Amount amount = amount_of(kName, tensor);
-  return start(c10d::OpType::SEND, operation(kName, {tensor}), {tensor},
-               [&](MPI_Comm comm, MPI_Request* request) {
-                 return MPI_Isend(tensor.data_ptr(), amount.count, amount.type, to, tag, comm,
-                                  request);
-               });
+  return start(
+      c10d::OpType::SEND, operation(kName, {}), {tensor}, [&](MPI_Comm comm, MPI_Request* request) {
+        return MPI_Isend(tensor.data_ptr(), amount.count, amount.type, to, tag, comm, request);
+      });
 }
 
 MpiProcessGroup::WorkPtr MpiProcessGroup::recv(Tensors& tensors, int from, int tag) {
@@ -418,7 +417,7 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::receive(c10d::OpType op, Tensors& tens
   const at::Tensor& tensor = only(kName, tensors);
   require_tag(kName, tag);
   const Amount amount = amount_of(kName, tensor);
-  MpiOperation receiving = operation(kName, {tensor});
+  MpiOperation receiving = operation(kName, {});
   receiving.expected = MpiExpected{amount.type, amount.count};
   return start(op, std::move(receiving), {tensor}, [&](MPI_Comm comm, MPI_Request* request) {
     return MPI_Irecv(tensor.data_ptr(), amount.count, amount.type, from, tag, comm, request);

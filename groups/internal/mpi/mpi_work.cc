@@ -23,9 +23,17 @@ MpiWork::MpiWork(c10d::OpType type, MpiOperation operation, std::vector<at::Tens
     : Work(-1, type), outputs_(std::move(outputs)), operation_(std::move(operation)) {}
 
 MpiWork::~MpiWork() {
+  MutexLock lock(state_mutex_);
   if (!operation_) return;
   MpiRuntime& runtime = operation_->communicator->runtime();
-  runtime.adopt(*std::move(operation_), nullptr);
+  runtime.adopt(take_locked(), nullptr);
+}
+
+MpiOperation MpiWork::take_locked() {
+  MpiOperation operation = *std::move(operation_);
+  operation_.reset();
+  operation.tensors.insert(operation.tensors.end(), outputs_.begin(), outputs_.end());
+  return operation;
 }
 
 bool MpiWork::poll_locked(int times) {
@@ -33,7 +41,7 @@ bool MpiWork::poll_locked(int times) {
   if (!operation_) return false;
   outcome_ = operation_->poll(times);
   if (!outcome_ && operation_->communicator->has_failed()) {
-    outcome_ = std::move(*operation_).give_up();
+    outcome_ = take_locked().give_up();
   }
   if (!outcome_) return false;
   operation_.reset();
@@ -104,7 +112,7 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
     future = future_;
     poll_locked(1);
     outcome = outcome_;
-    running = std::exchange(operation_, std::nullopt);
+    if (operation_) running = take_locked();
   }
   if (running) {
     MpiRuntime& runtime = running->communicator->runtime();

@@ -18,7 +18,7 @@ namespace sinew::internal {
 /// over. Thread-safe.
 class MpiWork final : public c10d::Work {
  public:
-  /// `outputs`: the value of its future.
+  /// `outputs`: the value of its future. `operation` need not have them among its tensors.
   MpiWork(c10d::OpType type, MpiOperation operation, std::vector<at::Tensor> outputs);
   ~MpiWork() override;
 
@@ -40,6 +40,8 @@ class MpiWork final : public c10d::Work {
 
   /// Asks MPI `times` times if that is this object's part; true if it is done.
   bool poll_locked(int times) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
+  /// Gives the operation away, with all that MPI uses.
+  MpiOperation take_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_mutex_);
   void on_done(MpiOutcome outcome);
 
   const std::vector<at::Tensor> outputs_;
