@@ -81,13 +81,21 @@ PassOptions BackwardPass::options() const {
 
 bool BackwardPass::prepare(const PassOptions& options, std::optional<Incarnation> requester,
                            Answering answering, OnAnswer& on_answer) {
-  MutexLock lock(mutex_);
-  if (prepared_) return false;
-  prepared_ = true;
-  options_ = options;
-  requester_ = requester;
-  answering_ = answering;
-  on_answer_.push_back(std::move(on_answer));
+  std::exception_ptr failure;
+  {
+    MutexLock lock(mutex_);
+    if (prepared_) return false;
+    prepared_ = true;
+    options_ = options;
+    requester_ = requester;
+    answering_ = answering;
+    failure = failure_;
+    if (failure == nullptr) on_answer_.push_back(std::move(on_answer));
+  }
+  if (failure == nullptr) return true;
+  // Its time was over, or its context has ended, since others know of it.
+  if (is_initiator()) fail_reducers(*context_, failure);
+  std::move(on_answer)(std::move(failure), {});
   return true;
 }
 
@@ -130,11 +138,11 @@ PassReductions BackwardPass::begin_reductions() const {
 void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answering,
                            OnAnswer on_answer) {
   bool ended = false;
-  std::exception_ptr untold;
+  std::exception_ptr failure;
   {
     MutexLock lock(mutex_);
     ended = phase_ == Phase::kEnded;
-    untold = untold_;
+    failure = failure_;
     if (!ended) {
       for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
       if (answering == Answering::kInSteps) on_answer_.push_back(std::move(on_answer));
@@ -144,11 +152,11 @@ void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answe
     std::move(on_answer)(nullptr, {});
   } else if (ended) {
     // The initiator ends the pass here when it has heard of the failure, or the context does.
-    if (untold == nullptr) {
-      untold = make_error(absl::AbortedError(
+    if (failure == nullptr) {
+      failure = make_error(absl::AbortedError(
           absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name)));
     }
-    std::move(on_answer)(std::move(untold), {});
+    std::move(on_answer)(std::move(failure), {});
   }
   if (!ended) pump();
 }
@@ -427,15 +435,17 @@ void BackwardPass::fail(std::exception_ptr error) {
   std::vector<Incarnation> asked;
   auto end = ContextState::PassEnd::kFailed;
   bool began = false;
+  bool prepared = false;
   {
     MutexLock lock(mutex_);
     if (phase_ == Phase::kEnded) return;
     began = phase_ == Phase::kRunning;
+    prepared = prepared_;
     phase_ = Phase::kEnded;
+    failure_ = error;
     on_answer = std::exchange(on_answer_, {});
-    if (answering_ == Answering::kInSteps) {
-      untold_ = error;
-      if (on_answer.empty()) end = ContextState::PassEnd::kFailedUntold;
+    if (answering_ == Answering::kInSteps && on_answer.empty()) {
+      end = ContextState::PassEnd::kFailedUntold;
     }
     asked = asked_;
     arrivals_.clear();
@@ -445,7 +455,7 @@ void BackwardPass::fail(std::exception_ptr error) {
   context_->end_pass(id_, end);
   if (began) {
     reductions_.fail(error);
-  } else {
+  } else if (prepared || !is_initiator()) {
     fail_reducers(*context_, error);
   }
   cancellation_.cancel();

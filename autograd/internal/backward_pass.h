@@ -129,6 +129,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   using Outgoing = std::map<Incarnation, std::vector<EdgeGradients>>;
   using Ask = std::map<Incarnation, std::vector<MessageEdges>>;
 
+  bool is_initiator() const { return id_.initiator == context_->self().incarnation; }
   void pump();
   bool take_arrivals(std::vector<EdgeGradients>& arrivals);
   Outgoing step(std::vector<EdgeGradients> arrivals);
@@ -177,8 +178,8 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   enum class Reducing { kNot, kNext, kNow };
   Reducing reducing_ ABSL_GUARDED_BY(mutex_) = Reducing::kNot;
   bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the pass has failed with, in steps: told to those who call later.
-  std::exception_ptr untold_ ABSL_GUARDED_BY(mutex_);
+  // What the pass has failed with: told to those who call later.
+  std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
   // Calls to other workers that have not ended.
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
   // Workers that answer in steps and have not said that they are done.

@@ -14,30 +14,36 @@ ContextReducer::ContextReducer(Setup setup)
 
 std::shared_ptr<sinew::internal::LeafReduction> ContextReducer::begin(
     const std::vector<Leaf>& leaves) {
-  {
-    MutexLock lock(mutex_);
-    if (running_) {
-      throw RpcError(ErrorCode::kFailedPrecondition,
-                     "another backward pass reduces the gradients of this data-parallel module "
-                     "already: its passes run one after the other, also those of several contexts");
-    }
-    running_ = true;
-  }
   setup_.on_begin();
-  const auto reduction = std::make_shared<ContextReduction>(
-      shared_from_this(), ContextReduction::Role::kActive, leaves);
-  reduction->launch();
+  auto reduction = std::make_shared<ContextReduction>(shared_from_this(),
+                                                      ContextReduction::Role::kActive, leaves);
+  start(reduction);
   return reduction;
 }
 
 void ContextReducer::shadow() {
-  {
-    MutexLock lock(mutex_);
-    running_ = true;
-  }
   const auto reduction = std::make_shared<ContextReduction>(
       shared_from_this(), ContextReduction::Role::kShadow, std::vector<Leaf>(leaves_.size()));
+  start(reduction);
   reduction->finish().wait();
+}
+
+void ContextReducer::start(const std::shared_ptr<ContextReduction>& reduction) {
+  {
+    MutexLock lock(mutex_);
+    if (running_ != nullptr) {
+      // Another thread is about to start what is left of a pass that has failed.
+      if (next_ == nullptr && running_->has_failed()) {
+        next_ = reduction;
+        return;
+      }
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     "another backward pass reduces the gradients of this data-parallel module "
+                     "already: its passes run one after the other, also those of several contexts");
+    }
+    running_ = reduction;
+  }
+  reduction->allow_launch();
 }
 
 void ContextReducer::divide_by_active_ranks(bool yes) {
@@ -51,8 +57,13 @@ bool ContextReducer::divides_by_active_ranks() const {
 }
 
 void ContextReducer::end() {
-  MutexLock lock(mutex_);
-  running_ = false;
+  std::shared_ptr<ContextReduction> next;
+  {
+    MutexLock lock(mutex_);
+    next = std::exchange(next_, nullptr);
+    running_ = next;
+  }
+  if (next != nullptr) next->allow_launch();
 }
 
 void ContextReducer::count_kept(int difference) {

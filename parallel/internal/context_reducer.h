@@ -49,6 +49,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
  private:
   friend class ContextReduction;
 
+  /// Lets `reduction` start its operations, after those of one that has failed.
+  void start(const std::shared_ptr<ContextReduction>& reduction);
   /// All operations of the running pass have been started.
   void end();
   /// The ranks have kept the gradients of a pass, or taken them back.
@@ -60,7 +62,10 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   const std::vector<at::Tensor> leaves_;
 
   mutable sinew::internal::Mutex mutex_;
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  // The one that starts its operations.
+  std::shared_ptr<ContextReduction> running_ ABSL_GUARDED_BY(mutex_);
+  // The one after it, which waits with its own.
+  std::shared_ptr<ContextReduction> next_ ABSL_GUARDED_BY(mutex_);
   bool by_active_ ABSL_GUARDED_BY(mutex_) = false;
   // Passes whose gradients this rank has kept. The same on all ranks, or they have parted.
   std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -91,6 +91,19 @@ std::exception_ptr ContextReduction::unused_error() const {
 
 // ---- Operations.
 
+bool ContextReduction::has_failed() const {
+  MutexLock lock(mutex_);
+  return failure_ != nullptr;
+}
+
+void ContextReduction::allow_launch() {
+  {
+    MutexLock lock(mutex_);
+    allowed_ = true;
+  }
+  launch();
+}
+
 void ContextReduction::launch() {
   for (;;) {
     std::size_t bucket = 0;
@@ -98,7 +111,7 @@ void ContextReduction::launch() {
     bool votes = false;
     {
       MutexLock lock(mutex_);
-      if (launching_ || launched_all_) return;
+      if (!allowed_ || launching_ || launched_all_) return;
       failed = failure_ != nullptr;
       votes = next_ == buckets_.size();
       if (votes ? !finishing_ && !failed : buckets_[next_].open > 0 && !failed) return;

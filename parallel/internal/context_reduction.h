@@ -27,8 +27,9 @@ class ContextReduction final : public sinew::internal::LeafReduction,
   Future<std::vector<at::Tensor>> finish() override;
   void fail(const std::exception_ptr& error) override;
 
-  /// Starts what can be started, in order.
-  void launch();
+  bool has_failed() const;
+  /// It is this one's turn.
+  void allow_launch();
 
  private:
   struct Bucket {
@@ -48,6 +49,8 @@ class ContextReduction final : public sinew::internal::LeafReduction,
   const ContextReducer::Setup& setup() const { return reducer_->setup_; }
   Bucket make_bucket(const std::vector<std::size_t>& members) const;
   void add(std::size_t leaf, const at::Tensor& gradient);
+  /// Starts what can be started, in order.
+  void launch();
   std::exception_ptr unused_error() const;
   void reduce_bucket(std::size_t bucket, bool failed);
   void vote(bool failed);
@@ -68,7 +71,8 @@ class ContextReduction final : public sinew::internal::LeafReduction,
   at::Tensor words_;
   std::optional<Future<void>> voted_;
 
-  sinew::internal::Mutex mutex_;
+  mutable sinew::internal::Mutex mutex_;
+  bool allowed_ ABSL_GUARDED_BY(mutex_) = false;
   bool launching_ ABSL_GUARDED_BY(mutex_) = false;
   std::size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

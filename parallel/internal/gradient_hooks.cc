@@ -1,5 +1,6 @@
 #include "sinew/parallel/internal/gradient_hooks.h"
 
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -45,6 +46,14 @@ std::vector<std::string> GradientHooks::missing() const {
 
 void GradientHooks::on_gradient(std::size_t parameter) {
   if (reducer_ == nullptr || !reducer_->expects_gradients()) return;
+  if (torch::autograd::get_current_graph_task_exec_info() == nullptr) {
+    // A pass of a context runs these without LibTorch's engine, whose reducer would look at .grad.
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        "a backward pass of an autograd context has reached a data-parallel module whose "
+        "forward() ran outside of the context, so its gradients would not be reduced: "
+        "make the context before forward()");
+  }
   MutexLock lock(mutex_);
   if (!ready_[parameter]) {
     ready_[parameter] = true;

@@ -22,6 +22,8 @@ using sinew::Worker;
 using sinew::autograd::Context;
 using sinew::parallel::DdpOptions;
 using sinew::parallel::DistributedDataParallel;
+using sinew::parallel::JoinDivision;
+using sinew::parallel::JoinOptions;
 using sinew::parallel::UnusedParameters;
 using ::testing::HasSubstr;
 using testranks::Batch;
@@ -303,6 +305,61 @@ TEST_F(DdpInContext, HooksCompress) {
   const double error = difference(gradients_of(context, *model), whole_gradients(4, batch));
   EXPECT_LT(error, 2e-3);
   EXPECT_GT(error, 1e-9) << "nothing was rounded";
+}
+
+TEST_F(DdpInContext, RanksWithoutInputsShadowPasses) {
+  const auto steps_of = [](int of) { return of == 1 ? 0 : 2 + of; };
+  const auto batch_of = [](int of, int step) {
+    return make_batch(static_cast<std::uint64_t>(100 * of + step), 4);
+  };
+  const auto step_with = [](const torch::nn::Module& module,
+                            const std::vector<at::Tensor>& gradients) {
+    const at::AutoGradMode no_grad(false);
+    std::vector<at::Tensor> parameters = module.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].sub_(gradients[i], 0.1);
+  };
+  for (const auto division : {JoinDivision::kInitialWorldSize, JoinDivision::kEffectiveWorldSize}) {
+    const auto model = std::make_shared<Mlp>(4);
+    DdpOptions options;
+    options.bucket_bytes = 300;
+    DistributedDataParallel ddp(model, group(), options);
+    JoinOptions how;
+    how.division = division;
+    sinew::parallel::join({&ddp}, how, [&] {
+      for (int step = 0; step < steps_of(rank()); ++step) {
+        const Context context(worker_);
+        const Batch batch = batch_of(rank(), step);
+        sinew::autograd::backward(context, {mean_loss(ddp.forward(batch.input), batch.target)});
+        step_with(*model, gradients_of(context, *model));
+      }
+    });
+    Mlp whole(4);
+    for (int step = 0; step < steps_of(size() - 1) || step < steps_of(0); ++step) {
+      whole.zero_grad();
+      int active = 0;
+      for (int of = 0; of < size(); ++of) active += step < steps_of(of);
+      const int divisor = division == JoinDivision::kInitialWorldSize ? size() : active;
+      for (int of = 0; of < size(); ++of) {
+        if (step >= steps_of(of)) continue;
+        const Batch batch = batch_of(of, step);
+        (mean_loss(whole.forward(batch.input), batch.target) / divisor).backward();
+      }
+      step_with(whole, grads_of(whole));
+    }
+    EXPECT_LT(difference(testranks::values_of(*model), testranks::values_of(whole)), 1e-11);
+  }
+}
+
+TEST_F(DdpInContext, AContextThatIsMadeTooLateIsNamed) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch part = make_batch(3, 4 * size()).part(rank(), size());
+  const at::Tensor loss = mean_loss(ddp.forward(part.input), part.target);
+  const Context context(worker_);
+  const RpcError error = error_of([&] { sinew::autograd::backward(context, {loss}); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("make the context before forward()"));
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
 }
 
 class DyingTrainer : public DdpInContext {};

@@ -438,7 +438,9 @@ TEST_F(DyingRank, LeavesErrors) {
   const RpcError error = error_of([&] { loss.backward(); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.message();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));
-  EXPECT_EQ(error_of([&] { ddp.forward(part.input); }).code(), ErrorCode::kFailedPrecondition);
+  // The group has failed, and says so at once.
+  const at::Tensor next = mean_loss(ddp.forward(part.input), part.target);
+  EXPECT_EQ(error_of([&] { next.backward(); }).code(), ErrorCode::kFailedPrecondition);
 }
 
 }  // namespace
