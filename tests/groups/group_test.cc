@@ -431,7 +431,9 @@ TEST(Group, ManyReceivesWaitAtOnce) {
 }
 
 TEST(Group, TooManyOperationsAtOnceAreRefusedAndHarmNone) {
-  Ranks(2).run([](const ProcessGroup& group) {
+  std::promise<void> is_full;
+  const auto full = is_full.get_future().share();
+  Ranks(2).run([&](const ProcessGroup& group) {
     if (group.rank() == 0) {
       const at::Tensor tensor = at::zeros({1});
       std::vector<Future<int>> received;
@@ -440,8 +442,10 @@ TEST(Group, TooManyOperationsAtOnceAreRefusedAndHarmNone) {
       });
       EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
       EXPECT_EQ(received.size(), 1000U);
+      is_full.set_value();
       sinew::wait_all(received);
     } else {
+      full.wait();
       for (int tag = 0; tag < 1000; ++tag) group.send(at::zeros({1}), 0, tag);
     }
   });
