@@ -1,5 +1,6 @@
 #include "sinew/examples/basics/ring_all_reduce.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ATen/ops/empty.h"
@@ -33,12 +34,11 @@ at::Tensor chunk_of(const at::Tensor& flat, int chunk, int chunks) {
 /// Sends to the right while it receives from the left. Both ends know which chunks are empty.
 void exchange(const at::Tensor& out, const at::Tensor& in, const Ring& ring,
               const sinew::ProcessGroup& group) {
-  sinew::Future<int> received;
+  const bool sends = out.numel() > 0;
   sinew::Future<void> sent;
-  if (in.numel() > 0) received = group.irecv(in, ring.left);
-  if (out.numel() > 0) sent = group.isend(out, ring.right);
-  if (in.numel() > 0) received.wait();
-  if (out.numel() > 0) sent.wait();
+  if (sends) sent = group.isend(out, ring.right);
+  if (in.numel() > 0) group.recv(in, ring.left);
+  if (sends) sent.wait();
 }
 
 }  // namespace
