@@ -24,17 +24,19 @@ bool agreed(std::int64_t count, int active, const char* what) {
 /// Ends what joinables have entered.
 class Entered {
  public:
-  Entered(const std::vector<Joinable*>& joinables, JoinSession& session) {
-    for (Joinable* joinable : joinables) {
-      joinable->enter_join(entered_.empty() ? &session : nullptr);
-      entered_.push_back(joinable);
-    }
-  }
+  Entered() = default;
   ~Entered() {
     for (Joinable* joinable : entered_) joinable->leave_join();
   }
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
+
+  void enter(const std::vector<Joinable*>& joinables, JoinSession& session) {
+    for (Joinable* joinable : joinables) {
+      joinable->enter_join(entered_.empty() ? &session : nullptr);
+      entered_.push_back(joinable);
+    }
+  }
 
  private:
   std::vector<Joinable*> entered_;
@@ -91,7 +93,8 @@ void join(const std::vector<Joinable*>& joinables, const JoinOptions& options,
                    "join() needs what takes part in it: a DistributedDataParallel, mostly");
   }
   JoinSession session(joinables.front()->join_group(), options);
-  const Entered entered(joinables, session);
+  Entered entered;
+  entered.enter(joinables, session);
   body();
   for (JoinRound round = session.listen(); round.active > 0; round = session.listen()) {
     for (Joinable* joinable : joinables) joinable->shadow(round);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ATen/Functions.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/parallel/internal/sync_batch_norm_function.h"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ATen/Functions.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -46,14 +46,14 @@ void ContextReducer::start(const std::shared_ptr<ContextReduction>& reduction) {
   reduction->allow_launch();
 }
 
-void ContextReducer::divide_by_active_ranks(bool yes) {
+void ContextReducer::set_division(JoinDivision division) {
   MutexLock lock(mutex_);
-  by_active_ = yes;
+  division_ = division;
 }
 
-bool ContextReducer::divides_by_active_ranks() const {
+JoinDivision ContextReducer::division() const {
   MutexLock lock(mutex_);
-  return by_active_;
+  return division_;
 }
 
 void ContextReducer::end() {

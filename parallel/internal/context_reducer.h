@@ -13,6 +13,7 @@
 #include "sinew/parallel/comm_hook.h"
 #include "sinew/parallel/ddp_options.h"
 #include "sinew/parallel/internal/module_parts.h"
+#include "sinew/parallel/join.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::parallel::internal {
@@ -43,8 +44,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
 
   /// Takes part in a pass of the other ranks, without gradients. Blocks; throws RpcError.
   void shadow();
-  /// Whether means are over the ranks that go on, while others have run out of inputs.
-  void divide_by_active_ranks(bool yes);
+  /// What means are over while some ranks have run out of inputs.
+  void set_division(JoinDivision division);
 
  private:
   friend class ContextReduction;
@@ -56,7 +57,7 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   /// The ranks have kept the gradients of a pass, or taken them back.
   void count_kept(int difference);
   std::int64_t kept() const;
-  bool divides_by_active_ranks() const;
+  JoinDivision division() const;
 
   const Setup setup_;
   const std::vector<at::Tensor> leaves_;
@@ -66,7 +67,7 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   std::shared_ptr<ContextReduction> running_ ABSL_GUARDED_BY(mutex_);
   // The one after it, which waits with its own.
   std::shared_ptr<ContextReduction> next_ ABSL_GUARDED_BY(mutex_);
-  bool by_active_ ABSL_GUARDED_BY(mutex_) = false;
+  JoinDivision division_ ABSL_GUARDED_BY(mutex_) = JoinDivision::kInitialWorldSize;
   // Passes whose gradients this rank has kept. The same on all ranks, or they have parted.
   std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;
 };

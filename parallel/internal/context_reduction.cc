@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ATen/Functions.h"
+#include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
@@ -249,7 +250,7 @@ std::vector<at::Tensor> ContextReduction::views_of_result(std::size_t bucket,
   const at::AutoGradMode no_grad(false);
   at::Tensor mean = result.view({-1});
   const int size = setup().group.size();
-  if (reducer_->divides_by_active_ranks() && votes.active() < size) {
+  if (reducer_->division() == JoinDivision::kEffectiveWorldSize && votes.active() < size) {
     mean = mean.mul_(static_cast<double>(size) / votes.active());
   }
   std::vector<at::Tensor> views;

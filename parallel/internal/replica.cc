@@ -54,10 +54,6 @@ class HookAdapter final : public c10d::CommHookInterface {
   const CommHook hook_;
 };
 
-bool by_active(const JoinSession& session) {
-  return session.options().division == JoinDivision::kEffectiveWorldSize;
-}
-
 struct Buckets {
   std::vector<std::vector<std::size_t>> members;
   std::vector<std::size_t> limits_bytes;
@@ -175,7 +171,7 @@ ContextReducer& Replica::Impl::context_reducer() {
     if (const auto alive = weak.lock()) alive->expect_none();
   };
   contexts = std::make_shared<ContextReducer>(std::move(setup));
-  if (session != nullptr) contexts->divide_by_active_ranks(by_active(*session));
+  if (session != nullptr) contexts->set_division(session->options().division);
   return *contexts;
 }
 
@@ -188,8 +184,9 @@ JoinRound Replica::Impl::announce(bool in_context) {
   round.in_context = in_context;
   if (session == nullptr) return round;
   round = session->announce(round);
-  reducer->set_forward_pass_work_handle(done_work(at::full({1}, round.active, at::kLong)),
-                                        !by_active(*session));
+  reducer->set_forward_pass_work_handle(
+      done_work(at::full({1}, round.active, at::kLong)),
+      session->options().division == JoinDivision::kInitialWorldSize);
   return round;
 }
 
@@ -267,7 +264,7 @@ void Replica::enter_join(JoinSession* session) {
     refuse("join() takes it first: it tells the other ranks what it does in a step");
   }
   impl_->session = session;
-  if (impl_->contexts != nullptr) impl_->contexts->divide_by_active_ranks(by_active(*session));
+  if (impl_->contexts != nullptr) impl_->contexts->set_division(session->options().division);
 }
 
 void Replica::leave_join() {
@@ -275,7 +272,7 @@ void Replica::leave_join() {
   // The reducer would go on to divide by the number that it was told last.
   impl_->reducer->set_forward_pass_work_handle(
       done_work(at::full({1}, impl_->group.size(), at::kLong)), true);
-  if (impl_->contexts != nullptr) impl_->contexts->divide_by_active_ranks(false);
+  if (impl_->contexts != nullptr) impl_->contexts->set_division(JoinDivision::kInitialWorldSize);
 }
 
 // What before_forward() and the backward pass of the others do.
