@@ -28,7 +28,8 @@ inline bool is_mpi_rank() { return std::getenv("OMPI_COMM_WORLD_RANK") != nullpt
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  execvp(pointers[0], pointers.data());
+  execvp("mpirun.openmpi", pointers.data());  // Debian may have another MPI's too
+  execvp("mpirun", pointers.data());
   throw std::system_error(errno, std::generic_category(), "cannot run mpirun");
 }
 
