@@ -4,6 +4,7 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <string>
 
 #include "ATen/ATen.h"
 #include "gmock/gmock.h"
@@ -69,8 +70,10 @@ TEST_F(MnistSgdTest, RanksKeepTheSameParameters) {
   const examples::ImageFolder data = examples::load_images(folder_);
   as_ranks(2, [&](const sinew::ProcessGroup& group) {
     std::ostringstream log;
-    // Both draw from one generator here, so they would begin with different ones by themselves.
-    const TrainingResult result = train(group, data, options_, log);
+    // Otherwise they would begin with the same ones by themselves.
+    Options own = options_;
+    own.seed += group.rank();
+    const TrainingResult result = train(group, data, own, log);
     for (const at::Tensor& parameter : result.parameters) {
       const at::Tensor other = parameter.clone();
       group.broadcast(other, 0);
@@ -81,15 +84,19 @@ TEST_F(MnistSgdTest, RanksKeepTheSameParameters) {
 
 TEST_F(MnistSgdTest, RefusesWhatDoesNotFit) {
   examples::ImageFolder data = examples::load_images(folder_);
+  // All ranks say the same, and none of them leaves the others waiting.
   const auto error = [&] {
-    std::string text = "no error";
-    std::ostringstream log;
-    try {
-      as_ranks(2, [&](const sinew::ProcessGroup& group) { train(group, data, options_, log); });
-    } catch (const std::invalid_argument& failure) {
-      text = failure.what();
-    }
-    return text;
+    std::string texts[2];
+    as_ranks(2, [&](const sinew::ProcessGroup& group) {
+      std::ostringstream log;
+      try {
+        train(group, data, options_, log);
+      } catch (const std::invalid_argument& failure) {
+        texts[group.rank()] = failure.what();
+      }
+    });
+    EXPECT_EQ(texts[0], texts[1]);
+    return texts[0];
   };
   options_.batch = 1;
   EXPECT_THAT(error(), HasSubstr("--batch 1"));
