@@ -32,7 +32,10 @@ sinew::ProcessGroup make_group(const std::string& suffix) {
   options.backend = "gloo";
   options.timeout = std::chrono::minutes(1);
   options.name = name;
-  return sinew::init_process_group(options);
+  sinew::ProcessGroup group = sinew::init_process_group(options);
+  // A test without an operation could leave while others still start.
+  group.barrier();
+  return group;
 }
 
 sinew::RpcError error_of(const std::function<void()>& call) {
