@@ -28,6 +28,11 @@ class C10dStore final : public c10d::Store {
         store_(store),
         health_(std::move(health)) {}
 
+  // Not yet a function of the base in all versions of LibTorch.
+  c10::intrusive_ptr<c10d::Store> clone() {
+    return c10::make_intrusive<C10dStore>(store_, health_);
+  }
+
   void set(const std::string& key, const Bytes& value) override {
     store_.set(key, view(value), options());
   }

@@ -1,6 +1,17 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "sinew/parallel/ddp_options.h"
 
 namespace sinew::parallel::internal {
 
@@ -25,5 +36,41 @@ class C10dReducer final : public c10d::Reducer {
     return require_finalize_;
   }
 };
+
+/// Which parameters are reduced together, and the sizes that buckets had to stay below.
+struct Buckets {
+  std::vector<std::vector<std::size_t>> members;
+  std::vector<std::size_t> limits_bytes;
+};
+
+/// A template, so that of the constructor's forms only the one that there is gets compiled: newer
+/// versions of LibTorch no longer take the limits.
+template <class Reducer = C10dReducer>
+std::shared_ptr<Reducer> make_c10d_reducer(std::vector<at::Tensor> parameters, Buckets buckets,
+                                           c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                           std::vector<bool> sparse, const DdpOptions& options,
+                                           std::unordered_map<std::size_t, std::string> names) {
+  const auto limit = static_cast<std::int64_t>(options.bucket_bytes);
+  const auto first_limit = static_cast<std::int64_t>(options.first_bucket_bytes);
+  const bool finds_unused = options.unused_parameters == UnusedParameters::kFound;
+  const bool has_views = options.gradients == GradientMemory::kBucketViews;
+  if constexpr (std::is_constructible_v<
+                    Reducer, std::vector<at::Tensor>, std::vector<std::vector<std::size_t>>,
+                    std::vector<std::size_t>, c10::intrusive_ptr<c10d::ProcessGroup>,
+                    std::vector<bool>, std::int64_t, bool, bool,
+                    std::unordered_map<std::size_t, std::string>, std::int64_t>) {
+    return std::make_shared<Reducer>(std::move(parameters), std::move(buckets.members),
+                                     std::move(buckets.limits_bytes), std::move(group),
+                                     std::move(sparse), limit, finds_unused, has_views,
+                                     std::move(names), first_limit);
+  } else {
+    constexpr bool kSkipsUnused = false;
+    constexpr bool kIsPythons = false;
+    return std::make_shared<Reducer>(std::move(parameters), std::move(buckets.members),
+                                     std::move(group), std::move(sparse), limit, finds_unused,
+                                     has_views, std::move(names), first_limit, kSkipsUnused,
+                                     kIsPythons, std::vector<std::int64_t>());
+  }
+}
 
 }  // namespace sinew::parallel::internal

@@ -54,11 +54,6 @@ class HookAdapter final : public c10d::CommHookInterface {
   const CommHook hook_;
 };
 
-struct Buckets {
-  std::vector<std::vector<std::size_t>> members;
-  std::vector<std::size_t> limits_bytes;
-};
-
 /// In the order in which a backward pass completes them, which is about the reverse of that of the
 /// parameters. The limits: first the one for the first bucket, then the one for all others.
 Buckets assign(const ModuleParts& parts, const DdpOptions& options, std::vector<bool> sparse) {
@@ -133,13 +128,9 @@ void Replica::Impl::make_reducer() {
   const c10::DeviceType device = parts.parameters.front().tensor.device().type();
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parts.parameters.size(); ++i) names[i] = parts.parameters[i].name;
-  reducer = std::make_shared<C10dReducer>(
-      tensors_of(parts.parameters), buckets.members, buckets.limits_bytes,
-      sinew::internal::c10d_group_of(group, device), parts.sparse,
-      static_cast<std::int64_t>(options.bucket_bytes),
-      options.unused_parameters == UnusedParameters::kFound,
-      options.gradients == GradientMemory::kBucketViews, std::move(names),
-      static_cast<std::int64_t>(options.first_bucket_bytes));
+  reducer = make_c10d_reducer(tensors_of(parts.parameters), buckets,
+                              sinew::internal::c10d_group_of(group, device), parts.sparse, options,
+                              std::move(names));
   hooks->watch(reducer.get());
   logger = std::make_shared<c10d::Logger>(reducer);
   reducer->set_logger(logger);
