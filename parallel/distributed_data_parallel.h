@@ -51,7 +51,8 @@ template <class Module>
 class DistributedDataParallel final : public Joinable {
  public:
   /// Copies parameters and buffers of rank 0 to all ranks. `module` is used as it is: its
-  /// parameters must not be replaced, nor change their requires_grad(), while this lives. Blocks.
+  /// parameters must not be replaced, nor their data (torch::load() does), nor change their
+  /// requires_grad(), while this lives. Blocks.
   DistributedDataParallel(std::shared_ptr<Module> module, ProcessGroup group,
                           const DdpOptions& options = {})
       : module_(std::move(module)), replica_(module_, std::move(group), options) {}

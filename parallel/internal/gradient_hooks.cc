@@ -30,6 +30,23 @@ GradientHooks::~GradientHooks() {
   for (auto& [node, key] : hooks_) node->del_post_hook(key);
 }
 
+// set_data(), which torch::load() calls, makes LibTorch forget a tensor's accumulator, and its
+// hooks with it. Hooks on the new one would be of no use if not all ranks had loaded.
+void GradientHooks::check_attached() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i].tensor) == hooks_[i].first) {
+      continue;
+    }
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        absl::StrFormat("the data of parameter '%s' of a data-parallel module has been replaced "
+                        "(torch::load() and set_data() do so), so its gradients would not be "
+                        "reduced: make the DistributedDataParallel after loading, or copy the "
+                        "values into the parameters",
+                        parameters_[i].name));
+  }
+}
+
 void GradientHooks::expect() {
   MutexLock lock(mutex_);
   ready_.assign(parameters_.size(), false);

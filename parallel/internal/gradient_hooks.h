@@ -28,6 +28,9 @@ class GradientHooks {
 
   /// Outlives this.
   void watch(const C10dReducer* reducer) { reducer_ = reducer; }
+  /// Throws RpcError kFailedPrecondition that names a parameter whose gradients come by another way
+  /// than when this was made, where nobody sees them.
+  void check_attached() const;
   /// A pass is expected.
   void expect();
   /// The quoted names of the parameters that have no gradient yet.

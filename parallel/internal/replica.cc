@@ -206,6 +206,7 @@ Replica::~Replica() = default;
 const ProcessGroup& Replica::group() const { return impl_->group; }
 
 void Replica::before_forward() {
+  if (at::GradMode::is_enabled()) impl_->hooks->check_attached();
   const bool in_context = autograd::Context::current().has_value();
   const JoinRound round = impl_->announce(in_context);
   if (round.reduces) {

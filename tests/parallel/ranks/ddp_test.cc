@@ -4,9 +4,11 @@
 
 #include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/serialize.h>
 
 #include <chrono>
 #include <csignal>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -157,6 +159,22 @@ TEST_F(Ddp, AParameterThatGetsTwoGradientsIsNamed) {
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("parameter 'first."));
   EXPECT_THAT(error.message(), HasSubstr("twice"));
+}
+
+TEST_F(Ddp, LoadingIntoAModuleThatIsWatchedIsAnError) {
+  const auto model = std::make_shared<Mlp>(5);
+  std::stringstream file;
+  torch::save(model, file);
+  DistributedDataParallel ddp(model, group());
+  const at::Tensor input = at::ones({1, Mlp::kInputs}, at::kDouble);
+  ddp.forward(input).sum().backward();
+  auto loaded = model;
+  torch::load(loaded, file);
+  ASSERT_EQ(loaded, model);
+  const RpcError error = error_of([&] { ddp.forward(input); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("torch::load()"));
+  EXPECT_THAT(error.message(), HasSubstr("weight'"));
 }
 
 // ---- Accumulation.
