@@ -24,7 +24,7 @@ endforeach()
 run("${CMAKE_COMMAND}" -S "${CONSUMER}" -B "${WORK}/build" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
     "-DCMAKE_PREFIX_PATH=${prefix}" "-DTorch_DIR=${TORCH}")
 run("${CMAKE_COMMAND}" --build "${WORK}/build")
-run("${WORK}/build/consumer" "file://${WORK}/rendezvous")
+run("${WORK}/build/consumer" "file://${WORK}/rendezvous" ${GROUPS})
 
 # It works where it was installed, and with what it finds there.
 if(WITH_RUN)
