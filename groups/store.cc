@@ -67,6 +67,11 @@ class Request {
     message_.set_value(std::string(value));
     return *this;
   }
+  Request& expected(std::string_view expected) {
+    check_value(message_.keys(0), expected);
+    message_.set_expected(std::string(expected));
+    return *this;
+  }
   StoreRequest& message() { return message_; }
 
   proto::StoreReply run(StoreRequest::Kind kind) {
@@ -154,7 +159,7 @@ bool Store::check(const std::vector<std::string>& keys, const StoreCallOptions& 
 std::string Store::compare_set(std::string_view key, std::string_view expected,
                                std::string_view desired, const StoreCallOptions& options) const {
   Request request(backend_, prefix_, timeout_, options);
-  request.key(key).value(desired).message().set_expected(std::string(expected));
+  request.key(key).value(desired).expected(expected);
   proto::StoreReply reply = request.run(StoreRequest::COMPARE_SET);
   return std::move(*reply.mutable_value());
 }

@@ -9,8 +9,8 @@
 
 namespace sinew::internal {
 
-/// Larger frames are not read. A value and its key fit.
-inline constexpr std::size_t kMaxStoreFrameBytes = std::size_t{17} << 20;
+/// Larger frames are not read. Two values and their key fit, as compare_set() has them.
+inline constexpr std::size_t kMaxStoreFrameBytes = std::size_t{33} << 20;
 /// The first frame of a connection is no longer than that.
 inline constexpr std::size_t kMaxGreetingBytes = 64;
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMostNamedKeys = 8;
 constexpr std::size_t kMostShownKeyBytes = 128;
-// A day is longer than anybody waits, and far from where sums of times overflow.
+// A year is longer than anybody waits, and far from where sums of times overflow.
 constexpr std::uint64_t kMaxTimeoutMs = 24ull * 3600 * 1000 * 365;
 
 std::string shown(const std::string& key) {
@@ -85,7 +85,7 @@ std::vector<StoreTable::Answer> StoreTable::handle(WaiterId id, const proto::Sto
   waiter.wants_value = request.kind() == proto::StoreRequest::GET;
   waiter.first_key = request.keys(0);
   for (const std::string& key : request.keys()) {
-    if (!values_.contains(key)) waiter.missing.insert(key);
+    if (!values_.contains(key) && waiter.missing.insert(key).second) waiter.bytes += key.size();
   }
   if (waiter.missing.empty()) {
     answers.push_back(
@@ -93,16 +93,19 @@ std::vector<StoreTable::Answer> StoreTable::handle(WaiterId id, const proto::Sto
   } else if (request.timeout_ms() == 0) {
     answers.push_back(
         {id, reply_of(missing_keys_error({waiter.missing.begin(), waiter.missing.end()}))});
-  } else if (waiters_.size() >= limits_.max_waiters) {
+  } else if (waiters_.size() >= limits_.max_waiters ||
+             waiting_bytes_ + waiter.bytes > limits_.max_waiting_bytes) {
     answers.push_back({id, reply_of(absl::ResourceExhaustedError(absl::StrFormat(
-                               "%d waits for keys of the store are under way already, which is the "
-                               "most that it takes",
-                               waiters_.size())))});
+                               "%d waits for keys of %d bytes are under way already; the store "
+                               "takes %d and %d bytes",
+                               waiters_.size(), waiting_bytes_, limits_.max_waiters,
+                               limits_.max_waiting_bytes)))});
   } else {
     waiter.deadline =
         now + std::chrono::milliseconds(std::min(request.timeout_ms(), kMaxTimeoutMs));
     for (const std::string& key : waiter.missing) waiting_for_[key].insert(id);
     deadlines_.emplace(waiter.deadline, id);
+    waiting_bytes_ += waiter.bytes;
     waiters_.insert_or_assign(id, std::move(waiter));
   }
   return answers;
@@ -132,10 +135,11 @@ absl::Status StoreTable::check(const proto::StoreRequest& request) const {
                           key.size(), limits_.max_key_bytes));
     }
   }
-  if (request.value().size() > limits_.max_value_bytes) {
+  for (const std::string* value : {&request.value(), &request.expected()}) {
+    if (value->size() <= limits_.max_value_bytes) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("the value of %s has %d bytes; %d are the most that a store takes",
-                        shown(request.keys(0)), request.value().size(), limits_.max_value_bytes));
+        absl::StrFormat("a value for %s has %d bytes; %d are the most that a store takes",
+                        shown(request.keys(0)), value->size(), limits_.max_value_bytes));
   }
   return absl::OkStatus();
 }
@@ -233,6 +237,7 @@ void StoreTable::unpark(std::map<WaiterId, Waiter>::iterator waiter) {
     if (found->second.empty()) waiting_for_.erase(found);
   }
   deadlines_.erase({waiter->second.deadline, waiter->first});
+  waiting_bytes_ -= waiter->second.bytes;
   waiters_.erase(waiter);
 }
 
@@ -262,6 +267,7 @@ std::vector<StoreTable::Answer> StoreTable::fail_all(const absl::Status& reason)
   std::vector<Answer> answers;
   for (const auto& [id, waiter] : waiters_) answers.push_back({id, reply_of(reason)});
   waiters_.clear();
+  waiting_bytes_ = 0;
   waiting_for_.clear();
   deadlines_.clear();
   return answers;

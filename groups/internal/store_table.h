@@ -27,6 +27,8 @@ class StoreTable {
     /// Of keys and values together.
     std::size_t max_bytes = std::size_t{1} << 30;
     std::size_t max_waiters = 65'536;
+    /// Of the keys that are waited for.
+    std::size_t max_waiting_bytes = std::size_t{256} << 20;
     std::size_t max_keys_of_a_wait = 65'536;
   };
   /// Chosen by the shell, one for each request that waits.
@@ -61,6 +63,8 @@ class StoreTable {
     std::string first_key;
     /// Those that are not there.
     std::set<std::string> missing;
+    /// Of `missing` in the beginning.
+    std::size_t bytes = 0;
     Clock::TimePoint deadline;
   };
 
@@ -75,6 +79,7 @@ class StoreTable {
   absl::flat_hash_map<std::string, std::string> values_;
   std::size_t used_bytes_ = 0;
   std::map<WaiterId, Waiter> waiters_;
+  std::size_t waiting_bytes_ = 0;
   absl::flat_hash_map<std::string, std::set<WaiterId>> waiting_for_;
   std::set<std::pair<Clock::TimePoint, WaiterId>> deadlines_;
 };

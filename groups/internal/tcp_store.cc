@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "sinew/groups/internal/socket.h"
 #include "sinew/groups/internal/store_frames.h"
 #include "sinew/groups/internal/store_table.h"
@@ -28,6 +29,8 @@ namespace {
 constexpr std::chrono::milliseconds kRetry{20};
 // The server gives up first, and says which keys are missing.
 constexpr std::chrono::milliseconds kAnswerTime{2000};
+// A frame's id and its tag.
+constexpr std::size_t kMaxIdBytes = 11;
 
 class ServedTcpStore final : public StoreBackend {
  public:
@@ -60,15 +63,24 @@ class TcpStoreClient final : public StoreBackend {
     request.set_timeout_ms(milliseconds_until(deadline));
     proto::StoreFrame frame;
     *frame.mutable_request() = std::move(request);
+    // Of many keys; the server would hang up.
+    if (frame.ByteSizeLong() + kMaxIdBytes > kMaxStoreFrameBytes) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "a request with %d keys has %d bytes; the store at %s takes %d: ask for fewer at once",
+          frame.request().keys_size(), frame.ByteSizeLong(), address_, kMaxStoreFrameBytes));
+    }
     deadline += kAnswerTime;
     MutexLock lock(mutex_);
     const std::uint64_t id = ++last_id_;
+    replies_.emplace(id, std::nullopt);
     frame.set_id(id);
     lock.unlock();
     const absl::Status sent = send(seal_frame(frame), deadline);
     lock.lock();
     if (!sent.ok()) break_locked(sent);
-    return wait_locked(id, deadline, lock);
+    absl::StatusOr<proto::StoreReply> reply = wait_locked(id, deadline, lock);
+    replies_.erase(id);
+    return reply;
   }
   int port() const override { return port_; }
 
@@ -90,17 +102,15 @@ class TcpStoreClient final : public StoreBackend {
                                                 MutexLock& lock)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (;;) {
-      const auto found = replies_.find(id);
-      if (found != replies_.end()) {
-        proto::StoreReply reply = std::move(found->second);
-        replies_.erase(found);
-        const absl::Status status = status_of(reply);
+      std::optional<proto::StoreReply>& reply = replies_.at(id);
+      if (reply.has_value()) {
+        const absl::Status status = status_of(*reply);
         if (!status.ok()) return status;
-        return reply;
+        return *std::move(reply);
       }
       if (!broken_.ok()) return broken_;
       if (Clock::system().now() >= deadline) {
-        // Its reply, should it still come, would stay for ever.
+        // Its reply, should it still come, would be nobody's.
         break_locked(absl::DeadlineExceededError("the server does not answer"));
         return broken_;
       }
@@ -116,12 +126,20 @@ class TcpStoreClient final : public StoreBackend {
       if (!frames.ok()) {
         break_locked(frames.status());
       } else {
-        for (proto::StoreFrame& frame : *frames) {
-          replies_.insert_or_assign(frame.id(), std::move(*frame.mutable_reply()));
-        }
+        take_locked(*std::move(frames));
       }
       // Theirs may have come, and somebody must read on.
       changed_.notify_all();
+    }
+  }
+
+  void take_locked(std::vector<proto::StoreFrame> frames) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (proto::StoreFrame& frame : frames) {
+      const auto found = replies_.find(frame.id());
+      if (found == replies_.end() || found->second.has_value()) {
+        return break_locked(absl::UnavailableError("the server answers what was not asked"));
+      }
+      found->second = std::move(*frame.mutable_reply());
     }
   }
 
@@ -157,7 +175,9 @@ class TcpStoreClient final : public StoreBackend {
   Mutex mutex_;
   CondVar changed_;
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<std::uint64_t, proto::StoreReply> replies_ ABSL_GUARDED_BY(mutex_);
+  /// Of those that have been asked for; unset: it has not come.
+  absl::flat_hash_map<std::uint64_t, std::optional<proto::StoreReply>> replies_
+      ABSL_GUARDED_BY(mutex_);
   bool has_reader_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
 };

@@ -21,7 +21,10 @@ namespace {
 
 constexpr std::size_t kMaxConnections = 4096;
 constexpr std::size_t kMaxWaitingOfConnection = 4096;
-constexpr std::size_t kMaxUnsentBytes = std::size_t{64} << 20;
+// A client that has so much to read is not served before it has; what it waited for comes all the
+// same.
+constexpr std::size_t kEnoughUnsentBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxUnsentBytes = std::size_t{512} << 20;
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
 constexpr std::chrono::seconds kGreetingTime{10};
 // When the system has no descriptor for a connection that waits.
@@ -86,9 +89,9 @@ void TcpStoreServer::run() {
     const std::size_t first = polled.size();
     std::vector<ConnectionId> ids;
     for (const auto& [id, connection] : connections_) {
-      const bool writes = connection.sent < connection.unsent.size();
-      polled.push_back(
-          {connection.socket.fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+      const int events = (connection.unsent_bytes() > 0 ? POLLOUT : 0) |
+                         (connection.unsent_bytes() < kEnoughUnsentBytes ? POLLIN : 0);
+      polled.push_back({connection.socket.fd(), static_cast<short>(events), 0});
       ids.push_back(id);
     }
     poll(polled.data(), polled.size(), poll_timeout());
@@ -106,14 +109,16 @@ void TcpStoreServer::run() {
     }
     for (std::size_t at = 0; at < ids.size(); ++at) {
       const auto found = connections_.find(ids[at]);
-      if (polled[first + at].revents == 0) continue;
+      if ((polled[first + at].revents & ~POLLOUT) == 0) continue;
       if (!read(ids[at], found->second)) end(ids[at]);
     }
     take_answers();
     const Clock::TimePoint now = Clock::system().now();
     std::vector<ConnectionId> over;
     for (auto& [id, connection] : connections_) {
-      if (!write(connection) || (!connection.has_greeted && connection.greet_by <= now)) {
+      if (!write(connection) || !serve_frames(id, connection) ||
+          connection.unsent_bytes() > kMaxUnsentBytes ||
+          (!connection.has_greeted && connection.greet_by <= now)) {
         over.push_back(id);
       }
     }
@@ -158,13 +163,20 @@ bool TcpStoreServer::read(ConnectionId id, Connection& connection) {
   if (count == 0) return false;
   if (count < 0) return errno == EAGAIN || errno == EINTR;
   connection.reader.append(buffer.data(), static_cast<std::size_t>(count));
-  for (;;) {
+  return serve_frames(id, connection);
+}
+
+bool TcpStoreServer::serve_frames(ConnectionId id, Connection& connection) {
+  while (connection.unsent_bytes() < kEnoughUnsentBytes) {
     absl::StatusOr<std::optional<proto::StoreFrame>> frame =
         connection.reader.next(connection.has_greeted ? kMaxStoreFrameBytes : kMaxGreetingBytes);
     if (!frame.ok()) return false;
     if (!frame->has_value()) return true;
     if (!on_frame(id, connection, **std::move(frame))) return false;
+    // A few bytes of requests can ask for a lot: it counts before the next one.
+    take_answers();
   }
+  return true;
 }
 
 bool TcpStoreServer::on_frame(ConnectionId id, Connection& connection, proto::StoreFrame frame) {
@@ -209,8 +221,6 @@ void TcpStoreServer::take_answers() {
       connection.waiting.erase(answer.id());
       connection.unsent += seal_frame(answer);
     }
-    // A client that asks and does not read.
-    if (connection.unsent.size() - connection.sent > kMaxUnsentBytes) end(id);
   }
 }
 

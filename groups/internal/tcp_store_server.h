@@ -43,6 +43,7 @@ class TcpStoreServer {
     Clock::TimePoint greet_by;
     std::string unsent;
     std::size_t sent = 0;
+    std::size_t unsent_bytes() const { return unsent.size() - sent; }
     /// Those that wait: the ids of the service, by the client's own.
     std::map<std::uint64_t, StoreService::RequestId> waiting;
   };
@@ -61,6 +62,8 @@ class TcpStoreServer {
   void run();
   void accept_all();
   bool read(ConnectionId id, Connection& connection);
+  /// Those that are there as a whole, while the client reads what it is answered. False: it ends.
+  bool serve_frames(ConnectionId id, Connection& connection);
   bool on_frame(ConnectionId id, Connection& connection, proto::StoreFrame frame);
   static bool write(Connection& connection);
   void take_answers();

@@ -64,6 +64,9 @@ TEST(StoreTable, RefusesWhatIsNoRequest) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refused(request(StoreRequest::SET, {"k"}, std::string((16 << 20) + 1, 'v'))),
             absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      refused(request(StoreRequest::COMPARE_SET, {"k"}, "v", std::string((16 << 20) + 1, 'v'))),
+      absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(table.num_keys(), 0U);
 }
 
@@ -93,6 +96,36 @@ TEST(StoreTable, KeepsItsLimits) {
   table.forget(2);
   table.forget(2);
   EXPECT_TRUE(table.handle(4, request(StoreRequest::GET, {"x"}), kStart).empty());
+}
+
+TEST(StoreTable, KeysThatAreWaitedForTakeRoomToo) {
+  StoreTable::Limits limits;
+  limits.max_waiting_bytes = 10;
+  StoreTable table(limits);
+  const auto waits = [&](StoreTable::WaiterId id, const std::vector<std::string>& keys) {
+    return table.handle(id, request(StoreRequest::WAIT, keys), kStart).empty();
+  };
+  // However it ends, there is room again.
+  for (StoreTable::WaiterId id = 1; id < 40; id += 10) {
+    EXPECT_TRUE(waits(id, {"aaaa", "bbbb", "bbbb"}));
+    EXPECT_TRUE(waits(id + 1, {"cc"}));
+    EXPECT_EQ(code(table.handle(id + 2, request(StoreRequest::WAIT, {"d"}), kStart)),
+              absl::StatusCode::kResourceExhausted);
+    if (id == 1) {
+      table.forget(id);
+      table.forget(id + 1);
+    } else if (id == 11) {
+      EXPECT_EQ(table.expire(kStart + 1000s).size(), 2U);
+    } else if (id == 21) {
+      EXPECT_EQ(table.fail_all(absl::UnavailableError("over")).size(), 2U);
+    } else {
+      table.handle(id + 3, request(StoreRequest::SET, {"aaaa"}), kStart);
+      table.handle(id + 4, request(StoreRequest::SET, {"cc"}), kStart);
+      EXPECT_FALSE(waits(id + 5, {"eeee"}));
+      table.handle(id + 6, request(StoreRequest::SET, {"bbbb"}), kStart);
+    }
+  }
+  EXPECT_TRUE(waits(100, {"eeeeeeeeee"}));
 }
 
 TEST(StoreTable, SumsThatDoNotFitAreRefused) {

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/groups/internal/socket.h"
+#include "sinew/groups/internal/store_frames.h"
 #include "sinew/groups/store.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/ranks.h"
@@ -247,6 +249,109 @@ TEST(StoreKinds, OneThreadsWaitDoesNotHoldUpTheOthers) {
   client.set("late", "now");
   waiter.join();
   EXPECT_EQ(server.get("steps"), "100");
+}
+
+TEST(StoreKinds, TheLargestValuesAreComparedAndReadByManyAtOnce) {
+  const auto [server, client] = open_tcp();
+  const std::string before(Store::kMaxValueBytes, 'b');
+  const std::string after(Store::kMaxValueBytes, 'a');
+  EXPECT_EQ(client.compare_set("key", "", before), before);
+  EXPECT_EQ(client.compare_set("key", before, after), after);
+  EXPECT_EQ(error_of([&, &store = client] { store.compare_set("key", after + "a", ""); }).code(),
+            ErrorCode::kInvalidArgument);
+  // More than is kept for a client that does not read.
+  run_ranks(12, [&, &store = client](int) { EXPECT_EQ(store.get("key"), after); });
+}
+
+TEST(StoreKinds, TooManyKeysAtOnceAreRefusedAndHarmNothing) {
+  const auto [server, client] = open_tcp();
+  std::vector<std::string> keys;
+  for (int number = 0; number < 10'000; ++number) {
+    keys.push_back(absl::StrCat(number, std::string(Store::kMaxKeyBytes - 10, 'k')));
+  }
+  const RpcError error = error_of([&, &store = client] { store.check(keys); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("10000 keys"));
+  client.set("key", "value");
+  EXPECT_EQ(server.get("key"), "value");
+}
+
+constexpr auto kPatience = 60s;
+
+/// A connection whose bytes are made by hand.
+class Stranger {
+ public:
+  explicit Stranger(sinew::internal::Socket socket) : socket_(std::move(socket)) {
+    send(sinew::internal::greeting_frame());
+  }
+
+  void send(const sinew::proto::StoreFrame& frame) {
+    EXPECT_TRUE(sinew::internal::send_all(socket_, sinew::internal::seal_frame(frame),
+                                          sinew::internal::Clock::system().now() + kPatience)
+                    .ok());
+  }
+  /// How many bytes come, up to that many; fewer: it was hung up.
+  std::size_t receive(std::size_t count) {
+    std::vector<char> buffer(1 << 20);
+    std::size_t received = 0;
+    while (received < count) {
+      const auto ready = sinew::internal::wait_readable(
+          socket_, sinew::internal::Clock::system().now() + kPatience);
+      if (!ready.ok() || !*ready) break;
+      const ssize_t some = recv(socket_.fd(), buffer.data(), buffer.size(), 0);
+      if (some <= 0) break;
+      received += static_cast<std::size_t>(some);
+    }
+    return received;
+  }
+
+ private:
+  const sinew::internal::Socket socket_;
+};
+
+// All at once they would be more than the server keeps.
+TEST(StoreKinds, AClientThatReadsLateIsServedAsItReads) {
+  constexpr std::size_t kRequests = 36;
+  const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
+  const std::string address = absl::StrCat("127.0.0.1:", server.port());
+  server.set("key", std::string(Store::kMaxValueBytes, 'v'));
+  auto socket =
+      sinew::internal::connect_to(address, sinew::internal::Clock::system().now() + kPatience);
+  ASSERT_TRUE(socket.ok());
+  Stranger late(*std::move(socket));
+  for (std::size_t number = 1; number <= kRequests; ++number) {
+    sinew::proto::StoreFrame frame;
+    frame.set_id(number);
+    frame.mutable_request()->set_kind(sinew::proto::StoreRequest::GET);
+    frame.mutable_request()->add_keys("key");
+    late.send(frame);
+  }
+  // Others do not notice.
+  Store::tcp(address, Store::TcpRole::kClient).set("other", "served");
+  EXPECT_EQ(server.get("other"), "served");
+  EXPECT_GE(late.receive(kRequests * Store::kMaxValueBytes), kRequests * Store::kMaxValueBytes);
+}
+
+TEST(StoreKinds, AServerThatAnswersWhatWasNotAskedIsLeft) {
+  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const auto listener = sinew::internal::listen_at(address);
+  ASSERT_TRUE(listener.ok());
+  std::thread client([&] {
+    const Store store = Store::tcp(address, Store::TcpRole::kClient);
+    const RpcError error = error_of([&] { store.get("key"); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(error.message(), HasSubstr("answers what was not asked"));
+  });
+  ASSERT_TRUE(*sinew::internal::wait_readable(*listener,
+                                              sinew::internal::Clock::system().now() + kPatience));
+  Stranger liar(sinew::internal::Socket(accept(listener->fd(), nullptr, nullptr)));
+  // The client's greeting, and more: it asks.
+  liar.receive(sinew::internal::seal_frame(sinew::internal::greeting_frame()).size() + 1);
+  sinew::proto::StoreFrame frame;
+  frame.set_id(77);
+  frame.mutable_reply()->set_value("surprise");
+  liar.send(frame);
+  client.join();
 }
 
 }  // namespace
