@@ -1,7 +1,6 @@
 #include "sinew/groups/internal/operation_board.h"
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -13,6 +12,8 @@ namespace sinew::internal {
 namespace {
 
 constexpr std::chrono::milliseconds kStoreTime{500};
+// A store that did not answer is not asked again before.
+constexpr std::chrono::seconds kPause{10};
 const char kEndKey[] = "end";
 
 std::string key_of(int rank) { return absl::StrCat("at/", rank); }
@@ -41,12 +42,22 @@ absl::Status unsealed(const std::string& text) {
 
 }  // namespace
 
-void OperationBoard::publish(std::uint64_t number, const CallSignature& signature) const {
-  if (!store_.valid()) return;
+template <class T, class F>
+T OperationBoard::ask(T otherwise, F f) const {
+  if (!store_.valid() || Clock::system().now() < asks_again_.load()) return otherwise;
   try {
-    store_.set(key_of(rank_), bytes_of(number, signature.encode(size_)), {kStoreTime});
-  } catch (const RpcError&) {  // only the diagnosis will know less
+    return f();
+  } catch (const RpcError&) {
+    asks_again_.store(Clock::system().now() + kPause);
+    return otherwise;
   }
+}
+
+void OperationBoard::publish(std::uint64_t number, const CallSignature& signature) const {
+  ask(0, [&] {
+    store_.set(key_of(rank_), bytes_of(number, signature.encode(size_)), {kStoreTime});
+    return 0;
+  });
 }
 
 std::vector<std::optional<OperationBoard::Entry>> OperationBoard::read() const {
@@ -67,8 +78,7 @@ std::vector<std::optional<OperationBoard::Entry>> OperationBoard::read() const {
 }
 
 absl::Status OperationBoard::check_agreement(std::uint64_t number, const CallSignature& own) const {
-  if (!store_.valid()) return absl::OkStatus();
-  try {
+  return ask(absl::OkStatus(), [&] {
     const std::vector<std::optional<Entry>> entries = read();
     SignaturesByRank signatures;
     for (int rank = 0; rank < size_; ++rank) {
@@ -76,45 +86,35 @@ absl::Status OperationBoard::check_agreement(std::uint64_t number, const CallSig
       if (!entry || entry->number != number) continue;
       signatures[rank] = CallSignature::decode(entry->numbers.data(), size_);
     }
-    signatures[rank_] = own;
+    // As the others see it: not all of a long shape is written.
+    signatures[rank_] = CallSignature::decode(own.encode(size_).data(), size_);
     return internal::check_agreement(signatures);
-  } catch (const RpcError&) {
-    return absl::OkStatus();
-  }
+  });
 }
 
 std::vector<int> OperationBoard::missing_ranks(std::uint64_t number) const {
-  std::vector<int> missing;
-  if (!store_.valid()) return missing;
-  try {
+  return ask(std::vector<int>(), [&] {
     const std::vector<std::optional<Entry>> entries = read();
+    std::vector<int> missing;
     for (int rank = 0; rank < size_; ++rank) {
       const std::optional<Entry>& entry = entries[static_cast<std::size_t>(rank)];
       if (!entry || entry->number < number) missing.push_back(rank);
     }
-  } catch (const RpcError&) {
-    missing.clear();
-  }
-  return missing;
+    return missing;
+  });
 }
 
 absl::Status OperationBoard::agree_on_end(const absl::Status& reason) const {
-  if (!store_.valid()) return reason;
-  try {
+  return ask(reason, [&] {
     return unsealed(store_.compare_set(kEndKey, "", sealed(reason), {kStoreTime}));
-  } catch (const RpcError&) {
-    return reason;
-  }
+  });
 }
 
 absl::Status OperationBoard::end() const {
-  if (!store_.valid()) return absl::OkStatus();
-  try {
+  return ask(absl::OkStatus(), [&] {
     if (!store_.check({kEndKey}, {kStoreTime})) return absl::OkStatus();
     return unsealed(store_.get(kEndKey, {kStoreTime}));
-  } catch (const RpcError&) {
-    return absl::OkStatus();
-  }
+  });
 }
 
 }  // namespace sinew::internal

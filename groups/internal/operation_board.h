@@ -1,20 +1,24 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "sinew/groups/internal/call_signature.h"
 #include "sinew/groups/store.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 
 namespace sinew::internal {
 
 /// Where ranks whose operation takes long write what they are at, so that all can find out who has
 /// not come and who calls something else, and where the first one that finds the group's end says
-/// why. In the group's store; functions block, for a second at most. Without a store they know
-/// nothing. Thread-safe.
+/// why. In the group's store; functions block, for some seconds at most. Without a store, or while
+/// it is out of reach, they know nothing. Thread-safe.
 class OperationBoard {
  public:
   OperationBoard(Store store, int rank, int size)
@@ -40,10 +44,17 @@ class OperationBoard {
     std::vector<std::int64_t> numbers;
   };
   std::vector<std::optional<Entry>> read() const;
+  /// What `f` says; `otherwise` when the store is out of reach.
+  template <class T, class F>
+  T ask(T otherwise, F f) const;
 
+  // Constant after construction.
   const Store store_;
   const int rank_;
   const int size_;
+
+  /// Who decides about a failure must not wait for each question anew.
+  mutable std::atomic<Clock::TimePoint> asks_again_{Clock::TimePoint::min()};
 };
 
 }  // namespace sinew::internal

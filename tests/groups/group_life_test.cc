@@ -1,7 +1,8 @@
 // Every order of events of a group's life: what is under way ends once, and nothing begins when it
-// must not. And what ranks say to each other about their calls.
+// must not. And what ranks say to each other about their calls, and where they write it.
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -13,12 +14,16 @@
 #include "gtest/gtest.h"
 #include "sinew/groups/internal/call_signature.h"
 #include "sinew/groups/internal/group_life.h"
+#include "sinew/groups/internal/operation_board.h"
+#include "sinew/groups/internal/store_backend.h"
+#include "sinew/groups/store.h"
 
 using sinew::ReduceOp;
 using sinew::internal::CallSignature;
 using sinew::internal::check_agreement;
 using sinew::internal::Function;
 using sinew::internal::GroupLife;
+using sinew::internal::OperationBoard;
 using State = sinew::internal::GroupLife::State;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -208,6 +213,61 @@ TEST(CallSignature, DiffersInAllThatRanksMustAgreeAbout) {
   EXPECT_TRUE(check_agreement({{0, plain}, {1, plain}}).ok());
   EXPECT_THAT(std::string(check_agreement({{0, plain}, {1, std::nullopt}}).message()),
               HasSubstr("rank 1 calls something else"));
+}
+
+TEST(OperationBoard, TellsWhoIsAtWhat) {
+  const sinew::Store store = sinew::Store::in_memory();
+  const OperationBoard first(store, 0, 3);
+  const OperationBoard second(store, 1, 3);
+  // More dimensions than are written.
+  const CallSignature same =
+      signature(Function::kAllReduce, at::kFloat, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3});
+  CallSignature longer = same;
+  longer.shape.back() = 4;
+  first.publish(7, same);
+  EXPECT_EQ(first.missing_ranks(7), (std::vector<int>{1, 2}));
+  second.publish(6, longer);
+  EXPECT_EQ(first.missing_ranks(7), (std::vector<int>{1, 2}));
+  // It is at another operation.
+  EXPECT_TRUE(first.check_agreement(7, same).ok());
+  second.publish(7, same);
+  EXPECT_EQ(first.missing_ranks(7), (std::vector<int>{2}));
+  EXPECT_EQ(first.missing_ranks(6), (std::vector<int>{2}));
+  EXPECT_TRUE(first.check_agreement(7, same).ok()) << first.check_agreement(7, same);
+  second.publish(7, longer);
+  EXPECT_EQ(first.check_agreement(7, same).code(), absl::StatusCode::kInvalidArgument);
+
+  EXPECT_TRUE(first.end().ok());
+  EXPECT_EQ(second.agree_on_end(absl::UnavailableError("second: colon")),
+            absl::UnavailableError("second: colon"));
+  EXPECT_EQ(first.agree_on_end(absl::DeadlineExceededError("first")),
+            absl::UnavailableError("second: colon"));
+  EXPECT_EQ(first.end(), absl::UnavailableError("second: colon"));
+}
+
+/// A store whose server does not answer.
+class SilentStore final : public sinew::internal::StoreBackend {
+ public:
+  absl::StatusOr<sinew::proto::StoreReply> call(sinew::proto::StoreRequest,
+                                                sinew::internal::Clock::TimePoint) override {
+    ++calls;
+    return absl::DeadlineExceededError("it does not answer");
+  }
+
+  int calls = 0;
+};
+
+// Each question would take its time, and the operation's limit is over.
+TEST(OperationBoard, AStoreThatDoesNotAnswerIsAskedOnce) {
+  const auto silent = std::make_shared<SilentStore>();
+  const OperationBoard board(sinew::StoreAccess::make(silent), 0, 2);
+  const CallSignature call = signature(Function::kAllReduce, at::kFloat, {3});
+  board.publish(1, call);
+  EXPECT_TRUE(board.check_agreement(1, call).ok());
+  EXPECT_TRUE(board.missing_ranks(1).empty());
+  EXPECT_EQ(board.agree_on_end(absl::InternalError("own")), absl::InternalError("own"));
+  EXPECT_TRUE(board.end().ok());
+  EXPECT_EQ(silent->calls, 1);
 }
 
 }  // namespace
