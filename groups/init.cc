@@ -69,6 +69,15 @@ ProcessGroup handle_of(std::shared_ptr<GroupEngine> engine) {
       std::shared_ptr<GroupEngine>(std::make_shared<Hold>(std::move(engine)), pointer));
 }
 
+/// What all ranks have to say alike, after whom the group is of.
+std::string terms_of(const BackendChoice& choice, GroupChecks checks) {
+  const char* const when = checks == GroupChecks::kNever    ? "never"
+                           : checks == GroupChecks::kAlways ? "always"
+                                                            : "for the first of each shape";
+  return absl::StrCat(" and the backends ", internal::backends_text(choice), ", with checks ",
+                      when);
+}
+
 BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::TimePoint deadline) {
   BackendRequest request;
   if (setup.store.valid()) request.store = internal::make_c10d_store(setup.store, setup.health);
@@ -99,10 +108,13 @@ std::function<absl::Status()> health_of(const Worker& worker, std::vector<Worker
   };
 }
 
-/// The start has failed: a store that this process serves stays for those who have not read why,
-/// but its port is free for another try.
+/// The port is free for others, a worker or another try. A store of the user's goes on listening.
+void leave_address(const Meeting& meeting) {
+  if (meeting.is_own_store) internal::stop_listening(*StoreAccess::backend(meeting.store));
+}
+
+/// The start has failed: a store that this process serves stays for those who have not read why.
 void let_others_read(const Store& store) {
-  internal::stop_listening(*StoreAccess::backend(store));
   internal::GroupRuntime& runtime = internal::GroupRuntime::get();
   runtime.timers().run_at(internal::Clock::system().now() + kTimeToRead,
                           [store, &runtime]() mutable {
@@ -159,12 +171,12 @@ ProcessGroup init_process_group(const GroupOptions& options) {
   if (meeting.worker) setup.health = health_of(*meeting.worker, meeting.workers);
   setup.job_ranks.resize(static_cast<std::size_t>(meeting.size));
   std::iota(setup.job_ranks.begin(), setup.job_ranks.end(), 0);
-  absl::StatusOr<Store> store = internal::assemble(
-      {meeting.store, options.name, meeting.rank, meeting.size,
-       absl::StrCat(meeting.size, " ranks and the backends ", internal::backends_text(choice)),
-       deadline, [&] { internal::stop_listening(*StoreAccess::backend(meeting.store)); },
-       setup.health});
+  absl::StatusOr<Store> store =
+      internal::assemble({meeting.store, options.name, meeting.rank, meeting.size,
+                          absl::StrCat(meeting.size, " ranks", terms_of(choice, options.checks)),
+                          deadline, [&] { leave_address(meeting); }, setup.health});
   if (!store.ok()) {
+    leave_address(meeting);
     let_others_read(meeting.store);
     internal::throw_error(store.status());
   }
@@ -190,6 +202,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
   if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) {
     refuse(absl::StrCat("new_group() was given a rank twice: ", absl::StrJoin(ranks, ", ")));
   }
+  parent.check_open();
   // Counted by those who are not in it too: the next one has the same name everywhere.
   const int number = parent.next_subgroup();
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
@@ -214,8 +227,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
   if (parent.setup().store.valid()) {
     absl::StatusOr<Store> store = internal::assemble(
         {parent.setup().store, absl::StrCat("new/", number), setup.rank, setup.size,
-         absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), " and the backends ",
-                      internal::backends_text(choice)),
+         absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice, options.checks)),
          deadline, nullptr, setup.health});
     if (!store.ok()) internal::throw_error(store.status());
     setup.store = *std::move(store);

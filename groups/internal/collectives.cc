@@ -375,16 +375,15 @@ Operation make_reduce_scatter(const GroupEngine& group, const at::Tensor& output
   operation.signature.received.assign(static_cast<std::size_t>(group.size()), output.numel());
   Backend& backend = group.backend_for(operation.device.type());
   check_reducible(output.scalar_type(), op);
-  const bool is_even = std::all_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
-    return input.sizes() == output.sizes();
-  });
+  // By what all ranks agree about: shapes may differ between them.
+  const bool is_even = operation.signature.sent == operation.signature.received;
   if (is_even && backend.can(Function::kReduceScatter) &&
       backend.reduces(output.scalar_type(), op)) {
     std::vector<Staged> staged = stage_all(inputs);
     Tensors from;
-    for (const Staged& each : staged) from.push_back(each.contiguous());
+    for (const Staged& each : staged) from.push_back(each.contiguous().view({-1}));
     Staged into(output);
-    operation.start = [into = into.contiguous(), from, op](C10dBackend& c10d) {
+    operation.start = [into = into.contiguous().view({-1}), from, op](C10dBackend& c10d) {
       Tensors outputs{into};
       std::vector<Tensors> lists{from};
       c10d::ReduceScatterOptions options;

@@ -75,6 +75,12 @@ bool GroupEngine::needs_check_locked(const CallSignature& signature) const {
   return setup_.checks == GroupChecks::kAlways || !agreed_.contains(signature.key());
 }
 
+void GroupEngine::check_open() const {
+  MutexLock lock(mutex_);
+  const absl::Status open = life_.check_open();
+  if (!open.ok()) throw_error(open);
+}
+
 void GroupEngine::submit(Operation operation) {
   auto pending = std::make_shared<Pending>();
   pending->deadline = deadline_after(operation.timeout.value_or(setup_.timeout));
@@ -137,7 +143,8 @@ bool GroupEngine::begin_in_place(const Operation& operation) {
   if (collective && (is_issuing_ || !queue_.empty() || needs_check_locked(operation.signature))) {
     return false;
   }
-  if (life_.state() != GroupLife::State::kOpen) throw_error(life_.begin().status());
+  const absl::Status open = life_.check_open();
+  if (!open.ok()) throw_error(open);
   if (collective) {
     ++last_number_;
     is_issuing_ = true;

@@ -85,6 +85,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   int next_subgroup() { return subgroups_.fetch_add(1); }
 
   /// Throws RpcError kFailedPrecondition when the group is not open.
+  void check_open() const;
+  /// Throws as check_open().
   void submit(Operation operation);
   /// Runs the operation in the calling thread, which would wait for it anyway: for backends where
   /// that takes much less time (Backend::is_waited_for_in_place). Returns who has sent it, of a

@@ -6,11 +6,10 @@
 
 namespace sinew::internal {
 
-absl::StatusOr<GroupLife::OperationId> GroupLife::begin() {
+absl::Status GroupLife::check_open() const {
   switch (state_) {
     case State::kOpen:
-      operations_.insert(++last_id_);
-      return last_id_;
+      return absl::OkStatus();
     case State::kFailing:
     case State::kFailed:
       return absl::FailedPreconditionError(
@@ -20,6 +19,13 @@ absl::StatusOr<GroupLife::OperationId> GroupLife::begin() {
       break;
   }
   return absl::FailedPreconditionError(absl::StrCat("the group '", name_, "' is destroyed"));
+}
+
+absl::StatusOr<GroupLife::OperationId> GroupLife::begin() {
+  const absl::Status open = check_open();
+  if (!open.ok()) return open;
+  operations_.insert(++last_id_);
+  return last_id_;
 }
 
 bool GroupLife::end(OperationId id) { return operations_.erase(id) > 0; }

@@ -31,8 +31,9 @@ class GroupLife {
   const absl::Status& reason() const { return reason_; }
   std::size_t num_operations() const { return operations_.size(); }
 
-  /// An operation is about to begin. kFailedPrecondition, with the reason, unless the group is
-  /// open.
+  /// kFailedPrecondition, with the reason, unless the group is open.
+  absl::Status check_open() const;
+  /// An operation is about to begin. Errors as check_open().
   absl::StatusOr<OperationId> begin();
   /// The operation has ended by itself. True: this is its end, and it can be told; false: it had
   /// ended before.

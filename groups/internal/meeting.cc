@@ -167,6 +167,7 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
         absl::StrCat("the group '", options.name, "' cannot meet: ", store.status().message())));
   }
   meeting.store = StoreAccess::make(*std::move(store));
+  meeting.is_own_store = true;
   return meeting;
 }
 

@@ -13,6 +13,8 @@ namespace sinew::internal {
 /// Where the ranks of a group meet, and this one's place among them.
 struct Meeting {
   Store store;
+  /// The store was opened for this meeting alone: nobody else comes to its address.
+  bool is_own_store = false;
   int rank = 0;
   int size = 1;
   /// The local address where connections are to be accepted: a literal without port.

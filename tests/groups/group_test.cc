@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/groups/internal/c10d_access.h"
@@ -25,6 +26,7 @@ using sinew::init_process_group;
 using sinew::ProcessGroup;
 using sinew::ReduceOp;
 using sinew::RpcError;
+using sinew::Store;
 using sinew::testing::error_of;
 using sinew::testing::Ranks;
 using sinew::testing::run_ranks;
@@ -201,7 +203,8 @@ TEST(Group, AReceiveHasATimeLimitToo) {
     if (group.rank() == 0) {
       const RpcError error = error_of([&] { group.recv(at::zeros({2}), 1, 0, {300ms}); });
       EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
-      EXPECT_THAT(error.message(), HasSubstr("rank 1 has not come"));
+      EXPECT_THAT(error.message(),
+                  HasSubstr("rank 1 has not come, or with another tag, type or size"));
     } else {
       // The group has failed for all.
       const RpcError error = error_of([&] { group.recv(at::zeros({2}), 0); });
@@ -222,6 +225,7 @@ TEST(Group, DestroyEndsWhatIsUnderWayAtOnce) {
       EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
       EXPECT_EQ(error_of([&] { pending.wait(); }).code(), ErrorCode::kCancelled);
       EXPECT_THAT(error_of([&] { group.barrier(); }).message(), HasSubstr("is destroyed"));
+      EXPECT_THAT(error_of([&] { group.new_group({0, 1}); }).message(), HasSubstr("is destroyed"));
       group.destroy();
     } else {
       const RpcError error = error_of([&] { group.recv(at::zeros({1}), 0, 5); });
@@ -281,6 +285,26 @@ TEST(Group, RanksThatStartWithOtherTermsAreAllTold) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
     EXPECT_THAT(error.message(), AllOf(HasSubstr("rank 1 with"), HasSubstr("cuda:nccl")));
   });
+  run_ranks(2, [&](int rank) {
+    GroupOptions options = ranks.options(rank);
+    if (rank == 1) options.checks = GroupChecks::kNever;
+    const RpcError error = error_of([&] { init_process_group(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("checks never"));
+  });
+}
+
+// It is not the group's to close.
+TEST(Group, AStoreOfTheUsersGoesOnListening) {
+  const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
+  GroupOptions options = Ranks(1).options(0);
+  options.store = server;
+  init_process_group(options).barrier();
+  options.world_size = 2;
+  options.timeout = 100ms;
+  EXPECT_EQ(error_of([&] { init_process_group(options); }).code(), ErrorCode::kDeadlineExceeded);
+  Store::tcp(absl::StrCat("127.0.0.1:", server.port()), Store::TcpRole::kClient).set("key", "late");
+  EXPECT_EQ(server.get("key"), "late");
 }
 
 TEST(Group, OptionsThatMakeNoSense) {
