@@ -5,6 +5,7 @@
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel {
@@ -58,7 +59,9 @@ JoinRound JoinSession::exchange(const JoinRound& own, bool active) {
     flags[kRecords] = own.records;
     flags[kInContext] = own.in_context;
   }
-  group_.all_reduce(words);
+  const at::Tensor sent = internal::group_tensor(group_, words);
+  group_.all_reduce(sent);
+  words.copy_(sent);
   JoinRound round;
   std::vector<int> out;
   for (int rank = 0; rank < size; ++rank) {

@@ -8,6 +8,7 @@
 #include "ATen/ops/cat.h"
 #include "ATen/ops/from_blob.h"
 #include "absl/strings/str_format.h"
+#include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel {
@@ -49,10 +50,11 @@ void scaled_all_reduce(const ProcessGroup& group, const std::vector<at::Tensor>&
 std::vector<double> scaled_all_reduce(const ProcessGroup& group, const std::vector<double>& values,
                                       std::optional<double> scale) {
   std::vector<double> result = values;
-  scaled_all_reduce(
-      group,
-      {at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kDouble)},
-      scale);
+  const at::Tensor host =
+      at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kDouble);
+  const at::Tensor sent = internal::group_tensor(group, host);
+  scaled_all_reduce(group, {sent}, scale);
+  host.copy_(sent);
   return result;
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/parallel/internal/c10d_bridge.h"
+#include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/parallel/internal/module_parts.h"
 #include "sinew/rpc/base/error.h"
 
@@ -284,10 +285,13 @@ std::string ZeroRedundancyOptimizer::save(int to) const {
   }
   const std::string own = impl_->save_own();
   std::vector<at::Tensor> sizes;
-  for (int rank = 0; rank < group.size(); ++rank) sizes.push_back(at::zeros({1}, at::kLong));
-  group.all_gather(sizes, at::full({1}, static_cast<std::int64_t>(own.size()), at::kLong));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    sizes.push_back(internal::group_tensor(group, at::zeros({1}, at::kLong)));
+  }
+  const auto own_bytes = static_cast<std::int64_t>(own.size());
+  group.all_gather(sizes, internal::group_tensor(group, at::full({1}, own_bytes, at::kLong)));
   if (group.rank() != to) {
-    group.send(to_tensor(own), to);
+    group.send(internal::group_tensor(group, to_tensor(own)), to);
     return "";
   }
   torch::serialize::OutputArchive all;
@@ -304,9 +308,9 @@ std::string ZeroRedundancyOptimizer::save(int to) const {
       continue;
     }
     const std::int64_t bytes = sizes[static_cast<std::size_t>(rank)].item<std::int64_t>();
-    const at::Tensor part = at::empty({bytes}, at::kByte);
+    const at::Tensor part = internal::group_tensor(group, at::empty({bytes}, at::kByte));
     group.recv(part, rank);
-    impl_->add_part(to_string(part), rank, all);
+    impl_->add_part(to_string(part.cpu()), rank, all);
   }
   return to_bytes(all);
 }

@@ -226,20 +226,19 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
   Promise<void> promise(services_.executor().get());
   Future<void> future = promise.future();
   TimerQueue::TimerId timer = 0;
+  const auto on_deadline = [this, started = services_.clock().now(),
+                            weak = std::weak_ptr<BackwardPass>(search->pass)] {
+    const auto pass = weak.lock();
+    if (pass == nullptr) return;
+    pass->fail(make_error(absl::DeadlineExceededError(
+        absl::StrFormat("backward pass in context %s did not end within %.6g s at worker '%s': %s",
+                        autograd::to_string(pass->context().id()),
+                        std::chrono::duration<double>(services_.clock().now() - started).count(),
+                        services_.self().name, pass->describe_wait()))));
+  };
   if (options.deadline != Clock::TimePoint::max()) {
     timer = services_.timers().run_at(
-        options.deadline, [this, started = services_.clock().now(),
-                           weak = std::weak_ptr<BackwardPass>(search->pass)] {
-          services_.control_executor().post([this, started, weak] {
-            const auto pass = weak.lock();
-            if (pass == nullptr) return;
-            pass->fail(make_error(absl::DeadlineExceededError(absl::StrFormat(
-                "backward pass in context %s did not end within %.6g s at worker '%s': %s",
-                autograd::to_string(pass->context().id()),
-                std::chrono::duration<double>(services_.clock().now() - started).count(),
-                services_.self().name, pass->describe_wait()))));
-          });
-        });
+        options.deadline, [this, on_deadline] { services_.control_executor().post(on_deadline); });
   }
   BackwardPass::OnAnswer on_answer = [this, promise, context, timer, on_end = std::move(on_end)](
                                          const std::exception_ptr& error, const PartAnswer&) {
@@ -252,6 +251,11 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
     on_end();
   };
   search->pass->prepare(options, std::nullopt, Answering::kAtTheEnd, on_answer);
+  // A timer may be late, and the pass would be through before.
+  if (services_.clock().now() >= options.deadline) {
+    on_deadline();
+    return future;
+  }
   if (options.reach == Reach::kSmart) search->live.start(context->behind_edges(search->roots));
   this->search(search);
   return future;

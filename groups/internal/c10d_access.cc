@@ -11,4 +11,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> c10d_group_of(const ProcessGroup& group,
   return make_c10d_adapter(group, device);
 }
 
+c10::DeviceType any_device_of(const ProcessGroup& group) {
+  return ProcessGroupAccess::engine(group)->any_device();
+}
+
 }  // namespace sinew::internal

@@ -13,4 +13,7 @@ namespace sinew::internal {
 c10::intrusive_ptr<c10d::ProcessGroup> c10d_group_of(const ProcessGroup& group,
                                                      c10::DeviceType device);
 
+/// A kind of device that the group has a backend for: the CPU if it can be.
+c10::DeviceType any_device_of(const ProcessGroup& group);
+
 }  // namespace sinew::internal

@@ -6,6 +6,7 @@
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel::internal {
@@ -158,7 +159,8 @@ void ContextReduction::vote(bool failed) {
   for (const LeafReducer::Leaf& leaf : leaves_) {
     used.push_back(leaf.reached || leaf.so_far.defined());
   }
-  words_ = PassVotes::words(setup().group.rank(), setup().group.size(), own, used);
+  words_ = group_tensor(setup().group,
+                        PassVotes::words(setup().group.rank(), setup().group.size(), own, used));
   try {
     voted_ = setup().group.all_reduce_async(words_);
   } catch (...) {
@@ -212,7 +214,7 @@ std::vector<at::Tensor> ContextReduction::read_results() {
   }
   std::vector<at::Tensor> reduced(leaves_.size());
   voted_->value();
-  const PassVotes votes(setup().group.size(), words_);
+  const PassVotes votes(setup().group.size(), words_.cpu());
   if (const absl::Status verdict = votes.verdict(); !verdict.ok()) {
     sinew::internal::throw_error(verdict);
   }

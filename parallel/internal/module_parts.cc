@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel::internal {
@@ -89,8 +90,10 @@ void check_equal_on_all_ranks(const ProcessGroup& group, const char* whole,
   const auto own_bytes = static_cast<std::int64_t>(text.size());
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<at::Tensor> sizes;
-  for (std::size_t rank = 0; rank < ranks; ++rank) sizes.push_back(at::zeros({1}, at::kLong));
-  group.all_gather(sizes, at::full({1}, own_bytes, at::kLong));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    sizes.push_back(group_tensor(group, at::zeros({1}, at::kLong)));
+  }
+  group.all_gather(sizes, group_tensor(group, at::full({1}, own_bytes, at::kLong)));
   std::int64_t most_bytes = 1;
   for (const at::Tensor& size : sizes) most_bytes = std::max(most_bytes, size.item<std::int64_t>());
 
@@ -98,9 +101,10 @@ void check_equal_on_all_ranks(const ProcessGroup& group, const char* whole,
   std::memcpy(own.data_ptr(), text.data(), text.size());
   std::vector<at::Tensor> texts;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    texts.push_back(at::empty({most_bytes}, at::kByte));
+    texts.push_back(group_tensor(group, at::empty({most_bytes}, at::kByte)));
   }
-  group.all_gather(texts, own);
+  group.all_gather(texts, group_tensor(group, own));
+  for (at::Tensor& one : texts) one = one.cpu();
   const auto lines_of = [&](std::size_t rank) -> std::vector<std::string> {
     const auto bytes = static_cast<std::size_t>(sizes[rank].item<std::int64_t>());
     return absl::StrSplit(

@@ -22,7 +22,7 @@ at::Tensor sparse_all_reduce(const ProcessGroup& group, const at::Tensor& sparse
   const std::int64_t count = own._nnz();
   std::vector<std::int64_t> counts;
   std::int64_t most = 0;
-  for (const at::Tensor& one : gather(group, at::full({1}, count, at::kLong))) {
+  for (const at::Tensor& one : gather(group, at::full({1}, count, own.indices().options()))) {
     counts.push_back(one.item<std::int64_t>());
     most = std::max(most, counts.back());
   }

@@ -2,6 +2,9 @@
 // its own NCCL_HOSTID), against what they give on the CPU. Every rank prints a line for each check;
 // the exit status is the number of failures.
 
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -16,6 +19,7 @@
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "sinew/groups/process_group.h"
+#include "sinew/parallel/distributed_data_parallel.h"
 #include "sinew/rpc/base/error.h"
 
 namespace {
@@ -186,6 +190,42 @@ void check_streams(const ProcessGroup& group) {
   });
 }
 
+/// Several buckets, so that some are reduced while the rest of the pass runs.
+void check_data_parallel(const ProcessGroup& group) {
+  constexpr std::int64_t kWidth = 256;
+  torch::manual_seed(group.rank());
+  torch::nn::Sequential net(torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh(),
+                            torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh(),
+                            torch::nn::Linear(kWidth, 1));
+  net->to(kGpu);
+  sinew::parallel::DdpOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = std::size_t{64} << 10;
+  const auto input_of = [](int rank) {
+    return on_gpu(at::arange(4 * kWidth, at::kFloat).view({4, kWidth}) / 1000.0 * (rank + 1));
+  };
+  sinew::parallel::DistributedDataParallel ddp(net.ptr(), group, options);
+  torch::nn::Sequential whole(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(net->clone()));
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  torch::optim::SGD whole_optimizer(whole->parameters(), 0.1);
+  check("a data-parallel module trains as one process with the whole batch", [&] {
+    for (int step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      ddp.forward(input_of(group.rank())).mean().backward();
+      optimizer.step();
+      std::vector<at::Tensor> batch;
+      for (int rank = 0; rank < group.size(); ++rank) batch.push_back(input_of(rank));
+      whole_optimizer.zero_grad();
+      whole->forward(at::cat(batch)).mean().backward();
+      whole_optimizer.step();
+    }
+    bool same = true;
+    for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+      same = same && net->parameters()[i].allclose(whole->parameters()[i], 1e-4, 1e-6);
+    }
+    return same;
+  });
+}
+
 void check_end(const ProcessGroup& group) {
   check("an operation's time limit ends it", [&] {
     if (group.rank() != 0) {
@@ -229,6 +269,7 @@ int main(int count, char** arguments) {
     }
     check_moves(group, at::kBool);
     check_streams(group);
+    check_data_parallel(group);
     check_end(group);
     group.destroy();
   } catch (const std::exception& error) {
