@@ -30,8 +30,8 @@ struct LaunchPlace {
 ///     const torch::Device device(torch::kCUDA, local_rank % torch::cuda::device_count());
 LaunchPlace launch_place();
 
-/// The same for programs that also run alone: nullopt when nothing in the environment says a rank or
-/// a world size. Throws for half a place as launch_place() does.
+/// The same for programs that also run alone: nullopt when nothing in the environment says a rank
+/// or a world size. Throws for half a place as launch_place() does.
 std::optional<LaunchPlace> find_launch_place();
 
 }  // namespace sinew
