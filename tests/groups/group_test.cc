@@ -58,6 +58,85 @@ TEST(Group, NonContiguousTensorsAreReducedAsTheyLook) {
   });
 }
 
+TEST(Group, ViewsAreFilledByEveryFunction) {
+  Ranks(3).run([](const ProcessGroup& group) {
+    const int own = group.rank();
+    const auto columns = [](const at::Tensor& memory) {
+      std::vector<at::Tensor> views;
+      for (int column = 0; column < 3; ++column) views.push_back(memory.select(1, column));
+      return views;
+    };
+    const auto full = [](int value) { return at::full({4}, value, at::kInt); };
+    const at::Tensor by_rank = at::tensor({0, 1, 2}, at::kInt).expand({4, 3});
+
+    const at::Tensor gathered = at::full({4, 3}, -1, at::kInt);
+    group.gather(own == 1 ? columns(gathered) : std::vector<at::Tensor>(), full(own), 1);
+    EXPECT_TRUE(gathered.equal(own == 1 ? by_rank : at::full({4, 3}, -1, at::kInt)));
+
+    const at::Tensor scattered = at::full({4, 3}, -1, at::kInt);
+    group.scatter(scattered.select(1, 2),
+                  own == 2 ? columns(by_rank.clone()) : std::vector<at::Tensor>(), 2);
+    EXPECT_TRUE(scattered.select(1, 2).equal(full(own)));
+    EXPECT_TRUE(scattered.select(1, 1).equal(full(-1)));
+
+    const at::Tensor exchanged = at::full({4, 3}, -1, at::kInt);
+    group.all_to_all(columns(exchanged), {full(own), full(own), full(own)});
+    EXPECT_TRUE(exchanged.equal(by_rank));
+
+    const at::Tensor reduced = at::full({4, 3}, own, at::kInt);
+    group.reduce(reduced.select(1, 0), 0);
+    EXPECT_TRUE(reduced.select(1, 0).equal(full(own == 0 ? 3 : own)));
+    const at::Tensor part = at::full({4, 3}, -1, at::kInt);
+    group.reduce_scatter(part.select(1, 1), columns(by_rank.clone()));
+    EXPECT_TRUE(part.select(1, 1).equal(full(3 * own)));
+
+    const at::Tensor received = at::full({4, 3}, -1, at::kInt);
+    const Future<void> sent = group.isend(by_rank.clone().select(1, own), (own + 1) % 3);
+    group.recv(received.select(1, 1), (own + 2) % 3);
+    sent.wait();
+    EXPECT_TRUE(received.select(1, 1).equal(full((own + 2) % 3)));
+
+    const at::Tensor numbers = at::complex(at::ones({2}), at::full({2}, own, at::kFloat));
+    group.all_reduce(numbers.conj());
+    EXPECT_TRUE(at::real(numbers).equal(at::full({2}, 3.0)));
+    EXPECT_TRUE(at::imag(numbers).equal(at::full({2}, 3.0)));
+  });
+}
+
+TEST(Group, HalvesAreSummedInSinglePrecision) {
+  Ranks(3).run([](const ProcessGroup& group) {
+    const at::Tensor mean = at::full({2}, 60'000, at::kHalf);
+    group.all_reduce(mean, ReduceOp::kAverage);
+    EXPECT_TRUE(mean.equal(at::full({2}, 60'000, at::kHalf))) << mean;
+    // In half precision 2048 + 1 is 2048.
+    const at::Tensor sum = at::zeros({2}, at::kHalf);
+    const at::Tensor part = at::full({2}, group.rank() == 0 ? 2048 : 1, at::kHalf);
+    group.reduce_scatter(sum, {part, part, part});
+    EXPECT_TRUE(sum.equal(at::full({2}, 2050, at::kHalf))) << sum;
+  });
+}
+
+TEST(Group, MessagesOfOtherTypesAndSizesDoNotMeet) {
+  Ranks(2).run([](const ProcessGroup& group) {
+    if (group.rank() == 1) {
+      const std::vector<Future<void>> sent{group.isend(at::full({2}, 7, at::kInt), 0),
+                                           group.isend(at::full({3}, 8.5), 0),
+                                           group.isend(at::full({2}, 2.5), 0)};
+      sinew::wait_all(sent);
+      return;
+    }
+    const at::Tensor two = at::zeros({2});
+    group.recv(two, 1);
+    EXPECT_TRUE(two.equal(at::full({2}, 2.5))) << two;
+    const at::Tensor three = at::zeros({3});
+    group.recv(three, 1);
+    EXPECT_TRUE(three.equal(at::full({3}, 8.5))) << three;
+    const at::Tensor whole = at::zeros({2}, at::kInt);
+    group.recv(whole, 1);
+    EXPECT_TRUE(whole.equal(at::full({2}, 7, at::kInt))) << whole;
+  });
+}
+
 TEST(Group, TensorsThatRequireGradientsAndEmptyOnes) {
   Ranks(2).run([](const ProcessGroup& group) {
     const at::Tensor leaf = at::ones({4}).set_requires_grad(true);
@@ -169,6 +248,18 @@ TEST(Group, UnevenAllToAll) {
                        {at::zeros({1}), at::zeros({1}), at::zeros({own == 0 ? 2 : 1})});
     });
     EXPECT_THAT(error.message(), HasSubstr("rank 0 has 2 elements for rank 2, which expects 1"));
+    // Not before it runs, since the function was compared already; rank 0 has what is its own, and
+    // hears of it with the next one.
+    const auto ones = [&](int odd) {
+      std::vector<at::Tensor> tensors(3, at::zeros({1}, at::kShort));
+      if (own == odd) tensors[1] = at::zeros({2}, at::kShort);
+      return tensors;
+    };
+    const RpcError later = error_of([&] {
+      group.all_to_all(ones(-1), ones(2));
+      group.barrier();
+    });
+    EXPECT_THAT(later.message(), HasSubstr("rank 2 has 2 elements for rank 1, which expects 1"));
   });
 }
 

@@ -87,6 +87,9 @@ TEST(StoreTable, KeepsItsLimits) {
   EXPECT_EQ(set("b", ""), absl::StatusCode::kOk);
   EXPECT_EQ(set("c", ""), absl::StatusCode::kOk);
   EXPECT_EQ(set("d", ""), absl::StatusCode::kResourceExhausted);
+  table.handle(1, request(StoreRequest::DELETE, {"a"}), kStart);
+  EXPECT_EQ(table.used_bytes(), 2U);
+  EXPECT_EQ(set("a", "1"), absl::StatusCode::kOk);
   EXPECT_TRUE(table.handle(2, request(StoreRequest::GET, {"x"}), kStart).empty());
   EXPECT_TRUE(table.handle(3, request(StoreRequest::GET, {"x"}), kStart).empty());
   EXPECT_EQ(code(table.handle(4, request(StoreRequest::GET, {"x"}), kStart)),
