@@ -97,22 +97,6 @@ Options with_root(int root) {
   return options;
 }
 
-c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kAverage:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-  }
-  return c10d::ReduceOp::SUM;
-}
-
 std::vector<Staged> stage_all(const Tensors& tensors) {
   std::vector<Staged> staged;
   staged.reserve(tensors.size());

@@ -81,6 +81,16 @@ void GroupEngine::check_open() const {
   if (!open.ok()) throw_error(open);
 }
 
+GroupEngine::Id GroupEngine::begin_operation_locked() {
+  const absl::StatusOr<Id> begun = life_.begin();
+  if (!begun.ok()) throw_error(begun.status());
+  if (pending_.size() < kMostUnderWay) return *begun;
+  life_.end(*begun);
+  throw_error(absl::ResourceExhaustedError(absl::StrFormat(
+      "%d operations of the group '%s' are under way already, which is the most that it takes",
+      pending_.size(), setup_.name)));
+}
+
 void GroupEngine::submit(Operation operation) {
   auto pending = std::make_shared<Pending>();
   pending->deadline = deadline_after(operation.timeout.value_or(setup_.timeout));
@@ -91,15 +101,7 @@ void GroupEngine::submit(Operation operation) {
   bool issues = !collective;
   {
     MutexLock lock(mutex_);
-    const absl::StatusOr<Id> begun = life_.begin();
-    if (!begun.ok()) throw_error(begun.status());
-    id = *begun;
-    if (pending_.size() >= kMostUnderWay) {
-      life_.end(id);
-      throw_error(absl::ResourceExhaustedError(absl::StrFormat(
-          "%d operations of the group '%s' are under way already, which is the most that it takes",
-          pending_.size(), setup_.name)));
-    }
+    id = begin_operation_locked();
     pending_.emplace(id, pending);
     if (collective) {
       pending->number = ++last_number_;
@@ -179,15 +181,7 @@ void GroupEngine::end_late(Operation operation) {
   Id id = 0;
   {
     MutexLock lock(mutex_);
-    const absl::StatusOr<Id> begun = life_.begin();
-    if (!begun.ok()) throw_error(begun.status());
-    id = *begun;
-    if (pending_.size() >= kMostUnderWay) {
-      life_.end(id);
-      throw_error(absl::ResourceExhaustedError(absl::StrFormat(
-          "%d operations of the group '%s' are under way already, which is the most that it takes",
-          pending_.size(), setup_.name)));
-    }
+    id = begin_operation_locked();
     if (is_collective(pending->operation)) pending->number = last_number_;
     pending_.emplace(id, std::move(pending));
   }

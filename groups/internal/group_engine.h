@@ -117,6 +117,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
 
   bool needs_check_locked(const CallSignature& signature) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Throws RpcError when the group is not open, or has too many already.
+  Id begin_operation_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool begin_in_place(const Operation& operation);
   void wait_in_place(Operation& operation, const c10::intrusive_ptr<c10d::Work>& work);
   [[noreturn]] void end_late(Operation operation);

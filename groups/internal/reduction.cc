@@ -53,6 +53,22 @@ void check_reducible(at::ScalarType type, ReduceOp op) {
   }
 }
 
+c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAverage:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  return c10d::ReduceOp::UNUSED;
+}
+
 Reduction plan_reduction(const Backend& backend, const at::Tensor& tensor, ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   check_reducible(type, op);

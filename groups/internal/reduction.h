@@ -8,6 +8,9 @@
 
 namespace sinew::internal {
 
+/// As c10d says it.
+c10d::ReduceOp::RedOpType c10d_op(ReduceOp op);
+
 /// How a tensor is reduced by a backend that may lack its type or the operation.
 struct Reduction {
   /// What the backend is given.

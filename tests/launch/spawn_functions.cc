@@ -39,7 +39,12 @@ void touch(const std::string& folder, const std::string& name) {
 }
 
 void wait_for_file(const std::string& path) {
-  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  while (!std::filesystem::exists(path)) {
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error("there is no " + path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "sinew/groups/internal/mpi/mpi_process_group.h"
 #include "sinew/groups/internal/mpi/mpi_runtime.h"
 #include "sinew/groups/internal/mpi/mpi_types.h"
+#include "sinew/groups/internal/reduction.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/scheduler_task.h"
 
@@ -15,22 +16,6 @@ namespace sinew::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kAverage:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-  }
-  return c10d::ReduceOp::UNUSED;
-}
 
 class MpiBackend final : public Backend {
  public:
