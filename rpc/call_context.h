@@ -23,8 +23,14 @@ class CallContext : public internal::ThreadContext {
   /// Null outside of a handler.
   static const CallContext* current_or_null();
 
-  /// Who called. A client that is no worker has an empty name and rank -1.
+  /// Who called: the member of the job at the other end of the link, whatever the message says.
+  /// With mutual TLS its certificate covers that name. A client that is no worker has an empty name
+  /// and rank -1.
   const WorkerInfo& caller() const { return caller_; }
+  /// The names that the caller, worker or not, has proved by its certificate: subject alternative
+  /// names, then the common name. Empty with all credentials but mutual TLS, which prove nothing of
+  /// callers, and for calls of a worker to itself.
+  virtual std::vector<std::string> identities() const = 0;
   /// Wire name of the method being served.
   virtual const std::string& method() const = 0;
   /// The worker that serves the call.

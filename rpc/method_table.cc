@@ -43,6 +43,12 @@ void MethodTable::add_entry(Entry entry) {
             "SINEW_METHOD_AS",
             entry.name, found->second.signature, entry.signature));
   }
+  if (!inserted && found->second.rules != entry.rules) {
+    throw RpcError(ErrorCode::kAlreadyExists,
+                   absl::StrFormat("method '%s' was added before with other rules of who may call "
+                                   "it, and how much: say them once",
+                                   entry.name));
+  }
 }
 
 const MethodTable::Entry* MethodTable::find(std::string_view name) const {

@@ -4,10 +4,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/method.h"
+#include "sinew/rpc/method_rules.h"
 
 namespace sinew {
 
@@ -18,10 +20,11 @@ namespace sinew {
 ///     methods.add<&app::scale>().add<&app::Agent::select_action>().add_class<app::Observer>();
 class MethodTable {
  public:
-  /// Adds a function named by SINEW_METHOD. Throws RpcError kAlreadyExists when another one has its
-  /// name; adding the same one again does nothing.
+  /// Adds a function named by SINEW_METHOD, which is called as `rules` allow. Throws RpcError
+  /// kAlreadyExists when another one has its name, or when it was added with other rules; adding
+  /// the same one again does nothing.
   template <auto Method>
-  MethodTable& add() {
+  MethodTable& add(MethodRules rules = MethodRules()) {
     using Traits = internal::MethodTraits<decltype(Method)>;
     static_assert(internal::has_value_v<MethodName<Method>>,
                   "Sinew: this method has no name: write SINEW_METHOD(function); at global scope "
@@ -29,26 +32,27 @@ class MethodTable {
     constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
     if constexpr (parameters_ok && internal::has_value_v<MethodName<Method>>) {
       using Text = internal::MethodText<MethodName<Method>, Traits>;
-      add_entry({Text::name, Text::signature(), &internal::serve_method<Method>});
+      add_entry({Text::name, Text::signature(), &internal::serve_method<Method>, std::move(rules)});
     }
     return *this;
   }
 
-  /// Adds the constructor named by SINEW_CLASS.
+  /// Adds the constructor named by SINEW_CLASS. `rules` are those of the constructor alone: methods
+  /// of the class have their own.
   template <class Class>
-  MethodTable& add_class() {
+  MethodTable& add_class(MethodRules rules = MethodRules()) {
     static_assert(
         internal::has_type_v<PrimaryConstructor<Class>>,
         "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
     if constexpr (internal::has_type_v<PrimaryConstructor<Class>>) {
-      add_constructor<typename PrimaryConstructor<Class>::type>();
+      add_constructor<typename PrimaryConstructor<Class>::type>(std::move(rules));
     }
     return *this;
   }
 
   /// Adds a constructor named by SINEW_CONSTRUCTOR; `Signature` is Class(Parameters...).
   template <class Signature>
-  MethodTable& add_constructor() {
+  MethodTable& add_constructor(MethodRules rules = MethodRules()) {
     using Traits = internal::MethodTraits<Signature>;
     static_assert(internal::has_value_v<ConstructorName<Signature>>,
                   "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, "
@@ -56,7 +60,8 @@ class MethodTable {
     constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
     if constexpr (parameters_ok && internal::has_value_v<ConstructorName<Signature>>) {
       using Text = internal::MethodText<ConstructorName<Signature>, Traits>;
-      add_entry({Text::name, Text::signature(), &internal::serve_constructor<Signature>});
+      add_entry({Text::name, Text::signature(), &internal::serve_constructor<Signature>,
+                 std::move(rules)});
     }
     return *this;
   }
@@ -65,6 +70,7 @@ class MethodTable {
     std::string_view name;
     std::string signature;
     internal::ServeFunction serve = nullptr;
+    MethodRules rules = {};
   };
 
   /// Null when there is none.

@@ -125,11 +125,12 @@ class Worker {
   std::chrono::nanoseconds default_timeout() const;
 
   /// rpc.client_active_calls, rpc.server_active_calls, rpc.requests (calls to other workers so far,
-  /// those of layers too), rpc.threads, rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks,
-  /// rpc.polls_paid, rpc.polls_in_vain and rpc.polled_us (over gRPC: WorkerOptions::max_poll),
-  /// rpc.receive_pool_used_bytes and rpc.receive_pool_idle_bytes (of the process: memory of
-  /// received tensors, and what is kept for the next ones), and what extensions add (rref.owned,
-  /// rref.pending_users, rref.forks, ...).
+  /// those of layers too), rpc.limited_calls (served now, of methods with limits),
+  /// rpc.calls_not_allowed and rpc.calls_over_limit (turned away by rules of methods), rpc.threads,
+  /// rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks, rpc.polls_paid, rpc.polls_in_vain and
+  /// rpc.polled_us (over gRPC: WorkerOptions::max_poll), rpc.receive_pool_used_bytes and
+  /// rpc.receive_pool_idle_bytes (of the process: memory of received tensors, and what is kept for
+  /// the next ones), and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
   Counters counters() const;
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to

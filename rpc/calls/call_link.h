@@ -83,6 +83,7 @@ class CallLink final : public LinkUser,
   bool may_start(const std::shared_ptr<Invocation>& invocation) override;
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override;
   bool wants_envelope() const override { return true; }
+  AuthenticatedPeer remote() const override { return runner_->remote(); }
 
   /// Whether control calls of the peer are being served, or their answers on their way.
   bool is_answering() const;

@@ -86,6 +86,7 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimeP
   call.deadline = deadline_of(frame.header, now);
   call.envelope = ReceivedEnvelope::make();
   call.payloads = std::move(frame.payloads);
+  call.size_bytes = room;
   call.room = RequestRoom(runner_, room);
   absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
   if (parsed.ok() && (!call.envelope->has_call() || call.id() != frame.header.subject)) {

@@ -10,6 +10,7 @@
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/worker_services.h"
+#include "sinew/rpc/link/link_lanes.h"
 #include "sinew/rpc/membership/control_plane.h"
 
 namespace sinew::internal {
@@ -35,6 +36,7 @@ class UnarySink final : public ReplySink {
     for (OnCarrierEnd& end : on_end) std::move(end)(CarrierEnd::kAnswered);
   }
   bool wants_envelope() const override { return false; }
+  AuthenticatedPeer remote() const override { return call_->remote(); }
   UnaryCall& call() { return *call_; }
 
  private:
@@ -49,7 +51,15 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 }  // namespace
 
 CallServer::CallServer(WorkerServices& services)
-    : services_(services), fetch_{kFetchMethod, "", &serve_fetch} {}
+    : services_(services), fetch_{kFetchMethod, "", &serve_fetch} {
+  const MethodTable& methods = services_.options().methods;
+  for (const std::string& name : methods.names()) {
+    const MethodTable::Entry& method = *methods.find(name);
+    if (!method.rules.has_limits()) continue;
+    loads_[&method] =
+        std::make_shared<MethodLoad>(method.rules.max_calls(), method.rules.max_bytes());
+  }
+}
 
 CallServer::~CallServer() = default;
 
@@ -58,6 +68,17 @@ const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
   const auto found = layer_methods_.find(absl::string_view(name.data(), name.size()));
   if (found != layer_methods_.end()) return &found->second;
   return services_.options().methods.find(name);
+}
+
+std::shared_ptr<MethodLoad> CallServer::find_load(const MethodTable::Entry& method) const {
+  const auto found = loads_.find(&method);
+  return found == loads_.end() ? nullptr : found->second;
+}
+
+std::int64_t CallServer::limited_calls() const {
+  std::int64_t calls = 0;
+  for (const auto& [method, load] : loads_) calls += load->calls();
+  return calls;
 }
 
 bool CallServer::is_for_guests(std::string_view method) {
@@ -118,6 +139,7 @@ void CallServer::open() {
 void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   ReceivedEnvelope envelope = ReceivedEnvelope::make();
   Frame frame = std::move(call->request());
+  const std::uint64_t size_bytes = LinkLanes::room_of(frame.size_bytes(), frame.payloads.size());
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope->mutable_call());
       !parsed.ok()) {
     call->fail(parsed);
@@ -135,6 +157,7 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   ArrivedCall arrived;
   arrived.deadline = deadline;
   arrived.envelope = std::move(envelope);
+  arrived.size_bytes = size_bytes;
   arrived.payloads = std::move(frame.payloads);
   auto sink = std::make_shared<UnarySink>(std::move(call));
   auto invocation = std::make_shared<Invocation>(services_, std::move(arrived), sink);

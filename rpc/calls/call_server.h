@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/calls/method_load.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/transport.h"
 
@@ -28,6 +29,8 @@ class CallServer final : public UnaryHandler {
 
   /// Null when there is none.
   const MethodTable::Entry* find_method(std::string_view name) const;
+  /// How much of a method that it serves is under way; null for one without limits.
+  std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;
 
   /// The control methods that a worker may call before this one knows it as a member.
   static bool is_for_guests(std::string_view method);
@@ -57,6 +60,15 @@ class CallServer final : public UnaryHandler {
     std::atomic<std::int64_t> requests{0};
   };
   Made& made() { return made_; }
+  /// Calls that rules of methods have turned away.
+  struct Refused {
+    /// Their callers may not call the method.
+    std::atomic<std::int64_t> not_allowed{0};
+    std::atomic<std::int64_t> over_limit{0};
+  };
+  Refused& refused() { return refused_; }
+  /// Calls under way of methods that have limits.
+  std::int64_t limited_calls() const;
 
   // UnaryHandler
   void on_unary_call(std::unique_ptr<UnaryCall> call) override;
@@ -68,9 +80,12 @@ class CallServer final : public UnaryHandler {
   const MethodTable::Entry fetch_;
   // Constant once calls are served.
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
+  // Constant after construction.
+  absl::flat_hash_map<const MethodTable::Entry*, std::shared_ptr<MethodLoad>> loads_;
   std::atomic<std::int64_t> active_calls_{0};
   std::atomic<std::int64_t> calls_started_{0};
   Made made_;
+  Refused refused_;
 
   mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;

@@ -17,6 +17,7 @@
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
+#include "sinew/rpc/transport/transport.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew::internal {
@@ -66,6 +67,14 @@ std::vector<std::string> Invocation::chain() const {
   return chain;
 }
 
+// With one-way TLS it would depend on which end has opened the connection.
+std::vector<std::string> Invocation::identities() const {
+  const Credentials& credentials = services_.options().credentials;
+  if (credentials.uses_tls() && !credentials.proves_callers()) return {};
+  AuthenticatedPeer remote = sink_->remote();
+  return remote.authenticated ? std::move(remote.names) : std::vector<std::string>();
+}
+
 // ---- From the first step to the method.
 
 void Invocation::start() {
@@ -108,6 +117,8 @@ void Invocation::begin() {
                                       "that worker",
                                       services_.self().name, printable(call.method(), 512)));
   }
+  check_allowed();
+  take_share();
   const std::string& signature = request_->method->signature;
   if (!call.signature().empty() && !signature.empty() && call.signature() != signature) {
     throw did_not_run(ErrorCode::kInvalidArgument,
@@ -122,6 +133,41 @@ void Invocation::begin() {
   } else {
     run_method();
   }
+}
+
+// The text tells neither the patterns nor anything that the caller does not know.
+void Invocation::check_allowed() const {
+  const MethodRules& rules = request_->method->rules;
+  if (rules.allows_everyone()) return;
+  const std::vector<std::string> proved = identities();
+  if (rules.allows(caller_.name, proved)) return;
+  services_.server().refused().not_allowed.fetch_add(1, std::memory_order_relaxed);
+  const std::string certificate =
+      proved.empty() ? "without a certificate that proves a name"
+                     : absl::StrFormat("with a certificate for %s",
+                                       printable(absl::StrJoin(proved, ", "), 512));
+  const std::string who = caller_.name.empty()
+                              ? absl::StrCat("a client ", certificate)
+                              : absl::StrFormat("worker '%s', %s,", caller_.name, certificate);
+  throw did_not_run(ErrorCode::kPermissionDenied,
+                    absl::StrFormat("%s may not call method '%s' of worker '%s': no pattern of its "
+                                    "rules covers the caller",
+                                    who, method(), services_.self().name));
+}
+
+void Invocation::take_share() {
+  if (!request_->method->rules.has_limits()) return;
+  const std::shared_ptr<MethodLoad> load = services_.server().find_load(*request_->method);
+  absl::StatusOr<MethodLoad::Share> share =
+      load->admit(static_cast<std::int64_t>(request_->size_bytes));
+  if (share.ok()) {
+    request_->share = *std::move(share);
+    return;
+  }
+  services_.server().refused().over_limit.fetch_add(1, std::memory_order_relaxed);
+  throw did_not_run(share.status().code(),
+                    absl::StrFormat("method '%s' of worker '%s' has no room: %s", method(),
+                                    services_.self().name, share.status().message()));
 }
 
 void Invocation::throw_if_given_up() const {
@@ -268,7 +314,12 @@ ValueWriter Invocation::result() {
 
 // ---- Replies.
 
-bool Invocation::claim_reply() { return !replied_.exchange(true, std::memory_order_acq_rel); }
+// The share goes before the reply does: who makes one call after another is never over a limit.
+bool Invocation::claim_reply() {
+  if (replied_.exchange(true, std::memory_order_acq_rel)) return false;
+  request_->share.give_back();
+  return true;
+}
 
 void Invocation::finish() {
   const std::shared_ptr<WorkerServices> services = weak_services_.lock();

@@ -30,6 +30,7 @@ class Call;
 namespace sinew::internal {
 
 class Invocation;
+struct AuthenticatedPeer;
 
 /// Takes the one reply of a served call: the link with its caller, or a foreign client's unary
 /// call.
@@ -42,6 +43,8 @@ class ReplySink {
   /// others), as wants_envelope() says.
   virtual void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) = 0;
   virtual bool wants_envelope() const = 0;
+  /// What the caller has proved of itself.
+  virtual AuthenticatedPeer remote() const = 0;
 };
 
 /// A call that has come and has not begun.
@@ -51,6 +54,8 @@ struct ArrivedCall {
   /// Holds a call.
   ReceivedEnvelope envelope;
   std::vector<absl::Cord> payloads;
+  /// As LinkLanes::room_of() counts, which is also what `room` holds if the caller is a worker.
+  std::uint64_t size_bytes = 0;
   RequestRoom room;
 
   /// The caller's number for it.
@@ -80,6 +85,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   Worker worker() const override;
   const std::string& method() const override;
   std::vector<std::string> chain() const override;
+  std::vector<std::string> identities() const override;
   const std::shared_ptr<void>& ambient() const override;
   /// As ArrivedCall::id().
   std::uint64_t call_id() const { return id_; }
@@ -123,6 +129,9 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   /// Before the method is entered.
   void begin();
   void throw_if_given_up() const;
+  /// As the method's rules say; throws.
+  void check_allowed() const;
+  void take_share();
   void resolve_target_and_run();
   void run_method();
   void send_claimed(absl::FunctionRef<void()> fill);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/method_load.h"
 #include "sinew/rpc/calls/received_envelope.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/wire/message_context.h"
@@ -22,6 +24,7 @@ struct Invocation::Request {
         reply_route(services, route.peer(), arrived.deadline),
         results(&reply_route),
         envelope(std::move(arrived.envelope)),
+        size_bytes(arrived.size_bytes),
         room(std::move(arrived.room)) {
     reply_route.set_call(&route);
     allow_devices(route, arguments);
@@ -35,6 +38,9 @@ struct Invocation::Request {
   MessageRoute reply_route;
   EncodeContext results;
   const ReceivedEnvelope envelope;
+  const std::uint64_t size_bytes;
+  /// Of the method's limits, until the reply is claimed.
+  MethodLoad::Share share;
   /// See Invocation::keep_room().
   RequestRoom room;
   proto::Envelope reply;

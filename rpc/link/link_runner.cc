@@ -532,6 +532,11 @@ LinkSecret LinkRunner::secret() const {
   return secret_;
 }
 
+AuthenticatedPeer LinkRunner::remote() const {
+  MutexLock lock(mutex_);
+  return remote_;
+}
+
 void LinkRunner::close(const absl::Status& reason) {
   Outcome outcome;
   {

@@ -146,6 +146,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::string address() const;
   /// For whoever remembers a link that has ended.
   LinkSecret secret() const;
+  /// What the other end has proved of itself with the latest connection that came up; nothing
+  /// before, and of a link to oneself.
+  AuthenticatedPeer remote() const;
 
   // --- For the table.
 
@@ -230,6 +233,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  AuthenticatedPeer remote_ ABSL_GUARDED_BY(mutex_);
   ProcessWatch watch_ ABSL_GUARDED_BY(mutex_);
   ConnectionReversal reversal_ ABSL_GUARDED_BY(mutex_);
   // Whether a thread writes, and others have left it something to write. Leaves kNobody, and enters

@@ -177,6 +177,7 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
       link_.on_up(wire->name, *theirs, now(), outcome.outputs);
       came_up = link_.state() == Link::State::kUp && outcome.outputs.close.empty();
       if (came_up) connection_ = connection;
+      if (came_up) remote_ = connection->remote();
       if (came_up) reversal_.reset();
       if (came_up && !wire->dialled.empty()) reached_at_ = wire->dialled;
       leave_locked(outcome);

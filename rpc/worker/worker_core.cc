@@ -356,6 +356,10 @@ Counters WorkerCore::counters() const {
   counters["rpc.client_active_calls"] = totals.active;
   counters["rpc.server_active_calls"] = totals.served;
   counters["rpc.requests"] = totals.requests;
+  const CallServer::Refused& refused = server_->refused();
+  counters["rpc.calls_not_allowed"] = refused.not_allowed.load(std::memory_order_relaxed);
+  counters["rpc.limited_calls"] = server_->limited_calls();
+  counters["rpc.calls_over_limit"] = refused.over_limit.load(std::memory_order_relaxed);
   const Executor::Stats stats = executor_->stats();
   counters["rpc.threads"] = static_cast<std::int64_t>(stats.threads);
   counters["rpc.idle_threads"] = static_cast<std::int64_t>(stats.idle_threads);

@@ -34,8 +34,9 @@ std::string new_meeting_file() {
 /// Counts of things that a worker which has ended must not have any more.
 bool must_be_zero(const std::string& counter) {
   return counter == "rpc.client_active_calls" || counter == "rpc.server_active_calls" ||
-         absl::StartsWith(counter, "rref.") || counter == "autograd.contexts" ||
-         counter == "autograd.sends" || counter == "autograd.recvs" || counter == "autograd.passes";
+         counter == "rpc.limited_calls" || absl::StartsWith(counter, "rref.") ||
+         counter == "autograd.contexts" || counter == "autograd.sends" ||
+         counter == "autograd.recvs" || counter == "autograd.passes";
 }
 
 }  // namespace

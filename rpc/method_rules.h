@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sinew {
+
+/// Who may call a method, and how much of it at once. A value type; without any rule everybody may
+/// call, without limits.
+///
+///     methods.add<&app::push>(sinew::allow("trainer.*", "evaluator").limit_calls(64))
+///         .add<&app::score>(sinew::allow_identity("spiffe://example.org/clients/*"));
+///
+/// A pattern is a text in which `*` stands for any characters (also none) and `?` for any one byte.
+/// A call that no pattern covers fails with kPermissionDenied, one over a limit with
+/// kResourceExhausted; neither ran, and its arguments were not decoded.
+class MethodRules {
+ public:
+  MethodRules() = default;
+
+  /// Also allows workers whose name matches one of the patterns. A client that is no worker never
+  /// matches: `allow("*")` is for workers only. With mutual TLS a worker's certificate covers its
+  /// name; with other credentials the name is what the job knows the worker by, which anybody who
+  /// can join may choose among those that are free (SECURITY.md). Throws RpcError kInvalidArgument
+  /// for a pattern that is empty, has more than 512 bytes, or matches no possible name.
+  template <class... Patterns>
+  [[nodiscard]] MethodRules allow(const Patterns&... patterns) const {
+    static_assert(sizeof...(patterns) > 0, "Sinew: allow() needs a pattern of names");
+    return with_workers({std::string_view(patterns)...});
+  }
+
+  /// Also allows callers, workers and other clients, whose certificate has a name (subject
+  /// alternative name or common name) that matches one of the patterns. Only mutual TLS shows
+  /// callers' certificates, and a worker's calls to itself need none: they match no such pattern.
+  /// Throws as allow() does.
+  template <class... Patterns>
+  [[nodiscard]] MethodRules allow_identity(const Patterns&... patterns) const {
+    static_assert(sizeof...(patterns) > 0, "Sinew: allow_identity() needs a pattern of names");
+    return with_identities({std::string_view(patterns)...});
+  }
+
+  /// At most so many calls (at least 1) are served at once: from before their arguments are decoded
+  /// until they are answered, or would be if somebody still waited. So they count while the future
+  /// that a method has returned is pending, and not while they wait for a thread.
+  [[nodiscard]] MethodRules limit_calls(std::int64_t calls) const;
+  /// The calls that are served at once have at most so many bytes (at least 1) of arguments,
+  /// tensors included.
+  [[nodiscard]] MethodRules limit_bytes(std::int64_t bytes) const;
+
+  bool allows_everyone() const { return workers_.empty() && identities_.empty(); }
+  /// `worker`: empty for a client that is no worker. `identities`: those that it has proved.
+  bool allows(std::string_view worker, const std::vector<std::string>& identities) const;
+  bool has_limits() const { return max_calls_ != kNoLimit || max_bytes_ != kNoLimit; }
+  std::int64_t max_calls() const { return max_calls_; }
+  std::int64_t max_bytes() const { return max_bytes_; }
+
+  friend bool operator==(const MethodRules& a, const MethodRules& b) {
+    return a.workers_ == b.workers_ && a.identities_ == b.identities_ &&
+           a.max_calls_ == b.max_calls_ && a.max_bytes_ == b.max_bytes_;
+  }
+  friend bool operator!=(const MethodRules& a, const MethodRules& b) { return !(a == b); }
+
+ private:
+  static constexpr std::int64_t kNoLimit = INT64_MAX;
+
+  MethodRules with_workers(const std::vector<std::string_view>& patterns) const;
+  MethodRules with_identities(const std::vector<std::string_view>& patterns) const;
+
+  std::vector<std::string> workers_;
+  std::vector<std::string> identities_;
+  std::int64_t max_calls_ = kNoLimit;
+  std::int64_t max_bytes_ = kNoLimit;
+};
+
+/// Rules by which only workers with such names may call: see MethodRules::allow().
+template <class... Patterns>
+[[nodiscard]] MethodRules allow(const Patterns&... patterns) {
+  return MethodRules().allow(patterns...);
+}
+
+/// Rules by which only callers with such certificates may call: see MethodRules::allow_identity().
+template <class... Patterns>
+[[nodiscard]] MethodRules allow_identity(const Patterns&... patterns) {
+  return MethodRules().allow_identity(patterns...);
+}
+
+}  // namespace sinew
