@@ -44,8 +44,7 @@ std::int64_t requests() { return sinew::current_worker().counters()["rpc.request
 
 }  // namespace bench
 
-SINEW_CLASS(bench::Layer, std::int64_t);
-SINEW_MODULE(bench::Layer);
+SINEW_MODULE(bench::Layer, (std::int64_t));
 SINEW_METHOD(bench::requests);
 
 namespace {
@@ -60,7 +59,7 @@ constexpr double kLearningRate = 0.05;
 sinew::Worker start_worker(int rank, std::uint16_t port) {
   sinew::WorkerOptions options;
   options.name = rank == 0 ? "server" : "client";
-  sinew::add_module<bench::Layer>(options.methods).add<&bench::requests>();
+  options.methods.serve<bench::Layer>().add<&bench::requests>();
   ps_rnn::add_server_methods(options.methods);
   options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
   options.rank = rank;

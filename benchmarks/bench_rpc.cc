@@ -54,7 +54,7 @@ std::int64_t call_back(std::int64_t milliseconds) {
 
 SINEW_METHOD(bench::call_back);
 SINEW_METHOD(bench::Holder::get);
-SINEW_CLASS(bench::Holder);
+SINEW_SERVICE(bench::Holder, ());
 
 namespace {
 
@@ -68,7 +68,7 @@ sinew::Worker start_worker(int rank, std::uint16_t port) {
   options.methods.add<&bench::noop>()
       .add<&bench::call_back>()
       .add<&bench::Holder::get>()
-      .add_class<bench::Holder>();
+      .serve<bench::Holder>();
   options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
   options.rank = rank;
   options.world_size = 2;

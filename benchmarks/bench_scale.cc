@@ -58,7 +58,7 @@ void drop_all() {
 
 SINEW_METHOD(bench::hold);
 SINEW_METHOD(bench::drop_all);
-SINEW_CLASS(bench::Value);
+SINEW_SERVICE(bench::Value, ());
 
 namespace {
 
@@ -75,7 +75,7 @@ constexpr int kReferencesInACall = 1000;
 
 sinew::MethodTable methods() {
   sinew::MethodTable table;
-  table.add<&bench::noop>().add<&bench::hold>().add<&bench::drop_all>().add_class<bench::Value>();
+  table.add<&bench::noop>().add<&bench::hold>().add<&bench::drop_all>().serve<bench::Value>();
   return table;
 }
 

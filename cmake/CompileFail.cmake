@@ -1,5 +1,5 @@
 # cmake -DFILE= -DREGEX= -DCOMPILERS= -DFLAGS= -DINCLUDES= -P CompileFail.cmake
-# Passes when each compiler refuses the file, and the first error that it reports matches.
+# Passes when each compiler refuses the file, the first error that it reports matches, and not much else is said.
 set(arguments ${FLAGS} -fsyntax-only)
 list(REMOVE_DUPLICATES INCLUDES)
 foreach(folder IN LISTS INCLUDES)
@@ -14,6 +14,11 @@ foreach(compiler IN LISTS COMPILERS)
     message(SEND_ERROR "${compiler} accepts ${FILE}, which must not compile")
   else()
     string(REGEX MATCH "error: [^\n]*" first_error "${output}")
+    string(REGEX MATCHALL "\n" lines "${output}")
+    list(LENGTH lines lines)
+    if(lines GREATER 80)
+      message(SEND_ERROR "${compiler} says ${lines} lines about ${FILE}:\n${output}")
+    endif()
     if(NOT first_error MATCHES "${REGEX}")
       message(SEND_ERROR "${compiler} refuses ${FILE}, but its first error does not match \"${REGEX}\":\n${output}")
     endif()

@@ -10,44 +10,34 @@
 
 #include "ATen/core/Tensor.h"
 #include "sinew/optim/parameter_rrefs.h"
+#include "sinew/optim/remote_device.h"
 #include "sinew/rpc/call_context.h"
-#include "sinew/rpc/method_table.h"
+#include "sinew/rpc/method.h"
 #include "sinew/rref/remote.h"
 
-/// Names a module's class and its forward() for RemoteModule, at global scope, beside SINEW_CLASS
-/// for its constructor.
-#define SINEW_MODULE(...)                                                             \
-  template <>                                                                         \
-  struct sinew::ConstructorName<sinew::internal::HostConstructor<__VA_ARGS__>> {      \
-    static constexpr std::string_view value = #__VA_ARGS__ "::(host)";                \
-  };                                                                                  \
-  template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::forward> {    \
-    static constexpr std::string_view value = #__VA_ARGS__ "::(forward)";             \
-  };                                                                                  \
-  template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::place> {      \
-    static constexpr std::string_view value = #__VA_ARGS__ "::(place)";               \
-  };                                                                                  \
-  template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::parameters> { \
-    static constexpr std::string_view value = #__VA_ARGS__ "::(parameters)";          \
-  };                                                                                  \
-  template <>                                                                         \
-  struct sinew::MethodName<&sinew::internal::ModuleHostOf<__VA_ARGS__>::train> {      \
-    static constexpr std::string_view value = #__VA_ARGS__ "::(train)";               \
+/// SINEW_SERVICE for a module's class: names its constructor, its forward() for RemoteModule, and
+/// up to 64 further member functions, if any: SINEW_MODULE(app::Net, (std::int64_t), loss).
+#define SINEW_MODULE(Class, ...)                                              \
+  SINEW_INTERNAL_SERVICE(sinew::internal::ModuleService, Class, __VA_ARGS__); \
+  SINEW_INTERNAL_NAME_HOST(Class, sinew::internal::HostConstructor<Class>)
+#define SINEW_INTERNAL_NAME_HOST(Class, Constructor)             \
+  template <>                                                    \
+  struct sinew::ConstructorName<Constructor> {                   \
+    static constexpr std::string_view value = #Class "::(host)"; \
+  };                                                             \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, forward);               \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, place);                 \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, parameters);            \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, train)
+#define SINEW_INTERNAL_NAME_HOST_METHOD(Class, method)                      \
+  template <>                                                               \
+  struct sinew::MethodName<&sinew::internal::ModuleHostOf<Class>::method> { \
+    static constexpr std::string_view value = #Class "::(" #method ")";     \
   }
 
 namespace sinew {
 namespace internal {
 
-/// `worker`, `worker/device`, `rank:2` or `rank:2/device`; without a device it is the CPU.
-struct RemoteDevice {
-  Peer peer;
-  std::string device;
-};
-/// Throws RpcError kInvalidArgument for a text that is none, kNotFound for a worker that is none.
-RemoteDevice parse_remote_device(const Worker& worker, std::string_view text);
 /// Throws RpcError kInvalidArgument, also for a device that this process does not have.
 c10::Device checked_device(const std::string& device);
 
@@ -119,27 +109,40 @@ class ModuleHost<Module, R (Module::*)(P...)> {
   const std::shared_ptr<Module> module_;
 };
 
-}  // namespace internal
+/// What SINEW_MODULE says of a class: beside what SINEW_SERVICE does, what a RemoteModule calls.
+template <class Constructor, auto... Methods>
+struct ModuleService : Service<Constructor, Methods...> {
+  using module = typename MethodTraits<Constructor>::return_type;
+  template <class Table>
+  static void add_to(Table& methods, const MethodRules& rules) {
+    using Host = ModuleHostOf<module>;
+    Service<Constructor, Methods...>::add_to(methods, rules);
+    methods.template add_constructor<HostConstructor<module>>(rules);
+    methods.template add<&Host::forward, &Host::place, &Host::parameters, &Host::train>(rules);
+  }
+};
 
-/// Adds what a RemoteModule of this class needs to the methods of the worker where it is made: the
-/// constructor that SINEW_CLASS named, and what SINEW_MODULE did.
+template <class Service, class = void>
+inline constexpr bool is_module_service_v = false;
+template <class Service>
+inline constexpr bool is_module_service_v<Service, std::void_t<typename Service::module>> = true;
+
 template <class Module>
-MethodTable& add_module(MethodTable& methods) {
-  using Host = internal::ModuleHostOf<Module>;
-  return methods.add_class<Module>()
-      .template add_constructor<internal::HostConstructor<Module>>()
-      .template add<&Host::forward>()
-      .template add<&Host::place>()
-      .template add<&Host::parameters>()
-      .template add<&Host::train>();
+constexpr bool check_module() {
+  constexpr bool is_module = is_module_service_v<ServiceOf<Module>>;
+  static_assert(is_module,
+                "Sinew: this module has no name here: write SINEW_MODULE(Class, (Parameters...), "
+                "methods...); at global scope, behind the class and before its first use");
+  return is_module;
 }
+
+}  // namespace internal
 
 /// A module (a torch::nn::Module, or anything with its forward(), parameters(), train() and to())
 /// that lives on another worker.
 ///
-///     SINEW_CLASS(app::Net, std::int64_t);        // at global scope, beside the declaration
-///     SINEW_MODULE(app::Net);
-///     sinew::add_module<app::Net>(methods);       // at the worker that it is made on
+///     SINEW_MODULE(app::Net, (std::int64_t));     // at global scope, behind the class
+///     sinew::serve<app::Net>()                    // at the worker that it is made on
 ///
 ///     sinew::RemoteModule<app::Net> net(worker, "server/cuda:0", 64);
 ///     at::Tensor output = net.forward(input);
@@ -152,38 +155,43 @@ class RemoteModule {
  public:
   /// An empty handle; using it throws kFailedPrecondition.
   RemoteModule() = default;
-  /// Makes `Module(arguments...)` at `where`: "worker", "worker/cuda:0", "rank:1/cpu". Blocks until
-  /// it is there and on its device. Throws RpcError: kInvalidArgument for a text that names no
+  /// Makes `Module(arguments...)` at `where`: a Peer, a RemoteDevice{peer, "cuda:0"}, or a worker's
+  /// text, "worker", "worker/cuda:0", "rank:1/cpu". Blocks until it is there and on its device;
+  /// options of the peer count for that. Throws RpcError: kInvalidArgument for a text that names no
   /// place or a device that the worker does not have, kNotFound for a worker that there is not, and
   /// what the constructor threw.
   template <class... Args>
-  RemoteModule(const Worker& worker, std::string_view where, Args&&... arguments) {
-    const internal::RemoteDevice place = internal::parse_remote_device(worker, where);
-    *this = RemoteModule(remote<Module>(place.peer, std::forward<Args>(arguments)...));
-    rpc_sync<&Host::place>(host_, place.device);
+  explicit RemoteModule(const RemoteDevice& where, Args&&... arguments)
+      : RemoteModule(make_at(where.peer, std::forward<Args>(arguments)...)) {
+    host_.with(where.peer.options()).template call<&Host::place>(where.device);
   }
+  template <class... Args>
+  RemoteModule(const Worker& worker, std::string_view where, Args&&... arguments)
+      : RemoteModule(RemoteDevice(worker, where), std::forward<Args>(arguments)...) {}
   /// A handle on a module that was made before, also by other means. Does not block.
-  explicit RemoteModule(RRef<Module> module)
-      : module_(std::move(module)),
-        host_(remote<internal::HostConstructor<Module>>(module_.peer(), module_)) {}
+  explicit RemoteModule(RRef<Module> module) : module_(std::move(module)) {
+    if constexpr (internal::check_module<Module>()) {
+      host_ = module_.peer().template remote<internal::HostConstructor<Module>>(module_);
+    }
+  }
 
   /// Blocks; or does not. Arguments are moved to the module's device. Results are on the device of
   /// this worker that WorkerOptions::device_maps maps to it; without such a map, on the CPU.
   template <class... Args>
   auto forward(Args&&... arguments) const {
-    return rpc_sync<&Host::forward>(host_, std::forward<Args>(arguments)...);
+    return forward_with(internal::WhenFull::kWait, std::forward<Args>(arguments)...).take();
   }
   template <class... Args>
   auto forward_async(Args&&... arguments) const {
-    return rpc_async<&Host::forward>(host_, std::forward<Args>(arguments)...);
+    return forward_with(internal::WhenFull::kFail, std::forward<Args>(arguments)...);
   }
 
   /// In the order of the module's parameters(). Blocks.
   std::vector<RRef<at::Tensor>> remote_parameters() const {
-    return rpc_sync<&Host::parameters>(host_);
+    return host_.template call<&Host::parameters>();
   }
   /// Switches the module between training and evaluation. Blocks.
-  void train(bool on = true) const { rpc_sync<&Host::train>(host_, on); }
+  void train(bool on = true) const { host_.template call<&Host::train>(on); }
   void eval() const { train(false); }
 
   const RRef<Module>& module_rref() const { return module_; }
@@ -194,6 +202,25 @@ class RemoteModule {
 
   RemoteModule(RRef<Module> module, RRef<Host> host)
       : module_(std::move(module)), host_(std::move(host)) {}
+
+  template <class... Args>
+  static RRef<Module> make_at(const Peer& peer, Args&&... arguments) {
+    if constexpr (internal::check_module<Module>()) {
+      return peer.remote<Module>(std::forward<Args>(arguments)...);
+    } else {
+      return {};
+    }
+  }
+  // auto, so that a class without a name is complained of where this is used.
+  template <class... Args>
+  auto forward_with(internal::WhenFull when_full, Args&&... arguments) const {
+    if constexpr (internal::check_module<Module>()) {
+      return internal::call_object<&Host::forward>(host_, when_full,
+                                                   std::forward<Args>(arguments)...);
+    } else {
+      return Future<typename Host::Result>();
+    }
+  }
 
   RRef<Module> module_;
   RRef<Host> host_;

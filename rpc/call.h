@@ -34,6 +34,9 @@ constexpr bool check_arguments(TypeList<P...> parameters, TypeList<A...>) {
   }
 }
 
+template <auto Method>
+using ResultOfMethod = typename MethodTraits<decltype(Method)>::result_type;
+
 template <class P, class A>
 void write_argument(CallBuilder& call, A&& argument) {
   using Value = std::decay_t<P>;
@@ -58,14 +61,6 @@ Future<R> send_for(CallBuilder& call) {
   return future;
 }
 
-template <auto Method>
-constexpr bool check_method_name() {
-  static_assert(has_value_v<MethodName<Method>>,
-                "Sinew: this method has no name: write SINEW_METHOD(function); at global scope "
-                "after its declaration");
-  return has_value_v<MethodName<Method>>;
-}
-
 template <class Result>
 constexpr bool check_result() {
   static_assert(std::is_void_v<Result> || is_wire_type_v<Result>,
@@ -75,58 +70,59 @@ constexpr bool check_result() {
   return std::is_void_v<Result> || is_wire_type_v<Result>;
 }
 
-}  // namespace internal
+template <auto Method>
+constexpr bool check_free() {
+  constexpr bool is_member = MethodTraits<decltype(Method)>::is_member;
+  static_assert(!is_member,
+                "Sinew: a member function is called on an RRef<Class>, not on a peer: make the "
+                "object with remote<Class>() first");
+  return !is_member;
+}
 
-namespace internal {
-
+// auto here, and in what follows: a mistake is then complained of where the call is.
 template <auto Method, class... Args>
 auto call_function(const Peer& peer, WhenFull when_full, Args&&... arguments) {
-  using Traits = internal::MethodTraits<decltype(Method)>;
-  using Result = typename Traits::result_type;
-  using Parameters = typename Traits::parameters;
-  static_assert(!Traits::is_member,
-                "Sinew: a member function is called on an RRef<Class>, not on a peer: make the "
-                "object with remote<Class>() "
-                "first");
-  constexpr bool ok = internal::check_method_name<Method>() && !Traits::is_member &&
-                      internal::check_result<Result>() &&
-                      internal::check_arguments(Parameters(), internal::TypeList<Args&&...>());
-  if constexpr (ok) {
-    using Text = internal::MethodText<MethodName<Method>, Traits>;
-    internal::CallBuilder call(peer, Text::name, Text::signature());
-    call.set_when_full(when_full);
-    internal::write_arguments(call, Parameters(), std::forward<Args>(arguments)...);
-    return internal::send_for<Result>(call);
+  if constexpr (check_method_name<Method>()) {
+    using Traits = MethodTraits<decltype(Method)>;
+    using Parameters = typename Traits::parameters;
+    if constexpr (check_free<Method>() && check_result<ResultOfMethod<Method>>() &&
+                  check_arguments(Parameters(), TypeList<Args&&...>())) {
+      using Text = MethodText<MethodName<Method>, Traits>;
+      CallBuilder call(peer, Text::name, Text::signature());
+      call.set_when_full(when_full);
+      write_arguments(call, Parameters(), std::forward<Args>(arguments)...);
+      return send_for<ResultOfMethod<Method>>(call);
+    } else {
+      return Future<ResultOfMethod<Method>>();
+    }
   } else {
-    return Future<Result>();
+    return Future<ResultOfMethod<Method>>();
   }
 }
 
 }  // namespace internal
 
-/// Calls a free (or static member) function on `peer` and returns at once.
-/// The arguments are converted to the parameter types and written before this returns; tensors of 4
-/// KiB and more are not copied, so they must not be changed in place until the future is complete
-/// (docs/values.md). Throws RpcError for what is wrong with the call itself (invalid peer, bad
-/// timeout, a value that cannot travel); everything later is the future's error: kUnavailable when
-/// the peer is lost, kDeadlineExceeded, kCancelled, kResourceExhausted when too much is queued for
-/// the peer (Peer::ready() tells when there is room), kUnimplemented for a method that the peer
-/// does not serve, and whatever the handler threw. Thread-safe; may be called in handlers, also
-/// back to the caller.
 template <auto Method, class... Args>
-auto rpc_async(const Peer& peer, Args&&... arguments) {
-  return internal::call_function<Method>(peer, internal::WhenFull::kFail,
+auto Peer::async(Args&&... arguments) const {
+  return internal::call_function<Method>(*this, internal::WhenFull::kFail,
                                          std::forward<Args>(arguments)...);
 }
 
-/// Calls a function on `peer` and waits for its result. As rpc_async, but every error is thrown,
-/// and where too much is queued for the peer the call waits, within its time limit. Blocks; within
-/// a handler the thread's place in the pool is taken by another one meanwhile.
 template <auto Method, class... Args>
-auto rpc_sync(const Peer& peer, Args&&... arguments) {
-  return internal::call_function<Method>(peer, internal::WhenFull::kWait,
+auto Peer::call(Args&&... arguments) const {
+  return internal::call_function<Method>(*this, internal::WhenFull::kWait,
                                          std::forward<Args>(arguments)...)
       .take();
+}
+
+/// Peer::async() and Peer::call() with the names of torch.distributed.rpc.
+template <auto Method, class... Args>
+auto rpc_async(const Peer& peer, Args&&... arguments) {
+  return peer.async<Method>(std::forward<Args>(arguments)...);
+}
+template <auto Method, class... Args>
+auto rpc_sync(const Peer& peer, Args&&... arguments) {
+  return peer.call<Method>(std::forward<Args>(arguments)...);
 }
 
 }  // namespace sinew

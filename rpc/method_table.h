@@ -16,52 +16,37 @@ namespace sinew {
 /// The methods that a worker serves. Fill one and hand it to the worker, which keeps a copy; adding
 /// to it later has no effect on a worker that runs. Not thread-safe.
 ///
-///     sinew::MethodTable methods;
-///     methods.add<&app::scale>().add<&app::Agent::select_action>().add_class<app::Observer>();
+///     sinew::init_rpc("learner", sinew::serve<app::Agent>(sinew::allow("trainer.*"))
+///                                    .add<&app::scale, &app::mean>());
+///
+/// What is added at once is called as the rules given allow: each method has their limits to
+/// itself. Each function throws RpcError kAlreadyExists when another method has the name of one of
+/// them, or when it was added with other rules; adding the same one again does nothing.
 class MethodTable {
  public:
-  /// Adds a function named by SINEW_METHOD, which is called as `rules` allow. Throws RpcError
-  /// kAlreadyExists when another one has its name, or when it was added with other rules; adding
-  /// the same one again does nothing.
-  template <auto Method>
-  MethodTable& add(MethodRules rules = MethodRules()) {
-    using Traits = internal::MethodTraits<decltype(Method)>;
-    static_assert(internal::has_value_v<MethodName<Method>>,
-                  "Sinew: this method has no name: write SINEW_METHOD(function); at global scope "
-                  "after its declaration");
-    constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
-    if constexpr (parameters_ok && internal::has_value_v<MethodName<Method>>) {
-      using Text = internal::MethodText<MethodName<Method>, Traits>;
-      add_entry({Text::name, Text::signature(), &internal::serve_method<Method>, std::move(rules)});
-    }
+  /// Adds functions named by SINEW_METHOD, SINEW_METHOD_AS or SINEW_SERVICE.
+  template <auto... Methods>
+  MethodTable& add(const MethodRules& rules = MethodRules()) {
+    (add_method<Methods>(rules), ...);
     return *this;
   }
 
-  /// Adds the constructor named by SINEW_CLASS. `rules` are those of the constructor alone: methods
-  /// of the class have their own.
-  template <class Class>
-  MethodTable& add_class(MethodRules rules = MethodRules()) {
-    static_assert(
-        internal::has_type_v<PrimaryConstructor<Class>>,
-        "Sinew: this class has no name: write SINEW_CLASS(Class, Parameters...); at global scope");
-    if constexpr (internal::has_type_v<PrimaryConstructor<Class>>) {
-      add_constructor<typename PrimaryConstructor<Class>::type>(std::move(rules));
-    }
+  /// Adds the constructors and the methods that SINEW_SERVICE has named.
+  template <class... Classes>
+  MethodTable& serve(const MethodRules& rules = MethodRules()) {
+    (add_service<Classes>(rules), ...);
     return *this;
   }
 
   /// Adds a constructor named by SINEW_CONSTRUCTOR; `Signature` is Class(Parameters...).
   template <class Signature>
-  MethodTable& add_constructor(MethodRules rules = MethodRules()) {
-    using Traits = internal::MethodTraits<Signature>;
-    static_assert(internal::has_value_v<ConstructorName<Signature>>,
-                  "Sinew: this constructor has no name: write SINEW_CONSTRUCTOR(Class, "
-                  "Parameters...); at global scope");
-    constexpr bool parameters_ok = internal::check_parameters(typename Traits::parameters());
-    if constexpr (parameters_ok && internal::has_value_v<ConstructorName<Signature>>) {
-      using Text = internal::MethodText<ConstructorName<Signature>, Traits>;
-      add_entry({Text::name, Text::signature(), &internal::serve_constructor<Signature>,
-                 std::move(rules)});
+  MethodTable& add_constructor(const MethodRules& rules = MethodRules()) {
+    if constexpr (internal::check_constructor_name<Signature>()) {
+      using Traits = internal::MethodTraits<Signature>;
+      if constexpr (internal::check_parameters(typename Traits::parameters())) {
+        using Text = internal::MethodText<ConstructorName<Signature>, Traits>;
+        add_entry({Text::name, Text::signature(), &internal::serve_constructor<Signature>, rules});
+      }
     }
     return *this;
   }
@@ -89,10 +74,32 @@ class MethodTable {
   ~MethodTable();
 
  private:
+  template <auto Method>
+  void add_method(const MethodRules& rules) {
+    if constexpr (internal::check_method_name<Method>()) {
+      using Traits = internal::MethodTraits<decltype(Method)>;
+      if constexpr (internal::check_parameters(typename Traits::parameters())) {
+        using Text = internal::MethodText<MethodName<Method>, Traits>;
+        add_entry({Text::name, Text::signature(), &internal::serve_method<Method>, rules});
+      }
+    }
+  }
+  template <class Class>
+  void add_service(const MethodRules& rules) {
+    if constexpr (internal::check_service<Class>()) {
+      internal::ServiceOf<Class>::add_to(*this, rules);
+    }
+  }
   void add_entry(Entry entry);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// A table with the constructors and the methods that SINEW_SERVICE has named.
+template <class... Classes>
+MethodTable serve(const MethodRules& rules = MethodRules()) {
+  return std::move(MethodTable().serve<Classes...>(rules));
+}
 
 }  // namespace sinew

@@ -31,6 +31,12 @@ Peer Peer::with(CallOptions options) const {
   return peer;
 }
 
+Peer Peer::within(std::chrono::nanoseconds timeout) const {
+  CallOptions options = options_;
+  options.timeout = timeout;
+  return with(std::move(options));
+}
+
 Worker Peer::worker() const {
   if (services_ == nullptr) throw_empty_peer();
   return services_->handle();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <ostream>
@@ -29,8 +30,10 @@ class Peer {
   const WorkerInfo& info() const;
   const std::string& name() const { return info().name; }
   std::int32_t rank() const { return info().rank; }
-  /// The same peer, with other options for the calls made through the result.
+  /// The same peer, with other options for the calls made through the result, or another time that
+  /// each may take: `learner.within(1s).call<&app::scale>(tensor, 2.0)`.
   Peer with(CallOptions options) const;
+  Peer within(std::chrono::nanoseconds timeout) const;
   const CallOptions& options() const { return options_; }
   /// The worker that calls start from.
   Worker worker() const;
@@ -39,9 +42,34 @@ class Peer {
   /// Completes when a call with `bytes` of arguments finds room on its way to the peer: at most
   /// WorkerOptions::send_window_bytes wait here, and WorkerOptions::receive_window_bytes there. A
   /// call that finds none fails at once with kResourceExhausted and did not run, except those of
-  /// rpc_sync(), which wait. Another thread's call may take the room first. Fails when the peer is
+  /// call(), which wait. Another thread's call may take the room first. Fails when the peer is
   /// lost. Thread-safe.
   Future<void> ready(std::uint64_t bytes = 0) const;
+
+  /// Calls a free (or static member) function here and returns at once.
+  /// The arguments are converted to the parameter types and written before this returns; tensors of
+  /// 4 KiB and more are not copied, so they must not be changed in place until the future is
+  /// complete (docs/values.md). Throws RpcError for what is wrong with the call itself (invalid
+  /// peer, bad timeout, a value that cannot travel); everything later is the future's error:
+  /// kUnavailable when the peer is lost, kDeadlineExceeded, kCancelled, kResourceExhausted when too
+  /// much is queued for the peer (ready() tells when there is room), kUnimplemented for a method
+  /// that the peer does not serve, and whatever the handler threw. Thread-safe; may be called in
+  /// handlers, also back to the caller.
+  template <auto Method, class... Args>
+  auto async(Args&&... arguments) const;
+  /// Calls a function here and waits for its result. As async(), but every error is thrown, and
+  /// where too much is queued for the peer the call waits, within its time limit. Blocks; within a
+  /// handler the thread's place in the pool is taken by another one meanwhile.
+  template <auto Method, class... Args>
+  auto call(Args&&... arguments) const;
+  /// Calls a function here and keeps its result here. Returns a usable RRef at once; using it
+  /// waits, at the owner, for the call. If the call fails every later use fails with its error.
+  template <auto Method, class... Args>
+  auto remote(Args&&... arguments) const;
+  /// Makes an object here: `remote<app::Agent>(settings)` with the constructor named by
+  /// SINEW_SERVICE, or `remote<app::Agent(int, int)>(1, 2)` with one named by SINEW_CONSTRUCTOR.
+  template <class ClassOrSignature, class... Args>
+  auto remote(Args&&... arguments) const;
 
   friend bool operator==(const Peer& a, const Peer& b) { return a.link_ == b.link_; }
   friend bool operator!=(const Peer& a, const Peer& b) { return !(a == b); }

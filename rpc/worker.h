@@ -84,14 +84,23 @@ class Worker {
   Peer peer(const Peer& peer) const { return peer; }
   Peer self() const { return peer(info()); }
 
-  /// rpc_async and rpc_sync with the destination as a name, a rank, a WorkerInfo or a Peer.
+  /// Peer::async(), call() and remote() with the destination, as a name, a rank, a WorkerInfo or a
+  /// Peer, in front of the arguments: `worker.remote<app::Agent>("learner", settings)`.
   template <auto Method, class To, class... Args>
   auto rpc_async(const To& to, Args&&... arguments) const {
-    return sinew::rpc_async<Method>(destination(to), std::forward<Args>(arguments)...);
+    return destination(to).template async<Method>(std::forward<Args>(arguments)...);
   }
   template <auto Method, class To, class... Args>
   auto rpc_sync(const To& to, Args&&... arguments) const {
-    return sinew::rpc_sync<Method>(destination(to), std::forward<Args>(arguments)...);
+    return destination(to).template call<Method>(std::forward<Args>(arguments)...);
+  }
+  template <auto Method, class To, class... Args>
+  auto remote(const To& to, Args&&... arguments) const {
+    return destination(to).template remote<Method>(std::forward<Args>(arguments)...);
+  }
+  template <class ClassOrSignature, class To, class... Args>
+  auto remote(const To& to, Args&&... arguments) const {
+    return destination(to).template remote<ClassOrSignature>(std::forward<Args>(arguments)...);
   }
 
   /// Waits until all of `names` (default: all members) have called it; whoever leaves after that

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -43,9 +44,9 @@ class RRef {
   /// Fetches a copy of the value, waiting until the owner has made it. At the owner itself a
   /// tensor's copy aliases the value. Throws RpcError: kUnavailable if the owner is lost,
   /// kDeadlineExceeded, or what the creating call failed with. Blocks.
-  T to_here(const CallOptions& options = {}) const { return to_here_async(options).take(); }
+  T to_here() const { return to_here_async().take(); }
   /// As to_here, without blocking. At the owner the future completes when the value is made.
-  Future<T> to_here_async(const CallOptions& options = {}) const {
+  Future<T> to_here_async() const {
     static_assert(is_wire_type_v<T>,
                   "Sinew: a value of this type cannot travel: call its methods through the RRef, "
                   "or specialise "
@@ -53,7 +54,7 @@ class RRef {
     if constexpr (is_wire_type_v<T>) {
       if (is_owner()) {
         return handle()
-            .local_async(typeid(T), options)
+            .local_async(typeid(T), options_)
             .then([](const internal::AnyValue& value) -> T {
               if constexpr (std::is_copy_constructible_v<T>) {
                 return *static_cast<const T*>(value.pointer.get());
@@ -62,7 +63,7 @@ class RRef {
               }
             });
       }
-      return internal::fetch<T>(handle(), options);
+      return internal::fetch<T>(handle(), peer());
     } else {
       return Future<T>();
     }
@@ -71,13 +72,44 @@ class RRef {
   /// The value itself, at the owner: changes through it are seen by everyone. Waits until it is
   /// made. Throws kFailedPrecondition elsewhere; the text names the reference, this worker and the
   /// owner.
-  T& local_value(const CallOptions& options = {}) const {
-    return *static_cast<T*>(handle().local(typeid(T), options).pointer.get());
+  T& local_value() const {
+    return *static_cast<T*>(handle().local(typeid(T), options_).pointer.get());
   }
   /// As local_value, sharing the value's life.
-  std::shared_ptr<T> local_shared(const CallOptions& options = {}) const {
-    return std::static_pointer_cast<T>(handle().local(typeid(T), options).pointer);
+  std::shared_ptr<T> local_shared() const {
+    return std::static_pointer_cast<T>(handle().local(typeid(T), options_).pointer);
   }
+
+  /// Calls a member function on the object that this refers to, at its owner, and waits for the
+  /// result; or does not. Waits there until the object exists. Otherwise as Peer::call() and
+  /// Peer::async().
+  ///
+  ///     std::int64_t action = agent.call<&app::Agent::select_action>(1, state);
+  template <auto Method, class... Args>
+  auto call(Args&&... arguments) const;
+  template <auto Method, class... Args>
+  auto async(Args&&... arguments) const;
+  /// Calls a member function on the object and keeps its result there, as Peer::remote().
+  template <auto Method, class... Args>
+  auto remote(Args&&... arguments) const;
+
+  /// The same reference, with other options for what is done through the result, or another time
+  /// that each call or wait may take. They stay here: a receiver's reference has none.
+  ///
+  ///     agent.within(1s).call<&app::Agent::select_action>(1, state);
+  RRef with(CallOptions options) const {
+    RRef rref = *this;
+    rref.options_ = std::move(options);
+    return rref;
+  }
+  RRef within(std::chrono::nanoseconds timeout) const {
+    RRef rref = *this;
+    rref.options_.timeout = timeout;
+    return rref;
+  }
+  const CallOptions& options() const { return options_; }
+  /// The peer that owns the value, with the options of this reference.
+  Peer peer() const { return handle().owner_peer().with(options_); }
 
   /// Computes gradients, at the owner, of the scalar tensor that this refers to, and adds them to
   /// `context`, an autograd::Context: see autograd::backward, of which `options` are those. Blocks.
@@ -86,11 +118,6 @@ class RRef {
     static_assert(std::is_same_v<T, at::Tensor>,
                   "Sinew: backward() needs a reference to a tensor: RRef<at::Tensor>");
     context.backward_at(*this, {options...});
-  }
-
-  /// The peer that owns the value, with the options given.
-  Peer peer(CallOptions options = {}) const {
-    return handle().owner_peer().with(std::move(options));
   }
 
   /// `OwnerRRef(id)` or `UserRRef(id, fork, owner)`.
@@ -108,6 +135,7 @@ class RRef {
   }
 
   std::shared_ptr<internal::ReferenceHandle> handle_;
+  CallOptions options_;
 };
 
 /// For the layers of Sinew.

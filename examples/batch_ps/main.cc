@@ -29,7 +29,7 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   worker.num_threads = 1;
   worker.methods.add<&batch_ps::BatchServer::parameters>()
       .add<&batch_ps::BatchServer::update>()
-      .add_class<batch_ps::Trainer>()
+      .serve<batch_ps::Trainer>()
       .add<&batch_ps::Trainer::train>();
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
@@ -51,7 +51,7 @@ void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& 
     std::vector<sinew::Future<double>> rounds;
     for (const auto& trainer : trainers) {
       rounds.push_back(
-          sinew::rpc_async<&batch_ps::Trainer::train>(with(trainer, patient), self, steps));
+          sinew::rpc_async<&batch_ps::Trainer::train>(trainer.with(patient), self, steps));
     }
     double loss = 0;
     for (const auto& round : rounds) loss += round.wait() / (world_size - 1);

@@ -37,5 +37,4 @@ class DensePart : public torch::nn::Module {
 
 }  // namespace ddp_rpc
 
-SINEW_CLASS(ddp_rpc::EmbeddingTable, std::int64_t);
-SINEW_MODULE(ddp_rpc::EmbeddingTable);
+SINEW_MODULE(ddp_rpc::EmbeddingTable, (std::int64_t));

@@ -72,8 +72,8 @@ std::string title_of(int trainers) {
 }  // namespace
 
 void add_methods(sinew::MethodTable& methods) {
-  sinew::add_module<EmbeddingTable>(methods);
-  methods.add_class<Trainer>()
+  methods.serve<EmbeddingTable>();
+  methods.serve<Trainer>()
       .add<&Trainer::train>()
       .add<&Trainer::accuracy>()
       .add<&Trainer::parameters>();
@@ -95,14 +95,14 @@ examples::TrainingCurve train(const sinew::Worker& worker, int world_size, const
   crew.train = [&](std::int64_t steps) {
     std::vector<sinew::Future<double>> rounds;
     for (const auto& trainer : trainers) {
-      rounds.push_back(sinew::rpc_async<&Trainer::train>(with(trainer, patient()), steps));
+      rounds.push_back(sinew::rpc_async<&Trainer::train>(trainer.with(patient()), steps));
     }
     double sum = 0;
     for (const auto& round : rounds) sum += round.wait();
     return sum / last_trainer;
   };
   crew.accuracy = [&] {
-    return sinew::rpc_sync<&Trainer::accuracy>(with(trainers.front(), patient()), kTestBags,
+    return sinew::rpc_sync<&Trainer::accuracy>(trainers.front().with(patient()), kTestBags,
                                                kTestSeed);
   };
   return run(crew, options, title_of(last_trainer), log);

@@ -50,7 +50,7 @@ std::vector<sinew::RRef<at::Tensor>> Stage::parameter_rrefs() const {
 }
 
 void add_stage_methods(sinew::MethodTable& methods) {
-  methods.add_class<Stage>().add<&Stage::forward>().add<&Stage::parameter_rrefs>();
+  methods.serve<Stage>().add<&Stage::forward>().add<&Stage::parameter_rrefs>();
 }
 
 std::vector<StageSettings> Pipeline::divide(const StageSettings& whole, std::size_t stages) {

@@ -74,6 +74,6 @@ struct sinew::Codec<pipeline::StageSettings>
                          &pipeline::StageSettings::outputs, &pipeline::StageSettings::width,
                          &pipeline::StageSettings::layers, &pipeline::StageSettings::seed,
                          &pipeline::StageSettings::relu_at_end> {};
-SINEW_CLASS(pipeline::Stage, pipeline::StageSettings);
+SINEW_SERVICE(pipeline::Stage, (pipeline::StageSettings));
 SINEW_METHOD(pipeline::Stage::forward);
 SINEW_METHOD(pipeline::Stage::parameter_rrefs);

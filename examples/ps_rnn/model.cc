@@ -174,8 +174,8 @@ at::Tensor ServerModel::embed(const at::Tensor& words) const {
 }
 
 void add_server_methods(sinew::MethodTable& methods) {
-  sinew::add_module<EmbeddingTable>(methods).add<&EmbeddingTable::begin_epoch>();
-  sinew::add_module<Decoder>(methods).add<&Decoder::loss>().add<&Decoder::begin_epoch>();
+  methods.serve<EmbeddingTable>().add<&EmbeddingTable::begin_epoch>();
+  methods.serve<Decoder>().add<&Decoder::loss>().add<&Decoder::begin_epoch>();
 }
 
 }  // namespace ps_rnn

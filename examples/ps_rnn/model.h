@@ -114,10 +114,8 @@ template <>
 struct sinew::Codec<ps_rnn::ServerModel>
     : sinew::StructCodec<ps_rnn::ServerModel, &ps_rnn::ServerModel::embedding,
                          &ps_rnn::ServerModel::decoder> {};
-SINEW_CLASS(ps_rnn::EmbeddingTable, ps_rnn::ModelSettings, std::int64_t, std::int64_t);
-SINEW_MODULE(ps_rnn::EmbeddingTable);
+SINEW_MODULE(ps_rnn::EmbeddingTable, (ps_rnn::ModelSettings, std::int64_t, std::int64_t));
 SINEW_METHOD(ps_rnn::EmbeddingTable::begin_epoch);
-SINEW_CLASS(ps_rnn::Decoder, ps_rnn::ModelSettings);
-SINEW_MODULE(ps_rnn::Decoder);
+SINEW_MODULE(ps_rnn::Decoder, (ps_rnn::ModelSettings));
 SINEW_METHOD(ps_rnn::Decoder::loss);
 SINEW_METHOD(ps_rnn::Decoder::begin_epoch);

@@ -122,7 +122,7 @@ void Trainer::save(const std::string& folder, const std::string& note) {
 std::string Trainer::load(const std::string& folder) { return lstm_optimizer_.load(folder).note; }
 
 void add_trainer_methods(sinew::MethodTable& methods) {
-  methods.add_class<Trainer>()
+  methods.serve<Trainer>()
       .add<&Trainer::steps>()
       .add<&Trainer::begin_epoch>()
       .add<&Trainer::train>()

@@ -101,8 +101,8 @@ struct sinew::Codec<ps_rnn::TrainerSettings>
 template <>
 struct sinew::Codec<ps_rnn::Loss>
     : sinew::StructCodec<ps_rnn::Loss, &ps_rnn::Loss::sum, &ps_rnn::Loss::words> {};
-SINEW_CLASS(ps_rnn::Trainer, ps_rnn::TrainerSettings, ps_rnn::ServerModel,
-            sinew::optim::DistributedOptimizer);
+SINEW_SERVICE(ps_rnn::Trainer,
+              (ps_rnn::TrainerSettings, ps_rnn::ServerModel, sinew::optim::DistributedOptimizer));
 SINEW_METHOD(ps_rnn::Trainer::steps);
 SINEW_METHOD(ps_rnn::Trainer::begin_epoch);
 SINEW_METHOD(ps_rnn::Trainer::train);

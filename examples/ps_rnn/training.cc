@@ -89,7 +89,7 @@ Training::Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& 
   }
   // All have as many: their shares are equal.
   for (const auto& trainer : trainers_)
-    steps_ = sinew::rpc_sync<&Trainer::steps>(with(trainer, patient()));
+    steps_ = sinew::rpc_sync<&Trainer::steps>(trainer.with(patient()));
 }
 
 void Training::begin_epoch(std::int64_t epoch) {
@@ -104,7 +104,7 @@ void Training::begin_epoch(std::int64_t epoch) {
 Loss Training::round(std::int64_t steps) {
   std::vector<sinew::Future<Loss>> parts;
   for (const auto& trainer : trainers_) {
-    parts.push_back(sinew::rpc_async<&Trainer::train>(with(trainer, patient()), steps));
+    parts.push_back(sinew::rpc_async<&Trainer::train>(trainer.with(patient()), steps));
   }
   Loss total;
   for (const auto& part : parts) total += part.wait();
@@ -131,7 +131,7 @@ Loss Training::evaluate() {
   servers_.train(false);
   std::vector<sinew::Future<Loss>> parts;
   for (const auto& trainer : trainers_) {
-    parts.push_back(sinew::rpc_async<&Trainer::evaluate>(with(trainer, patient())));
+    parts.push_back(sinew::rpc_async<&Trainer::evaluate>(trainer.with(patient())));
   }
   Loss total;
   for (const auto& part : parts) total += part.wait();
@@ -144,7 +144,7 @@ void Training::save(std::int64_t epoch) {
   const std::string folder = checkpoint_folder(epoch);
   server_optimizer_.save(folder + "/servers", note_of(epoch), patient());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    sinew::rpc_sync<&Trainer::save>(with(trainers_[i], patient()),
+    sinew::rpc_sync<&Trainer::save>(trainers_[i].with(patient()),
                                     folder + "/trainer" + std::to_string(i), note_of(epoch));
   }
   examples::replace_file(latest_file(options_), std::to_string(epoch) + "\n");
@@ -159,7 +159,7 @@ std::int64_t Training::load() {
   const std::string folder = checkpoint_folder(epoch);
   std::vector<std::string> notes = {server_optimizer_.load(folder + "/servers", patient()).note};
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    notes.push_back(sinew::rpc_sync<&Trainer::load>(with(trainers_[i], patient()),
+    notes.push_back(sinew::rpc_sync<&Trainer::load>(trainers_[i].with(patient()),
                                                     folder + "/trainer" + std::to_string(i)));
   }
   for (const std::string& note : notes) {

@@ -14,11 +14,11 @@ struct Counter {  // stays where it is made; others hold references to it
 }  // namespace app
 SINEW_METHOD(app::scale);  // the names that travel
 SINEW_METHOD(app::Counter::add);
-SINEW_CLASS(app::Counter);
+SINEW_SERVICE(app::Counter, ());
 
 int main(int argc, char** argv) {
   sinew::MethodTable methods;  // what others may call here
-  methods.add<&app::scale>().add<&app::Counter::add>().add_class<app::Counter>();
+  methods.add<&app::scale>().add<&app::Counter::add>().serve<app::Counter>();
   sinew::Worker worker = sinew::init_rpc(argc > 1 ? argv[1] : "alice", methods);
   if (worker.name() == "alice") {
     at::Tensor doubled = worker.rpc_sync<&app::scale>("bob", at::arange(3), 2.0);

@@ -22,7 +22,7 @@ struct Score {
 };
 }  // namespace app
 SINEW_METHOD(app::Score::add);
-SINEW_CLASS(app::Score, std::int64_t);
+SINEW_SERVICE(app::Score, (std::int64_t));
 
 namespace {
 
@@ -54,7 +54,7 @@ class Current {
 sinew::WorkerOptions options_of(const std::string& name) {
   sinew::WorkerOptions options;  // the meeting place comes from MASTER_ADDR and MASTER_PORT
   options.name = name;
-  options.methods.add<&app::Score::add>().add_class<app::Score>();
+  options.methods.add<&app::Score::add>().serve<app::Score>();
   options.lease = 3s;  // so that one need not wait for long
   return options;
 }

@@ -59,5 +59,5 @@ struct sinew::Codec<rl::ObserverSettings>
     : sinew::StructCodec<rl::ObserverSettings, &rl::ObserverSettings::id,
                          &rl::ObserverSettings::seed, &rl::ObserverSettings::action_calls,
                          &rl::ObserverSettings::reward_calls> {};
-SINEW_CLASS(rl::Observer, rl::ObserverSettings);
+SINEW_SERVICE(rl::Observer, (rl::ObserverSettings));
 SINEW_METHOD(rl::Observer::run_episode);

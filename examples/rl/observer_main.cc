@@ -18,7 +18,7 @@ sinew::Worker start_worker(const rl::Options& options, int rank) {
   sinew::WorkerOptions worker;
   worker.name = "observer" + std::to_string(rank);
   worker.num_threads = static_cast<std::size_t>(options.threads);
-  worker.methods.add_class<rl::Observer>().add<&rl::Observer::run_episode>();
+  worker.methods.serve<rl::Observer>().add<&rl::Observer::run_episode>();
   return sinew::init_rpc(std::move(worker));
 }
 

@@ -24,16 +24,6 @@ struct TypeList {
   static constexpr std::size_t size = sizeof...(T);
 };
 
-template <class First, class... Rest>
-struct ConstructorTypes {
-  using class_type = First;
-  using signature = First(Rest...);
-};
-template <class... T>
-using ConstructorOf = typename ConstructorTypes<T...>::signature;
-template <class... T>
-using FirstOf = typename ConstructorTypes<T...>::class_type;
-
 template <class T>
 struct TypeIs {
   using type = T;
@@ -58,12 +48,21 @@ struct FunctionTraits {
   using result_type = typename ResultOf<R>::type;
   using parameters = TypeList<P...>;
   using values = std::tuple<std::decay_t<P>...>;
+  static constexpr bool is_method = true;
   static constexpr bool is_member = !std::is_void_v<C>;
   static constexpr bool returns_future = ResultOf<R>::is_future;
 };
 
+/// So that the one complaint of a method that is none is not followed by others about its result.
+struct NoResult {
+  template <class T>
+  operator T() const;
+};
+/// What is no function, e.g. a pointer to a lambda.
 template <class F>
-struct MethodTraits;
+struct MethodTraits : FunctionTraits<void, NoResult> {
+  static constexpr bool is_method = false;
+};
 template <class R, class... P>
 struct MethodTraits<R (*)(P...)> : FunctionTraits<void, R, P...> {};
 template <class R, class... P>

@@ -7,9 +7,7 @@
 ///   namespace app {
 ///   struct Point { double x = 0, y = 0; std::string label; };
 ///   }
-///   template <>
-///   struct sinew::Codec<app::Point>
-///       : sinew::StructCodec<app::Point, &app::Point::x, &app::Point::y, &app::Point::label> {};
+///   SINEW_STRUCT(app::Point, x, y, label);
 ///
 /// A class with private state, or one that wants checks or another form, gets a codec by hand:
 ///

@@ -59,8 +59,8 @@ struct RemoteCreation {
 RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::type_info& type);
 
 template <class T>
-Future<T> fetch(const ReferenceHandle& handle, const CallOptions& options) {
-  CallBuilder call(handle.owner_peer().with(options), kFetchMethod, "");
+Future<T> fetch(const ReferenceHandle& handle, const Peer& owner) {
+  CallBuilder call(owner, kFetchMethod, "");
   handle.write_target(call);
   return send_for<T>(call);
 }

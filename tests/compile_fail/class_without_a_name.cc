@@ -7,4 +7,4 @@ class Agent {
 };
 }  // namespace app
 
-sinew::RRef<app::Agent> call(const sinew::Peer& peer) { return sinew::remote<app::Agent>(peer, 1); }
+sinew::RRef<app::Agent> call(const sinew::Peer& peer) { return peer.remote<app::Agent>(1); }

@@ -7,4 +7,4 @@ class Agent {
 };
 }  // namespace app
 
-void fill(sinew::MethodTable& methods) { methods.add_class<app::Agent>(); }
+void fill(sinew::MethodTable& methods) { methods.serve<app::Agent>(); }

@@ -7,8 +7,8 @@ class Agent {
   Agent(int seed, double rate);
 };
 }  // namespace app
-SINEW_CLASS(app::Agent, int);
+SINEW_SERVICE(app::Agent, (int));
 
 sinew::RRef<app::Agent> call(const sinew::Peer& peer) {
-  return sinew::remote<app::Agent(int, double)>(peer, 1, 2.0);
+  return peer.remote<app::Agent(int, double)>(1, 2.0);
 }

@@ -6,4 +6,4 @@ int act(int state);
 }  // namespace app
 SINEW_METHOD(app::act);
 
-int call(const sinew::RRef<app::Agent>& agent) { return sinew::rpc_sync<&app::act>(agent, 1); }
+int call(const sinew::RRef<app::Agent>& agent) { return agent.call<&app::act>(1); }

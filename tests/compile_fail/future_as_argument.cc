@@ -5,6 +5,4 @@ int read(const sinew::Future<int>& number);
 }
 SINEW_METHOD(app::read);
 
-int call(const sinew::Peer& peer) {
-  return sinew::rpc_sync<&app::read>(peer, sinew::make_ready_future(1));
-}
+int call(const sinew::Peer& peer) { return peer.call<&app::read>(sinew::make_ready_future(1)); }

@@ -9,6 +9,4 @@ class Observer {};
 }  // namespace app
 SINEW_METHOD(app::Agent::act);
 
-int call(const sinew::RRef<app::Observer>& observer) {
-  return sinew::rpc_sync<&app::Agent::act>(observer, 1);
-}
+int call(const sinew::RRef<app::Observer>& observer) { return observer.call<&app::Agent::act>(1); }

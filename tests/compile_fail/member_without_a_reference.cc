@@ -8,4 +8,4 @@ class Agent {
 }  // namespace app
 SINEW_METHOD(app::Agent::act);
 
-int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::Agent::act>(peer, 1); }
+int call(const sinew::Peer& peer) { return peer.call<&app::Agent::act>(1); }

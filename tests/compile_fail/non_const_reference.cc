@@ -5,4 +5,4 @@ void increment(int& number);
 }
 SINEW_METHOD(app::increment);
 
-void call(const sinew::Peer& peer, int& number) { sinew::rpc_sync<&app::increment>(peer, number); }
+void call(const sinew::Peer& peer, int& number) { peer.call<&app::increment>(number); }

@@ -9,4 +9,4 @@ int send(const Socket& socket);
 }  // namespace app
 SINEW_METHOD(app::send);
 
-int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::send>(peer, app::Socket()); }
+int call(const sinew::Peer& peer) { return peer.call<&app::send>(app::Socket()); }

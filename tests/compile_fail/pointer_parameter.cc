@@ -5,4 +5,4 @@ int length(const char* text);
 }
 SINEW_METHOD(app::length);
 
-int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::length>(peer, "text"); }
+int call(const sinew::Peer& peer) { return peer.call<&app::length>("text"); }

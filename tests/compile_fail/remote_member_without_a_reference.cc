@@ -8,4 +8,4 @@ class Agent {
 }  // namespace app
 SINEW_METHOD(app::Agent::act);
 
-sinew::RRef<int> call(const sinew::Peer& peer) { return sinew::remote<&app::Agent::act>(peer, 1); }
+sinew::RRef<int> call(const sinew::Peer& peer) { return peer.remote<&app::Agent::act>(1); }

@@ -9,4 +9,4 @@ Socket open(int port);
 }  // namespace app
 SINEW_METHOD(app::open);
 
-void call(const sinew::Peer& peer) { sinew::rpc_sync<&app::open>(peer, 80); }
+void call(const sinew::Peer& peer) { peer.call<&app::open>(80); }

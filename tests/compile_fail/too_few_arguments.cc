@@ -5,4 +5,4 @@ int add(int a, int b = 1);
 }
 SINEW_METHOD(app::add);
 
-int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::add>(peer, 1); }
+int call(const sinew::Peer& peer) { return peer.call<&app::add>(1); }

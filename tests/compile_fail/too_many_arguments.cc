@@ -8,6 +8,4 @@ class Agent {
 }  // namespace app
 SINEW_METHOD(app::Agent::act);
 
-int call(const sinew::RRef<app::Agent>& agent) {
-  return sinew::rpc_sync<&app::Agent::act>(agent, 1, 2);
-}
+int call(const sinew::RRef<app::Agent>& agent) { return agent.call<&app::Agent::act>(1, 2); }

@@ -7,6 +7,4 @@ class Agent {
 };
 }  // namespace app
 
-int call(const sinew::RRef<app::Agent>& agent) {
-  return sinew::rpc_sync<&app::Agent::act>(agent, 1);
-}
+int call(const sinew::RRef<app::Agent>& agent) { return agent.call<&app::Agent::act>(1); }

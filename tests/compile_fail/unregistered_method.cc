@@ -4,4 +4,4 @@ namespace app {
 int add(int a, int b);
 }
 
-int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::add>(peer, 1, 2); }
+int call(const sinew::Peer& peer) { return peer.call<&app::add>(1, 2); }

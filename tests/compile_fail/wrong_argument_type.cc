@@ -7,4 +7,4 @@ int length(const std::string& text);
 }
 SINEW_METHOD(app::length);
 
-int call(const sinew::Peer& peer) { return sinew::rpc_sync<&app::length>(peer, 5.0); }
+int call(const sinew::Peer& peer) { return peer.call<&app::length>(5.0); }

@@ -8,8 +8,6 @@ class Agent {
   explicit Agent(const std::string& name);
 };
 }  // namespace app
-SINEW_CLASS(app::Agent, const std::string&);
+SINEW_SERVICE(app::Agent, (const std::string&));
 
-sinew::RRef<app::Agent> call(const sinew::Peer& peer) {
-  return sinew::remote<app::Agent>(peer, 5.0);
-}
+sinew::RRef<app::Agent> call(const sinew::Peer& peer) { return peer.remote<app::Agent>(5.0); }

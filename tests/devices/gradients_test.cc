@@ -28,8 +28,7 @@ class Layer {
 
 SINEW_METHOD(devices::product);
 SINEW_METHOD(devices::moved_and_scaled);
-SINEW_CLASS(devices::Layer, std::int64_t);
-SINEW_MODULE(devices::Layer);
+SINEW_MODULE(devices::Layer, (std::int64_t));
 
 namespace sinew::testing {
 namespace {
@@ -49,7 +48,7 @@ class Gradients : public ClusterTest {
   void start_workers(int size, std::function<void(int, WorkerOptions&)> tweak) {
     MethodTable methods = devices::methods();
     methods.add<&devices::product>().add<&devices::moved_and_scaled>();
-    add_module<devices::Layer>(methods);
+    methods.serve<devices::Layer>();
     start(size, std::move(methods), std::move(tweak));
   }
 };

@@ -21,7 +21,7 @@ sinew::MethodTable all_methods() {
       .add<&Agent::select_action_batched>()
       .add<&Agent::report_reward>()
       .add<&Observer::run_episode>()
-      .add_class<Observer>();
+      .serve<Observer>();
   return methods;
 }
 

@@ -21,7 +21,7 @@ sinew::MethodTable all_methods() {
   sinew::MethodTable methods;
   methods.add<&BatchServer::parameters>()
       .add<&BatchServer::update>()
-      .add_class<Trainer>()
+      .serve<Trainer>()
       .add<&Trainer::train>();
   return methods;
 }

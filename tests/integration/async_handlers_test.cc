@@ -88,20 +88,20 @@ struct Forwarder {
 
 SINEW_METHOD(async_handlers::add);
 SINEW_METHOD(async_handlers::quick);
-SINEW_CLASS(async_handlers::Parking);
+SINEW_SERVICE(async_handlers::Parking, ());
 SINEW_METHOD(async_handlers::Parking::park);
 SINEW_METHOD(async_handlers::Parking::park_void);
 SINEW_METHOD(async_handlers::Parking::release);
 SINEW_METHOD(async_handlers::Parking::fail);
 SINEW_METHOD(async_handlers::Parking::abandon);
-SINEW_CLASS(async_handlers::ParameterServer, int);
+SINEW_SERVICE(async_handlers::ParameterServer, (int));
 SINEW_METHOD(async_handlers::ParameterServer::update);
 SINEW_METHOD(async_handlers::add_at);
 SINEW_METHOD(async_handlers::sum_of_all);
 SINEW_METHOD(async_handlers::method_in_continuation);
 SINEW_METHOD(async_handlers::make_at);
 SINEW_METHOD(async_handlers::hop);
-SINEW_CLASS(async_handlers::Forwarder);
+SINEW_SERVICE(async_handlers::Forwarder, ());
 SINEW_METHOD(async_handlers::Forwarder::by_static);
 SINEW_METHOD(async_handlers::Forwarder::by_member);
 
@@ -161,20 +161,20 @@ MethodTable table() {
   MethodTable methods;
   methods.add<&async_handlers::add>()
       .add<&async_handlers::quick>()
-      .add_class<Parking>()
+      .serve<Parking>()
       .add<&Parking::park>()
       .add<&Parking::park_void>()
       .add<&Parking::release>()
       .add<&Parking::fail>()
       .add<&Parking::abandon>()
-      .add_class<ParameterServer>()
+      .serve<ParameterServer>()
       .add<&ParameterServer::update>()
       .add<&async_handlers::add_at>()
       .add<&async_handlers::sum_of_all>()
       .add<&async_handlers::method_in_continuation>()
       .add<&async_handlers::make_at>()
       .add<&async_handlers::hop>()
-      .add_class<Forwarder>()
+      .serve<Forwarder>()
       .add<&Forwarder::by_static>()
       .add<&Forwarder::by_member>();
   return methods;
@@ -264,7 +264,7 @@ TEST_P(AsyncHandlersTest, AnswerAfterTheTimeIsDropped) {
   const auto parking = remote<Parking>(callee());
   CallOptions options;
   options.timeout = std::chrono::milliseconds(30);
-  EXPECT_EQ(error_of([&] { rpc_sync<&Parking::park>(with(parking, options)); }).code(),
+  EXPECT_EQ(error_of([&] { rpc_sync<&Parking::park>(parking.with(options)); }).code(),
             ErrorCode::kDeadlineExceeded);
   rpc_sync<&Parking::release>(parking, 1);
   EXPECT_EQ(rpc_sync<&Parking::park>(parking), 1);

@@ -104,7 +104,7 @@ class Gauge {
   const int level_;
 };
 }  // namespace internal
-SINEW_CLASS(internal::Gauge, int);
+SINEW_SERVICE(internal::Gauge, (int));
 SINEW_METHOD(internal::Gauge::level);
 
 SINEW_METHOD(calls::add);
@@ -120,9 +120,9 @@ SINEW_METHOD_AS("calls::twice(text)",
                 sinew::overload<std::string(const std::string&)>(&calls::Overloads::twice));
 SINEW_METHOD(calls::punch);
 SINEW_METHOD(calls::issue);
-SINEW_CLASS(calls::Account, int);
-SINEW_CONSTRUCTOR(calls::Account, const std::string&, int);
-SINEW_CONSTRUCTOR(calls::Account);
+SINEW_SERVICE(calls::Account, (int));
+SINEW_CONSTRUCTOR(calls::Account(const std::string&, int));
+SINEW_CONSTRUCTOR(calls::Account());
 SINEW_METHOD(calls::Account::deposit);
 SINEW_METHOD(calls::Account::cents);
 SINEW_METHOD(calls::Account::owner);
@@ -185,14 +185,14 @@ MethodTable table() {
       .add<&calls::Account::owner>()
       .add<&calls::Account::clear>()
       .add<&calls::Account::currencies>()
-      .add_class<calls::Account>()
+      .serve<calls::Account>()
       .add_constructor<calls::Account(const std::string&, int)>()
       .add_constructor<calls::Account()>()
       .add<&calls::ask_back>()
       .add<&calls::around>()
       .add<&calls::pass_on>()
       .add<&calls::slow>()
-      .add_class<::internal::Gauge>()
+      .serve<::internal::Gauge>()
       .add<&::internal::Gauge::level>();
   return methods;
 }
@@ -359,8 +359,7 @@ TEST_P(CallsTest, MemberFunctionsThroughAReference) {
   EXPECT_EQ(rpc_sync<&calls::Account::owner>(account), "nobody");
   rpc_sync<&calls::Account::clear>(account);
   EXPECT_EQ(remote<&calls::Account::cents>(account).to_here(), 0);
-  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(with(account, {std::chrono::seconds(30), {}}), 1),
-            1);
+  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(account.within(std::chrono::seconds(30)), 1), 1);
 }
 
 TEST_P(CallsTest, MemberFunctionsOfOnesOwnObject) {

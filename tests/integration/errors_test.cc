@@ -86,7 +86,7 @@ SINEW_METHOD(errors::fail_before_future);
 SINEW_METHOD(errors::fail_in_future);
 SINEW_METHOD(errors::invalid_future);
 SINEW_METHOD(errors::rpc_error);
-SINEW_CLASS(errors::Printer, int);
+SINEW_SERVICE(errors::Printer, (int));
 SINEW_METHOD(errors::Printer::print);
 SINEW_METHOD(errors::Printer::pages);
 SINEW_METHOD(errors::missing);
@@ -117,7 +117,7 @@ MethodTable table() {
       .add<&errors::fail_in_future>()
       .add<&errors::invalid_future>()
       .add<&errors::rpc_error>()
-      .add_class<errors::Printer>()
+      .serve<errors::Printer>()
       .add<&errors::Printer::print>()
       .add<&errors::Printer::pages>()
       .add<&errors::to_byte>()

@@ -72,7 +72,7 @@ SINEW_METHOD(timeouts::time_left_in_continuation);
 SINEW_METHOD(timeouts::wait_for_cancellation);
 SINEW_METHOD(timeouts::wait_for_cancellation_at_next);
 SINEW_METHOD(timeouts::wait_for_ever);
-SINEW_CLASS(timeouts::Slow, bool);
+SINEW_SERVICE(timeouts::Slow, (bool));
 SINEW_METHOD(timeouts::Slow::quick);
 SINEW_METHOD(timeouts::Slow::blocked);
 
@@ -129,16 +129,10 @@ MethodTable table() {
       .add<&timeouts::wait_for_cancellation>()
       .add<&timeouts::wait_for_cancellation_at_next>()
       .add<&timeouts::wait_for_ever>()
-      .add_class<timeouts::Slow>()
+      .serve<timeouts::Slow>()
       .add<&timeouts::Slow::quick>()
       .add<&timeouts::Slow::blocked>();
   return methods;
-}
-
-CallOptions within(std::chrono::nanoseconds timeout) {
-  CallOptions options;
-  options.timeout = timeout;
-  return options;
 }
 
 CallOptions cancelled_by(const CancellationSource& source) {
@@ -207,8 +201,7 @@ TEST_P(TimeoutsTest, DefaultMustBePositive) {
 // ---- One call.
 
 TEST_P(TimeoutsTest, ErrorSaysWhoWhatAndHowLong) {
-  const RpcError error =
-      error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); });
+  const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(kShort)); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error.peer(), "worker1");
   EXPECT_EQ(error.method(), "timeouts::blocked");
@@ -217,10 +210,10 @@ TEST_P(TimeoutsTest, ErrorSaysWhoWhatAndHowLong) {
 }
 
 TEST_P(TimeoutsTest, NeverMeansNever) {
-  EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee().with(within(kNoTimeout))),
+  EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee().within(kNoTimeout)),
             std::numeric_limits<std::int64_t>::max());
   worker(0).set_default_timeout(kShort);
-  const Future<int> patient = rpc_async<&timeouts::blocked>(callee().with(within(kNoTimeout)));
+  const Future<int> patient = rpc_async<&timeouts::blocked>(callee().within(kNoTimeout));
   error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
   EXPECT_FALSE(patient.done());
   timeouts::gate.open();
@@ -229,21 +222,19 @@ TEST_P(TimeoutsTest, NeverMeansNever) {
 
 TEST_P(TimeoutsTest, ZeroAndNegativeAreRefused) {
   for (const std::chrono::nanoseconds bad : {0ns, -1ns, std::chrono::nanoseconds(-5s)}) {
-    const RpcError error =
-        error_of([&] { rpc_async<&timeouts::quick>(callee().with(within(bad))); });
+    const RpcError error = error_of([&] { rpc_async<&timeouts::quick>(callee().within(bad)); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(error.message(), "a call's timeout must be positive, or kNoTimeout; this one is " +
                                    std::to_string(bad.count()) + " ns");
     EXPECT_EQ(error.execution(), Execution::kDidNotRun);
-    EXPECT_EQ(error_of([&] { remote<&timeouts::quick>(callee().with(within(bad))); }).code(),
+    EXPECT_EQ(error_of([&] { remote<&timeouts::quick>(callee().within(bad)); }).code(),
               ErrorCode::kInvalidArgument);
   }
 }
 
 TEST_P(TimeoutsTest, LessThanAMicrosecondIsAMicrosecondAndNotForEver) {
   for (const std::chrono::nanoseconds tiny : {1ns, 999ns, 1500ns}) {
-    const RpcError error =
-        error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(tiny))); });
+    const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(tiny)); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   }
 }
@@ -252,15 +243,15 @@ TEST_P(TimeoutsTest, VeryLongTimeoutsDoNotOverflow) {
   for (const std::chrono::nanoseconds vast :
        {std::chrono::nanoseconds(24h * 25), std::chrono::nanoseconds(24h * 365 * 100),
         kNoTimeout - std::chrono::nanoseconds(1)}) {
-    EXPECT_EQ(rpc_sync<&timeouts::quick>(callee().with(within(vast))), 1);
-    EXPECT_GT(rpc_sync<&timeouts::time_left>(callee().with(within(vast))),
+    EXPECT_EQ(rpc_sync<&timeouts::quick>(callee().within(vast)), 1);
+    EXPECT_GT(rpc_sync<&timeouts::time_left>(callee().within(vast)),
               std::chrono::nanoseconds(24h * 24).count());
   }
 }
 
 TEST_P(TimeoutsTest, LateReplyIsDropped) {
   for (int round = 0; round < 3; ++round) {
-    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); }).code(),
+    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(kShort)); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
   EXPECT_TRUE(eventually([&] { return worker(0).counters().at("rpc.client_active_calls") == 0; }));
@@ -274,12 +265,12 @@ TEST_P(TimeoutsTest, CallWhoseTimeHasPassedBeforeItStartedIsNotRun) {
   const Future<int> first = rpc_async<&timeouts::blocked>(callee());
   ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(within(kShort))); }).code(),
+    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(kShort)); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
   // Their time counts from their arrival: when all have arrived, as much again is certainly enough.
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 6; }));
-  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::quick>(callee().with(within(kShort))); }).code(),
+  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::quick>(callee().within(kShort)); }).code(),
             ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
   EXPECT_EQ(first.wait(), 1);
@@ -293,27 +284,27 @@ TEST_P(TimeoutsTest, DeadlineBindsNestedCalls) {
   const std::int64_t limit = std::chrono::nanoseconds(20s).count();
   for (const bool no_timeout : {false, true}) {
     const std::int64_t left =
-        rpc_sync<&timeouts::time_left_at_next>(callee().with(within(20s)), 4, no_timeout);
+        rpc_sync<&timeouts::time_left_at_next>(callee().within(20s), 4, no_timeout);
     EXPECT_GT(left, 0);
     EXPECT_LE(left, limit);
   }
   const std::int64_t left =
-      rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 1, false);
+      rpc_sync<&timeouts::time_left_at_next>(callee().within(kNoTimeout), 1, false);
   EXPECT_LE(left, std::chrono::nanoseconds(60s).count())
       << "the default of the worker in the middle";
-  EXPECT_EQ(rpc_sync<&timeouts::time_left_at_next>(callee().with(within(kNoTimeout)), 3, true),
+  EXPECT_EQ(rpc_sync<&timeouts::time_left_at_next>(callee().within(kNoTimeout), 3, true),
             std::numeric_limits<std::int64_t>::max());
 }
 
 TEST_P(TimeoutsTest, DeadlineBindsCallsOfContinuations) {
-  EXPECT_LE(rpc_sync<&timeouts::time_left_in_continuation>(callee().with(within(20s))),
+  EXPECT_LE(rpc_sync<&timeouts::time_left_in_continuation>(callee().within(20s)),
             std::chrono::nanoseconds(20s).count());
 }
 
 TEST_P(TimeoutsTest, DeadlineEndsWaitsOfTheHandler) {
   timeouts::gate.open();
   const RpcError error =
-      error_of([&] { rpc_sync<&timeouts::wait_for_ever>(callee().with(within(kShort))); });
+      error_of([&] { rpc_sync<&timeouts::wait_for_ever>(callee().within(kShort)); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
 }
@@ -322,7 +313,7 @@ TEST_P(TimeoutsTest, DeadlineEndsWaitsOfTheHandler) {
 
 TEST_P(TimeoutsTest, RemoteThatTimesOutFailsItsReference) {
   {
-    const auto slow = remote<&timeouts::blocked>(callee().with(within(kShort)));
+    const auto slow = remote<&timeouts::blocked>(callee().within(kShort));
     EXPECT_EQ(error_of([&] { slow.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { slow.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
     timeouts::gate.open();
@@ -335,16 +326,16 @@ TEST_P(TimeoutsTest, RemoteThatTimesOutFailsItsReference) {
 
 TEST_P(TimeoutsTest, ToHereHasATimeoutOfItsOwn) {
   const auto slow = remote<&timeouts::blocked>(callee());
-  EXPECT_EQ(error_of([&] { slow.to_here(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] { slow.to_here(within(0s)); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { slow.within(kShort).to_here(); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { slow.within(0s).to_here(); }).code(), ErrorCode::kInvalidArgument);
   timeouts::gate.open();
   EXPECT_EQ(slow.to_here(), 1);
 }
 
 TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
   const auto own = remote<&timeouts::blocked>(worker(0).self());
-  EXPECT_EQ(error_of([&] { own.to_here(within(kShort)); }).code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] { own.local_value(within(kShort)); }).code(),
+  EXPECT_EQ(error_of([&] { own.within(kShort).to_here(); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { own.within(kShort).local_value(); }).code(),
             ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
   EXPECT_EQ(own.to_here(), 1);
@@ -353,19 +344,17 @@ TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
 TEST_P(TimeoutsTest, MemberCallsTimeOutOnSlowMethodsAndOnSlowCreation) {
   const auto made = remote<timeouts::Slow>(callee(), false);
   EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(made), 2);
-  EXPECT_EQ(
-      error_of([&] { rpc_sync<&timeouts::Slow::blocked>(with(made, within(kShort))); }).code(),
-      ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::Slow::blocked>(made.within(kShort)); }).code(),
+            ErrorCode::kDeadlineExceeded);
   const auto in_the_making = remote<timeouts::Slow>(callee(), true);
+  EXPECT_EQ(
+      error_of([&] { rpc_sync<&timeouts::Slow::quick>(in_the_making.within(kShort)); }).code(),
+      ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error_of([&] {
-              rpc_sync<&timeouts::Slow::quick>(with(in_the_making, within(kShort)));
+              rpc_async<&timeouts::Slow::quick>(in_the_making.within(kShort)).wait();
             }).code(),
             ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] {
-              rpc_async<&timeouts::Slow::quick>(with(in_the_making, within(kShort))).wait();
-            }).code(),
-            ErrorCode::kDeadlineExceeded);
-  const auto kept = remote<&timeouts::Slow::quick>(with(in_the_making, within(kShort)));
+  const auto kept = remote<&timeouts::Slow::quick>(in_the_making.within(kShort));
   EXPECT_EQ(error_of([&] { kept.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error_of([&] { kept.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
@@ -404,10 +393,9 @@ TEST_P(TimeoutsTest, CancellationReachesNestedCallees) {
 
 TEST_P(TimeoutsTest, TimeoutReachesTheCalleeAsCancellation) {
   timeouts::gate.open();
-  EXPECT_EQ(error_of([&] {
-              rpc_sync<&timeouts::wait_for_cancellation>(callee().with(within(kShort)));
-            }).code(),
-            ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      error_of([&] { rpc_sync<&timeouts::wait_for_cancellation>(callee().within(kShort)); }).code(),
+      ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([] { return timeouts::cancellations == 1; }));
 }
 

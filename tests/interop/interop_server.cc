@@ -107,7 +107,7 @@ SINEW_METHOD(interop::never);
 SINEW_METHOD(interop::started_calls);
 SINEW_METHOD(interop::cancelled_calls);
 SINEW_METHOD(interop::Counter::add);
-SINEW_CLASS(interop::Counter);
+SINEW_SERVICE(interop::Counter, ());
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
       .add<&interop::started_calls>()
       .add<&interop::cancelled_calls>()
       .add<&interop::Counter::add>()
-      .add_class<interop::Counter>();
+      .serve<interop::Counter>();
   try {
     const sinew::Worker worker = sinew::init_rpc(std::move(options));
     std::cout << worker.address() << std::endl;

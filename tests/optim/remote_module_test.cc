@@ -41,8 +41,7 @@ class Net : public torch::nn::Module {
 
 }  // namespace testmodule
 
-SINEW_CLASS(testmodule::Net, std::int64_t, std::int64_t);
-SINEW_MODULE(testmodule::Net);
+SINEW_MODULE(testmodule::Net, (std::int64_t, std::int64_t));
 
 namespace testmodule {
 
@@ -62,7 +61,7 @@ class Modules : public sinew::testing::ClusterTest {
  protected:
   void SetUp() override {
     sinew::MethodTable methods;
-    sinew::add_module<Net>(methods).add<&testmodule::use>();
+    methods.serve<Net>().add<&testmodule::use>();
     start(3, methods);
   }
 };

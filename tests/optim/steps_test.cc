@@ -56,7 +56,7 @@ class Table {
 
 }  // namespace testoptim
 
-SINEW_CLASS(testoptim::Table, std::int64_t);
+SINEW_SERVICE(testoptim::Table, (std::int64_t));
 SINEW_METHOD(testoptim::Table::parameter);
 SINEW_METHOD(testoptim::Table::pick);
 SINEW_METHOD(testoptim::Table::weighted_sum);
@@ -143,7 +143,7 @@ class Steps : public sinew::testing::ClusterTest {
   void start_workers(int size) {
     sinew::testing::ClusterOptions options;
     options.size = size;
-    options.methods.add_class<Table>().add<&Table::parameter>().add<&Table::pick>();
+    options.methods.serve<Table>().add<&Table::parameter>().add<&Table::pick>();
     options.methods.add<&Table::weighted_sum>().add<&Table::value>();
     options.methods.add<&Table::fold>().add<&Table::unfold>();
     options.methods.add<&testoptim::pick_some>().add<&testoptim::pick_alone>();

@@ -253,7 +253,7 @@ double difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }
 
 void add_methods(sinew::MethodTable& methods) {
-  methods.add_class<Shard>().add<&Shard::parameters>().add<&Shard::forward>().add<&Shard::values>();
+  methods.serve<Shard>().add<&Shard::parameters>().add<&Shard::forward>().add<&Shard::values>();
   methods.add<&Shard::gradients>().add<&Shard::set_grads>().add<&Shard::sum_of_grads>();
 }
 

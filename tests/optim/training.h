@@ -95,7 +95,7 @@ void add_methods(sinew::MethodTable& methods);
 
 }  // namespace testoptim
 
-SINEW_CLASS(testoptim::Shard, std::int64_t, bool);
+SINEW_SERVICE(testoptim::Shard, (std::int64_t, bool));
 SINEW_METHOD(testoptim::Shard::parameters);
 SINEW_METHOD(testoptim::Shard::forward);
 SINEW_METHOD(testoptim::Shard::values);

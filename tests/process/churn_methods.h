@@ -88,7 +88,7 @@ inline std::int64_t look_at_and_keep(const sinew::RRef<Token>& token);
 
 }  // namespace churn
 
-SINEW_CLASS(churn::Token, std::int64_t);
+SINEW_SERVICE(churn::Token, (std::int64_t));
 SINEW_METHOD(churn::Token::get);
 SINEW_METHOD(churn::who);
 SINEW_METHOD(churn::look_at);
@@ -107,7 +107,7 @@ inline std::int64_t look_at_and_keep(const sinew::RRef<Token>& token) {
 
 inline sinew::MethodTable methods() {
   sinew::MethodTable table;
-  table.add_class<Token>().add<&Token::get>();
+  table.serve<Token>().add<&Token::get>();
   table.add<&who>().add<&look_at>().add<&look_at_and_keep>();
   return table;
 }

@@ -126,8 +126,8 @@ void Work::use(Hand& hand) {
   const std::size_t index = hand.random() % hand.held.size();
   const auto [token, value] = hand.held[index];
   try {
-    check("use of " + token.to_string(),
-          sinew::rpc_sync<&Token::get>(sinew::with(token, {kCallTimeout, {}})), value);
+    check("use of " + token.to_string(), sinew::rpc_sync<&Token::get>(token.within(kCallTimeout)),
+          value);
   } catch (const sinew::RpcError& error) {
     tally_.failed(error, "use of " + token.to_string());
     hand.held.erase(hand.held.begin() + static_cast<std::ptrdiff_t>(index));

@@ -154,7 +154,7 @@ inline std::vector<std::string> worker_names() {
 
 }  // namespace testapp
 
-SINEW_CLASS(testapp::Counter, int);
+SINEW_SERVICE(testapp::Counter, (int));
 SINEW_METHOD(testapp::Counter::get);
 SINEW_METHOD(testapp::Counter::add);
 SINEW_METHOD(testapp::add);
@@ -213,7 +213,7 @@ inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::stri
 
 inline sinew::MethodTable methods() {
   sinew::MethodTable table;
-  table.add_class<Counter>().add<&Counter::get>().add<&Counter::add>();
+  table.serve<Counter>().add<&Counter::get>().add<&Counter::add>();
   table.add<&stall>().add<&stalled>().add<&release>();
   table.add<&add>().add<&fail>().add<&echo>().add<&count>().add<&executions>();
   table.add<&keep>().add<&kept>().add<&drop>().add<&confirmed>().add<&add_to>().add<&add_to_kept>();

@@ -57,18 +57,39 @@ struct Unknown {};
 struct TwoValues {};
 enum class Colour : std::int8_t { kRed = 1, kBlue = -2 };
 enum Plain { kPlainZero, kPlainBig = 1 << 20 };
+// Aggregates the fields of which are no scalars; and what SINEW_STRUCT does not count.
+struct Nested {
+  Point point;
+  std::array<double, 2> sizes = {};
+  Colour colour = Colour::kRed;
+  std::optional<int> maybe;
+};
+struct Base {};
+struct Derived : Base {
+  std::string label;
+};
+struct Constructed {
+  Constructed() {}
+  int number = 0;
+  int other = 0;
+};
+struct Cached {
+  int key = 0;
+  int cache = 0;
+};
 enum class Wide : std::uint64_t { kTop = std::numeric_limits<std::uint64_t>::max() };
 
 }  // namespace app
 
+SINEW_STRUCT(app::Point, x, y, label);
+SINEW_STRUCT(app::Tree, value, children);
+SINEW_STRUCT(app::Nothing);
+SINEW_STRUCT(app::Nested, point, sizes, colour, maybe);
+SINEW_STRUCT(app::Derived, label);
+SINEW_STRUCT(app::Constructed, number);
+// One of two fields.
 template <>
-struct sinew::Codec<app::Point>
-    : sinew::StructCodec<app::Point, &app::Point::x, &app::Point::y, &app::Point::label> {};
-template <>
-struct sinew::Codec<app::Tree>
-    : sinew::StructCodec<app::Tree, &app::Tree::value, &app::Tree::children> {};
-template <>
-struct sinew::Codec<app::Nothing> : sinew::StructCodec<app::Nothing> {};
+struct sinew::Codec<app::Cached> : sinew::StructCodec<app::Cached, &app::Cached::key> {};
 
 // The example of codec.h.
 template <>
@@ -286,6 +307,32 @@ TEST(CodecTest, StructWithoutFields) {
 }
 
 // --- the form on the wire is part of the contract with other languages
+
+TEST(StructCodecTest, ListedFieldsTravelInTheirOrder) {
+  app::Nested nested;
+  nested.point = {1, 2, "x"};
+  nested.sizes = {3, 4};
+  nested.colour = app::Colour::kBlue;
+  nested.maybe = 5;
+  const app::Nested back = decode<app::Nested>(encode(nested));
+  EXPECT_EQ(back.point, nested.point);
+  EXPECT_EQ(back.sizes, nested.sizes);
+  EXPECT_EQ(back.colour, nested.colour);
+  EXPECT_EQ(back.maybe, nested.maybe);
+  EXPECT_EQ(Codec<app::Nested>::signature(),
+            "tuple<tuple<real,real,text>,list<real>,integer,optional<integer>>");
+  EXPECT_EQ(Codec<app::Derived>::signature(), "tuple<text>");
+}
+
+TEST(StructCodecTest, FieldsThatAreNotListedHaveTheirDefaults) {
+  app::Constructed constructed;
+  constructed.number = 1;
+  constructed.other = 2;
+  EXPECT_EQ(decode<app::Constructed>(encode(constructed)).number, 1);
+  EXPECT_EQ(decode<app::Constructed>(encode(constructed)).other, 0);
+  EXPECT_EQ(decode<app::Cached>(encode(app::Cached{1, 2})).key, 1);
+  EXPECT_EQ(decode<app::Cached>(encode(app::Cached{1, 2})).cache, 0);
+}
 
 TEST(WireFormTest, StringsAreTextOrBinary) {
   EXPECT_EQ(encode(std::string("a")).value.kind_case(), proto::Value::kText);

@@ -63,7 +63,7 @@ class Table {
 
 }  // namespace testcontext
 
-SINEW_CLASS(testcontext::Table);
+SINEW_SERVICE(testcontext::Table, ());
 SINEW_METHOD(testcontext::Table::look_up);
 SINEW_METHOD(testcontext::Table::break_in_backward);
 SINEW_METHOD(testcontext::Table::gradient);
@@ -94,7 +94,7 @@ class DdpInContext : public testranks::RankTest {
 
   Worker start(const std::string& name, int number) const {
     sinew::MethodTable methods;
-    methods.add_class<Table>()
+    methods.serve<Table>()
         .add<&Table::look_up>()
         .add<&Table::break_in_backward>()
         .add<&Table::gradient>();
