@@ -8,9 +8,22 @@
 #include "torch/optim/sgd.h"
 
 namespace batch_ps {
+namespace {
+
+/// A batch is one call of each trainer, however long that takes.
+sinew::BatcherOptions all_of(std::size_t trainers) {
+  sinew::BatcherOptions options;
+  options.max_batch = trainers;
+  options.max_wait = sinew::kNoTimeout;
+  return options;
+}
+
+}  // namespace
 
 BatchServer::BatchServer(std::size_t trainers, double lr, std::int64_t seed)
-    : trainers_(trainers), parameters_(make_parameters(seed)) {
+    : parameters_(make_parameters(seed)),
+      batcher_([this](const std::vector<Parameters>& gradients) { return step(gradients); },
+               all_of(trainers)) {
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::zeros_like(parameter);
   optimizer_ = std::make_unique<torch::optim::SGD>(parameters_, torch::optim::SGDOptions(lr));
 }
@@ -22,36 +35,33 @@ Parameters BatchServer::parameters() const {
 }
 
 sinew::Future<Parameters> BatchServer::update(const Parameters& gradients) {
-  // Without an executor, so that the thread which fills the batch also sends all answers.
-  sinew::Promise<Parameters> promise(nullptr);
-  sinew::Future<Parameters> fresh_model = promise.future();
-  std::vector<sinew::Promise<Parameters>> released;
-  Parameters model;
   {
     const absl::MutexLock lock(&mutex_);
     if (gradients.size() != parameters_.size()) {
       throw std::invalid_argument("the model has " + std::to_string(parameters_.size()) +
                                   " parameters, and not " + std::to_string(gradients.size()));
     }
-    // All of them fit, or none is added.
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (gradients[i].sizes() != parameters_[i].sizes()) {
         throw std::invalid_argument("gradient " + std::to_string(i) + " has another shape");
       }
     }
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      parameters_[i].mutable_grad().add_(gradients[i], 1.0 / static_cast<double>(trainers_));
-    }
-    waiting_.push_back(std::move(promise));
-    if (waiting_.size() < trainers_) return fresh_model;
-    optimizer_->step();
-    for (at::Tensor& parameter : parameters_) parameter.mutable_grad().zero_();
-    ++steps_;
-    released.swap(waiting_);
-    model = copy_locked();
   }
-  for (const sinew::Promise<Parameters>& trainer : released) trainer.set_value(model);
-  return fresh_model;
+  return batcher_(gradients);
+}
+
+// One along the mean of what all trainers have sent; each gets the new model.
+std::vector<Parameters> BatchServer::step(const std::vector<Parameters>& gradients) {
+  const absl::MutexLock lock(&mutex_);
+  const double share = 1.0 / static_cast<double>(gradients.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& mean = parameters_[i].mutable_grad();
+    mean.zero_();
+    for (const Parameters& one : gradients) mean.add_(one[i], share);
+  }
+  optimizer_->step();
+  ++steps_;
+  return std::vector<Parameters>(gradients.size(), copy_locked());
 }
 
 std::int64_t BatchServer::steps() const {

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "model.h"
+#include "sinew/rpc/batcher.h"
 #include "sinew/sinew.h"
 
 namespace torch::optim {
@@ -33,14 +34,15 @@ class BatchServer {
   std::int64_t steps() const;
 
  private:
+  std::vector<Parameters> step(const std::vector<Parameters>& gradients);
   Parameters copy_locked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
-  const std::size_t trainers_;
   mutable absl::Mutex mutex_;
   Parameters parameters_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<torch::optim::SGD> optimizer_ ABSL_GUARDED_BY(mutex_);
-  std::vector<sinew::Promise<Parameters>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The last member: its batches use the others.
+  sinew::Batcher<Parameters, Parameters> batcher_;
 };
 
 }  // namespace batch_ps
