@@ -30,7 +30,9 @@
 /// This header brings in neither Protocol Buffers nor LibTorch.
 
 #include "sinew/rpc/wire/codec_basic.h"
+#include "sinew/rpc/wire/codec_chrono.h"
 #include "sinew/rpc/wire/codec_containers.h"
 #include "sinew/rpc/wire/codec_maps.h"
 #include "sinew/rpc/wire/codec_struct.h"
 #include "sinew/rpc/wire/codec_traits.h"
+#include "sinew/rpc/wire/codec_variant.h"

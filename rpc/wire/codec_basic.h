@@ -12,6 +12,10 @@
 #include "sinew/rpc/wire/value_reader.h"
 #include "sinew/rpc/wire/value_writer.h"
 
+namespace c10 {
+class Scalar;
+}
+
 namespace sinew {
 
 struct WorkerInfo;
@@ -79,6 +83,9 @@ SINEW_DECLARE_CODEC_(std::monostate);
 SINEW_DECLARE_CODEC_(WorkerInfo);
 // To use it, include <ATen/core/Tensor.h> or any header of LibTorch that does.
 SINEW_DECLARE_CODEC_(at::Tensor);
+/// As what it is: a boolean, an integer, a real, or a list of two reals if it is complex. To use
+/// it, include <ATen/core/Scalar.h>, or <ATen/core/Tensor.h>. Symbolic ones cannot travel.
+SINEW_DECLARE_CODEC_(c10::Scalar);
 #undef SINEW_DECLARE_CODEC_
 
 /// The result of a method that returns nothing.

@@ -2,9 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/wire/absl_view.h"
 #include "sinew/rpc/wire/codec_maps.h"
 #include "sinew/rpc/wire/codec_struct.h"
+#include "sinew/rpc/wire/codec_variant.h"
 
 namespace sinew {
 namespace internal {
@@ -23,6 +25,15 @@ std::string tuple_signature(std::initializer_list<std::string> parts) {
 
 std::string optional_signature(std::string_view value) {
   return absl::StrCat("optional<", absl_view(value), ">");
+}
+
+std::string variant_signature(std::initializer_list<std::string> alternatives) {
+  return absl::StrCat("variant<", absl::StrJoin(alternatives, ","), ">");
+}
+
+void fail_valueless_variant() {
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 "a std::variant that an exception has left without a value cannot travel");
 }
 
 void fail_repeated_item(const ValueReader& item) { item.fail("it repeats an earlier one"); }

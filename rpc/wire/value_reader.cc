@@ -19,35 +19,63 @@ namespace {
 using Kind = proto::Value::KindCase;
 
 // With its article, as it stands in "expected an integer, got a text".
-const char* kind_text(Kind kind) {
+const char* kind_text(ValueKind kind) {
   switch (kind) {
-    case Kind::KIND_NOT_SET:
+    case ValueKind::kNull:
       return "null";
-    case Kind::kBoolean:
+    case ValueKind::kBoolean:
       return "a boolean";
-    case Kind::kInteger:
-    case Kind::kNatural:
+    case ValueKind::kInteger:
       return "an integer";
-    case Kind::kReal:
+    case ValueKind::kReal:
       return "a real";
-    case Kind::kText:
+    case ValueKind::kText:
       return "a text";
-    case Kind::kBinary:
+    case ValueKind::kBinary:
       return "a binary";
-    case Kind::kList:
-    case Kind::kReals:
-    case Kind::kIntegers:
+    case ValueKind::kList:
       return "a list";
-    case Kind::kMap:
+    case ValueKind::kMap:
       return "a map";
-    case Kind::kTensor:
+    case ValueKind::kTensor:
       return "a tensor";
-    case Kind::kReference:
+    case ValueKind::kReference:
       return "a reference";
-    case Kind::kMessage:
+    case ValueKind::kMessage:
       return "a message";
   }
   return "a value of an unknown kind";
+}
+
+ValueKind kind_of(const proto::Value& value) {
+  switch (value.kind_case()) {
+    case Kind::KIND_NOT_SET:
+      return ValueKind::kNull;
+    case Kind::kBoolean:
+      return ValueKind::kBoolean;
+    case Kind::kInteger:
+    case Kind::kNatural:
+      return ValueKind::kInteger;
+    case Kind::kReal:
+      return ValueKind::kReal;
+    case Kind::kText:
+      return ValueKind::kText;
+    case Kind::kBinary:
+      return ValueKind::kBinary;
+    case Kind::kList:
+    case Kind::kReals:
+    case Kind::kIntegers:
+      return ValueKind::kList;
+    case Kind::kMap:
+      return ValueKind::kMap;
+    case Kind::kTensor:
+      return ValueKind::kTensor;
+    case Kind::kReference:
+      return ValueKind::kReference;
+    case Kind::kMessage:
+      return ValueKind::kMessage;
+  }
+  return ValueKind::kNull;
 }
 
 // The type is named behind the last slash; what stands before names a server that nobody asks.
@@ -122,14 +150,19 @@ void ValueReader::fail(std::string_view problem) const {
 }
 
 void ValueReader::fail_kind(std::string_view wanted) const {
-  const char* got = source_ == Source::kPackedReal      ? kind_text(Kind::kReal)
-                    : source_ == Source::kPackedInteger ? kind_text(Kind::kInteger)
-                                                        : kind_text(value_->kind_case());
-  fail(absl::StrCat("expected ", internal::absl_view(wanted), ", got ", got));
+  fail(absl::StrCat("expected ", internal::absl_view(wanted), ", got ", kind_text(kind())));
 }
 
-bool ValueReader::is_null() const {
-  return source_ == Source::kValue && value_->kind_case() == Kind::KIND_NOT_SET;
+ValueKind ValueReader::kind() const {
+  switch (source_) {
+    case Source::kPackedReal:
+      return ValueKind::kReal;
+    case Source::kPackedInteger:
+      return ValueKind::kInteger;
+    case Source::kValue:
+      break;
+  }
+  return kind_of(*value_);
 }
 
 void ValueReader::null() const {

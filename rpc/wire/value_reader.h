@@ -28,6 +28,21 @@ class DecodeContext;
 class ListReader;
 class MapReader;
 
+/// What a value is. The packed forms are lists, and naturals are integers.
+enum class ValueKind : std::uint8_t {
+  kNull,
+  kBoolean,
+  kInteger,
+  kReal,
+  kText,
+  kBinary,
+  kList,
+  kMap,
+  kTensor,
+  kReference,
+  kMessage,
+};
+
 /// Where a value stands in its message, for error texts: "argument 2, item 5". A chain of frames on
 /// the stack; the text is made only when an error is.
 struct ValuePath {
@@ -55,7 +70,9 @@ class ValueReader {
   ValueReader(const ValueReader&) = delete;
   ValueReader& operator=(const ValueReader&) = delete;
 
-  bool is_null() const;
+  /// For codecs of types that take several.
+  ValueKind kind() const;
+  bool is_null() const { return kind() == ValueKind::kNull; }
   /// Checks that the value is null.
   void null() const;
   bool boolean() const;

@@ -1,13 +1,16 @@
 #include "sinew/rpc/wire/codec.h"
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <ratio>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -55,6 +58,17 @@ class Fraction {
 
 struct Unknown {};
 struct TwoValues {};
+
+/// Cannot be made.
+struct Fragile {
+  Fragile() = default;
+  explicit Fragile(int) { throw std::runtime_error("broken"); }
+};
+
+/// A list of one type within itself.
+struct Chain {
+  std::variant<std::vector<Chain>, int> next;
+};
 enum class Colour : std::int8_t { kRed = 1, kBlue = -2 };
 enum Plain { kPlainZero, kPlainBig = 1 << 20 };
 // Aggregates the fields of which are no scalars; and what SINEW_STRUCT does not count.
@@ -90,6 +104,10 @@ SINEW_STRUCT(app::Constructed, number);
 // One of two fields.
 template <>
 struct sinew::Codec<app::Cached> : sinew::StructCodec<app::Cached, &app::Cached::key> {};
+template <>
+struct sinew::Codec<app::Fragile> : sinew::StructCodec<app::Fragile> {};
+template <>
+struct sinew::Codec<app::Chain> : sinew::StructCodec<app::Chain, &app::Chain::next> {};
 
 // The example of codec.h.
 template <>
@@ -146,6 +164,10 @@ static_assert(is_wire_type_v<app::Point> && is_wire_type_v<std::vector<app::Poin
 static_assert(is_wire_type_v<app::Tree> && is_wire_type_v<at::Tensor> &&
               is_wire_type_v<WorkerInfo>);
 static_assert(is_wire_type_v<sinew::testing::Pose> && is_wire_type_v<std::optional<Pose>>);
+static_assert(!is_wire_type_v<std::variant<int, app::Unknown>>);
+static_assert(!is_wire_type_v<std::chrono::duration<long double>>);
+static_assert(is_wire_type_v<std::optional<std::variant<std::monostate, int>>>);
+static_assert(is_wire_type_v<at::Scalar> && is_wire_type_v<std::vector<at::Scalar>>);
 static_assert(is_wire_type_v<void> && is_wire_type_v<std::monostate>);
 
 // --- every type comes back as it went
@@ -212,6 +234,14 @@ using Set = std::set<std::string>;
 using HashSet = std::unordered_set<std::uint64_t>;
 using Points = std::vector<app::Point>;
 using EmptyTuple = std::tuple<>;
+using Seconds = std::chrono::duration<double>;
+using ShortMilliseconds = std::chrono::duration<std::int16_t, std::milli>;
+using Frames = std::chrono::duration<std::uint32_t, std::ratio<2, 60>>;
+using Nanoseconds = std::chrono::nanoseconds;
+using Years = std::chrono::duration<std::int64_t, std::ratio<31556952>>;
+using Variant = std::variant<int, std::string, std::vector<double>>;
+using TwoInts = std::variant<std::monostate, int, int>;
+using Variants = std::vector<Variant>;
 
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -243,6 +273,18 @@ SINEW_SAMPLES(ByteArray, "binary", {{0, 1, 254, 255}});
 SINEW_SAMPLES(Pair, "tuple<text,optional<real>>", {{"a", 1.0}, {"", std::nullopt}});
 SINEW_SAMPLES(Tuple, "tuple<integer,text,list<real>>", {{1, "a", {0.5f}}});
 SINEW_SAMPLES(EmptyTuple, "tuple<>", {EmptyTuple()});
+SINEW_SAMPLES(Seconds, "duration<real,1/1>", {Seconds(0), Seconds(-1.5), Seconds(kInfinity)});
+SINEW_SAMPLES(ShortMilliseconds, "duration<integer,1/1000>",
+              {ShortMilliseconds::min(), ShortMilliseconds(7), ShortMilliseconds::max()});
+SINEW_SAMPLES(Frames, "duration<integer,1/30>", {Frames(0), Frames::max()});
+SINEW_SAMPLES(Nanoseconds, "duration<integer,1/1000000000>",
+              {Nanoseconds::min(), Nanoseconds(-1), Nanoseconds::max()});
+SINEW_SAMPLES(Years, "duration<integer,31556952/1>", {Years::min(), Years::max()});
+SINEW_SAMPLES(Variant, "variant<integer,text,list<real>>",
+              {Variant(-4), Variant(std::string("\xFF")), Variant(Doubles{1, 2})});
+SINEW_SAMPLES(TwoInts, "variant<null,integer,integer>",
+              {TwoInts(), TwoInts(std::in_place_index<1>, 3), TwoInts(std::in_place_index<2>, 3)});
+SINEW_SAMPLES(Variants, "list<variant<integer,text,list<real>>>", {{}, {Variant(1), Variant("a")}});
 SINEW_SAMPLES(OptionalInts, "optional<list<integer>>", {std::nullopt, Ints{}, Ints{3}});
 SINEW_SAMPLES(Map, "map<text,list<integer>>", {{}, {{"a", {1}}, {"b", {}}}});
 SINEW_SAMPLES(HashMap, "map<integer,text>", {{}, {{1, "a"}, {-1, "b"}}});
@@ -259,14 +301,13 @@ SINEW_SAMPLES(app::Tree, "tuple<integer,list<recursive>>",
 template <class T>
 class RoundTrip : public ::testing::Test {};
 
-using AllTypes =
-    ::testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
-                     std::uint32_t, long, unsigned long, long long, unsigned long long, float,
-                     double, std::string, Bytes, std::monostate, app::Colour, app::Plain, app::Wide,
-                     Strings, Bools, Doubles, Floats, Ints, Shorts, Naturals, ByteVector, StdBytes,
-                     Nested, IntArray, EmptyArray, ByteArray, Pair, Tuple, EmptyTuple, OptionalInts,
-                     Map, HashMap, MapOfPairs, Set, HashSet, WorkerInfo, app::Point, Points,
-                     app::Tree>;
+using AllTypes = ::testing::Types<
+    bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, long,
+    unsigned long, long long, unsigned long long, float, double, std::string, Bytes, std::monostate,
+    app::Colour, app::Plain, app::Wide, Strings, Bools, Doubles, Floats, Ints, Shorts, Naturals,
+    ByteVector, StdBytes, Nested, IntArray, EmptyArray, ByteArray, Pair, Tuple, EmptyTuple,
+    OptionalInts, Map, HashMap, MapOfPairs, Set, HashSet, WorkerInfo, app::Point, Points, app::Tree,
+    Seconds, ShortMilliseconds, Frames, Nanoseconds, Years, Variant, TwoInts, Variants>;
 TYPED_TEST_SUITE(RoundTrip, AllTypes);
 
 TYPED_TEST(RoundTrip, KeepsTheValue) {
@@ -385,6 +426,105 @@ TEST(WireFormTest, IntegersTakeSmallNaturals) {
   EXPECT_EQ(decode<std::uint8_t>(encoded), 200);
   EXPECT_EQ(decode_error<std::int8_t>(encoded),
             "argument 2: 200 is outside of the range -128 to 127");
+}
+
+// --- scalars
+
+void expect_same(const at::Scalar& value, const at::Scalar& back) {
+  ASSERT_EQ(back.type(), value.type());
+  if (value.isComplex()) {
+    EXPECT_EQ(back.toComplexDouble(), value.toComplexDouble());
+  } else if (value.isFloatingPoint()) {
+    EXPECT_EQ(back.toDouble(), value.toDouble());
+  } else {
+    EXPECT_EQ(back.toLong(), value.toLong());
+  }
+}
+
+TEST(ScalarCodecTest, KeepsTheValueAndWhatItIs) {
+  const std::vector<at::Scalar> scalars = {true,       std::numeric_limits<std::int64_t>::min(),
+                                           7,          2.0,
+                                           -kInfinity, c10::complex<double>(1.5, -kInfinity)};
+  for (const at::Scalar& scalar : scalars) expect_same(scalar, round_trip(scalar));
+  const auto back = round_trip(scalars);
+  ASSERT_EQ(back.size(), scalars.size());
+  for (std::size_t i = 0; i < scalars.size(); ++i) expect_same(scalars[i], back[i]);
+  EXPECT_TRUE(std::isnan(round_trip(at::Scalar(std::nan(""))).toDouble()));
+  EXPECT_EQ(Codec<at::Scalar>::signature(), "scalar");
+}
+
+TEST(ScalarCodecTest, TakesThePackedForms) {
+  const auto back = decode<std::vector<at::Scalar>>(encode(Ints{3}));
+  ASSERT_EQ(back.size(), 1u);
+  expect_same(3, back.front());
+  expect_same(0.5, decode<std::vector<at::Scalar>>(encode(Doubles{0.5})).front());
+}
+
+TEST(ScalarCodecTest, RefusesWhatIsNone) {
+  EXPECT_EQ(decode_error<at::Scalar>(encode(std::string("1"))),
+            "argument 2: expected a scalar, got a text");
+  EXPECT_EQ(decode_error<at::Scalar>(encode(std::monostate())),
+            "argument 2: expected a scalar, got null");
+  EXPECT_EQ(decode_error<at::Scalar>(encode(Doubles{1, 2, 3})),
+            "argument 2: expected a list of 2 items, got one of 3");
+  EXPECT_EQ(decode_error<at::Scalar>(encode(Strings{"1", "2"})),
+            "argument 2, item 1: expected a real, got a text");
+  EXPECT_EQ(decode_error<at::Scalar>(encode(kMaxNatural)),
+            "argument 2: 18446744073709551615 is outside of the range -9223372036854775808 to "
+            "9223372036854775807");
+}
+
+// --- durations and variants
+
+TEST(DurationCodecTest, ChecksTheRange) {
+  EXPECT_EQ(decode_error<ShortMilliseconds>(encode(32768)),
+            "argument 2: 32768 is outside of the range -32768 to 32767");
+  EXPECT_EQ(decode_error<Frames>(encode(-1)),
+            "argument 2: -1 is outside of the range 0 to 4294967295");
+  EXPECT_EQ(decode_error<Nanoseconds>(encode(1.5)), "argument 2: expected an integer, got a real");
+  EXPECT_EQ(decode<Seconds>(encode(2)), Seconds(2));
+}
+
+TEST(VariantCodecTest, ChecksTheIndex) {
+  EXPECT_EQ(decode_error<Variant>(encode(std::make_tuple(3, 1))),
+            "argument 2, item 1: 3 is outside of the range 0 to 2");
+  EXPECT_THAT(decode_error<Variant>(encode(std::make_tuple(-1, 1))),
+              HasSubstr("argument 2, item 1: -1 is outside of the range 0 to 2"));
+  EXPECT_THAT(decode_error<Variant>(encode(std::make_tuple(kMaxNatural, 1))),
+              HasSubstr("argument 2, item 1: 18446744073709551615 is outside"));
+  EXPECT_EQ(decode_error<Variant>(encode(std::make_tuple(std::string("0"), 1))),
+            "argument 2, item 1: expected an integer, got a text");
+  EXPECT_EQ(decode_error<Variant>(encode(std::make_tuple(1, 1))),
+            "argument 2, item 2: expected a text, got an integer");
+  EXPECT_EQ(decode_error<Variant>(encode(std::make_tuple(1, std::string("a"), 1))),
+            "argument 2: expected a list of 2 items, got one of 3");
+  EXPECT_EQ(decode_error<Variant>(encode(5)), "argument 2: expected a list, got an integer");
+}
+
+TEST(VariantCodecTest, TakesThePackedForms) {
+  EXPECT_EQ(decode<Variant>(encode(Ints{0, 7})), Variant(7));
+}
+
+TEST(VariantCodecTest, NestingIsLimited) {
+  proto::Value value;
+  proto::Value* inner = &value;
+  for (int i = 0; i < 30; ++i) {
+    proto::Value* variant = inner->mutable_list()->add_items();
+    variant->mutable_list()->add_items()->set_integer(0);
+    inner = variant->mutable_list()->add_items()->mutable_list()->add_items();
+  }
+  Encoded encoded;
+  encoded.value = value;
+  EXPECT_EQ(error_of([&] { decode<app::Chain>(encoded); }).code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(VariantCodecTest, RefusesOneWithoutAValue) {
+  std::variant<int, app::Fragile> variant = 1;
+  EXPECT_THROW(variant.emplace<app::Fragile>(1), std::runtime_error);
+  ASSERT_TRUE(variant.valueless_by_exception());
+  const RpcError error = error_of([&] { encode(variant); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("std::variant"));
 }
 
 // --- messages

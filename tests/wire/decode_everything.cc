@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -92,7 +94,10 @@ std::size_t decode_everything(std::string_view bytes) {
                    std::tuple<int, std::string, double>, std::optional<std::vector<std::string>>,
                    std::map<std::string, int>, std::unordered_map<int, std::vector<std::string>>,
                    std::set<std::string>, at::Tensor, std::vector<at::Tensor>,
-                   std::map<std::string, at::Tensor>, WorkerInfo, Tree, Pose>(value, payloads);
+                   std::map<std::string, at::Tensor>, WorkerInfo, Tree, Pose, at::Scalar,
+                   std::vector<at::Scalar>, std::chrono::duration<std::int16_t>,
+                   std::chrono::duration<double>, std::variant<int, std::string, at::Tensor>,
+                   std::vector<std::variant<Tree, std::vector<std::string>>>>(value, payloads);
 }
 
 }  // namespace sinew::testing

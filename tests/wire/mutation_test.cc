@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -7,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "google/protobuf/stubs/logging.h"
@@ -17,6 +19,8 @@
 
 namespace sinew::testing {
 namespace {
+
+using Variant = std::variant<int, std::string, at::Tensor>;
 
 constexpr int kIterations = 20000;
 
@@ -57,7 +61,10 @@ std::vector<std::string> corpus() {
                    WorkerInfo{"trainer", 1, Incarnation{77}}, counting({2, 3, 4}),
                    counting({4, 6}).t(), counting({8}, at::kBool), sparse, sparse.coalesce(),
                    std::vector<at::Tensor>{counting({2}), at::Tensor(), counting({2, 2}).t()},
-                   std::map<std::string, at::Tensor>{{"w", counting({4}, at::kHalf)}});
+                   std::map<std::string, at::Tensor>{{"w", counting({4}, at::kHalf)}},
+                   std::vector<at::Scalar>{true, 3, 2.5, c10::complex<double>(1, 2)},
+                   std::chrono::milliseconds(1500), std::chrono::duration<double>(0.25),
+                   Variant(counting({2})), std::vector<Variant>{Variant(5), Variant("text")});
 }
 
 class Mutator {
