@@ -90,6 +90,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   /// As ArrivedCall::id().
   std::uint64_t call_id() const { return id_; }
   WorkerServices& services() const { return services_; }
+  /// For what may outlive the worker.
+  const std::weak_ptr<WorkerServices>& weak_services() const { return weak_services_; }
   /// That of the call, not of the reply.
   MessageRoute& route();
   /// Whether the caller's map says where a result on `device` arrives.

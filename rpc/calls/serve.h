@@ -45,9 +45,12 @@ void deliver(Invocation& call, R&& result) {
   }
 }
 
+/// `arguments` live until the future is done: a coroutine refers to them.
 template <class R>
-void deliver_later(const std::shared_ptr<Invocation>& call, Future<R> future) {
-  future.on_done([call](const Future<R>& done) {
+void deliver_later(const std::shared_ptr<Invocation>& call, Future<R> future,
+                   std::shared_ptr<void> arguments) {
+  future.on_done([call, arguments = std::move(arguments)](const Future<R>& done) mutable {
+    arguments.reset();
     call->guard_late([&] {
       if (auto error = done.error()) std::rethrow_exception(error);
       if constexpr (std::is_void_v<R>) {
@@ -72,16 +75,18 @@ void deliver_later(const std::shared_ptr<Invocation>& call, Future<R> future) {
   });
 }
 
-template <class Traits, class Call>
-void run_and_deliver(const std::shared_ptr<Invocation>& call, Call&& invoke) {
+/// Runs `invoke` with `values`, which are moved from, and delivers what it returns.
+template <class Traits, class Values, class Call>
+void run_and_deliver(const std::shared_ptr<Invocation>& call, Values& values, const Call& invoke) {
   using Return = typename Traits::return_type;
   if constexpr (Traits::returns_future) {
-    deliver_later(call, invoke());
+    const auto arguments = std::make_shared<Values>(std::move(values));
+    deliver_later(call, invoke(*arguments), arguments);
   } else if constexpr (std::is_void_v<Return>) {
-    invoke();
+    invoke(values);
     deliver_nothing(*call);
   } else {
-    deliver(*call, invoke());
+    deliver(*call, invoke(values));
   }
 }
 
@@ -93,7 +98,7 @@ void serve_method(const std::shared_ptr<Invocation>& call) {
       read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
   if constexpr (Traits::returns_future) call->keep_room();
   call->when_ready([call, values = std::move(values)]() mutable {
-    run_and_deliver<Traits>(call, [&]() -> typename Traits::return_type {
+    run_and_deliver<Traits>(call, values, [&](Values& arguments) -> typename Traits::return_type {
       if constexpr (Traits::is_member) {
         auto* object = static_cast<typename Traits::class_type*>(
             call->target(typeid(typename Traits::class_type)));
@@ -101,9 +106,9 @@ void serve_method(const std::shared_ptr<Invocation>& call) {
             [object](auto&&... a) -> typename Traits::return_type {
               return (object->*Method)(std::forward<decltype(a)>(a)...);
             },
-            std::move(values));
+            std::move(arguments));
       } else {
-        return std::apply(Method, std::move(values));
+        return std::apply(Method, std::move(arguments));
       }
     });
   });

@@ -22,8 +22,13 @@ const std::shared_ptr<void>& ThreadContext::ambient() const {
 
 const std::shared_ptr<const ThreadContext>& ThreadContext::current() { return slot(); }
 
+std::shared_ptr<const ThreadContext> ThreadContext::exchange(
+    std::shared_ptr<const ThreadContext> context) {
+  return std::exchange(slot(), std::move(context));
+}
+
 ThreadContext::Scope::Scope(std::shared_ptr<const ThreadContext> context)
-    : previous_(std::exchange(slot(), std::move(context))) {}
+    : previous_(exchange(std::move(context))) {}
 
 ThreadContext::Scope::~Scope() { slot() = std::move(previous_); }
 

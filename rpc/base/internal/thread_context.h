@@ -31,6 +31,11 @@ class ThreadContext {
   /// changes.
   static const std::shared_ptr<const ThreadContext>& current();
 
+  /// Installs a context (null: none) on the calling thread, and returns the one before. For what
+  /// moves from thread to thread; otherwise there is Scope.
+  static std::shared_ptr<const ThreadContext> exchange(
+      std::shared_ptr<const ThreadContext> context);
+
   /// Installs a context (null: none) on the calling thread for the scope's lifetime. Scopes nest
   /// and must end on the thread and in the order in which they began.
   class Scope {

@@ -1,0 +1,487 @@
+// Coroutines of C++20: co_await of futures, and methods that are coroutines.
+
+#include "sinew/rpc/coroutine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/core/grad_mode.h"
+#include "absl/status/status.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/batcher.h"
+#include "sinew/tests/support/cluster.h"
+
+namespace coroutines {
+
+/// Counts the objects of itself that live.
+class Tracked {
+ public:
+  Tracked() { ++living; }
+  Tracked(const Tracked&) { ++living; }
+  ~Tracked() { --living; }
+  static inline std::atomic<int> living{0};
+};
+
+/// Futures that a test completes, and how many wait for one.
+class Signal {
+ public:
+  sinew::Future<int> get() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    promises_.emplace_back(nullptr);
+    return promises_.back().future();
+  }
+  std::size_t size() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return promises_.size();
+  }
+  std::vector<sinew::Promise<int>> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(promises_, {});
+  }
+  void send(int value) {
+    for (const auto& promise : take()) promise.set_value(value);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<sinew::Promise<int>> promises_;
+};
+
+Signal signal;
+
+std::int64_t rank_of_worker();
+void fail_here();
+sinew::Future<int> wait_for_signal();
+
+}  // namespace coroutines
+
+SINEW_METHOD(coroutines::rank_of_worker);
+SINEW_METHOD(coroutines::fail_here);
+SINEW_METHOD(coroutines::wait_for_signal);
+
+namespace coroutines {
+
+std::int64_t rank_of_worker() { return sinew::current_worker().rank(); }
+void fail_here() { throw std::domain_error("not in this domain"); }
+
+sinew::Future<std::int64_t> sum_of_ranks() {
+  const sinew::Worker worker = sinew::current_worker();
+  std::int64_t sum = 0;
+  for (const sinew::WorkerInfo& peer : worker.workers()) {
+    sum += co_await worker.rpc_async<&rank_of_worker>(peer);
+  }
+  co_return sum;
+}
+
+sinew::Future<std::string> joined(const std::string& first, std::string second,
+                                  const at::Tensor& tensor) {
+  const int number = co_await signal.get();
+  co_return first + second + std::to_string(number + tensor.numel());
+}
+
+sinew::Future<void> fail_there(int rank) {
+  co_await sinew::current_worker().rpc_async<&fail_here>(rank);
+}
+
+sinew::Future<int> wait_for_signal() {
+  const Tracked tracked;
+  co_return co_await signal.get();
+}
+
+/// How coroutines have ended.
+std::vector<std::string> endings;
+std::mutex endings_mutex;
+
+/// Waits for a signal at the worker of that rank: a call, or here.
+sinew::Future<int> note_the_end(int rank) {
+  const Tracked tracked;
+  try {
+    const sinew::Worker worker = sinew::current_worker();
+    if (worker.rank() == rank) co_return co_await signal.get();
+    co_return co_await worker.rpc_async<&wait_for_signal>(rank);
+  } catch (const sinew::RpcError& error) {
+    const std::lock_guard<std::mutex> lock(endings_mutex);
+    endings.push_back(absl::StatusCodeToString(error.code()) + ": " + error.message());
+    throw;
+  }
+}
+
+/// What the coroutine finds on its threads, before and after it has changed them.
+sinew::Future<std::vector<std::string>> surroundings() {
+  const auto look = [] {
+    const sinew::CallContext& call = sinew::CallContext::current();
+    const bool is_worker = sinew::internal::Executor::current() != nullptr;
+    return call.method() + (sinew::autograd::Context::current() ? ", context" : "") +
+           (at::GradMode::is_enabled() ? ", grad" : "") + (is_worker ? ", executor" : "");
+  };
+  std::vector<std::string> seen = {look()};
+  co_await signal.get();
+  seen.push_back(look());
+  {
+    const at::NoGradGuard no_grad;
+    seen.push_back(look());
+    co_await signal.get();
+    seen.push_back(look());
+  }
+  seen.push_back(look());
+  co_return seen;
+}
+
+class Adder {
+ public:
+  sinew::Future<std::int64_t> add(std::int64_t value) {
+    sum_ += co_await batcher_(value);
+    co_return sum_;
+  }
+
+ private:
+  std::atomic<std::int64_t> sum_{0};
+  sinew::Batcher<std::int64_t, std::int64_t> batcher_{
+      [](std::vector<std::int64_t> values) { return values; }};
+};
+
+}  // namespace coroutines
+
+SINEW_METHOD(coroutines::sum_of_ranks);
+SINEW_METHOD(coroutines::joined);
+SINEW_METHOD(coroutines::fail_there);
+SINEW_METHOD(coroutines::note_the_end);
+SINEW_METHOD(coroutines::surroundings);
+SINEW_CLASS(coroutines::Adder);
+SINEW_METHOD(coroutines::Adder::add);
+
+namespace sinew {
+namespace {
+
+using coroutines::Tracked;
+using ::testing::ElementsAre;
+using testing::error_of;
+using testing::eventually;
+using ::testing::HasSubstr;
+
+// ---- without workers
+
+Future<int> plus_one(Future<int> future) {
+  const Tracked tracked;
+  co_return co_await std::move(future) + 1;
+}
+
+TEST(CoroutineTest, GoesOnWhenTheFutureIsDone) {
+  const Promise<int> promise(nullptr);
+  const Future<int> result = plus_one(promise.future());
+  EXPECT_FALSE(result.done());
+  EXPECT_EQ(Tracked::living, 1);
+  promise.set_value(4);
+  ASSERT_TRUE(result.done()) << "without an executor it goes on in set_value()";
+  EXPECT_EQ(result.wait(), 5);
+  EXPECT_EQ(Tracked::living, 0);
+}
+
+TEST(CoroutineTest, DoesNotSuspendForWhatIsDone) {
+  EXPECT_EQ(plus_one(make_ready_future(1)).value(), 2);
+}
+
+TEST(CoroutineTest, NamedAndTemporaryFutures) {
+  using Box = std::unique_ptr<int>;
+  const Promise<Box> named(nullptr);
+  const Promise<Box> temporary(nullptr);
+  const Future<Box> shared = named.future();
+  const auto run = [](const Future<Box>& first, Future<Box> second) -> Future<int> {
+    const Box& a = co_await first;
+    const Box b = co_await std::move(second);
+    co_return *a + *b;
+  };
+  const Future<int> sum = run(shared, temporary.future());
+  named.set_value(std::make_unique<int>(1));
+  temporary.set_value(std::make_unique<int>(2));
+  EXPECT_EQ(sum.value(), 3);
+  EXPECT_EQ(*shared.value(), 1) << "it still has its value";
+}
+
+TEST(CoroutineTest, NothingToReturn) {
+  const Promise<void> promise(nullptr);
+  const auto run = [](Future<void> future) -> Future<void> { co_await std::move(future); };
+  const Future<void> result = run(promise.future());
+  EXPECT_FALSE(result.done());
+  promise.set_value();
+  result.value();
+}
+
+TEST(CoroutineTest, ErrorsComeOutOfTheFuture) {
+  const Promise<int> promise(nullptr);
+  const Future<int> result = plus_one(promise.future());
+  promise.set_error(std::make_exception_ptr(std::domain_error("no")));
+  EXPECT_THROW(result.value(), std::domain_error);
+  const auto throws = []() -> Future<int> {
+    throw std::domain_error("at once");
+    co_return 1;
+  };
+  EXPECT_THROW(throws().value(), std::domain_error);
+  EXPECT_EQ(error_of([] { plus_one(Future<int>()).value(); }).code(),
+            ErrorCode::kFailedPrecondition);
+}
+
+TEST(CoroutineTest, ABrokenPromiseEndsTheCoroutine) {
+  Future<int> result;
+  {
+    const Promise<int> promise(nullptr);
+    result = plus_one(promise.future());
+    EXPECT_EQ(Tracked::living, 1);
+  }
+  EXPECT_EQ(error_of([&] { result.value(); }).code(), ErrorCode::kCancelled);
+  EXPECT_EQ(Tracked::living, 0) << "its frame is gone";
+}
+
+TEST(CoroutineTest, GoesOnWhenNobodyReadsItsFuture) {
+  const Promise<int> promise(nullptr);
+  bool ended = false;
+  const auto run = [&ended](Future<int> future) -> Future<void> {
+    co_await std::move(future);
+    ended = true;
+  };
+  run(promise.future());
+  promise.set_value(1);
+  EXPECT_TRUE(ended);
+}
+
+TEST(CoroutineTest, IsDoneOnceItsFrameIsGone) {
+  const Promise<int> promise(nullptr);
+  int living = -1;
+  plus_one(promise.future()).on_done([&living] { living = Tracked::living; });
+  promise.set_value(1);
+  EXPECT_EQ(living, 0);
+}
+
+TEST(CoroutineTest, GoesOnOnTheExecutorOfTheFuture) {
+  internal::Executor executor({});
+  const Promise<int> promise(&executor);
+  const auto run = [](Future<int> future) -> Future<internal::Executor*> {
+    co_await std::move(future);
+    co_return internal::Executor::current();
+  };
+  Future<internal::Executor*> where = run(promise.future());
+  promise.set_value(1);
+  EXPECT_EQ(where.wait(), &executor);
+}
+
+TEST(CoroutineTest, StaysOnItsExecutor) {
+  internal::Executor home({});
+  internal::Executor other({});
+  const Promise<int> of_none(nullptr);
+  const Promise<int> of_other(&other);
+  const Promise<bool> outcome(nullptr);
+  const auto run = [&]() -> Future<bool> {
+    co_await of_none.future();
+    const bool first = internal::Executor::current() == &home;
+    co_await of_other.future();
+    co_return first&& internal::Executor::current() == &home;
+  };
+  const Promise<Future<bool>> started(nullptr);
+  ASSERT_TRUE(home.post([&] { started.set_value(run()); }));
+  const Future<bool> stays = started.future().wait();
+  of_none.set_value(1);
+  of_other.set_value(1);
+  EXPECT_TRUE(stays.wait());
+}
+
+TEST(CoroutineTest, GivesTheThreadBackAsItWas) {
+  const Promise<int> promise(nullptr);
+  const auto run = [](Future<int> future) -> Future<bool> {
+    const at::NoGradGuard no_grad;
+    co_await std::move(future);
+    co_return at::GradMode::is_enabled();
+  };
+  const Future<bool> enabled = run(promise.future());
+  EXPECT_TRUE(at::GradMode::is_enabled()) << "the guard is the coroutine's";
+  promise.set_value(1);
+  EXPECT_FALSE(enabled.value());
+  EXPECT_TRUE(at::GradMode::is_enabled());
+}
+
+TEST(CoroutineTest, ManyThatAwaitEachOther) {
+  const std::function<Future<int>(int, Future<int>)> nested = [&](int depth,
+                                                                  Future<int> last) -> Future<int> {
+    if (depth == 0) co_return co_await std::move(last);
+    co_return co_await nested(depth - 1, std::move(last)) + 1;
+  };
+  internal::Executor executor({});
+  const Promise<int> promise(&executor);
+  const Future<int> result = nested(200, promise.future());
+  promise.set_value(1);
+  EXPECT_EQ(result.wait(), 201);
+}
+
+/// A coroutine type of somebody else's.
+struct Task {
+  struct promise_type {
+    Task get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+TEST(CoroutineTest, OtherTypesOfCoroutinesCanAwaitFutures) {
+  const Promise<int> promise(nullptr);
+  int got = 0;
+  const auto run = [&got](Future<int> future) -> Task { got = co_await std::move(future); };
+  run(promise.future());
+  EXPECT_EQ(got, 0);
+  promise.set_value(6);
+  EXPECT_EQ(got, 6);
+}
+
+// ---- as methods
+
+class CoroutineMethodTest : public testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    MethodTable methods;
+    methods.add<&coroutines::rank_of_worker>()
+        .add<&coroutines::fail_here>()
+        .add<&coroutines::sum_of_ranks>()
+        .add<&coroutines::joined>()
+        .add<&coroutines::fail_there>()
+        .add<&coroutines::wait_for_signal>()
+        .add<&coroutines::note_the_end>()
+        .add<&coroutines::surroundings>()
+        .add_class<coroutines::Adder>()
+        .add<&coroutines::Adder::add>();
+    start(3, std::move(methods), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  }
+  void TearDown() override {
+    coroutines::signal.take();
+    coroutines::endings.clear();
+    finish();
+    EXPECT_EQ(Tracked::living, 0);
+  }
+  Peer callee() const { return worker(0).peer(1); }
+  static bool signals_wait(std::size_t count) {
+    return eventually([count] { return coroutines::signal.size() == count; });
+  }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(CoroutineMethodTest);
+
+TEST_P(CoroutineMethodTest, AwaitsCalls) {
+  EXPECT_EQ(rpc_sync<&coroutines::sum_of_ranks>(callee()), 3);
+  EXPECT_EQ(remote<&coroutines::sum_of_ranks>(callee()).to_here(), 3);
+  EXPECT_EQ(rpc_sync<&coroutines::sum_of_ranks>(worker(0).self()), 3);
+}
+
+TEST_P(CoroutineMethodTest, ArgumentsLiveUntilItIsThrough) {
+  const std::string long_text(200, 'x');
+  const auto text =
+      rpc_async<&coroutines::joined>(callee(), long_text, std::string("-"), at::Tensor());
+  ASSERT_TRUE(signals_wait(1));
+  coroutines::signal.send(7);
+  EXPECT_EQ(text.wait(), long_text + "-7");
+}
+
+TEST_P(CoroutineMethodTest, ManyHoldNoThread) {
+  constexpr std::size_t kCalls = 100;
+  std::vector<Future<int>> answers;
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    answers.push_back(rpc_async<&coroutines::wait_for_signal>(callee()));
+  }
+  ASSERT_TRUE(signals_wait(kCalls));
+  EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
+  EXPECT_EQ(rpc_sync<&coroutines::rank_of_worker>(callee()), 1);
+  coroutines::signal.send(3);
+  for (const int answer : wait_all(std::move(answers))) EXPECT_EQ(answer, 3);
+}
+
+TEST_P(CoroutineMethodTest, ErrorsOfNestedCalls) {
+  const RpcError error = error_of([&] { rpc_sync<&coroutines::fail_there>(callee(), 2); });
+  EXPECT_THAT(error.message(), HasSubstr("not in this domain"));
+}
+
+TEST_P(CoroutineMethodTest, ABrokenPromiseIsAnError) {
+  const auto answer = rpc_async<&coroutines::wait_for_signal>(callee());
+  ASSERT_TRUE(signals_wait(1));
+  coroutines::signal.take();
+  EXPECT_EQ(error_of([&] { answer.wait(); }).code(), ErrorCode::kCancelled);
+}
+
+TEST_P(CoroutineMethodTest, CancellationReachesAFuture) {
+  const CancellationSource source;
+  CallOptions options;
+  options.cancellation = source.token();
+  const auto answer = rpc_async<&coroutines::wait_for_signal>(callee().with(options));
+  ASSERT_TRUE(signals_wait(1));
+  EXPECT_EQ(Tracked::living, 1);
+  source.cancel();
+  EXPECT_EQ(error_of([&] { answer.wait(); }).code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(eventually([] { return Tracked::living == 0; }))
+      << "it does not wait for the promise, which is still there";
+}
+
+TEST_P(CoroutineMethodTest, CancellationReachesNestedCalls) {
+  const CancellationSource source;
+  CallOptions options;
+  options.cancellation = source.token();
+  const auto answer = rpc_async<&coroutines::note_the_end>(callee().with(options), 2);
+  ASSERT_TRUE(signals_wait(1));
+  EXPECT_EQ(Tracked::living, 2);
+  source.cancel();
+  EXPECT_TRUE(eventually([] { return Tracked::living == 0; }));
+  EXPECT_THAT(coroutines::endings, ElementsAre(HasSubstr("CANCELLED: ")));
+}
+
+TEST_P(CoroutineMethodTest, EndsAtTheDeadline) {
+  CallOptions options;
+  options.timeout = std::chrono::milliseconds(300);
+  const auto answer = rpc_async<&coroutines::note_the_end>(callee().with(options), 1);
+  EXPECT_EQ(error_of([&] { answer.wait(); }).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(eventually([] { return Tracked::living == 0; }));
+  // What the caller says at its own deadline may be there first.
+  EXPECT_THAT(coroutines::endings,
+              ElementsAre(::testing::AnyOf(HasSubstr("DEADLINE_EXCEEDED: the time of the call"),
+                                           HasSubstr("CANCELLED: the call was cancelled"))));
+  EXPECT_THAT(coroutines::endings.front(), HasSubstr("call chain: coroutines::note_the_end"));
+}
+
+TEST_P(CoroutineMethodTest, KeepsItsSurroundings) {
+  const autograd::Context context(worker(0));
+  const auto answer = rpc_async<&coroutines::surroundings>(callee());
+  ASSERT_TRUE(signals_wait(1));
+  coroutines::signal.send(0);
+  ASSERT_TRUE(signals_wait(1));
+  coroutines::signal.send(0);
+  const std::string all = "coroutines::surroundings, context, grad, executor";
+  const std::string no_grad = "coroutines::surroundings, context, executor";
+  EXPECT_THAT(answer.wait(), ElementsAre(all, all, no_grad, no_grad, all));
+}
+
+TEST_P(CoroutineMethodTest, MembersWithABatcher) {
+  const auto adder = remote<coroutines::Adder>(callee());
+  std::vector<Future<std::int64_t>> sums;
+  for (int i = 1; i <= 4; ++i) sums.push_back(rpc_async<&coroutines::Adder::add>(adder, i));
+  std::int64_t last = 0;
+  for (const auto& sum : sums) last = std::max(last, sum.wait());
+  EXPECT_EQ(last, 10);
+}
+
+TEST_P(CoroutineMethodTest, AWorkerEndsWhileCoroutinesWait) {
+  const auto answer = rpc_async<&coroutines::wait_for_signal>(callee());
+  ASSERT_TRUE(signals_wait(1));
+  abandon();
+  EXPECT_THROW(answer.wait(), RpcError);
+  EXPECT_TRUE(eventually([] { return Tracked::living == 0; }));
+}
+
+}  // namespace
+}  // namespace sinew
