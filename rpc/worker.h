@@ -135,7 +135,8 @@ class Worker {
 
   /// rpc.client_active_calls, rpc.server_active_calls, rpc.requests (calls to other workers so far,
   /// those of layers too), rpc.limited_calls (served now, of methods with limits),
-  /// rpc.calls_not_allowed and rpc.calls_over_limit (turned away by rules of methods), rpc.threads,
+  /// rpc.calls_not_allowed and rpc.calls_over_limit (turned away by rules of methods),
+  /// rpc.max_threads (WorkerOptions::num_threads), rpc.threads,
   /// rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks, rpc.polls_paid, rpc.polls_in_vain and
   /// rpc.polled_us (over gRPC: WorkerOptions::max_poll), rpc.receive_pool_used_bytes and
   /// rpc.receive_pool_idle_bytes (of the process: memory of received tensors, and what is kept for

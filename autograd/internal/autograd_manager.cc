@@ -279,6 +279,24 @@ std::string AutogradManager::on_send(MessageRoute& route) {
   return attachment.SerializeAsString();
 }
 
+void AutogradManager::on_unfollowed_gradient(const std::string& method, const WorkerInfo& callee) {
+  if (!at::GradMode::is_enabled() || has_warned_.load(std::memory_order_relaxed)) return;
+  {
+    MutexLock lock(mutex_);
+    const bool is_open = std::any_of(contexts_.begin(), contexts_.end(), [&](const auto& entry) {
+      return entry.first.creator == services_.self().incarnation;
+    });
+    if (!is_open || has_warned_.exchange(true, std::memory_order_relaxed)) return;
+  }
+  services_.log(absl::StrFormat(
+      "a call of '%s' to worker '%s' takes tensors along that require gradients, from a thread "
+      "that "
+      "works in no autograd context, while one is open on another: no gradient comes back along "
+      "it. Make an autograd::ContextScope on the calling thread, or, where none is wanted, call "
+      "with detached tensors or within a NoGradGuard. This is said once",
+      method, callee.name));
+}
+
 void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const std::string& bytes) {
   proto::AutogradAttachment attachment;
   if (absl::Status member = check_member(route.peer()); !member.ok()) throw_error(member);

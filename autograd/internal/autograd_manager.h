@@ -93,6 +93,8 @@ class AutogradManager final : public Extension,
   void add_counters(Counters& counters) const override;
   void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) override;
   std::string on_send(MessageRoute& route) override;
+  /// Warns, once, if a context of this worker is open: the call was meant to be in it.
+  void on_unfollowed_gradient(const std::string& method, const WorkerInfo& callee) override;
   void on_receive(MessageRoute& route, MessageKind kind, const std::string& attachment) override;
   std::vector<Method> methods() const override;
   Future<std::vector<std::string>> drain_async(DrainScope scope,
@@ -129,6 +131,7 @@ class AutogradManager final : public Extension,
   std::atomic<std::uint64_t> next_pass_{1};
   // Calls to other workers for passes.
   std::atomic<std::int64_t> calls_{0};
+  std::atomic<bool> has_warned_{false};
 
   mutable Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -88,6 +88,10 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
         const CallContext* parent = CallContext::current_or_null();
         if (parent != nullptr) deadline = std::min(deadline, parent->deadline());
         auto state = std::make_unique<State>(peer, services, now, deadline);
+        state->context.set_describe([called = state.get()] {
+          return absl::StrFormat("a call of method '%s' to worker '%s'",
+                                 called->envelope.call().method(), called->route.peer().name);
+        });
         if (const auto& current = ThreadContext::current(); current != nullptr) {
           begin_message(state->route, current->ambient(), state->context);
         }
@@ -143,6 +147,11 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   pending->started = state.started;
   pending->deadline = state.deadline;
   pending->waits_for_room = state.when_full == WhenFull::kWait;
+  if (state.context.has_unfollowed_gradient()) {
+    for (const auto& extension : state.services.extensions()) {
+      extension->on_unfollowed_gradient(call.method(), state.route.peer());
+    }
+  }
   // Before anything is offered: it may refuse.
   pending->streams = state.services.devices().streams_of_results(state.route.peer());
   attach_layers(state.route, *call.mutable_attachments());

@@ -195,6 +195,12 @@ class Extension {
     (void)route;
     return {};
   }
+  /// A call with tensors that require a gradient was written, and no layer has set a tensor hook.
+  /// Calling thread.
+  virtual void on_unfollowed_gradient(const std::string& method, const WorkerInfo& callee) {
+    (void)method;
+    (void)callee;
+  }
   /// What came attached under layer() with a call or a reply, before its values are read: the layer
   /// may set the route's tensor hook, and what follows the work that serves the call. The thread
   /// that reads. What it throws is what reading throws.

@@ -91,6 +91,10 @@ void Invocation::start() {
 
 void Invocation::make_request() {
   request_ = std::make_unique<Request>(services_, std::move(arrived_));
+  request_->results.set_describe([this] {
+    return absl::StrFormat("the result of method '%s' for worker '%s'", printable(method(), 512),
+                           printable(caller_.name, 512));
+  });
 }
 
 void Invocation::begin() {

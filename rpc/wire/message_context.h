@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -84,16 +86,24 @@ class EncodeContext {
   std::vector<absl::Cord>& payloads() { return payloads_; }
   /// Null when a value is written outside of a call.
   MessageRoute* route() const { return route_; }
+  /// What is being written, for texts: "a call of app::f to worker 'b'". Empty: unknown.
+  std::string describe() const { return describe_ == nullptr ? std::string() : describe_(); }
+  void set_describe(std::function<std::string()> describe) { describe_ = std::move(describe); }
   /// Null when nobody follows gradients. The hook outlives this.
   TensorHook* tensor_hook() const { return tensor_hook_; }
   void set_tensor_hook(TensorHook* hook) { tensor_hook_ = hook; }
+  /// A tensor that requires a gradient was written while nobody followed gradients.
+  bool has_unfollowed_gradient() const { return has_unfollowed_gradient_; }
+  void note_unfollowed_gradient() { has_unfollowed_gradient_ = true; }
   /// Null when only tensors in host memory can be written. Set only with a route.
   DeviceRoad* device_road() const { return device_road_.get(); }
   void set_device_road(std::shared_ptr<DeviceRoad> road) { device_road_ = std::move(road); }
 
  private:
   MessageRoute* const route_;
+  std::function<std::string()> describe_;
   TensorHook* tensor_hook_ = nullptr;
+  bool has_unfollowed_gradient_ = false;
   std::shared_ptr<DeviceRoad> device_road_;
   std::vector<absl::Cord> payloads_;
 };

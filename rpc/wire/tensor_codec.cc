@@ -122,11 +122,13 @@ bool owns_memory(const c10::Storage& storage) {
 // Tells when a tensor was changed in place while a message referred to its memory.
 class ChangeCheck {
  public:
-  explicit ChangeCheck(const at::Tensor& tensor)
+  /// `message` is EncodeContext::describe().
+  ChangeCheck(const at::Tensor& tensor, const std::string& message)
       : counter_(tensor.unsafeGetTensorImpl()->version_counter()),
         version_(counter_.enabled() ? counter_.current_version() : 0),
         description_(absl::StrCat(c10::toString(tensor.scalar_type()), " [",
-                                  absl::StrJoin(tensor.sizes(), ","), "]")) {}
+                                  absl::StrJoin(tensor.sizes(), ","), "]",
+                                  message.empty() ? "" : absl::StrCat(", of ", message))) {}
 
   void at_end() const {
     if (!counter_.enabled() || counter_.current_version() == version_) return;
@@ -148,8 +150,9 @@ class ChangeCheck {
   const std::string description_;
 };
 
-// The elements of a dense tensor, in the order of its memory.
-absl::Cord elements(const at::Tensor& tensor) {
+// The elements of a dense tensor, in the order of its memory. `context`: of the message that they
+// are for; null: of none.
+absl::Cord elements(const at::Tensor& tensor, const EncodeContext* context) {
   const std::size_t size = tensor.nbytes();
   if (size == 0) return absl::Cord();
   const c10::Storage& storage = tensor.storage();
@@ -161,8 +164,9 @@ absl::Cord elements(const at::Tensor& tensor) {
   const absl::string_view bytes(static_cast<const char*>(tensor.data_ptr()), size);
   if (size < kMinAliasedBytes) return absl::Cord(bytes);
   if (ChangeCheck::is_on()) {
-    return absl::MakeCordFromExternal(bytes,
-                                      [storage, check = ChangeCheck(tensor)] { check.at_end(); });
+    const std::string message = context == nullptr ? std::string() : context->describe();
+    return absl::MakeCordFromExternal(
+        bytes, [storage, check = ChangeCheck(tensor, message)] { check.at_end(); });
   }
   return absl::MakeCordFromExternal(bytes, [storage] {});
 }
@@ -186,7 +190,7 @@ at::Tensor tensor_in(std::shared_ptr<ReceiveBlock> block, at::IntArrayRef sizes,
 absl::Cord staged_elements(const at::Tensor& tensor) {
   if (tensor.nbytes() == 0) return absl::Cord();
   DeviceRuntime& runtime = runtime_of(tensor.device());
-  return elements(runtime.to_host(tensor, runtime.current_stream(tensor.device())));
+  return elements(runtime.to_host(tensor, runtime.current_stream(tensor.device())), nullptr);
 }
 
 // Bytes that are no booleans must be found, which only the host does.
@@ -224,7 +228,7 @@ void encode_strided(at::Tensor tensor, c10::Device target, proto::Tensor& descri
     }
   }
   description.set_payload(
-      context.add_payload(on_host ? elements(tensor) : staged_elements(tensor)));
+      context.add_payload(on_host ? elements(tensor, &context) : staged_elements(tensor)));
 }
 
 void encode_sparse(const at::Tensor& tensor, c10::Device target, proto::Tensor& description,
@@ -430,7 +434,7 @@ class TensorReader {
     const Sizes sizes(from_host.sizes().data(), from_host.sizes().size());
     at::Tensor tensor =
         allocate_on(device, sizes, from_host.strides().vec(), from_host.scalar_type());
-    if (tensor.nbytes() > 0) bring(elements(from_host), tensor);
+    if (tensor.nbytes() > 0) bring(elements(from_host, nullptr), tensor);
     return tensor;
   }
 
@@ -557,6 +561,8 @@ void encode_tensor_to(const at::Tensor& tensor, const c10::Device& target,
     if (!edge.has_value()) return;
     description.set_edge(*edge);
     if (!tensor.device().is_cpu()) write_device(tensor.device(), *description.mutable_origin());
+  } else {
+    context.note_unfollowed_gradient();
   }
 }
 

@@ -101,13 +101,14 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
 
 WorkerCore::WorkerCore(WorkerOptions options)
     : options_(std::move(options)),
+      max_threads_(options_.num_threads != 0 ? options_.num_threads : default_threads()),
       default_timeout_ns_(options_.default_timeout.count()),
       rejoiner_(std::make_shared<Rejoiner>(options_)),
       member_events_([this](const WorkerInfo& worker) { return links_->is_lost(worker); }) {
   self_.name = options_.name;
   self_.incarnation = random_incarnation();
   Executor::Options pool;
-  pool.num_threads = options_.num_threads != 0 ? options_.num_threads : default_threads();
+  pool.num_threads = max_threads_;
   pool.max_blocked_threads = options_.max_blocked_threads;
   pool.min_threads = 1;
   pool.name = "sinew-work";
@@ -361,6 +362,7 @@ Counters WorkerCore::counters() const {
   counters["rpc.limited_calls"] = server_->limited_calls();
   counters["rpc.calls_over_limit"] = refused.over_limit.load(std::memory_order_relaxed);
   const Executor::Stats stats = executor_->stats();
+  counters["rpc.max_threads"] = static_cast<std::int64_t>(max_threads_);
   counters["rpc.threads"] = static_cast<std::int64_t>(stats.threads);
   counters["rpc.idle_threads"] = static_cast<std::int64_t>(stats.idle_threads);
   counters["rpc.blocked_threads"] = static_cast<std::int64_t>(stats.blocked_threads);

@@ -186,6 +186,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   WorkerInfo self_;
   int world_size_ = 0;
   std::string address_;
+  const std::size_t max_threads_;
   std::atomic<std::int64_t> default_timeout_ns_;
   std::atomic<bool> running_{false};
   std::atomic<bool> is_evicted_{false};

@@ -246,6 +246,38 @@ TEST_P(Autograd, ServingThreadsHaveTheContextOnlyDuringTheCall) {
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(worker(0).rpc_sync<&testgrad::has_context>(1));
 }
 
+// A thread pool that calls on behalf of the thread with the context is a mistake that nothing else
+// shows: gradients are missing, without an error.
+TEST_P(Autograd, WarnsOnceOfThreadsOutsideOfTheContext) {
+  const Tensor a = random_leaf({2});
+  const auto said = [&](const std::function<void()>& call) {
+    ::testing::internal::CaptureStderr();
+    std::thread(call).join();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto multiply = [&] { worker(0).rpc_sync<&testgrad::multiply>(1, a, a); };
+  EXPECT_EQ(said(multiply), "") << "there is no context";
+  const Context context(worker(0));
+  EXPECT_EQ(said([&] { worker(0).rpc_sync<&testgrad::has_context>(1); }), "");
+  EXPECT_EQ(said([&] { worker(1).rpc_sync<&testgrad::multiply>(2, a, a); }), "")
+      << "the context is another worker's";
+  EXPECT_EQ(said([&] {
+              const at::NoGradGuard none_wanted;
+              multiply();
+            }),
+            "");
+  EXPECT_EQ(said([&] {
+              const sinew::autograd::ContextScope scope(worker(0), context.id());
+              multiply();
+            }),
+            "");
+  const std::string warning = said(multiply);
+  EXPECT_THAT(warning, HasSubstr("testgrad::multiply"));
+  EXPECT_THAT(warning, HasSubstr("worker1"));
+  EXPECT_THAT(warning, HasSubstr("ContextScope"));
+  EXPECT_EQ(said(multiply), "") << "once";
+}
+
 TEST_P(Autograd, GradModeTravels) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});

@@ -222,6 +222,7 @@ TEST_P(AsyncHandlersTest, PendingAnswersHoldNoThread) {
       [&] { return worker(1).counters().at("rpc.server_active_calls") == kPending; }));
   EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
   EXPECT_LT(worker(1).counters().at("rpc.threads"), 20);
+  EXPECT_EQ(worker(1).counters().at("rpc.max_threads"), 2);
   EXPECT_EQ(rpc_sync<&async_handlers::quick>(callee()), 1);
   rpc_sync<&Parking::release>(parking, 5);
   for (const int value : wait_all(std::move(parked))) EXPECT_EQ(value, 5);
