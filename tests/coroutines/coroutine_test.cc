@@ -19,6 +19,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/zeros.h"
 #include "absl/status/status.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/batcher.h"
@@ -385,10 +386,10 @@ TEST_P(CoroutineMethodTest, AwaitsCalls) {
 TEST_P(CoroutineMethodTest, ArgumentsLiveUntilItIsThrough) {
   const std::string long_text(200, 'x');
   const auto text =
-      rpc_async<&coroutines::joined>(callee(), long_text, std::string("-"), at::Tensor());
+      rpc_async<&coroutines::joined>(callee(), long_text, std::string("-"), at::zeros({5}));
   ASSERT_TRUE(signals_wait(1));
   coroutines::signal.send(7);
-  EXPECT_EQ(text.wait(), long_text + "-7");
+  EXPECT_EQ(text.wait(), long_text + "-12");
 }
 
 TEST_P(CoroutineMethodTest, ManyHoldNoThread) {

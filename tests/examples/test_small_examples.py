@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from pathlib import Path
@@ -39,14 +40,14 @@ class JobTest(unittest.TestCase):
         job = [SINEW_RUN, "--nproc", str(processes or self.PROCESSES), self.program()]
         return example_process.run([*job, *flags], 240)
 
-    def check_mistakes(self, *mistakes: tuple[str, str]) -> None:
-        for flag, value in (*mistakes, ("--steps", "0"), ("--lr", "x")):
+    def check_mistakes(self, *mistakes: tuple[str, str], wanted: str = "--steps") -> None:
+        for flag, value in (*mistakes, (wanted, "0"), (wanted, "x")):
             ended = self.run_job(flag, value)
             self.assertEqual(ended.status, 2, ended.stderr)
             self.assertIn(flag, ended.stderr)
         ended = example_process.run([self.program(), "--help"])
         self.assertEqual(ended.status, 0, ended.stderr)
-        self.assertIn("--steps", ended.stdout)
+        self.assertIn(wanted, ended.stdout)
         self.assertIn(f"sinew-run --nproc 4 {self.NAME}", ended.stdout)
         ended = example_process.run([self.program()])
         self.assertEqual(ended.status, 2, ended.stderr)
@@ -68,7 +69,49 @@ class BatchPsTest(JobTest):
         self.assertLess(float(steps[1][1]), float(steps[0][1]), "the loss falls")
 
     def test_mistakes(self) -> None:
-        self.check_mistakes(("--batch", "-1"))
+        self.check_mistakes(("--batch", "-1"), ("--lr", "x"))
+
+
+class InferenceServerTest(JobTest):
+    NAME = "inference_server"
+    PROCESSES = 3
+
+    def test_a_few_requests(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            ended = self.run_job("--requests", "100", "--batches", "1,8", "--width", "32", "--output", folder)
+            self.assertEqual(ended.status, 0, ended.stderr)
+            head, *lines = [line.split() for line in ended.stdout.splitlines() if not line.startswith("Wrote")]
+            self.assertEqual(head[:4], ["max", "batch", "requests/s", "p50"])
+            self.assertEqual([line[0] for line in lines], ["1", "8"])
+            for line in lines:
+                rate, p50, p90, p99, mean, refused = map(float, line[1:])
+                self.assertTrue(rate > 0 and 0 < p50 <= p90 <= p99 and 1 <= mean <= float(line[0]) and refused == 0, line)
+            for name in ("throughput", "latency"):
+                self.assertEqual(len((Path(folder) / f"{name}.csv").read_text().splitlines()), 3)
+                self.assertIn("<svg", (Path(folder) / f"{name}.svg").read_text())
+
+    def test_more_requests_than_it_can_answer(self) -> None:
+        flags = ("--requests", "400", "--batches", "4", "--max-queued", "4", "--rate", "1000000", "--width", "512")
+        ended = self.run_job(*flags, "--output", "")
+        self.assertEqual(ended.status, 0, ended.stderr)
+        self.assertGreater(int(ended.stdout.splitlines()[-1].split()[-1]), 0, "the server says no")
+
+    def test_mistakes(self) -> None:
+        self.check_mistakes(("--batches", "1,x"), ("--rate", "-1"), wanted="--requests")
+
+
+class CoroutineTest(unittest.TestCase):
+    PROGRAM = Path("coroutine") / "coroutine"
+
+    def test_every_worker_asks_all(self) -> None:
+        ended = example_process.run([SINEW_RUN, "--nproc", "3", EXAMPLES / self.PROGRAM], 240)
+        self.assertEqual((ended.status, ended.stderr), (0, ""))
+        self.assertEqual(ended.stdout, "".join(f"The mean, says worker{rank}, is 10\n" for rank in range(3)))
+
+    def test_the_documentation_shows_this_method(self) -> None:
+        source = (SOURCE_TREE / "examples/coroutine/coroutine.cc").read_text()
+        method = source[source.index("sinew::Future<double> mean_of_all() {") : source.index("}  // namespace app\n\nint main")]
+        self.assertIn(method.strip(), (SOURCE_TREE / "docs/batching.md").read_text())
 
 
 class PipelineTest(JobTest):
@@ -81,7 +124,7 @@ class PipelineTest(JobTest):
         self.assertEqual([step for step, _, _ in STEP.findall(ended.stdout)], ["50", "60"])
 
     def test_mistakes(self) -> None:
-        self.check_mistakes(("--micro-batches", "0"), ("--micro-batches", "999"))
+        self.check_mistakes(("--micro-batches", "0"), ("--micro-batches", "999"), ("--lr", "x"))
 
 
 class AutogradTest(unittest.TestCase):
