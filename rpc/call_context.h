@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ class CallContext : public internal::ThreadContext {
   /// Null outside of a handler.
   static const CallContext* current_or_null();
 
+  /// Values by key; a key may come several times.
+  using Metadata = std::multimap<std::string, std::string>;
+
   /// Who called: the member of the job at the other end of the link, whatever the message says.
   /// With mutual TLS its certificate covers that name. A client that is no worker has an empty name
   /// and rank -1.
@@ -33,6 +37,11 @@ class CallContext : public internal::ThreadContext {
   virtual std::vector<std::string> identities() const = 0;
   /// Wire name of the method being served.
   virtual const std::string& method() const = 0;
+  /// What a client that is no worker said beside its arguments: gRPC's metadata, at most 8 KiB.
+  /// Keys are of a-z 0-9 _ - and . and values are printable ASCII, but for keys that end in "-bin":
+  /// those are any bytes. Nobody vouches for any of it. Empty for calls of workers. It lives as
+  /// long as this context.
+  virtual const Metadata& metadata() const = 0;
   /// The worker that serves the call.
   virtual Worker worker() const = 0;
   /// When the caller stops waiting; Clock::TimePoint::max() for calls without a limit.

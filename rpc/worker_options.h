@@ -70,6 +70,14 @@ struct WorkerOptions {
   /// own text when that does not start.
   bool ucx = false;
 
+  /// Whether this worker tells whoever may call it the names and signatures of `methods` (by its
+  /// method "sinew.methods"; see docs/clients.md). Clients of other languages, which have no
+  /// headers of it, look there for what they can call; strangers do too where credentials are
+  /// insecure.
+  bool list_methods = false;
+  /// Largest request of a client that is no worker, tensors included; at most 1 GiB.
+  std::size_t max_client_request_bytes = std::size_t{64} << 20;
+
   /// Time limit of calls that set none. kNoTimeout: none.
   std::chrono::nanoseconds default_timeout = std::chrono::seconds(60);
   /// Threads that run handlers and continuations; 0: one per core, at least 4. A handler that waits

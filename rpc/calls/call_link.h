@@ -27,7 +27,8 @@
 
 namespace sinew::proto {
 class Envelope;
-}
+class Error;
+}  // namespace sinew::proto
 
 namespace sinew::internal {
 
@@ -82,8 +83,11 @@ class CallLink final : public LinkUser,
   // ReplySink
   bool may_start(const std::shared_ptr<Invocation>& invocation) override;
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override;
+  void on_error(std::uint64_t call_id, const proto::Error& error) override;
   bool wants_envelope() const override { return true; }
   AuthenticatedPeer remote() const override { return runner_->remote(); }
+  /// Workers send none.
+  const CallContext::Metadata& metadata() const override;
 
   /// Whether control calls of the peer are being served, or their answers on their way.
   bool is_answering() const;

@@ -504,6 +504,20 @@ void CallLink::on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrie
   for (OnCarrierEnd& end : content->on_end) std::move(end)(CarrierEnd::kNotSent);
 }
 
+void CallLink::on_error(std::uint64_t call_id, const proto::Error& error) {
+  proto::Envelope envelope;
+  envelope.mutable_reply()->set_id(call_id);
+  *envelope.mutable_reply()->mutable_error() = error;
+  Frame frame;
+  frame.envelope = envelope.SerializeAsString();
+  on_reply(call_id, std::move(frame), {});
+}
+
+const CallContext::Metadata& CallLink::metadata() const {
+  static const auto& none = *new CallContext::Metadata();
+  return none;
+}
+
 void CallLink::send_reply(const std::shared_ptr<Content>& content) {
   const absl::Status taken =
       runner_->send(Content::outgoing(content), LinkRunner::WhenFull::kQueue).status();

@@ -1,6 +1,7 @@
 #include "sinew/rpc/calls/call_server.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -9,9 +10,11 @@
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/calls/unary_sink.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/link/link_lanes.h"
 #include "sinew/rpc/membership/control_plane.h"
+#include "sinew/rpc/wire/codec_maps.h"
 
 namespace sinew::internal {
 namespace {
@@ -25,23 +28,24 @@ Clock::TimePoint deadline_of(Clock::TimePoint now, std::uint64_t timeout_us) {
   return now + std::chrono::microseconds(timeout_us);
 }
 
-/// The reply of a foreign client's call goes straight back.
-class UnarySink final : public ReplySink {
- public:
-  explicit UnarySink(std::unique_ptr<UnaryCall> call) : call_(std::move(call)) {}
-  // How many there are, and how much they hold, the transport bounds.
-  bool may_start(const std::shared_ptr<Invocation>&) override { return true; }
-  void on_reply(std::uint64_t, Frame reply, std::vector<OnCarrierEnd> on_end) override {
-    call_->reply(std::move(reply));
-    for (OnCarrierEnd& end : on_end) std::move(end)(CarrierEnd::kAnswered);
+void serve_list(const std::shared_ptr<Invocation>& call) {
+  call->check_argument_count(0);
+  const WorkerOptions& options = call->services().options();
+  if (!options.list_methods) {
+    throw RpcError(ErrorCode::kPermissionDenied,
+                   absl::StrFormat("worker '%s' does not list its methods: set "
+                                   "WorkerOptions::list_methods there",
+                                   options.name));
   }
-  bool wants_envelope() const override { return false; }
-  AuthenticatedPeer remote() const override { return call_->remote(); }
-  UnaryCall& call() { return *call_; }
-
- private:
-  const std::unique_ptr<UnaryCall> call_;
-};
+  const std::vector<std::string> identities = call->identities();
+  std::map<std::string, std::string> signatures;
+  for (const std::string& name : options.methods.names()) {
+    const MethodTable::Entry& method = *options.methods.find(name);
+    if (!method.rules.allows(call->caller().name, identities)) continue;
+    signatures[name] = method.signature;
+  }
+  deliver(*call, std::move(signatures));
+}
 
 void serve_fetch(const std::shared_ptr<Invocation>& call) {
   call->check_argument_count(0);
@@ -51,7 +55,9 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 }  // namespace
 
 CallServer::CallServer(WorkerServices& services)
-    : services_(services), fetch_{kFetchMethod, "", &serve_fetch} {
+    : services_(services),
+      fetch_{kFetchMethod, "", &serve_fetch},
+      list_{kListMethodsMethod, "()->map<text,text>", &serve_list} {
   const MethodTable& methods = services_.options().methods;
   for (const std::string& name : methods.names()) {
     const MethodTable::Entry& method = *methods.find(name);
@@ -65,6 +71,7 @@ CallServer::~CallServer() = default;
 
 const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
   if (name == kFetchMethod) return &fetch_;
+  if (name == kListMethodsMethod) return &list_;
   const auto found = layer_methods_.find(absl::string_view(name.data(), name.size()));
   if (found != layer_methods_.end()) return &found->second;
   return services_.options().methods.find(name);
@@ -142,28 +149,30 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   const std::uint64_t size_bytes = LinkLanes::room_of(frame.size_bytes(), frame.payloads.size());
   if (absl::Status parsed = parse_envelope(frame.envelope, *envelope->mutable_call());
       !parsed.ok()) {
-    call->fail(parsed);
+    refuse(*call, parsed);
     return;
   }
   if (envelope->call().disposition() != proto::RETURN || envelope->call().has_target()) {
-    call->fail(absl::PermissionDeniedError(
-        "only workers hold references: a client can call free functions that return a value"));
+    refuse(*call, absl::PermissionDeniedError("only workers hold references: a client can call "
+                                              "free functions that return a value"));
     return;
   }
-  const auto left = call->time_left();
   const Clock::TimePoint now = services_.clock().now();
-  Clock::TimePoint deadline = deadline_of(now, envelope->call().timeout_us());
-  if (left != std::chrono::nanoseconds::max()) deadline = std::min(deadline, now + left);
+  const Clock::TimePoint own = deadline_of(now, envelope->call().timeout_us());
+  const auto left = call->time_left();
+  const Clock::TimePoint by_transport =
+      left == std::chrono::nanoseconds::max() ? Clock::TimePoint::max() : now + left;
+  std::string method = printable(envelope->call().method(), 512);
   ArrivedCall arrived;
-  arrived.deadline = deadline;
+  arrived.deadline = std::min(own, by_transport);
   arrived.envelope = std::move(envelope);
   arrived.size_bytes = size_bytes;
   arrived.payloads = std::move(frame.payloads);
-  auto sink = std::make_shared<UnarySink>(std::move(call));
+  auto sink = std::make_shared<UnarySink>(services_, std::move(call));
   auto invocation = std::make_shared<Invocation>(services_, std::move(arrived), sink);
-  sink->call().notify_on_cancel([weak = std::weak_ptr<Invocation>(invocation)] {
-    if (auto running = weak.lock()) running->cancel();
-  });
+  sink->watch(invocation);
+  // What is earlier gRPC sees to.
+  if (own < by_transport) sink->end_at(own, invocation, std::move(method));
   start({std::move(invocation)});
 }
 

@@ -78,6 +78,7 @@ class CallServer final : public UnaryHandler {
 
   WorkerServices& services_;
   const MethodTable::Entry fetch_;
+  const MethodTable::Entry list_;
   // Constant once calls are served.
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
   // Constant after construction.

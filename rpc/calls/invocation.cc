@@ -367,8 +367,7 @@ void Invocation::fail(std::exception_ptr error) {
   if (is_foreign && !absl::StrContains(info.message, method())) {
     info.message = absl::StrCat("method '", method(), "': ", info.message);
   }
-  write_error(info, *request_->reply.mutable_reply()->mutable_error());
-  send_reply();
+  send_error(info);
 }
 
 // Memory may be short, or a layer fail: then that is the answer.
@@ -414,8 +413,14 @@ void Invocation::send_instead(const absl::Status& too_large) {
   info.execution = Execution::kMayHaveRun;
   info.message =
       absl::StrCat("the result of method '", method(), "' cannot be sent: ", too_large.message());
-  write_error(info, *request_->reply.mutable_reply()->mutable_error());
-  send_reply();
+  send_error(info);
+}
+
+void Invocation::send_error(const ErrorInfo& info) {
+  proto::Error error;
+  write_error(info, error);
+  request_->room.give_back();
+  sink_->on_error(call_id(), error);
 }
 
 void Invocation::fail_not_a_wire_type(const std::type_info& type) const {

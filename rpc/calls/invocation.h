@@ -25,7 +25,8 @@
 
 namespace sinew::proto {
 class Call;
-}
+class Error;
+}  // namespace sinew::proto
 
 namespace sinew::internal {
 
@@ -42,9 +43,13 @@ class ReplySink {
   /// `reply` is a serialised Envelope with a Reply (for workers) or a serialised Reply (for
   /// others), as wants_envelope() says.
   virtual void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) = 0;
+  /// The call failed: in place of on_reply().
+  virtual void on_error(std::uint64_t call_id, const proto::Error& error) = 0;
   virtual bool wants_envelope() const = 0;
   /// What the caller has proved of itself.
   virtual AuthenticatedPeer remote() const = 0;
+  /// See CallContext::metadata().
+  virtual const CallContext::Metadata& metadata() const = 0;
 };
 
 /// A call that has come and has not begun.
@@ -84,6 +89,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
 
   Worker worker() const override;
   const std::string& method() const override;
+  const Metadata& metadata() const override { return sink_->metadata(); }
   std::vector<std::string> chain() const override;
   std::vector<std::string> identities() const override;
   const std::shared_ptr<void>& ambient() const override;
@@ -139,6 +145,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void send_claimed(absl::FunctionRef<void()> fill);
   void drop_result();
   void send_reply();
+  void send_error(const ErrorInfo& info);
   void send_instead(const absl::Status& too_large);
   bool claim_reply();
 

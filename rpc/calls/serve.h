@@ -16,6 +16,8 @@ namespace sinew::internal {
 /// The method by which a reference's value is fetched; every worker serves it for all types that
 /// can travel.
 inline constexpr std::string_view kFetchMethod = "sinew.fetch";
+/// The method that lists the others; see WorkerOptions::list_methods.
+inline constexpr std::string_view kListMethodsMethod = "sinew.methods";
 
 using ServeFunction = void (*)(const std::shared_ptr<Invocation>& call);
 

@@ -34,6 +34,10 @@ class ConnectionHandler;
 /// of absl::Status) that reach the opener with it, in the status of on_down.
 inline constexpr char kRefusalPayload[] = "sinew.dev/refusal";
 
+/// Under this URL the status of a unary call that failed may carry a serialised sinew.proto.Error,
+/// which clients get as a detail of the status.
+inline constexpr char kErrorPayload[] = "type.googleapis.com/sinew.proto.Error";
+
 /// One connection between two workers, with independent lanes that each keep order. Once it is up,
 /// both ends are the same: either may send anything on any lane.
 ///
@@ -116,8 +120,14 @@ class Acceptor {
 /// messages with payloads beside them (see CallRequest and CallResponse in protos/sinew/rpc.proto).
 class UnaryCall {
  public:
+  /// Keys may come several times. Those that end in "-bin" have any bytes as their values, others
+  /// printable ASCII.
+  using Metadata = std::multimap<std::string, std::string>;
+
   virtual ~UnaryCall() = default;
   virtual const AuthenticatedPeer& remote() const = 0;
+  /// What the client said beside its request, at most 8 KiB.
+  virtual const Metadata& metadata() const = 0;
   /// Serialised sinew.proto.Call.
   virtual Frame& request() = 0;
   /// Time left until the client gives up, or nanoseconds::max().
@@ -127,6 +137,7 @@ class UnaryCall {
   /// Answers with a serialised sinew.proto.Reply. Exactly one of reply and fail must be called,
   /// once.
   virtual void reply(Frame reply) = 0;
+  /// `status` may carry an error; see kErrorPayload.
   virtual void fail(const absl::Status& status) = 0;
 };
 

@@ -27,6 +27,9 @@ constexpr std::size_t kThreadsWithGrpc = 16;
 // Those that it starts with, and some for the first connections.
 constexpr std::size_t kFilesWithGrpc = 12;
 
+// A message of gRPC is less than 2 GiB, and the limit of all messages is above this one.
+constexpr std::size_t kMaxClientRequestBytes = std::size_t{1} << 30;
+
 void check_room(const WorkerOptions& options) {
   const bool is_alone = absl::StartsWith(options.init_method, "inproc:");
   absl::Status room = check_room_for_threads(is_alone ? kThreadsAlone : kThreadsWithGrpc);
@@ -57,6 +60,13 @@ void check_options(const WorkerOptions& options) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    "WorkerOptions::max_message_bytes, send_window_bytes and receive_window_bytes "
                    "must be positive");
+  }
+  if (options.max_client_request_bytes == 0 ||
+      options.max_client_request_bytes > kMaxClientRequestBytes) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("WorkerOptions::max_client_request_bytes must be 1 to %d, which "
+                                   "is what gRPC takes, it is %d",
+                                   kMaxClientRequestBytes, options.max_client_request_bytes));
   }
 }
 

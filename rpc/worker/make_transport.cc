@@ -166,6 +166,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   grpc.credentials = options.credentials;
   grpc.limits = limits_of(options);
   grpc.advertised = options.advertise_address;
+  grpc.tuning.max_unary_bytes = options.max_client_request_bytes;
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
   const absl::StatusOr<std::chrono::nanoseconds> max_poll = max_poll_of(options);

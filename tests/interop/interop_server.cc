@@ -1,11 +1,16 @@
-// A worker of its own that serves a few methods to clients which are no workers. Usage:
-// interop_server PORT Prints its address when it is ready, and ends when its standard input does.
+// A worker of its own that serves a few methods to clients which are no workers.
+//
+//   interop_server PORT [CA CERTIFICATE KEY]
+//
+// With PEM files: mutual TLS. Prints its address when it is ready, and ends when its standard input
+// does.
 
 #include <atomic>
 #include <cstdint>
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -13,6 +18,9 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/wrappers.pb.h"
 #include "sinew/sinew.h"
 
 namespace interop {
@@ -59,6 +67,50 @@ std::pair<at::Tensor, at::Tensor> split(const at::Tensor& input) {
   return {input.narrow(0, 0, 1), input.narrow(0, 1, input.size(0) - 1)};
 }
 
+at::Tensor echo_tensor(const at::Tensor& tensor) { return tensor; }
+
+/// What has arrived, as LibTorch sees it.
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  if (tensor.is_sparse()) return absl::StrCat("sparse ", describe(tensor.to_dense()));
+  return absl::StrCat(c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ","),
+                      "] by [", absl::StrJoin(tensor.strides(), ","), "]");
+}
+
+at::Tensor to_type(const at::Tensor& tensor, const std::string& type) {
+  if (type == "Half") return tensor.to(at::kHalf);
+  if (type == "BFloat16") return tensor.to(at::kBFloat16);
+  if (type == "ComplexHalf") return tensor.to(at::kComplexHalf);
+  if (type == "Sparse") return tensor.to_sparse();
+  if (type == "Transposed") return tensor.t();
+  return {};
+}
+
+std::uint64_t echo_natural(std::uint64_t number) { return number; }
+std::string echo_text(const std::string& text) { return text; }
+google::protobuf::StringValue echo_message(const google::protobuf::StringValue& text) {
+  return text;
+}
+double sum(const std::vector<double>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0);
+}
+/// Keys that are no texts.
+std::map<std::pair<std::int64_t, std::int64_t>, bool> is_square(
+    const std::vector<std::int64_t>& sizes) {
+  std::map<std::pair<std::int64_t, std::int64_t>, bool> result;
+  for (const std::int64_t size : sizes) result[{size, sizes.front()}] = size == sizes.front();
+  return result;
+}
+at::Tensor blob(std::int64_t bytes) { return at::full({bytes}, 7, at::kByte); }
+
+/// "key=value" of all that the client said beside the call, its library's own name left out.
+std::vector<std::uint8_t> metadata() {
+  sinew::CallContext::Metadata said = sinew::CallContext::current().metadata();
+  said.erase("user-agent");
+  const std::string text = absl::StrJoin(said, " ", absl::PairFormatter("="));
+  return {text.begin(), text.end()};
+}
+
 void fail(const std::string& text) { throw std::out_of_range(text); }
 
 std::atomic<std::int64_t> started{0};
@@ -102,6 +154,16 @@ SINEW_METHOD(interop::mirror);
 SINEW_METHOD(interop::next_color);
 SINEW_METHOD(interop::reversed);
 SINEW_METHOD(interop::split);
+SINEW_METHOD(interop::echo_tensor);
+SINEW_METHOD(interop::describe);
+SINEW_METHOD(interop::to_type);
+SINEW_METHOD(interop::echo_natural);
+SINEW_METHOD(interop::echo_text);
+SINEW_METHOD(interop::echo_message);
+SINEW_METHOD(interop::sum);
+SINEW_METHOD(interop::is_square);
+SINEW_METHOD(interop::blob);
+SINEW_METHOD(interop::metadata);
 SINEW_METHOD(interop::fail);
 SINEW_METHOD(interop::never);
 SINEW_METHOD(interop::started_calls);
@@ -110,8 +172,8 @@ SINEW_METHOD(interop::Counter::add);
 SINEW_SERVICE(interop::Counter, ());
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: interop_server PORT\n";
+  if (argc != 2 && argc != 5) {
+    std::cerr << "usage: interop_server PORT [CA CERTIFICATE KEY]\n";
     return 2;
   }
   sinew::WorkerOptions options;
@@ -119,6 +181,9 @@ int main(int argc, char** argv) {
   options.init_method = std::string("tcp://127.0.0.1:") + argv[1];
   options.rank = 0;
   options.world_size = 1;
+  options.list_methods = true;
+  options.max_client_request_bytes = std::size_t{80} << 20;
+  if (argc == 5) options.credentials = sinew::Credentials::mutual_tls({argv[2], argv[3], argv[4]});
   options.methods.add<&interop::scale>()
       .add<&interop::add>()
       .add<&interop::narrow>()
@@ -128,6 +193,16 @@ int main(int argc, char** argv) {
       .add<&interop::next_color>()
       .add<&interop::reversed>()
       .add<&interop::split>()
+      .add<&interop::echo_tensor>()
+      .add<&interop::describe>()
+      .add<&interop::to_type>()
+      .add<&interop::echo_natural>()
+      .add<&interop::echo_text>()
+      .add<&interop::echo_message>()
+      .add<&interop::sum>()
+      .add<&interop::is_square>()
+      .add<&interop::blob>()
+      .add<&interop::metadata>()
       .add<&interop::fail>()
       .add<&interop::never>()
       .add<&interop::started_calls>()

@@ -3,21 +3,27 @@
 #include <atomic>
 #include <chrono>
 #include <list>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
 
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
+#include "google/protobuf/descriptor_database.h"
 #include "grpcpp/generic/generic_stub.h"
-#include "sinew/introspection.pb.h"
+#include "sinew/standard/grpc/health/v1/health.pb.h"
+#include "sinew/standard/grpc/reflection/v1alpha/reflection.pb.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/happening.h"
 
 namespace sinew::internal {
 namespace {
 
+namespace health = standard::grpc::health::v1;
+namespace reflection = standard::grpc::reflection::v1alpha;
 using ::testing::HasSubstr;
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
@@ -76,8 +82,8 @@ class RawCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-proto::HealthCheckRequest about(const std::string& service) {
-  proto::HealthCheckRequest request;
+health::HealthCheckRequest about(const std::string& service) {
+  health::HealthCheckRequest request;
   request.set_service(service);
   return request;
 }
@@ -95,9 +101,9 @@ TEST(GrpcIntrospection, CheckAnswersForTheWorkerAndItsService) {
   for (const std::string service : {"", "sinew.proto.Worker"}) {
     RawCall call(a.address(), kCheck);
     ASSERT_TRUE(call.write(about(service)));
-    proto::HealthCheckResponse response;
+    health::HealthCheckResponse response;
     ASSERT_TRUE(call.read(response));
-    EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVING);
+    EXPECT_EQ(response.status(), health::HealthCheckResponse::SERVING);
     EXPECT_TRUE(call.finish().ok());
   }
 }
@@ -117,14 +123,14 @@ TEST(GrpcIntrospection, WatchTellsWhenTheWorkerShutsDown) {
   RawCall unknown(a.address(), kWatch);
   ASSERT_TRUE(known.write(about("")));
   ASSERT_TRUE(unknown.write(about("other.Service")));
-  proto::HealthCheckResponse response;
+  health::HealthCheckResponse response;
   ASSERT_TRUE(known.read(response));
-  EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVING);
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::SERVING);
   ASSERT_TRUE(unknown.read(response));
-  EXPECT_EQ(response.status(), proto::HealthCheckResponse::SERVICE_UNKNOWN);
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::SERVICE_UNKNOWN);
   a.transport->shutdown();
   ASSERT_TRUE(known.read(response));
-  EXPECT_EQ(response.status(), proto::HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::NOT_SERVING);
   EXPECT_TRUE(known.finish().ok());
 }
 
@@ -139,18 +145,18 @@ TEST(GrpcIntrospection, ShutdownMeetsAWatchWhoseFirstAnswerIsOnItsWay) {
   // One that does read tells how far the worker is. Not a new call: gRPC leaves one that arrives
   // while its server begins to shut down without an answer until the grace is over.
   RawCall reader(channel, kWatch);
-  proto::HealthCheckResponse response;
+  health::HealthCheckResponse response;
   ASSERT_TRUE(reader.write(about("")));
   ASSERT_TRUE(reader.read(response));
   std::thread shutdown([&] { a.transport->shutdown(); });
   EXPECT_TRUE(reader.read(response));
-  EXPECT_EQ(response.status(), proto::HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::NOT_SERVING);
   EXPECT_TRUE(watch.read(response));
   // Two threads serve: the shutdown may come before the first answer, though it hardly does.
-  if (response.status() == proto::HealthCheckResponse::SERVING) {
+  if (response.status() == health::HealthCheckResponse::SERVING) {
     EXPECT_TRUE(watch.read(response));
   }
-  EXPECT_EQ(response.status(), proto::HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::NOT_SERVING);
   EXPECT_TRUE(watch.finish().ok());
   shutdown.join();
 }
@@ -172,13 +178,13 @@ TEST(GrpcIntrospection, MalformedRequestsAreRefused) {
 TEST(GrpcIntrospection, ReflectionAnswersEachRequestInTurn) {
   Worker a;
   RawCall call(a.address(), kReflection);
-  proto::ReflectionRequest request;
-  proto::ReflectionResponse response;
+  reflection::ServerReflectionRequest request;
+  reflection::ServerReflectionResponse response;
 
   request.set_list_services("");
   ASSERT_TRUE(call.write(request));
   ASSERT_TRUE(call.read(response));
-  ASSERT_EQ(response.list_services_response().service_size(), 3);
+  ASSERT_EQ(response.list_services_response().service_size(), 4);
   EXPECT_EQ(response.list_services_response().service(0).name(), "sinew.proto.Worker");
 
   request.set_file_containing_symbol("sinew.proto.Worker");
@@ -209,10 +215,127 @@ TEST(GrpcIntrospection, ReflectionAnswersEachRequestInTurn) {
   EXPECT_TRUE(call.finish().ok());
 }
 
-proto::ReflectionRequest services() {
-  proto::ReflectionRequest request;
+reflection::ServerReflectionRequest services() {
+  reflection::ServerReflectionRequest request;
   request.set_list_services("");
   return request;
+}
+
+/// What a tool does: it asks for a service, and builds from the answer what it needs to call it.
+class Tool {
+ public:
+  explicit Tool(const std::string& address) : call_(address, kReflection) {}
+
+  reflection::ServerReflectionResponse ask(const reflection::ServerReflectionRequest& request) {
+    reflection::ServerReflectionResponse response;
+    EXPECT_TRUE(call_.write(request));
+    EXPECT_TRUE(call_.read(response));
+    return response;
+  }
+  reflection::ServerReflectionResponse ask_for_symbol(const std::string& name) {
+    reflection::ServerReflectionRequest request;
+    request.set_file_containing_symbol(name);
+    return ask(request);
+  }
+  reflection::ServerReflectionResponse ask_for_file(const std::string& name) {
+    reflection::ServerReflectionRequest request;
+    request.set_file_by_filename(name);
+    return ask(request);
+  }
+
+ private:
+  RawCall call_;
+};
+
+/// Takes the files of an answer, which may come in any order.
+class AnsweredFiles : public google::protobuf::DescriptorDatabase {
+ public:
+  explicit AnsweredFiles(const reflection::ServerReflectionResponse& response) {
+    for (const std::string& bytes : response.file_descriptor_response().file_descriptor_proto()) {
+      google::protobuf::FileDescriptorProto file;
+      EXPECT_TRUE(file.ParseFromString(bytes));
+      EXPECT_TRUE(files_.emplace(file.name(), file).second) << file.name() << " came twice";
+    }
+  }
+  const std::map<std::string, google::protobuf::FileDescriptorProto>& files() const {
+    return files_;
+  }
+  bool FindFileByName(const std::string& name,
+                      google::protobuf::FileDescriptorProto* output) override {
+    const auto found = files_.find(name);
+    if (found != files_.end()) *output = found->second;
+    return found != files_.end();
+  }
+  bool FindFileContainingSymbol(const std::string&,
+                                google::protobuf::FileDescriptorProto*) override {
+    return false;
+  }
+  bool FindFileContainingExtension(const std::string&, int,
+                                   google::protobuf::FileDescriptorProto*) override {
+    return false;
+  }
+
+ private:
+  std::map<std::string, google::protobuf::FileDescriptorProto> files_;
+};
+
+TEST(GrpcIntrospection, ReflectionAnswersForAllThatItLists) {
+  Worker a;
+  Tool tool(a.address());
+  const std::map<std::string, std::set<std::string>> methods = {
+      {"sinew.proto.Worker", {"Exchange", "Call"}},
+      {"grpc.health.v1.Health", {"Check", "Watch"}},
+      {"grpc.reflection.v1.ServerReflection", {"ServerReflectionInfo"}},
+      {"grpc.reflection.v1alpha.ServerReflection", {"ServerReflectionInfo"}}};
+  std::set<std::string> listed;
+  const reflection::ServerReflectionResponse list = tool.ask(services());
+  for (const auto& service : list.list_services_response().service()) {
+    SCOPED_TRACE(service.name());
+    listed.insert(service.name());
+    AnsweredFiles answered(tool.ask_for_symbol(service.name()));
+    google::protobuf::DescriptorPool pool(&answered);
+    std::set<std::string> found;
+    for (const auto& [name, file] : answered.files()) {
+      // Whatever an answer mentions can be asked for.
+      EXPECT_FALSE(AnsweredFiles(tool.ask_for_file(name)).files().empty()) << name;
+      const google::protobuf::FileDescriptor* const built = pool.FindFileByName(name);
+      ASSERT_NE(built, nullptr) << name;
+      for (int i = 0; i < built->service_count(); ++i) {
+        const google::protobuf::ServiceDescriptor& described = *built->service(i);
+        if (described.full_name() != service.name()) continue;
+        for (int m = 0; m < described.method_count(); ++m) {
+          found.insert(described.method(m)->name());
+          const std::string& type = described.method(m)->input_type()->full_name();
+          EXPECT_FALSE(AnsweredFiles(tool.ask_for_symbol(type)).files().empty()) << type;
+        }
+      }
+    }
+    const auto wanted = methods.find(service.name());
+    ASSERT_NE(wanted, methods.end());
+    EXPECT_EQ(found, wanted->second);
+  }
+  EXPECT_EQ(listed.size(), methods.size());
+}
+
+TEST(GrpcIntrospection, ReflectionKnowsNothingElse) {
+  Worker a;
+  Tool tool(a.address());
+  // Those of Sinew that its clients have nothing to do with, too.
+  for (const std::string file : {"sinew/membership.proto", "google/protobuf/descriptor.proto", "",
+                                 "sinew/standard/grpc/health/v1/health.proto", "no\nsuch"}) {
+    const auto response = tool.ask_for_file(file);
+    EXPECT_EQ(response.error_response().error_code(), grpc::StatusCode::NOT_FOUND) << file;
+  }
+  reflection::ServerReflectionRequest request;
+  request.set_all_extension_numbers_of_type("sinew.proto.Call");
+  const auto known = tool.ask(request);
+  EXPECT_EQ(known.all_extension_numbers_response().base_type_name(), "sinew.proto.Call");
+  request.set_all_extension_numbers_of_type("sinew.proto.Nothing");
+  EXPECT_EQ(tool.ask(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  request.mutable_file_containing_extension()->set_containing_type("sinew.proto.Call");
+  EXPECT_EQ(tool.ask(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  request.clear_file_containing_extension();
+  EXPECT_EQ(tool.ask(request).error_response().error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(GrpcIntrospection, AReflectionStreamWithoutRequestsEnds) {
@@ -220,7 +343,7 @@ TEST(GrpcIntrospection, AReflectionStreamWithoutRequestsEnds) {
   options.tuning.unary_transfer_timeout = std::chrono::milliseconds(200);
   Worker a(options);
   RawCall call(a.address(), kReflection);
-  proto::ReflectionResponse response;
+  reflection::ServerReflectionResponse response;
   ASSERT_TRUE(call.write(services()));
   ASSERT_TRUE(call.read(response));
   const grpc::Status status = call.finish();
@@ -241,7 +364,7 @@ TEST(GrpcIntrospection, AnAnswerThatIsNotTakenEndsTheCall) {
     RawCall call(channel_with_little_room(a.address()), method);
     ASSERT_TRUE(call.write(services()));
     ASSERT_TRUE(ended.wait()) << method;
-    proto::ReflectionResponse response;
+    reflection::ServerReflectionResponse response;
     EXPECT_FALSE(call.read(response)) << method;
     EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED) << method;
   }
@@ -254,7 +377,7 @@ TEST(GrpcIntrospection, LaterRequestsOfAReflectionStreamWaitForTheirTurnToo) {
   options.tuning.unary_transfer_timeout = std::chrono::seconds(1);
   options.log = [&any_ended](const std::string&) { any_ended = true; };
   Worker a(options);
-  proto::ReflectionResponse response;
+  reflection::ServerReflectionResponse response;
   const auto answered = [&](RawCall& stream) {
     return stream.write(services()) && stream.read(response);
   };

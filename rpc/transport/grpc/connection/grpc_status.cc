@@ -2,11 +2,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/any.pb.h"
+#include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/transport/transport.h"
+#include "sinew/standard/google/rpc/status.pb.h"
 
 namespace sinew::internal {
 namespace {
@@ -14,7 +18,9 @@ namespace {
 // gRPC's peers accept 8 KiB of trailers, and an escaped byte takes three.
 constexpr std::size_t kMaxTextBytes = 1024;
 // They travel as base64.
-constexpr std::size_t kMaxDetailsBytes = 2048;
+constexpr std::size_t kMaxDetailsBytes = 2816;
+// Of printable(), and what the lengths of fields around a text take.
+constexpr std::size_t kCutNoteBytes = 64;
 
 // gRPC reports ECONNREFUSED as UNAVAILABLE with the system's text for it, and nothing else tells it
 // from a timeout or a reset. A second connect() of our own to learn the error number would race
@@ -43,16 +49,40 @@ bool says_closed_at_once(absl::string_view text) {
          (absl::StrContains(text, "Socket closed") || absl::StrContains(text, "reset by peer"));
 }
 
+// What is known of a call's error, as gRPC's libraries for other languages look for it: a
+// google.rpc.Status. Empty: nothing.
+std::string error_details(const absl::Status& status, const std::string& text) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kErrorPayload);
+  proto::Error error;
+  if (!payload.has_value() || !error.ParseFromString(std::string(*payload))) return "";
+  standard::google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  // Some libraries refuse details whose text is not the status's.
+  details.set_message(text);
+  error.clear_message();
+  const std::string remote = std::exchange(*error.mutable_remote_message(), "");
+  google::protobuf::Any& detail = *details.add_details();
+  detail.set_type_url(kErrorPayload);
+  detail.set_value(error.SerializeAsString());
+  const std::size_t used = details.ByteSizeLong() + kCutNoteBytes;
+  if (used < kMaxDetailsBytes) {
+    error.set_remote_message(printable(remote, kMaxDetailsBytes - used));
+    detail.set_value(error.SerializeAsString());
+  }
+  return details.SerializeAsString();
+}
+
 }  // namespace
 
 grpc::Status to_grpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const absl::optional<absl::Cord> refusal = status.GetPayload(kRefusalPayload);
-  std::string details = refusal.has_value() ? std::string(*refusal) : std::string();
+  std::string text = printable(std::string(status.message()), kMaxTextBytes);
+  std::string details = refusal.has_value() ? std::string(*refusal) : error_details(status, text);
   // What does not fit is left out: the text says it too.
   if (details.size() > kMaxDetailsBytes) details.clear();
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      printable(std::string(status.message()), kMaxTextBytes), std::move(details));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::move(text),
+                      std::move(details));
 }
 
 absl::Status from_grpc(const grpc::Status& status) {

@@ -8,7 +8,8 @@
 
 namespace sinew::internal {
 
-/// The text is cut to what fits into gRPC's trailers.
+/// The text, and what the status carries as kRefusalPayload or kErrorPayload, are cut to what fits
+/// into gRPC's trailers.
 grpc::Status to_grpc(const absl::Status& status);
 /// The text was written elsewhere: it is made fit to be shown.
 absl::Status from_grpc(const grpc::Status& status);

@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/slice.h"
+#include "sinew/rpc.pb.h"
 #include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
 namespace {
@@ -75,7 +77,7 @@ ForeignCall::ForeignCall(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<Se
 
 void ForeignCall::start(const std::shared_ptr<ForeignCall>& call) {
   if (absl::Status refused = call->calls_->add(call); !refused.ok()) {
-    ServerCall::refuse(std::move(call->call_), refused);
+    ServerCall::refuse(std::move(call->call_), did_not_run(refused));
     return;
   }
   // The call may end from here on.
@@ -208,6 +210,14 @@ void ForeignCall::on_done() {
   waits_since_.reset();
   call = std::move(call_);
   share = std::move(share_);
+}
+
+absl::Status did_not_run(absl::Status status) {
+  proto::Error error;
+  error.set_code(static_cast<int>(status.code()));
+  error.set_execution(proto::DID_NOT_RUN);
+  status.SetPayload(kErrorPayload, absl::Cord(error.SerializeAsString()));
+  return status;
 }
 
 absl::Status parse_message(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite& message) {

@@ -121,6 +121,10 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   std::optional<Time> waits_since_ ABSL_GUARDED_BY(mutex_);
 };
 
+/// The status of a call that is refused before its method could see it, so that it is safe to
+/// repeat.
+absl::Status did_not_run(absl::Status status);
+
 /// One message of a protocol that is spoken with foreign clients. kInvalidArgument for bytes that
 /// are none, and for more than a client has reason to send.
 absl::Status parse_message(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite& message);

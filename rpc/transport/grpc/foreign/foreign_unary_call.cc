@@ -1,8 +1,13 @@
 #include "sinew/rpc/transport/grpc/foreign/foreign_unary_call.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/transport/grpc/connection/grpc_status.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 #include "sinew/rpc/transport/grpc/connection/peer_identity.h"
@@ -13,13 +18,14 @@ namespace {
 /// The worker's side.
 class GrpcUnaryCall final : public UnaryCall {
  public:
-  GrpcUnaryCall(std::shared_ptr<ForeignUnaryCall> call, Frame request)
-      : call_(std::move(call)), request_(std::move(request)) {}
+  GrpcUnaryCall(std::shared_ptr<ForeignUnaryCall> call, Metadata metadata, Frame request)
+      : call_(std::move(call)), metadata_(std::move(metadata)), request_(std::move(request)) {}
   ~GrpcUnaryCall() override {
     call_->answer(absl::InternalError("the worker dropped the call unanswered"), {});
   }
 
   const AuthenticatedPeer& remote() const override { return call_->remote(); }
+  const Metadata& metadata() const override { return metadata_; }
   Frame& request() override { return request_; }
   std::chrono::nanoseconds time_left() const override { return call_->time_left(); }
   void notify_on_cancel(absl::AnyInvocable<void() &&> on_cancel) override {
@@ -33,8 +39,36 @@ class GrpcUnaryCall final : public UnaryCall {
 
  private:
   const std::shared_ptr<ForeignUnaryCall> call_;
+  const Metadata metadata_;
   Frame request_;
 };
+
+bool is_binary(grpc::string_ref key) { return key.ends_with("-bin"); }
+
+// As gRPC wants them; others its parser lets through.
+bool is_metadata(grpc::string_ref key, grpc::string_ref value) {
+  const auto of_a_key = [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-' || c == '_' || c == '.';
+  };
+  return !key.empty() && std::all_of(key.begin(), key.end(), of_a_key) &&
+         (is_binary(key) || std::all_of(value.begin(), value.end(), absl::ascii_isprint));
+}
+
+// How large it is as a whole, the server's limit of GRPC_ARG_MAX_METADATA_SIZE bounds.
+absl::StatusOr<UnaryCall::Metadata> read_metadata(const grpc::ServerContext& context) {
+  UnaryCall::Metadata metadata;
+  for (const auto& [key, value] : context.client_metadata()) {
+    std::string name(key.data(), key.size());
+    if (!is_metadata(key, value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata \"", printable(name, 128),
+                       "\" is not fit for gRPC: keys are of a-z 0-9 _ - . and values of printable "
+                       "ASCII, or of any bytes where the key ends in \"-bin\""));
+    }
+    metadata.emplace(std::move(name), std::string(value.data(), value.size()));
+  }
+  return metadata;
+}
 
 }  // namespace
 
@@ -52,7 +86,7 @@ void ForeignUnaryCall::start(const std::shared_ptr<TransportCore>& core,
                              std::unique_ptr<ServerCall> call) {
   if (handler == nullptr) {
     ServerCall::refuse(std::move(call),
-                       absl::UnimplementedError("this worker takes no unary calls"));
+                       did_not_run(absl::UnimplementedError("this worker takes no unary calls")));
     return;
   }
   ForeignCall::start(std::shared_ptr<ForeignUnaryCall>(
@@ -62,28 +96,33 @@ void ForeignUnaryCall::start(const std::shared_ptr<TransportCore>& core,
 void ForeignUnaryCall::on_message(const grpc::ByteBuffer& message) {
   const std::size_t limit = core_->options().tuning.max_unary_bytes;
   if (message.Length() > limit) {
-    answer(absl::ResourceExhaustedError(absl::StrCat("a request of ", message.Length(),
-                                                     " bytes is larger than the limit of ", limit,
-                                                     " bytes")),
-           {});
+    refuse(absl::ResourceExhaustedError(
+        absl::StrCat("a request of ", message.Length(), " bytes is larger than the limit of ",
+                     limit, " bytes (WorkerOptions::max_client_request_bytes)")));
     return;
   }
   if (absl::Status full = hold(message.Length(), "requests", Quota::IfAlone::kMustFit);
       !full.ok()) {
-    answer(full, {});
+    refuse(full);
+    return;
+  }
+  absl::StatusOr<UnaryCall::Metadata> metadata = read_metadata(call().context());
+  if (!metadata.ok()) {
+    refuse(metadata.status());
     return;
   }
   absl::StatusOr<Frame> frame = decode_unary(message, core_->limits());
   if (!frame.ok()) {
-    answer(frame.status(), {});
+    refuse(frame.status());
     return;
   }
   handler_->on_unary_call(std::make_unique<GrpcUnaryCall>(
-      std::static_pointer_cast<ForeignUnaryCall>(shared_from_this()), *std::move(frame)));
+      std::static_pointer_cast<ForeignUnaryCall>(shared_from_this()), *std::move(metadata),
+      *std::move(frame)));
 }
 
 void ForeignUnaryCall::on_messages_end() {
-  answer(absl::InvalidArgumentError("a call without a request"), {});
+  refuse(absl::InvalidArgumentError("a call without a request"));
 }
 
 std::chrono::nanoseconds ForeignUnaryCall::time_left() const {
@@ -127,6 +166,8 @@ void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
   }
   write_and_finish(encode_unary(reply));
 }
+
+void ForeignUnaryCall::refuse(const absl::Status& status) { answer(did_not_run(status), {}); }
 
 // Instead of what it held so far.
 absl::Status ForeignUnaryCall::hold(std::size_t bytes, const char* what, Quota::IfAlone if_alone) {

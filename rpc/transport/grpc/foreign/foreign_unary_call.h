@@ -37,6 +37,8 @@ class ForeignUnaryCall final : public ForeignCall {
   void on_messages_end() override;
   void on_cancelled() override;
   void release() override;
+  /// Before the handler has seen the call.
+  void refuse(const absl::Status& status);
   absl::Status hold(std::size_t bytes, const char* what, Quota::IfAlone if_alone);
 
   const std::shared_ptr<TransportCore> core_;

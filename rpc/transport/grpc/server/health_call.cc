@@ -3,15 +3,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "sinew/introspection.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/transport/grpc/server/service_names.h"
+#include "sinew/standard/grpc/health/v1/health.pb.h"
 
 namespace sinew::internal {
 namespace {
 
-grpc::ByteBuffer response(proto::HealthCheckResponse::ServingStatus status) {
-  proto::HealthCheckResponse response;
+namespace health = standard::grpc::health::v1;
+
+grpc::ByteBuffer response(health::HealthCheckResponse::ServingStatus status) {
+  health::HealthCheckResponse response;
   response.set_status(status);
   return serialize_message(response);
 }
@@ -24,17 +26,17 @@ void HealthCall::start(Method method, const std::shared_ptr<ForeignCalls>& calls
 }
 
 void HealthCall::on_message(const grpc::ByteBuffer& message) {
-  proto::HealthCheckRequest request;
+  health::HealthCheckRequest request;
   if (absl::Status status = parse_message(message, request); !status.ok()) {
     finish(status);
     return;
   }
   const bool known = request.service().empty() || request.service() == kWorkerService;
   if (method_ == Method::kWatch) {
-    write(response(known ? proto::HealthCheckResponse::SERVING
-                         : proto::HealthCheckResponse::SERVICE_UNKNOWN));
+    write(response(known ? health::HealthCheckResponse::SERVING
+                         : health::HealthCheckResponse::SERVICE_UNKNOWN));
   } else if (known) {
-    write_and_finish(response(proto::HealthCheckResponse::SERVING));
+    write_and_finish(response(health::HealthCheckResponse::SERVING));
   } else {
     finish(absl::NotFoundError(
         absl::StrCat("no service \"", printable(request.service()), "\" is served here")));
@@ -47,7 +49,7 @@ void HealthCall::on_messages_end() {
 
 void HealthCall::end(const absl::Status& status) {
   if (method_ == Method::kWatch) {
-    write_and_finish(response(proto::HealthCheckResponse::NOT_SERVING));
+    write_and_finish(response(health::HealthCheckResponse::NOT_SERVING));
   } else {
     finish(status);
   }

@@ -22,6 +22,7 @@ namespace {
 // After so long without a stream a connection is closed, politely: a client that needs it makes
 // another one. Workers always have streams.
 constexpr int kIdleMs = 5 * 60 * 1000;
+constexpr int kMaxMetadataBytes = 8 << 10;
 
 }  // namespace
 
@@ -49,6 +50,8 @@ absl::Status Server::listen() {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(options.limits.connect_timeout.count()));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  // gRPC's default differs between versions.
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(std::max(kMaxPacketBytes, options.tuning.max_unary_bytes) + 1024));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,

@@ -10,13 +10,15 @@ namespace sinew::internal {
 
 constexpr char kWorkerService[] = "sinew.proto.Worker";
 constexpr char kHealthService[] = "grpc.health.v1.Health";
-constexpr char kReflectionService[] = "grpc.reflection.v1alpha.ServerReflection";
+constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";
+/// The same messages: only clients that are old ask for it.
+constexpr char kReflectionAlphaService[] = "grpc.reflection.v1alpha.ServerReflection";
 
 constexpr char kExchangeMethod[] = "/sinew.proto.Worker/Exchange";
 constexpr char kCallMethod[] = "/sinew.proto.Worker/Call";
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 constexpr char kHealthWatchMethod[] = "/grpc.health.v1.Health/Watch";
-/// Of both versions, whose messages are the same.
+/// Of both versions.
 constexpr const char* kReflectionMethods[] = {
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};

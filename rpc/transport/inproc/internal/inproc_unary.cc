@@ -20,6 +20,8 @@ class InprocUnaryCall final : public UnaryCall {
   }
 
   const AuthenticatedPeer& remote() const override { return state_->client; }
+  // Its clients are tests, which have none.
+  const Metadata& metadata() const override { return metadata_; }
   Frame& request() override { return request_; }
   std::chrono::nanoseconds time_left() const override {
     if (core_->mode() == InprocMode::kStepped ||
@@ -47,6 +49,7 @@ class InprocUnaryCall final : public UnaryCall {
  private:
   const std::shared_ptr<InprocCore> core_;
   const std::shared_ptr<InprocUnaryState> state_;
+  const Metadata metadata_;
   Frame request_;
 };
 

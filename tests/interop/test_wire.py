@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Calls registered C++ methods from Python with nothing but protos/: gRPC, Protocol Buffers, no Sinew.
+"""Calls registered C++ methods with nothing but protos/, as a client in any language would, and as none should.
 
-usage: test_python_client.py SERVER PROTOS [unittest arguments]
+usage: test_wire.py SERVER PROTOS [unittest arguments]
 
 SERVER is the built interop_server, PROTOS the folder protos/ of the source tree. Needs protoc and
 Debian's python3-grpcio and python3-protobuf; exits with 77 ("skipped") and a reason without them.
@@ -9,15 +9,16 @@ Debian's python3-grpcio and python3-protobuf; exits with 77 ("skipped") and a re
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 from typing import Any, Sequence
@@ -41,19 +42,21 @@ if shutil.which("protoc") is None:
 
 SERVER = ""  # set by main()
 rpc_pb2: Any = None
+status_pb2: Any = None
 value_pb2: Any = None
 
 
 def generate_stubs(protos: Path, folder: str) -> None:
     """Makes the message classes from the .proto files, and nothing else."""
-    global rpc_pb2, value_pb2
+    global rpc_pb2, status_pb2, value_pb2
     subprocess.run(
-        ["protoc", f"--proto_path={protos}", f"--python_out={folder}", "sinew/rpc.proto",
-         "sinew/plane.proto", "sinew/value.proto"],
+        ["protoc", f"--proto_path={protos}", f"--python_out={folder}", "sinew/rpc.proto", "sinew/plane.proto",
+         "sinew/value.proto", "sinew/standard/google/rpc/status.proto"],
         check=True,
     )
     sys.path.insert(0, folder)
     rpc_pb2 = importlib.import_module("sinew.rpc_pb2")
+    status_pb2 = importlib.import_module("sinew.standard.google.rpc.status_pb2")
     value_pb2 = importlib.import_module("sinew.value_pb2")
 
 
@@ -137,6 +140,18 @@ def floats(response: Any, tensor: Any) -> list[float]:
     return list(struct.unpack(f"<{len(payload) // 4}f", payload))
 
 
+def error_in(failed: Any) -> Any:
+    trailers = dict(failed.trailing_metadata())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    assert (status.code, status.message) == (failed.code().value[0], failed.details()), status
+    (detail,) = status.details
+    error = rpc_pb2.Error()
+    assert detail.Unpack(error), detail
+    assert error.code == status.code and not error.message, error
+    error.message = status.message
+    return error
+
+
 class ClientTest(unittest.TestCase):
     server: Server
     channel: Any
@@ -180,12 +195,15 @@ class ClientTest(unittest.TestCase):
         return self.call(method, *arguments).reply.value
 
     def error_of(self, request: Any) -> Any:
-        response = self.send(request)
-        self.assertEqual(response.reply.WhichOneof("outcome"), "error", response.reply)
-        return response.reply.error
+        """The error in the status of a call that must fail, with the status's text."""
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.send(request)
+        return error_in(caught.exception)
 
 
 class ResultsTest(ClientTest):
+    """The rest is for the package in clients/python/."""
+
     def test_a_tensor_goes_there_and_comes_back(self) -> None:
         tensors = Payloads()
         given = tensors.tensor([1, 2, 3, 4, 5, 6], [2, 3])
@@ -195,73 +213,10 @@ class ResultsTest(ClientTest):
         self.assertEqual(list(tensor.sizes), [2, 3])
         self.assertEqual(floats(response, tensor), [2.5, 5, 7.5, 10, 12.5, 15])
 
-    def test_a_megabyte_of_tensor(self) -> None:
-        tensors = Payloads()
-        numbers = [float(i % 1000) for i in range(1 << 18)]
-        given = tensors.tensor(numbers, [512, 512])
-        response = self.call("interop::scale", given, 2.0, payloads=tensors.payloads)
-        self.assertEqual(floats(response, response.reply.value.tensor), [2 * n for n in numbers])
-
-    def test_several_tensors(self) -> None:
-        tensors = Payloads()
-        given = tensors.tensor([1, 2, 3, 4, 5, 6], [3, 2])
-        response = self.call("interop::split", given, payloads=tensors.payloads)
-        first, rest = (item.tensor for item in response.reply.value.list.items)
-        self.assertEqual((list(first.sizes), floats(response, first)), ([1, 2], [1, 2]))
-        self.assertEqual((list(rest.sizes), floats(response, rest)), ([2, 2], [3, 4, 5, 6]))
-
-    def test_an_empty_tensor_and_one_without_dimensions(self) -> None:
-        for numbers, sizes in (([], [0, 3]), ([4.0], [])):
-            tensors = Payloads()
-            given = tensors.tensor(numbers, sizes)
-            response = self.call("interop::scale", given, 2.0, payloads=tensors.payloads)
-            tensor = response.reply.value.tensor
-            self.assertEqual(list(tensor.sizes), sizes)
-            self.assertEqual(floats(response, tensor), [2 * n for n in numbers])
-
-    def test_integers(self) -> None:
-        self.assertEqual(self.result_of("interop::add", -(2**62), 5).integer, 5 - 2**62)
-
-    def test_a_method_that_returns_nothing_returns_null(self) -> None:
-        self.assertIsNone(self.result_of("interop::nothing").WhichOneof("kind"))
-
-    def test_a_map_of_lists(self) -> None:
-        result = self.result_of("interop::sums", {"a": [1.0, 2.0], "b": []}).map
-        sums = {
-            key.text: list(value.reals.items) or [item.real for item in value.list.items]
-            for key, value in zip(result.keys, result.values)
-        }
-        self.assertEqual(sums, {"a": [3.0], "b": [0.0]})
-
-    def test_packed_reals_are_a_list_too(self) -> None:
-        request = self.request("interop::sums", {"a": None})
-        request.call.arguments[0].map.values[0].reals.items.extend([1.5, 2.5])
-        result = self.send(request).reply.value.map
-        self.assertEqual(list(result.values[0].reals.items), [4.0])
-
-    def test_a_struct_is_the_list_of_its_fields(self) -> None:
-        fields = self.result_of("interop::mirror", [1.0, -2.0, "p"]).list.items
-        self.assertEqual([fields[0].real, fields[1].real, fields[2].text], [-1.0, 2.0, "p'"])
-
-    def test_an_optional_enum_is_an_integer_or_null(self) -> None:
-        self.assertEqual(self.result_of("interop::next_color", None).integer, 1)
-        self.assertEqual(self.result_of("interop::next_color", 1).integer, 2)
-        self.assertIsNone(self.result_of("interop::next_color", 2).WhichOneof("kind"))
-
-    def test_bytes(self) -> None:
-        self.assertEqual(self.result_of("interop::reversed", b"\x00\xff\x10").binary, b"\x10\xff\x00")
-
-    def test_many_calls_at_once(self) -> None:
-        sums: list[int] = []
-        threads = [
-            threading.Thread(target=lambda n=n: sums.append(self.result_of("interop::add", n, n).integer))
-            for n in range(32)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(sorted(sums), [2 * n for n in range(32)])
+    def test_the_right_signature_is_taken(self) -> None:
+        request = self.request("interop::add", 1, 2)
+        request.call.signature = "(integer,integer)->integer"
+        self.assertEqual(self.send(request).reply.value.integer, 3)
 
 
 class MistakesTest(ClientTest):
@@ -315,11 +270,6 @@ class MistakesTest(ClientTest):
         request.call.signature = "(text)->text"
         self.refuse(request, grpc.StatusCode.INVALID_ARGUMENT, "(integer,integer)->integer", "(text)->text")
 
-    def test_the_right_signature_is_taken(self) -> None:
-        request = self.request("interop::add", 1, 2)
-        request.call.signature = "(integer,integer)->integer"
-        self.assertEqual(self.send(request).reply.value.integer, 3)
-
     def test_a_repeated_key(self) -> None:
         request = self.request("interop::sums", {"a": [1.0], "b": [2.0]})
         request.call.arguments[0].map.keys[1].text = "a"
@@ -357,8 +307,10 @@ class MistakesTest(ClientTest):
     def refuse_reference(self, request: Any) -> None:
         with self.assertRaises(grpc.RpcError) as caught:
             self.send(request)
-        self.assertEqual(caught.exception.code(), grpc.StatusCode.PERMISSION_DENIED)
-        self.assertIn("only workers hold references", caught.exception.details())
+        error = error_in(caught.exception)
+        self.assertEqual(error.code, grpc.StatusCode.PERMISSION_DENIED.value[0])
+        self.assertEqual(error.execution, rpc_pb2.DID_NOT_RUN)
+        self.assertIn("only workers hold references", error.message)
 
     def test_a_forged_object(self) -> None:
         request = self.request("interop::Counter::add", 1)
@@ -376,57 +328,89 @@ class MistakesTest(ClientTest):
 
     def test_garbage(self) -> None:
         call = self.channel.unary_unary("/sinew.proto.Worker/Call")
-        with self.assertRaises(grpc.RpcError) as caught:
-            call(b"\xff\xff\xff\xff garbage", timeout=TIMEOUT_S)
-        self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-        self.assertTrue(caught.exception.details())
+        not_unicode = rpc_pb2.Call(method="interop::add").SerializeToString().replace(b"add", b"a\xffd")
+        for garbage in (b"\xff\xff\xff\xff garbage", b"\x0a\x02\xff\xff", b"\x0a" + bytes([len(not_unicode)]) + not_unicode):
+            with self.assertRaises(grpc.RpcError) as caught:
+                call(garbage, timeout=TIMEOUT_S)
+            error = error_in(caught.exception)
+            self.assertEqual(error.code, grpc.StatusCode.INVALID_ARGUMENT.value[0])
+            self.assertEqual(error.execution, rpc_pb2.DID_NOT_RUN)
+            self.assertTrue(error.message)
 
     def test_an_empty_request(self) -> None:
-        call = self.channel.unary_unary(
-            "/sinew.proto.Worker/Call", response_deserializer=rpc_pb2.CallResponse.FromString
-        )
-        self.assertEqual(call(b"", timeout=TIMEOUT_S).reply.WhichOneof("outcome"), "error")
+        self.refuse(rpc_pb2.CallRequest(), grpc.StatusCode.UNIMPLEMENTED)
 
 
-class FailuresTest(ClientTest):
-    def test_an_exception_of_the_method(self) -> None:
-        error = self.error_of(self.request("interop::fail", "first line\nsecond line"))
-        self.assertEqual(error.code, grpc.StatusCode.OUT_OF_RANGE.value[0])
-        self.assertEqual(error.execution, rpc_pb2.MAY_HAVE_RUN)
-        self.assertEqual(error.type_name, "std::out_of_range")
-        self.assertEqual(error.remote_message, "first line\nsecond line")
-        self.assertEqual(error.message, "method 'interop::fail': std::out_of_range: first line\nsecond line")
+class TransportTest(ClientTest):
+    """What gRPC's own libraries do not send."""
 
-    def test_the_deadline_of_grpc_ends_the_call_and_reaches_the_method(self) -> None:
-        before = self.result_of("interop::cancelled_calls").integer
-        start = time.monotonic()
+    def test_headers_that_no_library_sends(self) -> None:
+        good = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/sinew.proto.Worker/Call"), (b":authority", b"a"),
+                (b"te", b"trailers"), (b"content-type", b"application/grpc")]  # fmt: skip
+        for change in (
+            {b"content-type": b"text/html"}, {b"content-type": b""}, {b":path": b"/sinew.proto.Worker/\xff\xfe"}, {b":path": b""},
+            {b":method": b"GET"}, {b"te": b"gzip"}, {b"bad key": b"x"}, {b"UPPER": b"x"}, {b"key": b"\xff\x01\x80"}, {b"key": b"\r\n"},
+            {b"x-bin": b"!not base64!"}, {b"large": b"x" * 60_000}, {b"grpc-timeout": b"soon"}, {b"grpc-timeout": b"99999999999999H"},
+            {b"grpc-encoding": b"gzip"}, {b"grpc-encoding": b"\xff"}, {b":path": b"/" + b"x" * 7000},
+        ):  # fmt: skip
+            with self.subTest(change):
+                headers = [(name, change.get(name, value)) for name, value in good]
+                headers += [item for item in change.items() if item[0] not in dict(good)]
+                # An answer, or the end of the connection; and other clients are served (see tearDown).
+                self.assertTrue(self.answer_to(headers), "neither an answer nor an end")
+
+    def answer_to(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        host, port = self.server.address.rsplit(":", 1)
+        request = self.request("interop::add", 2, 3).SerializeToString()
+        block = b"".join(b"\0" + hpack_string(name) + hpack_string(value) for name, value in headers)
+        message = b"\0" + struct.pack(">I", len(request)) + request
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
+            for start in range(0, len(block), 16384):
+                end_headers = 4 if start + 16384 >= len(block) else 0
+                kind = HEADERS if start == 0 else CONTINUATION
+                connection.sendall(frame(kind, end_headers, 1, block[start : start + 16384]))
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(frame(DATA, 1, 1, message))
+            return self.ends(connection)
+
+    def ends(self, connection: socket.socket) -> bool:
+        """Whether the stream, or the connection, is over before the time is."""
+        connection.settimeout(TIMEOUT_S)
         try:
-            response = self.send(self.request("interop::never"), timeout=0.3)
-            code = response.reply.error.code
-        except grpc.RpcError as error:
-            code = error.code().value[0]
-        self.assertEqual(code, grpc.StatusCode.DEADLINE_EXCEEDED.value[0])
-        self.assertLess(time.monotonic() - start, TIMEOUT_S / 2)
-        self.wait_until_it_counts("interop::cancelled_calls", before + 1)
+            with connection.makefile("rb") as incoming:
+                while True:
+                    head = incoming.read(9)
+                    if len(head) < 9:
+                        return True
+                    kind, flags = head[3], head[4]
+                    incoming.read(int.from_bytes(head[:3], "big"))
+                    if kind in (RST_STREAM, GOAWAY) or kind in (DATA, HEADERS) and flags & 1:
+                        return True
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
 
-    def test_cancellation_of_grpc_reaches_the_method(self) -> None:
-        started = self.result_of("interop::started_calls").integer
-        cancelled = self.result_of("interop::cancelled_calls").integer
-        call = self.channel.unary_unary(
-            "/sinew.proto.Worker/Call",
-            request_serializer=rpc_pb2.CallRequest.SerializeToString,
-            response_deserializer=rpc_pb2.CallResponse.FromString,
-        )
-        pending = call.future(self.request("interop::never"), timeout=TIMEOUT_S)
-        self.wait_until_it_counts("interop::started_calls", started + 1)
-        pending.cancel()
-        self.wait_until_it_counts("interop::cancelled_calls", cancelled + 1)
 
-    def wait_until_it_counts(self, method: str, wanted: int) -> None:
-        end = time.monotonic() + TIMEOUT_S
-        while self.result_of(method).integer < wanted:
-            self.assertLess(time.monotonic(), end, f"{method} stays below {wanted}")
-            time.sleep(0.01)
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Of HTTP/2."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def hpack_string(text: bytes) -> bytes:
+    """As HTTP/2's headers have it: its size, and the bytes as they are."""
+    size = len(text)
+    if size < 127:
+        return bytes([size]) + text
+    rest, head = size - 127, bytearray([127])
+    while rest > 127:
+        head.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*head, rest]) + text
 
 
 def main() -> None:

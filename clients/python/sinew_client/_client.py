@@ -1,0 +1,313 @@
+"""Connections to workers, and calls."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import ipaddress
+import math
+import threading
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+
+import grpc
+
+from sinew_client import _protos
+from sinew_client._credentials import Credentials
+from sinew_client._errors import ErrorCode, Execution, RpcError, from_grpc, is_grpc_error
+from sinew_client._values import Arguments, read_value
+from sinew_client._wire import MalformedMessage, read_response, write_request
+
+#: What is said beside a call, as gRPC has it. Values of keys that end in "-bin" are bytes.
+Metadata = Union[Mapping[str, Union[str, bytes]], Iterable[Tuple[str, Union[str, bytes]]]]
+
+DEFAULT_TIMEOUT_S = 60.0
+DEFAULT_CONNECT_TIMEOUT_S = 10.0
+
+_CALL_METHOD = "/sinew.proto.Worker/Call"
+_HEALTH_METHOD = "/grpc.health.v1.Health/Check"
+_LIST_METHOD = "sinew.methods"
+_SERVICE = "sinew.proto.Worker"
+
+_OPTIONS = (
+    # The worker has its limits, and says them.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # Whether a call may be repeated only its caller knows.
+    ("grpc.enable_retries", 0),
+    # Workers are reached directly, as they reach each other.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    # A machine that is gone is noticed while calls wait for it. Workers take one ping in 30 s.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Large arrays are several times faster.
+    ("grpc.http2.max_frame_size", 4 << 20),
+    ("grpc.http2.lookahead_bytes", 16 << 20),
+)
+
+
+def connect(
+    address: str,
+    credentials: Optional[Credentials] = None,
+    *,
+    expected_name: str = "",
+    default_timeout: float = DEFAULT_TIMEOUT_S,
+    connect_timeout: float = DEFAULT_CONNECT_TIMEOUT_S,
+    interceptors: Sequence[Any] = (),
+) -> Client:
+    """Connects to the worker at `address` ("host:port"), waiting until it answers, also for one that is just starting.
+
+    `credentials`: of the worker's kind; Credentials.insecure() if left out.
+    `expected_name`: the name that the worker's certificate must cover, in place of the host; usually the worker's own.
+    `default_timeout`: seconds for each call that has no limit of its own; math.inf for none.
+    `connect_timeout`: seconds until RpcError, whose text has the reason as far as gRPC knows it.
+    `interceptors`: of grpc.intercept_channel(), for tracing and the like. They see serialised messages.
+
+    Raises RpcError when the worker does not answer, and ValueError or TypeError for an argument that makes no sense.
+    """
+    client = Client(
+        address,
+        credentials,
+        expected_name=expected_name,
+        default_timeout=default_timeout,
+        interceptors=interceptors,
+    )
+    try:
+        client.wait_until_ready(connect_timeout)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+class CallFuture(concurrent.futures.Future):
+    """The result of a call that is under way: a concurrent.futures.Future, also for wait() and asyncio.wrap_future()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._call: Optional[Any] = None
+        self._lock = threading.Lock()
+        self._is_told = False
+
+    def cancel(self) -> bool:
+        """Gives the call up: its worker is told, and result() raises CancelledError. False when it has ended already."""
+        if not super().cancel():
+            return False
+        with self._lock:
+            is_first, self._is_told = not self._is_told, True
+        if is_first:
+            # Nothing else runs it, so nothing else would tell those that wait().
+            self.set_running_or_notify_cancel()
+            if self._call is not None:
+                self._call.cancel()
+        return True
+
+
+class Client:
+    """Calls the methods of one worker. Thread-safe; of any number of threads. Not to be used in a forked child.
+
+    connect() makes one that is known to reach its worker. Use it in a `with`, or close() it.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Optional[Credentials] = None,
+        *,
+        expected_name: str = "",
+        default_timeout: float = DEFAULT_TIMEOUT_S,
+        interceptors: Sequence[Any] = (),
+    ) -> None:
+        """As connect(), but without waiting: the first call connects."""
+        host, port = _parse_address(address)
+        self._address = address
+        self._default_timeout = _checked_timeout(default_timeout, "default_timeout")
+        options = list(_OPTIONS)
+        if expected_name:
+            options.append(("grpc.ssl_target_name_override", expected_name))
+        channel = (credentials or Credentials.insecure()).channel(host, _target(host, port), options)
+        self._channel = grpc.intercept_channel(channel, *interceptors) if interceptors else channel
+        self._closed = False
+        # Without serialisers: gRPC gets the bytes, and gives them.
+        self._unary = self._channel.unary_unary(_CALL_METHOD)
+
+    @property
+    def address(self) -> str:
+        """ "host:port" of the worker."""
+        return self._address
+
+    def call(
+        self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
+    ) -> Any:
+        """Calls a registered method of the worker, and waits for its result.
+
+        `method`: its name there, such as "app::scale".
+        `arguments`: see the package's description for what becomes of which type.
+        `timeout`: seconds; left out: the default_timeout of connect().
+        `metadata`: what the method finds in CallContext::metadata().
+
+        Arrays in the result are read-only views of the message that brought them: array.copy() can be changed.
+
+        Raises RpcError when the call fails, and TypeError or ValueError, which name the argument, for what cannot travel.
+        """
+        request = _request(method, arguments)
+        try:
+            response = self._unary(request, timeout=self._timeout(timeout), metadata=_pairs(metadata))
+        except Exception as error:
+            raise self._error(error, method) from error
+        return self._result(response, method)
+
+    def call_async(
+        self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
+    ) -> CallFuture:
+        """As call(), without waiting. Arguments may be changed at once. Callbacks of the future run on a thread of gRPC."""
+        request = _request(method, arguments)
+        future = CallFuture()
+        try:
+            call = self._unary.future(request, timeout=self._timeout(timeout), metadata=_pairs(metadata))
+        except Exception as error:
+            raise self._error(error, method) from error
+        future._call = call
+        call.add_done_callback(lambda ended: self._finish(future, ended, method))
+        return future
+
+    def methods(self, timeout: Optional[float] = None) -> Dict[str, str]:
+        """The names of the worker's methods and their signatures: {"app::scale": "(tensor,real)->tensor"}.
+
+        Members of classes, and constructors ("->kept"), are among them; only workers can call those. Raises RpcError
+        PERMISSION_DENIED unless the worker was started with WorkerOptions::list_methods.
+        """
+        return dict(sorted(self.call(_LIST_METHOD, timeout=timeout).items()))
+
+    def wait_until_ready(self, timeout: float) -> None:
+        """Waits until the worker answers, at most so many seconds; then RpcError, with the reason as far as it is known."""
+        check = self._channel.unary_unary(_HEALTH_METHOD)
+        request = _protos.HealthCheckRequest(service=_SERVICE).SerializeToString()
+        try:
+            check(request, timeout=_checked_timeout(timeout, "timeout"), wait_for_ready=True)
+        except Exception as error:
+            raise self._not_ready(error, timeout) from error
+
+    def close(self) -> None:
+        """Ends the connection. Calls that are under way fail with RpcError CANCELLED. Idempotent."""
+        self._closed = True
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<sinew_client.Client of {self._address}{', closed' if self._closed else ''}>"
+
+    def _timeout(self, given: Optional[float]) -> Optional[float]:
+        seconds = self._default_timeout if given is None else _checked_timeout(given, "timeout")
+        return None if seconds == math.inf else seconds
+
+    def _error(self, error: Exception, method: str) -> Exception:
+        """What to raise for what gRPC has raised."""
+        if is_grpc_error(error):
+            return from_grpc(error, method, self._address)
+        if self._closed:
+            return RpcError(
+                ErrorCode.FAILED_PRECONDITION, "this client is closed", method=method, address=self._address
+            )
+        return error
+
+    def _not_ready(self, error: Exception, timeout: float) -> Exception:
+        failed = self._error(error, "")
+        if not isinstance(failed, RpcError):
+            return failed
+        if failed.code in (ErrorCode.UNIMPLEMENTED, ErrorCode.NOT_FOUND):
+            text = f"what answers at {self._address} is no Sinew worker"
+            return RpcError(ErrorCode.NOT_FOUND, text, address=self._address)
+        if failed.code is ErrorCode.DEADLINE_EXCEEDED:
+            text = f"no worker answers at {self._address} within {timeout:g} s{self._reason()}"
+            return RpcError(ErrorCode.UNAVAILABLE, text, address=self._address)
+        return failed
+
+    def _reason(self) -> str:
+        """Why there is no connection, for a text. Only a call that does not wait for one is told."""
+        try:
+            self._channel.unary_unary(_HEALTH_METHOD)(b"", timeout=1.0)
+        except grpc.RpcError as error:
+            return f" ({error.details()})"
+        return ""
+
+    def _finish(self, future: CallFuture, call: Any, method: str) -> None:
+        """The call has ended. On a thread of gRPC."""
+        try:
+            if call.cancelled():
+                future.cancel()
+                return
+            if call.code() is not ErrorCode.OK:
+                raise from_grpc(call, method, self._address)
+            end = functools.partial(future.set_result, self._result(call.result(), method))
+        except Exception as error:  # Whoever waits for the future must hear of it.
+            end = functools.partial(future.set_exception, error)
+        # It may be cancelled in this very moment.
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            end()
+
+    def _result(self, response: bytes, method: str) -> Any:
+        try:
+            reply, payloads = read_response(response)
+            if reply.WhichOneof("outcome") != "value":
+                raise MalformedMessage("it has no value")
+            return read_value(reply.value, payloads)
+        except MalformedMessage as error:
+            raise RpcError(
+                ErrorCode.INTERNAL,
+                f"the result of method '{method}' cannot be read: {error}",
+                execution=Execution.MAY_HAVE_RUN,
+                method=method,
+                address=self._address,
+            ) from error
+
+
+def _request(method: str, arguments: Sequence[Any]) -> bytes:
+    if not isinstance(method, str):
+        raise TypeError(f"a method's name is a str, this is a {type(method).__name__}")
+    call = _protos.Call(method=method)
+    written = Arguments()
+    written.write(arguments, call.arguments)
+    return write_request(call, written.payloads)
+
+
+def _pairs(metadata: Optional[Metadata]) -> Optional[Tuple[Tuple[str, Union[str, bytes]], ...]]:
+    if metadata is None:
+        return None
+    return tuple(metadata.items() if isinstance(metadata, Mapping) else metadata)
+
+
+def _checked_timeout(seconds: float, name: str) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
+    if not seconds > 0:
+        raise ValueError(f"{name} must be more than 0 s, it is {seconds}")
+    return float(seconds)
+
+
+def _parse_address(address: str) -> Tuple[str, int]:
+    if not isinstance(address, str):
+        raise TypeError(f"an address is a str like 'host:port', not {address!r}")
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host or "/" in host:
+        host = ""
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{address!r} is no address: it takes 'host:port' or '[IPv6]:port', with a port of 1 to 65535")
+    return host, int(port)
+
+
+def _target(host: str, port: int) -> str:
+    """As gRPC names it."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return f"dns:///{host}:{port}"
+    return f"ipv4:{host}:{port}" if version == 4 else f"ipv6:[{host}]:{port}"

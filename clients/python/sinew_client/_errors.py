@@ -1,0 +1,118 @@
+"""How calls fail."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Optional, Tuple
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import StatusCode as ErrorCode
+
+from sinew_client import _protos
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_ERROR_TYPE = "type.googleapis.com/sinew.proto.Error"
+# What gRPC says where no request has left this process.
+_NOT_SENT = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
+
+
+class Execution(enum.Enum):
+    """What is known about the method of a call that failed."""
+
+    #: It was not started and never will be: repeating the call is safe.
+    DID_NOT_RUN = "did not run"
+    #: It may have been started, may be running still or may have finished.
+    MAY_HAVE_RUN = "may have run"
+
+
+class RpcError(Exception):
+    """A call that failed, at whatever place. What gRPC itself said of it is the `__cause__`, where there is any."""
+
+    #: A code of gRPC, which means what it means in C++.
+    code: ErrorCode
+    #: The whole text.
+    message: str
+    execution: Execution
+    #: The method that was called; "" where the failure concerns none.
+    method: str
+    #: "host:port" of the worker.
+    address: str
+    #: Where the method itself failed: the C++ type of what it threw; else "".
+    type_name: str
+    #: Where the method itself failed: the exception's own text; else "".
+    remote_message: str
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        execution: Execution = Execution.DID_NOT_RUN,
+        method: str = "",
+        address: str = "",
+        type_name: str = "",
+        remote_message: str = "",
+    ) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+        self.execution = execution
+        self.method = method
+        self.address = address
+        self.type_name = type_name
+        self.remote_message = remote_message
+
+    @property
+    def did_not_run(self) -> bool:
+        """Whether it is safe to repeat the call."""
+        return self.execution is Execution.DID_NOT_RUN
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # Exceptions are pickled by their positional arguments, of which the fields are none.
+        return (_restored, (self.code, self.message, {key: value for key, value in vars(self).items()}))
+
+
+def _restored(code: ErrorCode, message: str, fields: Any) -> RpcError:
+    error = RpcError(code, message)
+    vars(error).update(fields)
+    return error
+
+
+def from_grpc(error: Any, method: str, address: str) -> RpcError:
+    """What gRPC raised, or what a call of it ended with, as an RpcError."""
+    code = error.code() or ErrorCode.UNKNOWN
+    text = error.details() or "gRPC said nothing of it"
+    detail = _detail(error.trailing_metadata())
+    if detail is not None:
+        did_not_run = detail.execution == _protos.DID_NOT_RUN
+    else:
+        did_not_run = code is ErrorCode.UNAVAILABLE and any(says in text for says in _NOT_SENT)
+    return RpcError(
+        code,
+        text,
+        execution=Execution.DID_NOT_RUN if did_not_run else Execution.MAY_HAVE_RUN,
+        method=method,
+        address=address,
+        type_name=detail.type_name if detail is not None else "",
+        remote_message=detail.remote_message if detail is not None else "",
+    )
+
+
+def _detail(trailers: Any) -> Optional[Any]:
+    """The sinew.proto.Error of a call's trailers; None: gRPC, or something in between, failed it."""
+    for key, value in trailers or ():
+        if key != _DETAILS_KEY:
+            continue
+        try:
+            for detail in _protos.Status.FromString(value).details:
+                if detail.type_url == _ERROR_TYPE:
+                    return _protos.Error.FromString(detail.value)
+        except (DecodeError, TypeError):
+            return None
+    return None
+
+
+def is_grpc_error(error: BaseException) -> bool:
+    """Whether gRPC raised it for a call that it had begun."""
+    return isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call)

@@ -1,0 +1,36 @@
+"""The messages of protos/, in a pool of their own: a program may have made modules of the same files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import any_pb2, descriptor_pool, message_factory
+
+from sinew_client._descriptors import FILES
+
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
+for _file in FILES:
+    _POOL.AddSerializedFile(_file)
+
+
+def _message(name: str) -> Any:
+    descriptor = _POOL.FindMessageTypeByName(name)
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(descriptor)
+    # Before protobuf 4.22.
+    return message_factory.MessageFactory(_POOL).GetPrototype(descriptor)
+
+
+Call = _message("sinew.proto.Call")
+Error = _message("sinew.proto.Error")
+Reply = _message("sinew.proto.Reply")
+Tensor = _message("sinew.proto.Tensor")
+Value = _message("sinew.proto.Value")
+# Standard ones, whose bytes are those of the files that their names stand for.
+HealthCheckRequest = _message("sinew.standard.grpc.health.v1.HealthCheckRequest")
+HealthCheckResponse = _message("sinew.standard.grpc.health.v1.HealthCheckResponse")
+Status = _message("sinew.standard.google.rpc.Status")
+
+DTYPES = {name: number.number for name, number in _POOL.FindEnumTypeByName("sinew.proto.DType").values_by_name.items()}
+DID_NOT_RUN = _POOL.FindEnumTypeByName("sinew.proto.ExecutionState").values_by_name["DID_NOT_RUN"].number

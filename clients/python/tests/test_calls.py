@@ -1,0 +1,284 @@
+"""Calls: how they fail, end, wait and are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+import ports
+import sinew_client
+from sinew_client import ErrorCode, Execution, RpcError
+from tests.server import PATIENCE_S, Server, WorkerTest, eventually
+
+
+class CallsTest(WorkerTest):
+    def test_many_threads_share_a_client(self) -> None:
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            sums = list(pool.map(lambda n: self.client.call("interop::add", n, n), range(200)))
+        self.assertEqual(sums, [2 * n for n in range(200)])
+
+    def test_futures(self) -> None:
+        futures = [self.client.call_async("interop::add", n, 1) for n in range(50)]
+        done, pending = concurrent.futures.wait(futures, PATIENCE_S)
+        self.assertFalse(pending)
+        self.assertEqual([future.result() for future in futures], list(range(1, 51)))
+        self.assertFalse(futures[0].cancel())
+
+        async def ask() -> int:
+            return await asyncio.wrap_future(self.client.call_async("interop::add", 1, 2))
+
+        self.assertEqual(asyncio.run(ask()), 3)
+
+    def test_arguments_may_change_once_a_call_was_made(self) -> None:
+        array = np.ones(1 << 20, np.float32)
+        future = self.client.call_async("interop::scale", array, 2.0)
+        array[:] = 7
+        self.assertEqual(set(future.result(PATIENCE_S).tolist()), {2.0})
+
+    def test_large_arrays(self) -> None:
+        array = np.arange(16 << 20, dtype=np.float32)
+        result = self.client.call("interop::echo_tensor", array)
+        self.assertTrue(np.array_equal(result, array))
+
+    def test_a_request_beyond_the_limit_of_the_worker(self) -> None:
+        error = self.error_of(self.client.call, "interop::echo_tensor", np.zeros(81 << 20, np.uint8))
+        self.assertEqual((error.code, error.did_not_run), (ErrorCode.RESOURCE_EXHAUSTED, True), error)
+        self.assertIn("max_client_request_bytes", error.message)
+
+    def test_listing(self) -> None:
+        methods = self.client.methods()
+        self.assertEqual(methods["interop::scale"], "(tensor,real)->tensor")
+        self.assertEqual(methods["interop::mirror"], "(tuple<real,real,text>)->tuple<real,real,text>")
+        self.assertEqual(list(methods), sorted(methods))
+
+    def test_metadata(self) -> None:
+        said = self.client.call("interop::metadata", metadata={"trace": "7", "key-bin": b"\0\xff"})
+        self.assertEqual(said, b"key-bin=\0\xff trace=7")
+        self.assertEqual(self.client.call("interop::metadata", metadata=[("a", "1"), ("a", "2")]), b"a=1 a=2")
+        self.assertEqual(self.client.call_async("interop::metadata", metadata={"a": "1"}).result(), b"a=1")
+        error = self.error_of(self.client.call, "interop::metadata", metadata={"large": "x" * 20_000})
+        self.assertEqual(error.code, ErrorCode.RESOURCE_EXHAUSTED)
+
+    def test_interceptors_see_calls(self) -> None:
+        seen = []
+
+        class Sees(grpc.UnaryUnaryClientInterceptor):
+            def intercept_unary_unary(self, continuation, details, request):
+                seen.append(details.method)
+                return continuation(details, request)
+
+        with sinew_client.connect(self.server.address, interceptors=[Sees()]) as client:
+            self.assertEqual(client.call("interop::add", 1, 2), 3)
+            self.assertEqual(client.call_async("interop::add", 1, 2).result(PATIENCE_S), 3)
+            error = self.error_of(client.call, "interop::fail", "x")
+            self.assertEqual((error.code, error.remote_message), (ErrorCode.OUT_OF_RANGE, "x"))
+        self.assertEqual(seen.count("/sinew.proto.Worker/Call"), 3)
+
+
+class FailuresTest(WorkerTest):
+    def test_an_exception_of_the_method(self) -> None:
+        for call in (self.client.call, lambda *a: self.client.call_async(*a).result(PATIENCE_S)):
+            error = self.error_of(call, "interop::fail", "first line\nsecond line")
+            self.assertEqual(error.code, ErrorCode.OUT_OF_RANGE)
+            self.assertEqual((error.execution, error.did_not_run), (Execution.MAY_HAVE_RUN, False))
+            self.assertEqual(error.type_name, "std::out_of_range")
+            self.assertEqual(error.remote_message, "first line\nsecond line")
+            self.assertIn("interop::fail", error.message)
+            self.assertEqual((error.method, error.address), ("interop::fail", self.server.address))
+            self.assertIn("OUT_OF_RANGE", str(error))
+
+    def test_errors_survive_pickling(self) -> None:
+        error = self.error_of(self.client.call, "interop::fail", "text")
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((vars(again), str(again), type(again)), (vars(error), str(error), RpcError))
+
+    def test_what_is_refused_did_not_run(self) -> None:
+        for code, arguments in (
+            (ErrorCode.UNIMPLEMENTED, ("interop::missing",)),
+            (ErrorCode.UNIMPLEMENTED, ("",)),
+            (ErrorCode.INVALID_ARGUMENT, ("interop::add", 1)),
+            (ErrorCode.INVALID_ARGUMENT, ("interop::add", 1, "two")),
+            (ErrorCode.INVALID_ARGUMENT, ("interop::narrow", 128)),
+            (ErrorCode.INVALID_ARGUMENT, ("interop::scale", 1.0, 2.0)),
+        ):
+            error = self.error_of(self.client.call, *arguments)
+            self.assertEqual((error.code, error.did_not_run), (code, True), error)
+            self.assertEqual((error.type_name, error.remote_message), ("", ""))
+
+    def test_the_time_of_a_call(self) -> None:
+        before = self.client.call("interop::cancelled_calls")
+        for call in (self.client.call, lambda *a, **o: self.client.call_async(*a, **o).result(PATIENCE_S)):
+            error = self.error_of(call, "interop::never", timeout=0.2)
+            self.assertEqual(error.code, ErrorCode.DEADLINE_EXCEEDED)
+            self.assertFalse(error.did_not_run)
+        self.wait_for_count("interop::cancelled_calls", before + 2)
+
+    def test_the_time_of_calls_that_have_none(self) -> None:
+        with sinew_client.connect(self.server.address, default_timeout=0.2, connect_timeout=PATIENCE_S) as client:
+            self.assertEqual(self.error_of(client.call, "interop::never").code, ErrorCode.DEADLINE_EXCEEDED)
+            self.assertEqual(client.call("interop::add", 1, 2, timeout=float("inf")), 3)
+
+    def test_cancelling_tells_the_method(self) -> None:
+        started, cancelled = (self.client.call(f"interop::{name}_calls") for name in ("started", "cancelled"))
+        future = self.client.call_async("interop::never")
+        called = threading.Event()
+        future.add_done_callback(lambda _: called.set())
+        self.wait_for_count("interop::started_calls", started + 1)
+        self.assertFalse(future.done())
+        self.assertTrue(future.cancel())
+        self.assertTrue(future.cancel())
+        self.assertTrue(called.is_set())
+        self.assertEqual(concurrent.futures.wait([future], PATIENCE_S).not_done, set())
+        with self.assertRaises(concurrent.futures.CancelledError):
+            future.result()
+        self.wait_for_count("interop::cancelled_calls", cancelled + 1)
+
+    def test_futures_that_nobody_reads(self) -> None:
+        for method in ("interop::add", "interop::fail"):
+            for _ in range(20):
+                self.client.call_async(method, 1, 2)
+
+    def test_closing_ends_calls(self) -> None:
+        started = self.client.call("interop::started_calls")
+        client = sinew_client.connect(self.server.address)
+        future = client.call_async("interop::never")
+        errors = []
+        waiting = threading.Thread(target=lambda: errors.append(self.error_of(client.call, "interop::never")))
+        waiting.start()
+        self.wait_for_count("interop::started_calls", started + 2)
+        client.close()
+        client.close()
+        waiting.join(PATIENCE_S)
+        self.assertEqual([error.code for error in errors], [ErrorCode.CANCELLED])
+        self.assertEqual(self.error_of(future.result, PATIENCE_S).code, ErrorCode.CANCELLED)
+        for call in (client.call, client.call_async):
+            error = self.error_of(call, "interop::add", 1, 2)
+            self.assertEqual((error.code, error.did_not_run), (ErrorCode.FAILED_PRECONDITION, True))
+        self.assertIn("closed", repr(client))
+
+    def test_a_client_that_is_killed(self) -> None:
+        started, cancelled = (self.client.call(f"interop::{name}_calls") for name in ("started", "cancelled"))
+        program = "import sys, sinew_client; sinew_client.connect(sys.argv[1]).call('interop::never')"
+        folder = str(Path(sinew_client.__file__).parents[1])
+        client = subprocess.Popen(
+            [sys.executable, "-B", "-c", program, self.server.address], env={**os.environ, "PYTHONPATH": folder}
+        )
+        try:
+            self.wait_for_count("interop::started_calls", started + 1)
+        finally:
+            client.send_signal(signal.SIGKILL)
+            client.wait(PATIENCE_S)
+        self.wait_for_count("interop::cancelled_calls", cancelled + 1)
+
+    def test_times_and_names_that_make_no_sense(self) -> None:
+        for timeout, kind in ((0, ValueError), (-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError)):
+            with self.assertRaises(kind, msg=repr(timeout)):
+                self.client.call("interop::add", 1, 2, timeout=timeout)
+        with self.assertRaisesRegex(TypeError, "method's name"):
+            self.client.call(7)  # type: ignore[arg-type]
+        with self.assertRaises(ValueError):
+            self.client.call("interop::\ud800")
+        with self.assertRaisesRegex(TypeError, "argument 1"):
+            self.client.call_async("interop::add", object())
+
+
+class LostWorkerTest(unittest.TestCase):
+    def test_a_worker_that_is_killed_fails_its_calls(self) -> None:
+        server = Server()
+        self.addCleanup(server.kill)
+        with sinew_client.connect(server.address, connect_timeout=PATIENCE_S) as client:
+            future = client.call_async("interop::never")
+            eventually(lambda: client.call("interop::started_calls") == 1, "the call has come")
+            server.kill()
+            with self.assertRaises(RpcError) as caught:
+                future.result(PATIENCE_S)
+            self.assertEqual((caught.exception.code, caught.exception.did_not_run), (ErrorCode.UNAVAILABLE, False))
+            with self.assertRaises(RpcError) as caught:
+                client.call("interop::add", 1, 2)
+            self.assertEqual((caught.exception.code, caught.exception.did_not_run), (ErrorCode.UNAVAILABLE, True))
+
+    def test_a_worker_that_is_stopped_does_not_hold_its_callers(self) -> None:
+        server = Server()
+        self.addCleanup(server.kill)
+        with sinew_client.connect(server.address, connect_timeout=PATIENCE_S) as client:
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                with self.assertRaises(RpcError) as caught:
+                    client.call("interop::add", 1, 2, timeout=0.2)
+                self.assertEqual(caught.exception.code, ErrorCode.DEADLINE_EXCEEDED)
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            self.assertEqual(client.call("interop::add", 1, 2), 3)
+
+    def test_a_worker_that_comes_late_is_waited_for(self) -> None:
+        # Nobody listens there until the server is asked to, on the port that it takes for itself.
+        servers = []
+        starting = threading.Thread(target=lambda: servers.append(Server()))
+        port = ports.free_port()
+        real_port, ports.free_port = ports.free_port, lambda: port
+        self.addCleanup(setattr, ports, "free_port", real_port)
+        self.addCleanup(lambda: servers[0].kill())
+        starting.start()
+        with sinew_client.connect(f"127.0.0.1:{port}", connect_timeout=PATIENCE_S) as client:
+            self.assertEqual(client.call("interop::add", 1, 2), 3)
+        starting.join(PATIENCE_S)
+
+
+class ConnectTest(unittest.TestCase):
+    def error_of(self, address: str, timeout: float = 0.5) -> RpcError:
+        with self.assertRaises(RpcError) as caught:
+            sinew_client.connect(address, connect_timeout=timeout)
+        return caught.exception
+
+    def test_nobody_there(self) -> None:
+        address = f"127.0.0.1:{ports.free_port()}"
+        error = self.error_of(address)
+        self.assertEqual((error.code, error.did_not_run), (ErrorCode.UNAVAILABLE, True))
+        self.assertIn(address, error.message)
+        self.assertIn("refused", error.message)
+
+    def test_a_host_that_is_none(self) -> None:
+        client = sinew_client.Client("nobody.invalid:1", sinew_client.Credentials.insecure_on_any_network())
+        with client, self.assertRaises(RpcError) as caught:
+            client.call("interop::add", 1, 2, timeout=PATIENCE_S)
+        self.assertEqual((caught.exception.code, caught.exception.did_not_run), (ErrorCode.UNAVAILABLE, True))
+
+    def test_somebody_who_does_not_answer(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            error = self.error_of(f"127.0.0.1:{listener.getsockname()[1]}")
+        self.assertEqual(error.code, ErrorCode.UNAVAILABLE)
+
+    def test_another_server_of_grpc(self) -> None:
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(lambda: server.stop(0).wait(PATIENCE_S))
+        error = self.error_of(f"127.0.0.1:{port}", PATIENCE_S)
+        self.assertEqual(error.code, ErrorCode.NOT_FOUND)
+        self.assertIn("no Sinew worker", error.message)
+
+    def test_addresses_that_are_none(self) -> None:
+        for address in ("", "localhost", "localhost:", ":1", "tcp://localhost:1", "::1:5", "[::1]", "a:0", "a:65536", "a:-1", "a:\u0661"):
+            with self.assertRaisesRegex(ValueError, "host:port", msg=address):
+                sinew_client.connect(address)
+        with self.assertRaises(TypeError):
+            sinew_client.connect(8080)  # type: ignore[arg-type]
+
+    def test_insecure_credentials_stay_on_this_machine(self) -> None:
+        for address in ("192.0.2.1:1", "worker.example:1", "[2001:db8::1]:1"):
+            with self.assertRaisesRegex(ValueError, "mutual_tls"):
+                sinew_client.connect(address)
+        for address in ("127.8.9.1:1", "localhost:1", "[::1]:1"):
+            sinew_client.Client(address).close()
