@@ -293,6 +293,28 @@ class EchoUnary : public UnaryHandler {
   }
 };
 
+/// Answers with more than 2 GiB, though it has only a part of that in memory.
+class HugeUnary : public UnaryHandler {
+ public:
+  void on_unary_call(std::unique_ptr<UnaryCall> call) override {
+    const absl::Cord part(std::string(std::size_t{16} << 20, 'x'));
+    absl::Cord payload;
+    while (payload.size() <= std::size_t{2} << 30) payload.Append(part);
+    Frame answer;
+    answer.payloads.push_back(std::move(payload));
+    call->reply(std::move(answer));
+  }
+};
+
+TEST(GrpcTransport, ResultsThatNoMessageOfGrpcCanCarryAreRefused) {
+  HugeUnary huge;
+  Worker a({}, &huge);
+  const absl::StatusOr<Frame> answer =
+      call_as_foreign_client(a.address(), Frame(), std::chrono::minutes(1));
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted) << answer.status();
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("return it in parts"));
+}
+
 TEST(GrpcTransport, MalformedAndOversizedUnaryCallsAreRefused) {
   EchoUnary echo;
   GrpcTransportOptions options;

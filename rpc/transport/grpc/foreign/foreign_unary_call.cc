@@ -43,6 +43,9 @@ class GrpcUnaryCall final : public UnaryCall {
   Frame request_;
 };
 
+// A message of gRPC is less than 2 GiB for most of its libraries; headers of fields come on top.
+constexpr std::size_t kMaxResultBytes = (std::size_t{2} << 30) - (std::size_t{4} << 20);
+
 bool is_binary(grpc::string_ref key) { return key.ends_with("-bin"); }
 
 // As gRPC wants them; others its parser lets through.
@@ -155,6 +158,12 @@ void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
   }
   if (!status.ok()) {
     finish(status);
+    return;
+  }
+  if (reply.size_bytes() > kMaxResultBytes) {
+    finish(absl::ResourceExhaustedError(absl::StrCat("the result has ", reply.size_bytes(),
+                                                     " bytes, and a message of gRPC at most ",
+                                                     kMaxResultBytes, ": return it in parts")));
     return;
   }
   // A client that takes nothing must not fill this worker with what it has asked for.
