@@ -84,6 +84,8 @@ class GrpcClients : public ::testing::Test {
     options.methods.add<&testapp::add>().add<&clients::metadata>().add<&clients::metadata_later>();
     options.methods.add<&clients::until_cancelled>().add<&clients::fail_at_length>();
     options.methods.add_class<testapp::Counter>();
+    // Not listed for those who may not call it.
+    options.methods.add<&testapp::echo>(sinew::allow("trainer"));
     options.tweak = [lists](int, sinew::WorkerOptions& worker) {
       worker.list_methods = lists == Lists::kYes;
     };
