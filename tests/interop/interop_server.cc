@@ -183,7 +183,9 @@ int main(int argc, char** argv) {
   options.world_size = 1;
   options.list_methods = true;
   options.max_client_request_bytes = std::size_t{80} << 20;
-  if (argc == 5) options.credentials = sinew::Credentials::mutual_tls({argv[2], argv[3], argv[4]});
+  if (argc == 5)
+    options.credentials =
+        sinew::Credentials::mutual_tls(sinew::TlsFiles{argv[2], argv[3], argv[4]});
   options.methods.add<&interop::scale>()
       .add<&interop::add>()
       .add<&interop::narrow>()

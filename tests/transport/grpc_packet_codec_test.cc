@@ -297,5 +297,34 @@ TEST(GrpcPacketCodec, UnaryRequestsAreProtobuf) {
   EXPECT_EQ(again.SerializeAsString(), request.SerializeAsString());
 }
 
+TEST(GrpcPacketCodec, LargePayloadsOfUnaryResponsesAreAligned) {
+  for (std::size_t envelope = 0; envelope < 300; ++envelope) {
+    proto::CallResponse response;
+    response.mutable_reply()->mutable_value()->set_binary(std::string(envelope, 'e'));
+    Frame frame;
+    frame.envelope = response.reply().SerializeAsString();
+    // What a large one begins with is found nowhere else.
+    const std::vector<std::string> payloads = {"A" + std::string(4095, 'a'), "small",
+                                               "B" + std::string(1023, 'b'), "",
+                                               "C" + std::string(20000, 'c')};
+    for (const std::string& payload : payloads) {
+      frame.payloads.emplace_back(payload);
+      response.add_payloads(payload);
+    }
+    const std::string bytes = bytes_of(encode_unary(frame));
+    for (const char* begin : {"Aaa", "Bbb", "Ccc"}) {
+      EXPECT_EQ(bytes.find(begin) % 16, 0U) << envelope << ", " << begin;
+    }
+    proto::CallResponse read;
+    ASSERT_TRUE(read.ParseFromString(bytes)) << envelope;
+    EXPECT_EQ(read.padding().find_first_not_of('\0'), std::string::npos);
+    read.clear_padding();
+    EXPECT_EQ(read.SerializeAsString(), response.SerializeAsString());
+    const absl::StatusOr<Frame> again = decode_unary(buffer_of(bytes), {});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->payloads.size(), payloads.size());
+  }
+}
+
 }  // namespace
 }  // namespace sinew::internal

@@ -8,7 +8,7 @@ import functools
 import ipaddress
 import math
 import threading
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -123,7 +123,7 @@ class Client:
         host, port = _parse_address(address)
         self._address = address
         self._default_timeout = _checked_timeout(default_timeout, "default_timeout")
-        options = list(_OPTIONS)
+        options: List[Tuple[str, Any]] = list(_OPTIONS)
         if expected_name:
             options.append(("grpc.ssl_target_name_override", expected_name))
         channel = (credentials or Credentials.insecure()).channel(host, _target(host, port), options)

@@ -52,6 +52,14 @@ class CallsTest(WorkerTest):
         result = self.client.call("interop::echo_tensor", array)
         self.assertTrue(np.array_equal(result, array))
 
+    def test_results_are_not_copied(self) -> None:
+        for array in (np.zeros(1000), np.zeros((300, 20), np.complex128).T):
+            owner = self.client.call("interop::echo_tensor", array)
+            while isinstance(owner, np.ndarray):
+                self.assertFalse(owner.flags.owndata)
+                owner = owner.base
+            self.assertIsInstance(owner, memoryview)
+
     def test_a_request_beyond_the_limit_of_the_worker(self) -> None:
         error = self.error_of(self.client.call, "interop::echo_tensor", np.zeros(81 << 20, np.uint8))
         self.assertEqual((error.code, error.did_not_run), (ErrorCode.RESOURCE_EXHAUSTED, True), error)

@@ -22,7 +22,7 @@ absl::StatusOr<Packet> decode_packet(const grpc::ByteBuffer& message,
                                      const Transport::Limits& limits);
 
 /// sinew.proto.CallResponse and CallRequest, which look alike: the envelope first, then the
-/// payloads.
+/// payloads. What is written has large payloads at multiples of 16 bytes.
 grpc::ByteBuffer encode_unary(const Frame& frame);
 absl::StatusOr<Frame> decode_unary(const grpc::ByteBuffer& message,
                                    const Transport::Limits& limits);

@@ -58,12 +58,14 @@ void SliceWriter::write_cord(const absl::Cord& cord) {
     // copy of it lives.
     slices_.emplace_back(const_cast<char*>(chunk.data()), chunk.size(), drop_cord,
                          new absl::Cord(cord));
+    flushed_bytes_ += chunk.size();
   }
 }
 
 void SliceWriter::flush() {
   if (pending_.empty()) return;
   slices_.emplace_back(pending_.data(), pending_.size());
+  flushed_bytes_ += pending_.size();
   pending_.clear();
 }
 

@@ -32,6 +32,8 @@ class SliceWriter {
   void open_field(int field, std::size_t content_bytes);
   void write_bytes(absl::string_view bytes);
   void write_cord(const absl::Cord& cord);
+  /// Of what has been written so far.
+  std::size_t size_bytes() const { return flushed_bytes_ + pending_.size(); }
 
   grpc::ByteBuffer finish();
 
@@ -39,6 +41,7 @@ class SliceWriter {
   void flush();
 
   std::vector<grpc::Slice> slices_;
+  std::size_t flushed_bytes_ = 0;
   std::string pending_;
 };
 
