@@ -437,6 +437,9 @@ TEST_F(Membership, OptionsOutOfRangeAreNamed) {
       {"max_message_bytes", [](WorkerOptions& o) { o.max_message_bytes = 0; }},
       {"send_window_bytes", [](WorkerOptions& o) { o.send_window_bytes = 0; }},
       {"receive_window_bytes", [](WorkerOptions& o) { o.receive_window_bytes = 0; }},
+      {"max_client_request_bytes", [](WorkerOptions& o) { o.max_client_request_bytes = 0; }},
+      {"max_client_request_bytes",
+       [](WorkerOptions& o) { o.max_client_request_bytes = std::size_t{2} << 30; }},
   };
   for (const Case& wrong : cases) {
     WorkerOptions options = options_of("a", tcp(), 0, 1);
