@@ -50,6 +50,7 @@ void note_answer(const StepAnswer& answer, OwnerStep& step) {
   info.message = internal::printable(answer.error);
   info.peer = step.owner.name;
   info.execution = Execution::kMayHaveRun;
+  info.origin = ErrorOrigin::kHandler;
   step.error = RpcError(std::move(info));
 }
 

@@ -195,7 +195,8 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
     drop(context, reason, worker.incarnation, 0);
   }
   for (const auto& pass : passes) {
-    pass->abandon(make_error(reason, worker.name, {}, Execution::kMayHaveRun));
+    pass->abandon(
+        make_error(reason, worker.name, {}, Execution::kMayHaveRun, ErrorOrigin::kNetwork));
   }
 }
 

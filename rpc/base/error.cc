@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <optional>
+#include <sstream>
 #include <system_error>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/environment.h"
 
 namespace sinew {
 namespace {
@@ -19,15 +23,48 @@ const char* words(Execution execution) {
   return execution == Execution::kDidNotRun ? "did not run" : "may have run";
 }
 
+const char* words(ErrorOrigin origin) {
+  switch (origin) {
+    case ErrorOrigin::kThisWorker:
+      return "this worker";
+    case ErrorOrigin::kNetwork:
+      return "the network";
+    case ErrorOrigin::kCallee:
+      return "the callee";
+    case ErrorOrigin::kHandler:
+      return "the handler";
+    case ErrorOrigin::kNestedCall:
+      return "a nested call";
+  }
+  return "nowhere";
+}
+
+// "from a nested call: 'app::find' at 'store' -> 'app::read' at 'disk' (the handler)".
+std::string from(const ErrorInfo& info) {
+  std::string text = absl::StrCat("from ", words(info.origin));
+  const char* before = ": ";
+  for (const FailedCall& call : info.causes) {
+    absl::StrAppend(&text, std::exchange(before, " -> "), "'", call.method, "' at '", call.peer,
+                    "'");
+  }
+  if (!info.causes.empty()) {
+    absl::StrAppend(&text, " (", words(info.causes.back().origin), ")");
+  }
+  return text;
+}
+
 // The message comes first and unchanged, since it may have many lines; what the program knows
 // besides follows in brackets: "no such worker [NOT_FOUND; peer 'observer1'; method 'app::step';
-// did not run]".
+// from the handler; may have run]".
 std::string render(const ErrorInfo& info) {
   std::string text = absl::StrCat(info.message, info.message.empty() ? "[" : " [",
                                   absl::StatusCodeToString(info.code));
   if (!info.peer.empty()) absl::StrAppend(&text, "; peer '", info.peer, "'");
   if (!info.method.empty()) absl::StrAppend(&text, "; method '", info.method, "'");
   const bool concerns_call = !info.peer.empty() || !info.method.empty();
+  if (concerns_call || info.origin != ErrorOrigin::kThisWorker) {
+    absl::StrAppend(&text, "; ", from(info));
+  }
   if (concerns_call || info.execution == Execution::kMayHaveRun) {
     absl::StrAppend(&text, "; ", words(info.execution));
   }
@@ -39,10 +76,22 @@ std::string render(const ErrorInfo& info) {
 RpcError::RpcError(ErrorInfo info)
     : std::runtime_error(render(info)), info_(std::make_shared<ErrorInfo>(std::move(info))) {}
 
+namespace {
+
+ErrorInfo local_failure(ErrorCode code, std::string message) {
+  ErrorInfo info;
+  info.code = code;
+  info.message = std::move(message);
+  return info;
+}
+
+}  // namespace
+
 RpcError::RpcError(ErrorCode code, std::string message)
-    : RpcError(ErrorInfo{code, std::move(message), {}, {}, Execution::kDidNotRun, {}, {}}) {}
+    : RpcError(local_failure(code, std::move(message))) {}
 
 std::ostream& operator<<(std::ostream& out, Execution execution) { return out << words(execution); }
+std::ostream& operator<<(std::ostream& out, ErrorOrigin origin) { return out << words(origin); }
 
 namespace internal {
 namespace {
@@ -50,6 +99,8 @@ namespace {
 constexpr char kPeerPayload[] = "sinew/peer";
 
 std::string demangled(const std::type_info& type) {
+  if (type == typeid(std::string)) return "std::string";
+  if (type == typeid(std::string_view)) return "std::string_view";
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
       abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
@@ -65,16 +116,96 @@ ErrorInfo foreign(ErrorCode code, std::string type_name, std::string text) {
   return info;
 }
 
+// The switch of LibTorch's own front end.
+bool shows_backtraces() {
+  static const bool shows = process_environment()("TORCH_SHOW_CPP_STACKTRACES") == "1";
+  return shows;
+}
+
+// c10::Error puts a C++ backtrace of some forty lines behind its text, and so do texts that are
+// made of such. By the text, since c10::Error::what_without_backtrace() is LibTorch's, which not
+// every program has that uses this file.
+std::string_view without_backtrace(std::string_view text) {
+  const std::size_t begin = text.find("\nException raised from ");
+  if (begin == std::string_view::npos || shows_backtraces()) return text;
+  const std::size_t first_line = text.find('\n', begin + 1);
+  const std::string_view header = text.substr(begin, first_line - begin);
+  constexpr std::string_view kEnd = "(most recent call first):";
+  return header.find(kEnd) == std::string_view::npos ? text : text.substr(0, begin);
+}
+
 ErrorInfo foreign(ErrorCode code, const std::exception& error) {
   const char* text = error.what();
-  return foreign(code, demangled(typeid(error)), text == nullptr ? "" : text);
+  return foreign(code, demangled(typeid(error)),
+                 std::string(without_backtrace(text == nullptr ? "" : text)));
+}
+
+// By their names, for the same reason.
+ErrorCode code_of_c10(const std::exception& error) {
+  const std::string type = demangled(typeid(error));
+  if (type == "c10::IndexError") return ErrorCode::kOutOfRange;
+  if (type == "c10::ValueError" || type == "c10::TypeError") return ErrorCode::kInvalidArgument;
+  if (type == "c10::NotImplementedError") return ErrorCode::kUnimplemented;
+  if (type == "c10::OutOfMemoryError") return ErrorCode::kResourceExhausted;
+  return ErrorCode::kUnknown;
+}
+
+template <class T>
+std::string text_of_thrown(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, char>) {
+    return std::string(1, value);
+  } else if constexpr (std::is_same_v<T, const char*>) {
+    return value == nullptr ? "" : value;
+  } else {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  }
+}
+
+template <class T>
+bool is_thrown(const std::type_info& type, std::string& text) {
+  if (type != typeid(T) && !(std::is_same_v<T, const char*> && type == typeid(char*))) return false;
+  try {
+    throw;
+  } catch (const T& value) {
+    text = text_of_thrown(value);
+  }
+  return true;
+}
+
+template <class... T>
+std::optional<std::string> find_thrown(const std::type_info& type) {
+  std::string text;
+  if ((is_thrown<T>(type, text) || ...)) return text;
+  return std::nullopt;
+}
+
+// In a handler of what is no std::exception.
+ErrorInfo describe_odd() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return foreign(ErrorCode::kUnknown, "an exception of another language", "");
+  const std::optional<std::string> text =
+      find_thrown<const char*, std::string, std::string_view, bool, char, short, unsigned short,
+                  int, unsigned int, long, unsigned long, long long, unsigned long long, float,
+                  double, long double>(*type);
+  ErrorInfo info = foreign(ErrorCode::kUnknown, demangled(*type), text.value_or(""));
+  if (!text.has_value()) {
+    absl::StrAppend(&info.message, ": it is no std::exception, so nothing more is known");
+  }
+  return info;
 }
 
 ErrorInfo from_status(const absl::Status& status) {
   ErrorInfo info;
   info.code = status.code();
   info.message = std::string(status.message());
-  if (const auto peer = status.GetPayload(kPeerPayload)) info.peer = std::string(*peer);
+  if (const auto peer = status.GetPayload(kPeerPayload)) {
+    info.peer = std::string(*peer);
+    info.origin = ErrorOrigin::kNetwork;
+  }
   if (status.ok()) {
     info.code = ErrorCode::kInternal;
     info.message = "an error was made of a status that is OK";
@@ -85,11 +216,12 @@ ErrorInfo from_status(const absl::Status& status) {
 }  // namespace
 
 std::exception_ptr make_error(const absl::Status& status, std::string_view peer,
-                              std::string_view method, Execution execution) {
+                              std::string_view method, Execution execution, ErrorOrigin origin) {
   ErrorInfo info = from_status(status);
   if (!peer.empty()) info.peer = std::string(peer);
   info.method = std::string(method);
   info.execution = execution;
+  if (origin != ErrorOrigin::kThisWorker) info.origin = origin;
   return make_error(std::move(info));
 }
 
@@ -133,9 +265,11 @@ ErrorInfo describe(const std::exception_ptr& error) {
         is_errno ? absl::ErrnoToStatusCode(e.code().value()) : absl::StatusCode::kUnknown;
     return foreign(code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code, e);
   } catch (const std::exception& e) {
-    return foreign(ErrorCode::kUnknown, e);
+    return foreign(code_of_c10(e), e);
+  } catch (const absl::Status& status) {
+    return from_status(status);
   } catch (...) {
-    return foreign(ErrorCode::kUnknown, demangled(*abi::__cxa_current_exception_type()), "");
+    return describe_odd();
   }
 }
 

@@ -99,7 +99,7 @@ std::optional<std::size_t> CallLink::register_call(std::uint64_t id, Entry entry
     }
     refused = retired_;
   }
-  end_with_error(std::move(entry), refused, Execution::kDidNotRun);
+  end_with_error(std::move(entry), refused, Execution::kDidNotRun, origin_of_end());
   return std::nullopt;
 }
 
@@ -133,7 +133,13 @@ void CallLink::end_unsent(std::uint64_t id, Content& content, const absl::Status
     content.ended = true;
     on_end.swap(content.on_end);
   }
-  if (entry.call != nullptr) end_with_error(std::move(entry), status, Execution::kDidNotRun);
+  if (entry.call != nullptr) {
+    // No room, or too large; otherwise the link has ended.
+    const bool is_refused_here =
+        absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status);
+    end_with_error(std::move(entry), status, Execution::kDidNotRun,
+                   is_refused_here ? ErrorOrigin::kThisWorker : origin_of_end());
+  }
   for (OnCarrierEnd& each : on_end) std::move(each)(CarrierEnd::kNotSent);
 }
 
@@ -161,15 +167,17 @@ void CallLink::send_note(proto::Envelope& envelope, OnCarrierEnd on_end) {
 Future<void> CallLink::ready(std::uint64_t bytes) {
   Promise<void> promise = FutureAccess::make_promise<void>(services_.executor()->runner());
   Future<void> future = promise.future();
+  absl::Status retired;
   {
     MutexLock lock(mutex_);
-    if (!retired_.ok()) {
-      promise.set_error(make_error(retired_, name_, ""));
-      return future;
-    }
-    waiters_.push_back({bytes, std::move(promise)});
+    retired = retired_;
+    if (retired.ok()) waiters_.push_back({bytes, promise});
   }
-  on_room();
+  if (retired.ok()) {
+    on_room();
+  } else {
+    promise.set_error(make_error(retired, name_, "", Execution::kDidNotRun, origin_of_end()));
+  }
   return future;
 }
 
@@ -229,20 +237,24 @@ void CallLink::cancel_call(std::uint64_t id, const absl::Status& reason) {
     MutexLock lock(mutex_);
     if (!take_entry_locked(id, entry)) return;
   }
-  abandon(id, std::move(entry), reason);
+  abandon(id, std::move(entry), reason, ErrorOrigin::kThisWorker);
 }
 
 // The call's own end comes at once. What hangs on its frame waits until it is certain that the
 // frame has no effect any more that it has not had: a Delete must not overtake a creating call.
-void CallLink::abandon(std::uint64_t id, Entry entry, const absl::Status& status) {
+void CallLink::abandon(std::uint64_t id, Entry entry, const absl::Status& status,
+                       ErrorOrigin origin) {
   if (entry.content == nullptr) {
-    return end_with_error(std::move(entry), status, Execution::kDidNotRun);
+    return end_with_error(std::move(entry), status, Execution::kDidNotRun, origin);
   }
   // It is being sent at this moment by its own thread, which then gives it up.
   const FrameToken token = entry.content->token.exchange(Content::kGivenUp);
-  if (token == 0) return end_with_error(std::move(entry), status, Execution::kMayHaveRun);
+  if (token == 0) {
+    return end_with_error(std::move(entry), status, Execution::kMayHaveRun, origin);
+  }
   const bool ran = give_up(id, entry.lane, token);
-  end_with_error(std::move(entry), status, ran ? Execution::kMayHaveRun : Execution::kDidNotRun);
+  end_with_error(std::move(entry), status, ran ? Execution::kMayHaveRun : Execution::kDidNotRun,
+                 origin);
 }
 
 // False: the frame never left, so the call did not run.
@@ -301,7 +313,8 @@ void CallLink::on_deadline() {
     const auto waited = std::chrono::duration<double>(now - entry.call->started).count();
     abandon(id, std::move(entry),
             absl::DeadlineExceededError(
-                absl::StrFormat("worker '%s' did not answer within %.6g s", name_, waited)));
+                absl::StrFormat("worker '%s' did not answer within %.6g s", name_, waited)),
+            ErrorOrigin::kNetwork);
   }
 }
 
@@ -316,11 +329,18 @@ bool CallLink::take_entry_locked(std::uint64_t id, Entry& entry) {
   return true;
 }
 
-void CallLink::end_with_error(Entry entry, const absl::Status& status, Execution execution) {
+ErrorOrigin CallLink::origin_of_end() const {
+  // A worker that ends, or is out of the job, ends its links itself.
+  const bool is_ours = !services_.is_running() || !services_.evicted().ok();
+  return is_ours ? ErrorOrigin::kThisWorker : ErrorOrigin::kNetwork;
+}
+
+void CallLink::end_with_error(Entry entry, const absl::Status& status, Execution execution,
+                              ErrorOrigin origin) {
   PendingCall& call = *entry.call;
   forget_cancellations(entry);
   std::exception_ptr error = call.explain ? call.explain() : nullptr;
-  if (error == nullptr) error = make_error(status, name_, call.method, execution);
+  if (error == nullptr) error = make_error(status, name_, call.method, execution, origin);
   call.on_error(std::move(error));
   if (execution == Execution::kDidNotRun) {
     end(entry, CarrierEnd::kNotSent);
@@ -380,7 +400,7 @@ void CallLink::tell_end(FrameEnded& ended) {
   }
   if (ended.too_large.call != nullptr) {
     end_with_error(std::move(ended.too_large), runner_->check_limits(Content::sizes(content)),
-                   Execution::kDidNotRun);
+                   Execution::kDidNotRun, ErrorOrigin::kThisWorker);
   }
   const bool arrived = ended.how == FrameEnd::kReceived && !content.is_call;
   for (OnCarrierEnd& each : ended.on_end) {
@@ -418,7 +438,7 @@ void CallLink::receive_reply(Inbound frame, Entry entry) {
         std::move(entry),
         absl::InternalError(absl::StrFormat("worker '%s' sent an answer that cannot be read: %s",
                                             name_, parsed.message())),
-        Execution::kMayHaveRun);
+        Execution::kMayHaveRun, ErrorOrigin::kCallee);
   }
   PendingCall& call = *entry.call;
   forget_cancellations(entry);
@@ -449,9 +469,10 @@ void CallLink::fail_all(const absl::Status& reason, LastAnswers last) {
   // In the order in which they were made.
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (auto& [id, entry] : entries) abandon(id, std::move(entry), reason);
+  const ErrorOrigin origin = origin_of_end();
+  for (auto& [id, entry] : entries) abandon(id, std::move(entry), reason, origin);
   for (const Waiter& waiter : waiters) {
-    waiter.promise.try_set_error(make_error(reason, name_, ""));
+    waiter.promise.try_set_error(make_error(reason, name_, "", Execution::kDidNotRun, origin));
   }
 }
 

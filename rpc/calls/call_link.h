@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "sinew/rpc/base/credit.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
@@ -164,9 +165,12 @@ class CallLink final : public LinkUser,
   void watch_cancellations(std::uint64_t id, const std::vector<CancellationToken>& tokens);
   static void forget_cancellations(const Entry& entry);
   /// Ends a call whose frame may be anywhere on its way.
-  void abandon(std::uint64_t id, Entry entry, const absl::Status& status);
+  void abandon(std::uint64_t id, Entry entry, const absl::Status& status, ErrorOrigin origin);
   bool give_up(std::uint64_t id, Lane lane, FrameToken token);
-  void end_with_error(Entry entry, const absl::Status& status, Execution execution);
+  void end_with_error(Entry entry, const absl::Status& status, Execution execution,
+                      ErrorOrigin origin);
+  /// Of what fails since the link is over, or about to be.
+  ErrorOrigin origin_of_end() const;
   void end(Entry& entry, CarrierEnd how);
   void end_after_frame(Entry& entry);
   void note_end_locked(Content& content, FrameEnd how, std::vector<FrameEnded>& told)

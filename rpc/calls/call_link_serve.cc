@@ -77,7 +77,7 @@ void CallLink::end_lost(const Inbound& frame, Entry answered) {
                  absl::ResourceExhaustedError(absl::StrFormat(
                      "worker '%s' answered with %d bytes, which could not be taken: %s", name_,
                      room, frame.lost.message())),
-                 Execution::kMayHaveRun);
+                 Execution::kMayHaveRun, ErrorOrigin::kThisWorker);
 }
 
 std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimePoint now) {
@@ -542,6 +542,7 @@ void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& stat
   info.code = static_cast<ErrorCode>(status.code());
   info.message = std::string(status.message());
   info.execution = execution;
+  info.origin = ErrorOrigin::kCallee;
   write_error(info, *reply.mutable_error());
   auto content = std::make_shared<Content>();
   content->kind = lane == Lane::kCalls ? FrameKind::kReply : FrameKind::kControl;

@@ -15,6 +15,7 @@
 #include "sinew/rpc/calls/invocation_request.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/calls/served_error.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/transport/transport.h"
@@ -30,6 +31,7 @@ RpcError did_not_run(ErrorCode code, std::string message) {
   info.code = code;
   info.message = std::move(message);
   info.execution = Execution::kDidNotRun;
+  info.origin = ErrorOrigin::kCallee;
   return RpcError(std::move(info));
 }
 
@@ -226,13 +228,13 @@ void Invocation::guard_late(absl::FunctionRef<void()> run) {
 }
 
 void Invocation::when_ready(Task run) {
-  entered_.store(true, std::memory_order_relaxed);
   // Tensors of devices are fetched with requests the other way, which may wait for this room.
   const bool waits_for_peer = route().device_part() != nullptr;
   if (waits_for_peer) route().device_part()->accept_transfers(route());
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (!keeps_room_ && (waits.empty() || waits_for_peer)) request_->room.give_back();
   if (waits.empty()) {
+    entered_.store(true, std::memory_order_relaxed);
     std::move(run)();
     return;
   }
@@ -243,6 +245,7 @@ void Invocation::when_ready(Task run) {
         self->guard_late([&] {
           if (!self->keeps_room_) self->request_->room.give_back();
           ready.value();
+          self->entered_.store(true, std::memory_order_relaxed);
           std::move (*shared_run)();
         });
       });
@@ -357,11 +360,17 @@ void Invocation::finish_retained(AnyValue value) {
 void Invocation::fail(std::exception_ptr error) {
   const std::shared_ptr<WorkerServices> services = weak_services_.lock();
   if (services == nullptr || !claim_reply()) return;
-  ErrorInfo info = describe(error);
-  if (entered_.load(std::memory_order_relaxed)) info.execution = Execution::kMayHaveRun;
+  ErrorInfo info =
+      describe_served(error, entered_.load(std::memory_order_relaxed) ? ServedStage::kMethod
+                                                                      : ServedStage::kBeforeMethod);
   // Not for a call that was refused: its ids may be somebody else's.
-  if (retain_begun_)
-    services_.references()->fail_retain(request_->call().retain(), make_error(info));
+  if (retain_begun_) {
+    // A handler of this worker that uses the reference passes on that this call failed.
+    ErrorInfo creation = info;
+    creation.peer = services_.self().name;
+    creation.method = method();
+    services_.references()->fail_retain(request_->call().retain(), make_error(std::move(creation)));
+  }
   drop_result();
   const bool is_foreign = !sink_->wants_envelope();
   if (is_foreign && !absl::StrContains(info.message, method())) {
@@ -411,6 +420,7 @@ void Invocation::send_instead(const absl::Status& too_large) {
   ErrorInfo info;
   info.code = too_large.code();
   info.execution = Execution::kMayHaveRun;
+  info.origin = ErrorOrigin::kCallee;
   info.message =
       absl::StrCat("the result of method '", method(), "' cannot be sent: ", too_large.message());
   send_error(info);
@@ -424,12 +434,14 @@ void Invocation::send_error(const ErrorInfo& info) {
 }
 
 void Invocation::fail_not_a_wire_type(const std::type_info& type) const {
-  throw RpcError(
-      ErrorCode::kInvalidArgument,
-      absl::StrFormat(
-          "the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
-          "specialise sinew::Codec for the type",
-          method(), type_text(type)));
+  ErrorInfo info;
+  info.code = ErrorCode::kInvalidArgument;
+  info.origin = ErrorOrigin::kCallee;
+  info.message = absl::StrFormat(
+      "the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
+      "specialise sinew::Codec for the type",
+      method(), type_text(type));
+  throw RpcError(std::move(info));
 }
 
 void deliver_nothing(Invocation& call) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <new>
 #include <sstream>
 #include <stdexcept>
@@ -46,14 +47,42 @@ TEST(RpcErrorTest, WhatShowsEverythingThatIsKnown) {
   info.peer = "observer1";
   info.method = "app::step";
   EXPECT_STREQ(RpcError(info).what(),
-               "the worker left [UNAVAILABLE; peer 'observer1'; method 'app::step'; did not run]");
+               "the worker left [UNAVAILABLE; peer 'observer1'; method 'app::step'; from this "
+               "worker; did not run]");
   info.method.clear();
   info.execution = Execution::kMayHaveRun;
+  info.origin = ErrorOrigin::kNetwork;
   EXPECT_STREQ(RpcError(info).what(),
-               "the worker left [UNAVAILABLE; peer 'observer1'; may have run]");
+               "the worker left [UNAVAILABLE; peer 'observer1'; from the network; may have run]");
   info.peer.clear();
+  EXPECT_STREQ(RpcError(info).what(),
+               "the worker left [UNAVAILABLE; from the network; may have run]");
+  info.origin = ErrorOrigin::kThisWorker;
   EXPECT_STREQ(RpcError(info).what(), "the worker left [UNAVAILABLE; may have run]");
   EXPECT_STREQ(RpcError(ErrorCode::kAborted, "").what(), "[ABORTED]");
+}
+
+TEST(RpcErrorTest, WhatShowsWhereItArose) {
+  ErrorInfo info;
+  info.code = ErrorCode::kNotFound;
+  info.message = "no such key";
+  info.peer = "agent";
+  info.method = "app::act";
+  info.execution = Execution::kMayHaveRun;
+  info.origin = ErrorOrigin::kNestedCall;
+  info.causes = {{"store", "app::find", ErrorOrigin::kNestedCall},
+                 {"disk", "app::read", ErrorOrigin::kHandler}};
+  EXPECT_STREQ(RpcError(info).what(),
+               "no such key [NOT_FOUND; peer 'agent'; method 'app::act'; from a nested call: "
+               "'app::find' at 'store' -> 'app::read' at 'disk' (the handler); may have run]");
+  info.causes.clear();
+  EXPECT_STREQ(RpcError(info).what(),
+               "no such key [NOT_FOUND; peer 'agent'; method 'app::act'; from a nested call; may "
+               "have run]");
+  std::ostringstream out;
+  out << ErrorOrigin::kThisWorker << ", " << ErrorOrigin::kNetwork << ", " << ErrorOrigin::kCallee
+      << ", " << ErrorOrigin::kHandler;
+  EXPECT_EQ(out.str(), "this worker, the network, the callee, the handler");
 }
 
 TEST(RpcErrorTest, KeepsLinesAndFields) {
@@ -84,7 +113,8 @@ TEST(ErrorTest, WrapsAStatus) {
   const auto error = make_error(absl::DeadlineExceededError("too late"), "ps", "app::push",
                                 Execution::kMayHaveRun);
   EXPECT_EQ(what_of(error),
-            "too late [DEADLINE_EXCEEDED; peer 'ps'; method 'app::push'; may have run]");
+            "too late [DEADLINE_EXCEEDED; peer 'ps'; method 'app::push'; from this worker; may "
+            "have run]");
   EXPECT_EQ(to_status(error), absl::DeadlineExceededError("too late"));
   EXPECT_THROW(internal::throw_error(absl::AbortedError("x")), RpcError);
   // Nobody should do it, but it must not become a success.
@@ -120,8 +150,48 @@ TEST(ErrorTest, DescribesTypesByTheirNames) {
   const ErrorInfo odd = describe_exception(app::NotAnException());
   EXPECT_EQ(odd.code, ErrorCode::kUnknown);
   EXPECT_EQ(odd.type_name, "app::NotAnException");
-  EXPECT_EQ(odd.message, "app::NotAnException");
-  EXPECT_EQ(describe_exception(42).type_name, "int");
+  EXPECT_EQ(odd.message, "app::NotAnException: it is no std::exception, so nothing more is known");
+}
+
+TEST(ErrorTest, ShowsArithmeticValuesAndTexts) {
+  const auto text = [](const auto& value) { return describe_exception(value).message; };
+  EXPECT_EQ(text(42), "int: 42");
+  EXPECT_EQ(text(-7L), "long: -7");
+  EXPECT_EQ(text(std::uint64_t{1} << 63), "unsigned long: 9223372036854775808");
+  EXPECT_EQ(text(2.5), "double: 2.5");
+  EXPECT_EQ(text(true), "bool: true");
+  EXPECT_EQ(text('x'), "char: x");
+  EXPECT_EQ(text("no paper"), "char const*: no paper");
+  EXPECT_EQ(text(const_cast<char*>("no paper")), "char*: no paper");
+  EXPECT_EQ(text(std::string("no ink")), "std::string: no ink");
+  EXPECT_EQ(text(static_cast<const char*>(nullptr)), "char const*");
+  const ErrorInfo number = describe_exception(42);
+  EXPECT_EQ(number.code, ErrorCode::kUnknown);
+  EXPECT_EQ(number.type_name, "int");
+  EXPECT_EQ(number.remote_message, "42");
+  const ErrorInfo status = describe_exception(absl::NotFoundError("no tray"));
+  EXPECT_EQ(status.code, ErrorCode::kNotFound);
+  EXPECT_EQ(status.message, "no tray");
+}
+
+// As c10::Error writes them.
+TEST(ErrorTest, LeavesBacktracesOut) {
+  const std::string text = "sizes differ\nand so do types";
+  const std::string trace =
+      "\nException raised from check at ../aten/src/x.cc:12 (most recent call first):\nframe #0: "
+      "f() (0x7f in /lib/libc10.so)\nframe #1: main\n";
+  EXPECT_EQ(describe_exception(std::runtime_error(text + trace)).remote_message, text);
+  EXPECT_EQ(describe_exception(std::runtime_error(text)).remote_message, text);
+  const std::string other = "it says\nException raised from here\nand goes on";
+  EXPECT_EQ(describe_exception(std::runtime_error(other)).remote_message, other);
+}
+
+TEST(ErrorTest, ALostPeerIsTheNetworks) {
+  const ErrorInfo lost = describe(make_error(
+      internal::about_peer(absl::UnavailableError("it is gone"), "ps"), "", "app::push"));
+  EXPECT_EQ(lost.peer, "ps");
+  EXPECT_EQ(lost.origin, ErrorOrigin::kNetwork);
+  EXPECT_EQ(describe(make_error(absl::UnavailableError("x"))).origin, ErrorOrigin::kThisWorker);
 }
 
 TEST(ErrorTest, AnRpcErrorKeepsItsFields) {
@@ -131,12 +201,14 @@ TEST(ErrorTest, AnRpcErrorKeepsItsFields) {
   info.peer = "p";
   info.method = "m";
   info.execution = Execution::kMayHaveRun;
+  info.origin = ErrorOrigin::kHandler;
   const ErrorInfo same = describe(make_error(info));
   EXPECT_EQ(same.code, info.code);
   EXPECT_EQ(same.message, info.message);
   EXPECT_EQ(same.peer, info.peer);
   EXPECT_EQ(same.method, info.method);
   EXPECT_EQ(same.execution, info.execution);
+  EXPECT_EQ(same.origin, ErrorOrigin::kHandler);
   EXPECT_EQ(same.type_name, "");
 }
 

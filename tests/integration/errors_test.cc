@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include "sinew/tests/support/cluster.h"
@@ -38,6 +39,7 @@ int fail(const std::string& how) {
   if (how == "empty") throw std::runtime_error("");
   if (how == "huge") throw std::runtime_error(std::string(1 << 20, 'x'));
   if (how == "binary") throw std::runtime_error(std::string("a\x01\x1B[31m\xFF z", 10));
+  if (how == "torch") (void)(at::ones({2, 3}) + at::ones({2, 4}));
   if (how == "int") throw 42;
   if (how == "text") throw "just text";
   if (how == "struct") throw NoException{7};
@@ -107,6 +109,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 MethodTable table() {
@@ -182,7 +185,7 @@ TEST_P(ErrorsTest, SaysWhoAndWhat) {
   EXPECT_EQ(error.method(), "errors::fail");
   EXPECT_STREQ(error.what(),
                "errors::OutOfPaper: tray 2 is empty [UNKNOWN; peer 'worker1'; method "
-               "'errors::fail'; may have run]");
+               "'errors::fail'; from the handler; may have run]");
 }
 
 TEST_P(ErrorsTest, StandardExceptionsHaveACode) {
@@ -205,10 +208,15 @@ TEST_P(ErrorsTest, ManyLinesStayIntact) {
 }
 
 TEST_P(ErrorsTest, WhatIsNoStandardException) {
+  EXPECT_STREQ(fail("int").what(),
+               "int: 42 [UNKNOWN; peer 'worker1'; method 'errors::fail'; from the handler; may "
+               "have run]");
   EXPECT_EQ(fail("int").type_name(), "int");
-  EXPECT_EQ(fail("int").code(), ErrorCode::kUnknown);
   EXPECT_EQ(fail("text").type_name(), "char const*");
+  EXPECT_EQ(fail("text").remote_message(), "just text");
   EXPECT_EQ(fail("struct").type_name(), "errors::NoException");
+  EXPECT_THAT(fail("struct").what(),
+              AllOf(HasSubstr("nothing more is known"), HasSubstr("method 'errors::fail'")));
   EXPECT_EQ(fail("struct").execution(), Execution::kMayHaveRun);
 }
 
@@ -270,6 +278,13 @@ TEST_P(ErrorsTest, ErrorOfANestedCallKeepsItsTypeAndText) {
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
   EXPECT_EQ(error.method(), "errors::fail_there");
   EXPECT_EQ(error.peer(), "worker1");
+}
+
+TEST_P(ErrorsTest, LibTorchsErrorsHaveNoBacktrace) {
+  const RpcError error = fail("torch");
+  EXPECT_EQ(error.type_name(), "c10::Error");
+  EXPECT_THAT(error.message(), HasSubstr("must match"));
+  EXPECT_THAT(error.what(), Not(HasSubstr("frame #")));
 }
 
 TEST_P(ErrorsTest, MethodThatTheTableLacks) {
