@@ -7,6 +7,7 @@
 #include "sinew/optim/internal/optim_manager.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker/worker_parts.h"
+#include "sinew/rref/internal/names_manager.h"
 #include "sinew/rref/internal/reference_manager.h"
 
 namespace sinew {
@@ -18,6 +19,7 @@ Worker init_rpc(WorkerOptions options) {
       {[](internal::WorkerServices& services) {
          return internal::ReferenceManager::make(services);
        },
+       [](internal::WorkerServices& services) { return internal::NamesManager::make(services); },
        [](internal::WorkerServices& services) { return internal::AutogradManager::make(services); },
        [](internal::WorkerServices& services) { return internal::OptimManager::make(services); },
        [](internal::WorkerServices& services) { return internal::GroupsManager::make(services); }});

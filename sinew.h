@@ -7,6 +7,7 @@
 #include "sinew/optim/distributed_optimizer.h"
 #include "sinew/optim/remote_module.h"
 #include "sinew/rpc/rpc.h"
+#include "sinew/rref/names.h"
 #include "sinew/rref/remote.h"
 #include "sinew/rref/rref.h"
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "sinew/rpc/cancellation.h"
+#include "sinew/rpc/retry_policy.h"
 
 namespace sinew {
 
@@ -19,6 +20,8 @@ struct CallOptions {
   std::optional<std::chrono::nanoseconds> timeout;
   /// Cancels the call when its source is cancelled; see CancellationSource.
   CancellationToken cancellation;
+  /// Whether, and how, the call is repeated when it fails; see Peer::retrying(). Unset: it is not.
+  std::optional<RetryPolicy> retry;
 };
 
 }  // namespace sinew

@@ -5,7 +5,9 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/wait_deadline.h"
 #include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/worker/member_events.h"
 #include "sinew/rpc/worker/rejoiner.h"
@@ -50,6 +52,27 @@ Peer Worker::peer(std::string_view name) const { return peer_of(core_, core().li
 Peer Worker::peer(int rank) const { return peer_of(core_, core().links().find(rank)); }
 Peer Worker::peer(const WorkerInfo& worker) const {
   return peer_of(core_, core().links().find(worker));
+}
+
+Peer Worker::wait_for(std::string_view name,
+                      std::optional<std::chrono::nanoseconds> timeout) const {
+  return wait_for_async(name, timeout).take();
+}
+
+Future<Peer> Worker::wait_for_async(std::string_view name,
+                                    std::optional<std::chrono::nanoseconds> timeout) const {
+  const absl::Status valid = validate_worker_name(name);
+  if (!valid.ok()) internal::throw_error(valid);
+  const internal::Clock::TimePoint deadline = internal::wait_deadline(core(), timeout);
+  return core()
+      .wait_for_member(std::string(name), Incarnation(), deadline)
+      .then([weak = std::weak_ptr<internal::WorkerCore>(core_)](const WorkerInfo& worker) {
+        const std::shared_ptr<internal::WorkerCore> core = weak.lock();
+        if (core == nullptr) {
+          throw RpcError(ErrorCode::kCancelled, "the worker that waited is gone");
+        }
+        return peer_of(core, core->links().find(worker));
+      });
 }
 
 void Worker::barrier(std::chrono::nanoseconds timeout) const { barrier({}, timeout); }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -16,9 +17,13 @@
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/member_event.h"
 #include "sinew/rpc/peer.h"
+#include "sinew/rpc/when_taken.h"
 #include "sinew/rpc/worker_options.h"
 
 namespace sinew {
+
+template <class T>
+class RRef;
 
 namespace internal {
 class WorkerCore;
@@ -84,6 +89,21 @@ class Worker {
   Peer peer(const Peer& peer) const { return peer; }
   Peer self() const { return peer(info()); }
 
+  /// Waits until a member of that name is there, for `timeout` (unset: the worker's default
+  /// timeout; within a handler also for no longer than the call that is being served): one that has
+  /// not come yet, or that comes back after it was lost or has left. At once if it is there.
+  /// Blocks. Throws RpcError: kDeadlineExceeded with what is known of it (it was never seen; it was
+  /// lost, when and why), kInvalidArgument for what is no worker's name or no timeout, kCancelled
+  /// when this worker is shut down meanwhile, kAborted when it is evicted, kFailedPrecondition
+  /// after a shutdown.
+  ///
+  ///     sinew::Peer learner = worker.wait_for("learner", 30s);
+  Peer wait_for(std::string_view name,
+                std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
+  /// As wait_for, without blocking: later errors are the future's.
+  Future<Peer> wait_for_async(std::string_view name,
+                              std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
+
   /// Peer::async(), call() and remote() with the destination, as a name, a rank, a WorkerInfo or a
   /// Peer, in front of the arguments: `worker.remote<app::Agent>("learner", settings)`.
   template <auto Method, class To, class... Args>
@@ -102,6 +122,46 @@ class Worker {
   auto remote(const To& to, Args&&... arguments) const {
     return destination(to).template remote<ClassOrSignature>(std::forward<Args>(arguments)...);
   }
+
+  /// Gives an object of this worker a name, by which others find() it as `worker/name`, and keeps
+  /// it alive until the name is taken back, given to another object (`when_taken`), or the worker
+  /// ends. `object` is a reference to a value that lives here, whose call may still make it, or the
+  /// object itself. `name` is 1 to 128 letters, digits and `_ . : -`. An evicted worker's names go
+  /// with it: the one that takes its place publishes again (WorkerOptions::on_rejoined). Include
+  /// sinew/rref/names.h (sinew.h has it). Thread-safe. Throws RpcError: kAlreadyExists,
+  /// kInvalidArgument for a name that is not allowed or a value of another worker,
+  /// kFailedPrecondition for an empty reference and after a shutdown, kAborted for an evicted
+  /// worker.
+  ///
+  ///     worker.publish("agent", agent);
+  template <class T>
+  void publish(std::string_view name, const RRef<T>& object,
+               WhenTaken when_taken = WhenTaken::kFail) const;
+  template <class T>
+  void publish(std::string_view name, std::shared_ptr<T> object,
+               WhenTaken when_taken = WhenTaken::kFail) const;
+  /// Takes a name back; references that were found by it stay as they are. False if nothing was
+  /// published under it. Of the reference layer, like publish().
+  bool unpublish(std::string_view name) const;
+
+  /// Finds a published object by the names of its worker and itself: "learner/agent". Waits until
+  /// the worker is there and has published it, for `timeout` (as in wait_for()); when the worker is
+  /// lost meanwhile, for the next one of that name. What it returns is a reference like any other,
+  /// to an object of one incarnation: when that is lost it stays lost, and is to be found again.
+  /// Nobody is asked again and again meanwhile. Include sinew/rref/names.h (sinew.h has it).
+  /// Blocks. Throws RpcError: kDeadlineExceeded, which says whether it is the worker that is not
+  /// there, or which names it has instead; kInvalidArgument when the object has another type than
+  /// T, or `address` is none; kResourceExhausted when this worker has 1024 other questions for
+  /// names waiting there; and what wait_for() throws.
+  ///
+  ///     auto agent = worker.find<app::Agent>("learner/agent", 30s);
+  template <class T>
+  RRef<T> find(std::string_view address,
+               std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
+  /// As find, without blocking: what comes after a wrong address is the future's error.
+  template <class T>
+  Future<RRef<T>> find_async(std::string_view address,
+                             std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
 
   /// Waits until all of `names` (default: all members) have called it; whoever leaves after that
   /// does not matter. Throws kDeadlineExceeded with the names that are missing, kUnavailable when
@@ -134,11 +194,11 @@ class Worker {
   std::chrono::nanoseconds default_timeout() const;
 
   /// rpc.client_active_calls, rpc.server_active_calls, rpc.requests (calls to other workers so far,
-  /// those of layers too), rpc.limited_calls (served now, of methods with limits),
-  /// rpc.calls_not_allowed and rpc.calls_over_limit (turned away by rules of methods),
-  /// rpc.max_threads (WorkerOptions::num_threads), rpc.threads,
-  /// rpc.idle_threads, rpc.blocked_threads, rpc.queued_tasks, rpc.polls_paid, rpc.polls_in_vain and
-  /// rpc.polled_us (over gRPC: WorkerOptions::max_poll), rpc.receive_pool_used_bytes and
+  /// those of layers too), rpc.retries (calls that were repeated), rpc.limited_calls (served now,
+  /// of methods with limits), rpc.calls_not_allowed and rpc.calls_over_limit (turned away by rules
+  /// of methods), rpc.max_threads (WorkerOptions::num_threads), rpc.threads, rpc.idle_threads,
+  /// rpc.blocked_threads, rpc.queued_tasks, rpc.polls_paid, rpc.polls_in_vain and rpc.polled_us
+  /// (over gRPC: WorkerOptions::max_poll), rpc.receive_pool_used_bytes and
   /// rpc.receive_pool_idle_bytes (of the process: memory of received tensors, and what is kept for
   /// the next ones), and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
   Counters counters() const;

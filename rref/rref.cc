@@ -147,6 +147,12 @@ std::shared_ptr<ReferenceHandle> own_value(const Worker& worker, AnyValue value)
   }
   const std::shared_ptr<ReferenceManager> manager = ReferenceManager::of(*services);
   const std::string type_name = type_text(*value.type);
+  if (value.empty()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("a reference was made to a null std::shared_ptr<%s>: it needs "
+                                   "an object",
+                                   type_name));
+  }
   auto slot = std::make_shared<ValueSlot>(services->executor().get());
   slot->promise.set_value(std::move(value));
   return std::make_shared<OwnerHandle>(*manager, std::move(slot), type_name);

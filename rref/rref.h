@@ -178,7 +178,7 @@ RRef<std::decay_t<T>> make_rref(const Worker& worker, T&& value) {
   return RRefAccess::make<Value>(internal::own_value(
       worker, internal::AnyValue::of(std::make_shared<Value>(std::forward<T>(value)))));
 }
-/// A reference to an object that the program holds too.
+/// A reference to an object that the program holds too. Throws kInvalidArgument for a null pointer.
 template <class T>
 RRef<T> share_rref(const Worker& worker, std::shared_ptr<T> value) {
   return RRefAccess::make<T>(internal::own_value(worker, internal::AnyValue::of(std::move(value))));

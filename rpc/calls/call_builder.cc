@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/retried_call.h"
+#include "sinew/rpc/calls/retry_rules.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/message_context.h"
 
@@ -70,11 +73,15 @@ struct CallBuilder::State {
   std::function<std::exception_ptr()> explain;
   std::vector<CancellationToken> cancellations;
   WhenFull when_full = WhenFull::kWait;
+  bool is_idempotent = false;
 };
 
 CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
     : state_([&] {
         WorkerServices& services = services_of(peer);
+        if (const auto& policy = peer.options().retry; policy.has_value()) {
+          if (const absl::Status valid = check(*policy); !valid.ok()) throw_error(valid);
+        }
         const Clock::TimePoint now = services.clock().now();
         const std::uint64_t timeout_us =
             rounded_timeout_us(peer.options().timeout.value_or(services.default_timeout()));
@@ -113,6 +120,14 @@ ValueWriter CallBuilder::argument() {
 }
 
 proto::Reference& CallBuilder::target() {
+  const std::optional<RetryPolicy>& policy = state_->peer.options().retry;
+  if (policy.has_value() && policy->retry_at == RetryAt::kNextOfItsName) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("method '%s' is called through a reference, which belongs to "
+                                   "one incarnation of worker '%s': RetryAt::kNextOfItsName is "
+                                   "for calls on a Peer",
+                                   method(), state_->peer.name()));
+  }
   return *state_->envelope.mutable_call()->mutable_target();
 }
 
@@ -129,6 +144,8 @@ void CallBuilder::explain_errors(std::function<std::exception_ptr()> explain) {
 void CallBuilder::cancel_with(CancellationToken token) {
   if (token.can_be_cancelled()) state_->cancellations.push_back(std::move(token));
 }
+
+void CallBuilder::set_idempotent() { state_->is_idempotent = true; }
 
 void CallBuilder::set_when_full(WhenFull when_full) { state_->when_full = when_full; }
 
@@ -155,16 +172,38 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   // Before anything is offered: it may refuse.
   pending->streams = state.services.devices().streams_of_results(state.route.peer());
   attach_layers(state.route, *call.mutable_attachments());
-  pending->on_end = state.route.take_on_end();
   pending->explain = std::move(state.explain);
   cancel_with(state.peer.options().cancellation);
   if (const CallContext* parent = CallContext::current_or_null()) {
     cancel_with(parent->cancellation());
   }
   pending->cancellations = std::move(state.cancellations);
+  if (may_be_repeated()) {
+    std::make_shared<RetriedCall>(state.services, std::move(state.envelope),
+                                  std::move(state.context.payloads()), retry_rules(),
+                                  std::move(pending))
+        ->start(PeerAccess::link(state.peer), state.route);
+    return;
+  }
+  pending->on_end = state.route.take_on_end();
   PeerAccess::link(state.peer)
       ->start_call(std::move(pending), state.envelope, std::move(state.context.payloads()),
                    Lane::kCalls);
+}
+
+// What layers and devices expect along a message they expect once.
+bool CallBuilder::may_be_repeated() const {
+  const MessageRoute::DevicePart* devices = state_->route.device_part();
+  return state_->peer.options().retry.has_value() && state_->route.tensor_hook() == nullptr &&
+         (devices == nullptr || !devices->has_transfers());
+}
+
+RetryRules CallBuilder::retry_rules() const {
+  const bool retains = state_->envelope.call().disposition() == proto::RETAIN;
+  const RetryRules::Safety safety = retains                 ? RetryRules::Safety::kStartsOnce
+                                    : state_->is_idempotent ? RetryRules::Safety::kIdempotent
+                                                            : RetryRules::Safety::kRunsOnce;
+  return {*state_->peer.options().retry, safety, state_->deadline};
 }
 
 }  // namespace sinew::internal

@@ -17,6 +17,8 @@ class Retain;
 
 namespace sinew::internal {
 
+class RetryRules;
+
 /// What a call does that finds no room on its way.
 enum class WhenFull { kFail, kWait };
 
@@ -25,7 +27,7 @@ enum class WhenFull { kFail, kWait };
 class CallBuilder {
  public:
   /// Throws kFailedPrecondition for an invalid peer or a worker that was shut down,
-  /// kInvalidArgument for a bad timeout.
+  /// kInvalidArgument for a bad timeout or RetryPolicy.
   CallBuilder(const Peer& peer, std::string_view method, const std::string& signature);
   ~CallBuilder();
   CallBuilder(const CallBuilder&) = delete;
@@ -33,7 +35,8 @@ class CallBuilder {
 
   /// The next argument. Write exactly one value to it.
   ValueWriter argument();
-  /// The object of a member function.
+  /// The object of a member function. Throws kInvalidArgument where the peer's options let calls go
+  /// to another incarnation.
   proto::Reference& target();
   /// Asks the callee to keep the result.
   proto::Retain& retain();
@@ -43,6 +46,8 @@ class CallBuilder {
   void explain_errors(std::function<std::exception_ptr()> explain);
   /// One more token that cancels the call.
   void cancel_with(CancellationToken token);
+  /// The method may run several times: SINEW_IDEMPOTENT.
+  void set_idempotent();
   /// kWait unless set: only users' calls can be many.
   void set_when_full(WhenFull when_full);
   const std::string& method() const;
@@ -54,6 +59,8 @@ class CallBuilder {
 
  private:
   struct State;
+  bool may_be_repeated() const;
+  RetryRules retry_rules() const;
   const std::unique_ptr<State> state_;
 };
 

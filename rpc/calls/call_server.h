@@ -58,6 +58,8 @@ class CallServer final : public UnaryHandler {
     std::atomic<std::int64_t> started{0};
     /// Calls of any kind and notes to others that were ever started, the layers' own ones too.
     std::atomic<std::int64_t> requests{0};
+    /// Attempts of users' calls beyond the first ones.
+    std::atomic<std::int64_t> retries{0};
   };
   Made& made() { return made_; }
   /// Calls that rules of methods have turned away.

@@ -102,6 +102,12 @@ class MessageRoute {
   void keep_alive(std::shared_ptr<const void> kept) {
     on_end_.push_back([kept = std::move(kept)](CarrierEnd) {});
   }
+  /// Writing: what has been written depends on this route. `rewrite` writes it anew, in the same
+  /// place, when the message is sent once more, by another route; it throws what writing throws.
+  void when_repeated(std::function<void(MessageRoute& route)> rewrite) {
+    rewrite_.push_back(std::move(rewrite));
+  }
+  const std::vector<std::function<void(MessageRoute& route)>>& rewrite() const { return rewrite_; }
   /// From now on the caller of this sees to it that they run.
   std::vector<OnCarrierEnd> take_on_end() { return std::exchange(on_end_, {}); }
   bool has_references() const { return has_references_; }
@@ -152,6 +158,7 @@ class MessageRoute {
   std::shared_ptr<void> ambient_;
   std::optional<bool> grad_mode_;
   std::vector<OnCarrierEnd> on_end_;
+  std::vector<std::function<void(MessageRoute& route)>> rewrite_;
   std::vector<Future<void>> waits_;
   const MessageRoute* call_ = nullptr;
   std::unique_ptr<DevicePart> device_part_;

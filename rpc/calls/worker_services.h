@@ -90,6 +90,13 @@ class WorkerServices : public ControlPlane {
   /// (kFailedPrecondition), with this consequence for the text.
   absl::Status ended(std::string_view consequence) const;
   virtual bool is_lost(const WorkerInfo& worker) const = 0;
+  /// Completes with a member of that name, at once if there is one, unless it is the incarnation
+  /// `other_than`. Fails with kDeadlineExceeded, which says what is known of it, with kAborted when
+  /// this worker is evicted, and when it ends.
+  virtual Future<WorkerInfo> wait_for_member(std::string name, Incarnation other_than,
+                                             Clock::TimePoint deadline) = 0;
+  /// Completes at `when`; fails once this worker ends.
+  virtual Future<void> wait_until(Clock::TimePoint when) = 0;
   /// The rank of an incarnation in the list of members, this worker included; -1: it is none.
   virtual std::int32_t rank_of(const WorkerInfo& worker) const = 0;
   /// One-way message to a layer of a peer: see Extension::on_note(). `on_end` runs once, on any

@@ -29,6 +29,8 @@
 #include "sinew/rpc/worker/check_start.h"
 #include "sinew/rpc/worker/connect_requests.h"
 #include "sinew/rpc/worker/make_transport.h"
+#include "sinew/rpc/worker/member_waits.h"
+#include "sinew/rpc/worker/pauses.h"
 #include "sinew/rpc/worker/rejoiner.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -104,7 +106,9 @@ WorkerCore::WorkerCore(WorkerOptions options)
       max_threads_(options_.num_threads != 0 ? options_.num_threads : default_threads()),
       default_timeout_ns_(options_.default_timeout.count()),
       rejoiner_(std::make_shared<Rejoiner>(options_)),
-      member_events_([this](const WorkerInfo& worker) { return links_->is_lost(worker); }) {
+      member_events_([this](const WorkerInfo& worker) { return links_->is_lost(worker); }),
+      pauses_(std::make_shared<Pauses>(timers_)),
+      member_waits_(std::make_shared<MemberWaits>(timers_, clock())) {
   self_.name = options_.name;
   self_.incarnation = random_incarnation();
   Executor::Options pool;
@@ -117,6 +121,10 @@ WorkerCore::WorkerCore(WorkerOptions options)
   pool.num_threads = 1;
   pool.name = "sinew-control";
   control_executor_ = std::make_shared<Executor>(pool);
+  member_subscription_ = std::make_shared<MemberSubscription>(
+      self_.name, control_executor_->runner(),
+      [waits = member_waits_](const MemberEvent& event) { waits->on_event(event); });
+  member_events_.add(member_subscription_);
 }
 
 WorkerCore::~WorkerCore() {
@@ -246,6 +254,16 @@ WorkerInfo WorkerCore::coordinator() const { return membership_->coordinator(); 
 
 void WorkerCore::on_sought() { membership_->on_sought(); }
 
+Future<WorkerInfo> WorkerCore::wait_for_member(std::string name, Incarnation other_than,
+                                               Clock::TimePoint deadline) {
+  if (name == self_.name && self_.incarnation != other_than) return make_ready_future(self_);
+  return member_waits_->wait_async(std::move(name), other_than, deadline, executor_.get());
+}
+
+Future<void> WorkerCore::wait_until(Clock::TimePoint when) {
+  return pauses_->wait_until(when, executor_.get());
+}
+
 std::int32_t WorkerCore::rank_of(const WorkerInfo& worker) const {
   const absl::StatusOr<Member> member = directory_.find(worker.name);
   const bool is_it = member.ok() && member->worker.incarnation == worker.incarnation;
@@ -357,6 +375,7 @@ Counters WorkerCore::counters() const {
   counters["rpc.client_active_calls"] = totals.active;
   counters["rpc.server_active_calls"] = totals.served;
   counters["rpc.requests"] = totals.requests;
+  counters["rpc.retries"] = server_->made().retries.load(std::memory_order_relaxed);
   const CallServer::Refused& refused = server_->refused();
   counters["rpc.calls_not_allowed"] = refused.not_allowed.load(std::memory_order_relaxed);
   counters["rpc.limited_calls"] = server_->limited_calls();
@@ -527,6 +546,8 @@ void WorkerCore::teardown(const absl::Status& reason) {
   }
   // Waiting handlers wake up first, or their threads could not be joined.
   if (server_ != nullptr) server_->close();
+  member_waits_->end(reason);
+  pauses_->end(reason);
   // A barrier that has let this worker pass lets the others pass too.
   if (joined_.load(std::memory_order_acquire)) links_->deliver_answers(kAnswersTime);
   if (links_ != nullptr) links_->close(reason);

@@ -42,6 +42,8 @@ class DeviceLayer;
 class Gather;
 class Membership;
 struct MembershipOptions;
+class MemberWaits;
+class Pauses;
 class Rejoiner;
 struct StartedTransport;
 class WorkerLinks;
@@ -132,6 +134,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void on_link_ended(const WorkerInfo& peer, EndedLink link) override;
   absl::Status evicted() const override;
   bool is_lost(const WorkerInfo& worker) const override;
+  Future<WorkerInfo> wait_for_member(std::string name, Incarnation other_than,
+                                     Clock::TimePoint deadline) override;
+  Future<void> wait_until(Clock::TimePoint when) override;
   std::int32_t rank_of(const WorkerInfo& worker) const override;
   void send_note(const WorkerInfo& to, std::string_view layer, std::string body,
                  OnCarrierEnd on_end = nullptr) override;
@@ -200,6 +205,10 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   TimerQueue timers_;
   Directory directory_;
   MemberEvents member_events_;
+  const std::shared_ptr<Pauses> pauses_;
+  const std::shared_ptr<MemberWaits> member_waits_;
+  // Tells them.
+  std::shared_ptr<MemberSubscription> member_subscription_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<CallServer> server_;
   std::unique_ptr<WorkerLinks> links_;

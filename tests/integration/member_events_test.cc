@@ -1,10 +1,12 @@
 // What a worker is told of the others.
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -182,6 +184,78 @@ TEST_P(MemberEvents, WhoDoesNotAnswerIsSuspected) {
   (*link)->on_suspected(false);
   EXPECT_TRUE(diary.wait_for(2));
   EXPECT_THAT(diary.texts(), ElementsAre("suspected:worker1", "trusted:worker1"));
+}
+
+// A function that is slower than what it is told of hears all of it, and in order.
+TEST_P(MemberEvents, NoneIsLostWhileAFunctionRuns) {
+  constexpr int kTimes = 4;
+  start_open(2);
+  sinew::testing::Gate gate;
+  std::mutex mutex;
+  std::vector<std::string> told;
+  MemberWatch watch = worker(0).on_member([&](const MemberEvent& event) {
+    gate.pass();
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::ostringstream text;
+    text << event.kind << " " << event.worker.incarnation.value;
+    told.push_back(text.str());
+  });
+  std::vector<std::string> expected;
+  for (int time = 0; time < kTimes; ++time) {
+    const Worker late = start_late();
+    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
+    const std::string incarnation = absl::StrCat(late.info().incarnation.value);
+    expected.push_back("joined " + incarnation);
+    expected.push_back("left " + incarnation);
+    late.shutdown();
+  }
+  EXPECT_EQ(gate.arrivals(), 1) << "one call at a time";
+  gate.open();
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return told.size() >= expected.size();
+  }));
+  watch.end();
+  EXPECT_EQ(told, expected);
+}
+
+TEST_P(MemberEvents, TheEndOfAWatchWaitsForItsFunction) {
+  start_open(2);
+  sinew::testing::Gate gate;
+  std::atomic<bool> is_over{false};
+  MemberWatch watch = worker(0).on_member([&](const MemberEvent&) {
+    gate.pass();
+    is_over = true;
+  });
+  const Worker late = start_late();
+  ASSERT_TRUE(gate.wait_for_arrivals(1));
+  std::thread opens([&] { gate.open(); });
+  watch.end();
+  EXPECT_TRUE(is_over);
+  opens.join();
+  // Nothing is told any more.
+  late.shutdown();
+  EXPECT_TRUE(eventually([&] { return worker(0).workers().size() == 2; }));
+  EXPECT_EQ(gate.arrivals(), 1);
+}
+
+// What an evicted worker is told ends with its eviction; its successor has watches of its own.
+TEST_P(MemberEvents, WhoRejoinsIsToldOfWhatFollows) {
+  start_open(3);
+  const Diary out(worker(2));
+  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  EXPECT_TRUE(
+      eventually([&] { return !out.texts().empty() && out.texts().back() == "evicted:worker2"; }));
+  replace(2, worker(2).rejoin());
+  const Diary back(worker(2));
+  const Worker late = start_late();
+  EXPECT_TRUE(eventually([&] {
+    const std::vector<std::string> texts = back.texts();
+    return !texts.empty() && texts.back() == "joined:late";
+  }));
+  EXPECT_EQ(out.texts().back(), "evicted:worker2");
+  late.shutdown();
+  EXPECT_TRUE(eventually([&] { return back.texts().back() == "left:late"; }));
 }
 
 TEST_P(MemberEvents, WrongUseIsRefused) {

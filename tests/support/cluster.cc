@@ -35,8 +35,8 @@ std::string new_meeting_file() {
 bool must_be_zero(const std::string& counter) {
   return counter == "rpc.client_active_calls" || counter == "rpc.server_active_calls" ||
          counter == "rpc.limited_calls" || absl::StartsWith(counter, "rref.") ||
-         counter == "autograd.contexts" || counter == "autograd.sends" ||
-         counter == "autograd.recvs" || counter == "autograd.passes";
+         absl::StartsWith(counter, "names.") || counter == "autograd.contexts" ||
+         counter == "autograd.sends" || counter == "autograd.recvs" || counter == "autograd.passes";
 }
 
 }  // namespace

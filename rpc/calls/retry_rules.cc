@@ -1,0 +1,79 @@
+#include "sinew/rpc/calls/retry_rules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+namespace sinew::internal {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// Those that may pass by themselves. What the caller has done wrong, or the method has thrown,
+// comes again; that the time is over, or nobody wants the result, does not pass.
+bool may_pass(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted;
+}
+
+absl::Status wrong(const char* field, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrFormat("RetryPolicy::%s %s", field, why));
+}
+
+}  // namespace
+
+absl::Status check(const RetryPolicy& policy) {
+  if (policy.max_attempts < 1) {
+    return wrong("max_attempts",
+                 absl::StrFormat("must be at least 1, it is %d", policy.max_attempts));
+  }
+  if (policy.first_pause <= nanoseconds(0)) {
+    return wrong("first_pause",
+                 absl::StrFormat("must be positive, it is %d ns", policy.first_pause.count()));
+  }
+  if (policy.longest_pause < policy.first_pause) {
+    return wrong("longest_pause", "must not be shorter than first_pause");
+  }
+  // Also what is no number.
+  if (!(policy.multiplier >= 1)) {
+    return wrong("multiplier", absl::StrFormat("must be at least 1, it is %g", policy.multiplier));
+  }
+  return absl::OkStatus();
+}
+
+bool RetryRules::may_repeat(const Failure& failure) const {
+  if (attempts_ >= policy_.max_attempts || !may_pass(failure.code)) return false;
+  if (failure.is_lost && policy_.retry_at == RetryAt::kSameWorker) return false;
+  switch (safety_) {
+    case Safety::kRunsOnce:
+      return failure.execution == Execution::kDidNotRun;
+    case Safety::kIdempotent:
+      return true;
+    case Safety::kStartsOnce:
+      return failure.execution == Execution::kDidNotRun && !failure.is_lost &&
+             failure.answered == Answered::kByNobody;
+  }
+  return false;
+}
+
+RetryRules::Decision RetryRules::on_failure(const Failure& failure, TimePoint now, double chance) {
+  Decision decision;
+  if (!may_repeat(failure) || now >= deadline_) return decision;
+  const double longest = static_cast<double>(policy_.longest_pause.count());
+  const double pause = std::min(static_cast<double>(policy_.first_pause.count()) *
+                                    std::pow(policy_.multiplier, attempts_ - 1),
+                                longest);
+  ++attempts_;
+  if (failure.is_lost) {
+    decision.kind = Decision::Kind::kRepeatAtNext;
+    return decision;
+  }
+  const auto cut = nanoseconds(static_cast<nanoseconds::rep>(pause * (1 - chance / 2)));
+  // The failure says more than that the time is over.
+  if (cut >= deadline_ - now) return decision;
+  decision.kind = Decision::Kind::kRepeat;
+  decision.when = now + cut;
+  return decision;
+}
+
+}  // namespace sinew::internal
