@@ -270,7 +270,7 @@ DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
     if (so_far.owners[i].outcome == OwnerStep::Outcome::kApplied) continue;
     Future<StepAnswer> answer;
     try {
-      answer = rpc_async<&LocalOptimizer::step>(with(parts[i].optimizer, options), request);
+      answer = parts[i].optimizer.with(options).async<&LocalOptimizer::step>(request);
     } catch (...) {
       answer = make_failed_future<StepAnswer>(std::current_exception());
     }
@@ -398,7 +398,7 @@ auto DistributedOptimizer::Impl::call_all(const CallOptions& options,
   std::vector<Future<Result>> answers;
   for (const Part& part : parts) {
     try {
-      answers.push_back(rpc_async<Method>(with(part.optimizer, options), arguments...));
+      answers.push_back(part.optimizer.with(options).template async<Method>(arguments...));
     } catch (...) {
       answers.push_back(make_failed_future<Result>(std::current_exception()));
     }
