@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
-import time
 import unittest
 from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
 
 # First: it makes the driver and the peers known.
-from test_bench import ROOT, ScriptTest  # isort: skip
+from script_test import ROOT, ScriptTest  # isort: skip
 
 import tensor_figures
 import ucx_tensors

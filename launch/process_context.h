@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace sinew {
@@ -33,8 +34,12 @@ class ProcessContext {
   /// again when called again.
   bool join(std::chrono::milliseconds timeout = std::chrono::milliseconds::max()) const;
 
-  /// By rank; -1: that one could not be started.
+  /// By rank, of the processes alone; -1: that one could not be started.
   std::vector<pid_t> pids() const;
+
+  /// Why each process was started for itself though SpawnOptions::start is kForkServer, for people.
+  /// Empty if they were not, or it is kExec.
+  std::string fork_server_obstacle() const;
 
   /// Tells all to end (SIGTERM), and kills those that have not after SpawnOptions::grace. Does not
   /// wait. That they end so is no failure.

@@ -18,6 +18,7 @@ int ProcessEnd::shell_status() const {
       return 128 + number;
     case Kind::kNotStarted:
       return number == ENOENT ? 127 : 126;
+    case Kind::kWithServer:
     case Kind::kUnkillable:
       return 128 + SIGKILL;
     case Kind::kUnknown:
@@ -35,6 +36,8 @@ std::string ProcessEnd::text() const {
     case Kind::kNotStarted:
       return absl::StrCat("could not be started: ",
                           std::error_code(number, std::generic_category()).message());
+    case Kind::kWithServer:
+      return "was ended because its fork server was";
     case Kind::kUnkillable:
       return "did not end although it was killed";
     case Kind::kUnknown:

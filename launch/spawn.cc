@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/launch/internal/code_address.h"
+#include "sinew/launch/internal/fork_service.h"
 #include "sinew/launch/internal/spawn_child.h"
 #include "sinew/launch/internal/spawn_job.h"
 #include "sinew/rpc/base/error.h"
@@ -151,7 +152,7 @@ void init_launch(int argc, char** argv) {
     if (internal::launch_state.load() == nullptr) internal::launch_state = state.release();
     return;
   }
-  const absl::StatusOr<internal::SpawnTicket> ticket = internal::SpawnTicket::parse(text);
+  absl::StatusOr<internal::SpawnTicket> ticket = internal::SpawnTicket::parse(text);
   const bool has_task = ::fcntl(internal::kTaskDescriptor, F_GETFD) >= 0 &&
                         ::fcntl(internal::kReportDescriptor, F_GETFD) >= 0;
   // What this one starts is not spawned by the one that spawned it.
@@ -163,6 +164,9 @@ void init_launch(int argc, char** argv) {
                               : ticket.status().message())
               << "\n";
     std::exit(1);
+  }
+  if (ticket->role == internal::SpawnTicket::Role::kForkServer) {
+    ticket = internal::serve_forks(ticket->kind);
   }
   state->is_daemon = ticket->kind == internal::SpawnTicket::Kind::kDaemon;
   if (argc > 0) internal::name_process(state->arguments.front());

@@ -137,7 +137,7 @@ int descriptor_limit() {
 
 }  // namespace
 
-ChildProcess::Start ChildProcess::start(const ChildCommand& command) {
+JobProcess::Start ChildProcess::start(const ChildCommand& command) {
   Start result;
   const std::vector<std::string> paths = candidates(command.program);
   Preparation to_do{};
@@ -187,7 +187,7 @@ ChildProcess::Start ChildProcess::start(const ChildCommand& command) {
     return result;
   }
   ::fcntl(pidfd.number(), F_SETFD, FD_CLOEXEC);
-  result.child = ChildProcess(pid, std::move(pidfd), command.group);
+  result.process.reset(new ChildProcess(pid, std::move(pidfd), command.group));
   return result;
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sinew/launch/process_end.h"
+#include "sinew/launch/internal/job_process.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
 
 namespace sinew::internal {
@@ -38,41 +38,26 @@ struct ChildCommand {
   int announce = -1;
 };
 
-/// A process that this one has started. It is killed by the kernel when the thread that started it
-/// ends, which must therefore live as long; that thread's process may have other threads, and may
-/// be killed. Not thread-safe.
-class ChildProcess {
+/// A child of this process. It is killed by the kernel when the thread that started it ends, which
+/// must therefore live as long; that thread's process may have other threads, and may be killed.
+class ChildProcess : public JobProcess {
  public:
-  /// An end of kind kNotStarted says why not.
-  struct Start;
   static Start start(const ChildCommand& command);
 
-  ChildProcess(ChildProcess&&) = default;
-  ChildProcess& operator=(ChildProcess&&) = default;
-
-  pid_t pid() const { return pid_; }
-  /// Becomes readable when the process has ended.
-  int descriptor() const { return pidfd_.number(); }
-
-  /// To the process, or to its own group. Nothing happens if it has ended.
-  void signal(int number) const;
-  /// How it ended; nullopt if it has not. What is left of its own group is killed then, and its
-  /// process id is free: call it until it returns something, once.
-  std::optional<ProcessEnd> take_end();
+  pid_t pid() const override { return pid_; }
+  int descriptor() const override { return pidfd_.number(); }
+  /// To the process, or to its own group.
+  void signal(int number) const override;
+  /// What is left of its own group is killed then.
+  std::optional<ProcessEnd> take_end() override;
 
  private:
   ChildProcess(pid_t pid, FileDescriptor pidfd, ChildCommand::Group group)
       : pid_(pid), pidfd_(std::move(pidfd)), group_(group) {}
 
-  pid_t pid_;
-  FileDescriptor pidfd_;
-  ChildCommand::Group group_;
-};
-
-struct ChildProcess::Start {
-  std::optional<ChildProcess> child;
-  /// If there is none.
-  ProcessEnd failure;
+  const pid_t pid_;
+  const FileDescriptor pidfd_;
+  const ChildCommand::Group group_;
 };
 
 }  // namespace sinew::internal

@@ -61,11 +61,13 @@ Variables place_variables(const JobPlace& place, std::size_t local_rank) {
   };
 }
 
-std::vector<std::string> environment_with(const Variables& changes) {
+std::vector<std::string> environment_with(const Variables& changes,
+                                          const std::set<std::string>& left_out) {
   std::vector<std::string> result;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view variable(*at);
-    if (changes.count(std::string(variable.substr(0, variable.find('=')))) == 0) {
+    const std::string name(variable.substr(0, variable.find('=')));
+    if (changes.count(name) == 0 && left_out.count(name) == 0) {
       result.emplace_back(variable);
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,11 @@ using Variables = std::map<std::string, std::string>;
 /// The environment variables that tell a process of this node its place, under torchrun's names.
 Variables place_variables(const JobPlace& place, std::size_t local_rank);
 
-/// This process's environment with those changes: "NAME=value".
-std::vector<std::string> environment_with(const Variables& changes);
+/// Those of them that differ between processes of a node that have the same role.
+inline constexpr const char* kOwnVariables[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
+
+/// This process's environment with those changes, and without `left_out`: "NAME=value".
+std::vector<std::string> environment_with(const Variables& changes,
+                                          const std::set<std::string>& left_out = {});
 
 }  // namespace sinew::internal

@@ -2,12 +2,14 @@
 
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 
 #include "sinew/rpc/base/error.h"
 
@@ -80,7 +82,7 @@ void Supervisor::signal_all(int number) const {
 
 void Supervisor::act() {
   while (const std::optional<JobState::Action> action = state_.next(Clock::now())) {
-    std::optional<ChildProcess>& child = children_[action->process];
+    std::unique_ptr<JobProcess>& child = children_[action->process];
     switch (action->kind) {
       case JobState::Action::Kind::kStart:
         start(action->process);
@@ -98,16 +100,16 @@ void Supervisor::act() {
 }
 
 void Supervisor::start(std::size_t process) {
-  ChildProcess::Start started = job_.start(process, state_.attempt());
+  JobProcess::Start started = job_.start(process, state_.attempt());
   Record& record = records_[process];
   record = Record();
   record.started = record.ended = Clock::now();
-  if (!started.child) {
+  if (!started.process) {
     state_.on_ended(process, started.failure, record.ended);
     return;
   }
-  record.pid = started.child->pid();
-  children_[process] = std::move(started.child);
+  record.pid = started.process->pid();
+  children_[process] = std::move(started.process);
   state_.on_started(process);
 }
 
@@ -137,7 +139,7 @@ std::vector<int> Supervisor::take_stops() {
 void Supervisor::take_ends() {
   std::vector<std::pair<std::size_t, ProcessEnd>> ends;
   for (std::size_t process = 0; process < children_.size(); ++process) {
-    std::optional<ChildProcess>& child = children_[process];
+    std::unique_ptr<JobProcess>& child = children_[process];
     if (!child) continue;
     if (const std::optional<ProcessEnd> end = child->take_end()) {
       child.reset();

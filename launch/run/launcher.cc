@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/launch/internal/child_process.h"
 #include "sinew/launch/run/end_table.h"
 #include "sinew/rpc/base/error.h"
 
@@ -97,8 +98,8 @@ int Launcher::run() {
   return supervisor_.state().exit_status();
 }
 
-ChildProcess::Start Launcher::start(std::size_t process, int attempt) {
-  ChildProcess::Start result;
+JobProcess::Start Launcher::start(std::size_t process, int attempt) {
+  JobProcess::Start result;
   absl::Status ready = begin_attempt(attempt);
   absl::StatusOr<FileDescriptor> out = FileDescriptor();
   absl::StatusOr<FileDescriptor> err = FileDescriptor();
@@ -137,8 +138,8 @@ ChildProcess::Start Launcher::start(std::size_t process, int attempt) {
   command.blocked_signals = signals_before_;
   command.announce = guard_.descriptor();
   result = ChildProcess::start(command);
-  if (result.child) {
-    guarded_[process] = result.child->pid();
+  if (result.process) {
+    guarded_[process] = result.process->pid();
   } else {
     say(absl::StrCat(command.program, " ", result.failure.text()));
   }

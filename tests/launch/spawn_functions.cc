@@ -23,6 +23,8 @@
 namespace sinew::testing {
 namespace {
 
+constexpr char kStartVariable[] = "SINEW_TEST_START";
+
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "unset" : value;
@@ -48,6 +50,16 @@ void wait_for_file(const std::string& path) {
 }
 
 }  // namespace
+
+void choose_start(SpawnOptions::Start start) {
+  ::setenv(kStartVariable, start == SpawnOptions::Start::kExec ? "exec" : "forkserver", 1);
+}
+
+SpawnOptions spawn_options() {
+  SpawnOptions options;
+  if (variable(kStartVariable) == "exec") options.start = SpawnOptions::Start::kExec;
+  return options;
+}
 
 int twice(int value) { return 2 * value; }
 
@@ -150,9 +162,11 @@ void announce_and_wait(int rank, const std::string& folder) {
   wait_for_ever(rank);
 }
 
-void spawn_announcers(int, const std::string& folder) { spawn(&announce_and_wait, 2, {}, folder); }
+void spawn_announcers(int, const std::string& folder) {
+  spawn(&announce_and_wait, 2, spawn_options(), folder);
+}
 
-void spawn_nothing(int) { spawn(&do_nothing, 2); }
+void spawn_nothing(int) { spawn(&do_nothing, 2, spawn_options()); }
 
 void write_lines(int rank, int count) {
   for (int line = 0; line < count; ++line) {
@@ -179,7 +193,7 @@ void call_all_others(int rank, int nprocs) {
 }
 
 int drive(const std::string& what, const std::string& folder) {
-  SpawnOptions options;
+  SpawnOptions options = spawn_options();
   if (what == "call" || what == "die") {
     if (what == "die" && variable("RANK") == "1") return 5;
     call_all_others(std::stoi(variable("RANK")), std::stoi(variable("WORLD_SIZE")));
@@ -196,7 +210,7 @@ int drive(const std::string& what, const std::string& folder) {
     spawn(&write_lines, 3, options, 40);
   } else if (what == "unready") {
     try {
-      spawn(&do_nothing, 2);
+      spawn(&do_nothing, 2, spawn_options());
     } catch (const RpcError& error) {
       std::cout << error.what() << std::endl;
       return error.code() == ErrorCode::kFailedPrecondition ? 0 : 1;

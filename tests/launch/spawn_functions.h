@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "sinew/launch/spawn_options.h"
 #include "sinew/rpc/method.h"
 #include "sinew/rpc/wire/codec.h"
 
@@ -18,6 +19,11 @@ struct Settings {
   double rate = 0;
   std::vector<int> widths;
 };
+
+/// How this process is to start others, and those that these start.
+void choose_start(SpawnOptions::Start start);
+/// With that.
+SpawnOptions spawn_options();
 
 /// Writes a file of that process's place and descriptors into the folder.
 void write_place(int rank, const std::string& folder);

@@ -2,22 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,11 +19,9 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "sinew/launch/internal/code_address.h"
-#include "sinew/launch/internal/spawn_message.h"
 #include "sinew/launch/spawn.h"
-#include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/rpc.h"
+#include "sinew/tests/launch/spawn_checks.h"
 #include "sinew/tests/launch/spawn_functions.h"
 #include "sinew/tests/support/processes.h"
 
@@ -41,73 +33,26 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Only a failing test waits as long.
-constexpr auto kPatience = 60s;
+/// In both ways to start processes.
+class Spawn : public ::testing::TestWithParam<SpawnOptions::Start> {
+ protected:
+  void SetUp() override { choose_start(GetParam()); }
+};
 
-bool eventually(const std::function<bool()>& is_so) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
-}
+INSTANTIATE_TEST_SUITE_P(, Spawn,
+                         ::testing::Values(SpawnOptions::Start::kForkServer,
+                                           SpawnOptions::Start::kExec),
+                         [](const auto& test) {
+                           return test.param == SpawnOptions::Start::kExec ? "Exec" : "ForkServer";
+                         });
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// What those processes have written there that announced themselves.
-std::vector<pid_t> announced(const std::string& folder) {
-  std::vector<pid_t> result;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().filename().string().front() == '.') continue;
-    result.push_back(std::stoi(contents(entry.path().string())));
-  }
-  return result;
-}
-
-bool is_running(pid_t pid) {
-  const std::string status = contents(absl::StrCat("/proc/", pid, "/stat"));
-  const std::size_t end = status.rfind(')');
-  return end != std::string::npos && status.at(end + 2) != 'Z';
-}
-
-/// All processes that run with that variable in their environment.
-std::size_t count_with(const std::string& variable) {
-  std::size_t count = 0;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string environment = contents(entry.path().string() + "/environ");
-    if (environment.find(variable) != std::string::npos && is_running(std::stoi(name))) ++count;
-  }
-  return count;
-}
-
-SpawnError failure_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const SpawnError& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing failed";
-  return SpawnError({}, -1, -1, {}, SpawnError::Cause::kEnd);
-}
-
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
-
-TEST(Spawn, RunsTheFunctionInAProcessForEachRank) {
+TEST_P(Spawn, RunsTheFunctionInAProcessForEachRank) {
   const TemporaryFolder folder;
   ::signal(SIGPIPE, SIG_IGN);
   // Neither is for the processes.
   const int open_file = ::open("/dev/zero", O_RDONLY);
   const int far_away = ::dup2(open_file, 99);
-  SpawnOptions options;
+  SpawnOptions options = spawn_options();
   options.environment = {{"OWN_VARIABLE", "mine"}};
   spawn(&write_place, 3, options, folder.file(""));
   ::close(open_file);
@@ -121,9 +66,9 @@ TEST(Spawn, RunsTheFunctionInAProcessForEachRank) {
   }
 }
 
-TEST(Spawn, SeveralHostsCountTheirRanksOn) {
+TEST_P(Spawn, SeveralHostsCountTheirRanksOn) {
   const TemporaryFolder folder;
-  SpawnOptions options;
+  SpawnOptions options = spawn_options();
   options.nodes = 2;
   options.node_rank = 1;
   options.master_addr = "10.0.0.7";
@@ -134,16 +79,18 @@ TEST(Spawn, SeveralHostsCountTheirRanksOn) {
                               "GROUP_RANK=1\nMASTER_ADDR=10.0.0.7\n")));
 }
 
-TEST(Spawn, PassesArgumentsOfAllKinds) {
-  spawn(&check_arguments, 2, {}, Settings{"net", 0.5, {3, 5}}, std::string("\0\xff ", 3),
-        UINT64_MAX, std::map<std::string, std::vector<double>>{{"a", {1, 2}}}, std::nullopt, true);
+TEST_P(Spawn, PassesArgumentsOfAllKinds) {
+  spawn(&check_arguments, 2, spawn_options(), Settings{"net", 0.5, {3, 5}},
+        std::string("\0\xff ", 3), UINT64_MAX,
+        std::map<std::string, std::vector<double>>{{"a", {1, 2}}}, std::nullopt, true);
   const std::vector<at::Tensor> others = {at::full({2}, 7, at::kHalf), at::empty({0, 3}),
                                           at::ones({2}, at::kBool)};
-  spawn(&check_tensors, 2, {}, at::arange(1 << 20).view({1024, 1024}).t(), others);
+  spawn(&check_tensors, 2, spawn_options(), at::arange(1 << 20).view({1024, 1024}).t(), others);
 }
 
-TEST(Spawn, TellsWhichExceptionWasThrown) {
-  const SpawnError error = failure_of([] { spawn(&throw_runtime_error, 2, {}, "no\nluck"); });
+TEST_P(Spawn, TellsWhichExceptionWasThrown) {
+  const SpawnError error =
+      failure_of([] { spawn(&throw_runtime_error, 2, spawn_options(), "no\nluck"); });
   EXPECT_EQ(error.rank(), 1);
   EXPECT_GT(error.pid(), 0);
   EXPECT_EQ(error.cause(), SpawnError::Cause::kException);
@@ -155,8 +102,8 @@ TEST(Spawn, TellsWhichExceptionWasThrown) {
                                           ") threw std::runtime_error: no\nluck"));
 }
 
-TEST(Spawn, KeepsTheFieldsOfAnRpcError) {
-  const SpawnError error = failure_of([] { spawn(&throw_rpc_error, 1); });
+TEST_P(Spawn, KeepsTheFieldsOfAnRpcError) {
+  const SpawnError error = failure_of([] { spawn(&throw_rpc_error, 1, spawn_options()); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_EQ(error.peer(), "ps");
   EXPECT_EQ(error.method(), "app::layer");
@@ -164,33 +111,33 @@ TEST(Spawn, KeepsTheFieldsOfAnRpcError) {
   EXPECT_THAT(error.what(), HasSubstr("no such layer"));
 }
 
-TEST(Spawn, TellsOfWhatIsNoException) {
-  const SpawnError error = failure_of([] { spawn(&throw_number, 1); });
+TEST_P(Spawn, TellsOfWhatIsNoException) {
+  const SpawnError error = failure_of([] { spawn(&throw_number, 1, spawn_options()); });
   EXPECT_EQ(error.cause(), SpawnError::Cause::kException);
   EXPECT_EQ(error.type_name(), "int");
 }
 
-TEST(Spawn, TellsHowAProcessEnded) {
-  const SpawnError exited = failure_of([] { spawn(&exit_with, 1, {}, 7); });
+TEST_P(Spawn, TellsHowAProcessEnded) {
+  const SpawnError exited = failure_of([] { spawn(&exit_with, 1, spawn_options(), 7); });
   EXPECT_EQ(exited.cause(), SpawnError::Cause::kEnd);
   EXPECT_EQ(exited.end(), ProcessEnd::exited(7));
   EXPECT_EQ(exited.code(), ErrorCode::kAborted);
   EXPECT_EQ(exited.message(),
             absl::StrCat("spawned process 0 (pid ", exited.pid(), ") exited with code 7"));
 
-  const SpawnError killed = failure_of([] { spawn(&raise_signal, 1, {}, SIGKILL); });
+  const SpawnError killed = failure_of([] { spawn(&raise_signal, 1, spawn_options(), SIGKILL); });
   EXPECT_EQ(killed.end(), ProcessEnd::signalled(SIGKILL));
   EXPECT_THAT(killed.what(), HasSubstr("was ended by SIGKILL"));
 
-  const SpawnError aborted = failure_of([] { spawn(&call_terminate, 1); });
+  const SpawnError aborted = failure_of([] { spawn(&call_terminate, 1, spawn_options()); });
   EXPECT_EQ(aborted.end(), ProcessEnd::signalled(SIGABRT));
 
-  EXPECT_NO_THROW(spawn(&exit_with, 1, {}, 0));
+  EXPECT_NO_THROW(spawn(&exit_with, 1, spawn_options(), 0));
 }
 
-TEST(Spawn, TheFirstFailureEndsTheOthers) {
+TEST_P(Spawn, TheFirstFailureEndsTheOthers) {
   for (const int which : {0, 2}) {
-    const ProcessContext processes = start_processes(&one_throws, 3, {}, which);
+    const ProcessContext processes = start_processes(&one_throws, 3, spawn_options(), which);
     const std::vector<pid_t> pids = processes.pids();
     EXPECT_THAT(pids, SizeIs(3));
     const SpawnError error = failure_of([&] { processes.join(); });
@@ -203,17 +150,17 @@ TEST(Spawn, TheFirstFailureEndsTheOthers) {
   }
 }
 
-TEST(Spawn, TheFirstFailureEndsTheOthersThoughNobodyWaits) {
-  const ProcessContext processes = start_processes(&one_throws, 3, {}, 1);
+TEST_P(Spawn, TheFirstFailureEndsTheOthersThoughNobodyWaits) {
+  const ProcessContext processes = start_processes(&one_throws, 3, spawn_options(), 1);
   for (const pid_t pid : processes.pids()) {
     EXPECT_TRUE(eventually([&] { return !is_running(pid); }));
   }
   EXPECT_THROW(processes.join(), SpawnError);
 }
 
-TEST(Spawn, KillsThoseThatDoNotEndWhenToldTo) {
+TEST_P(Spawn, KillsThoseThatDoNotEndWhenToldTo) {
   const TemporaryFolder folder;
-  SpawnOptions options;
+  SpawnOptions options = spawn_options();
   options.grace = 50ms;
   const ProcessContext processes =
       start_processes(&ignore_and_one_throws, 3, options, 3, folder.file(""));
@@ -221,11 +168,11 @@ TEST(Spawn, KillsThoseThatDoNotEndWhenToldTo) {
   for (const pid_t pid : processes.pids()) EXPECT_FALSE(is_running(pid));
 }
 
-TEST(Spawn, JoinWaitsNoLongerThanItIsTold) {
+TEST_P(Spawn, JoinWaitsNoLongerThanItIsTold) {
   const TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const ProcessContext processes = start_processes(&wait_for_pipe, 2, {}, pipe);
+  const ProcessContext processes = start_processes(&wait_for_pipe, 2, spawn_options(), pipe);
   EXPECT_FALSE(processes.join(0ms));
   EXPECT_FALSE(processes.join(20ms));
   const int release = ::open(pipe.c_str(), O_RDWR);
@@ -234,21 +181,21 @@ TEST(Spawn, JoinWaitsNoLongerThanItIsTold) {
   ::close(release);
 }
 
-TEST(Spawn, TerminateIsNoFailure) {
-  const ProcessContext processes = start_processes(&wait_for_ever, 2);
+TEST_P(Spawn, TerminateIsNoFailure) {
+  const ProcessContext processes = start_processes(&wait_for_ever, 2, spawn_options());
   processes.terminate();
   processes.terminate();
   EXPECT_TRUE(processes.join());
 }
 
-TEST(Spawn, TheEndOfTheContextWaitsForProcessesButForDaemons) {
+TEST_P(Spawn, TheEndOfTheContextWaitsForProcessesButForDaemons) {
   const TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::atomic<bool> is_released = false;
   std::thread release;
   {
-    const ProcessContext processes = start_processes(&wait_for_pipe, 1, {}, pipe);
+    const ProcessContext processes = start_processes(&wait_for_pipe, 1, spawn_options(), pipe);
     release = std::thread([&] {
       // Returns when the process reads.
       const int number = ::open(pipe.c_str(), O_WRONLY);
@@ -259,7 +206,7 @@ TEST(Spawn, TheEndOfTheContextWaitsForProcessesButForDaemons) {
   EXPECT_TRUE(is_released);
   release.join();
 
-  SpawnOptions daemons;
+  SpawnOptions daemons = spawn_options();
   daemons.kind = SpawnOptions::Kind::kDaemon;
   std::vector<pid_t> pids;
   {
@@ -269,10 +216,10 @@ TEST(Spawn, TheEndOfTheContextWaitsForProcessesButForDaemons) {
   for (const pid_t pid : pids) EXPECT_FALSE(is_running(pid));
 }
 
-TEST(Spawn, AnExceptionOfTheParentEndsTheProcesses) {
+TEST_P(Spawn, AnExceptionOfTheParentEndsTheProcesses) {
   std::vector<pid_t> pids;
   try {
-    const ProcessContext processes = start_processes(&wait_for_ever, 2);
+    const ProcessContext processes = start_processes(&wait_for_ever, 2, spawn_options());
     pids = processes.pids();
     throw std::runtime_error("of the parent");
   } catch (const std::runtime_error&) {
@@ -281,29 +228,30 @@ TEST(Spawn, AnExceptionOfTheParentEndsTheProcesses) {
   for (const pid_t pid : pids) EXPECT_FALSE(is_running(pid));
 }
 
-TEST(Spawn, ProcessesMaySpawnButDaemonsMayNot) {
-  EXPECT_NO_THROW(spawn(&spawn_nothing, 2));
-  SpawnOptions daemons;
+TEST_P(Spawn, ProcessesMaySpawnButDaemonsMayNot) {
+  EXPECT_NO_THROW(spawn(&spawn_nothing, 2, spawn_options()));
+  SpawnOptions daemons = spawn_options();
   daemons.kind = SpawnOptions::Kind::kDaemon;
   const SpawnError error = failure_of([&] { spawn(&spawn_nothing, 1, daemons); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.what(), HasSubstr("daemon"));
 }
 
-TEST(Spawn, OutlivesTheThreadThatCalledIt) {
+TEST_P(Spawn, OutlivesTheThreadThatCalledIt) {
   const TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::unique_ptr<ProcessContext> processes;
   std::thread([&] {
-    processes = std::make_unique<ProcessContext>(start_processes(&wait_for_pipe, 1, {}, pipe));
+    processes =
+        std::make_unique<ProcessContext>(start_processes(&wait_for_pipe, 1, spawn_options(), pipe));
   }).join();
   const int release = ::open(pipe.c_str(), O_WRONLY);
   ::close(release);
   EXPECT_TRUE(processes->join(kPatience));
 }
 
-TEST(Spawn, WorksBesideThreadsAndAWorker) {
+TEST_P(Spawn, WorksBesideThreadsAndAWorker) {
   WorkerOptions options;
   options.name = "parent";
   options.methods.add<&twice>();
@@ -320,19 +268,19 @@ TEST(Spawn, WorksBesideThreadsAndAWorker) {
       }
     });
   }
-  for (int round = 0; round < 2; ++round) EXPECT_NO_THROW(spawn(&do_nothing, 4));
+  for (int round = 0; round < 2; ++round) EXPECT_NO_THROW(spawn(&do_nothing, 4, spawn_options()));
   is_over = true;
   for (std::thread& thread : threads) thread.join();
   worker.shutdown();
 }
 
-TEST(Spawn, ProcessesFindEachOtherByTheirEnvironment) {
-  EXPECT_NO_THROW(spawn(&call_all_others, 3, {}, 3));
+TEST_P(Spawn, ProcessesFindEachOtherByTheirEnvironment) {
+  EXPECT_NO_THROW(spawn(&call_all_others, 3, spawn_options(), 3));
 }
 
-TEST(Spawn, RefusesWhatCannotBe) {
+TEST_P(Spawn, RefusesWhatCannotBe) {
   const auto code_of = [](int nprocs, const std::function<void(SpawnOptions&)>& change) {
-    SpawnOptions options;
+    SpawnOptions options = spawn_options();
     change(options);
     try {
       spawn(&do_nothing, nprocs, options);
@@ -369,26 +317,27 @@ TEST(Spawn, RefusesWhatCannotBe) {
   ::signal(SIGCHLD, SIG_DFL);
 }
 
-TEST(Spawn, NoticesAMainThatDoesNotComeToIt) {
-  SpawnOptions options;
+TEST_P(Spawn, NoticesAMainThatDoesNotComeToIt) {
+  SpawnOptions options = spawn_options();
   options.environment = {{"SINEW_TEST_RETURNS_EARLY", "1"}};
   const SpawnError error = failure_of([&] { spawn(&do_nothing, 2, options); });
   EXPECT_THAT(error.what(), HasSubstr("before main() called init_launch()"));
 }
 
-TEST(Spawn, NeedsInitLaunch) {
+TEST(SpawnedProgram, NeedsInitLaunch) {
   EXPECT_THAT(run_program({own_path(), "--drive-unready", "unready"}),
               HasSubstr("call sinew::init_launch(argc, argv) first in main()"));
 }
 
-TEST(Spawn, AForeignVariableIsNoTask) {
-  for (const char* value : {"SINEW_SPAWN=0,normal", "SINEW_SPAWN=x", "SINEW_SPAWN="}) {
+TEST(SpawnedProgram, AForeignVariableIsNoTask) {
+  for (const char* value :
+       {"SINEW_SPAWN=0,normal", "SINEW_SPAWN=server,normal", "SINEW_SPAWN=x", "SINEW_SPAWN="}) {
     ChildProcess program({own_path(), "--drive", "unready"}, {value});
     EXPECT_EQ(program.finish(), 1) << value;
   }
 }
 
-TEST(Spawn, PrefixesWholeLines) {
+TEST_P(Spawn, PrefixesWholeLines) {
   const std::string output = run_program({own_path(), "--drive", "lines"});
   std::vector<int> next(3, 0);
   std::set<int> without_end;
@@ -410,7 +359,7 @@ TEST(Spawn, PrefixesWholeLines) {
   EXPECT_THAT(without_end, SizeIs(3));
 }
 
-TEST(Spawn, NoneOutlivesAParentThatIsKilled) {
+TEST_P(Spawn, NoneOutlivesAParentThatIsKilled) {
   for (const auto& [what, count] : {std::pair("announce", 3), std::pair("nested", 4)}) {
     const TemporaryFolder folder;
     ChildProcess program({own_path(), "--drive", what, folder.file("")});
@@ -424,7 +373,7 @@ TEST(Spawn, NoneOutlivesAParentThatIsKilled) {
   }
 }
 
-TEST(Spawn, NoneOutlivesAParentThatIsKilledWhileItStartsThem) {
+TEST_P(Spawn, NoneOutlivesAParentThatIsKilledWhileItStartsThem) {
   for (std::size_t round = 0; round < 6; ++round) {
     const TemporaryFolder folder;
     const std::string mark = absl::StrCat("SINEW_TEST_MARK=", ::getpid(), "-", round);
@@ -433,57 +382,6 @@ TEST(Spawn, NoneOutlivesAParentThatIsKilledWhileItStartsThem) {
     ASSERT_TRUE(eventually([&] { return count_with(mark) > 1 + round; }));
     program.signal(SIGKILL);
     EXPECT_TRUE(eventually([&] { return count_with(mark) == 0; }));
-  }
-}
-
-// ---- What parent and child tell each other.
-
-TEST(CodeAddress, IsFoundAgainInTheSameBuildOnly) {
-  const auto function = reinterpret_cast<std::uintptr_t>(&do_nothing);
-  const absl::StatusOr<internal::CodeAddress> code = internal::locate_code(function);
-  ASSERT_TRUE(code.ok()) << code.status();
-  EXPECT_EQ(code->module, "");
-  EXPECT_EQ(internal::resolve_code(*code).value_or(0), function);
-
-  internal::CodeAddress other = *code;
-  other.build_id = "other";
-  EXPECT_THAT(internal::resolve_code(other).status().message(), HasSubstr("built anew"));
-  other = *code;
-  other.offset = 1;
-  EXPECT_FALSE(internal::resolve_code(other).ok());
-  other = *code;
-  other.module = "/lib/libnothing.so";
-  EXPECT_THAT(internal::resolve_code(other).status().message(),
-              HasSubstr("the library /lib/libnothing.so"));
-
-  static const int kData = 1;
-  EXPECT_EQ(internal::locate_code(reinterpret_cast<std::uintptr_t>(&kData)).status().code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-TEST(SpawnMessage, RefusesWhatIsBroken) {
-  internal::SpawnMessageWriter writer;
-  {
-    ValueWriter value = writer.next();
-    Codec<at::Tensor>::encode(value, at::arange(10000));
-  }
-  const internal::FileDescriptor file(::memfd_create("test", MFD_CLOEXEC));
-  ASSERT_TRUE(writer.write(file.number(), 8).ok());
-  absl::StatusOr<internal::SpawnMessageReader> reader =
-      internal::SpawnMessageReader::open(file.number(), 8);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(reader->size(), 1u);
-  EXPECT_TRUE(Codec<at::Tensor>::decode(reader->value(0, "argument", 1)).equal(at::arange(10000)));
-  EXPECT_THROW(reader->value(1, "argument", 2), RpcError);
-
-  // Elsewhere, and with its end cut off at each place.
-  EXPECT_FALSE(internal::SpawnMessageReader::open(file.number(), 0).ok());
-  const off_t size = ::lseek(file.number(), 0, SEEK_END);
-  for (off_t cut = size - 1; cut >= 0; cut -= cut > 200 ? 997 : 1) {
-    ASSERT_EQ(::ftruncate(file.number(), cut), 0);
-    EXPECT_EQ(internal::SpawnMessageReader::open(file.number(), 8).status().code(),
-              absl::StatusCode::kDataLoss)
-        << cut;
   }
 }
 
