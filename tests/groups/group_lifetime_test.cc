@@ -1,0 +1,168 @@
+// Groups whose ranks are threads of one process: how they start and end, and operations that take too
+// long.
+
+#include <chrono>
+#include <future>
+#include <string>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/tests/groups/ranks.h"
+
+using namespace std::chrono_literals;
+using sinew::ErrorCode;
+using sinew::Future;
+using sinew::GroupChecks;
+using sinew::GroupOptions;
+using sinew::init_process_group;
+using sinew::ProcessGroup;
+using sinew::ReduceOp;
+using sinew::RpcError;
+using sinew::Store;
+using sinew::testing::error_of;
+using sinew::testing::Ranks;
+using sinew::testing::run_ranks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace {
+
+TEST(GroupLifetime, OneOperationsTimeLimitCountsAndNamesWhoIsMissing) {
+  std::promise<void> over;
+  const auto failed = over.get_future().share();
+  Ranks(3).run([&](const ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() == 1) {
+      failed.wait();
+      const RpcError late = error_of([&] { group.all_reduce(at::zeros({2})); });
+      EXPECT_THAT(late.message(), HasSubstr("rank 1 has not come to it"));
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const RpcError error = error_of([&] {
+      group.all_reduce(at::zeros({2}), ReduceOp::kSum, {group.rank() == 0 ? 1500ms : 30s});
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
+    EXPECT_THAT(error.message(),
+                AllOf(HasSubstr("all_reduce(SUM) of float32 [2] was not done within 1.5 s"),
+                      HasSubstr("rank 1 has not come to it")));
+    const RpcError again = error_of([&] { group.barrier(); });
+    EXPECT_EQ(again.code(), ErrorCode::kFailedPrecondition);
+    if (group.rank() == 0) over.set_value();
+  });
+}
+
+TEST(GroupLifetime, AReceiveHasATimeLimitToo) {
+  Ranks(2).run([](const ProcessGroup& group) {
+    if (group.rank() == 0) {
+      const RpcError error = error_of([&] { group.recv(at::zeros({2}), 1, 0, {300ms}); });
+      EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
+      EXPECT_THAT(error.message(),
+                  HasSubstr("rank 1 has not come, or with another tag, type or size"));
+    } else {
+      // The group has failed for all.
+      const RpcError error = error_of([&] { group.recv(at::zeros({2}), 0); });
+      EXPECT_THAT(error.message(), HasSubstr("recv of float32 [2] was not done within 0.3 s"));
+    }
+  });
+}
+
+TEST(GroupLifetime, DestroyEndsWhatIsUnderWayAtOnce) {
+  const Ranks ranks(2);
+  run_ranks(2, [&](int rank) {
+    const ProcessGroup group = init_process_group(ranks.options(rank));
+    group.barrier();
+    if (rank == 0) {
+      const Future<void> pending = group.all_reduce_async(at::zeros({1000}));
+      const auto begin = std::chrono::steady_clock::now();
+      group.destroy();
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+      EXPECT_EQ(error_of([&] { pending.wait(); }).code(), ErrorCode::kCancelled);
+      EXPECT_THAT(error_of([&] { group.barrier(); }).message(), HasSubstr("is destroyed"));
+      EXPECT_THAT(error_of([&] { group.new_group({0, 1}); }).message(), HasSubstr("is destroyed"));
+      group.destroy();
+    } else {
+      const RpcError error = error_of([&] { group.recv(at::zeros({1}), 0, 5); });
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("rank 0 has ended or left the group"));
+    }
+  });
+}
+
+TEST(GroupLifetime, TheLastHandleDestroys) {
+  const Ranks ranks(2);
+  run_ranks(2, [&](int rank) {
+    ProcessGroup group = init_process_group(ranks.options(rank));
+    group.barrier();
+    if (rank == 0) {
+      const Future<int> pending = group.irecv(at::zeros({1}), 1);
+      group = ProcessGroup();
+      EXPECT_EQ(error_of([&] { pending.wait(); }).code(), ErrorCode::kCancelled);
+    } else {
+      EXPECT_EQ(error_of([&] { group.recv(at::zeros({1}), 0); }).code(), ErrorCode::kUnavailable);
+    }
+  });
+}
+
+TEST(GroupLifetime, IsMadeAnewUnderItsName) {
+  const Ranks ranks(2);
+  for (int round = 0; round < 3; ++round) {
+    ranks.run([&](const ProcessGroup& group) {
+      const at::Tensor sum = at::ones({2});
+      group.all_reduce(sum);
+      EXPECT_TRUE(sum.equal(at::full({2}, 2.0)));
+      const RpcError error =
+          error_of([&] { group.recv(at::zeros({1}), 1 - group.rank(), 3, {200ms}); });
+      EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    });
+  }
+}
+
+TEST(GroupLifetime, AStartInVainNamesTheMissingRanksAndSpoilsNothing) {
+  const Ranks ranks(3);
+  run_ranks(2, [&](int rank) {
+    GroupOptions options = ranks.options(rank == 0 ? 0 : 2);
+    options.timeout = rank == 0 ? 500ms : std::chrono::nanoseconds(20s);
+    const RpcError error = error_of([&] { init_process_group(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("rank 1 of 3 has not come"));
+  });
+  ranks.run([](const ProcessGroup& group) { group.barrier(); });
+}
+
+TEST(GroupLifetime, RanksThatStartWithOtherTermsAreAllTold) {
+  const Ranks ranks(2);
+  run_ranks(2, [&](int rank) {
+    GroupOptions options = ranks.options(rank);
+    if (rank == 1) options.backend = "cpu:gloo,cuda:nccl";
+    const RpcError error = error_of([&] { init_process_group(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+    EXPECT_THAT(error.message(), AllOf(HasSubstr("rank 1 with"), HasSubstr("cuda:nccl")));
+  });
+  run_ranks(2, [&](int rank) {
+    GroupOptions options = ranks.options(rank);
+    if (rank == 1) options.checks = GroupChecks::kNever;
+    const RpcError error = error_of([&] { init_process_group(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("checks never"));
+  });
+}
+
+// It is not the group's to close.
+TEST(GroupLifetime, AStoreOfTheUsersGoesOnListening) {
+  const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
+  GroupOptions options = Ranks(1).options(0);
+  options.store = server;
+  init_process_group(options).barrier();
+  options.world_size = 2;
+  options.timeout = 100ms;
+  EXPECT_EQ(error_of([&] { init_process_group(options); }).code(), ErrorCode::kDeadlineExceeded);
+  Store::tcp(absl::StrCat("127.0.0.1:", server.port()), Store::TcpRole::kClient).set("key", "late");
+  EXPECT_EQ(server.get("key"), "late");
+}
+
+}  // namespace
