@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "sinew/launch/run/host_devices.h"
 
 namespace sinew::internal {
 namespace {
@@ -57,7 +58,7 @@ CLI::Validator between(Number low, Number high, const std::string& what) {
 
 /// The values as they are on the command line.
 struct Flags {
-  int processes = 1;
+  std::string processes = "1";
   std::vector<std::string> roles;
   double back_off_s = 1;
   double grace_s = 10;
@@ -65,6 +66,24 @@ struct Flags {
   bool prefix = false;
   bool table = false;
 };
+
+/// How many processes `--nproc` asks for; `text` has passed process_count().
+int process_count_of(const std::string& text) {
+  if (text == "cpu") return usable_cpus();
+  if (text == "gpu") return usable_gpus();
+  if (text == "auto") return usable_gpus() > 0 ? usable_gpus() : usable_cpus();
+  return std::stoi(text);
+}
+
+CLI::Validator process_count() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        if (text == "gpu" && usable_gpus() == 0) return "is gpu, but no GPU is to be seen here";
+        if (text == "gpu" || text == "cpu" || text == "auto") return {};
+        return between<int>(1, kMostProcesses, "cpu, gpu, auto or a whole number")(text);
+      },
+      "");
+}
 
 CLI::Option* add_whole(CLI::App& app, const std::string& flag, int& value, int low, int high,
                        const std::string& help) {
@@ -80,8 +99,12 @@ void add_seconds(CLI::App& app, const std::string& flag, double& value, const st
 }
 
 void add_flags(CLI::App& app, Flags& flags, RunOptions& options) {
-  CLI::Option* processes = add_whole(app, "-n,--nproc,--nproc-per-node,--nproc_per_node",
-                                     flags.processes, 1, kMostProcesses, "Processes on this host");
+  CLI::Option* processes =
+      app.add_option("-n,--nproc,--nproc-per-node,--nproc_per_node", flags.processes,
+                     "Processes on this host: a number; cpu or gpu: one for each; auto: gpu if "
+                     "there are any, else cpu")
+          ->check(process_count())
+          ->capture_default_str();
   CLI::Option* roles =
       app.add_option("--role", flags.roles,
                      "NAME=N: a part of the job, of N processes that run the program behind it. "
@@ -144,7 +167,8 @@ absl::StatusOr<JobRole> parse_role(const std::string& text) {
 absl::Status split_roles(const Flags& flags, std::vector<std::string> words, RunOptions& options) {
   if (!words.empty() && words.front() == "--") words.erase(words.begin());
   if (flags.roles.empty()) {
-    options.roles.push_back({{kDefaultRole, static_cast<std::size_t>(flags.processes)}, {}});
+    options.roles.push_back(
+        {{kDefaultRole, static_cast<std::size_t>(process_count_of(flags.processes))}, {}});
   } else {
     const absl::StatusOr<JobRole> first = parse_role(flags.roles.back());
     if (!first.ok()) return first.status();

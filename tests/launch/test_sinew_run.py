@@ -98,6 +98,29 @@ class Places(Case):
             self.assertEqual(node.returncode, 0, err)
 
 
+    def test_one_for_each_cpu(self) -> None:
+        cpus = os.sched_getaffinity(0)
+        one = {min(cpus)}
+        for word in ("cpu", "auto"):
+            for allowed in (cpus, one):
+                if word == "auto" and Path("/dev/nvidia0").exists():
+                    continue
+                start = lambda allowed=allowed: os.sched_setaffinity(0, allowed)  # noqa: E731
+                ended = self.run_it("--nproc", word, "sh", "-c", "echo $WORLD_SIZE", preexec_fn=start)
+                self.assertEqual(ended.stdout, f"{len(allowed)}\n" * len(allowed), ended.stderr)
+
+    def test_one_for_each_gpu(self) -> None:
+        gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+        if gpus > 0:
+            seen = {**environment(), "CUDA_VISIBLE_DEVICES": "0"}
+            for word in ("gpu", "auto"):
+                ended = self.run_it("--nproc", word, "sh", "-c", "echo $WORLD_SIZE", env=seen)
+                self.assertEqual(ended.stdout, "1\n", ended.stderr)
+        ended = self.run_it("--nproc", "gpu", "true", env={**environment(), "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("--nproc: is gpu, but no GPU is to be seen here", ended.stderr)
+
+
 class Ends(Case):
     def test_status_is_that_of_the_first_failure(self) -> None:
         for script, status in [("exit 3", 3), ("kill -SEGV $$", 139), ("exit 2", 2)]:
@@ -368,7 +391,7 @@ class CommandLine(Case):
             ("--nproc 2", "there is no program to run"),
             ("--nprocs 2 true", "there is no flag --nprocs"),
             ("-x true", "there is no flag -x"),
-            ("--nproc 0 true", "--nproc: must be a whole number from 1 to 4096, and '0' is not"),
+            ("--nproc 0 true", "--nproc: must be cpu, gpu, auto or a whole number from 1 to 4096, and '0' is not"),
             ("--nproc 2x true", "--nproc"),
             ("--nproc 5000 true", "--nproc"),
             ("--nproc", "--nproc"),
