@@ -23,6 +23,7 @@ void fail(UnaryCall& call, const absl::Status& status, Execution execution) {
   info.code = status.code();
   info.message = std::string(status.message());
   info.execution = execution;
+  info.origin = ErrorOrigin::kCallee;
   proto::Error error;
   write_error(info, error);
   call.fail(status_of(error));

@@ -84,8 +84,7 @@ SINEW_METHOD(origins::print);
 SINEW_METHOD(origins::print_later);
 SINEW_METHOD(origins::reject_later);
 SINEW_METHOD(origins::never);
-SINEW_CLASS(origins::Printer, int);
-SINEW_METHOD(origins::Printer::pages);
+SINEW_SERVICE(origins::Printer, (int), pages);
 SINEW_METHOD(origins::missing);
 SINEW_METHOD(origins::reserved);
 SINEW_METHOD_AS("origins::shape", &origins::shape_number);
@@ -148,8 +147,7 @@ MethodTable table() {
       .add<&origins::print_later>()
       .add<&origins::reject_later>()
       .add<&origins::never>(MethodRules().limit_calls(3))
-      .add_class<origins::Printer>()
-      .add<&origins::Printer::pages>()
+      .serve<origins::Printer>()
       .add<&origins::reserved>(allow("worker7"))
       .add<&origins::shape_number>()
       .add<&origins::count_many>()

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
 #include "sinew/rpc.grpc.pb.h"
+#include "sinew/standard/google/rpc/status.pb.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
 
@@ -82,6 +83,7 @@ class Certified : public ::testing::Test {
     ErrorCode code = ErrorCode::kOk;
     std::string text;
     bool did_not_run = false;
+    proto::ErrorOrigin origin = proto::ORIGIN_UNKNOWN;
     std::vector<std::string> texts;
   };
   Answer call_worker1(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
@@ -96,10 +98,12 @@ class Certified : public ::testing::Test {
     Answer answer;
     answer.code = static_cast<ErrorCode>(status.error_code());
     answer.text = status.error_message();
-    if (response.reply().has_error()) {
-      answer.code = static_cast<ErrorCode>(response.reply().error().code());
-      answer.text = response.reply().error().message();
-      answer.did_not_run = response.reply().error().execution() == proto::DID_NOT_RUN;
+    standard::google::rpc::Status details;
+    proto::Error error;
+    if (details.ParseFromString(status.error_details()) && details.details_size() == 1 &&
+        error.ParseFromString(details.details(0).value())) {
+      answer.did_not_run = error.execution() == proto::DID_NOT_RUN;
+      answer.origin = error.origin();
     }
     for (const proto::Value& value : response.reply().value().list().items()) {
       answer.texts.push_back(value.text());
@@ -142,6 +146,7 @@ TEST_F(Certified, MutualTlsProvesNamesOfWorkersAndClients) {
   EXPECT_THAT(no_worker.text, HasSubstr("a client with a certificate for "
                                         "spiffe://example.org/clients/dashboard, dashboard"));
   EXPECT_TRUE(no_worker.did_not_run);
+  EXPECT_EQ(no_worker.origin, proto::ORIGIN_CALLEE);
   // A certificate for a worker's name makes no worker.
   const auto impostor = client("worker0", "");
   EXPECT_EQ(call_worker1(impostor, "certified::push").code, ErrorCode::kPermissionDenied);

@@ -80,8 +80,7 @@ SINEW_METHOD(ruled::judge);
 SINEW_METHOD(ruled::judge_here);
 SINEW_METHOD(ruled::identities);
 SINEW_METHOD(ruled::park);
-SINEW_CLASS(ruled::Model, int);
-SINEW_METHOD(ruled::Model::size);
+SINEW_SERVICE(ruled::Model, (int), size);
 SINEW_METHOD(ruled::Model::grow);
 
 int ruled::judge_here() {
@@ -150,12 +149,8 @@ TEST_P(Rules, OnlyWhoIsAllowedCalls) {
   EXPECT_THAT(rpc_sync<&ruled::identities>(callee()), IsEmpty());
 }
 
-TEST_P(Rules, ConstructorsAndMethodsOfAnObjectHaveTheirOwn) {
-  MethodTable methods;
-  methods.add_class<ruled::Model>(allow("worker0"))
-      .add<&ruled::Model::size>()
-      .add<&ruled::Model::grow>(allow("worker1"));
-  start(2, methods);
+TEST_P(Rules, OfAServiceAndOfMethodsBesides) {
+  start(2, serve<ruled::Model>(allow("worker0")).add<&ruled::Model::grow>(allow("worker1")));
   const RRef<ruled::Model> model = remote<ruled::Model>(callee(), 3);
   EXPECT_EQ(rpc_sync<&ruled::Model::size>(model), 3);
   expect_refused(error_of([&] { rpc_sync<&ruled::Model::grow>(model); }),
@@ -220,7 +215,7 @@ TEST_P(Rules, PendingFuturesCount) {
 TEST_P(Rules, OneCallAfterTheOtherIsNeverTooMany) {
   MethodTable methods;
   methods.add<&ruled::train>(MethodRules().limit_calls(1))
-      .add_class<ruled::Model>(MethodRules().limit_calls(1))
+      .serve<ruled::Model>(MethodRules().limit_calls(1))
       .add<&ruled::park>(MethodRules().limit_calls(1));
   start(2, methods);
   for (int i = 0; i < 200; ++i) {

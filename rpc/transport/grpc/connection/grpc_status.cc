@@ -1,5 +1,6 @@
 #include "sinew/rpc/transport/grpc/connection/grpc_status.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -64,6 +65,11 @@ std::string error_details(const absl::Status& status, const std::string& text) {
   google::protobuf::Any& detail = *details.add_details();
   detail.set_type_url(kErrorPayload);
   detail.set_value(error.SerializeAsString());
+  // Of the calls that led to the error the first one and the one where it arose say most.
+  while (details.ByteSizeLong() > kMaxDetailsBytes && error.causes_size() > 0) {
+    error.mutable_causes()->DeleteSubrange(std::max(error.causes_size() - 2, 0), 1);
+    detail.set_value(error.SerializeAsString());
+  }
   const std::size_t used = details.ByteSizeLong() + kCutNoteBytes;
   if (used < kMaxDetailsBytes) {
     error.set_remote_message(printable(remote, kMaxDetailsBytes - used));

@@ -216,6 +216,7 @@ absl::Status did_not_run(absl::Status status) {
   proto::Error error;
   error.set_code(static_cast<int>(status.code()));
   error.set_execution(proto::DID_NOT_RUN);
+  error.set_origin(proto::ORIGIN_CALLEE);
   status.SetPayload(kErrorPayload, absl::Cord(error.SerializeAsString()));
   return status;
 }
