@@ -62,9 +62,11 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  /// The future output for `input`. Returns at once; each error is the future's: kResourceExhausted
-  /// when `max_queued` calls wait, kCancelled and kDeadlineExceeded when the call that is being
-  /// served is given up before the batch begins, and what `run` throws.
+  /// The future output for `input`. Returns at once; each error is the future's. What fails before
+  /// its batch begins is Rejected: the caller of a method that returns the future learns that it
+  /// did not run. The codes are kResourceExhausted when `max_queued` calls wait, kCancelled and
+  /// kDeadlineExceeded when the call that is being served is given up, kCancelled when the Batcher
+  /// is destroyed. Otherwise what `run` throws.
   Future<Out> add(In input) {
     auto call = std::make_unique<internal::TypedBatchCall<In, Out>>(std::move(input));
     Future<Out> output = call->output.future();

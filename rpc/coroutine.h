@@ -7,7 +7,7 @@
 ///       const sinew::Worker worker = sinew::current_worker();
 ///       double sum = 0;
 ///       for (const sinew::WorkerInfo& peer : worker.workers()) {
-///         sum += co_await worker.rpc_async<&app::figure>(peer, name);
+///         sum += co_await worker.peer(peer).async<&app::figure>(name);
 ///       }
 ///       co_return sum / worker.workers().size();
 ///     }

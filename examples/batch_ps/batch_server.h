@@ -47,5 +47,4 @@ class BatchServer {
 
 }  // namespace batch_ps
 
-SINEW_METHOD(batch_ps::BatchServer::parameters);
-SINEW_METHOD(batch_ps::BatchServer::update);
+SINEW_METHOD(batch_ps::BatchServer::parameters, batch_ps::BatchServer::update);

@@ -27,10 +27,8 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   worker.name = "worker" + std::to_string(place.rank);
   // One thread is enough for a server whose handlers hold none while they wait.
   worker.num_threads = 1;
-  worker.methods.add<&batch_ps::BatchServer::parameters>()
-      .add<&batch_ps::BatchServer::update>()
-      .serve<batch_ps::Trainer>()
-      .add<&batch_ps::Trainer::train>();
+  worker.methods = sinew::serve<batch_ps::Trainer>();
+  worker.methods.add<&batch_ps::BatchServer::parameters, &batch_ps::BatchServer::update>();
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
@@ -41,17 +39,15 @@ void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& 
   std::vector<sinew::RRef<batch_ps::Trainer>> trainers;
   for (int rank = 1; rank < world_size; ++rank) {
     trainers.push_back(
-        sinew::remote<batch_ps::Trainer>(worker.peer(rank), rank, options.batch, options.seed));
+        worker.peer(rank).remote<batch_ps::Trainer>(rank, options.batch, options.seed));
   }
   const examples::Spirals test = examples::Spirals::make(kTestPoints, kTestSeed);
-  sinew::CallOptions patient;
-  patient.timeout = sinew::kNoTimeout;
   for (std::int64_t done = 0; done < options.steps;) {
     const std::int64_t steps = std::min(kRound, options.steps - done);
     std::vector<sinew::Future<double>> rounds;
     for (const auto& trainer : trainers) {
       rounds.push_back(
-          sinew::rpc_async<&batch_ps::Trainer::train>(trainer.with(patient), self, steps));
+          trainer.within(sinew::kNoTimeout).async<&batch_ps::Trainer::train>(self, steps));
     }
     double loss = 0;
     for (const auto& round : rounds) loss += round.wait() / (world_size - 1);

@@ -8,7 +8,7 @@ Trainer::Trainer(std::int64_t number, std::int64_t batch, std::int64_t seed)
     : batch_(batch), next_seed_((seed * 1000 + number) * 1'000'000) {}
 
 double Trainer::train(const sinew::RRef<BatchServer>& server, std::int64_t steps) {
-  Parameters model = sinew::rpc_sync<&BatchServer::parameters>(server);
+  Parameters model = server.call<&BatchServer::parameters>();
   double total = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     const examples::Spirals data = examples::Spirals::make(batch_, next_seed_++);
@@ -18,7 +18,7 @@ double Trainer::train(const sinew::RRef<BatchServer>& server, std::int64_t steps
     Parameters gradients;
     for (const at::Tensor& parameter : model) gradients.push_back(parameter.grad());
     // Comes back when the others have sent theirs, too.
-    model = sinew::rpc_sync<&BatchServer::update>(server, gradients);
+    model = server.call<&BatchServer::update>(gradients);
     total += loss.item<double>();
   }
   return total / static_cast<double>(steps);

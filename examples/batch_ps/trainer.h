@@ -24,5 +24,4 @@ class Trainer {
 
 }  // namespace batch_ps
 
-SINEW_SERVICE(batch_ps::Trainer, (std::int64_t, std::int64_t, std::int64_t));
-SINEW_METHOD(batch_ps::Trainer::train);
+SINEW_SERVICE(batch_ps::Trainer, (std::int64_t, std::int64_t, std::int64_t), train);

@@ -21,8 +21,7 @@ sinew::Future<double> mean_of_all();
 
 }  // namespace app
 
-SINEW_METHOD(app::figure);
-SINEW_METHOD(app::mean_of_all);
+SINEW_METHOD(app::figure, app::mean_of_all);
 
 namespace app {
 
@@ -32,7 +31,7 @@ sinew::Future<double> mean_of_all() {
   const sinew::Worker worker = sinew::current_worker();
   std::vector<sinew::Future<double>> figures;
   for (const sinew::WorkerInfo& peer : worker.workers()) {
-    figures.push_back(worker.rpc_async<&figure>(peer));  // all are asked at once
+    figures.push_back(worker.peer(peer).async<&figure>());  // all are asked at once
   }
   double sum = 0;
   for (const sinew::Future<double>& one : figures) sum += co_await one;
@@ -51,7 +50,7 @@ int main() {
         options.name = "worker" + std::to_string(std::get<sinew::LaunchPlace>(found).rank);
         // One thread: a mean that is under way does not hold it.
         options.num_threads = 1;
-        options.methods.add<&app::figure>().add<&app::mean_of_all>();
+        options.methods.add<&app::figure, &app::mean_of_all>();
         return sinew::init_rpc(std::move(options));
       },
       [](const sinew::Worker& worker) {

@@ -20,10 +20,9 @@ constexpr std::int64_t kInputs = 64;
 
 Latency request(const sinew::RRef<Classifier>& classifier, const at::Tensor& features,
                 Clock::time_point since) {
-  return sinew::rpc_async<&Classifier::scores>(classifier, features)
-      .then([since](const at::Tensor&) {
-        return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
-      });
+  return classifier.async<&Classifier::scores>(features).then([since](const at::Tensor&) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
+  });
 }
 
 void add(Answers& answers, const Latency& latency) {

@@ -33,13 +33,6 @@ Answers make_requests(const sinew::RRef<Classifier>& classifier, const Load& loa
 
 }  // namespace inference_server
 
-template <>
-struct sinew::Codec<inference_server::Load>
-    : sinew::StructCodec<inference_server::Load, &inference_server::Load::requests,
-                         &inference_server::Load::in_flight, &inference_server::Load::rate,
-                         &inference_server::Load::width, &inference_server::Load::seed> {};
-template <>
-struct sinew::Codec<inference_server::Answers>
-    : sinew::StructCodec<inference_server::Answers, &inference_server::Answers::latencies_ms,
-                         &inference_server::Answers::refused> {};
+SINEW_STRUCT(inference_server::Load, requests, in_flight, rate, width, seed);
+SINEW_STRUCT(inference_server::Answers, latencies_ms, refused);
 SINEW_METHOD(inference_server::make_requests);

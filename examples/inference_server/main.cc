@@ -28,23 +28,22 @@ using inference_server::Options;
 sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   sinew::WorkerOptions worker;
   worker.name = "worker" + std::to_string(place.rank);
-  worker.methods.add<&Classifier::scores>().add<&inference_server::make_requests>();
+  worker.methods.add<&Classifier::scores, &inference_server::make_requests>();
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 /// Lets all clients make requests at once, and waits for the answers.
 Answers make_all_requests(const sinew::Worker& worker, const sinew::RRef<Classifier>& classifier,
                           const Options& options, std::int64_t requests) {
-  sinew::CallOptions patient;
-  patient.timeout = sinew::kNoTimeout;
   const auto clients = static_cast<std::int64_t>(worker.workers().size()) - 1;
   std::vector<sinew::Future<Answers>> running;
   for (const sinew::WorkerInfo& client : worker.workers()) {
     if (client == worker.info()) continue;
     const Load load = {requests, options.in_flight, options.rate / static_cast<double>(clients),
                        options.width, options.seed * 1000 + client.rank};
-    running.push_back(sinew::rpc_async<&inference_server::make_requests>(
-        worker.peer(client).with(patient), classifier, load));
+    running.push_back(worker.peer(client)
+                          .within(sinew::kNoTimeout)
+                          .async<&inference_server::make_requests>(classifier, load));
   }
   Answers all;
   for (const Answers& own : sinew::wait_all(std::move(running))) {

@@ -1,5 +1,6 @@
 #include "sinew/rpc/internal/batch_runner.h"
 
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -14,6 +15,11 @@ namespace sinew::internal {
 namespace {
 
 constexpr char kCancelled[] = "the call was cancelled before the batch that it waited for began";
+
+// No function has seen the call.
+std::exception_ptr rejected(const absl::Status& status) {
+  return std::make_exception_ptr(Rejected(status.code(), std::string(status.message())));
+}
 
 Executor::Options threads_of(const BatcherOptions& options) {
   Executor::Options threads;
@@ -54,7 +60,7 @@ void BatchRunner::add(std::unique_ptr<BatchCall> call) {
   if (const CallContext* served = CallContext::current_or_null()) {
     cancellation = served->cancellation();
   }
-  if (cancellation.is_cancelled()) return call->fail(make_error(absl::CancelledError(kCancelled)));
+  if (cancellation.is_cancelled()) return call->fail(rejected(absl::CancelledError(kCancelled)));
   const Clock::TimePoint now = Clock::system().now();
   absl::StatusOr<Ticket> ticket = absl::CancelledError("the Batcher is being destroyed");
   Actions actions;
@@ -69,7 +75,7 @@ void BatchRunner::add(std::unique_ptr<BatchCall> call) {
     }
   }
   perform(std::move(actions));
-  if (!ticket.ok()) return call->fail(make_error(ticket.status()));
+  if (!ticket.ok()) return call->fail(rejected(ticket.status()));
   watch(*ticket, std::move(cancellation));
 }
 
@@ -98,7 +104,7 @@ void BatchRunner::cancel(Ticket ticket) {
     removed = take_locked({ticket});
   }
   for (Waiting& waiting : removed) {
-    waiting.call->fail(make_error(absl::CancelledError(kCancelled)));
+    waiting.call->fail(rejected(absl::CancelledError(kCancelled)));
   }
 }
 
@@ -175,7 +181,7 @@ std::vector<BatchRunner::Waiting> BatchRunner::take_locked(const std::vector<Tic
 void BatchRunner::perform(Actions actions) {
   for (Waiting& waiting : actions.expired) {
     waiting.cancellation.forget(waiting.notice);
-    waiting.call->fail(make_error(absl::DeadlineExceededError(
+    waiting.call->fail(rejected(absl::DeadlineExceededError(
         "the time of the call had passed before the batch that it waited for began")));
   }
   for (std::vector<Waiting>& batch : actions.batches) begin_batch(std::move(batch));
@@ -227,7 +233,7 @@ void BatchRunner::fail_waiting() {
   }
   for (Waiting& waiting : left) {
     waiting.cancellation.forget(waiting.notice);
-    waiting.call->fail(make_error(
+    waiting.call->fail(rejected(
         absl::CancelledError("the Batcher was destroyed before the batch of the call began")));
   }
 }

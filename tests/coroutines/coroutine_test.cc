@@ -69,9 +69,7 @@ sinew::Future<int> wait_for_signal();
 
 }  // namespace coroutines
 
-SINEW_METHOD(coroutines::rank_of_worker);
-SINEW_METHOD(coroutines::fail_here);
-SINEW_METHOD(coroutines::wait_for_signal);
+SINEW_METHOD(coroutines::rank_of_worker, coroutines::fail_here, coroutines::wait_for_signal);
 
 namespace coroutines {
 
@@ -156,13 +154,9 @@ class Adder {
 
 }  // namespace coroutines
 
-SINEW_METHOD(coroutines::sum_of_ranks);
-SINEW_METHOD(coroutines::joined);
-SINEW_METHOD(coroutines::fail_there);
-SINEW_METHOD(coroutines::note_the_end);
-SINEW_METHOD(coroutines::surroundings);
-SINEW_CLASS(coroutines::Adder);
-SINEW_METHOD(coroutines::Adder::add);
+SINEW_METHOD(coroutines::sum_of_ranks, coroutines::joined, coroutines::fail_there,
+             coroutines::note_the_end, coroutines::surroundings);
+SINEW_SERVICE(coroutines::Adder, (), add);
 
 namespace sinew {
 namespace {
@@ -351,17 +345,10 @@ TEST(CoroutineTest, OtherTypesOfCoroutinesCanAwaitFutures) {
 class CoroutineMethodTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
-    MethodTable methods;
-    methods.add<&coroutines::rank_of_worker>()
-        .add<&coroutines::fail_here>()
-        .add<&coroutines::sum_of_ranks>()
-        .add<&coroutines::joined>()
-        .add<&coroutines::fail_there>()
-        .add<&coroutines::wait_for_signal>()
-        .add<&coroutines::note_the_end>()
-        .add<&coroutines::surroundings>()
-        .add_class<coroutines::Adder>()
-        .add<&coroutines::Adder::add>();
+    MethodTable methods = serve<coroutines::Adder>();
+    methods.add<&coroutines::rank_of_worker, &coroutines::fail_here, &coroutines::sum_of_ranks,
+                &coroutines::joined, &coroutines::fail_there, &coroutines::wait_for_signal,
+                &coroutines::note_the_end, &coroutines::surroundings>();
     start(3, std::move(methods), [](int, WorkerOptions& options) { options.num_threads = 1; });
   }
   void TearDown() override {

@@ -18,11 +18,8 @@ constexpr double kRate = 0.2;
 constexpr std::int64_t kBatch = 30;
 
 sinew::MethodTable all_methods() {
-  sinew::MethodTable methods;
-  methods.add<&BatchServer::parameters>()
-      .add<&BatchServer::update>()
-      .serve<Trainer>()
-      .add<&Trainer::train>();
+  sinew::MethodTable methods = sinew::serve<Trainer>();
+  methods.add<&BatchServer::parameters, &BatchServer::update>();
   return methods;
 }
 

@@ -20,6 +20,9 @@
 
 namespace batcher_test {
 
+/// Each batch passes it.
+sinew::testing::Gate gate;
+
 /// Doubles numbers, and remembers the batches.
 class Doubler {
  public:
@@ -42,6 +45,7 @@ class Doubler {
   }
   std::function<std::vector<std::int64_t>(std::vector<std::int64_t>)> run_function() {
     return [this](std::vector<std::int64_t> numbers) {
+      gate.pass();
       const std::lock_guard<std::mutex> lock(mutex_);
       batches_.push_back(static_cast<std::int64_t>(numbers.size()));
       for (std::int64_t& number : numbers) {
@@ -59,10 +63,7 @@ class Doubler {
 
 }  // namespace batcher_test
 
-SINEW_CLASS(batcher_test::Doubler, std::int64_t);
-SINEW_METHOD(batcher_test::Doubler::twice);
-SINEW_METHOD(batcher_test::Doubler::queued);
-SINEW_METHOD(batcher_test::Doubler::batches);
+SINEW_SERVICE(batcher_test::Doubler, (std::int64_t), twice, queued, batches);
 
 namespace sinew {
 namespace {
@@ -298,7 +299,9 @@ TEST(BatcherTest, DestructionFailsWhoWaitsAndWaitsForWhatRuns) {
     batcher.reset();
     EXPECT_TRUE(ran);
   });
-  EXPECT_EQ(error_of([&] { waits.wait(); }).code(), ErrorCode::kCancelled);
+  const RpcError error = error_of([&] { waits.wait(); });
+  EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  EXPECT_THAT(error.message(), HasSubstr("the Batcher was destroyed"));
   EXPECT_FALSE(ran);
   gate.open();
   destroyer.join();
@@ -354,12 +357,9 @@ TEST(BatcherTest, ManyThreads) {
 class BatcherClusterTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
-    MethodTable methods;
-    methods.add_class<Doubler>()
-        .add<&Doubler::twice>()
-        .add<&Doubler::queued>()
-        .add<&Doubler::batches>();
-    start(2, std::move(methods), [](int, WorkerOptions& options) { options.num_threads = 1; });
+    batcher_test::gate.close();
+    batcher_test::gate.open();
+    start(2, serve<Doubler>(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   }
   RRef<Doubler> doubler(std::int64_t max_batch) const {
     return remote<Doubler>(worker(0).peer(1), max_batch);
@@ -396,7 +396,7 @@ TEST_P(BatcherClusterTest, CancelledCallsTakeNoPlace) {
   const CancellationSource source;
   CallOptions options;
   options.cancellation = source.token();
-  const auto cancelled = rpc_async<&Doubler::twice>(with(remote, options), 1);
+  const auto cancelled = rpc_async<&Doubler::twice>(remote.with(options), 1);
   ASSERT_TRUE(has_queued(remote, 1));
   source.cancel();
   EXPECT_EQ(error_of([&] { cancelled.wait(); }).code(), ErrorCode::kCancelled);
@@ -413,13 +413,28 @@ TEST_P(BatcherClusterTest, CallsPastTheirTimeTakeNoPlace) {
   remote.created().wait();
   CallOptions options;
   options.timeout = std::chrono::milliseconds(50);
-  const auto late = rpc_async<&Doubler::twice>(with(remote, options), 1);
+  const auto late = rpc_async<&Doubler::twice>(remote.with(options), 1);
   EXPECT_EQ(error_of([&] { late.wait(); }).code(), ErrorCode::kDeadlineExceeded);
   ASSERT_TRUE(has_queued(remote, 0));
   const auto first = rpc_async<&Doubler::twice>(remote, 2);
   const auto second = rpc_async<&Doubler::twice>(remote, 3);
   EXPECT_EQ(first.wait(), 4);
   EXPECT_EQ(second.wait(), 6);
+}
+
+TEST_P(BatcherClusterTest, CallsThatAreTooManyDidNotRun) {
+  const RRef<Doubler> remote = doubler(1);
+  remote.created().wait();
+  batcher_test::gate.close();
+  std::vector<Future<std::int64_t>> answers = {rpc_async<&Doubler::twice>(remote, 1)};
+  ASSERT_TRUE(batcher_test::gate.wait_for_arrivals(1));
+  answers.push_back(rpc_async<&Doubler::twice>(remote, 2));
+  ASSERT_TRUE(has_queued(remote, 1));
+  const RpcError error = error_of([&] { rpc_sync<&Doubler::twice>(remote, 3); });
+  EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(error.execution(), Execution::kDidNotRun);
+  batcher_test::gate.open();
+  EXPECT_EQ(wait_all(std::move(answers)), (std::vector<std::int64_t>{2, 4}));
 }
 
 TEST_P(BatcherClusterTest, EndsWithItsObject) {

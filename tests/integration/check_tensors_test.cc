@@ -45,8 +45,7 @@ Result ones() {
 
 }  // namespace check_tensors
 
-SINEW_METHOD(check_tensors::sum);
-SINEW_METHOD(check_tensors::ones);
+SINEW_METHOD(check_tensors::sum, check_tensors::ones);
 
 namespace sinew {
 namespace {
@@ -58,7 +57,7 @@ class CheckTensorsTest : public testing::ClusterTest {
   void SetUp() override {
     ASSERT_EQ(check_tensors::setting, 0);
     MethodTable methods;
-    methods.add<&check_tensors::sum>().add<&check_tensors::ones>();
+    methods.add<&check_tensors::sum, &check_tensors::ones>();
     start(2, std::move(methods));
   }
   /// Until the workers have ended, which have let go of all messages then.

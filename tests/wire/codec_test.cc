@@ -63,6 +63,7 @@ struct TwoValues {};
 struct Fragile {
   Fragile() = default;
   explicit Fragile(int) { throw std::runtime_error("broken"); }
+  std::string text;
 };
 
 /// A list of one type within itself.
