@@ -118,6 +118,30 @@ sinew::Future<int> note_the_end(int rank) {
   }
 }
 
+/// The call that is served, whose time is over sooner.
+class Hurried final : public sinew::internal::ThreadContext {
+ public:
+  std::chrono::steady_clock::time_point deadline() const override { return deadline_; }
+  const sinew::internal::ThreadContext* served() const override { return outer_->served(); }
+  std::string describe_chain() const override { return outer_->describe_chain(); }
+
+ private:
+  const std::shared_ptr<const sinew::internal::ThreadContext> outer_ = current();
+  const std::chrono::steady_clock::time_point deadline_ =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+};
+
+sinew::Future<std::string> wait_in_a_hurry() {
+  const sinew::internal::ThreadContext::Scope scope(std::make_shared<Hurried>());
+  try {
+    co_await signal.get();
+  } catch (const sinew::RpcError& error) {
+    if (error.code() == sinew::ErrorCode::kDeadlineExceeded) co_return std::string(error.message());
+    throw;
+  }
+  co_return "got a signal";
+}
+
 /// What the coroutine finds on its threads, before and after it has changed them.
 sinew::Future<std::vector<std::string>> surroundings() {
   const auto look = [] {
@@ -155,7 +179,7 @@ class Adder {
 }  // namespace coroutines
 
 SINEW_METHOD(coroutines::sum_of_ranks, coroutines::joined, coroutines::fail_there,
-             coroutines::note_the_end, coroutines::surroundings);
+             coroutines::note_the_end, coroutines::surroundings, coroutines::wait_in_a_hurry);
 SINEW_SERVICE(coroutines::Adder, (), add);
 
 namespace sinew {
@@ -346,9 +370,10 @@ class CoroutineMethodTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
     MethodTable methods = serve<coroutines::Adder>();
-    methods.add<&coroutines::rank_of_worker, &coroutines::fail_here, &coroutines::sum_of_ranks,
-                &coroutines::joined, &coroutines::fail_there, &coroutines::wait_for_signal,
-                &coroutines::note_the_end, &coroutines::surroundings>();
+    methods
+        .add<&coroutines::rank_of_worker, &coroutines::fail_here, &coroutines::sum_of_ranks,
+             &coroutines::joined, &coroutines::fail_there, &coroutines::wait_for_signal,
+             &coroutines::note_the_end, &coroutines::surroundings, &coroutines::wait_in_a_hurry>();
     start(3, std::move(methods), [](int, WorkerOptions& options) { options.num_threads = 1; });
   }
   void TearDown() override {
@@ -440,6 +465,12 @@ TEST_P(CoroutineMethodTest, EndsAtTheDeadline) {
               ElementsAre(::testing::AnyOf(HasSubstr("DEADLINE_EXCEEDED: the time of the call"),
                                            HasSubstr("CANCELLED: the call was cancelled"))));
   EXPECT_THAT(coroutines::endings.front(), HasSubstr("call chain: coroutines::note_the_end"));
+}
+
+TEST_P(CoroutineMethodTest, TheDeadlineNeedsNoCaller) {
+  EXPECT_THAT(rpc_sync<&coroutines::wait_in_a_hurry>(callee()),
+              HasSubstr("the time of the call was over while its coroutine waited for a future; "
+                        "call chain: coroutines::wait_in_a_hurry"));
 }
 
 TEST_P(CoroutineMethodTest, KeepsItsSurroundings) {

@@ -97,6 +97,7 @@ std::size_t decode_everything(std::string_view bytes) {
                    std::map<std::string, at::Tensor>, WorkerInfo, Tree, Pose, at::Scalar,
                    std::vector<at::Scalar>, std::chrono::duration<std::int16_t>,
                    std::chrono::duration<double>, std::variant<int, std::string, at::Tensor>,
+                   std::vector<std::variant<int, std::string, at::Tensor>>,
                    std::vector<std::variant<Tree, std::vector<std::string>>>>(value, payloads);
 }
 
