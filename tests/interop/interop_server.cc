@@ -113,6 +113,8 @@ std::vector<std::uint8_t> metadata() {
 
 void fail(const std::string& text) { throw std::out_of_range(text); }
 
+void nested_fail(const std::string& text);
+
 std::atomic<std::int64_t> started{0};
 std::atomic<std::int64_t> cancelled{0};
 
@@ -165,11 +167,16 @@ SINEW_METHOD(interop::is_square);
 SINEW_METHOD(interop::blob);
 SINEW_METHOD(interop::metadata);
 SINEW_METHOD(interop::fail);
+SINEW_METHOD(interop::nested_fail);
 SINEW_METHOD(interop::never);
 SINEW_METHOD(interop::started_calls);
 SINEW_METHOD(interop::cancelled_calls);
 SINEW_METHOD(interop::Counter::add);
 SINEW_SERVICE(interop::Counter, ());
+
+void interop::nested_fail(const std::string& text) {
+  sinew::current_worker().rpc_sync<&interop::fail>(0, text);
+}
 
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 5) {
@@ -206,6 +213,7 @@ int main(int argc, char** argv) {
       .add<&interop::blob>()
       .add<&interop::metadata>()
       .add<&interop::fail>()
+      .add<&interop::nested_fail>()
       .add<&interop::never>()
       .add<&interop::started_calls>()
       .add<&interop::cancelled_calls>()

@@ -11,7 +11,7 @@
 
 from sinew_client._client import CallFuture, Client, Metadata, connect
 from sinew_client._credentials import Credentials
-from sinew_client._errors import ErrorCode, Execution, RpcError
+from sinew_client._errors import ErrorCode, Execution, FailedCall, Origin, RpcError
 from sinew_client._tensors import BFloat16, SparseTensor
 from sinew_client._version import VERSION as __version__
 
@@ -22,7 +22,9 @@ __all__ = [
     "Credentials",
     "ErrorCode",
     "Execution",
+    "FailedCall",
     "Metadata",
+    "Origin",
     "RpcError",
     "SparseTensor",
     "__version__",

@@ -14,7 +14,7 @@ import grpc
 
 from sinew_client import _protos
 from sinew_client._credentials import Credentials
-from sinew_client._errors import ErrorCode, Execution, RpcError, from_grpc, is_grpc_error
+from sinew_client._errors import ErrorCode, Execution, Origin, RpcError, from_grpc, is_grpc_error
 from sinew_client._values import Arguments, read_value
 from sinew_client._wire import MalformedMessage, read_response, write_request
 
@@ -223,10 +223,10 @@ class Client:
             return failed
         if failed.code in (ErrorCode.UNIMPLEMENTED, ErrorCode.NOT_FOUND):
             text = f"what answers at {self._address} is no Sinew worker"
-            return RpcError(ErrorCode.NOT_FOUND, text, address=self._address)
+            return RpcError(ErrorCode.NOT_FOUND, text, origin=Origin.NETWORK, address=self._address)
         if failed.code is ErrorCode.DEADLINE_EXCEEDED:
             text = f"no worker answers at {self._address} within {timeout:g} s{self._reason()}"
-            return RpcError(ErrorCode.UNAVAILABLE, text, address=self._address)
+            return RpcError(ErrorCode.UNAVAILABLE, text, origin=Origin.NETWORK, address=self._address)
         return failed
 
     def _reason(self) -> str:

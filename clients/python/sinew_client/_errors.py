@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import Any, Optional, Tuple
 
@@ -16,6 +17,9 @@ _ERROR_TYPE = "type.googleapis.com/sinew.proto.Error"
 # What gRPC says where no request has left this process.
 _NOT_SENT = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
 
+# What the worker's gRPC says of a request beyond its limit, which it does not read. Results have no limit here.
+_TOO_LARGE = "Received message larger than max"
+
 
 class Execution(enum.Enum):
     """What is known about the method of a call that failed."""
@@ -26,6 +30,32 @@ class Execution(enum.Enum):
     MAY_HAVE_RUN = "may have run"
 
 
+class Origin(enum.Enum):
+    """Where a failure arose, as seen from who made the call."""
+
+    #: The client: it is closed, or could not read a value.
+    CALLER = "the caller"
+    #: Between the two: the network, the loss of the worker, time that passed without an answer.
+    NETWORK = "the network"
+    #: The worker, but not the method: it has no such method, or has refused the call or its arguments.
+    CALLEE = "the worker"
+    #: The method: what it threw, or failed its future with.
+    HANDLER = "the method"
+    #: A call that the method made to another worker.
+    NESTED_CALL = "a call of the method"
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedCall:
+    """A call on the way of an error; what is not known of it is empty."""
+
+    #: Name of the worker that was called.
+    worker: str
+    method: str
+    #: As seen from the worker that made the call.
+    origin: Origin
+
+
 class RpcError(Exception):
     """A call that failed, at whatever place. What gRPC itself said of it is the `__cause__`, where there is any."""
 
@@ -34,6 +64,9 @@ class RpcError(Exception):
     #: The whole text.
     message: str
     execution: Execution
+    origin: Origin
+    #: With Origin.NESTED_CALL: the calls that failed one for the other, from that of the method to the one where the error arose.
+    causes: Tuple[FailedCall, ...]
     #: The method that was called; "" where the failure concerns none.
     method: str
     #: "host:port" of the worker.
@@ -49,6 +82,8 @@ class RpcError(Exception):
         message: str,
         *,
         execution: Execution = Execution.DID_NOT_RUN,
+        origin: Origin = Origin.CALLER,
+        causes: Tuple[FailedCall, ...] = (),
         method: str = "",
         address: str = "",
         type_name: str = "",
@@ -58,6 +93,8 @@ class RpcError(Exception):
         self.code = code
         self.message = message
         self.execution = execution
+        self.origin = origin
+        self.causes = causes
         self.method = method
         self.address = address
         self.type_name = type_name
@@ -73,6 +110,18 @@ class RpcError(Exception):
         return (_restored, (self.code, self.message, {key: value for key, value in vars(self).items()}))
 
 
+# Of what a worker says about itself only these make sense; what it may know besides counts as its own.
+_OF_A_WORKER = {
+    _protos.ORIGINS["ORIGIN_HANDLER"]: Origin.HANDLER,
+    _protos.ORIGINS["ORIGIN_NESTED_CALL"]: Origin.NESTED_CALL,
+}
+_OF_A_CALL = {
+    **_OF_A_WORKER,
+    _protos.ORIGINS["ORIGIN_CALLER"]: Origin.CALLER,
+    _protos.ORIGINS["ORIGIN_NETWORK"]: Origin.NETWORK,
+}
+
+
 def _restored(code: ErrorCode, message: str, fields: Any) -> RpcError:
     error = RpcError(code, message)
     vars(error).update(fields)
@@ -84,19 +133,35 @@ def from_grpc(error: Any, method: str, address: str) -> RpcError:
     code = error.code() or ErrorCode.UNKNOWN
     text = error.details() or "gRPC said nothing of it"
     detail = _detail(error.trailing_metadata())
-    if detail is not None:
-        did_not_run = detail.execution == _protos.DID_NOT_RUN
-    else:
-        did_not_run = code is ErrorCode.UNAVAILABLE and any(says in text for says in _NOT_SENT)
+    if detail is None:
+        is_too_large = code is ErrorCode.RESOURCE_EXHAUSTED and _TOO_LARGE in text
+        did_not_run = is_too_large or code is ErrorCode.UNAVAILABLE and any(says in text for says in _NOT_SENT)
+        origin = Origin.CALLEE if is_too_large else Origin.NETWORK
+        return RpcError(
+            code,
+            text,
+            execution=_execution(did_not_run),
+            origin=Origin.CALLER if code is ErrorCode.CANCELLED else origin,
+            method=method,
+            address=address,
+        )
     return RpcError(
         code,
         text,
-        execution=Execution.DID_NOT_RUN if did_not_run else Execution.MAY_HAVE_RUN,
+        execution=_execution(detail.execution == _protos.DID_NOT_RUN),
+        origin=_OF_A_WORKER.get(detail.origin, Origin.CALLEE),
+        causes=tuple(
+            FailedCall(cause.worker, cause.method, _OF_A_CALL.get(cause.origin, Origin.CALLEE)) for cause in detail.causes
+        ),
         method=method,
         address=address,
-        type_name=detail.type_name if detail is not None else "",
-        remote_message=detail.remote_message if detail is not None else "",
+        type_name=detail.type_name,
+        remote_message=detail.remote_message,
     )
+
+
+def _execution(did_not_run: bool) -> Execution:
+    return Execution.DID_NOT_RUN if did_not_run else Execution.MAY_HAVE_RUN
 
 
 def _detail(trailers: Any) -> Optional[Any]:

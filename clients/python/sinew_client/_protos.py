@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Dict
 
 from google.protobuf import any_pb2, descriptor_pool, message_factory
 
@@ -12,6 +12,10 @@ _POOL = descriptor_pool.DescriptorPool()
 _POOL.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
 for _file in FILES:
     _POOL.AddSerializedFile(_file)
+
+
+def _numbers(enum: str) -> Dict[str, int]:
+    return {name: value.number for name, value in _POOL.FindEnumTypeByName(enum).values_by_name.items()}
 
 
 def _message(name: str) -> Any:
@@ -32,5 +36,6 @@ HealthCheckRequest = _message("sinew.standard.grpc.health.v1.HealthCheckRequest"
 HealthCheckResponse = _message("sinew.standard.grpc.health.v1.HealthCheckResponse")
 Status = _message("sinew.standard.google.rpc.Status")
 
-DTYPES = {name: number.number for name, number in _POOL.FindEnumTypeByName("sinew.proto.DType").values_by_name.items()}
-DID_NOT_RUN = _POOL.FindEnumTypeByName("sinew.proto.ExecutionState").values_by_name["DID_NOT_RUN"].number
+DTYPES = _numbers("sinew.proto.DType")
+DID_NOT_RUN = _numbers("sinew.proto.ExecutionState")["DID_NOT_RUN"]
+ORIGINS = _numbers("sinew.proto.ErrorOrigin")

@@ -19,7 +19,7 @@ import numpy as np
 
 import ports
 import sinew_client
-from sinew_client import ErrorCode, Execution, RpcError
+from sinew_client import ErrorCode, Execution, FailedCall, Origin, RpcError
 from tests.server import PATIENCE_S, Server, WorkerTest, eventually
 
 
@@ -62,8 +62,8 @@ class CallsTest(WorkerTest):
 
     def test_a_request_beyond_the_limit_of_the_worker(self) -> None:
         error = self.error_of(self.client.call, "interop::echo_tensor", np.zeros(81 << 20, np.uint8))
-        self.assertEqual((error.code, error.did_not_run), (ErrorCode.RESOURCE_EXHAUSTED, True), error)
-        self.assertIn("max_client_request_bytes", error.message)
+        self.assertEqual((error.code, error.did_not_run, error.origin), (ErrorCode.RESOURCE_EXHAUSTED, True, Origin.CALLEE), error)
+        self.assertIn("larger than", error.message)
 
     def test_listing(self) -> None:
         methods = self.client.methods()
@@ -101,11 +101,17 @@ class FailuresTest(WorkerTest):
             error = self.error_of(call, "interop::fail", "first line\nsecond line")
             self.assertEqual(error.code, ErrorCode.OUT_OF_RANGE)
             self.assertEqual((error.execution, error.did_not_run), (Execution.MAY_HAVE_RUN, False))
+            self.assertEqual((error.origin, error.causes), (Origin.HANDLER, ()))
             self.assertEqual(error.type_name, "std::out_of_range")
             self.assertEqual(error.remote_message, "first line\nsecond line")
             self.assertIn("interop::fail", error.message)
             self.assertEqual((error.method, error.address), ("interop::fail", self.server.address))
             self.assertIn("OUT_OF_RANGE", str(error))
+
+    def test_an_error_of_a_call_that_the_method_made(self) -> None:
+        error = self.error_of(self.client.call, "interop::nested_fail", "deep")
+        self.assertEqual((error.code, error.origin, error.did_not_run), (ErrorCode.OUT_OF_RANGE, Origin.NESTED_CALL, False))
+        self.assertEqual(error.causes, (FailedCall("server", "interop::fail", Origin.HANDLER),))
 
     def test_errors_survive_pickling(self) -> None:
         error = self.error_of(self.client.call, "interop::fail", "text")
@@ -122,14 +128,14 @@ class FailuresTest(WorkerTest):
             (ErrorCode.INVALID_ARGUMENT, ("interop::scale", 1.0, 2.0)),
         ):
             error = self.error_of(self.client.call, *arguments)
-            self.assertEqual((error.code, error.did_not_run), (code, True), error)
+            self.assertEqual((error.code, error.did_not_run, error.origin), (code, True, Origin.CALLEE), error)
             self.assertEqual((error.type_name, error.remote_message), ("", ""))
 
     def test_the_time_of_a_call(self) -> None:
         before = self.client.call("interop::cancelled_calls")
         for call in (self.client.call, lambda *a, **o: self.client.call_async(*a, **o).result(PATIENCE_S)):
             error = self.error_of(call, "interop::never", timeout=0.2)
-            self.assertEqual(error.code, ErrorCode.DEADLINE_EXCEEDED)
+            self.assertEqual((error.code, error.origin), (ErrorCode.DEADLINE_EXCEEDED, Origin.NETWORK))
             self.assertFalse(error.did_not_run)
         self.wait_for_count("interop::cancelled_calls", before + 2)
 
@@ -253,7 +259,7 @@ class ConnectTest(unittest.TestCase):
     def test_nobody_there(self) -> None:
         address = f"127.0.0.1:{ports.free_port()}"
         error = self.error_of(address)
-        self.assertEqual((error.code, error.did_not_run), (ErrorCode.UNAVAILABLE, True))
+        self.assertEqual((error.code, error.did_not_run, error.origin), (ErrorCode.UNAVAILABLE, True, Origin.NETWORK))
         self.assertIn(address, error.message)
         self.assertIn("refused", error.message)
 

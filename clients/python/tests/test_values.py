@@ -276,10 +276,10 @@ class WorkerValuesTest(WorkerTest):
             (np.zeros((2, 3), np.float32).T, "Float [3,2] by [1,3]"),
             (np.zeros((2, 3, 4), ">f8").transpose(2, 0, 1), "Double [4,2,3] by [1,12,4]"),
             (np.zeros((4, 6), np.uint8)[::2, ::3], "Byte [2,2] by [2,1]"),
-            (np.float32(1.0).reshape(()), "Float [] by []"),
+            (np.array(1.0, np.float32), "Float [] by []"),
             (np.complex64(1j), "ComplexFloat [] by []"),
             (np.zeros((3, 0), bool), "Bool [3,0] by [1,1]"),
-            (BFloat16(np.zeros((2, 3)).T), "BFloat16 [3,2] by [1,3]"),
+            (BFloat16(np.zeros((2, 3)).T), "BFloat16 [3,2] by [2,1]"),
             (SparseTensor(np.array([[0, 2]]), np.float32([1, 2]), (4,)), "sparse Float [4] by [1]"),
         ):
             with self.subTest(expected):
