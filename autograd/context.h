@@ -8,6 +8,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "sinew/autograd/context_id.h"
+#include "sinew/rpc/call_context.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew {
@@ -43,17 +44,19 @@ struct BackwardOptions {
 /// to_here(), for the calls that their handlers make in turn, and for continuations of futures.
 /// Gradients are collected in the context, on the worker of each leaf; `.grad` is never touched.
 ///
-///     sinew::autograd::Context context(worker);
+///     sinew::autograd::Context context;
 ///     at::Tensor loss = worker.rpc_sync<&app::layer>("other", input).sum();
 ///     sinew::autograd::backward(context, {loss});
 ///     at::Tensor gradient = sinew::autograd::gradient_of(context, weight);
+///
+/// Where no worker is given, here and below, it is current_worker().
 ///
 /// At its end it is forgotten on all workers. A worker that is lost takes its contexts with it.
 class Context {
  public:
   /// Throws RpcError kFailedPrecondition when the thread works in a context already (the handler of
   /// a call that was made in one does), or when the worker was shut down.
-  explicit Context(const Worker& worker);
+  explicit Context(const Worker& worker = current_worker());
   /// On the thread that made it.
   ~Context();
   Context(const Context&) = delete;
@@ -83,6 +86,7 @@ class Context {
 class ContextScope {
  public:
   ContextScope(const Worker& worker, const ContextId& context);
+  explicit ContextScope(const ContextId& context) : ContextScope(current_worker(), context) {}
   ~ContextScope();
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
@@ -106,6 +110,10 @@ void backward(const Context& context, const std::vector<at::Tensor>& roots,
 /// The same by a worker that takes part in a context of somebody else, e.g. in a handler.
 void backward(const Worker& worker, const ContextId& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options = {});
+inline void backward(const ContextId& context, const std::vector<at::Tensor>& roots,
+                     const BackwardOptions& options = {}) {
+  backward(current_worker(), context, roots, options);
+}
 
 /// Tensors are the same when they are the same object, whatever their elements.
 struct TensorIdentity {
@@ -121,9 +129,15 @@ using Gradients = std::unordered_map<at::Tensor, at::Tensor, TensorIdentity, Ten
 /// RpcError kNotFound when the worker has no such context.
 Gradients gradients(const Context& context);
 Gradients gradients(const Worker& worker, const ContextId& context);
+inline Gradients gradients(const ContextId& context) {
+  return gradients(current_worker(), context);
+}
 /// That of one leaf; undefined when there is none.
 at::Tensor gradient_of(const Context& context, const at::Tensor& leaf);
 at::Tensor gradient_of(const Worker& worker, const ContextId& context, const at::Tensor& leaf);
+inline at::Tensor gradient_of(const ContextId& context, const at::Tensor& leaf) {
+  return gradient_of(current_worker(), context, leaf);
+}
 
 }  // namespace autograd
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sinew/rpc/call_context.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew {
@@ -31,7 +32,7 @@ struct StoreCallOptions {
 /// kUnavailable when whoever serves the store has ended, kResourceExhausted when it is full,
 /// kFailedPrecondition for an empty handle.
 ///
-///     sinew::Store store = sinew::Store::over(worker);
+///     sinew::Store store = sinew::Store::over();
 ///     store.set("address", "10.0.0.7");
 ///     std::string address = store.get("address");  // waits until somebody has set it
 class Store {
@@ -72,7 +73,7 @@ class Store {
   /// Served by rank 0 of the worker's job, over the workers' own links: as private and
   /// authenticated as their calls. Fails with kUnavailable from when rank 0 is lost,
   /// kFailedPrecondition for a worker that was not started by init_rpc(). Does not keep the worker.
-  static Store over(const Worker& worker);
+  static Store over(const Worker& worker = current_worker());
 
   /// The same store, with this in front of all keys.
   Store with_prefix(std::string_view prefix) const;

@@ -20,5 +20,7 @@ struct Checkpoint {
 /// folder comes from another worker. Calling it again replaces the root. Throws RpcError
 /// kInvalidArgument when `root` is no folder.
 void serve_checkpoints(const Worker& worker, const std::string& root);
+/// The same at current_worker().
+void serve_checkpoints(const std::string& root);
 
 }  // namespace sinew::optim

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -26,8 +27,8 @@ struct ParameterGroup {
 /// Optimizes parameters where they are: each owner keeps a part of the optimizer with its own
 /// state, and takes the gradients from its part of a context.
 ///
-///     sinew::optim::DistributedOptimizer optimizer(worker, parameters,
-///     sinew::optim::AdamOptions()); sinew::autograd::Context context(worker);
+///     sinew::optim::DistributedOptimizer optimizer(parameters, sinew::optim::AdamOptions());
+///     sinew::autograd::Context context;
 ///     sinew::autograd::backward(context, {loss});
 ///     optimizer.step(context);
 ///
@@ -45,15 +46,24 @@ class DistributedOptimizer {
   DistributedOptimizer() = default;
   /// Makes the owners' parts. Blocks until all are made, or throws what the first one failed with:
   /// kInvalidArgument for options that make no sense, or parameters that are given twice, are no
-  /// leaves or not of floating point.
+  /// leaves or not of floating point. Without a worker it is current_worker().
   DistributedOptimizer(const Worker& worker, std::vector<RRef<at::Tensor>> parameters,
                        Options options, const CallOptions& call = {});
+  DistributedOptimizer(std::vector<RRef<at::Tensor>> parameters, Options options,
+                       const CallOptions& call = {})
+      : DistributedOptimizer(current_worker(), std::move(parameters), std::move(options), call) {}
   /// With options of their own for some parameters. All groups are of one kind of optimizer.
   DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
                        const CallOptions& call = {});
+  explicit DistributedOptimizer(std::vector<ParameterGroup> groups, const CallOptions& call = {})
+      : DistributedOptimizer(current_worker(), std::move(groups), call) {}
   template <class Parameters, class Lbfgs,
             class = std::enable_if_t<std::is_same_v<Lbfgs, LbfgsOptions>>>
-  DistributedOptimizer(const Worker&, const Parameters&, const Lbfgs&) {
+  DistributedOptimizer(const Worker&, const Parameters& parameters, const Lbfgs& options)
+      : DistributedOptimizer(parameters, options) {}
+  template <class Parameters, class Lbfgs,
+            class = std::enable_if_t<std::is_same_v<Lbfgs, LbfgsOptions>>>
+  DistributedOptimizer(const Parameters&, const Lbfgs&) {
     static_assert(
         !std::is_same_v<Lbfgs, LbfgsOptions>,
         "Sinew: LBFGS cannot be distributed: it evaluates the loss several times within a "

@@ -20,7 +20,8 @@ inline constexpr bool
 }  // namespace internal
 
 /// References to the parameters of a module of this worker (a torch::nn::Module, a module holder or
-/// a pointer to one), in the order of its parameters(). For a DistributedOptimizer.
+/// a pointer to one), in the order of its parameters(), for a DistributedOptimizer. Without a
+/// worker it is current_worker().
 template <class Module>
 std::vector<RRef<at::Tensor>> parameter_rrefs(const Worker& worker, const Module& module) {
   std::vector<RRef<at::Tensor>> references;
@@ -35,6 +36,10 @@ std::vector<RRef<at::Tensor>> parameter_rrefs(const Worker& worker, const Module
     add_all(module->parameters());
   }
   return references;
+}
+template <class Module>
+std::vector<RRef<at::Tensor>> parameter_rrefs(const Module& module) {
+  return parameter_rrefs(current_worker(), module);
 }
 
 }  // namespace sinew

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call_context.h"
 
 namespace sinew {
 
@@ -36,5 +37,8 @@ RemoteDevice::RemoteDevice(const Worker& worker, std::string_view where) {
     peer = worker.peer(parts[0]);
   }
 }
+
+RemoteDevice::RemoteDevice(const std::string& where) : RemoteDevice(current_worker(), where) {}
+RemoteDevice::RemoteDevice(const char* where) : RemoteDevice(current_worker(), where) {}
 
 }  // namespace sinew

@@ -144,9 +144,9 @@ constexpr bool check_module() {
 ///     SINEW_MODULE(app::Net, (std::int64_t));     // at global scope, behind the class
 ///     sinew::serve<app::Net>()                    // at the worker that it is made on
 ///
-///     sinew::RemoteModule<app::Net> net(worker, "server/cuda:0", 64);
+///     sinew::RemoteModule<app::Net> net("server/cuda:0", 64);
 ///     at::Tensor output = net.forward(input);
-///     sinew::optim::DistributedOptimizer optimizer(worker, net.remote_parameters(), options);
+///     sinew::optim::DistributedOptimizer optimizer(net.remote_parameters(), options);
 ///
 /// In an autograd context gradients go through forward(). A handle: copies are the same module, and
 /// it can be passed in calls, also as its module_rref(). What blocks throws as rpc_sync does.

@@ -1,9 +1,12 @@
 #include "sinew/rpc/call_context.h"
 
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/running_workers.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew {
@@ -27,6 +30,24 @@ const CallContext& CallContext::current() {
 
 std::string CallContext::describe_chain() const { return absl::StrJoin(chain(), " -> "); }
 
-Worker current_worker() { return CallContext::current().worker(); }
+Worker current_worker() {
+  if (const CallContext* const context = CallContext::current_or_null()) return context->worker();
+  const std::vector<Worker> running = internal::running_workers();
+  if (running.size() == 1) return running.front();
+  if (running.empty()) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "there is no current worker, since none runs in this process: start one with "
+                   "sinew::init_rpc()");
+  }
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrCat("there is no current worker outside of handlers, since several run in this "
+                   "process (",
+                   absl::StrJoin(running, ", ",
+                                 [](std::string* text, const Worker& worker) {
+                                   absl::StrAppend(text, "'", worker.name(), "'");
+                                 }),
+                   "): say which one is meant"));
+}
 
 }  // namespace sinew

@@ -60,8 +60,8 @@ class CallContext : public internal::ThreadContext {
   const CancellationSource cancellation_;
 };
 
-/// The worker whose handler this thread runs. Throws RpcError kFailedPrecondition outside of a
-/// handler.
+/// The worker whose handler this thread runs; elsewhere the only one that runs in this process.
+/// Throws RpcError kFailedPrecondition where that is none, or one of several: the text says which.
 Worker current_worker();
 
 }  // namespace sinew

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sinew/rpc/call.h"
+#include "sinew/rpc/call_context.h"
 #include "sinew/rpc/worker.h"
 #include "sinew/rref/internal/reference_handle.h"
 
@@ -170,18 +171,27 @@ struct Codec<RRef<T>> {
   static std::string signature() { return "reference"; }
 };
 
-/// A reference to a value of this worker. Costs no message until it is shared. Throws
-/// kFailedPrecondition when the worker is empty or was shut down; so does share_rref().
+/// A reference to a value of this worker, current_worker() if none is given. Costs no message until
+/// it is shared. Throws kFailedPrecondition when the worker is empty or was shut down; so does
+/// share_rref().
 template <class T>
 RRef<std::decay_t<T>> make_rref(const Worker& worker, T&& value) {
   using Value = std::decay_t<T>;
   return RRefAccess::make<Value>(internal::own_value(
       worker, internal::AnyValue::of(std::make_shared<Value>(std::forward<T>(value)))));
 }
+template <class T>
+RRef<std::decay_t<T>> make_rref(T&& value) {
+  return make_rref(current_worker(), std::forward<T>(value));
+}
 /// A reference to an object that the program holds too. Throws kInvalidArgument for a null pointer.
 template <class T>
 RRef<T> share_rref(const Worker& worker, std::shared_ptr<T> value) {
   return RRefAccess::make<T>(internal::own_value(worker, internal::AnyValue::of(std::move(value))));
+}
+template <class T>
+RRef<T> share_rref(std::shared_ptr<T> value) {
+  return share_rref(current_worker(), std::move(value));
 }
 
 }  // namespace sinew

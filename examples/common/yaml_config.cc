@@ -2,32 +2,18 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "sinew/rpc/base/nearest_text.h"
 
 namespace examples {
 namespace {
 
 constexpr const char* kFlag = "config";
-
-/// How many letters must be changed, added or dropped (Levenshtein's distance).
-std::size_t distance(const std::string& from, const std::string& to) {
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 class YamlConfig : public CLI::Config {
  public:
@@ -64,15 +50,17 @@ class YamlConfig : public CLI::Config {
   }
 
   void check_key(const std::string& key, const YAML::Mark& mark) const {
-    std::string nearest;
+    std::vector<std::string> flags;
     for (const CLI::Option* option : app_.get_options()) {
       for (const std::string& name : option->get_lnames()) {
         if (name == "help" || name == kFlag) continue;
         if (name == key) return;
-        if (nearest.empty() || distance(key, name) < distance(key, nearest)) nearest = name;
+        flags.push_back(name);
       }
     }
-    fail(mark, "there is no '" + key + "'; did you mean '" + nearest + "'?");
+    const std::optional<std::string> nearest = sinew::nearest_text(key, flags);
+    fail(mark, "there is no '" + key + "'" +
+                   (nearest.has_value() ? "; did you mean '" + *nearest + "'?" : ""));
   }
 
   [[noreturn]] void fail(const YAML::Mark& mark, const std::string& why) const {

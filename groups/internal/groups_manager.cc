@@ -1,34 +1,14 @@
 #include "sinew/groups/internal/groups_manager.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "sinew/groups/internal/group_runtime.h"
 #include "sinew/groups/internal/store_service.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/wire/bounded_parse.h"
 
 namespace sinew::internal {
-namespace {
-
-/// The workers of a process that have this layer. Never destroyed, as their threads may outlive
-/// what is static.
-struct Registry {
-  static Registry& get() {
-    static Registry* const registry = new Registry();
-    return *registry;
-  }
-
-  Mutex mutex;
-  std::vector<std::pair<const GroupsManager*, std::weak_ptr<WorkerServices>>> workers
-      ABSL_GUARDED_BY(mutex);
-};
-
-}  // namespace
-
 std::shared_ptr<GroupsManager> GroupsManager::make(WorkerServices& services) {
   std::shared_ptr<GroupsManager> manager(new GroupsManager(services));
   services.add_control_method(
@@ -46,9 +26,6 @@ std::shared_ptr<GroupsManager> GroupsManager::make(WorkerServices& services) {
         });
         return promise.future();
       });
-  Registry& registry = Registry::get();
-  MutexLock lock(registry.mutex);
-  registry.workers.emplace_back(manager.get(), services.weak_services());
   return manager;
 }
 
@@ -67,35 +44,10 @@ std::shared_ptr<GroupsManager> GroupsManager::of(const Worker& worker) {
                                  services->self().name));
 }
 
-std::vector<Worker> GroupsManager::running_workers() {
-  std::vector<std::shared_ptr<WorkerServices>> alive;
-  {
-    Registry& registry = Registry::get();
-    MutexLock lock(registry.mutex);
-    for (const auto& [manager, weak] : registry.workers) {
-      if (auto services = weak.lock()) alive.push_back(std::move(services));
-    }
-  }
-  std::vector<Worker> workers;
-  for (const auto& services : alive) {
-    if (services->process().is_orphan() || !services->is_running()) continue;
-    workers.push_back(services->handle());
-  }
-  return workers;
-}
-
 GroupsManager::GroupsManager(WorkerServices& services)
     : services_(services), store_(std::make_shared<StoreService>(GroupRuntime::get().timers())) {}
 
-GroupsManager::~GroupsManager() {
-  stop();
-  Registry& registry = Registry::get();
-  MutexLock lock(registry.mutex);
-  auto& workers = registry.workers;
-  workers.erase(std::remove_if(workers.begin(), workers.end(),
-                               [this](const auto& entry) { return entry.first == this; }),
-                workers.end());
-}
+GroupsManager::~GroupsManager() { stop(); }
 
 void GroupsManager::on_note(const WorkerInfo& from, std::string body) {
   (void)body;

@@ -21,8 +21,6 @@ class GroupsManager final : public Extension {
   static std::shared_ptr<GroupsManager> make(WorkerServices& services);
   /// Throws RpcError kFailedPrecondition for a worker without this layer.
   static std::shared_ptr<GroupsManager> of(const Worker& worker);
-  /// The workers of this process that run, in the order in which they started.
-  static std::vector<Worker> running_workers();
 
   ~GroupsManager() override;
 

@@ -10,6 +10,7 @@
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/groups/internal/tcp_store.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/running_workers.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/rendezvous.h"
@@ -133,7 +134,7 @@ Rendezvous parse(const GroupOptions& options) {
 
 /// A worker of this process that meets its job at the same place.
 std::optional<Worker> worker_at(const Rendezvous& place) {
-  for (const Worker& worker : GroupsManager::running_workers()) {
+  for (const Worker& worker : running_workers()) {
     const WorkerOptions& options = WorkerAccess::services(worker)->options();
     const absl::StatusOr<Rendezvous> own =
         parse_rendezvous(options.init_method, options.rank, options.world_size);

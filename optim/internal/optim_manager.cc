@@ -7,6 +7,7 @@
 #include "sinew/optim/checkpoint.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/worker_services.h"
 
@@ -48,7 +49,7 @@ std::string OptimManager::checkpoint_root() const {
   if (root_.empty()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("worker '%s' serves no checkpoints: its program has to call "
-                                   "sinew::optim::serve_checkpoints(worker, folder)",
+                                   "sinew::optim::serve_checkpoints(folder)",
                                    worker_));
   }
   return root_;
@@ -77,6 +78,10 @@ Future<std::vector<std::string>> OptimManager::drain_async(DrainScope, Clock::Ti
 }  // namespace sinew::internal
 
 namespace sinew {
+
+void optim::serve_checkpoints(const std::string& root) {
+  serve_checkpoints(current_worker(), root);
+}
 
 void optim::serve_checkpoints(const Worker& worker, const std::string& root) {
   if (!worker.valid()) {

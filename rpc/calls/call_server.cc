@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/nearest_text.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/serve.h"
@@ -86,6 +88,20 @@ std::int64_t CallServer::limited_calls() const {
   std::int64_t calls = 0;
   for (const auto& [method, load] : loads_) calls += load->calls();
   return calls;
+}
+
+const MethodTable::Entry* CallServer::nearest_method(const CallContext& call) const {
+  if (call.caller().rank < 0) return nullptr;
+  const MethodTable& methods = services_.options().methods;
+  const std::vector<std::string> identities = call.identities();
+  std::vector<std::string> allowed;
+  for (std::string& name : methods.names()) {
+    if (methods.find(name)->rules.allows(call.caller().name, identities)) {
+      allowed.push_back(std::move(name));
+    }
+  }
+  const std::optional<std::string> nearest = nearest_text(call.method(), allowed);
+  return nearest.has_value() ? methods.find(*nearest) : nullptr;
 }
 
 bool CallServer::is_for_guests(std::string_view method) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/method_load.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/transport.h"
@@ -29,6 +30,9 @@ class CallServer final : public UnaryHandler {
 
   /// Null when there is none.
   const MethodTable::Entry* find_method(std::string_view name) const;
+  /// For a call to a method that there is not: the one with the most similar name, of those that
+  /// its caller may call. Null when none is similar. Clients that are no workers are not told.
+  const MethodTable::Entry* nearest_method(const CallContext& call) const;
   /// How much of a method that it serves is under way; null for one without limits.
   std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;
 

@@ -117,11 +117,7 @@ void Invocation::begin() {
   throw_if_given_up();
   request_->method = services_.server().find_method(call.method());
   if (request_->method == nullptr) {
-    throw did_not_run(ErrorCode::kUnimplemented,
-                      absl::StrFormat("worker '%s' serves no method '%s': code does not travel, "
-                                      "so add it to the MethodTable of "
-                                      "that worker",
-                                      services_.self().name, printable(call.method(), 512)));
+    throw did_not_run(ErrorCode::kUnimplemented, explain_no_method());
   }
   check_allowed();
   take_share();
@@ -174,6 +170,25 @@ void Invocation::take_share() {
   throw did_not_run(share.status().code(),
                     absl::StrFormat("method '%s' of worker '%s' has no room: %s", method(),
                                     services_.self().name, share.status().message()));
+}
+
+// A mistyped name, or one of another version: says what is served under the most similar one.
+std::string Invocation::explain_no_method() const {
+  const proto::Call& call = request_->call();
+  const std::string& worker = services_.self().name;
+  const std::string called = printable(call.method(), 512);
+  const MethodTable::Entry* nearest = services_.server().nearest_method(*this);
+  if (nearest == nullptr) {
+    return absl::StrFormat(
+        "worker '%s' serves no method '%s': code does not travel, so add it to the MethodTable of "
+        "that worker",
+        worker, called);
+  }
+  return absl::StrFormat(
+      "worker '%s' serves no method '%s', which the caller was built with as %s; the most similar "
+      "that it serves is '%s', %s: code does not travel, so call that, or add the other one to "
+      "the MethodTable of that worker",
+      worker, called, printable(call.signature(), 1024), nearest->name, nearest->signature);
 }
 
 void Invocation::throw_if_given_up() const {

@@ -136,6 +136,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void make_request();
   /// Before the method is entered.
   void begin();
+  std::string explain_no_method() const;
   void throw_if_given_up() const;
   /// As the method's rules say; throws.
   void check_allowed() const;

@@ -18,6 +18,7 @@
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/call_server.h"
+#include "sinew/rpc/calls/running_workers.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/membership/gather.h"
@@ -188,6 +189,7 @@ void WorkerCore::join(const Succession* succession) {
   });
   made.future().wait();
   note_world(directory_.members());
+  note_worker(weak_services());
   joined_.store(true, std::memory_order_release);
   keep_leases();
   server_->open();

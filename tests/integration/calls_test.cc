@@ -544,9 +544,9 @@ TEST_P(CallsTest, UseAfterShutdownIsAnError) {
   EXPECT_EQ(first.name(), "worker0");
 }
 
-TEST_P(CallsTest, ThereIsNoCurrentWorkerOutsideOfAHandler) {
+TEST_P(CallsTest, ThereIsNoCallContextOutsideOfAHandler) {
   EXPECT_EQ(CallContext::current_or_null(), nullptr);
-  EXPECT_EQ(error_of([] { current_worker(); }).code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(error_of([] { CallContext::current(); }).code(), ErrorCode::kFailedPrecondition);
   start(2, table());
   EXPECT_EQ(worker(0).rpc_sync<&calls::rank_of_callee>(1), 1);
   EXPECT_EQ(CallContext::current_or_null(), nullptr);

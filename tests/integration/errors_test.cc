@@ -64,6 +64,10 @@ class Printer {
 
 std::atomic<int> ran{0};
 int missing() { return ++ran; }
+/// Nobody serves them: what a caller that was built from other sources means.
+int mistyped(int x) { return x; }
+int mistyped_secret() { return 0; }
+int secret() { return ++ran; }
 std::uint8_t to_byte(std::uint8_t byte) {
   ++ran;
   return byte;
@@ -96,6 +100,9 @@ SINEW_METHOD(errors::to_byte);
 SINEW_METHOD(errors::fail_there);
 SINEW_METHOD_AS("errors::shape", &errors::shape_int);
 SINEW_METHOD_AS("errors::shape", &errors::shape_text);
+SINEW_METHOD_AS("errors::shaep", &errors::mistyped);
+SINEW_METHOD(errors::secret);
+SINEW_METHOD_AS("errors::secrte", &errors::mistyped_secret);
 
 int errors::fail_there(const std::string& how) {
   return sinew::current_worker().rpc_sync<&errors::fail>(sinew::CallContext::current().caller(),
@@ -125,7 +132,8 @@ MethodTable table() {
       .add<&errors::Printer::pages>()
       .add<&errors::to_byte>()
       .add<&errors::fail_there>()
-      .add<&errors::shape_int>();
+      .add<&errors::shape_int>()
+      .add<&errors::secret>(allow("nobody"));
   return methods;
 }
 
@@ -301,6 +309,23 @@ TEST_P(ErrorsTest, MethodThatTheTableLacks) {
               "of that worker");
   }
   EXPECT_EQ(errors::ran, 0);
+}
+
+TEST_P(ErrorsTest, MistypedNameIsAnsweredWithTheMostSimilarOne) {
+  const RpcError error = error_of([&] { rpc_sync<&errors::mistyped>(callee(), 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
+  EXPECT_EQ(error.message(),
+            "worker 'worker1' serves no method 'errors::shaep', which the caller was built with as "
+            "(integer)->integer; the most similar that it serves is 'errors::shape', "
+            "(integer)->integer: code does not travel, so call that, or add the other one to the "
+            "MethodTable of that worker");
+  EXPECT_EQ(errors::ran, 0);
+}
+
+TEST_P(ErrorsTest, WhatTheCallerMayNotCallIsNotSuggested) {
+  const RpcError error = error_of([&] { rpc_sync<&errors::mistyped_secret>(callee()); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
+  EXPECT_THAT(error.message(), Not(HasSubstr("errors::secret'")));
 }
 
 TEST_P(ErrorsTest, SignatureThatDiffers) {
