@@ -7,24 +7,22 @@ namespace app {
 at::Tensor bobs_weight = at::full({3}, 2.0).requires_grad_();
 
 at::Tensor layer(const at::Tensor& input) { return input * bobs_weight; }
-sinew::RRef<at::Tensor> weight() { return sinew::make_rref(sinew::current_worker(), bobs_weight); }
+sinew::RRef<at::Tensor> weight() { return sinew::make_rref(bobs_weight); }
 }  // namespace app
-SINEW_METHOD(app::layer);
-SINEW_METHOD(app::weight);
+SINEW_METHOD(app::layer, app::weight);
 
 int main(int argc, char** argv) {
-  sinew::MethodTable methods;
-  methods.add<&app::layer>().add<&app::weight>();
+  const auto methods = sinew::MethodTable().add<&app::layer, &app::weight>();
   const sinew::Worker worker = sinew::init_rpc(argc > 1 ? argv[1] : "alice", methods);
   if (worker.name() == "alice") {
     const at::Tensor mine = at::arange(3.0).requires_grad_();
-    const auto bobs = worker.rpc_sync<&app::weight>("bob");  // a reference: the weight stays there
+    const sinew::Peer bob = worker.peer("bob");
+    const auto bobs = bob.call<&app::weight>();  // a reference: the weight stays there
     sinew::optim::SgdOptions sgd;
     sgd.lr = 0.5;
-    const sinew::optim::DistributedOptimizer optimizer(worker,
-                                                       {sinew::make_rref(worker, mine), bobs}, sgd);
-    const sinew::autograd::Context context(worker);  // calls of this thread record from here on
-    const at::Tensor loss = worker.rpc_sync<&app::layer>("bob", mine).sum();
+    const sinew::optim::DistributedOptimizer optimizer({sinew::make_rref(mine), bobs}, sgd);
+    const sinew::autograd::Context context;  // calls of this thread record from here on
+    const at::Tensor loss = bob.call<&app::layer>(mine).sum();
     sinew::autograd::backward(context, {loss});                             // on both workers
     std::cout << sinew::autograd::gradient_of(context, mine) << std::endl;  // bob's weight
     optimizer.step(context);                                                // each owner its own

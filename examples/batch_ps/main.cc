@@ -27,19 +27,18 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   worker.name = "worker" + std::to_string(place.rank);
   // One thread is enough for a server whose handlers hold none while they wait.
   worker.num_threads = 1;
-  worker.methods = sinew::serve<batch_ps::Trainer>();
-  worker.methods.add<&batch_ps::BatchServer::parameters, &batch_ps::BatchServer::update>();
+  worker.methods = sinew::serve<batch_ps::Trainer>()
+                       .add<&batch_ps::BatchServer::parameters, &batch_ps::BatchServer::update>();
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
   const auto server = std::make_shared<batch_ps::BatchServer>(
       static_cast<std::size_t>(world_size - 1), options.lr, options.seed);
-  const sinew::RRef<batch_ps::BatchServer> self = sinew::share_rref(worker, server);
+  const sinew::RRef<batch_ps::BatchServer> self = sinew::share_rref(server);
   std::vector<sinew::RRef<batch_ps::Trainer>> trainers;
   for (int rank = 1; rank < world_size; ++rank) {
-    trainers.push_back(
-        worker.peer(rank).remote<batch_ps::Trainer>(rank, options.batch, options.seed));
+    trainers.push_back(worker.remote<batch_ps::Trainer>(rank, rank, options.batch, options.seed));
   }
   const examples::Spirals test = examples::Spirals::make(kTestPoints, kTestSeed);
   for (std::int64_t done = 0; done < options.steps;) {

@@ -65,13 +65,7 @@ class LocalTrainer {
 
 }  // namespace ddp_rpc
 
-template <>
-struct sinew::Codec<ddp_rpc::TrainerSettings>
-    : sinew::StructCodec<ddp_rpc::TrainerSettings, &ddp_rpc::TrainerSettings::number,
-                         &ddp_rpc::TrainerSettings::trainers, &ddp_rpc::TrainerSettings::batch,
-                         &ddp_rpc::TrainerSettings::lr, &ddp_rpc::TrainerSettings::seed> {};
+SINEW_STRUCT(ddp_rpc::TrainerSettings, number, trainers, batch, lr, seed);
 SINEW_SERVICE(ddp_rpc::Trainer,
-              (ddp_rpc::TrainerSettings, sinew::RemoteModule<ddp_rpc::EmbeddingTable>));
-SINEW_METHOD(ddp_rpc::Trainer::train);
-SINEW_METHOD(ddp_rpc::Trainer::accuracy);
-SINEW_METHOD(ddp_rpc::Trainer::parameters);
+              (ddp_rpc::TrainerSettings, sinew::RemoteModule<ddp_rpc::EmbeddingTable>), train,
+              accuracy, parameters);

@@ -18,11 +18,7 @@ constexpr std::int64_t kTestBags = 2000;
 constexpr std::int64_t kTestSeed = 7;
 
 // A trainer waits for the others.
-sinew::CallOptions patient() {
-  sinew::CallOptions options;
-  options.timeout = sinew::kNoTimeout;
-  return options;
-}
+constexpr auto kPatience = sinew::kNoTimeout;
 
 TrainerSettings settings_of(const Options& options, int trainers) {
   TrainerSettings settings;
@@ -71,39 +67,30 @@ std::string title_of(int trainers) {
 
 }  // namespace
 
-void add_methods(sinew::MethodTable& methods) {
-  methods.serve<EmbeddingTable>();
-  methods.serve<Trainer>()
-      .add<&Trainer::train>()
-      .add<&Trainer::accuracy>()
-      .add<&Trainer::parameters>();
-}
+void add_methods(sinew::MethodTable& methods) { methods.serve<EmbeddingTable, Trainer>(); }
 
 examples::TrainingCurve train(const sinew::Worker& worker, int world_size, const Options& options,
                               std::ostream& log) {
   const int last_trainer = world_size - 2;
-  const std::string server = worker.peer(world_size - 1).info().name;
-  const sinew::RemoteModule<EmbeddingTable> embedding(worker, server, options.seed);
+  const sinew::RemoteModule<EmbeddingTable> embedding(worker.peer(world_size - 1), options.seed);
   std::vector<sinew::RRef<Trainer>> trainers;
   TrainerSettings settings = settings_of(options, last_trainer);
   for (int rank = 1; rank <= last_trainer; ++rank) {
-    trainers.push_back(
-        sinew::remote<Trainer>(worker.peer(rank).with(patient()), settings, embedding));
+    trainers.push_back(worker.peer(rank).within(kPatience).remote<Trainer>(settings, embedding));
     ++settings.number;
   }
   Crew crew;
   crew.train = [&](std::int64_t steps) {
     std::vector<sinew::Future<double>> rounds;
     for (const auto& trainer : trainers) {
-      rounds.push_back(sinew::rpc_async<&Trainer::train>(trainer.with(patient()), steps));
+      rounds.push_back(trainer.within(kPatience).async<&Trainer::train>(steps));
     }
     double sum = 0;
     for (const auto& round : rounds) sum += round.wait();
     return sum / last_trainer;
   };
   crew.accuracy = [&] {
-    return sinew::rpc_sync<&Trainer::accuracy>(trainers.front().with(patient()), kTestBags,
-                                               kTestSeed);
+    return trainers.front().within(kPatience).call<&Trainer::accuracy>(kTestBags, kTestSeed);
   };
   return run(crew, options, title_of(last_trainer), log);
 }

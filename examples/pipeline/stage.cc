@@ -46,12 +46,10 @@ std::vector<at::Tensor> Stage::parameters() const {
 }
 
 std::vector<sinew::RRef<at::Tensor>> Stage::parameter_rrefs() const {
-  return sinew::parameter_rrefs(sinew::current_worker(), *this);
+  return sinew::parameter_rrefs(*this);
 }
 
-void add_stage_methods(sinew::MethodTable& methods) {
-  methods.serve<Stage>().add<&Stage::forward>().add<&Stage::parameter_rrefs>();
-}
+void add_stage_methods(sinew::MethodTable& methods) { methods.serve<Stage>(); }
 
 std::vector<StageSettings> Pipeline::divide(const StageSettings& whole, std::size_t stages) {
   std::vector<StageSettings> parts;
@@ -71,8 +69,8 @@ Pipeline::Pipeline(const sinew::Worker& worker, const std::vector<sinew::Peer>& 
     : worker_(worker) {
   const std::vector<StageSettings> parts = divide(settings, peers.size());
   for (std::size_t number = 0; number < peers.size(); ++number) {
-    stages_.push_back(sinew::remote<Stage>(peers[number], parts[number]));
-    for (const auto& parameter : sinew::rpc_sync<&Stage::parameter_rrefs>(stages_.back())) {
+    stages_.push_back(peers[number].remote<Stage>(parts[number]));
+    for (const auto& parameter : stages_.back().call<&Stage::parameter_rrefs>()) {
       parameters_.push_back(parameter);
     }
   }
@@ -88,9 +86,9 @@ at::Tensor Pipeline::forward(const at::Tensor& input, std::int64_t micro_batches
   for (const at::Tensor& part : input.chunk(micro_batches)) {
     sinew::RRef<at::Tensor> here = sinew::make_rref(worker_, part);
     for (std::size_t stage = 0; stage + 1 < stages_.size(); ++stage) {
-      here = sinew::remote<&Stage::forward>(stages_[stage], here);
+      here = stages_[stage].remote<&Stage::forward>(here);
     }
-    parts.push_back(sinew::rpc_async<&Stage::forward>(stages_.back(), here));
+    parts.push_back(stages_.back().async<&Stage::forward>(here));
   }
   std::vector<at::Tensor> scores;
   scores.reserve(parts.size());

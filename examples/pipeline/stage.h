@@ -68,12 +68,5 @@ class Pipeline {
 
 }  // namespace pipeline
 
-template <>
-struct sinew::Codec<pipeline::StageSettings>
-    : sinew::StructCodec<pipeline::StageSettings, &pipeline::StageSettings::inputs,
-                         &pipeline::StageSettings::outputs, &pipeline::StageSettings::width,
-                         &pipeline::StageSettings::layers, &pipeline::StageSettings::seed,
-                         &pipeline::StageSettings::relu_at_end> {};
-SINEW_SERVICE(pipeline::Stage, (pipeline::StageSettings));
-SINEW_METHOD(pipeline::Stage::forward);
-SINEW_METHOD(pipeline::Stage::parameter_rrefs);
+SINEW_STRUCT(pipeline::StageSettings, inputs, outputs, width, layers, seed, relu_at_end);
+SINEW_SERVICE(pipeline::Stage, (pipeline::StageSettings), forward, parameter_rrefs);

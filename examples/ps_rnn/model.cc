@@ -139,9 +139,9 @@ std::vector<sinew::RRef<at::Tensor>> ServerModel::parameters() const {
 
 void ServerModel::begin_epoch(std::int64_t epoch) const {
   for (const auto& shard : embedding) {
-    sinew::rpc_sync<&EmbeddingTable::begin_epoch>(shard.module_rref(), epoch);
+    shard.module_rref().call<&EmbeddingTable::begin_epoch>(epoch);
   }
-  sinew::rpc_sync<&Decoder::begin_epoch>(decoder.module_rref(), epoch);
+  decoder.module_rref().call<&Decoder::begin_epoch>(epoch);
 }
 
 void ServerModel::train(bool on) const {
@@ -173,9 +173,6 @@ at::Tensor ServerModel::embed(const at::Tensor& words) const {
   return in_order.view(shape);
 }
 
-void add_server_methods(sinew::MethodTable& methods) {
-  methods.serve<EmbeddingTable>().add<&EmbeddingTable::begin_epoch>();
-  methods.serve<Decoder>().add<&Decoder::loss>().add<&Decoder::begin_epoch>();
-}
+void add_server_methods(sinew::MethodTable& methods) { methods.serve<EmbeddingTable, Decoder>(); }
 
 }  // namespace ps_rnn

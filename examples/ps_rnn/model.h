@@ -104,18 +104,8 @@ void add_server_methods(sinew::MethodTable& methods);
 
 }  // namespace ps_rnn
 
-template <>
-struct sinew::Codec<ps_rnn::ModelSettings>
-    : sinew::StructCodec<ps_rnn::ModelSettings, &ps_rnn::ModelSettings::ntoken,
-                         &ps_rnn::ModelSettings::ninp, &ps_rnn::ModelSettings::nhid,
-                         &ps_rnn::ModelSettings::nlayers, &ps_rnn::ModelSettings::dropout,
-                         &ps_rnn::ModelSettings::seed, &ps_rnn::ModelSettings::sparse_embedding> {};
-template <>
-struct sinew::Codec<ps_rnn::ServerModel>
-    : sinew::StructCodec<ps_rnn::ServerModel, &ps_rnn::ServerModel::embedding,
-                         &ps_rnn::ServerModel::decoder> {};
-SINEW_MODULE(ps_rnn::EmbeddingTable, (ps_rnn::ModelSettings, std::int64_t, std::int64_t));
-SINEW_METHOD(ps_rnn::EmbeddingTable::begin_epoch);
-SINEW_MODULE(ps_rnn::Decoder, (ps_rnn::ModelSettings));
-SINEW_METHOD(ps_rnn::Decoder::loss);
-SINEW_METHOD(ps_rnn::Decoder::begin_epoch);
+SINEW_STRUCT(ps_rnn::ModelSettings, ntoken, ninp, nhid, nlayers, dropout, seed, sparse_embedding);
+SINEW_STRUCT(ps_rnn::ServerModel, embedding, decoder);
+SINEW_MODULE(ps_rnn::EmbeddingTable, (ps_rnn::ModelSettings, std::int64_t, std::int64_t),
+             begin_epoch);
+SINEW_MODULE(ps_rnn::Decoder, (ps_rnn::ModelSettings), loss, begin_epoch);

@@ -95,7 +95,7 @@ at::Tensor Trainer::loss_of(const at::Tensor& words, const at::Tensor& targets, 
   at::Tensor output;
   std::tie(output, hidden) = lstm_->forward(input, hidden);
   if (settings_.scores_to_trainer) return cross_entropy(servers_.decoder.forward(output), targets);
-  return sinew::rpc_sync<&Decoder::loss>(servers_.decoder.module_rref(), output, targets);
+  return servers_.decoder.module_rref().call<&Decoder::loss>(output, targets);
 }
 
 std::vector<at::Tensor> Trainer::parameters() const {
@@ -121,16 +121,6 @@ void Trainer::save(const std::string& folder, const std::string& note) {
 
 std::string Trainer::load(const std::string& folder) { return lstm_optimizer_.load(folder).note; }
 
-void add_trainer_methods(sinew::MethodTable& methods) {
-  methods.serve<Trainer>()
-      .add<&Trainer::steps>()
-      .add<&Trainer::begin_epoch>()
-      .add<&Trainer::train>()
-      .add<&Trainer::evaluate>()
-      .add<&Trainer::parameters>()
-      .add<&Trainer::set_parameters>()
-      .add<&Trainer::save>()
-      .add<&Trainer::load>();
-}
+void add_trainer_methods(sinew::MethodTable& methods) { methods.serve<Trainer>(); }
 
 }  // namespace ps_rnn

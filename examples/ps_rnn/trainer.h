@@ -89,25 +89,9 @@ void add_trainer_methods(sinew::MethodTable& methods);
 
 }  // namespace ps_rnn
 
-template <>
-struct sinew::Codec<ps_rnn::TrainerSettings>
-    : sinew::StructCodec<ps_rnn::TrainerSettings, &ps_rnn::TrainerSettings::number,
-                         &ps_rnn::TrainerSettings::trainers, &ps_rnn::TrainerSettings::model,
-                         &ps_rnn::TrainerSettings::data, &ps_rnn::TrainerSettings::ntoken,
-                         &ps_rnn::TrainerSettings::limit, &ps_rnn::TrainerSettings::batch,
-                         &ps_rnn::TrainerSettings::bptt, &ps_rnn::TrainerSettings::max_steps,
-                         &ps_rnn::TrainerSettings::scores_to_trainer,
-                         &ps_rnn::TrainerSettings::optimizer> {};
-template <>
-struct sinew::Codec<ps_rnn::Loss>
-    : sinew::StructCodec<ps_rnn::Loss, &ps_rnn::Loss::sum, &ps_rnn::Loss::words> {};
+SINEW_STRUCT(ps_rnn::TrainerSettings, number, trainers, model, data, ntoken, limit, batch, bptt,
+             max_steps, scores_to_trainer, optimizer);
+SINEW_STRUCT(ps_rnn::Loss, sum, words);
 SINEW_SERVICE(ps_rnn::Trainer,
-              (ps_rnn::TrainerSettings, ps_rnn::ServerModel, sinew::optim::DistributedOptimizer));
-SINEW_METHOD(ps_rnn::Trainer::steps);
-SINEW_METHOD(ps_rnn::Trainer::begin_epoch);
-SINEW_METHOD(ps_rnn::Trainer::train);
-SINEW_METHOD(ps_rnn::Trainer::evaluate);
-SINEW_METHOD(ps_rnn::Trainer::parameters);
-SINEW_METHOD(ps_rnn::Trainer::set_parameters);
-SINEW_METHOD(ps_rnn::Trainer::save);
-SINEW_METHOD(ps_rnn::Trainer::load);
+              (ps_rnn::TrainerSettings, ps_rnn::ServerModel, sinew::optim::DistributedOptimizer),
+              steps, begin_epoch, train, evaluate, parameters, set_parameters, save, load);

@@ -84,12 +84,11 @@ Training::Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& 
   server_optimizer_ = DistributedOptimizer(worker, servers_.parameters(), settings.optimizer);
   for (const sinew::Peer& trainer : trainers) {
     trainers_.push_back(
-        sinew::remote<Trainer>(trainer.with(patient()), settings, servers_, server_optimizer_));
+        trainer.with(patient()).remote<Trainer>(settings, servers_, server_optimizer_));
     ++settings.number;
   }
   // All have as many: their shares are equal.
-  for (const auto& trainer : trainers_)
-    steps_ = sinew::rpc_sync<&Trainer::steps>(trainer.with(patient()));
+  for (const auto& trainer : trainers_) steps_ = trainer.with(patient()).call<&Trainer::steps>();
 }
 
 void Training::begin_epoch(std::int64_t epoch) {
@@ -97,14 +96,14 @@ void Training::begin_epoch(std::int64_t epoch) {
   server_optimizer_.set_learning_rate(lr);
   servers_.begin_epoch(epoch);
   for (const auto& trainer : trainers_) {
-    sinew::rpc_sync<&Trainer::begin_epoch>(trainer, epoch, lr);
+    trainer.call<&Trainer::begin_epoch>(epoch, lr);
   }
 }
 
 Loss Training::round(std::int64_t steps) {
   std::vector<sinew::Future<Loss>> parts;
   for (const auto& trainer : trainers_) {
-    parts.push_back(sinew::rpc_async<&Trainer::train>(trainer.with(patient()), steps));
+    parts.push_back(trainer.with(patient()).async<&Trainer::train>(steps));
   }
   Loss total;
   for (const auto& part : parts) total += part.wait();
@@ -117,21 +116,21 @@ Loss Training::round(std::int64_t steps) {
 void Training::average() {
   std::vector<at::Tensor> mean;
   for (const auto& trainer : trainers_) {
-    const std::vector<at::Tensor> values = sinew::rpc_sync<&Trainer::parameters>(trainer);
+    const std::vector<at::Tensor> values = trainer.call<&Trainer::parameters>();
     if (mean.empty()) mean.resize(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       mean[i] = mean[i].defined() ? mean[i].add_(values[i]) : values[i].clone();
     }
   }
   for (at::Tensor& value : mean) value.div_(static_cast<double>(trainers_.size()));
-  for (const auto& trainer : trainers_) sinew::rpc_sync<&Trainer::set_parameters>(trainer, mean);
+  for (const auto& trainer : trainers_) trainer.call<&Trainer::set_parameters>(mean);
 }
 
 Loss Training::evaluate() {
   servers_.train(false);
   std::vector<sinew::Future<Loss>> parts;
   for (const auto& trainer : trainers_) {
-    parts.push_back(sinew::rpc_async<&Trainer::evaluate>(trainer.with(patient())));
+    parts.push_back(trainer.with(patient()).async<&Trainer::evaluate>());
   }
   Loss total;
   for (const auto& part : parts) total += part.wait();
@@ -144,8 +143,8 @@ void Training::save(std::int64_t epoch) {
   const std::string folder = checkpoint_folder(epoch);
   server_optimizer_.save(folder + "/servers", note_of(epoch), patient());
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    sinew::rpc_sync<&Trainer::save>(trainers_[i].with(patient()),
-                                    folder + "/trainer" + std::to_string(i), note_of(epoch));
+    trainers_[i].with(patient()).call<&Trainer::save>(folder + "/trainer" + std::to_string(i),
+                                                      note_of(epoch));
   }
   examples::replace_file(latest_file(options_), std::to_string(epoch) + "\n");
 }
@@ -159,8 +158,8 @@ std::int64_t Training::load() {
   const std::string folder = checkpoint_folder(epoch);
   std::vector<std::string> notes = {server_optimizer_.load(folder + "/servers", patient()).note};
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    notes.push_back(sinew::rpc_sync<&Trainer::load>(trainers_[i].with(patient()),
-                                                    folder + "/trainer" + std::to_string(i)));
+    notes.push_back(
+        trainers_[i].with(patient()).call<&Trainer::load>(folder + "/trainer" + std::to_string(i)));
   }
   for (const std::string& note : notes) {
     if (note != note_of(epoch)) {

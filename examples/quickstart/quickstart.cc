@@ -12,18 +12,16 @@ struct Counter {  // stays where it is made; others hold references to it
   std::atomic<std::int64_t> total{0};
 };
 }  // namespace app
-SINEW_METHOD(app::scale);  // the names that travel
-SINEW_METHOD(app::Counter::add);
-SINEW_SERVICE(app::Counter, ());
+SINEW_METHOD(app::scale);              // the names that travel
+SINEW_SERVICE(app::Counter, (), add);  // with the constructor's parameter types
 
 int main(int argc, char** argv) {
-  sinew::MethodTable methods;  // what others may call here
-  methods.add<&app::scale>().add<&app::Counter::add>().serve<app::Counter>();
+  const auto methods = sinew::serve<app::Counter>().add<&app::scale>();  // what others may call
   sinew::Worker worker = sinew::init_rpc(argc > 1 ? argv[1] : "alice", methods);
   if (worker.name() == "alice") {
-    at::Tensor doubled = worker.rpc_sync<&app::scale>("bob", at::arange(3), 2.0);
-    sinew::RRef<app::Counter> counter = sinew::remote<app::Counter>(worker.peer("bob"));
-    sinew::Future<std::int64_t> total = sinew::rpc_async<&app::Counter::add>(counter, 42);
+    at::Tensor doubled = worker.peer("bob").call<&app::scale>(at::arange(3), 2.0);
+    sinew::RRef<app::Counter> counter = worker.remote<app::Counter>("bob");
+    sinew::Future<std::int64_t> total = counter.async<&app::Counter::add>(42);
     std::cout << doubled << "\n" << total.wait() << std::endl;
   }
   worker.shutdown();  // waits for the other one

@@ -21,8 +21,7 @@ struct Score {
   std::atomic<std::int64_t> total;
 };
 }  // namespace app
-SINEW_METHOD(app::Score::add);
-SINEW_SERVICE(app::Score, (std::int64_t));
+SINEW_SERVICE(app::Score, (std::int64_t), add);
 
 namespace {
 
@@ -54,7 +53,7 @@ class Current {
 sinew::WorkerOptions options_of(const std::string& name) {
   sinew::WorkerOptions options;  // the meeting place comes from MASTER_ADDR and MASTER_PORT
   options.name = name;
-  options.methods.add<&app::Score::add>().serve<app::Score>();
+  options.methods = sinew::serve<app::Score>();
   options.lease = 3s;  // so that one need not wait for long
   return options;
 }
@@ -81,9 +80,9 @@ void play(std::int64_t points) {
   while (total < points) {
     try {
       // All that comes from the worker lives in here: it goes with it.
-      const auto score = sinew::remote<app::Score>(worker.peer("learner"), total);
+      const auto score = worker.remote<app::Score>("learner", total);
       while (total < points) {
-        total = sinew::rpc_sync<&app::Score::add>(score, 1);
+        total = score.call<&app::Score::add>(1);
         std::cout << "actor: " << total << std::endl;
         std::this_thread::sleep_for(100ms);
       }
