@@ -90,6 +90,7 @@ auto call_function(const Peer& peer, WhenFull when_full, Args&&... arguments) {
       using Text = MethodText<MethodName<Method>, Traits>;
       CallBuilder call(peer, Text::name, Text::signature());
       call.set_when_full(when_full);
+      if constexpr (kIsIdempotent<Method>) call.set_idempotent();
       write_arguments(call, Parameters(), std::forward<Args>(arguments)...);
       return send_for<ResultOfMethod<Method>>(call);
     } else {

@@ -38,6 +38,18 @@
 #define SINEW_INTERNAL_NAME_FUNCTION(unused, function) \
   SINEW_INTERNAL_NAME(SINEW_INTERNAL_CAT(sinew_method_, __COUNTER__), #function, &function);
 
+/// Says of named functions, up to 64, that they may run several times for one call: a second time
+/// does no harm. Calls that may have run are repeated then, where the caller wants it: see
+/// Peer::retrying(). Write it before their first use in a call; it concerns callers only.
+///
+///     SINEW_IDEMPOTENT(app::mean, app::Agent::state);
+#define SINEW_IDEMPOTENT(...)                                                \
+  SINEW_INTERNAL_FOR_EACH(SINEW_INTERNAL_MARK_IDEMPOTENT, ~, ~, __VA_ARGS__) \
+  static_assert(true)
+#define SINEW_INTERNAL_MARK_IDEMPOTENT(unused, function) \
+  template <>                                            \
+  inline constexpr bool sinew::kIsIdempotent<&function> = true;
+
 /// Names one function of an overload set, or of a function template, which have no name of their
 /// own; the call and the MethodTable are given the same second argument:
 ///     SINEW_METHOD_AS("app::add(int,int)", sinew::overload<int(int, int)>(&app::add));
@@ -125,6 +137,10 @@
 namespace sinew {
 
 class MethodRules;
+
+/// Specialised by SINEW_IDEMPOTENT.
+template <auto Method>
+inline constexpr bool kIsIdempotent = false;
 
 /// Specialised by SINEW_METHOD.
 template <auto Method>

@@ -4,6 +4,7 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/retry_rules.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker.h"
 
@@ -34,6 +35,12 @@ Peer Peer::with(CallOptions options) const {
 Peer Peer::within(std::chrono::nanoseconds timeout) const {
   CallOptions options = options_;
   options.timeout = timeout;
+  return with(std::move(options));
+}
+
+Peer Peer::retrying(RetryPolicy policy) const {
+  CallOptions options = options_;
+  options.retry = internal::checked(policy);
   return with(std::move(options));
 }
 

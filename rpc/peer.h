@@ -34,6 +34,15 @@ class Peer {
   /// each may take: `learner.within(1s).call<&app::scale>(tensor, 2.0)`.
   Peer with(CallOptions options) const;
   Peer within(std::chrono::nanoseconds timeout) const;
+  /// The same peer, with calls that are repeated where that may help: what did not run, and what
+  /// may have run if its method is SINEW_IDEMPOTENT, after kResourceExhausted and kUnavailable.
+  /// Holds no thread in between; all attempts together have the time of one call. With
+  /// RetryAt::kNextOfItsName calls go on with the next worker of the name when this one is lost.
+  /// What is repeated, and what is not: docs/retries.md. Throws RpcError kInvalidArgument for a
+  /// policy that makes no sense.
+  ///
+  ///     double x = learner.retrying().within(2s).call<&app::mean>(tensor);
+  Peer retrying(RetryPolicy policy = RetryPolicy()) const;
   const CallOptions& options() const { return options_; }
   /// The worker that calls start from.
   Worker worker() const;

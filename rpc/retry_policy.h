@@ -25,4 +25,10 @@ struct RetryPolicy {
   RetryAt retry_at = RetryAt::kSameWorker;
 };
 
+namespace internal {
+
+/// Throws kInvalidArgument, which names the field that makes no sense.
+const RetryPolicy& checked(const RetryPolicy& policy);
+
+}  // namespace internal
 }  // namespace sinew

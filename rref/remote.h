@@ -57,6 +57,7 @@ auto call_member(const RRef<Class>& object, Send send, Args&&... arguments) {
   const Peer peer = object.peer();
   CallBuilder call(peer, Text::name, Text::signature());
   write_call_target(object, call);
+  if constexpr (kIsIdempotent<Method>) call.set_idempotent();
   write_arguments(call, typename Traits::parameters(), std::forward<Args>(arguments)...);
   return send(call, peer);
 }

@@ -108,6 +108,14 @@ class RRef {
     rref.options_.timeout = timeout;
     return rref;
   }
+  /// The same reference, with calls that are repeated where that may help, at this owner: see
+  /// Peer::retrying(). RetryAt::kNextOfItsName is kInvalidArgument in a call, since a reference is
+  /// to a value of one incarnation.
+  RRef retrying(RetryPolicy policy = RetryPolicy()) const {
+    RRef rref = *this;
+    rref.options_.retry = internal::checked(policy);
+    return rref;
+  }
   const CallOptions& options() const { return options_; }
   /// The peer that owns the value, with the options of this reference.
   Peer peer() const { return handle().owner_peer().with(options_); }

@@ -79,9 +79,7 @@ struct CallBuilder::State {
 CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
     : state_([&] {
         WorkerServices& services = services_of(peer);
-        if (const auto& policy = peer.options().retry; policy.has_value()) {
-          if (const absl::Status valid = check(*policy); !valid.ok()) throw_error(valid);
-        }
+        if (peer.options().retry.has_value()) checked(*peer.options().retry);
         const Clock::TimePoint now = services.clock().now();
         const std::uint64_t timeout_us =
             rounded_timeout_us(peer.options().timeout.value_or(services.default_timeout()));
@@ -99,6 +97,7 @@ CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::s
           return absl::StrFormat("a call of method '%s' to worker '%s'",
                                  called->envelope.call().method(), called->route.peer().name);
         });
+        if (peer.options().retry.has_value()) state->route.set_may_be_repeated();
         if (const auto& current = ThreadContext::current(); current != nullptr) {
           begin_message(state->route, current->ambient(), state->context);
         }

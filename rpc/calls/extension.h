@@ -102,8 +102,11 @@ class MessageRoute {
   void keep_alive(std::shared_ptr<const void> kept) {
     on_end_.push_back([kept = std::move(kept)](CarrierEnd) {});
   }
-  /// Writing: what has been written depends on this route. `rewrite` writes it anew, in the same
-  /// place, when the message is sent once more, by another route; it throws what writing throws.
+  /// Writing: the message may be sent once more, by another route.
+  bool may_be_repeated() const { return may_be_repeated_; }
+  void set_may_be_repeated() { may_be_repeated_ = true; }
+  /// Writing what may be repeated: this part of the message belongs to this route, and `rewrite`
+  /// writes it anew, in the same place, for another one. It throws what writing throws.
   void when_repeated(std::function<void(MessageRoute& route)> rewrite) {
     rewrite_.push_back(std::move(rewrite));
   }
@@ -154,6 +157,7 @@ class MessageRoute {
   const WorkerInfo peer_;
   const Clock::TimePoint deadline_;
   bool has_references_ = false;
+  bool may_be_repeated_ = false;
   std::shared_ptr<TensorHook> tensor_hook_;
   std::shared_ptr<void> ambient_;
   std::optional<bool> grad_mode_;

@@ -80,7 +80,7 @@ void RetriedCall::start(const std::shared_ptr<CallLink>& link, MessageRoute& rou
 void RetriedCall::send(const std::shared_ptr<CallLink>& link, MessageRoute& route) {
   auto attempt = std::make_unique<Attempt>(shared_from_this(), link);
   attempt->method = pending_->method;
-  attempt->started = route.services().clock().now();
+  attempt->started = pending_->started;
   attempt->deadline = pending_->deadline;
   attempt->waits_for_room = pending_->waits_for_room;
   attempt->cancellations = pending_->cancellations;
@@ -157,13 +157,14 @@ void RetriedCall::send_over(WorkerServices& services,
     done.error() == nullptr ? chosen.try_set_value(done.value())
                             : chosen.try_set_error(done.error());
   });
-  chosen.future().on_done([self = shared_from_this(), underway, numbers](const Future<Chosen>& link) {
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      self->pending_->cancellations[i].forget(numbers[i]);
-    }
-    link.error() == nullptr ? self->send_again(link.value())
-                            : self->pending_->on_error(link.error());
-  });
+  chosen.future().on_done(
+      [self = shared_from_this(), underway, numbers](const Future<Chosen>& link) {
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+          self->pending_->cancellations[i].forget(numbers[i]);
+        }
+        link.error() == nullptr ? self->send_again(link.value())
+                                : self->pending_->on_error(link.error());
+      });
 }
 
 }  // namespace sinew::internal

@@ -16,29 +16,29 @@ bool may_pass(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted;
 }
 
-absl::Status wrong(const char* field, const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrFormat("RetryPolicy::%s %s", field, why));
+[[noreturn]] void throw_wrong(const char* field, const std::string& why) {
+  throw RpcError(ErrorCode::kInvalidArgument, absl::StrFormat("RetryPolicy::%s %s", field, why));
 }
 
 }  // namespace
 
-absl::Status check(const RetryPolicy& policy) {
+const RetryPolicy& checked(const RetryPolicy& policy) {
   if (policy.max_attempts < 1) {
-    return wrong("max_attempts",
-                 absl::StrFormat("must be at least 1, it is %d", policy.max_attempts));
+    throw_wrong("max_attempts",
+                absl::StrFormat("must be at least 1, it is %d", policy.max_attempts));
   }
   if (policy.first_pause <= nanoseconds(0)) {
-    return wrong("first_pause",
-                 absl::StrFormat("must be positive, it is %d ns", policy.first_pause.count()));
+    throw_wrong("first_pause",
+                absl::StrFormat("must be positive, it is %d ns", policy.first_pause.count()));
   }
   if (policy.longest_pause < policy.first_pause) {
-    return wrong("longest_pause", "must not be shorter than first_pause");
+    throw_wrong("longest_pause", "must not be shorter than first_pause");
   }
   // Also what is no number.
   if (!(policy.multiplier >= 1)) {
-    return wrong("multiplier", absl::StrFormat("must be at least 1, it is %g", policy.multiplier));
+    throw_wrong("multiplier", absl::StrFormat("must be at least 1, it is %g", policy.multiplier));
   }
-  return absl::OkStatus();
+  return policy;
 }
 
 bool RetryRules::may_repeat(const Failure& failure) const {

@@ -8,9 +8,6 @@
 
 namespace sinew::internal {
 
-/// kInvalidArgument names the field that makes no sense.
-absl::Status check(const RetryPolicy& policy);
-
 /// When one call is repeated: after which errors, and when. Without calls, a clock or chance.
 class RetryRules {
  public:

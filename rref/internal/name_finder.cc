@@ -219,7 +219,7 @@ std::chrono::nanoseconds NameFinder::left() const {
   return std::max<std::chrono::nanoseconds>(deadline_ - now(), std::chrono::microseconds(1));
 }
 
-const std::shared_ptr<WorkerServices>& checked(const std::shared_ptr<WorkerServices>& services) {
+const std::shared_ptr<WorkerServices>& services_of(const std::shared_ptr<WorkerServices>& services) {
   if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "this Worker is empty: start one with sinew::init_rpc()");
@@ -232,7 +232,7 @@ const std::shared_ptr<WorkerServices>& checked(const std::shared_ptr<WorkerServi
 
 void publish_value(const Worker& worker, std::string_view name, Handle handle,
                    const std::type_info& type, WhenTaken when_taken) {
-  const auto services = checked(WorkerAccess::services(worker));
+  const auto services = services_of(WorkerAccess::services(worker));
   if (handle == nullptr) throw_empty_reference();
   NamesManager::of(*services)->publish(std::string(name), std::move(handle), type, when_taken);
 }
@@ -240,7 +240,7 @@ void publish_value(const Worker& worker, std::string_view name, Handle handle,
 Future<Handle> find_value(const Worker& worker, std::string_view address,
                           const std::type_info& type,
                           std::optional<std::chrono::nanoseconds> timeout) {
-  const auto services = checked(WorkerAccess::services(worker));
+  const auto services = services_of(WorkerAccess::services(worker));
   const std::size_t slash = address.rfind('/');
   if (slash == std::string_view::npos) {
     throw RpcError(ErrorCode::kInvalidArgument,
@@ -266,7 +266,7 @@ Future<Handle> find_value(const Worker& worker, std::string_view address,
 namespace sinew {
 
 bool Worker::unpublish(std::string_view name) const {
-  return internal::NamesManager::of(*internal::checked(WorkerAccess::services(*this)))
+  return internal::NamesManager::of(*internal::services_of(WorkerAccess::services(*this)))
       ->unpublish(name);
 }
 

@@ -62,6 +62,7 @@ template <class T>
 Future<T> fetch(const ReferenceHandle& handle, const Peer& owner) {
   CallBuilder call(owner, kFetchMethod, "");
   handle.write_target(call);
+  call.set_idempotent();
   return send_for<T>(call);
 }
 

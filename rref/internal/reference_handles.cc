@@ -154,10 +154,12 @@ void UserHandle::write_target(CallBuilder& call) const {
   write_id(fork_, *target.mutable_fork());
   // A Delete must not overtake this use, nor one that repeats it.
   call.route().keep_alive(shared_from_this());
-  call.route().when_repeated([self = shared_from_this()](MessageRoute& route) {
-    self->throw_if_unusable();
-    route.keep_alive(self);
-  });
+  if (call.route().may_be_repeated()) {
+    call.route().when_repeated([self = shared_from_this()](MessageRoute& route) {
+      self->throw_if_unusable();
+      route.keep_alive(self);
+    });
+  }
   // The use may wait at the owner for an object that is not going to be made, or find that the
   // owner has forgotten it.
   if (creation_ != nullptr && !creation_->ended().done()) {
@@ -176,6 +178,7 @@ void UserHandle::write_to(proto::Reference& out, MessageRoute& route) {
   record->type_name = type_name_;
   write_record(*record, out);
   route.carries_reference(manager->on_carrier_end(record->fork, route.deadline()));
+  if (!route.may_be_repeated()) return;
   route.when_repeated(
       [self = shared_from_this(), &out](MessageRoute& again) { self->write_to(out, again); });
 }
@@ -298,8 +301,10 @@ void OwnerHandle::write_target(CallBuilder& call) const {
   // No fork: the worker uses its own value.
   write_id(shared_id(*owner), *call.target().mutable_rref());
   call.route().keep_alive(shared_from_this());
-  call.route().when_repeated(
-      [self = shared_from_this()](MessageRoute& route) { route.keep_alive(self); });
+  if (call.route().may_be_repeated()) {
+    call.route().when_repeated(
+        [self = shared_from_this()](MessageRoute& route) { route.keep_alive(self); });
+  }
 }
 
 void OwnerHandle::write_to(proto::Reference& out, MessageRoute& route) {
@@ -310,6 +315,7 @@ void OwnerHandle::write_to(proto::Reference& out, MessageRoute& route) {
   record->type_name = type_name_;
   write_record(*record, out);
   route.carries_reference(owner->on_carrier_end(record->fork, route.deadline()));
+  if (!route.may_be_repeated()) return;
   route.when_repeated(
       [self = shared_from_this(), &out](MessageRoute& again) { self->write_to(out, again); });
 }
