@@ -63,17 +63,24 @@ double tick_distance(double range, int count) {
 class Picture {
  public:
   explicit Picture(const LineChart& chart) : chart_(chart) {
-    double highest = 1;
+    double lowest = 0;
+    double highest = 0;
     last_x_ = chart.first_x + chart.least_length;
-    for (const LineChart::Mark& mark : chart.marks) highest = std::max(highest, mark.y);
+    const auto include = [&](double y) {
+      lowest = std::min(lowest, y);
+      highest = std::max(highest, y);
+    };
+    for (const LineChart::Mark& mark : chart.marks) include(mark.y);
     for (const LineChart::Line& line : chart.lines) {
       for (const LineChart::Point& point : line.points) {
-        highest = std::max(highest, point.y);
+        include(point.y);
         last_x_ = std::max(last_x_, point.x);
       }
     }
-    y_tick_ = tick_distance(highest, 6);
+    if (lowest == 0) highest = std::max(highest, 1.0);
+    y_tick_ = tick_distance(highest - lowest, 6);
     top_ = y_tick_ * std::ceil(highest * 1.02 / y_tick_);
+    bottom_ = y_tick_ * std::floor(lowest * 1.02 / y_tick_);
     x_tick_ = std::max(chart.least_x_tick, tick_distance(last_x_, 8));
   }
 
@@ -94,7 +101,7 @@ class Picture {
   double x(double value) const {
     return kLeft + kPlotWidth * (value - chart_.first_x) / (last_x_ - chart_.first_x);
   }
-  double y(double value) const { return kTop + kPlotHeight * (1 - value / top_); }
+  double y(double value) const { return kTop + kPlotHeight * (top_ - value) / (top_ - bottom_); }
 
   void begin() {
     svg_ += "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(kWidth) + "\" height=\"" +
@@ -105,7 +112,7 @@ class Picture {
   }
 
   void grid() {
-    for (double at = 0; at <= top_ + y_tick_ / 2; at += y_tick_) {
+    for (double at = bottom_; at <= top_ + y_tick_ / 2; at += y_tick_) {
       stroke(kLeft, y(at), kLeft + kPlotWidth, y(at), kGridColor, "");
       text(kLeft - 10, y(at) + 4.5, label(at), "end");
     }
@@ -152,8 +159,8 @@ class Picture {
     }
   }
 
-  // Sums of ticks like 0.1 are not quite what they look like.
-  static std::string label(double value) { return number(std::round(value * 1e6) / 1e6); }
+  // Sums of ticks like 0.1 are not quite what they look like; and a zero has no sign.
+  static std::string label(double value) { return number(std::round(value * 1e6) / 1e6 + 0.0); }
 
   void text(double at_x, double at_y, std::string_view content, std::string_view anchor,
             std::string_view more = "") {
@@ -171,6 +178,7 @@ class Picture {
 
   const LineChart& chart_;
   double y_tick_ = 1;
+  double bottom_ = 0;
   double top_ = 1;
   double last_x_ = 1;
   double x_tick_ = 1;

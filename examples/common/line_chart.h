@@ -5,8 +5,8 @@
 
 namespace examples {
 
-/// A picture of one or several lines over a common x axis, as SVG. Values are finite and not
-/// negative.
+/// A picture of one or several lines over a common x axis, as SVG. Values are finite, and those of
+/// x not negative.
 struct LineChart {
   struct Point {
     double x = 0;
@@ -40,7 +40,7 @@ struct LineChart {
   std::vector<Mark> marks;
 };
 
-/// The lines with axes that begin at 0, labels, and a legend.
+/// The lines with axes, labels, and a legend. The y axis has 0, wherever the lines are.
 std::string to_svg(const LineChart& chart);
 
 }  // namespace examples

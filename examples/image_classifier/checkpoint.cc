@@ -5,14 +5,18 @@
 #include <utility>
 
 #include "ATen/ATen.h"
+#include "sinew/examples/common/archives.h"
 #include "sinew/examples/common/files.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
-#include "torch/serialize/archive.h"
 
 namespace image_classifier {
 namespace {
 
+using examples::load_part;
+using examples::read;
+using examples::read_tensor;
+using examples::save_part;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
@@ -45,28 +49,6 @@ std::vector<examples::TrainingCurve::Point> to_curve(const at::Tensor& tensor) {
   return curve;
 }
 
-std::string to_bytes(OutputArchive& archive) {
-  std::string bytes;
-  archive.save_to([&bytes](const void* data, std::size_t size) {
-    bytes.append(static_cast<const char*>(data), size);
-    return size;
-  });
-  return bytes;
-}
-
-template <class Value>
-Value read(InputArchive& archive, const std::string& key) {
-  c10::IValue value;
-  archive.read(key, value);
-  return value.to<Value>();
-}
-
-at::Tensor read_tensor(InputArchive& archive, const std::string& key) {
-  at::Tensor value;
-  archive.read(key, value, /*is_buffer=*/true);
-  return value;
-}
-
 Progress read_progress(InputArchive& archive) {
   Progress progress;
   progress.epoch = read<std::int64_t>(archive, "epoch");
@@ -75,14 +57,6 @@ Progress read_progress(InputArchive& archive) {
   progress.train = to_metrics(read_tensor(archive, "train"));
   progress.curve = to_curve(read_tensor(archive, "curve"));
   return progress;
-}
-
-/// `part`: a module or an optimizer.
-template <class Part>
-void load_part(InputArchive& archive, const std::string& key, Part& part) {
-  InputArchive own;
-  archive.read(key, own);
-  part.load(own);
 }
 
 /// Into the tensors that there are. Module::load() would put others in their place, which a
@@ -96,13 +70,6 @@ void load_in_place(InputArchive& archive, const std::string& key, torch::nn::Mod
   };
   copy(module.parameters(), read->parameters());
   copy(module.buffers(), read->buffers());
-}
-
-template <class Part>
-void save_part(OutputArchive& archive, const std::string& key, const Part& part) {
-  OutputArchive own(archive.compilation_unit());
-  part.save(own);
-  archive.write(key, own);
 }
 
 /// What rank 0 has, at all ranks.
@@ -147,7 +114,7 @@ void CheckpointFolder::save(const std::string& name, const torch::nn::Module& mo
   archive.write("curve", to_tensor(progress.curve), /*is_buffer=*/true);
   save_part(archive, "module", module);
   save_part(archive, "optimizer", optimizer);
-  examples::replace_file(folder_ / name, to_bytes(archive));
+  examples::replace_file(folder_ / name, examples::to_bytes(archive));
 }
 
 std::optional<Progress> CheckpointFolder::load(torch::nn::Module& module,

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,6 +61,27 @@ TEST(TrainingCurveTest, DrawsALineForEachNameWithoutWhatIsUnknown) {
   EXPECT_THAT(svg, HasSubstr(">train<"));
   EXPECT_THAT(svg, HasSubstr(">test<"));
   EXPECT_THAT(svg, ::testing::Not(HasSubstr("nan")));
+}
+
+TEST(TrainingCurveTest, ReturnsMayLieBelowZero) {
+  TrainingCurve curve = some_curve();
+  curve.names = {"return"};
+  curve.points = {{1, {-1480}}, {2, {-150}}};
+  const std::string svg = to_svg(curve);
+  for (const char* label : {">-1500<", ">-500<", ">0<"}) EXPECT_THAT(svg, HasSubstr(label));
+  EXPECT_THAT(svg, ::testing::Not(HasSubstr(">500<"))) << "nothing is there";
+  // The picture's plot is from 56 to 420: the greater value stands higher, and both are inside.
+  const std::size_t begin = svg.find("points=\"") + 8;
+  std::istringstream points(svg.substr(begin, svg.find('"', begin) - begin));
+  std::vector<double> heights;
+  double x = 0;
+  double y = 0;
+  char comma = 0;
+  while (points >> x >> comma >> y) heights.push_back(y);
+  ASSERT_EQ(heights.size(), 2U);
+  EXPECT_LT(heights[1], heights[0]);
+  EXPECT_GT(heights[1], 56);
+  EXPECT_LT(heights[0], 420);
 }
 
 }  // namespace

@@ -109,6 +109,7 @@ RPC = Suite(
             targets={"torch": 8},
             counterparts={"torch": "rl_steps_per_s_4"},
         ),
+        Figure("actor_learner_transitions_per_s", Better.HIGHER),
     ),
     programs=(
         PeerProgram(
@@ -145,6 +146,12 @@ RPC = Suite(
             peer="torch",
             script="torch_rl.py",
             figures=("rl_steps_per_s_1", "rl_steps_per_s_4"),
+            packages=_TORCH_PACKAGES,
+        ),
+        PeerProgram(
+            peer="torch",
+            script="torch_actor_learner.py",
+            figures=("actor_learner_transitions_per_s",),
             packages=_TORCH_PACKAGES,
         ),
     ),

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actor/player.h"
+#include "learner/learner_service.h"
+#include "shared/learner.h"
+#include "shared/pendulum.h"
+#include "sinew/benchmarks/apart.h"
+#include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/one_thread.h"
+#include "sinew/benchmarks/server_process.h"
+#include "sinew/sinew.h"
+
+/// The learner and the actors of examples/actor_learner, whose actors do not compute: what is left
+/// is the way of the transitions. The same work as peers/torch_actor_learner.py.
+namespace sinew::bench {
+
+inline constexpr char kActorLearnerFigure[] = "actor_learner_transitions_per_s";
+
+class ActorLearner {
+ public:
+  static constexpr int kActors = 4;
+  static constexpr int kStepsPerPush = 20;
+  static constexpr std::int64_t kCapacity = 100'000;
+
+  /// Starts the actors' processes: to be made before anything that starts threads.
+  ActorLearner() : port_(free_loopback_port()) {
+    for (int rank = 1; rank <= kActors; ++rank) {
+      actors_.emplace_back([this, rank](const ServerProcess::ReportPort& report) {
+        report(port_);
+        act(rank);
+      });
+    }
+  }
+
+  /// Transitions that the learner, in this process, takes in a second.
+  double transitions_per_s(const Options& options) const {
+    compute_on_one_thread();
+    const auto service = std::make_shared<actor_learner::LearnerService>(kCapacity);
+    const actor_learner::Policy policy;
+    service->publish({{1, 1}, actor_learner::copy_parameters(policy)});
+    WorkerOptions worker_options = place(0);
+    worker_options.methods.add<&actor_learner::Learner::push, &actor_learner::Learner::weights>();
+    const Worker worker = init_rpc(std::move(worker_options));
+    worker.publish<actor_learner::Learner>(actor_learner::kLearnerName, service);
+    std::this_thread::sleep_for(2 * options.rate_warm_up());
+    const Clock::time_point start = Clock::now();
+    const std::int64_t before = service->transitions();
+    std::this_thread::sleep_for(options.rate_window());
+    const std::int64_t taken = service->transitions() - before;
+    const double rate =
+        static_cast<double>(taken) / std::chrono::duration<double>(Clock::now() - start).count();
+    ShutdownOptions at_once;
+    at_once.graceful = false;
+    worker.shutdown(at_once);
+    return rate;
+  }
+
+ private:
+  WorkerOptions place(int rank) const {
+    WorkerOptions options;
+    options.name = rank == 0 ? actor_learner::kLearnerWorker : "actor" + std::to_string(rank);
+    options.init_method = "tcp://127.0.0.1:" + std::to_string(port_);
+    options.rank = rank;
+    options.world_size = kActors + 1;
+    return options;
+  }
+
+  /// Pumps the pendulum, and pushes each 20 steps when those before have arrived. Ends with the
+  /// process.
+  [[noreturn]] void act(int rank) const {
+    compute_on_one_thread();
+    const Worker worker = init_rpc(place(rank));
+    const auto learner = worker.find<actor_learner::Learner>(
+        std::string(actor_learner::kLearnerWorker) + "/" + actor_learner::kLearnerName);
+    actor_learner::Pendulum pendulum(static_cast<std::uint64_t>(rank));
+    actor_learner::Pendulum::Observation observation = pendulum.reset();
+    std::vector<actor_learner::Step> steps(kStepsPerPush);
+    for (;;) {
+      for (actor_learner::Step& step : steps) {
+        step.observation = observation;
+        step.action = pendulum.velocity() >= 0 ? 1.0F : -1.0F;
+        const auto result = pendulum.step(actor_learner::Pendulum::kMaxTorque * step.action);
+        step.reward = static_cast<float>(result.reward);
+        step.next_observation = observation = result.observation;
+      }
+      learner.call<&actor_learner::Learner::push>(actor_learner::to_played(steps));
+    }
+  }
+
+  const std::uint16_t port_;
+  std::list<ServerProcess> actors_;
+};
+
+inline void measure_actor_learner(const Options& options) {
+  if (!options.wants(kActorLearnerFigure)) return;
+  const auto measure = [&options] {
+    return std::vector<double>{ActorLearner().transitions_per_s(options)};
+  };
+  options.report(kActorLearnerFigure, measure_apart(measure).at(0));
+}
+
+}  // namespace sinew::bench

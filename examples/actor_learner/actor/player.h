@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "actor/transition_queue.h"
+#include "shared/learner.h"
+#include "shared/pendulum.h"
+#include "shared/policy.h"
+
+namespace actor_learner {
+
+/// A pendulum and the policy that swings it. Not thread-safe.
+class Player {
+ public:
+  /// `seed` decides about starts and actions.
+  explicit Player(std::uint64_t seed);
+
+  /// Throws std::invalid_argument unless they are such a policy's.
+  void use(const Weights& weights);
+  /// Those that it plays by; 0.0 until it has some, and plays by chance.
+  const Version& version() const { return version_; }
+
+  /// Plays one step; the one after the last of an episode begins the next.
+  Step step();
+
+ private:
+  Pendulum pendulum_;
+  Policy policy_;
+  at::Generator random_;
+  Version version_;
+  Pendulum::Observation observation_;
+  double return_ = 0;
+};
+
+/// As the learner wants them.
+Played to_played(const std::vector<Step>& steps);
+
+}  // namespace actor_learner
