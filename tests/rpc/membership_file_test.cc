@@ -58,8 +58,8 @@ TEST_F(FileMembershipTest, OpenJobOutlivesItsFounderAndRemovesTheFile) {
 
 TEST_F(FileMembershipTest, FixedWorldOverAnOldFile) {
   const FileRendezvous old(path(), "job");
-  ASSERT_TRUE(old.publish({{"a", 0, {900}}, "at:gone", 0}, JobInstance{}).ok());
-  ASSERT_TRUE(old.publish({{"b", 1, {901}}, "at:gone2", 0}, JobInstance{}).ok());
+  ASSERT_TRUE(old.publish(member_at("at:gone", {"a", 0, {900}}), JobInstance{}).ok());
+  ASSERT_TRUE(old.publish(member_at("at:gone2", {"b", 1, {901}}), JobInstance{}).ok());
   std::ofstream(path(), std::ios::app) << "garbage\n";
   World world;
   Worker& b = world.add("b", file(1, 2));
@@ -89,7 +89,7 @@ TEST_F(FileMembershipTest, RankZeroComesBackByTheFile) {
 
 TEST_F(FileMembershipTest, SilentEntriesAreNamedAtTheDeadline) {
   const FileRendezvous old(path(), "job");
-  ASSERT_TRUE(old.publish({{"a", 0, {900}}, "at:hole", 0}, JobInstance{}).ok());
+  ASSERT_TRUE(old.publish(member_at("at:hole", {"a", 0, {900}}), JobInstance{}).ok());
   World world;
   world.network.silence("at:hole");
   Worker& b = world.add("b", file(), seconds(12));

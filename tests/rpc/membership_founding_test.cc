@@ -187,7 +187,7 @@ TEST(FoundingTest, TwoJobsThatMeetSaySo) {
   FakeControlPlane other(world.network, {"other", 0, {99}}, "at:other");
   proto::MemberList list;
   list.set_version(7);
-  encode(Member{{"other", 0, {99}}, "at:other"}, *list.add_members());
+  encode(member_at("at:other", {"other", 0, {99}}), *list.add_members());
   for (int i = 0; i < 2; ++i) {
     const Future<std::string> reply = other.control_call_address(
         "at:rank0", "sinew.member.invite", list.SerializeAsString(), seconds(5));

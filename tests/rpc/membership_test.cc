@@ -378,12 +378,12 @@ TEST(MembershipTest, HostileRequestsChangeNothing) {
   for (const bool keeps : {true, false}) {
     list.Clear();
     list.set_version(std::uint64_t{1} << 60);
-    encode(Member{{"stranger", 0, {99}}, "at:stranger"}, *list.add_members());
+    encode(member_at("at:stranger", {"stranger", 0, {99}}), *list.add_members());
     std::int32_t rank = 1;
     for (const Worker* worker : {&a, &b}) {
       WorkerInfo info = worker->plane.self();
       info.rank = rank++;
-      if (keeps) encode(Member{info, "at:" + info.name}, *list.add_members());
+      if (keeps) encode(member_at("at:" + info.name, info), *list.add_members());
     }
     EXPECT_EQ(code_of("sinew.member.update", list.SerializeAsString()),
               absl::StatusCode::kPermissionDenied);

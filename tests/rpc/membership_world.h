@@ -29,6 +29,12 @@ using testing::StepRunner;
 
 using Names = std::vector<std::string>;
 
+/// Somebody of whom there is no more than an entry in a list. A Member in braces, as an argument,
+/// is to GCC 12 with -O3 one that may be destroyed half made.
+inline Member member_at(std::string address, WorkerInfo worker) {
+  return {std::move(worker), std::move(address)};
+}
+
 class World;
 
 /// A worker of which there is only the membership.
