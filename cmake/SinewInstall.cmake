@@ -13,7 +13,7 @@ function(sinew_reachable_headers variable)
       continue()
     endif()
     list(APPEND reached "${name}")
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${name}")
     file(STRINGS "${header}" includes REGEX "^#include \"sinew/")
     foreach(line IN LISTS includes)
       string(REGEX REPLACE "^#include \"sinew/([^\"]*)\".*" "\\1" included "${line}")
@@ -25,22 +25,37 @@ function(sinew_reachable_headers variable)
   set(${variable} ${reached} PARENT_SCOPE)
 endfunction()
 
+# Components, for packages that are installed one by one (SinewPackages): sinew_dev, sinew_runtime (shared libraries),
+# sinew_tools.
 get_property(sinew_libraries GLOBAL PROPERTY SINEW_LIBRARIES)
-install(TARGETS ${sinew_libraries} EXPORT SinewTargets)
+install(TARGETS ${sinew_libraries} EXPORT SinewTargets
+        ARCHIVE COMPONENT sinew_dev
+        LIBRARY COMPONENT sinew_runtime NAMELINK_COMPONENT sinew_dev)
 
 get_property(sinew_public_headers GLOBAL PROPERTY SINEW_PUBLIC_HEADERS)
 sinew_reachable_headers(sinew_headers ${sinew_public_headers})
 foreach(header IN LISTS sinew_headers)
   get_filename_component(folder "${header}" DIRECTORY)
-  install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/sinew/${folder}")
+  install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/sinew/${folder}"
+          COMPONENT sinew_dev)
 endforeach()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/protos/sinew" DESTINATION "${CMAKE_INSTALL_DATADIR}/sinew/protos"
+        COMPONENT sinew_dev FILES_MATCHING PATTERN "*.proto")
 
 set(sinew_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Sinew")
-install(EXPORT SinewTargets NAMESPACE Sinew:: DESTINATION "${sinew_package_dir}")
-configure_package_config_file(cmake/SinewConfig.cmake.in "${PROJECT_BINARY_DIR}/SinewConfig.cmake"
+install(EXPORT SinewTargets NAMESPACE Sinew:: DESTINATION "${sinew_package_dir}" COMPONENT sinew_dev)
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/SinewConfig.cmake.in" "${PROJECT_BINARY_DIR}/SinewConfig.cmake"
                               INSTALL_DESTINATION "${sinew_package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/SinewConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/SinewConfig.cmake" "${PROJECT_BINARY_DIR}/SinewConfigVersion.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/SinewDependencies.cmake"
-        DESTINATION "${sinew_package_dir}")
-install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+              "${CMAKE_CURRENT_LIST_DIR}/SinewDependencies.cmake" "${CMAKE_CURRENT_LIST_DIR}/SinewPrecompile.cmake"
+        DESTINATION "${sinew_package_dir}" COMPONENT sinew_dev)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT sinew_dev)
+
+if(SINEW_RUN)
+  install(TARGETS sinew-run EXPORT SinewToolsTargets RUNTIME COMPONENT sinew_tools)
+  # Apart: whoever has the libraries alone has no file that would be missing.
+  install(EXPORT SinewToolsTargets NAMESPACE Sinew:: DESTINATION "${sinew_package_dir}" COMPONENT sinew_tools)
+endif()
+
+include(SinewPkgConfig)

@@ -1,5 +1,17 @@
 include(GNUInstallDirs)
 
+# sinew_set_install_rpath(<target> <folder>): where the installed target, in <folder>, looks for Sinew's own libraries and
+# for those that it was linked with. None where the system looks anyway.
+function(sinew_set_install_rpath target folder)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set(libraries "${CMAKE_INSTALL_FULL_LIBDIR}")
+  if(NOT libraries IN_LIST CMAKE_PLATFORM_IMPLICIT_LINK_DIRECTORIES AND
+     NOT libraries IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+    file(RELATIVE_PATH way "${CMAKE_INSTALL_PREFIX}/${folder}" "${libraries}")
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${way}")
+  endif()
+endfunction()
+
 # sinew_library(<name> [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
 #
 # A library of Sinew, also known as Sinew::<name>, that is installed with the others. Without sources (a layer that is
@@ -9,7 +21,12 @@ function(sinew_library name)
   if(arg_SOURCES)
     add_library(${name} ${arg_SOURCES})
     target_link_libraries(${name} PUBLIC ${arg_LINK} PRIVATE ${arg_LINK_PRIVATE})
-    set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION})
+    # Nothing says what is exported (all is), so shared and static libraries share what a compiler cache has.
+    set_target_properties(${name} PROPERTIES DEFINE_SYMBOL ""
+        VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    if(BUILD_SHARED_LIBS)
+      sinew_set_install_rpath(${name} "${CMAKE_INSTALL_LIBDIR}")
+    endif()
     set(scope PUBLIC)
   else()
     add_library(${name} INTERFACE)

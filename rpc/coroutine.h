@@ -164,10 +164,9 @@ auto operator co_await(const Future<T>& future) {
 }
 
 }  // namespace sinew
-/// @cond
+
 /// A function that returns Future<T> may be a coroutine.
 template <class T, class... Arguments>
 struct std::coroutine_traits<sinew::Future<T>, Arguments...> {
   using promise_type = sinew::internal::CoroutinePromise<T>;
 };
-/// @endcond

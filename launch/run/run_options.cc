@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "sinew/launch/run/host_devices.h"
+#include "sinew/version.h"
 
 namespace sinew::internal {
 namespace {
@@ -303,6 +304,7 @@ ParsedRunOptions parse_run_options(int argc, char** argv) {
   Flags flags;
   CLI::App app(kHelp, "sinew-run");
   app.footer(kFooter);
+  app.set_version_flag("--version", "sinew-run " SINEW_VERSION_STRING);
   app.prefix_command();
   add_flags(app, flags, options);
   absl::Status status;

@@ -90,11 +90,10 @@ using RRefId = internal::GlobalId<struct RRefTag>;
 using ForkId = internal::GlobalId<struct ForkTag>;
 
 }  // namespace sinew
-/// @cond
+
 template <>
 struct std::hash<sinew::WorkerInfo> {
   std::size_t operator()(const sinew::WorkerInfo& w) const noexcept {
     return std::hash<std::uint64_t>()(w.incarnation.value) ^ static_cast<std::size_t>(w.rank);
   }
 };
-/// @endcond

@@ -13,7 +13,7 @@ from sinew_run_case import ANNOUNCE, PATIENCE_S, RUN, WAIT, WORKER, Case, enviro
 
 FLAGS = (
     "--nproc --nproc-per-node --role --nnodes --node-rank --master-addr --master-port --leader --leave-grace --grace"
-    " --max-restarts --restart-back-off --run-id --log-dir --prefix --table --help"
+    " --max-restarts --restart-back-off --run-id --log-dir --prefix --table --help --version"
 ).split()
 PLACE = (
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE"
@@ -384,6 +384,11 @@ class CommandLine(Case):
             self.assertRegex(ended.stdout, rf"(?m)^ *\S*{flag}\b|,{flag}\b|^{flag}\b|{flag} ")
         for name in PLACE:
             self.assertIn(name, ended.stdout)
+
+    def test_version(self) -> None:
+        ended = self.run_it("--version")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertRegex(ended.stdout, r"\Asinew-run \d+\.\d+\.\d+\n\Z")
 
     def test_mistakes_are_named(self) -> None:
         for words, text in [

@@ -94,6 +94,10 @@ class LayersTest(unittest.TestCase):
             {"rpc/peer.cc": ['"sinew/tests/support/clock.h"'], "tests/support/clock.h": []}, "stands above it"
         )
 
+    def test_version_is_for_all(self) -> None:
+        self.assert_allowed({"launch/run/a.cc": ['"sinew/version.h"'], "version.h": []})
+        self.assert_refused({"rref/a.h": ['"sinew/other.h"'], "other.h": []}, "stands above it")
+
     def test_umbrella(self) -> None:
         self.assert_refused({"rref/a.cc": ['"sinew/sinew.h"'], "sinew.h": []}, "stands above it")
 
