@@ -17,11 +17,11 @@ struct CallOptions {
   /// kNoTimeout: no limit. Rounded up to whole microseconds; zero and negative values are refused
   /// with kInvalidArgument. Within a handler the call is also bound by what is left of the time of
   /// the call that is being served.
-  std::optional<std::chrono::nanoseconds> timeout;
+  std::optional<std::chrono::nanoseconds> timeout = {};
   /// Cancels the call when its source is cancelled; see CancellationSource.
-  CancellationToken cancellation;
+  CancellationToken cancellation = {};
   /// Whether, and how, the call is repeated when it fails; see Peer::retrying(). Unset: it is not.
-  std::optional<RetryPolicy> retry;
+  std::optional<RetryPolicy> retry = {};
 };
 
 }  // namespace sinew
