@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   options.rank = 0;
   options.world_size = 1;
   sinew::Worker worker = sinew::init_rpc(options);
-  const at::Tensor six = worker.rpc_sync<&app::twice>("alone", at::full({2}, 3.0));
+  const at::Tensor six = worker.peer("alone").call<&app::twice>(at::full({2}, 3.0));
   worker.shutdown();
   if (!six.equal(at::full({2}, 6.0))) return 1;
   if (argc > 2) sinew::spawn(&app::rank_main, 2, {}, argv[2]);
