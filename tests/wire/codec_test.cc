@@ -576,35 +576,5 @@ TEST(UserCodecTest, WritingTwiceIsRefused) {
   EXPECT_EQ(error.code(), ErrorCode::kInternal);
 }
 
-TEST(ValueWriterTest, TextMustBeUtf8) {
-  Encoded encoded;
-  internal::EncodeContext context;
-  ValueWriter writer(encoded.value, context);
-  const RpcError error = error_of([&] { writer.text("a\xFF"); });
-  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.message(), HasSubstr("sinew::Bytes"));
-}
-
-TEST(ValueWriterTest, RefusesDeepValues) {
-  app::Tree deep;
-  for (int i = 0; i < 200; ++i) {
-    app::Tree outer;
-    outer.children.push_back(std::move(deep));
-    deep = std::move(outer);
-  }
-  EXPECT_EQ(error_of([&] { encode(deep); }).code(), ErrorCode::kResourceExhausted);
-}
-
-TEST(ValueWriterTest, TheDeepestValuePassesAnyParser) {
-  // Twenty levels of Tree are forty lists within each other.
-  app::Tree deep;
-  for (std::size_t i = 1; i < internal::kMaxNesting / 2; ++i) {
-    app::Tree outer;
-    outer.children.push_back(std::move(deep));
-    deep = std::move(outer);
-  }
-  EXPECT_TRUE(round_trip(deep) == deep);
-}
-
 }  // namespace
 }  // namespace sinew::testing
