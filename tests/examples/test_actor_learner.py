@@ -107,6 +107,12 @@ class Part:
     def await_text(self, text: str, first: int = 0) -> int:
         return self.await_line(text, lambda line: text in line, first)
 
+    def await_error(self, text: str) -> None:
+        """Waits for a line of the log with this text."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: any(text in line for line in self._errors), BOUND_S):
+                raise AssertionError(f"{self.name} never logged '{text}'")
+
     def here(self) -> int:
         with self._changed:
             return len(self._lines)
@@ -200,6 +206,26 @@ class KillTest(JobTest):
 
     def test_over_a_file(self) -> None:
         self.kill_each(f"file://{self.folder}/rendezvous")
+
+    def test_a_learner_that_is_stopped(self) -> None:
+        init_method = f"tcp://127.0.0.1:{ports.free_port()}"
+        learner = self.learner(init_method)
+        actors = [self.actor(name, init_method) for name in ("actor1", "actor2")]
+        learner.await_line("Update", UPDATE.match)
+        for actor in actors:
+            self.await_episode(actor)
+        learner.signal(signal.SIGSTOP)
+        heard = [actor.await_text("the learner is away") for actor in actors]
+        # It is lost when each of them has said so, at the end of its lease: then they look for another one.
+        for actor in actors:
+            actor.await_error("worker 'learner' is lost")
+        learner.signal(signal.SIGCONT)
+        seen = learner.await_text("was out of the job, and is back")
+        for actor, first in zip(actors, heard):
+            self.await_episode(actor, actor.await_text("found the learner", first))
+        learner.await_line("Update", UPDATE.match, seen)
+        for part in (learner, *actors):
+            self.assertIsNone(part.process.poll(), part.story())
 
     def kill_each(self, init_method: str, *flags_of_actor2: str) -> None:
         learner = self.learner(init_method)

@@ -37,16 +37,18 @@ Actor::Actor(const ActorOptions& options, std::ostream& log)
 
 void Actor::run() {
   say("is in the job");
-  std::future<void> delivery = std::async(std::launch::async, [this] {
+  // Whichever ends first, also by an error, ends the other one.
+  const auto until_one_ends = [this](void (Actor::*work)()) {
     try {
-      deliver();
+      (this->*work)();
     } catch (...) {
-      stop();  // otherwise it would play for nobody
+      stop();
       throw;
     }
-  });
-  play();
-  stop();
+    stop();
+  };
+  std::future<void> delivery = std::async(std::launch::async, until_one_ends, &Actor::deliver);
+  until_one_ends(&Actor::play);
   delivery.get();
   link_.leave();
 }
@@ -82,7 +84,7 @@ void Actor::deliver() {
     if (!receipt) return;
     if (receipt->finished) {
       say("the training is over");
-      return stop();
+      return;
     }
     if (receipt->newest == current) continue;
     std::optional<Weights> weights = link_.weights();

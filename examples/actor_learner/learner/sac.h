@@ -42,6 +42,7 @@ class Sac {
 
   Policy& policy() { return *policy_; }
   const Policy& policy() const { return *policy_; }
+  Critics& critics() { return *critics_; }
   const Critics& critics() const { return *critics_; }
   const Critics& targets() const { return *targets_; }
   /// What entropy is worth, in units of scaled reward.
