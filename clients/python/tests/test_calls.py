@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -141,7 +142,10 @@ class FailuresTest(WorkerTest):
 
     def test_the_time_of_calls_that_have_none(self) -> None:
         with sinew_client.connect(self.server.address, default_timeout=0.2, connect_timeout=PATIENCE_S) as client:
+            begun = time.monotonic()
             self.assertEqual(self.error_of(client.call, "interop::never").code, ErrorCode.DEADLINE_EXCEEDED)
+            # Not the time that it would have by default.
+            self.assertLess(time.monotonic() - begun, 30.0)
             self.assertEqual(client.call("interop::add", 1, 2, timeout=float("inf")), 3)
 
     def test_cancelling_tells_the_method(self) -> None:
