@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,7 +21,10 @@ namespace sinew::internal {
 /// Those who wait for a member of some name. Thread-safe; nothing here blocks or runs user code.
 class MemberWaits : public std::enable_shared_from_this<MemberWaits> {
  public:
-  MemberWaits(Timers& timers, Clock& clock) : timers_(timers), clock_(clock) {}
+  /// `is_lost`: whether a member is lost, or has left, by now: it may be before that is an event.
+  /// Called with a lock held.
+  MemberWaits(Timers& timers, Clock& clock, std::function<bool(const WorkerInfo&)> is_lost)
+      : timers_(timers), clock_(clock), is_lost_(std::move(is_lost)) {}
 
   /// In their order.
   void on_event(const MemberEvent& event);
@@ -43,6 +48,7 @@ class MemberWaits : public std::enable_shared_from_this<MemberWaits> {
 
   Timers& timers_;
   Clock& clock_;
+  const std::function<bool(const WorkerInfo&)> is_lost_;
 
   Mutex mutex_;
   MemberPresence presence_ ABSL_GUARDED_BY(mutex_);

@@ -109,7 +109,8 @@ WorkerCore::WorkerCore(WorkerOptions options)
       rejoiner_(std::make_shared<Rejoiner>(options_)),
       member_events_([this](const WorkerInfo& worker) { return links_->is_lost(worker); }),
       pauses_(std::make_shared<Pauses>(timers_)),
-      member_waits_(std::make_shared<MemberWaits>(timers_, clock())) {
+      member_waits_(std::make_shared<MemberWaits>(
+          timers_, clock(), [this](const WorkerInfo& worker) { return links_->is_lost(worker); })) {
   self_.name = options_.name;
   self_.incarnation = random_incarnation();
   Executor::Options pool;

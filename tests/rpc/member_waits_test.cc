@@ -2,9 +2,11 @@
 
 #include "sinew/rpc/worker/member_waits.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -40,7 +42,12 @@ class MemberWaitsTest : public ::testing::Test {
   const WorkerInfo again_{"a", 1, {11}};
   const WorkerInfo b_{"b", 2, {20}};
   testing::ManualClock clock_;
-  const std::shared_ptr<MemberWaits> waits_ = std::make_shared<MemberWaits>(clock_, clock_);
+  // Known to be so before the event.
+  std::vector<WorkerInfo> lost_;
+  const std::shared_ptr<MemberWaits> waits_ =
+      std::make_shared<MemberWaits>(clock_, clock_, [this](const WorkerInfo& worker) {
+        return std::find(lost_.begin(), lost_.end(), worker) != lost_.end();
+      });
 };
 
 TEST_F(MemberWaitsTest, WhoIsThereIsThereAtOnce) {
@@ -71,6 +78,18 @@ TEST_F(MemberWaitsTest, OneThatComesBackIsAnotherOne) {
   tell(Kind::kJoined, again_);
   EXPECT_EQ(next.value(), again_);
   EXPECT_EQ(any.value(), again_);
+}
+
+// A call to it has failed, and the event is on its way.
+TEST_F(MemberWaitsTest, WhoIsLostIsNotThereAnyMore) {
+  tell(Kind::kJoined, a_);
+  lost_.push_back(a_);
+  const auto next = wait("a");
+  EXPECT_FALSE(next.done());
+  tell(Kind::kLost, a_, "why");
+  EXPECT_FALSE(next.done());
+  tell(Kind::kJoined, again_);
+  EXPECT_EQ(next.value(), again_);
 }
 
 // News of the one before may come late.

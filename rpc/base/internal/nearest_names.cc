@@ -1,34 +1,18 @@
 #include "sinew/rpc/base/internal/nearest_names.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/edit_distance.h"
 
 namespace sinew::internal {
 namespace {
 
 // Names come from the network, and the distance takes the product of two lengths.
 constexpr std::size_t kMostBytesCompared = 128;
-
-std::size_t distance(std::string_view from, std::string_view to) {
-  from = from.substr(0, kMostBytesCompared);
-  to = to.substr(0, kMostBytesCompared);
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 }  // namespace
 
@@ -37,7 +21,9 @@ std::vector<std::string> nearest_names(std::string_view name, std::vector<std::s
   std::vector<std::pair<std::size_t, std::string>> ranked;
   ranked.reserve(known.size());
   for (std::string& each : known) {
-    const std::size_t how_far = distance(name, each);
+    const std::size_t how_far =
+        edit_distance(name.substr(0, kMostBytesCompared),
+                      std::string_view(each).substr(0, kMostBytesCompared), kMostBytesCompared);
     ranked.emplace_back(how_far, std::move(each));
   }
   const auto end = ranked.begin() + static_cast<std::ptrdiff_t>(std::min(most, ranked.size()));
