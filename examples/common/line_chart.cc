@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sinew/examples/common/files.h"
 
@@ -63,24 +64,20 @@ double tick_distance(double range, int count) {
 class Picture {
  public:
   explicit Picture(const LineChart& chart) : chart_(chart) {
-    double lowest = 0;
-    double highest = 0;
+    std::vector<double> heights;
     last_x_ = chart.first_x + chart.least_length;
-    const auto include = [&](double y) {
-      lowest = std::min(lowest, y);
-      highest = std::max(highest, y);
-    };
-    for (const LineChart::Mark& mark : chart.marks) include(mark.y);
+    for (const LineChart::Mark& mark : chart.marks) heights.push_back(mark.y);
     for (const LineChart::Line& line : chart.lines) {
       for (const LineChart::Point& point : line.points) {
-        include(point.y);
+        heights.push_back(point.y);
         last_x_ = std::max(last_x_, point.x);
       }
     }
-    if (lowest == 0) highest = std::max(highest, 1.0);
-    y_tick_ = tick_distance(highest - lowest, 6);
-    top_ = y_tick_ * std::ceil(highest * 1.02 / y_tick_);
-    bottom_ = y_tick_ * std::floor(lowest * 1.02 / y_tick_);
+    if (chart.y_scale == LineChart::Scale::kLogarithmic) {
+      divide_logarithmic(heights);
+    } else {
+      divide_linear(heights);
+    }
     x_tick_ = std::max(chart.least_x_tick, tick_distance(last_x_, 8));
   }
 
@@ -101,7 +98,45 @@ class Picture {
   double x(double value) const {
     return kLeft + kPlotWidth * (value - chart_.first_x) / (last_x_ - chart_.first_x);
   }
-  double y(double value) const { return kTop + kPlotHeight * (top_ - value) / (top_ - bottom_); }
+  double y(double value) const {
+    const auto scaled = [this](double height) {
+      return chart_.y_scale == LineChart::Scale::kLogarithmic ? std::log(height) : height;
+    };
+    return kTop + kPlotHeight * (scaled(top_) - scaled(value)) / (scaled(top_) - scaled(bottom_));
+  }
+
+  void divide_linear(const std::vector<double>& heights) {
+    double lowest = 0;
+    double highest = 0;
+    for (const double height : heights) {
+      lowest = std::min(lowest, height);
+      highest = std::max(highest, height);
+    }
+    if (lowest == 0) highest = std::max(highest, 1.0);
+    const double tick = tick_distance(highest - lowest, 6);
+    top_ = tick * std::ceil(highest * 1.02 / tick);
+    bottom_ = tick * std::floor(lowest * 1.02 / tick);
+    for (double at = bottom_; at <= top_ + tick / 2; at += tick) y_ticks_.push_back(at);
+  }
+
+  // From one to another of 1, 2 and 5 times a power of ten, with those between them.
+  void divide_logarithmic(const std::vector<double>& heights) {
+    const auto [lowest, highest] = std::minmax_element(heights.begin(), heights.end());
+    const double least = heights.empty() ? 1.0 : *lowest;
+    const double most = heights.empty() ? 1.0 : *highest;
+    for (double power = std::pow(10, std::floor(std::log10(least)));; power *= 10) {
+      for (const double factor : {1.0, 2.0, 5.0}) {
+        const double at = factor * power;
+        if (at <= least) y_ticks_.clear();
+        y_ticks_.push_back(at);
+        if (at > most && y_ticks_.size() > 1) {
+          bottom_ = y_ticks_.front();
+          top_ = at;
+          return;
+        }
+      }
+    }
+  }
 
   void begin() {
     svg_ += "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(kWidth) + "\" height=\"" +
@@ -112,7 +147,7 @@ class Picture {
   }
 
   void grid() {
-    for (double at = bottom_; at <= top_ + y_tick_ / 2; at += y_tick_) {
+    for (const double at : y_ticks_) {
       stroke(kLeft, y(at), kLeft + kPlotWidth, y(at), kGridColor, "");
       text(kLeft - 10, y(at) + 4.5, label(at), "end");
     }
@@ -177,7 +212,7 @@ class Picture {
   }
 
   const LineChart& chart_;
-  double y_tick_ = 1;
+  std::vector<double> y_ticks_;
   double bottom_ = 0;
   double top_ = 1;
   double last_x_ = 1;

@@ -35,12 +35,16 @@ struct LineChart {
   double least_length = 1;
   /// The distance of two labels of the x axis is at least this.
   double least_x_tick = 0;
+  /// Of the y axis, which has 0 wherever the lines are; a logarithmic one has not, and takes
+  /// positive values only.
+  enum class Scale { kLinear, kLogarithmic };
+  Scale y_scale = Scale::kLinear;
   /// The first one lies behind the others.
   std::vector<Line> lines;
   std::vector<Mark> marks;
 };
 
-/// The lines with axes, labels, and a legend. The y axis has 0, wherever the lines are.
+/// The lines, with each of their points, axes, labels, and a legend.
 std::string to_svg(const LineChart& chart);
 
 }  // namespace examples

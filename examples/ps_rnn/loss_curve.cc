@@ -65,18 +65,19 @@ std::string to_svg(const LossCurve& curve) {
   examples::LineChart::Line train{"training", "#9db7d5", 1, {}};
   examples::LineChart::Line valid{"validation", "#1f4e8c", 2.5, {}};
   for (const LossCurve::Point& point : curve.points) {
-    // An untrained model is as bad as its vocabulary is large, and would flatten all else.
-    const double perplexity = std::exp(point.train_loss);
-    if (perplexity <= 1.5 * curve.unigram_perplexity)
-      train.points.push_back({point.epoch, perplexity});
+    train.points.push_back({point.epoch, std::exp(point.train_loss)});
     if (point.valid_loss > 0) valid.points.push_back({point.epoch, std::exp(point.valid_loss)});
   }
   examples::LineChart chart;
   chart.title = curve.title;
   chart.x_label = "Epoch";
   chart.y_label = "Perplexity";
-  chart.marks = {{"unigram model " + examples::fixed(curve.unigram_perplexity, 1), "#2e8b57",
-                  curve.unigram_perplexity}};
+  // An untrained model is as bad as its vocabulary is large, and would flatten all else.
+  chart.y_scale = examples::LineChart::Scale::kLogarithmic;
+  if (curve.unigram_perplexity > 0) {
+    chart.marks = {{"unigram model " + examples::fixed(curve.unigram_perplexity, 1), "#2e8b57",
+                    curve.unigram_perplexity}};
+  }
   chart.lines = {std::move(train), std::move(valid)};
   return examples::to_svg(chart);
 }

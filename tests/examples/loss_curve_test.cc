@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <regex>
 #include <stdexcept>
 
 #include "gmock/gmock.h"
@@ -48,6 +49,26 @@ TEST(LossCurve, PictureHasBothLinesAndTheUnigramModel) {
   EXPECT_THAT(svg, HasSubstr(">validation</text>"));
   EXPECT_THAT(svg, HasSubstr(">unigram model 100.0</text>"));
   EXPECT_THAT(to_svg({}), testing::Not(HasSubstr("nan")));
+}
+
+TEST(LossCurve, PictureHasEveryPointWithinItsFrame) {
+  LossCurve curve = some_curve();
+  // An untrained model.
+  curve.points.insert(curve.points.begin(), {0, 9.2, 9.1});
+  const std::string svg = to_svg(curve);
+  std::vector<std::size_t> sizes;
+  const std::regex points("points=\"([^\"]*)\"");
+  const std::regex point("([0-9.]+),([0-9.]+) ");
+  for (std::sregex_iterator line(svg.begin(), svg.end(), points), end; line != end; ++line) {
+    const std::string text = (*line)[1];
+    sizes.push_back(0);
+    for (std::sregex_iterator p(text.begin(), text.end(), point); p != end; ++p) {
+      ++sizes.back();
+      EXPECT_GE(std::stod((*p)[2]), 56) << "above the frame";
+      EXPECT_LE(std::stod((*p)[2]), 420) << "below the frame";
+    }
+  }
+  EXPECT_THAT(sizes, testing::ElementsAre(4, 2)) << svg;
 }
 
 }  // namespace
