@@ -56,6 +56,13 @@ sinew::Promise<int> take(int number) {
   parked.erase(number);
   return promise;
 }
+/// Leaves something behind that knows the call, and so keeps it in memory when it has been
+/// answered.
+int leave_behind() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  parked[0].future().then([](int) {});
+  return ++came;
+}
 bool has_come(int count) {
   return sinew::testing::eventually([count] {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -80,6 +87,7 @@ SINEW_METHOD(ruled::judge);
 SINEW_METHOD(ruled::judge_here);
 SINEW_METHOD(ruled::identities);
 SINEW_METHOD(ruled::park);
+SINEW_METHOD(ruled::leave_behind);
 SINEW_SERVICE(ruled::Model, (int), size);
 SINEW_METHOD(ruled::Model::grow);
 
@@ -226,6 +234,16 @@ TEST_P(Rules, OneCallAfterTheOtherIsNeverTooMany) {
         "nothing to park");
   }
   EXPECT_EQ(count(1, "rpc.calls_over_limit"), 0);
+}
+
+TEST_P(Rules, WhatHasBeenAnsweredDoesNotCount) {
+  MethodTable methods;
+  methods.add<&ruled::leave_behind>(MethodRules().limit_calls(1));
+  start(2, methods);
+  EXPECT_EQ(rpc_sync<&ruled::leave_behind>(callee()), 1);
+  EXPECT_EQ(count(1, "rpc.limited_calls"), 0);
+  EXPECT_EQ(rpc_sync<&ruled::leave_behind>(callee()), 2);
+  ruled::take(0).set_value(0);
 }
 
 TEST_P(Rules, BytesAtOnce) {
