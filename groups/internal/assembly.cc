@@ -22,7 +22,9 @@ constexpr std::chrono::milliseconds kLook{500};
 constexpr char kVerdict[] = "verdict";
 constexpr char kOpen[] = "open";
 constexpr char kRefused[] = "refused:";
+// Of a start that took too long, and of one that a rank gave up for another reason.
 constexpr char kAbandoned[] = "abandoned:";
+constexpr char kGivenUp[] = "given up:";
 // A store that has seen more tries than that has lost its mind, or somebody plays with it.
 constexpr int kMostGenerations = 1'000'000;
 
@@ -65,8 +67,10 @@ class Generation {
     } catch (const RpcError& error) {
       if (error.code() == ErrorCode::kDeadlineExceeded) return abandon();
       const absl::Status why = to_status(std::current_exception());
-      store_.compare_set(kVerdict, "", absl::StrCat(kAbandoned, std::string(why.message())),
-                         {kStoreTime});
+      const std::string text =
+          absl::StrCat("rank ", request_.rank, " has given up the start of the group '",
+                       request_.group, "': ", std::string(why.message()));
+      store_.compare_set(kVerdict, "", absl::StrCat(kGivenUp, text), {kStoreTime});
       return why;
     }
   }
@@ -121,6 +125,9 @@ class Generation {
     if (text == kOpen) return absl::OkStatus();
     if (absl::ConsumePrefix(&text, kAbandoned)) {
       return absl::DeadlineExceededError(printable({text.data(), text.size()}));
+    }
+    if (absl::ConsumePrefix(&text, kGivenUp)) {
+      return absl::UnavailableError(printable({text.data(), text.size()}));
     }
     absl::ConsumePrefix(&text, kRefused);
     return absl::InvalidArgumentError(printable({text.data(), text.size()}));

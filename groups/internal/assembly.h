@@ -31,7 +31,8 @@ struct AssemblyRequest {
 /// free. Rank 0 opens it once all seats are taken and all terms are alike; who waits too long
 /// abandons it, for all. One key decides which of the two it was.
 ///
-/// kDeadlineExceeded names the ranks that have not come; kInvalidArgument, at all ranks, those that
+/// kDeadlineExceeded names the ranks that have not come; kUnavailable, a rank that gave up, and why
+/// (its own error is that of its `health`); kInvalidArgument, at all ranks, those that
 /// say other terms; errors of the store.
 absl::StatusOr<Store> assemble(const AssemblyRequest& request);
 

@@ -1,5 +1,5 @@
-// Groups whose ranks are threads of one process: how they start and end, and operations that take too
-// long.
+// Groups whose ranks are threads of one process: how they start and end, and operations that take
+// too long.
 
 #include <chrono>
 #include <future>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/groups/internal/assembly.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/ranks.h"
 
@@ -132,6 +133,30 @@ TEST(GroupLifetime, AStartInVainNamesTheMissingRanksAndSpoilsNothing) {
     EXPECT_THAT(error.message(), HasSubstr("rank 1 of 3 has not come"));
   });
   ranks.run([](const ProcessGroup& group) { group.barrier(); });
+}
+
+// Rank 0's worker has lost rank 2, which the others cannot know.
+TEST(GroupLifetime, ALossThatOneRankKnowsOfEndsTheStartOfAll) {
+  const Store store = Store::in_memory();
+  run_ranks(2, [&](int rank) {
+    sinew::internal::AssemblyRequest request;
+    request.store = store;
+    request.group = "group";
+    request.rank = rank;
+    request.size = 3;
+    request.terms = "the same";
+    request.deadline = sinew::internal::Clock::system().now() + 120s;
+    if (rank == 0) {
+      request.health = [] { return absl::UnavailableError("rank 2 (worker 'c') is lost"); };
+    }
+    const absl::StatusOr<Store> met = sinew::internal::assemble(request);
+    ASSERT_EQ(met.status().code(), absl::StatusCode::kUnavailable) << met.status();
+    EXPECT_THAT(std::string(met.status().message()), HasSubstr("rank 2 (worker 'c') is lost"));
+    if (rank == 1) {
+      EXPECT_THAT(std::string(met.status().message()),
+                  HasSubstr("rank 0 has given up the start of the group 'group'"));
+    }
+  });
 }
 
 TEST(GroupLifetime, RanksThatStartWithOtherTermsAreAllTold) {
