@@ -26,7 +26,6 @@ constexpr std::size_t kMaxWaitingOfConnection = 4096;
 constexpr std::size_t kEnoughUnsentBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxUnsentBytes = std::size_t{512} << 20;
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
-constexpr std::chrono::seconds kGreetingTime{10};
 // When the system has no descriptor for a connection that waits.
 constexpr int kPauseMs = 100;
 
@@ -39,23 +38,24 @@ void wake_up(const Socket& wake) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<TcpStoreServer>> TcpStoreServer::start(
-    const std::string& host_port) {
+    const std::string& host_port, std::chrono::nanoseconds greeting_time) {
   absl::StatusOr<Socket> listener = listen_at(host_port);
   if (!listener.ok()) return listener.status();
   Socket wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake.valid()) return absl::ResourceExhaustedError("no descriptor for an event is left");
   try {
     return std::shared_ptr<TcpStoreServer>(
-        new TcpStoreServer(*std::move(listener), std::move(wake)));
+        new TcpStoreServer(*std::move(listener), std::move(wake), greeting_time));
   } catch (const std::system_error&) {
     return absl::ResourceExhaustedError("the thread of a store's server cannot be started");
   }
 }
 
-TcpStoreServer::TcpStoreServer(Socket listener, Socket wake)
+TcpStoreServer::TcpStoreServer(Socket listener, Socket wake, std::chrono::nanoseconds greeting_time)
     : service_(std::make_shared<StoreService>(GroupRuntime::get().timers())),
       outbox_(std::make_shared<Outbox>()),
       port_(port_of(listener)),
+      greeting_time_(greeting_time),
       listener_(std::move(listener)) {
   outbox_->wake = std::move(wake);
   thread_ = std::thread([this] { run(); });
@@ -151,7 +151,7 @@ void TcpStoreServer::accept_all() {
     }
     Connection& connection = connections_[++last_id_];
     connection.socket = std::move(socket);
-    connection.greet_by = Clock::system().now() + kGreetingTime;
+    connection.greet_by = Clock::system().now() + greeting_time_;
     connection.unsent = seal_frame(greeting_frame());
     write(connection);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,8 +23,11 @@ namespace sinew::internal {
 /// Thread-safe.
 class TcpStoreServer {
  public:
+  static constexpr std::chrono::seconds kGreetingTime{10};
+
   /// At `host_port`, a literal; port 0 takes any. Errors as listen_at().
-  static absl::StatusOr<std::shared_ptr<TcpStoreServer>> start(const std::string& host_port);
+  static absl::StatusOr<std::shared_ptr<TcpStoreServer>> start(
+      const std::string& host_port, std::chrono::nanoseconds greeting_time = kGreetingTime);
   /// What waits at clients fails.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
@@ -58,7 +62,7 @@ class TcpStoreServer {
     Socket wake;
   };
 
-  TcpStoreServer(Socket listener, Socket wake);
+  TcpStoreServer(Socket listener, Socket wake, std::chrono::nanoseconds greeting_time);
   void run();
   void accept_all();
   bool read(ConnectionId id, Connection& connection);
@@ -73,6 +77,7 @@ class TcpStoreServer {
   const std::shared_ptr<StoreService> service_;
   const std::shared_ptr<Outbox> outbox_;
   const int port_;
+  const std::chrono::nanoseconds greeting_time_;
 
   // The thread's own.
   Socket listener_;

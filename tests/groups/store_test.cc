@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,8 @@
 #include "gtest/gtest.h"
 #include "sinew/groups/internal/socket.h"
 #include "sinew/groups/internal/store_frames.h"
+#include "sinew/groups/internal/store_table.h"
+#include "sinew/groups/internal/tcp_store_server.h"
 #include "sinew/groups/store.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/ranks.h"
@@ -281,8 +284,16 @@ constexpr auto kPatience = 60s;
 /// A connection whose bytes are made by hand.
 class Stranger {
  public:
-  explicit Stranger(sinew::internal::Socket socket) : socket_(std::move(socket)) {
-    send(sinew::internal::greeting_frame());
+  enum class Manner { kGreets, kIsSilent };
+  explicit Stranger(sinew::internal::Socket socket, Manner manner = Manner::kGreets)
+      : socket_(std::move(socket)) {
+    if (manner == Manner::kGreets) send(sinew::internal::greeting_frame());
+  }
+  static Stranger at(const std::string& address, Manner manner = Manner::kGreets) {
+    auto socket =
+        sinew::internal::connect_to(address, sinew::internal::Clock::system().now() + kPatience);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    return Stranger(*std::move(socket), manner);
   }
 
   void send(const sinew::proto::StoreFrame& frame) {
@@ -306,8 +317,56 @@ class Stranger {
   }
 
  private:
-  const sinew::internal::Socket socket_;
+  sinew::internal::Socket socket_;
 };
+
+TEST(StoreKinds, WhoConnectsAndSaysNothingIsHungUpOn) {
+  const auto server = sinew::internal::TcpStoreServer::start("127.0.0.1:0", 50ms);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = absl::StrCat("127.0.0.1:", (*server)->port());
+  Stranger polite = Stranger::at(address);
+  Stranger silent = Stranger::at(address, Stranger::Manner::kIsSilent);
+  const std::size_t greeting =
+      sinew::internal::seal_frame(sinew::internal::greeting_frame()).size();
+  // Its greeting, and the end.
+  EXPECT_EQ(silent.receive(greeting + 1), greeting);
+  // The one before may stay.
+  sinew::proto::StoreFrame frame;
+  frame.set_id(1);
+  frame.mutable_request()->set_kind(sinew::proto::StoreRequest::COUNT_KEYS);
+  polite.send(frame);
+  EXPECT_GT(polite.receive(greeting + 1), greeting);
+}
+
+// A store keeps so many waits and no more.
+TEST(StoreKinds, WaitsOfClientsThatHaveVanishedAreForgotten) {
+  constexpr std::size_t kWaits = 4000;
+  const std::size_t clients = sinew::internal::StoreTable::Limits().max_waiters / kWaits + 2;
+  const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
+  const std::string address = absl::StrCat("127.0.0.1:", server.port());
+  for (std::size_t client = 0; client < clients; ++client) {
+    Stranger gone = Stranger::at(address);
+    for (std::size_t number = 1; number <= kWaits; ++number) {
+      sinew::proto::StoreFrame frame;
+      frame.set_id(number);
+      frame.mutable_request()->set_kind(sinew::proto::StoreRequest::WAIT);
+      frame.mutable_request()->add_keys("never");
+      frame.mutable_request()->set_timeout_ms(3'600'000);
+      gone.send(frame);
+    }
+    // All have come when something behind them is answered.
+    sinew::proto::StoreFrame last;
+    last.set_id(kWaits + 1);
+    last.mutable_request()->set_kind(sinew::proto::StoreRequest::COUNT_KEYS);
+    gone.send(last);
+    const std::size_t greeting =
+        sinew::internal::seal_frame(sinew::internal::greeting_frame()).size();
+    ASSERT_GT(gone.receive(greeting + 1), greeting) << client;
+  }
+  // There is room for another one, which waits until its time is over.
+  const Store store = Store::tcp(address, Store::TcpRole::kClient);
+  EXPECT_EQ(error_of([&] { store.wait({"never"}, {20ms}); }).code(), ErrorCode::kDeadlineExceeded);
+}
 
 // All at once they would be more than the server keeps.
 TEST(StoreKinds, AClientThatReadsLateIsServedAsItReads) {
@@ -315,10 +374,7 @@ TEST(StoreKinds, AClientThatReadsLateIsServedAsItReads) {
   const Store server = Store::tcp("127.0.0.1:0", Store::TcpRole::kServer);
   const std::string address = absl::StrCat("127.0.0.1:", server.port());
   server.set("key", std::string(Store::kMaxValueBytes, 'v'));
-  auto socket =
-      sinew::internal::connect_to(address, sinew::internal::Clock::system().now() + kPatience);
-  ASSERT_TRUE(socket.ok());
-  Stranger late(*std::move(socket));
+  Stranger late = Stranger::at(address);
   for (std::size_t number = 1; number <= kRequests; ++number) {
     sinew::proto::StoreFrame frame;
     frame.set_id(number);
