@@ -32,6 +32,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Where a process has what came with the request for it. The last one takes the place of the
+// channel.
+constexpr int kTargets[] = {STDOUT_FILENO, STDERR_FILENO, kReportDescriptor};
 // A thread that was joined is there for a moment more.
 constexpr auto kThreadPatience = std::chrono::seconds(1);
 
@@ -130,6 +133,11 @@ class ForkService {
   }
 
   Side fork_one(const ForkMessage& request) {
+    if (request.descriptors.size() != std::size(kTargets)) {
+      // There is no room for more here.
+      send({ForkMessage::Kind::kNotForked, EMFILE, 0, "", {}});
+      return Side::kServer;
+    }
     const pid_t pid = ::fork();
     if (pid == 0) {
       become(request);
@@ -156,10 +164,8 @@ class ForkService {
     const bool is_guarded = ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
     // The server may have gone before the kernel was told what to do then.
     if (!is_guarded || ::getppid() != self_) ::_exit(127);
-    const int targets[] = {STDOUT_FILENO, STDERR_FILENO, kReportDescriptor};
-    // The last one takes the place of the channel.
-    for (std::size_t i = 0; i < request.descriptors.size() && i < std::size(targets); ++i) {
-      if (::dup2(request.descriptors[i].number(), targets[i]) < 0) ::_exit(127);
+    for (std::size_t i = 0; i < std::size(kTargets); ++i) {
+      if (::dup2(request.descriptors[i].number(), kTargets[i]) < 0) ::_exit(127);
     }
     for (const absl::string_view variable : absl::StrSplit(request.text, '\0', absl::SkipEmpty())) {
       const std::pair<std::string, std::string> parts =
