@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <exception>
 #include <memory>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -22,9 +22,9 @@ struct Options {
   /// when it has an answer.
   double rate = 0;
   /// Requests that each client makes for each size.
-  std::int64_t requests = 2000;
+  std::int64_t requests = 1000;
   /// Of the network.
-  std::int64_t width = 512;
+  std::int64_t width = 1024;
   std::int64_t layers = 4;
   /// That compute, at the server.
   int threads = 1;
