@@ -17,10 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/core/Tensor.h"
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/zeros.h"
 #include "absl/status/status.h"
+#include "c10/core/Scalar.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/batcher.h"
 #include "sinew/tests/support/cluster.h"
@@ -86,9 +85,9 @@ sinew::Future<std::int64_t> sum_of_ranks() {
 }
 
 sinew::Future<std::string> joined(const std::string& first, std::string second,
-                                  const at::Tensor& tensor) {
+                                  const at::Scalar& scalar) {
   const int number = co_await signal.get();
-  co_return first + second + std::to_string(number + tensor.numel());
+  co_return first + second + std::to_string(number + scalar.toInt());
 }
 
 sinew::Future<void> fail_there(int rank) {
@@ -398,7 +397,7 @@ TEST_P(CoroutineMethodTest, AwaitsCalls) {
 TEST_P(CoroutineMethodTest, ArgumentsLiveUntilItIsThrough) {
   const std::string long_text(200, 'x');
   const auto text =
-      rpc_async<&coroutines::joined>(callee(), long_text, std::string("-"), at::zeros({5}));
+      rpc_async<&coroutines::joined>(callee(), long_text, std::string("-"), at::Scalar(5));
   ASSERT_TRUE(signals_wait(1));
   coroutines::signal.send(7);
   EXPECT_EQ(text.wait(), long_text + "-12");
