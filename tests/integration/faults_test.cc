@@ -130,7 +130,7 @@ class Faults : public sinew::testing::ClusterTest {
   }
   sinew::RRef<Counter> kept_;
   const std::string counter_made_ =
-      "of type 'testapp::Counter' made at remote call of testapp::Counter, int: ";
+      "of type 'testapp::Counter' made at remote call of testapp::Counter: ";
 
   /// All four ways of sharing, many times.
   void share_a_lot() {
