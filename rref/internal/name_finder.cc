@@ -219,7 +219,8 @@ std::chrono::nanoseconds NameFinder::left() const {
   return std::max<std::chrono::nanoseconds>(deadline_ - now(), std::chrono::microseconds(1));
 }
 
-const std::shared_ptr<WorkerServices>& services_of(const std::shared_ptr<WorkerServices>& services) {
+const std::shared_ptr<WorkerServices>& services_of(
+    const std::shared_ptr<WorkerServices>& services) {
   if (services == nullptr) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "this Worker is empty: start one with sinew::init_rpc()");

@@ -1,5 +1,5 @@
-// Groups whose ranks are threads of one process: what they do when ranks disagree, or pass tensors that
-// Gloo does not take.
+// Groups whose ranks are threads of one process: what they do when ranks disagree, or pass tensors
+// that Gloo does not take.
 
 #include <chrono>
 #include <future>
