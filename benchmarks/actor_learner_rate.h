@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <list>
@@ -58,9 +60,9 @@ class ActorLearner {
     const std::int64_t taken = service->transitions() - before;
     const double rate =
         static_cast<double>(taken) / std::chrono::duration<double>(Clock::now() - start).count();
-    ShutdownOptions at_once;
-    at_once.graceful = false;
-    worker.shutdown(at_once);
+    // The actors are told by the answers to their next pushes, and leave together with this worker.
+    service->finish();
+    worker.shutdown();
     return rate;
   }
 
@@ -74,17 +76,23 @@ class ActorLearner {
     return options;
   }
 
-  /// Pumps the pendulum, and pushes each 20 steps when those before have arrived. Ends with the
-  /// process.
   [[noreturn]] void act(int rank) const {
     compute_on_one_thread();
     const Worker worker = init_rpc(place(rank));
+    push_until_finished(worker);
+    worker.shutdown();
+    for (;;) pause();  // The measuring process kills this one.
+  }
+
+  /// Pumps the pendulum, and pushes each 20 steps when those before have arrived.
+  void push_until_finished(const Worker& worker) const {
     const auto learner = worker.find<actor_learner::Learner>(
         std::string(actor_learner::kLearnerWorker) + "/" + actor_learner::kLearnerName);
-    actor_learner::Pendulum pendulum(static_cast<std::uint64_t>(rank));
+    actor_learner::Pendulum pendulum(static_cast<std::uint64_t>(worker.rank()));
     actor_learner::Pendulum::Observation observation = pendulum.reset();
     std::vector<actor_learner::Step> steps(kStepsPerPush);
-    for (;;) {
+    actor_learner::Receipt receipt;
+    while (!receipt.finished) {
       for (actor_learner::Step& step : steps) {
         step.observation = observation;
         step.action = pendulum.velocity() >= 0 ? 1.0F : -1.0F;
@@ -92,7 +100,7 @@ class ActorLearner {
         step.reward = static_cast<float>(result.reward);
         step.next_observation = observation = result.observation;
       }
-      learner.call<&actor_learner::Learner::push>(actor_learner::to_played(steps));
+      receipt = learner.call<&actor_learner::Learner::push>(actor_learner::to_played(steps));
     }
   }
 

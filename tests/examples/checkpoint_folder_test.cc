@@ -81,6 +81,7 @@ TEST_F(CheckpointFolderTest, ADamagedOneIsNamedAndTheOneBeforeIsUsed) {
     const std::string whole = examples::read_file(file(name + ".ckpt"));
     examples::write_file(file(name + ".ckpt"), damage(whole));
     EXPECT_EQ(newest(), "good");
+    ASSERT_FALSE(told_.empty());
     EXPECT_THAT(told_.back(), HasSubstr(name + ".ckpt is damaged"));
     EXPECT_TRUE(fs::exists(file(name + ".damaged")));
     EXPECT_EQ(checkpoints().next_number(), ++number) << "no number is used twice";
