@@ -11,8 +11,10 @@ function(run)
   endif()
 endfunction()
 
+# A list, which an argument would not survive as.
+set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}")
 run("${CMAKE_COMMAND}" -S "${ACTOR}" -B "${WORK}/build" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
-    "-DCMAKE_PREFIX_PATH=${prefix}" "-DTorch_DIR=${TORCH}" -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+    "-DCMAKE_PREFIX_PATH=${prefix}" "-DTorch_DIR=${TORCH}")
 run("${CMAKE_COMMAND}" --build "${WORK}/build")
 run("${PYTHON}" "${TEST}" "${LEARNER}" "${WORK}/build/actor" SmallTest)
