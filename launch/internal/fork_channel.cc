@@ -52,6 +52,10 @@ absl::StatusOr<std::pair<FileDescriptor, FileDescriptor>> ForkChannel::make_sock
 }
 
 absl::Status ForkChannel::send(const ForkMessage& message) const {
+  const std::size_t descriptors = message.descriptors.size();
+  if (descriptors > kMostDescriptors) {
+    return absl::InternalError("a message to the fork server carries too many descriptors");
+  }
   Head head{message.kind, message.number, message.detail};
   iovec parts[] = {{&head, sizeof head},
                    {const_cast<char*>(message.text.data()), message.text.size()}};
@@ -59,18 +63,17 @@ absl::Status ForkChannel::send(const ForkMessage& message) const {
   packet.msg_iov = parts;
   packet.msg_iovlen = 2;
   ControlBytes control{};
-  if (!message.descriptors.empty()) {
-    const std::size_t size = message.descriptors.size() * sizeof(int);
+  if (descriptors > 0) {
+    const std::size_t size = descriptors * sizeof(int);
     packet.msg_control = control.bytes.data();
     packet.msg_controllen = CMSG_SPACE(size);
     cmsghdr* const rights = CMSG_FIRSTHDR(&packet);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(size);
-    for (std::size_t i = 0; i < message.descriptors.size(); ++i) {
-      const int number = message.descriptors[i].number();
-      std::memcpy(CMSG_DATA(rights) + i * sizeof number, &number, sizeof number);
-    }
+    std::array<int, kMostDescriptors> numbers{};
+    for (std::size_t i = 0; i < descriptors; ++i) numbers[i] = message.descriptors[i].number();
+    std::memcpy(CMSG_DATA(rights), numbers.data(), size);
   }
   while (::sendmsg(socket_.number(), &packet, MSG_NOSIGNAL) < 0) {
     if (errno != EINTR) return absl::ErrnoToStatus(errno, "cannot speak with the fork server");
