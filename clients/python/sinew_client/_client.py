@@ -29,6 +29,10 @@ _HEALTH_METHOD = "/grpc.health.v1.Health/Check"
 _LIST_METHOD = "sinew.methods"
 _SERVICE = "sinew.proto.Worker"
 
+# What a worker takes, and what HTTP/2 counts for each entry besides its characters.
+_MAX_METADATA_BYTES = 8 << 10
+_METADATA_OVERHEAD_BYTES = 32
+
 _OPTIONS = (
     # The worker has its limits, and says them.
     ("grpc.max_send_message_length", -1),
@@ -152,8 +156,9 @@ class Client:
         Raises RpcError when the call fails, and TypeError or ValueError, which name the argument, for what cannot travel.
         """
         request = _request(method, arguments)
+        pairs = self._pairs(metadata, method)
         try:
-            response = self._unary(request, timeout=self._timeout(timeout), metadata=_pairs(metadata))
+            response = self._unary(request, timeout=self._timeout(timeout), metadata=pairs)
         except Exception as error:
             raise self._error(error, method) from error
         return self._result(response, method)
@@ -163,14 +168,30 @@ class Client:
     ) -> CallFuture:
         """As call(), without waiting. Arguments may be changed at once. Callbacks of the future run on a thread of gRPC."""
         request = _request(method, arguments)
+        pairs = self._pairs(metadata, method)
         future = CallFuture()
         try:
-            call = self._unary.future(request, timeout=self._timeout(timeout), metadata=_pairs(metadata))
+            call = self._unary.future(request, timeout=self._timeout(timeout), metadata=pairs)
         except Exception as error:
             raise self._error(error, method) from error
         future._call = call
         call.add_done_callback(lambda ended: self._finish(future, ended, method))
         return future
+
+    def _pairs(self, metadata: Optional[Metadata], method: str) -> Optional[Tuple[Tuple[str, Union[str, bytes]], ...]]:
+        if metadata is None:
+            return None
+        pairs = tuple(metadata.items() if isinstance(metadata, Mapping) else metadata)
+        size = sum(len(key) + len(value) + _METADATA_OVERHEAD_BYTES for key, value in pairs)
+        # A worker's gRPC may answer more than it takes by closing the connection, and with it the calls of others.
+        if size > _MAX_METADATA_BYTES:
+            raise RpcError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                f"the metadata of a call of '{method}' has {size} bytes; a worker takes {_MAX_METADATA_BYTES} at most",
+                method=method,
+                address=self._address,
+            )
+        return pairs
 
     def methods(self, timeout: Optional[float] = None) -> Dict[str, str]:
         """The names of the worker's methods and their signatures: {"app::scale": "(tensor,real)->tensor"}.
@@ -275,12 +296,6 @@ def _request(method: str, arguments: Sequence[Any]) -> bytes:
     written = Arguments()
     written.write(arguments, call.arguments)
     return write_request(call, written.payloads)
-
-
-def _pairs(metadata: Optional[Metadata]) -> Optional[Tuple[Tuple[str, Union[str, bytes]], ...]]:
-    if metadata is None:
-        return None
-    return tuple(metadata.items() if isinstance(metadata, Mapping) else metadata)
 
 
 def _checked_timeout(seconds: float, name: str) -> float:

@@ -77,8 +77,10 @@ class CallsTest(WorkerTest):
         self.assertEqual(said, b"key-bin=\0\xff trace=7")
         self.assertEqual(self.client.call("interop::metadata", metadata=[("a", "1"), ("a", "2")]), b"a=1 a=2")
         self.assertEqual(self.client.call_async("interop::metadata", metadata={"a": "1"}).result(), b"a=1")
-        error = self.error_of(self.client.call, "interop::metadata", metadata={"large": "x" * 20_000})
-        self.assertEqual(error.code, ErrorCode.RESOURCE_EXHAUSTED)
+        for call in (self.client.call, self.client.call_async):
+            error = self.error_of(call, "interop::metadata", metadata={"large": "x" * 20_000})
+            self.assertEqual((error.code, error.did_not_run), (ErrorCode.RESOURCE_EXHAUSTED, True))
+            self.assertIn("interop::metadata", error.message)
 
     def test_interceptors_see_calls(self) -> None:
         seen = []
