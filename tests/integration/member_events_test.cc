@@ -16,8 +16,8 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/eviction.h"
+#include "sinew/tests/support/open_job_test.h"
 
 using sinew::ErrorCode;
 using sinew::MemberEvent;
@@ -66,15 +66,10 @@ class Diary {
   MemberWatch watch_;
 };
 
-class MemberEvents : public sinew::testing::ClusterTest {
+class MemberEvents : public sinew::testing::OpenJobTest {
  protected:
-  void TearDown() override { HasFailure() ? abandon() : finish(); }
-
   void start_open(int size) {
-    start(size, testapp::methods(), [this](int rank, WorkerOptions& options) {
-      options.world_size.reset();
-      if (rank == 0) options_ = options;
-    });
+    OpenJobTest::start_open(size, testapp::methods());
     for (int rank = 0; rank < size; ++rank) {
       const auto knows_all = [&] {
         return worker(rank).workers().size() == static_cast<std::size_t>(size);
@@ -82,14 +77,6 @@ class MemberEvents : public sinew::testing::ClusterTest {
       ASSERT_TRUE(eventually(knows_all));
     }
   }
-  Worker start_late() const {
-    WorkerOptions options = options_;
-    options.name = "late";
-    options.rank.reset();
-    return sinew::init_rpc(options);
-  }
-
-  WorkerOptions options_;
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(MemberEvents);
 

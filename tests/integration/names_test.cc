@@ -13,8 +13,8 @@
 #include "sinew/names.pb.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/eviction.h"
+#include "sinew/tests/support/open_job_test.h"
 
 using sinew::ErrorCode;
 using sinew::Future;
@@ -54,17 +54,12 @@ SINEW_METHOD(integration::make_number);
 
 namespace {
 
-class Names : public sinew::testing::ClusterTest {
+class Names : public sinew::testing::OpenJobTest {
  protected:
-  void TearDown() override { HasFailure() ? abandon() : finish(); }
-
   void start_open(int size) {
     sinew::MethodTable methods = testapp::methods();
     methods.add<&integration::wait_in_handler>().add<&integration::make_number>();
-    start(size, methods, [this](int rank, WorkerOptions& options) {
-      options.world_size.reset();
-      if (rank == 0) options_ = options;
-    });
+    OpenJobTest::start_open(size, std::move(methods));
   }
   static std::int64_t waiters(const Worker& worker) { return worker.counters()["names.waiters"]; }
   static int add(const RRef<Counter>& counter, int by) {
@@ -73,14 +68,6 @@ class Names : public sinew::testing::ClusterTest {
   static void publish_counter(const Worker& worker, const std::string& name, int start) {
     worker.publish(name, std::make_shared<Counter>(start));
   }
-  Worker start_late() const {
-    WorkerOptions options = options_;
-    options.name = "late";
-    options.rank.reset();
-    return sinew::init_rpc(options);
-  }
-
-  WorkerOptions options_;
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(Names);
 

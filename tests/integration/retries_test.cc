@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/open_job_test.h"
 
 using sinew::CallOptions;
 using sinew::ErrorCode;
@@ -89,10 +89,8 @@ namespace {
 
 constexpr int kUnavailable = static_cast<int>(ErrorCode::kUnavailable);
 
-class Retries : public sinew::testing::ClusterTest {
+class Retries : public sinew::testing::OpenJobTest {
  protected:
-  void TearDown() override { HasFailure() ? abandon() : finish(); }
-
   void start_open(int size) {
     sinew::MethodTable methods = testapp::methods();
     methods
@@ -100,16 +98,7 @@ class Retries : public sinew::testing::ClusterTest {
              &integration::flaky_sum, &integration::count_bytes, &integration::stall_safely>()
         .add<&integration::narrow>(sinew::MethodRules().limit_calls(1));
     methods.serve<integration::Flaky>();
-    start(size, methods, [this](int rank, WorkerOptions& options) {
-      options.world_size.reset();
-      if (rank == 0) options_ = options;
-    });
-  }
-  Worker start_late() const {
-    WorkerOptions options = options_;
-    options.name = "late";
-    options.rank.reset();
-    return sinew::init_rpc(options);
+    OpenJobTest::start_open(size, std::move(methods));
   }
   /// Of a number of its own.
   int next_number() {
@@ -129,8 +118,6 @@ class Retries : public sinew::testing::ClusterTest {
     return policy;
   }
   static std::int64_t retries(const Worker& worker) { return worker.counters()["rpc.retries"]; }
-
-  WorkerOptions options_;
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(Retries);
 

@@ -5,20 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 
 namespace sinew::testing {
-
-bool eventually(const std::function<bool()>& is_so) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 std::string contents(const std::string& path) {
   std::ifstream file(path);

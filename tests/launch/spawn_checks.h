@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sinew/launch/spawn_error.h"
+#include "sinew/tests/support/eventually.h"
 
 /// What tests of spawned processes look at.
 namespace sinew::testing {
@@ -16,7 +17,6 @@ namespace sinew::testing {
 // Only a failing test waits as long.
 inline constexpr auto kPatience = std::chrono::minutes(2);
 
-bool eventually(const std::function<bool()>& is_so);
 std::string contents(const std::string& path);
 /// What those processes have written there that announced themselves.
 std::vector<pid_t> announced(const std::string& folder);
