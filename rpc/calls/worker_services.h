@@ -14,6 +14,7 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/base/worker_end.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/link/link.h"
 #include "sinew/rpc/membership/control_plane.h"
@@ -84,11 +85,11 @@ class WorkerServices : public ControlPlane {
   virtual void on_suspected(const WorkerInfo& peer, bool suspected) = 0;
   /// A link has ended by itself: either its other end is lost or this worker is out of the job.
   virtual void on_link_ended(const WorkerInfo& peer, EndedLink link) = 0;
+  virtual const std::shared_ptr<WorkerEnd>& end() const = 0;
   /// Why this worker is out of the job although it runs: what it does with others fails with that.
-  virtual absl::Status evicted() const = 0;
-  /// Why a worker that has ended does something no more: it was evicted, or else was shut down
-  /// (kFailedPrecondition), with this consequence for the text.
-  absl::Status ended(std::string_view consequence) const;
+  absl::Status evicted() const { return end()->evicted(); }
+  /// Why a worker that has ended does something no more.
+  absl::Status ended(std::string_view consequence) const { return end()->with(consequence); }
   virtual bool is_lost(const WorkerInfo& worker) const = 0;
   /// Completes with a member of that name, at once if there is one, unless it is the incarnation
   /// `other_than`. Fails with kDeadlineExceeded, which says what is known of it, with kAborted when

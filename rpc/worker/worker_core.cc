@@ -104,6 +104,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
 
 WorkerCore::WorkerCore(WorkerOptions options)
     : options_(std::move(options)),
+      end_(std::make_shared<WorkerEnd>(options_.name)),
       max_threads_(options_.num_threads != 0 ? options_.num_threads : default_threads()),
       default_timeout_ns_(options_.default_timeout.count()),
       rejoiner_(std::make_shared<Rejoiner>(options_)),
@@ -224,12 +225,6 @@ void WorkerCore::on_suspected(const WorkerInfo& peer, bool suspected) {
 
 void WorkerCore::on_link_ended(const WorkerInfo& peer, EndedLink link) {
   links_->on_link_ended(peer, std::move(link));
-}
-
-absl::Status WorkerCore::evicted() const {
-  if (!is_evicted_.load(std::memory_order_acquire)) return absl::OkStatus();
-  MutexLock lock(mutex_);
-  return evicted_;
 }
 
 void WorkerCore::when_judged(const WorkerInfo& worker, std::function<void()> then) {

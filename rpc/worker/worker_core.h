@@ -132,7 +132,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void on_unreached(const WorkerInfo& peer) override;
   void on_suspected(const WorkerInfo& peer, bool suspected) override;
   void on_link_ended(const WorkerInfo& peer, EndedLink link) override;
-  absl::Status evicted() const override;
+  const std::shared_ptr<WorkerEnd>& end() const override { return end_; }
   bool is_lost(const WorkerInfo& worker) const override;
   Future<WorkerInfo> wait_for_member(std::string name, Incarnation other_than,
                                      Clock::TimePoint deadline) override;
@@ -188,13 +188,13 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   const ProcessBound process_;
   const WorkerOptions options_;
+  const std::shared_ptr<WorkerEnd> end_;
   WorkerInfo self_;
   int world_size_ = 0;
   std::string address_;
   const std::size_t max_threads_;
   std::atomic<std::int64_t> default_timeout_ns_;
   std::atomic<bool> running_{false};
-  std::atomic<bool> is_evicted_{false};
   std::atomic<bool> joined_{false};
   std::atomic<bool> leaving_{false};
 
@@ -226,7 +226,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, ControlHandler> control_methods_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status evicted_ ABSL_GUARDED_BY(mutex_);
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

@@ -107,10 +107,9 @@ void WorkerCore::on_evicted(const absl::Status& reason) {
     MutexLock lock(mutex_);
     // It has ended its links itself, so the others are right.
     if (shutting_down_) return;
-    evicted_ = reason;
   }
   log(std::string(reason.message()));
-  is_evicted_.store(true, std::memory_order_release);
+  end_->set_evicted(reason);
   member_events_.evicted(membership_->self(), std::string(reason.message()));
   gather_->end(reason);
   for (const Member& member : directory_.members()) {

@@ -14,10 +14,8 @@
 namespace sinew::internal {
 namespace {
 
-[[noreturn]] void throw_shut_down(const WorkerInfo& worker) {
-  throw RpcError(
-      ErrorCode::kFailedPrecondition,
-      absl::StrFormat("worker '%s' was shut down: its references have been deleted", worker.name));
+[[noreturn]] void throw_ended(const WorkerEnd& worker) {
+  throw_error(worker.with("its references have been deleted"));
 }
 
 // A fork of it holds what its parent holds, and has nothing to say to anybody.
@@ -25,11 +23,12 @@ bool is_in_its_process(const ReferenceManager& manager) {
   return !manager.services().process().is_orphan();
 }
 
-Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerInfo& owner) {
+Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerEnd& end,
+             const WorkerInfo& owner) {
   std::shared_ptr<WorkerServices> services = weak.lock();
-  if (services == nullptr) throw_shut_down(owner);
+  if (services == nullptr) throw_ended(end);
   services->process().require();
-  if (!services->is_running()) throw_error(services->ended("its references have been deleted"));
+  if (!services->is_running()) throw_ended(end);
   absl::StatusOr<std::shared_ptr<CallLink>> link = services->link(owner);
   if (!link.ok()) throw_error(link.status());
   return PeerAccess::make(std::move(services), *std::move(link));
@@ -84,6 +83,7 @@ UserHandle::UserHandle(ReferenceManager& manager, WorkerInfo owner, RRefId rref,
                        std::string type_name, std::shared_ptr<Creation> creation)
     : manager_(manager.weak_from_this()),
       services_(manager.services().weak_services()),
+      end_(manager.services().end()),
       owner_(std::move(owner)),
       rref_(rref),
       fork_(fork),
@@ -97,7 +97,7 @@ UserHandle::~UserHandle() {
 
 void UserHandle::throw_if_unusable() const {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
-  if (manager == nullptr) throw_shut_down(owner_);
+  if (manager == nullptr) throw_ended(*end_);
   manager->services().process().require();
   const absl::StatusOr<ledger::UserView> view = manager->view(fork_);
   if (!view.ok()) {
@@ -140,7 +140,7 @@ Future<AnyValue> UserHandle::local_async(const std::type_info&, const CallOption
 
 AnyValue UserHandle::local(const std::type_info&, const CallOptions&) const { throw_not_owner(); }
 
-Peer UserHandle::owner_peer() const { return peer_to(services_, owner_); }
+Peer UserHandle::owner_peer() const { return peer_to(services_, *end_, owner_); }
 
 std::string UserHandle::to_string() const {
   return absl::StrFormat("UserRRef(%s, %s, %s at worker '%s')", ledger::describe(rref_),
@@ -172,7 +172,7 @@ void UserHandle::write_to(proto::Reference& out, MessageRoute& route) {
   check_receiver(route);
   throw_if_unusable();
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
-  if (manager == nullptr) throw_shut_down(owner_);
+  if (manager == nullptr) throw_ended(*end_);
   absl::StatusOr<ledger::ForkRecord> record = manager->share_user(fork_, route);
   if (!record.ok()) throw_error(record.status());
   record->type_name = type_name_;
@@ -193,6 +193,7 @@ OwnerHandle::OwnerHandle(ReferenceManager& manager, std::shared_ptr<ValueSlot> s
                          std::string type_name, RRefId rref)
     : manager_(manager.weak_from_this()),
       services_(manager.services().weak_services()),
+      end_(manager.services().end()),
       self_(manager.self()),
       type_name_(std::move(type_name)),
       slot_(std::move(slot)),
@@ -202,6 +203,7 @@ OwnerHandle::OwnerHandle(ReferenceManager& manager, std::string type_name, RRefI
                          ForkId waiting, const Future<void>& confirmation)
     : manager_(manager.weak_from_this()),
       services_(manager.services().weak_services()),
+      end_(manager.services().end()),
       self_(manager.self()),
       type_name_(std::move(type_name)),
       confirmation_(confirmation),
@@ -222,7 +224,7 @@ OwnerHandle::~OwnerHandle() {
 
 std::shared_ptr<ReferenceManager> OwnerHandle::manager() const {
   std::shared_ptr<ReferenceManager> manager = manager_.lock();
-  if (manager == nullptr) throw_shut_down(self_);
+  if (manager == nullptr) throw_ended(*end_);
   manager->services().process().require();
   return manager;
 }
@@ -252,7 +254,7 @@ Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,
   const auto check = [&type](const AnyValue& made) { return checked(made, type); };
   if (value.done()) return value.then(check);
   const std::shared_ptr<WorkerServices> services = services_.lock();
-  if (services == nullptr) throw_shut_down(self_);
+  if (services == nullptr) throw_ended(*end_);
   const auto timeout = checked_timeout(options, *services);
   const Clock::TimePoint now = services->clock().now();
   if (timeout >= Clock::TimePoint::max() - now) return value.then(check);
@@ -280,7 +282,7 @@ AnyValue OwnerHandle::local(const std::type_info& type, const CallOptions& optio
   return local_async(type, options).take();
 }
 
-Peer OwnerHandle::owner_peer() const { return peer_to(services_, self_); }
+Peer OwnerHandle::owner_peer() const { return peer_to(services_, *end_, self_); }
 
 std::string OwnerHandle::to_string() const {
   MutexLock lock(mutex_);

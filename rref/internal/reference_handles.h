@@ -63,6 +63,7 @@ class UserHandle final : public ReferenceHandle, public std::enable_shared_from_
 
   const std::weak_ptr<ReferenceManager> manager_;
   const std::weak_ptr<WorkerServices> services_;
+  const std::shared_ptr<const WorkerEnd> end_;
   const WorkerInfo owner_;
   const RRefId rref_;
   const ForkId fork_;
@@ -105,6 +106,7 @@ class OwnerHandle final : public ReferenceHandle, public std::enable_shared_from
   const std::weak_ptr<ReferenceManager> manager_;
   const ProcessBound process_;
   const std::weak_ptr<WorkerServices> services_;
+  const std::shared_ptr<const WorkerEnd> end_;
   const WorkerInfo self_;
   const std::string type_name_;
   const Future<void> confirmation_;

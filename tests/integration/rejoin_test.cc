@@ -169,6 +169,18 @@ TEST_P(Rejoin, WhatWasOfTheOldOneFailsOnceAndForAll) {
   testapp::release_at(worker(0));
 }
 
+TEST_P(Rejoin, WhatOutlivesTheOldOneFailsLikewise) {
+  start_three();
+  const auto held = sinew::remote<Counter>(worker(2).peer(0), 1);
+  held.created().wait();
+  const auto own = sinew::make_rref(worker(2), 1);
+  evict(2);
+  // No handle to the old one is left.
+  replace(2, worker(2).rejoin());
+  expect_aborted([&] { sinew::rpc_sync<&Counter::add>(held, 1); });
+  expect_aborted([&] { worker(2).rpc_sync<&testapp::add_to>(0, own, 1); });
+}
+
 TEST_P(Rejoin, OnlyAnEvictedWorkerCan) {
   start_three();
   const Worker old = worker(2);
