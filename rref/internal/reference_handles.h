@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/process_life.h"
+#include "sinew/rpc/base/worker_end.h"
 #include "sinew/rpc/cancellation.h"
 #include "sinew/rref/internal/reference_handle.h"
 #include "sinew/rref/internal/reference_manager.h"

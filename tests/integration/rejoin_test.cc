@@ -173,7 +173,7 @@ TEST_P(Rejoin, WhatOutlivesTheOldOneFailsLikewise) {
   start_three();
   const auto held = sinew::remote<Counter>(worker(2).peer(0), 1);
   held.created().wait();
-  const auto own = sinew::make_rref(worker(2), 1);
+  const auto own = sinew::share_rref(worker(2), std::make_shared<Counter>(0));
   evict(2);
   // No handle to the old one is left.
   replace(2, worker(2).rejoin());
