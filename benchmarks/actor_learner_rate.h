@@ -1,10 +1,7 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,7 +15,7 @@
 #include "sinew/benchmarks/apart.h"
 #include "sinew/benchmarks/measure.h"
 #include "sinew/benchmarks/one_thread.h"
-#include "sinew/benchmarks/server_process.h"
+#include "sinew/benchmarks/worker_processes.h"
 #include "sinew/sinew.h"
 
 /// The learner and the actors of examples/actor_learner, whose actors do not compute: what is left
@@ -34,14 +31,9 @@ class ActorLearner {
   static constexpr std::int64_t kCapacity = 100'000;
 
   /// Starts the actors' processes: to be made before anything that starts threads.
-  ActorLearner() : port_(free_loopback_port()) {
-    for (int rank = 1; rank <= kActors; ++rank) {
-      actors_.emplace_back([this, rank](const ServerProcess::ReportPort& report) {
-        report(port_);
-        act(rank);
-      });
-    }
-  }
+  ActorLearner()
+      : processes_(numbered_names(actor_learner::kLearnerWorker, "actor", kActors),
+                   &push_until_finished) {}
 
   /// Transitions that the learner, in this process, takes in a second.
   double transitions_per_s(const Options& options) const {
@@ -49,7 +41,7 @@ class ActorLearner {
     const auto service = std::make_shared<actor_learner::LearnerService>(kCapacity);
     const actor_learner::Policy policy;
     service->publish({{1, 1}, actor_learner::copy_parameters(policy)});
-    WorkerOptions worker_options = place(0);
+    WorkerOptions worker_options = processes_.place(0);
     worker_options.methods.add<&actor_learner::Learner::push, &actor_learner::Learner::weights>();
     const Worker worker = init_rpc(std::move(worker_options));
     worker.publish<actor_learner::Learner>(actor_learner::kLearnerName, service);
@@ -67,25 +59,8 @@ class ActorLearner {
   }
 
  private:
-  WorkerOptions place(int rank) const {
-    WorkerOptions options;
-    options.name = rank == 0 ? actor_learner::kLearnerWorker : "actor" + std::to_string(rank);
-    options.init_method = "tcp://127.0.0.1:" + std::to_string(port_);
-    options.rank = rank;
-    options.world_size = kActors + 1;
-    return options;
-  }
-
-  [[noreturn]] void act(int rank) const {
-    compute_on_one_thread();
-    const Worker worker = init_rpc(place(rank));
-    push_until_finished(worker);
-    worker.shutdown();
-    for (;;) pause();  // The measuring process kills this one.
-  }
-
   /// Pumps the pendulum, and pushes each 20 steps when those before have arrived.
-  void push_until_finished(const Worker& worker) const {
+  static void push_until_finished(const Worker& worker) {
     const auto learner = worker.find<actor_learner::Learner>(
         std::string(actor_learner::kLearnerWorker) + "/" + actor_learner::kLearnerName);
     actor_learner::Pendulum pendulum(static_cast<std::uint64_t>(worker.rank()));
@@ -104,8 +79,7 @@ class ActorLearner {
     }
   }
 
-  const std::uint16_t port_;
-  std::list<ServerProcess> actors_;
+  const WorkerProcesses processes_;
 };
 
 inline void measure_actor_learner(const Options& options) {

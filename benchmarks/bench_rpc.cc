@@ -11,6 +11,7 @@
 #include <string>
 
 #include "sinew/benchmarks/actor_learner_rate.h"
+#include "sinew/benchmarks/batcher_rate.h"
 #include "sinew/benchmarks/measure.h"
 #include "sinew/benchmarks/noop.h"
 #include "sinew/benchmarks/rl_rollout.h"
@@ -145,9 +146,11 @@ int run(int argc, char** argv) {
       argc, argv,
       {"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s", "both_ways_async64_per_s",
        "remote_first_method_p50_us", "rref_method_p50_us", "rl_steps_per_s_1", "rl_steps_per_s_4",
-       "rl_batched_steps_per_s_4", sinew::bench::kActorLearnerFigure});
-  // First: its processes are forked from this one, which must have no threads then.
+       "rl_batched_steps_per_s_4", sinew::bench::kActorLearnerFigure, "batcher_calls_per_s_1",
+       "batcher_calls_per_s_4", "batcher_calls_per_s_8"});
+  // First: their processes are forked from this one, which must have no threads then.
   sinew::bench::measure_actor_learner(options);
+  sinew::bench::measure_batches(options);
   if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
                          "both_ways_async64_per_s", "remote_first_method_p50_us",
                          "rref_method_p50_us"})) {

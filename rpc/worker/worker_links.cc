@@ -434,23 +434,29 @@ void WorkerLinks::flush(std::chrono::nanoseconds patience) const {
   }
 }
 
-absl::Status WorkerLinks::deliver_results(std::chrono::nanoseconds patience) const {
+absl::Status WorkerLinks::deliver_results(std::chrono::nanoseconds patience) {
   const auto end = std::chrono::steady_clock::now() + std::min(patience, kLongestWait);
   const std::vector<LinkTable::Link> links = table_.all();
   // Others call until they know that this worker leaves: what it answers meanwhile does not count.
   std::vector<FrameToken> last;
   last.reserve(links.size());
   for (const LinkTable::Link& link : links) last.push_back(link.runner->last_token());
+  Future<std::string> heard;
   for (std::size_t i = 0; i < links.size();) {
     const LinkRunner& runner = *links[i].runner;
     const std::size_t missing = runner.is_up() ? runner.replies_until(last[i]) : 0;
     if (missing == 0) {
       ++i;
+      heard = {};
     } else if (std::chrono::steady_clock::now() >= end) {
       return absl::DeadlineExceededError(absl::StrCat(missing,
                                                       " results have not arrived at worker '",
                                                       calls_of(links[i].user).peer().name, "'"));
     } else {
+      // A receipt for little comes with what is said next: an answer, or the next heartbeat.
+      if (!heard.valid() || heard.done()) {
+        heard = call(calls_of(links[i].user), kHeardMethod, "", patience);
+      }
       std::this_thread::sleep_for(kReceiptPoll);
     }
   }

@@ -89,7 +89,7 @@ class WorkerLinks {
   void flush(std::chrono::nanoseconds patience) const;
   /// Blocks until the results that were sent so far have arrived at the peers that can be reached;
   /// `patience` at most. kDeadlineExceeded then, with how many have not and whom they are for.
-  absl::Status deliver_results(std::chrono::nanoseconds patience) const;
+  absl::Status deliver_results(std::chrono::nanoseconds patience);
   /// Adds the control method "sinew.worker.heard": before the worker accepts.
   void add_methods();
   /// Blocks until those peers whose control calls have been answered lately have these answers;

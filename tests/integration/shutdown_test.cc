@@ -123,6 +123,18 @@ TEST_P(Shutdown, WaitsForNoHeartbeat) {
   abandon();
 }
 
+// Nor is it that a result has arrived. In an open job nothing else is said at the end.
+TEST_P(Shutdown, WaitsForNoHeartbeatAfterItsLastResult) {
+  start_all(2, [](int, sinew::WorkerOptions& options) {
+    options.world_size.reset();
+    options.heartbeat_interval = 60s;
+    options.lease = 600s;
+  });
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_NO_THROW(worker(1).shutdown(graceful(20s)));
+  abandon();
+}
+
 TEST_P(Shutdown, IsIdempotent) {
   start_all();
   const Worker first = worker(0);

@@ -110,6 +110,9 @@ RPC = Suite(
             counterparts={"torch": "rl_steps_per_s_4"},
         ),
         Figure("actor_learner_transitions_per_s", Better.HIGHER),
+        Figure("batcher_calls_per_s_1", Better.HIGHER),
+        Figure("batcher_calls_per_s_4", Better.HIGHER),
+        Figure("batcher_calls_per_s_8", Better.HIGHER),
     ),
     programs=(
         PeerProgram(
@@ -152,6 +155,12 @@ RPC = Suite(
             peer="torch",
             script="torch_actor_learner.py",
             figures=("actor_learner_transitions_per_s",),
+            packages=_TORCH_PACKAGES,
+        ),
+        PeerProgram(
+            peer="torch",
+            script="torch_batches.py",
+            figures=("batcher_calls_per_s_1", "batcher_calls_per_s_4", "batcher_calls_per_s_8"),
             packages=_TORCH_PACKAGES,
         ),
     ),
