@@ -54,8 +54,7 @@ std::int64_t call_back(std::int64_t milliseconds) {
 
 }  // namespace bench
 
-SINEW_METHOD(bench::call_back);
-SINEW_METHOD(bench::Holder::get);
+SINEW_METHOD(bench::call_back, bench::Holder::get);
 SINEW_SERVICE(bench::Holder, ());
 
 namespace {

@@ -56,8 +56,7 @@ void drop_all() {
 
 }  // namespace bench
 
-SINEW_METHOD(bench::hold);
-SINEW_METHOD(bench::drop_all);
+SINEW_METHOD(bench::hold, bench::drop_all);
 SINEW_SERVICE(bench::Value, ());
 
 namespace {

@@ -42,9 +42,7 @@ at::Tensor fetch() { return kept(); }
 
 }  // namespace bench
 
-SINEW_METHOD(bench::sink);
-SINEW_METHOD(bench::keep);
-SINEW_METHOD(bench::fetch);
+SINEW_METHOD(bench::sink, bench::keep, bench::fetch);
 
 namespace {
 

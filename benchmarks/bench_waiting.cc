@@ -89,10 +89,7 @@ at::Tensor parameters() {
 
 }  // namespace bench
 
-SINEW_METHOD(bench::compute);
-SINEW_METHOD(bench::call_for);
-SINEW_METHOD(bench::call_now_and_then);
-SINEW_METHOD(bench::parameters);
+SINEW_METHOD(bench::compute, bench::call_for, bench::call_now_and_then, bench::parameters);
 
 namespace {
 

@@ -95,44 +95,15 @@ void check(const Options& options);
 
 namespace sinew {
 
-template <>
-struct Codec<optim::SgdOptions>
-    : StructCodec<optim::SgdOptions, &optim::SgdOptions::lr, &optim::SgdOptions::momentum,
-                  &optim::SgdOptions::dampening, &optim::SgdOptions::weight_decay,
-                  &optim::SgdOptions::nesterov> {};
-template <>
-struct Codec<optim::AdamOptions>
-    : StructCodec<optim::AdamOptions, &optim::AdamOptions::lr, &optim::AdamOptions::betas,
-                  &optim::AdamOptions::eps, &optim::AdamOptions::weight_decay,
-                  &optim::AdamOptions::amsgrad> {};
-template <>
-struct Codec<optim::AdamWOptions>
-    : StructCodec<optim::AdamWOptions, &optim::AdamWOptions::lr, &optim::AdamWOptions::betas,
-                  &optim::AdamWOptions::eps, &optim::AdamWOptions::weight_decay,
-                  &optim::AdamWOptions::amsgrad> {};
-template <>
-struct Codec<optim::AdagradOptions>
-    : StructCodec<optim::AdagradOptions, &optim::AdagradOptions::lr,
-                  &optim::AdagradOptions::lr_decay, &optim::AdagradOptions::weight_decay,
-                  &optim::AdagradOptions::initial_accumulator_value, &optim::AdagradOptions::eps> {
-};
-template <>
-struct Codec<optim::RmsPropOptions>
-    : StructCodec<optim::RmsPropOptions, &optim::RmsPropOptions::lr, &optim::RmsPropOptions::alpha,
-                  &optim::RmsPropOptions::eps, &optim::RmsPropOptions::weight_decay,
-                  &optim::RmsPropOptions::momentum, &optim::RmsPropOptions::centered> {};
-template <>
-struct Codec<optim::AdadeltaOptions>
-    : StructCodec<optim::AdadeltaOptions, &optim::AdadeltaOptions::lr, &optim::AdadeltaOptions::rho,
-                  &optim::AdadeltaOptions::eps, &optim::AdadeltaOptions::weight_decay> {};
-template <>
-struct Codec<optim::AdamaxOptions>
-    : StructCodec<optim::AdamaxOptions, &optim::AdamaxOptions::lr, &optim::AdamaxOptions::betas,
-                  &optim::AdamaxOptions::eps, &optim::AdamaxOptions::weight_decay> {};
-template <>
-struct Codec<optim::RpropOptions>
-    : StructCodec<optim::RpropOptions, &optim::RpropOptions::lr, &optim::RpropOptions::etas,
-                  &optim::RpropOptions::step_sizes> {};
+SINEW_STRUCT(sinew::optim::SgdOptions, lr, momentum, dampening, weight_decay, nesterov);
+SINEW_STRUCT(sinew::optim::AdamOptions, lr, betas, eps, weight_decay, amsgrad);
+SINEW_STRUCT(sinew::optim::AdamWOptions, lr, betas, eps, weight_decay, amsgrad);
+SINEW_STRUCT(sinew::optim::AdagradOptions, lr, lr_decay, weight_decay, initial_accumulator_value,
+             eps);
+SINEW_STRUCT(sinew::optim::RmsPropOptions, lr, alpha, eps, weight_decay, momentum, centered);
+SINEW_STRUCT(sinew::optim::AdadeltaOptions, lr, rho, eps, weight_decay);
+SINEW_STRUCT(sinew::optim::AdamaxOptions, lr, betas, eps, weight_decay);
+SINEW_STRUCT(sinew::optim::RpropOptions, lr, etas, step_sizes);
 
 /// The optimizer's name, then its options.
 template <>

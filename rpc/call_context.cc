@@ -1,5 +1,7 @@
 #include "sinew/rpc/call_context.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,15 +41,14 @@ Worker current_worker() {
                    "there is no current worker, since none runs in this process: start one with "
                    "sinew::init_rpc()");
   }
+  std::vector<std::string> names;
+  for (const Worker& worker : running) names.push_back(absl::StrCat("'", worker.name(), "'"));
+  std::sort(names.begin(), names.end());
   throw RpcError(
       ErrorCode::kFailedPrecondition,
       absl::StrCat("there is no current worker outside of handlers, since several run in this "
                    "process (",
-                   absl::StrJoin(running, ", ",
-                                 [](std::string* text, const Worker& worker) {
-                                   absl::StrAppend(text, "'", worker.name(), "'");
-                                 }),
-                   "): say which one is meant"));
+                   absl::StrJoin(names, ", "), "): say which one is meant"));
 }
 
 }  // namespace sinew

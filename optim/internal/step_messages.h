@@ -61,28 +61,8 @@ struct CheckpointPlace {
 
 }  // namespace sinew::internal
 
-namespace sinew {
-
-template <>
-struct Codec<internal::OptimizerGroup>
-    : StructCodec<internal::OptimizerGroup, &internal::OptimizerGroup::parameters,
-                  &internal::OptimizerGroup::options> {};
-template <>
-struct Codec<internal::StepId>
-    : StructCodec<internal::StepId, &internal::StepId::trainer, &internal::StepId::optimizer,
-                  &internal::StepId::number> {};
-template <>
-struct Codec<internal::StepRequest>
-    : StructCodec<internal::StepRequest, &internal::StepRequest::context,
-                  &internal::StepRequest::id, &internal::StepRequest::live_from> {};
-template <>
-struct Codec<internal::StepAnswer>
-    : StructCodec<internal::StepAnswer, &internal::StepAnswer::outcome,
-                  &internal::StepAnswer::updated, &internal::StepAnswer::order,
-                  &internal::StepAnswer::code, &internal::StepAnswer::error> {};
-template <>
-struct Codec<internal::CheckpointPlace>
-    : StructCodec<internal::CheckpointPlace, &internal::CheckpointPlace::folder,
-                  &internal::CheckpointPlace::number> {};
-
-}  // namespace sinew
+SINEW_STRUCT(sinew::internal::OptimizerGroup, parameters, options);
+SINEW_STRUCT(sinew::internal::StepId, trainer, optimizer, number);
+SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from);
+SINEW_STRUCT(sinew::internal::StepAnswer, outcome, updated, order, code, error);
+SINEW_STRUCT(sinew::internal::CheckpointPlace, folder, number);

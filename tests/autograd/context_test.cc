@@ -68,21 +68,10 @@ Tensor gradient(const std::string& name, const sinew::autograd::ContextId& conte
 std::int64_t counter(const std::string& name) { return sinew::current_worker().counters()[name]; }
 
 }  // namespace testgrad
-SINEW_METHOD(testgrad::make_leaf);
-SINEW_METHOD(testgrad::scale_by_leaf);
-SINEW_METHOD(testgrad::multiply);
-SINEW_METHOD(testgrad::split);
-SINEW_METHOD(testgrad::sum_all);
-SINEW_METHOD(testgrad::get);
-SINEW_METHOD(testgrad::nested);
-SINEW_METHOD(testgrad::later);
-SINEW_METHOD(testgrad::store);
-SINEW_METHOD(testgrad::stored);
-SINEW_METHOD(testgrad::grad_mode);
-SINEW_METHOD(testgrad::requires_grad);
-SINEW_METHOD(testgrad::has_context);
-SINEW_METHOD(testgrad::gradient);
-SINEW_METHOD(testgrad::counter);
+SINEW_METHOD(testgrad::make_leaf, testgrad::scale_by_leaf, testgrad::multiply, testgrad::split,
+             testgrad::sum_all, testgrad::get, testgrad::nested, testgrad::later, testgrad::store,
+             testgrad::stored, testgrad::grad_mode, testgrad::requires_grad, testgrad::has_context,
+             testgrad::gradient, testgrad::counter);
 
 namespace testgrad {
 

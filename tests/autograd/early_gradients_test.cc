@@ -91,9 +91,7 @@ Tensor awaited(const Tensor& input) {
 
 }  // namespace testgrad
 
-SINEW_METHOD(testgrad::awaited);
-SINEW_METHOD(testgrad::twice);
-SINEW_METHOD(testgrad::with_weight);
+SINEW_METHOD(testgrad::awaited, testgrad::twice, testgrad::with_weight);
 
 namespace testgrad {
 
@@ -138,10 +136,7 @@ void lead(const Tensor& input, int to) {
 
 }  // namespace testgrad
 
-SINEW_METHOD(testgrad::by_way_of);
-SINEW_METHOD(testgrad::there_and_back);
-SINEW_METHOD(testgrad::two_calls);
-SINEW_METHOD(testgrad::lead);
+SINEW_METHOD(testgrad::by_way_of, testgrad::there_and_back, testgrad::two_calls, testgrad::lead);
 
 namespace {
 

@@ -41,8 +41,7 @@ at::Tensor twice(const at::Tensor& input) { return input * 2; }
 
 }  // namespace late
 
-SINEW_METHOD(late::begin_later);
-SINEW_METHOD(late::twice);
+SINEW_METHOD(late::begin_later, late::twice);
 
 namespace {
 

@@ -30,8 +30,5 @@ void add_chain_methods(sinew::MethodTable& methods);
 
 }  // namespace testgrad
 
-SINEW_METHOD(testgrad::chain);
-SINEW_METHOD(testgrad::set_throwing);
-SINEW_METHOD(testgrad::has_stopped);
-SINEW_METHOD(testgrad::go_on);
-SINEW_METHOD(testgrad::keep_context);
+SINEW_METHOD(testgrad::chain, testgrad::set_throwing, testgrad::has_stopped, testgrad::go_on,
+             testgrad::keep_context);

@@ -39,8 +39,7 @@ Tensor gradient(const ContextId& context) {
 }
 
 }  // namespace testoutside
-SINEW_METHOD(testoutside::weigh);
-SINEW_METHOD(testoutside::gradient);
+SINEW_METHOD(testoutside::weigh, testoutside::gradient);
 
 namespace {
 

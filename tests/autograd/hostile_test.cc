@@ -47,8 +47,7 @@ Tensor gradient(const ContextId& context) {
 }
 
 }  // namespace testhostile
-SINEW_METHOD(testhostile::weigh);
-SINEW_METHOD(testhostile::gradient);
+SINEW_METHOD(testhostile::weigh, testhostile::gradient);
 
 namespace {
 

@@ -45,9 +45,7 @@ at::Tensor scaled(const at::Tensor& input);
 
 }  // namespace reducers
 
-SINEW_METHOD(reducers::twice);
-SINEW_METHOD(reducers::broken);
-SINEW_METHOD(reducers::scaled);
+SINEW_METHOD(reducers::twice, reducers::broken, reducers::scaled);
 
 namespace {
 

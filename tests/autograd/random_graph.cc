@@ -274,12 +274,8 @@ bool has_context(const sinew::autograd::ContextId& context) {
 }
 
 }  // namespace testgrad
-SINEW_METHOD(testgrad::reset_leaves);
-SINEW_METHOD(testgrad::run_program);
-SINEW_METHOD(testgrad::run_on);
-SINEW_METHOD(testgrad::run_later);
-SINEW_METHOD(testgrad::gradients_here);
-SINEW_METHOD(testgrad::has_context);
+SINEW_METHOD(testgrad::reset_leaves, testgrad::run_program, testgrad::run_on, testgrad::run_later,
+             testgrad::gradients_here, testgrad::has_context);
 
 namespace testgrad {
 namespace {

@@ -54,20 +54,10 @@ inline at::Tensor twice_at(const std::string& next, const at::Tensor& tensor);
 
 }  // namespace devices
 
-template <>
-struct sinew::Codec<devices::Pair>
-    : sinew::StructCodec<devices::Pair, &devices::Pair::first, &devices::Pair::others> {};
-SINEW_METHOD(devices::place);
-SINEW_METHOD(devices::places);
-SINEW_METHOD(devices::twice);
-SINEW_METHOD(devices::add);
-SINEW_METHOD(devices::each_twice);
-SINEW_METHOD(devices::to_device);
-SINEW_METHOD(devices::to_host);
-SINEW_METHOD(devices::one_on_each);
-SINEW_METHOD(devices::swapped);
-SINEW_METHOD(devices::one_more);
-SINEW_METHOD(devices::twice_at);
+SINEW_STRUCT(devices::Pair, first, others);
+SINEW_METHOD(devices::place, devices::places, devices::twice, devices::add, devices::each_twice,
+             devices::to_device, devices::to_host, devices::one_on_each, devices::swapped,
+             devices::one_more, devices::twice_at);
 
 namespace devices {
 

@@ -26,8 +26,7 @@ class Layer {
 
 }  // namespace devices
 
-SINEW_METHOD(devices::product);
-SINEW_METHOD(devices::moved_and_scaled);
+SINEW_METHOD(devices::product, devices::moved_and_scaled);
 SINEW_MODULE(devices::Layer, (std::int64_t));
 
 namespace sinew::testing {

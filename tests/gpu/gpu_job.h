@@ -29,13 +29,8 @@ inline void end_process() { std::_Exit(9); }
 
 }  // namespace gpu
 
-SINEW_METHOD(gpu::twice);
-SINEW_METHOD(gpu::product);
-SINEW_METHOD(gpu::place);
-SINEW_METHOD(gpu::busy_sum);
-SINEW_METHOD(gpu::on_gpu);
-SINEW_METHOD(gpu::take);
-SINEW_METHOD(gpu::end_process);
+SINEW_METHOD(gpu::twice, gpu::product, gpu::place, gpu::busy_sum, gpu::on_gpu, gpu::take,
+             gpu::end_process);
 
 namespace gpu {
 

@@ -86,24 +86,17 @@ struct Forwarder {
 
 }  // namespace async_handlers
 
-SINEW_METHOD(async_handlers::add);
-SINEW_METHOD(async_handlers::quick);
+SINEW_METHOD(async_handlers::add, async_handlers::quick);
 SINEW_SERVICE(async_handlers::Parking, ());
-SINEW_METHOD(async_handlers::Parking::park);
-SINEW_METHOD(async_handlers::Parking::park_void);
-SINEW_METHOD(async_handlers::Parking::release);
-SINEW_METHOD(async_handlers::Parking::fail);
-SINEW_METHOD(async_handlers::Parking::abandon);
+SINEW_METHOD(async_handlers::Parking::park, async_handlers::Parking::park_void,
+             async_handlers::Parking::release, async_handlers::Parking::fail,
+             async_handlers::Parking::abandon);
 SINEW_SERVICE(async_handlers::ParameterServer, (int));
-SINEW_METHOD(async_handlers::ParameterServer::update);
-SINEW_METHOD(async_handlers::add_at);
-SINEW_METHOD(async_handlers::sum_of_all);
-SINEW_METHOD(async_handlers::method_in_continuation);
-SINEW_METHOD(async_handlers::make_at);
-SINEW_METHOD(async_handlers::hop);
+SINEW_METHOD(async_handlers::ParameterServer::update, async_handlers::add_at,
+             async_handlers::sum_of_all, async_handlers::method_in_continuation,
+             async_handlers::make_at, async_handlers::hop);
 SINEW_SERVICE(async_handlers::Forwarder, ());
-SINEW_METHOD(async_handlers::Forwarder::by_static);
-SINEW_METHOD(async_handlers::Forwarder::by_member);
+SINEW_METHOD(async_handlers::Forwarder::by_static, async_handlers::Forwarder::by_member);
 
 namespace async_handlers {
 

@@ -107,31 +107,18 @@ class Gauge {
 SINEW_SERVICE(internal::Gauge, (int));
 SINEW_METHOD(internal::Gauge::level);
 
-SINEW_METHOD(calls::add);
-SINEW_METHOD(calls::rank_of_callee);
-SINEW_METHOD(calls::caller_name);
-SINEW_METHOD(calls::caller_rank);
-SINEW_METHOD(calls::note);
-SINEW_METHOD(calls::motto);
-SINEW_METHOD(calls::consume);
-SINEW_METHOD(calls::never_throws);
+SINEW_METHOD(calls::add, calls::rank_of_callee, calls::caller_name, calls::caller_rank, calls::note,
+             calls::motto, calls::consume, calls::never_throws);
 SINEW_METHOD_AS("calls::twice(int)", sinew::overload<int(int)>(&calls::Overloads::twice));
 SINEW_METHOD_AS("calls::twice(text)",
                 sinew::overload<std::string(const std::string&)>(&calls::Overloads::twice));
-SINEW_METHOD(calls::punch);
-SINEW_METHOD(calls::issue);
+SINEW_METHOD(calls::punch, calls::issue);
 SINEW_SERVICE(calls::Account, (int));
 SINEW_CONSTRUCTOR(calls::Account(const std::string&, int));
 SINEW_CONSTRUCTOR(calls::Account());
-SINEW_METHOD(calls::Account::deposit);
-SINEW_METHOD(calls::Account::cents);
-SINEW_METHOD(calls::Account::owner);
-SINEW_METHOD(calls::Account::clear);
-SINEW_METHOD(calls::Account::currencies);
-SINEW_METHOD(calls::ask_back);
-SINEW_METHOD(calls::around);
-SINEW_METHOD(calls::pass_on);
-SINEW_METHOD(calls::slow);
+SINEW_METHOD(calls::Account::deposit, calls::Account::cents, calls::Account::owner,
+             calls::Account::clear, calls::Account::currencies, calls::ask_back, calls::around,
+             calls::pass_on, calls::slow);
 
 namespace calls {
 

@@ -80,26 +80,17 @@ int make_there();
 
 }  // namespace origins
 
-SINEW_METHOD(origins::print);
-SINEW_METHOD(origins::print_later);
-SINEW_METHOD(origins::reject_later);
-SINEW_METHOD(origins::never);
+SINEW_METHOD(origins::print, origins::print_later, origins::reject_later, origins::never);
 SINEW_SERVICE(origins::Printer, (int), pages);
-SINEW_METHOD(origins::missing);
-SINEW_METHOD(origins::reserved);
+SINEW_METHOD(origins::missing, origins::reserved);
 SINEW_METHOD_AS("origins::shape", &origins::shape_number);
 SINEW_METHOD_AS("origins::shape", &origins::shape_text);
 SINEW_METHOD_AS("origins::count", &origins::count_many);
 SINEW_METHOD_AS("origins::count", &origins::count_few);
 SINEW_METHOD_AS("origins::take", &origins::take_number);
 SINEW_METHOD_AS("origins::take", &origins::take_byte);
-SINEW_METHOD(origins::print_there);
-SINEW_METHOD(origins::print_there_later);
-SINEW_METHOD(origins::print_twice_there);
-SINEW_METHOD(origins::explain);
-SINEW_METHOD(origins::miss_there);
-SINEW_METHOD(origins::wait_there);
-SINEW_METHOD(origins::make_there);
+SINEW_METHOD(origins::print_there, origins::print_there_later, origins::print_twice_there,
+             origins::explain, origins::miss_there, origins::wait_there, origins::make_there);
 
 namespace {
 

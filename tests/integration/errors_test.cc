@@ -86,18 +86,11 @@ std::string shape_text(const std::string& x) {
 
 }  // namespace errors
 
-SINEW_METHOD(errors::fail);
-SINEW_METHOD(errors::fail_void);
-SINEW_METHOD(errors::fail_before_future);
-SINEW_METHOD(errors::fail_in_future);
-SINEW_METHOD(errors::invalid_future);
-SINEW_METHOD(errors::rpc_error);
+SINEW_METHOD(errors::fail, errors::fail_void, errors::fail_before_future, errors::fail_in_future,
+             errors::invalid_future, errors::rpc_error);
 SINEW_SERVICE(errors::Printer, (int));
-SINEW_METHOD(errors::Printer::print);
-SINEW_METHOD(errors::Printer::pages);
-SINEW_METHOD(errors::missing);
-SINEW_METHOD(errors::to_byte);
-SINEW_METHOD(errors::fail_there);
+SINEW_METHOD(errors::Printer::print, errors::Printer::pages, errors::missing, errors::to_byte,
+             errors::fail_there);
 SINEW_METHOD_AS("errors::shape", &errors::shape_int);
 SINEW_METHOD_AS("errors::shape", &errors::shape_text);
 SINEW_METHOD_AS("errors::shaep", &errors::mistyped);

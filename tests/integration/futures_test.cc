@@ -28,12 +28,8 @@ int completes_another(int value);
 
 }  // namespace futures
 
-SINEW_METHOD(futures::add);
-SINEW_METHOD(futures::blocked);
-SINEW_METHOD(futures::fail);
-SINEW_METHOD(futures::add_in_callback);
-SINEW_METHOD(futures::callback_that_waits);
-SINEW_METHOD(futures::completes_another);
+SINEW_METHOD(futures::add, futures::blocked, futures::fail, futures::add_in_callback,
+             futures::callback_that_waits, futures::completes_another);
 
 namespace futures {
 

@@ -69,10 +69,8 @@ void fail_at_length(std::int64_t bytes, const std::string& character) {
 
 }  // namespace clients
 
-SINEW_METHOD(clients::metadata);
-SINEW_METHOD(clients::metadata_later);
-SINEW_METHOD(clients::until_cancelled);
-SINEW_METHOD(clients::fail_at_length);
+SINEW_METHOD(clients::metadata, clients::metadata_later, clients::until_cancelled,
+             clients::fail_at_length);
 
 namespace {
 

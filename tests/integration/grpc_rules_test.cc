@@ -29,11 +29,8 @@ std::vector<std::string> identities() { return sinew::CallContext::current().ide
 std::string caller() { return sinew::CallContext::current().caller().name; }
 
 }  // namespace certified
-SINEW_METHOD(certified::score);
-SINEW_METHOD(certified::push);
-SINEW_METHOD(certified::open);
-SINEW_METHOD(certified::identities);
-SINEW_METHOD(certified::caller);
+SINEW_METHOD(certified::score, certified::push, certified::open, certified::identities,
+             certified::caller);
 
 namespace sinew {
 namespace {

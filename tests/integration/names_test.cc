@@ -49,8 +49,7 @@ int make_number(int number) {
 }
 
 }  // namespace integration
-SINEW_METHOD(integration::wait_in_handler);
-SINEW_METHOD(integration::make_number);
+SINEW_METHOD(integration::wait_in_handler, integration::make_number);
 
 namespace {
 

@@ -55,11 +55,8 @@ RRef<at::Tensor> own_tensor() { return sinew::make_rref(sinew::current_worker(),
 std::string failing(int) { throw std::out_of_range("nothing there today"); }
 
 }  // namespace integration
-SINEW_METHOD(integration::slow_number);
-SINEW_METHOD(integration::fetch_number);
-SINEW_METHOD(integration::sum_numbers);
-SINEW_METHOD(integration::own_tensor);
-SINEW_METHOD(integration::failing);
+SINEW_METHOD(integration::slow_number, integration::fetch_number, integration::sum_numbers,
+             integration::own_tensor, integration::failing);
 
 namespace {
 

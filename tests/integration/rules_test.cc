@@ -82,12 +82,8 @@ struct sinew::Codec<ruled::Key> {
   static std::string signature() { return "integer"; }
 };
 
-SINEW_METHOD(ruled::train);
-SINEW_METHOD(ruled::judge);
-SINEW_METHOD(ruled::judge_here);
-SINEW_METHOD(ruled::identities);
-SINEW_METHOD(ruled::park);
-SINEW_METHOD(ruled::leave_behind);
+SINEW_METHOD(ruled::train, ruled::judge, ruled::judge_here, ruled::identities, ruled::park,
+             ruled::leave_behind);
 SINEW_SERVICE(ruled::Model, (int), size);
 SINEW_METHOD(ruled::Model::grow);
 

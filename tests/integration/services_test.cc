@@ -73,8 +73,8 @@ class Empty {};
 }  // namespace services
 
 SINEW_STRUCT(services::Settings, gamma, seed);
-SINEW_METHOD(services::scale, services::mean, services::nothing, services::wait);
-SINEW_METHOD(services::never_added);
+SINEW_METHOD(services::scale, services::mean, services::nothing, services::wait,
+             services::never_added);
 SINEW_METHOD_AS("services::sum<double>", &services::sum<double>);
 SINEW_METHOD_AS("services::add(int,int)", sinew::overload<int(int, int)>(&services::add));
 SINEW_METHOD_AS(

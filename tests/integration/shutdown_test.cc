@@ -28,8 +28,7 @@ namespace integration {
 void relay(int hops);
 int slow_sum(int n);
 }  // namespace integration
-SINEW_METHOD(integration::relay);
-SINEW_METHOD(integration::slow_sum);
+SINEW_METHOD(integration::relay, integration::slow_sum);
 
 namespace integration {
 

@@ -45,13 +45,8 @@ sinew::Future<int> park() {
 
 }  // namespace threads
 
-SINEW_METHOD(threads::quick);
-SINEW_METHOD(threads::name_of_thread);
-SINEW_METHOD(threads::blocked);
-SINEW_METHOD(threads::around);
-SINEW_METHOD(threads::blocked_at_next);
-SINEW_METHOD(threads::shut_down);
-SINEW_METHOD(threads::park);
+SINEW_METHOD(threads::quick, threads::name_of_thread, threads::blocked, threads::around,
+             threads::blocked_at_next, threads::shut_down, threads::park);
 
 namespace threads {
 

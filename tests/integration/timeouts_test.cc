@@ -64,17 +64,11 @@ class Slow {
 
 }  // namespace timeouts
 
-SINEW_METHOD(timeouts::quick);
-SINEW_METHOD(timeouts::blocked);
-SINEW_METHOD(timeouts::time_left);
-SINEW_METHOD(timeouts::time_left_at_next);
-SINEW_METHOD(timeouts::time_left_in_continuation);
-SINEW_METHOD(timeouts::wait_for_cancellation);
-SINEW_METHOD(timeouts::wait_for_cancellation_at_next);
-SINEW_METHOD(timeouts::wait_for_ever);
+SINEW_METHOD(timeouts::quick, timeouts::blocked, timeouts::time_left, timeouts::time_left_at_next,
+             timeouts::time_left_in_continuation, timeouts::wait_for_cancellation,
+             timeouts::wait_for_cancellation_at_next, timeouts::wait_for_ever);
 SINEW_SERVICE(timeouts::Slow, (bool));
-SINEW_METHOD(timeouts::Slow::quick);
-SINEW_METHOD(timeouts::Slow::blocked);
+SINEW_METHOD(timeouts::Slow::quick, timeouts::Slow::blocked);
 
 namespace timeouts {
 

@@ -116,17 +116,9 @@ std::vector<StringRef> make_refs(int count) {
 
 }  // namespace values
 
-template <>
-struct sinew::Codec<values::Point> : sinew::StructCodec<values::Point, &values::Point::x,
-                                                        &values::Point::y, &values::Point::label> {
-};
-template <>
-struct sinew::Codec<values::Tree>
-    : sinew::StructCodec<values::Tree, &values::Tree::value, &values::Tree::children> {};
-template <>
-struct sinew::Codec<values::Batch>
-    : sinew::StructCodec<values::Batch, &values::Batch::images, &values::Batch::labels,
-                         &values::Batch::source> {};
+SINEW_STRUCT(values::Point, x, y, label);
+SINEW_STRUCT(values::Tree, value, children);
+SINEW_STRUCT(values::Batch, images, labels, source);
 template <>
 struct sinew::Codec<values::Fraction> {
   static void encode(ValueWriter& writer, const values::Fraction& value) {
@@ -168,22 +160,12 @@ struct sinew::Codec<values::Fraction> {
 ECHO_TYPES(NAME_ECHO)
 #undef NAME_ECHO
 
-SINEW_METHOD(values::value_of);
-SINEW_METHOD(values::as_byte);
-SINEW_METHOD(values::hundred_times);
+SINEW_METHOD(values::value_of, values::as_byte, values::hundred_times);
 SINEW_METHOD_AS("values::as_byte", &values::as_byte_of_a_wide_caller);
 SINEW_METHOD_AS("values::hundred_times", &values::hundred_times_of_a_narrow_caller);
-SINEW_METHOD(values::plus_one);
-SINEW_METHOD(values::sum);
-SINEW_METHOD(values::storage_bytes);
-SINEW_METHOD(values::elements);
-SINEW_METHOD(values::first_row_of_many);
-SINEW_METHOD(values::read);
-SINEW_METHOD(values::read_all);
-SINEW_METHOD(values::read_map);
-SINEW_METHOD(values::read_optional);
-SINEW_METHOD(values::read_batch);
-SINEW_METHOD(values::make_refs);
+SINEW_METHOD(values::plus_one, values::sum, values::storage_bytes, values::elements,
+             values::first_row_of_many, values::read, values::read_all, values::read_map,
+             values::read_optional, values::read_batch, values::make_refs);
 
 namespace sinew {
 namespace {

@@ -46,13 +46,8 @@ Tensor multiply(const Tensor& a, const Tensor& b) { return a * b; }
 Tensor nested(const Tensor& x, int hops);
 
 }  // namespace refmodels
-SINEW_METHOD(refmodels::reset);
-SINEW_METHOD(refmodels::gradient);
-SINEW_METHOD(refmodels::linear);
-SINEW_METHOD(refmodels::cell);
-SINEW_METHOD(refmodels::embed);
-SINEW_METHOD(refmodels::multiply);
-SINEW_METHOD(refmodels::nested);
+SINEW_METHOD(refmodels::reset, refmodels::gradient, refmodels::linear, refmodels::cell,
+             refmodels::embed, refmodels::multiply, refmodels::nested);
 
 namespace refmodels {
 

@@ -142,36 +142,14 @@ class Counter {
 
 }  // namespace interop
 
-template <>
-struct sinew::Codec<interop::Point>
-    : sinew::StructCodec<interop::Point, &interop::Point::x, &interop::Point::y,
-                         &interop::Point::label> {};
+SINEW_STRUCT(interop::Point, x, y, label);
 
-SINEW_METHOD(interop::scale);
-SINEW_METHOD(interop::add);
-SINEW_METHOD(interop::narrow);
-SINEW_METHOD(interop::nothing);
-SINEW_METHOD(interop::sums);
-SINEW_METHOD(interop::mirror);
-SINEW_METHOD(interop::next_color);
-SINEW_METHOD(interop::reversed);
-SINEW_METHOD(interop::split);
-SINEW_METHOD(interop::echo_tensor);
-SINEW_METHOD(interop::describe);
-SINEW_METHOD(interop::to_type);
-SINEW_METHOD(interop::echo_natural);
-SINEW_METHOD(interop::echo_text);
-SINEW_METHOD(interop::echo_message);
-SINEW_METHOD(interop::sum);
-SINEW_METHOD(interop::is_square);
-SINEW_METHOD(interop::blob);
-SINEW_METHOD(interop::metadata);
-SINEW_METHOD(interop::fail);
-SINEW_METHOD(interop::nested_fail);
-SINEW_METHOD(interop::never);
-SINEW_METHOD(interop::started_calls);
-SINEW_METHOD(interop::cancelled_calls);
-SINEW_METHOD(interop::Counter::add);
+SINEW_METHOD(interop::scale, interop::add, interop::narrow, interop::nothing, interop::sums,
+             interop::mirror, interop::next_color, interop::reversed, interop::split,
+             interop::echo_tensor, interop::describe, interop::to_type, interop::echo_natural,
+             interop::echo_text, interop::echo_message, interop::sum, interop::is_square,
+             interop::blob, interop::metadata, interop::fail, interop::nested_fail, interop::never,
+             interop::started_calls, interop::cancelled_calls, interop::Counter::add);
 SINEW_SERVICE(interop::Counter, ());
 
 void interop::nested_fail(const std::string& text) {

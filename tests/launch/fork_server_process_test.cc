@@ -71,8 +71,10 @@ void act_before_launch() {
     options.init_method = "tcp://127.0.0.1:0?rank=0&world_size=1";
     Worker::start(options).shutdown();
   } else if (what == "text") {
+    // Each has a buffer of its own then.
+    std::ios::sync_with_stdio(false);
     std::printf("before");
-    std::cout << " and " << std::flush;
+    std::cout << " and ";
     std::printf("behind\n");
   } else if (what == "signals") {
     ::signal(SIGCHLD, SIG_IGN);

@@ -66,7 +66,4 @@ int drive(const std::string& what, const std::string& folder);
 
 SINEW_METHOD(sinew::testing::twice);
 
-template <>
-struct sinew::Codec<sinew::testing::Settings>
-    : sinew::StructCodec<sinew::testing::Settings, &sinew::testing::Settings::name,
-                         &sinew::testing::Settings::rate, &sinew::testing::Settings::widths> {};
+SINEW_STRUCT(sinew::testing::Settings, name, rate, widths);

@@ -57,12 +57,8 @@ class Table {
 }  // namespace testoptim
 
 SINEW_SERVICE(testoptim::Table, (std::int64_t));
-SINEW_METHOD(testoptim::Table::parameter);
-SINEW_METHOD(testoptim::Table::pick);
-SINEW_METHOD(testoptim::Table::weighted_sum);
-SINEW_METHOD(testoptim::Table::value);
-SINEW_METHOD(testoptim::Table::fold);
-SINEW_METHOD(testoptim::Table::unfold);
+SINEW_METHOD(testoptim::Table::parameter, testoptim::Table::pick, testoptim::Table::weighted_sum,
+             testoptim::Table::value, testoptim::Table::fold, testoptim::Table::unfold);
 
 namespace testoptim {
 
@@ -124,10 +120,8 @@ Orders weigh(const RRef<Table>& table, const RRef<at::Tensor>& parameter, double
 
 }  // namespace testoptim
 
-SINEW_METHOD(testoptim::pick_some);
-SINEW_METHOD(testoptim::pick_alone);
-SINEW_METHOD(testoptim::weigh);
-SINEW_METHOD(testoptim::step_by_somebody);
+SINEW_METHOD(testoptim::pick_some, testoptim::pick_alone, testoptim::weigh,
+             testoptim::step_by_somebody);
 
 using testoptim::Orders;
 using testoptim::Table;

@@ -96,9 +96,6 @@ void add_methods(sinew::MethodTable& methods);
 }  // namespace testoptim
 
 SINEW_SERVICE(testoptim::Shard, (std::int64_t, bool));
-SINEW_METHOD(testoptim::Shard::parameters);
-SINEW_METHOD(testoptim::Shard::forward);
-SINEW_METHOD(testoptim::Shard::values);
-SINEW_METHOD(testoptim::Shard::gradients);
-SINEW_METHOD(testoptim::Shard::set_grads);
-SINEW_METHOD(testoptim::Shard::sum_of_grads);
+SINEW_METHOD(testoptim::Shard::parameters, testoptim::Shard::forward, testoptim::Shard::values,
+             testoptim::Shard::gradients, testoptim::Shard::set_grads,
+             testoptim::Shard::sum_of_grads);

@@ -89,10 +89,7 @@ inline std::int64_t look_at_and_keep(const sinew::RRef<Token>& token);
 }  // namespace churn
 
 SINEW_SERVICE(churn::Token, (std::int64_t));
-SINEW_METHOD(churn::Token::get);
-SINEW_METHOD(churn::who);
-SINEW_METHOD(churn::look_at);
-SINEW_METHOD(churn::look_at_and_keep);
+SINEW_METHOD(churn::Token::get, churn::who, churn::look_at, churn::look_at_and_keep);
 
 namespace churn {
 

@@ -25,8 +25,7 @@ inline int leave(int code) { return code; }
 inline int note(const std::string&) { return 0; }
 }  // namespace testlife
 
-SINEW_METHOD(testlife::leave);
-SINEW_METHOD(testlife::note);
+SINEW_METHOD(testlife::leave, testlife::note);
 
 using sinew::ErrorCode;
 using sinew::RpcError;

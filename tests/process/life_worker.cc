@@ -68,8 +68,7 @@ inline int note(const std::string& name) { return static_cast<int>(names.note(na
 
 }  // namespace testlife
 
-SINEW_METHOD(testlife::leave);
-SINEW_METHOD(testlife::note);
+SINEW_METHOD(testlife::leave, testlife::note);
 
 namespace {
 

@@ -67,13 +67,8 @@ inline std::int64_t milliseconds_left() {
 
 }  // namespace testapp
 
-SINEW_METHOD(testapp::filled);
-SINEW_METHOD(testapp::gated);
-SINEW_METHOD(testapp::hold);
-SINEW_METHOD(testapp::count_with);
-SINEW_METHOD(testapp::count_tensors);
-SINEW_METHOD(testapp::make_tensors);
-SINEW_METHOD(testapp::milliseconds_left);
+SINEW_METHOD(testapp::filled, testapp::gated, testapp::hold, testapp::count_with,
+             testapp::count_tensors, testapp::make_tensors, testapp::milliseconds_left);
 
 namespace testapp {
 

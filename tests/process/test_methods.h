@@ -155,31 +155,12 @@ inline std::vector<std::string> worker_names() {
 }  // namespace testapp
 
 SINEW_SERVICE(testapp::Counter, (int));
-SINEW_METHOD(testapp::Counter::get);
-SINEW_METHOD(testapp::Counter::add);
-SINEW_METHOD(testapp::add);
-SINEW_METHOD(testapp::fail);
-SINEW_METHOD(testapp::echo);
-SINEW_METHOD(testapp::count);
-SINEW_METHOD(testapp::executions);
-SINEW_METHOD(testapp::make_pattern);
-SINEW_METHOD(testapp::echo_tensor);
-SINEW_METHOD(testapp::has_pattern);
-SINEW_METHOD(testapp::stall);
-SINEW_METHOD(testapp::stalled);
-SINEW_METHOD(testapp::release);
-SINEW_METHOD(testapp::keep);
-SINEW_METHOD(testapp::kept);
-SINEW_METHOD(testapp::drop);
-SINEW_METHOD(testapp::confirmed);
-SINEW_METHOD(testapp::add_to);
-SINEW_METHOD(testapp::add_to_kept);
-SINEW_METHOD(testapp::add_to_all);
-SINEW_METHOD(testapp::add_through);
-SINEW_METHOD(testapp::make_counters);
-SINEW_METHOD(testapp::same);
-SINEW_METHOD(testapp::counter_value);
-SINEW_METHOD(testapp::worker_names);
+SINEW_METHOD(testapp::Counter::get, testapp::Counter::add, testapp::add, testapp::fail,
+             testapp::echo, testapp::count, testapp::executions, testapp::make_pattern,
+             testapp::echo_tensor, testapp::has_pattern, testapp::stall, testapp::stalled,
+             testapp::release, testapp::keep, testapp::kept, testapp::drop, testapp::confirmed,
+             testapp::add_to, testapp::add_to_kept, testapp::add_to_all, testapp::add_through,
+             testapp::make_counters, testapp::same, testapp::counter_value, testapp::worker_names);
 
 namespace testapp {
 

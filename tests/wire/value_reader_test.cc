@@ -24,9 +24,7 @@ struct Tree {
 }  // namespace
 }  // namespace sinew::testing
 
-template <>
-struct sinew::Codec<sinew::testing::Tree>
-    : sinew::StructCodec<sinew::testing::Tree, &sinew::testing::Tree::children> {};
+SINEW_STRUCT(sinew::testing::Tree, children);
 
 namespace sinew::testing {
 namespace {

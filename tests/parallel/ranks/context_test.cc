@@ -64,9 +64,8 @@ class Table {
 }  // namespace testcontext
 
 SINEW_SERVICE(testcontext::Table, ());
-SINEW_METHOD(testcontext::Table::look_up);
-SINEW_METHOD(testcontext::Table::break_in_backward);
-SINEW_METHOD(testcontext::Table::gradient);
+SINEW_METHOD(testcontext::Table::look_up, testcontext::Table::break_in_backward,
+             testcontext::Table::gradient);
 
 namespace {
 
