@@ -270,8 +270,11 @@ TEST(ForkServer, IsNotEndedBySignalsThatAreForTheProcesses) {
 
 TEST(ForkServer, ThatIsStoppedGoesOnWhenProcessesAreToldToEnd) {
   const TemporaryFolder folder;
+  // They are not given up before.
+  SpawnOptions options;
+  options.grace = std::chrono::hours(1);
   const ProcessContext processes =
-      start_processes(&write_parent_and_wait, 2, SpawnOptions(), folder.file(""));
+      start_processes(&write_parent_and_wait, 2, options, folder.file(""));
   ::kill(server_of(folder, 2), SIGSTOP);
   EXPECT_FALSE(processes.join(10ms));
   processes.terminate();
