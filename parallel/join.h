@@ -11,8 +11,8 @@ namespace sinew::parallel {
 enum class JoinDivision {
   /// The size of the group: those ranks count as zeros.
   kInitialWorldSize,
-  /// The number of ranks that go on. Not with a CommHook of one's own outside of autograd contexts,
-  /// which divides itself.
+  /// The number of ranks that go on. What a CommHook returns, which is a mean over the group, is
+  /// made one over them.
   kEffectiveWorldSize,
 };
 

@@ -11,6 +11,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/full.h"
+#include "ATen/ops/zeros_like.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -35,23 +36,33 @@ namespace {
 /// Calls a hook of ours from LibTorch's reducer.
 class HookAdapter final : public c10d::CommHookInterface {
  public:
-  HookAdapter(ProcessGroup group, CommHook hook)
-      : group_(std::move(group)), hook_(std::move(hook)) {}
+  /// What the hook returns, a mean over all ranks, is multiplied by `*factor`.
+  HookAdapter(ProcessGroup group, CommHook hook, std::shared_ptr<const double> factor)
+      : group_(std::move(group)), hook_(std::move(hook)), factor_(std::move(factor)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    const at::Tensor& gradients = bucket.getBuffer();
-    if (gradients.is_sparse()) {
-      // It has no flat form that a hook could do something with.
-      return to_c10(make_ready_future(sparse_all_reduce(group_, gradients).div_(group_.size())));
-    }
-    return to_c10(
-        hook_(group_, {bucket.getIndex(), bucket.isLast(), gradients, bucket.getParameters()}));
+    const Future<at::Tensor> mean = mean_of(bucket);
+    if (*factor_ == 1) return to_c10(mean);
+    return to_c10(mean.then([factor = *factor_](const at::Tensor& tensor) {
+      const at::AutoGradMode no_grad(false);
+      return tensor * factor;
+    }));
   }
   at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
 
  private:
+  Future<at::Tensor> mean_of(const c10d::GradBucket& bucket) const {
+    const at::Tensor& gradients = bucket.getBuffer();
+    if (gradients.is_sparse()) {
+      // It has no flat form that a hook could do something with.
+      return make_ready_future(sparse_all_reduce(group_, gradients).div_(group_.size()));
+    }
+    return hook_(group_, {bucket.getIndex(), bucket.isLast(), gradients, bucket.getParameters()});
+  }
+
   const ProcessGroup group_;
   const CommHook hook_;
+  const std::shared_ptr<const double> factor_;
 };
 
 /// In the order in which a backward pass completes them, which is about the reverse of that of the
@@ -79,6 +90,9 @@ struct Replica::Impl {
   ContextReducer& context_reducer();
   CommHook hook() const;
   JoinRound announce(bool in_context);
+  /// Of the reducer that goes on: what means are over.
+  void divide_by(int ranks);
+  at::Tensor no_gradients(const c10d::GradBucket& bucket) const;
   void check_finished() const;
 
   const std::shared_ptr<torch::nn::Module> module;
@@ -92,6 +106,8 @@ struct Replica::Impl {
   std::shared_ptr<c10d::Logger> logger;
   std::unique_ptr<GradientHooks> hooks;
   std::shared_ptr<ContextReducer> contexts;
+  // Makes means over those ranks that have inputs of means over all.
+  const std::shared_ptr<double> mean_factor = std::make_shared<double>(1);
   int suspended = 0;
   // The last forward() was one of a step that all ranks do together.
   bool syncs_buffers = true;
@@ -137,7 +153,7 @@ void Replica::Impl::make_reducer() {
   const bool any_sparse =
       std::find(parts.sparse.begin(), parts.sparse.end(), true) != parts.sparse.end();
   if (options.comm_hook != nullptr || any_sparse) {
-    reducer->register_comm_hook(std::make_unique<HookAdapter>(group, hook()));
+    reducer->register_comm_hook(std::make_unique<HookAdapter>(group, hook(), mean_factor));
   }
 }
 
@@ -175,10 +191,17 @@ JoinRound Replica::Impl::announce(bool in_context) {
   round.in_context = in_context;
   if (session == nullptr) return round;
   round = session->announce(round);
-  reducer->set_forward_pass_work_handle(
-      done_work(at::full({1}, round.active, at::kLong)),
-      session->options().division == JoinDivision::kInitialWorldSize);
+  divide_by(session->options().division == JoinDivision::kInitialWorldSize ? group.size()
+                                                                           : round.active);
   return round;
+}
+
+void Replica::Impl::divide_by(int ranks) {
+  // Where there is no hook, the reducer divides, and takes the number from here.
+  constexpr bool kByItsGroupsSize = false;
+  reducer->set_forward_pass_work_handle(done_work(at::full({1}, ranks, at::kLong)),
+                                        kByItsGroupsSize);
+  *mean_factor = static_cast<double>(group.size()) / ranks;
 }
 
 void Replica::Impl::check_finished() const {
@@ -261,10 +284,19 @@ void Replica::enter_join(JoinSession* session) {
 
 void Replica::leave_join() {
   impl_->session = nullptr;
-  // The reducer would go on to divide by the number that it was told last.
-  impl_->reducer->set_forward_pass_work_handle(
-      done_work(at::full({1}, impl_->group.size(), at::kLong)), true);
+  impl_->divide_by(impl_->group.size());
   if (impl_->contexts != nullptr) impl_->contexts->set_division(JoinDivision::kInitialWorldSize);
+}
+
+at::Tensor Replica::Impl::no_gradients(const c10d::GradBucket& bucket) const {
+  const at::Tensor parameter = bucket.getParameters().front();
+  const auto found =
+      std::find_if(parts.parameters.begin(), parts.parameters.end(),
+                   [&parameter](const NamedTensor& one) { return one.tensor.is_same(parameter); });
+  const auto at = static_cast<std::size_t>(found - parts.parameters.begin());
+  // A sparse bucket has no tensor before its first gradient.
+  return parts.sparse.at(at) ? empty_sparse_gradient(parameter)
+                             : at::zeros_like(bucket.getBuffer());
 }
 
 // What before_forward() and the backward pass of the others do.
@@ -278,8 +310,12 @@ void Replica::shadow(const JoinRound& round) {
   if (!round.reduces) return;
   if (round.in_context) return impl_->context_reducer().shadow();
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reduced;
-  std::vector<c10d::GradBucket> zeros = impl_->reducer->get_grad_buckets();
-  for (c10d::GradBucket& bucket : zeros) reduced.push_back(impl_->reducer->run_comm_hook(bucket));
+  constexpr bool kAsZeros = false;
+  std::vector<c10d::GradBucket> buckets = impl_->reducer->get_grad_buckets(kAsZeros);
+  for (c10d::GradBucket& bucket : buckets) {
+    bucket.getBufferRef() = impl_->no_gradients(bucket);
+    reduced.push_back(impl_->reducer->run_comm_hook(bucket));
+  }
   for (const auto& one : reduced) one->waitAndThrow();
   if (impl_->options.unused_parameters == UnusedParameters::kFound) {
     impl_->group.all_reduce(impl_->reducer->get_local_used_map_on_device());

@@ -48,4 +48,11 @@ at::Tensor sparse_all_reduce(const ProcessGroup& group, const at::Tensor& sparse
       .coalesce();
 }
 
+at::Tensor empty_sparse_gradient(const at::Tensor& weight) {
+  std::vector<std::int64_t> value_sizes = weight.sizes().vec();
+  value_sizes[0] = 0;
+  return at::sparse_coo_tensor(at::empty({1, 0}, weight.options().dtype(at::kLong)),
+                               at::empty(value_sizes, weight.options()), weight.sizes());
+}
+
 }  // namespace sinew::parallel::internal

@@ -10,4 +10,7 @@ namespace sinew::parallel::internal {
 /// operations in the same order; throws RpcError.
 at::Tensor sparse_all_reduce(const ProcessGroup& group, const at::Tensor& sparse);
 
+/// A gradient of an embedding's weight of which no row was used: rows are sparse, columns dense.
+at::Tensor empty_sparse_gradient(const at::Tensor& weight);
+
 }  // namespace sinew::parallel::internal

@@ -37,6 +37,7 @@ using testranks::make_batch;
 using testranks::mean_loss;
 using testranks::Mlp;
 using testranks::values_of;
+using testranks::Words;
 
 namespace {
 
@@ -337,23 +338,6 @@ TEST_F(Ddp, AHookThatFailsIsHeardOf) {
 }
 
 // ---- Sparse gradients.
-
-class Words : public torch::nn::Module {
- public:
-  Words() {
-    table = register_module("table",
-                            torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 3).sparse(true)));
-    linear = register_module("linear", torch::nn::Linear(3, 2));
-    const at::AutoGradMode no_grad(false);
-    to(at::kDouble);
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(at::arange(parameter.numel(), at::kDouble).view(parameter.sizes()).sin());
-    }
-  }
-  at::Tensor forward(const at::Tensor& rows) { return linear->forward(table->forward(rows)); }
-  torch::nn::Embedding table{nullptr};
-  torch::nn::Linear linear{nullptr};
-};
 
 TEST_F(Ddp, SparseGradients) {
   const auto model = std::make_shared<Words>();

@@ -6,6 +6,7 @@
 #include <torch/optim.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,7 @@ using testranks::make_batch;
 using testranks::mean_loss;
 using testranks::Mlp;
 using testranks::values_of;
+using testranks::Words;
 
 namespace {
 
@@ -44,22 +46,30 @@ class Join : public testranks::RankTest {
   }
 
   /// What one process computes: in each step the sum of the gradients of those that have inputs.
-  std::vector<at::Tensor> expected(JoinDivision division) const {
-    Mlp whole(1);
-    torch::optim::SGD optimizer(whole.parameters(), torch::optim::SGDOptions(0.1));
+  template <class Module, class... Args>
+  std::shared_ptr<Module> one_process(
+      JoinDivision division, const std::function<at::Tensor(Module&, int of, int step)>& loss,
+      Args... args) const {
+    const auto whole = std::make_shared<Module>(args...);
+    torch::optim::SGD optimizer(whole->parameters(), torch::optim::SGDOptions(0.1));
     for (int step = 0;; ++step) {
-      optimizer.zero_grad();
+      for (at::Tensor& parameter : whole->parameters()) parameter.mutable_grad().reset();
       int active = 0;
       for (int of = 0; of < size(); ++of) active += step < steps_of(of);
-      if (active == 0) return values_of(whole);
+      if (active == 0) return whole;
       const int divisor = division == JoinDivision::kInitialWorldSize ? size() : active;
       for (int of = 0; of < size(); ++of) {
-        if (step >= steps_of(of)) continue;
-        const Batch batch = batch_of(of, step);
-        (mean_loss(whole.forward(batch.input), batch.target) / divisor).backward();
+        if (step < steps_of(of)) (loss(*whole, of, step) / divisor).backward();
       }
       optimizer.step();
     }
+  }
+  std::vector<at::Tensor> expected(JoinDivision division) const {
+    const auto loss = [](Mlp& whole, int of, int step) {
+      const Batch batch = batch_of(of, step);
+      return mean_loss(whole.forward(batch.input), batch.target);
+    };
+    return values_of(*one_process<Mlp>(division, loss, 1));
   }
 };
 
@@ -100,6 +110,54 @@ TEST_F(Join, RanksWithoutInputsShadowTheOthers) {
       mean_loss(whole.forward(batch.input), batch.target).backward();
       EXPECT_LT(difference(testranks::grads_of(*model), testranks::grads_of(whole)), 1e-12);
     }
+  }
+}
+
+// A rank that never had inputs has no gradient of the embedding to make zeros of.
+TEST_F(Join, SparseGradientsAreShadowedToo) {
+  const auto rows_of = [](int of, int step) {
+    return at::tensor({3, of + step, 10 + of}, at::kLong);
+  };
+  for (const auto division : {JoinDivision::kInitialWorldSize, JoinDivision::kEffectiveWorldSize}) {
+    const auto model = std::make_shared<Words>();
+    DistributedDataParallel ddp(model, group());
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+    JoinOptions how;
+    how.division = division;
+    join({&ddp}, how, [&] {
+      for (int step = 0; step < steps_of(rank()); ++step) {
+        for (at::Tensor& parameter : model->parameters()) parameter.mutable_grad().reset();
+        ddp.forward(rows_of(rank(), step)).pow(2).sum().backward();
+        EXPECT_TRUE(model->table->weight.grad().is_sparse());
+        optimizer.step();
+      }
+    });
+    const auto whole = one_process<Words>(division, [&](Words& one, int of, int step) {
+      return one.forward(rows_of(of, step)).pow(2).sum();
+    });
+    EXPECT_LT(difference(values_of(*model), values_of(*whole)), 1e-11);
+  }
+}
+
+// What a hook returns is a mean over all ranks, and is made one over those that have inputs.
+TEST_F(Join, HooksDivideByThoseThatGoOn) {
+  for (const auto division : {JoinDivision::kInitialWorldSize, JoinDivision::kEffectiveWorldSize}) {
+    const auto model = std::make_shared<Mlp>(1);
+    DdpOptions options;
+    options.comm_hook = sinew::parallel::all_reduce_hook();
+    DistributedDataParallel ddp(model, group(), options);
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+    JoinOptions how;
+    how.division = division;
+    join({&ddp}, how, [&] {
+      for (int step = 0; step < steps_of(rank()); ++step) {
+        const Batch batch = batch_of(rank(), step);
+        optimizer.zero_grad();
+        mean_loss(ddp.forward(batch.input), batch.target).backward();
+        optimizer.step();
+      }
+    });
+    EXPECT_LT(difference(values_of(*model), expected(division)), 1e-11);
   }
 }
 

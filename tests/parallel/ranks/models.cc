@@ -53,6 +53,17 @@ at::Tensor Branches::forward(const at::Tensor& input, int which) {
   return output;
 }
 
+Words::Words() {
+  table = register_module("table",
+                          torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 3).sparse(true)));
+  linear = register_module("linear", torch::nn::Linear(3, 2));
+  const at::AutoGradMode no_grad(false);
+  to(at::kDouble);
+  for (at::Tensor& parameter : parameters()) {
+    parameter.copy_(at::arange(parameter.numel(), at::kDouble).view(parameter.sizes()).sin());
+  }
+}
+
 Batch Batch::rows(std::int64_t begin, std::int64_t end) const {
   return {input.slice(0, begin, end), target.slice(0, begin, end)};
 }

@@ -31,6 +31,16 @@ class Branches : public torch::nn::Module {
   torch::nn::Linear second{nullptr};
 };
 
+/// An embedding with sparse gradients, and a layer behind it. The same everywhere.
+class Words : public torch::nn::Module {
+ public:
+  Words();
+  at::Tensor forward(const at::Tensor& rows) { return linear->forward(table->forward(rows)); }
+
+  torch::nn::Embedding table{nullptr};
+  torch::nn::Linear linear{nullptr};
+};
+
 /// Rows from `begin` to `end` of a data set that all ranks can make.
 struct Batch {
   at::Tensor input;
