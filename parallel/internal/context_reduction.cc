@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/parallel/internal/group_tensor.h"
+#include "sinew/parallel/internal/hook_result.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel::internal {
@@ -238,17 +239,7 @@ std::vector<at::Tensor> ContextReduction::views_of_result(std::size_t bucket,
                                                           const at::Tensor& result,
                                                           const PassVotes& votes) const {
   const at::Tensor& flat = buckets_[bucket].flat;
-  if (!result.defined() || result.scalar_type() != flat.scalar_type() ||
-      result.numel() != flat.numel()) {
-    throw RpcError(
-        ErrorCode::kInvalidArgument,
-        absl::StrFormat("a communication hook has returned %s for bucket %d, which has "
-                        "%d elements of type %s",
-                        result.defined() ? absl::StrFormat("%d elements of type %s", result.numel(),
-                                                           c10::toString(result.scalar_type()))
-                                         : "an undefined tensor",
-                        bucket, flat.numel(), c10::toString(flat.scalar_type())));
-  }
+  check_hook_result(result, bucket, flat);
   const at::AutoGradMode no_grad(false);
   at::Tensor mean = result.view({-1});
   const int size = setup().group.size();

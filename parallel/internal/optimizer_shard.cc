@@ -143,15 +143,21 @@ int OptimizerShard::owner_of(std::size_t parameter) const {
 }
 
 void OptimizerShard::step(const std::function<at::Tensor(const at::Tensor&)>& gradient_of) {
+  // All of them, and before anything is stepped: the other ranks have the same gradients and refuse
+  // them too, rather than wait for this one.
+  std::vector<at::Tensor> gradients;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    gradients.push_back(gradient_of(parameter.tensor));
+    if (!gradients[i].defined()) continue;
+    const std::string refusal =
+        TorchOptimizer::refusal(options_[parameter.group], parameter.tensor, gradients[i]);
+    if (!refusal.empty()) refuse(absl::StrFormat("parameter %d: %s", i, refusal));
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = parameters_[i];
-    if (parameter.optimizer == nullptr) continue;
-    const at::Tensor gradient = gradient_of(parameter.tensor);
-    if (!gradient.defined()) continue;
-    const std::string refusal =
-        TorchOptimizer::refusal(options_[parameter.group], parameter.tensor, gradient);
-    if (!refusal.empty()) refuse(absl::StrFormat("parameter %d: %s", i, refusal));
-    parameter.stepped.mutable_grad() = gradient;
+    if (parameter.optimizer == nullptr || !gradients[i].defined()) continue;
+    parameter.stepped.mutable_grad() = gradients[i];
     parameter.optimizer->step();
     parameter.stepped.mutable_grad().reset();
   }

@@ -54,10 +54,20 @@ template <class T>
 struct OutputTensors<std::vector<T>> : OutputTensorsOfRange<std::vector<T>> {};
 template <class T, std::size_t kSize>
 struct OutputTensors<std::array<T, kSize>> : OutputTensorsOfRange<std::array<T, kSize>> {};
+
+/// Keys have none.
+template <class Map>
+struct OutputTensorsOfMap {
+  static Tensors of(const Map& map) {
+    Tensors all = std::vector<at::Tensor>();
+    for (const auto& [key, one] : map) all = joined(std::move(all), output_tensors(one));
+    return all;
+  }
+};
 template <class K, class T>
-struct OutputTensors<std::map<K, T>> : OutputTensorsOfRange<std::map<K, T>> {};
+struct OutputTensors<std::map<K, T>> : OutputTensorsOfMap<std::map<K, T>> {};
 template <class K, class T>
-struct OutputTensors<std::unordered_map<K, T>> : OutputTensorsOfRange<std::unordered_map<K, T>> {};
+struct OutputTensors<std::unordered_map<K, T>> : OutputTensorsOfMap<std::unordered_map<K, T>> {};
 
 template <class... T>
 struct OutputTensors<std::tuple<T...>> {

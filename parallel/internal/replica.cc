@@ -21,6 +21,7 @@
 #include "sinew/parallel/internal/c10d_reducer.h"
 #include "sinew/parallel/internal/context_reducer.h"
 #include "sinew/parallel/internal/gradient_hooks.h"
+#include "sinew/parallel/internal/hook_result.h"
 #include "sinew/parallel/internal/module_parts.h"
 #include "sinew/parallel/internal/sparse_all_reduce.h"
 #include "sinew/rpc/base/error.h"
@@ -41,11 +42,11 @@ class HookAdapter final : public c10d::CommHookInterface {
       : group_(std::move(group)), hook_(std::move(hook)), factor_(std::move(factor)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    const Future<at::Tensor> mean = mean_of(bucket);
-    if (*factor_ == 1) return to_c10(mean);
-    return to_c10(mean.then([factor = *factor_](const at::Tensor& tensor) {
+    return to_c10(mean_of(bucket).then([factor = *factor_, index = bucket.getIndex(),
+                                        gradients = bucket.getBuffer()](const at::Tensor& mean) {
+      check_hook_result(mean, index, gradients);
       const at::AutoGradMode no_grad(false);
-      return tensor * factor;
+      return factor == 1 ? mean : mean * factor;
     }));
   }
   at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
@@ -318,7 +319,8 @@ void Replica::shadow(const JoinRound& round) {
   }
   for (const auto& one : reduced) one->waitAndThrow();
   if (impl_->options.unused_parameters == UnusedParameters::kFound) {
-    impl_->group.all_reduce(impl_->reducer->get_local_used_map_on_device());
+    // The reducer's own has what it was last told, or nothing at all.
+    impl_->group.all_reduce(at::zeros_like(impl_->reducer->get_local_used_map_on_device()));
   }
   impl_->reducer->push_rebuilt_params_for_all_indices();
 }

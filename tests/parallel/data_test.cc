@@ -65,8 +65,13 @@ std::map<std::size_t, int> counts_of(const std::vector<Indexes>& parts) {
 // ---- The order.
 
 TEST(Permutation, IsTheSameEverywhere) {
-  // std::mt19937_64 and std::seed_seq are fixed by the standard, so these numbers are too.
+  // std::mt19937_64 and std::seed_seq are fixed by the standard, so these numbers are too: they
+  // were computed by its text in another language.
   const Indexes order = sinew::parallel::internal::permutation(8, 1, 2);
+  EXPECT_THAT(order, ElementsAre(0, 2, 3, 1, 5, 7, 4, 6));
+  constexpr std::uint64_t kHigh = std::uint64_t{1} << 32;
+  EXPECT_THAT(sinew::parallel::internal::permutation(8, 1 + 5 * kHigh, 2 + 7 * kHigh),
+              ElementsAre(0, 7, 1, 2, 3, 4, 6, 5));
   EXPECT_EQ(order, sinew::parallel::internal::permutation(8, 1, 2));
   EXPECT_NE(order, sinew::parallel::internal::permutation(8, 1, 3));
   EXPECT_NE(order, sinew::parallel::internal::permutation(8, 2, 2));

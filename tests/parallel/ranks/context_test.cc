@@ -12,6 +12,7 @@
 
 #include "ATen/ATen.h"
 #include "sinew/parallel/distributed_data_parallel.h"
+#include "sinew/parallel/zero_redundancy_optimizer.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/parallel/ranks/models.h"
 #include "sinew/tests/parallel/ranks/rank_test.h"
@@ -304,6 +305,62 @@ TEST_F(DdpInContext, HooksCompress) {
   const double error = difference(gradients_of(context, *model), whole_gradients(4, batch));
   EXPECT_LT(error, 2e-3);
   EXPECT_GT(error, 1e-9) << "nothing was rounded";
+}
+
+TEST_F(DdpInContext, AHookThatReturnsSomethingElseIsNamed) {
+  const auto model = std::make_shared<Mlp>(4);
+  DdpOptions options;
+  options.comm_hook = [](const sinew::ProcessGroup&, const sinew::parallel::GradientBucket&) {
+    return sinew::make_ready_future(at::ones({3}));
+  };
+  DistributedDataParallel ddp(model, group(), options);
+  const Batch part = make_batch(3, 4 * size()).part(rank(), size());
+  const Context context(worker_);
+  const RpcError error = error_of([&] {
+    sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+  });
+  EXPECT_THAT(error.message(), HasSubstr("a communication hook has returned 3 elements"));
+}
+
+/// Its weight lies column by column.
+class Columns : public torch::nn::Module {
+ public:
+  Columns() { weight = register_parameter("weight", at::ones({2, 3}, at::kDouble).t()); }
+  at::Tensor forward(const at::Tensor& input) { return input.matmul(weight); }
+  at::Tensor weight;
+};
+
+TEST_F(DdpInContext, GradientsHaveTheStridesOfTheirParameters) {
+  const auto model = std::make_shared<Columns>();
+  DistributedDataParallel ddp(model, group());
+  const Context context(worker_);
+  const at::Tensor input = at::arange(3, at::kDouble).view({1, 3}) * (rank() + 1);
+  sinew::autograd::backward(context, {ddp.forward(input).sum()});
+  const at::Tensor gradient = sinew::autograd::gradient_of(context, model->weight);
+  EXPECT_EQ(gradient.strides(), model->weight.strides());
+  const at::Tensor column = at::arange(3, at::kDouble).view({3, 1}) * (1 + size()) / 2.0;
+  EXPECT_TRUE(gradient.allclose(column.expand({3, 2})));
+}
+
+TEST_F(DdpInContext, AnOptimizerThatIsSpreadStepsGradientsOfTheContext) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  sinew::parallel::ZeroRedundancyOptimizer optimizer(group(), model->parameters(),
+                                                     sinew::optim::SgdOptions());
+  const Batch batch = make_batch(3, 4 * size());
+  const Batch part = batch.part(rank(), size());
+  const Context context(worker_);
+  sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+  optimizer.step(context);
+  Mlp whole(4);
+  const double rate = sinew::optim::SgdOptions().lr;
+  const std::vector<at::Tensor> gradients = whole_gradients(4, batch);
+  const at::AutoGradMode no_grad(false);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    whole.parameters()[i].sub_(gradients[i], rate);
+  }
+  EXPECT_LT(difference(testranks::values_of(*model), testranks::values_of(whole)), 1e-12);
+  EXPECT_GT(difference(testranks::values_of(*model), testranks::values_of(Mlp(4))), 1e-6);
 }
 
 TEST_F(DdpInContext, RanksWithoutInputsShadowPasses) {

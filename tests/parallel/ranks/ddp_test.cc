@@ -180,6 +180,20 @@ TEST_F(Ddp, LoadingIntoAModuleThatIsWatchedIsAnError) {
 
 // ---- Accumulation.
 
+TEST_F(Ddp, ScopesWithoutSyncMayBeNested) {
+  const auto model = std::make_shared<Mlp>(5);
+  DistributedDataParallel ddp(model, group());
+  const Batch part = make_batch(1, 4 * size()).part(rank(), size());
+  {
+    const auto outer = ddp.no_sync();
+    { const auto inner = ddp.no_sync(); }
+    mean_loss(ddp.forward(part.input), part.target).backward();
+  }
+  Mlp alone(5);
+  mean_loss(alone.forward(part.input), part.target).backward();
+  EXPECT_LT(difference(grads_of(*model), grads_of(alone)), 1e-14) << "it was reduced";
+}
+
 TEST_F(Ddp, AccumulatesWithoutSync) {
   const auto model = std::make_shared<Mlp>(5);
   DistributedDataParallel ddp(model, group());
@@ -261,6 +275,29 @@ TEST_F(Ddp, BuffersAreThoseOfTheFirstRank) {
   EXPECT_EQ(other->seen, 100 + rank());
   keeping.sync_buffers();
   EXPECT_EQ(other->count.item<double>(), 101);
+}
+
+// Accumulation is no step of all ranks: buffers wait for the next one.
+TEST_F(Ddp, BuffersStayWhileGradientsAccumulate) {
+  const auto model = std::make_shared<Counting>(0);
+  DistributedDataParallel ddp(model, group());
+  const auto seen = [&] {
+    model->count.fill_(100 + rank());
+    ddp.forward(at::ones({1})).backward();
+    return model->seen;
+  };
+  {
+    const auto scope = ddp.no_sync();
+    EXPECT_EQ(seen(), 100) << "the constructor was one";
+    EXPECT_EQ(seen(), 100 + rank());
+    {
+      const auto inner = ddp.no_sync();
+      EXPECT_EQ(seen(), 100 + rank());
+    }
+    EXPECT_EQ(seen(), 100 + rank());
+  }
+  EXPECT_EQ(seen(), 100 + rank());
+  EXPECT_EQ(seen(), 100);
 }
 
 // ---- Communication hooks.
@@ -365,6 +402,28 @@ TEST_F(Ddp, SparseGradients) {
   }
 }
 
+class Bag : public torch::nn::Module {
+ public:
+  Bag() {
+    table = register_module(
+        "table", torch::nn::EmbeddingBag(
+                     torch::nn::EmbeddingBagOptions(6, 2).sparse(true).mode(torch::kSum)));
+  }
+  at::Tensor forward(const at::Tensor& rows) { return table->forward(rows); }
+  torch::nn::EmbeddingBag table{nullptr};
+};
+
+TEST_F(Ddp, SparseGradientsOfBags) {
+  const auto model = std::make_shared<Bag>();
+  DistributedDataParallel ddp(model, group());
+  ddp.forward(at::tensor({rank(), 5}, at::kLong).view({1, 2})).sum().backward();
+  ASSERT_TRUE(model->table->weight.grad().is_sparse());
+  at::Tensor expected = at::zeros({6, 2});
+  expected[5] = 1;
+  for (int other = 0; other < size(); ++other) expected[other] += 1.0 / size();
+  EXPECT_TRUE(model->table->weight.grad().to_dense().allclose(expected));
+}
+
 // ---- Mistakes.
 
 TEST_F(Ddp, ModelsThatDifferAreNamedOnAllRanks) {
@@ -377,6 +436,17 @@ TEST_F(Ddp, ModelsThatDifferAreNamedOnAllRanks) {
   const auto deeper = std::make_shared<Mlp>(1, rank() == size() - 1 ? 3 : 2);
   EXPECT_THAT(error_of([&] { DistributedDataParallel(deeper, group()); }).message(),
               HasSubstr("'layer2."));
+  class Buffered : public torch::nn::Module {
+   public:
+    explicit Buffered(std::int64_t size) {
+      register_parameter("weight", at::ones({1}));
+      register_buffer("statistics", at::zeros({size}));
+    }
+    at::Tensor forward(const at::Tensor& input) { return input; }
+  };
+  const auto buffered = std::make_shared<Buffered>(rank() == 1 ? 3 : 2);
+  EXPECT_THAT(error_of([&] { DistributedDataParallel(buffered, group()); }).message(),
+              HasSubstr("rank 0 has buffer 'statistics' Float [2]"));
   // The group goes on.
   const auto good = std::make_shared<Mlp>(1);
   DistributedDataParallel ddp(good, group());

@@ -27,6 +27,7 @@ using sinew::parallel::UnusedParameters;
 using sinew::parallel::ZeroRedundancyOptimizer;
 using ::testing::HasSubstr;
 using testranks::Batch;
+using testranks::Branches;
 using testranks::difference;
 using testranks::error_of;
 using testranks::make_batch;
@@ -159,6 +160,75 @@ TEST_F(Join, HooksDivideByThoseThatGoOn) {
     });
     EXPECT_LT(difference(values_of(*model), expected(division)), 1e-11);
   }
+}
+
+/// Counts its forward passes, each rank from another number on.
+class Counting : public torch::nn::Module {
+ public:
+  explicit Counting(double start) {
+    weight_ = register_parameter("weight", at::ones({1}));
+    count = register_buffer("count", at::full({1}, start));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    count.add_(1);
+    return input * weight_;
+  }
+  at::Tensor count;
+
+ private:
+  at::Tensor weight_;
+};
+
+// At the end of the ranks that went on longest; before, of the highest one that still has inputs.
+TEST_F(Join, BuffersAreThoseOfARankThatGoesOn) {
+  const auto model = std::make_shared<Counting>(0);
+  DistributedDataParallel ddp(model, group());
+  int last = 0;
+  for (int of = 0; of < size(); ++of) {
+    if (steps_of(of) >= steps_of(last)) last = of;
+  }
+  join({&ddp}, {}, [&] {
+    for (int step = 0; step < steps_of(rank()); ++step) {
+      model->count.fill_(100 * rank() + step);
+      ddp.forward(at::ones({1})).backward();
+      int root = 0;
+      for (int of = 0; of < size(); ++of) {
+        if (step < steps_of(of)) root = of;
+      }
+      EXPECT_EQ(model->count.item<double>(), 100 * root + step + 1) << "step " << step;
+    }
+    model->count.fill_(rank() == last ? 7 : 0);
+  });
+  EXPECT_EQ(model->count.item<double>(), 7);
+}
+
+// Zeros of a rank without inputs are no use of a parameter.
+TEST_F(Join, WhatNobodyUsesKeepsItsGradient) {
+  const auto model = std::make_shared<Branches>(3);
+  DdpOptions options;
+  options.unused_parameters = UnusedParameters::kFound;
+  DistributedDataParallel ddp(model, group(), options);
+  join({&ddp}, {}, [&] {
+    for (int step = 0; step < steps_of(rank()); ++step) {
+      ddp.forward(at::ones({1, Mlp::kInputs}, at::kDouble), 0).sum().backward();
+    }
+  });
+  EXPECT_EQ(model->first->weight.grad().defined(), steps_of(rank()) > 0);
+  EXPECT_FALSE(model->second->weight.grad().defined());
+}
+
+TEST_F(Join, RanksThatDoDifferentThingsAreTold) {
+  const auto model = std::make_shared<Mlp>(1);
+  DistributedDataParallel ddp(model, group());
+  const Batch batch = batch_of(0, 0);
+  const auto error = error_of([&] {
+    join({&ddp}, {}, [&] {
+      const at::AutoGradMode grad(rank() != 0);
+      ddp.forward(batch.input);
+    });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("ranks that have inputs reduce gradients in this step"));
 }
 
 TEST_F(Join, TheFirstWithoutInputsEndsTheLoop) {

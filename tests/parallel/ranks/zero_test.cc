@@ -260,6 +260,17 @@ TEST_F(Zero, MistakesAreNamed) {
   sinew::optim::SgdOptions sgd;
   sgd.lr = -1;
   EXPECT_THAT(make({{{parameters[0]}, sgd}}).message(), HasSubstr("lr is -1"));
+  // A gradient that cannot be stepped is refused by all ranks, also by those that would not step
+  // it, and nothing is stepped.
+  ZeroRedundancyOptimizer adam(group(), parameters, sinew::optim::AdamOptions());
+  for (const at::Tensor& parameter : parameters) {
+    parameter.mutable_grad() = at::ones_like(parameter);
+  }
+  parameters.back().mutable_grad() = at::zeros_like(parameters.back()).to_sparse();
+  const std::vector<at::Tensor> before = values_of(model);
+  EXPECT_THAT(error_of([&] { adam.step(); }).message(),
+              HasSubstr("parameter 5: its gradient is sparse"));
+  EXPECT_EQ(difference(values_of(model), before), 0);
   // All ranks hear of it when one has other parameters.
   EXPECT_THAT(make({{{parameters[static_cast<std::size_t>(rank() == 1 ? 2 : 0)]},
                      sinew::optim::SgdOptions()}})
