@@ -23,13 +23,13 @@
 namespace sinew {
 namespace {
 
+using internal::AssemblyRequest;
 using internal::BackendChoice;
 using internal::BackendRequest;
 using internal::GroupEngine;
 using internal::Meeting;
 
 constexpr std::size_t kMaxNameBytes = 128;
-constexpr std::chrono::minutes kConnectTime{2};
 constexpr std::chrono::seconds kTimeToRead{2};
 
 [[noreturn]] void refuse(std::string text) {
@@ -80,7 +80,6 @@ std::string terms_of(const BackendChoice& choice, GroupChecks checks) {
 
 BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::TimePoint deadline) {
   BackendRequest request;
-  if (setup.store.valid()) request.store = internal::make_c10d_store(setup.store, setup.health);
   request.rank = setup.rank;
   request.size = setup.size;
   request.job_ranks = setup.job_ranks;
@@ -113,7 +112,7 @@ void leave_address(const Meeting& meeting) {
   if (meeting.is_own_store) internal::stop_listening(*StoreAccess::backend(meeting.store));
 }
 
-/// The start has failed: a store that this process serves stays for those who have not read why.
+/// The start has failed: a store that this process serves stays for those who are about to come.
 void let_others_read(const Store& store) {
   internal::GroupRuntime& runtime = internal::GroupRuntime::get();
   runtime.timers().run_at(internal::Clock::system().now() + kTimeToRead,
@@ -135,6 +134,23 @@ GroupEngine::Setup begin_setup(const GroupOptions& options, int rank, int size) 
   setup.options.worker.reset();
   setup.options.store.reset();
   return setup;
+}
+
+/// Meets the other ranks, and starts the backends together with them.
+std::shared_ptr<GroupEngine> start(GroupEngine::Setup setup, const BackendChoice& choice,
+                                   const AssemblyRequest& meeting) {
+  absl::StatusOr<Store> store = internal::assemble(meeting);
+  if (!store.ok()) internal::throw_error(store.status());
+  setup.store = *std::move(store);
+  GroupEngine::Backends backends;
+  const absl::Status connected =
+      internal::connect_together(meeting, setup.store, [&](const internal::Health& health) {
+        BackendRequest request = request_of(setup, meeting.deadline);
+        request.store = internal::make_c10d_store(setup.store, health);
+        backends = internal::make_backends(choice, request);
+      });
+  if (!connected.ok()) internal::throw_error(connected);
+  return GroupEngine::make(std::move(setup), std::move(backends));
 }
 
 /// MPI has placed the processes and connects them.
@@ -171,21 +187,26 @@ ProcessGroup init_process_group(const GroupOptions& options) {
   if (meeting.worker) setup.health = health_of(*meeting.worker, meeting.workers);
   setup.job_ranks.resize(static_cast<std::size_t>(meeting.size));
   std::iota(setup.job_ranks.begin(), setup.job_ranks.end(), 0);
-  absl::StatusOr<Store> store =
-      internal::assemble({meeting.store, options.name, meeting.rank, meeting.size,
-                          absl::StrCat(meeting.size, " ranks", terms_of(choice, options.checks)),
-                          deadline, [&] { leave_address(meeting); }, setup.health});
-  if (!store.ok()) {
+  if (meeting.is_own_store) setup.store_server = 0;
+  AssemblyRequest request;
+  request.store = meeting.store;
+  request.group = options.name;
+  request.rank = meeting.rank;
+  request.size = meeting.size;
+  request.terms = absl::StrCat(meeting.size, " ranks", terms_of(choice, options.checks));
+  request.deadline = deadline;
+  request.on_all_there = [&] { leave_address(meeting); };
+  request.health = setup.health;
+  request.store_server = setup.store_server;
+  try {
+    const std::shared_ptr<GroupEngine> engine = start(std::move(setup), choice, request);
+    if (meeting.worker) engine->watch(*meeting.worker);
+    return handle_of(engine);
+  } catch (const RpcError&) {
     leave_address(meeting);
     let_others_read(meeting.store);
-    internal::throw_error(store.status());
+    throw;
   }
-  setup.store = *std::move(store);
-  auto backends = internal::make_backends(choice, request_of(setup, deadline));
-  const std::shared_ptr<GroupEngine> engine =
-      GroupEngine::make(std::move(setup), std::move(backends));
-  if (meeting.worker) engine->watch(*meeting.worker);
-  return handle_of(engine);
 }
 
 ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
@@ -224,17 +245,27 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
     if (!parent.setup().workers.empty()) setup.workers.push_back(parent.setup().workers[at]);
   }
   if (const auto worker = parent.worker()) setup.health = health_of(*worker, setup.workers);
-  if (parent.setup().store.valid()) {
-    absl::StatusOr<Store> store = internal::assemble(
-        {parent.setup().store, absl::StrCat("new/", number), setup.rank, setup.size,
-         absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice, options.checks)),
-         deadline, nullptr, setup.health});
-    if (!store.ok()) internal::throw_error(store.status());
-    setup.store = *std::move(store);
+  if (const auto server = parent.setup().store_server) {
+    const auto found = std::find(ranks.begin(), ranks.end(), *server);
+    if (found != ranks.end()) setup.store_server = static_cast<int>(found - ranks.begin());
   }
-  auto backends = internal::make_backends(choice, request_of(setup, deadline));
-  const std::shared_ptr<GroupEngine> engine =
-      GroupEngine::make(std::move(setup), std::move(backends));
+  std::shared_ptr<GroupEngine> engine;
+  if (parent.setup().store.valid()) {
+    AssemblyRequest request;
+    request.store = parent.setup().store;
+    request.group = absl::StrCat("new/", number);
+    request.rank = setup.rank;
+    request.size = setup.size;
+    request.terms =
+        absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice, options.checks));
+    request.deadline = deadline;
+    request.health = setup.health;
+    request.store_server = setup.store_server;
+    engine = start(std::move(setup), choice, request);
+  } else {
+    auto backends = internal::make_backends(choice, request_of(setup, deadline));
+    engine = GroupEngine::make(std::move(setup), std::move(backends));
+  }
   if (parent.worker()) engine->watch(*parent.worker());
   return handle_of(engine);
 }

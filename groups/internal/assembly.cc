@@ -19,7 +19,11 @@ namespace {
 constexpr std::chrono::seconds kStoreTime{5};
 // How often it is asked whether the others are still there.
 constexpr std::chrono::milliseconds kLook{500};
-constexpr char kVerdict[] = "verdict";
+// How long a store that ends with this process is kept for those who have not read why.
+constexpr std::chrono::seconds kTimeToRead{2};
+constexpr char kSeat[] = "seat/";
+constexpr char kConnecting[] = "connecting/";
+constexpr char kHeard[] = "heard/";
 constexpr char kOpen[] = "open";
 constexpr char kRefused[] = "refused:";
 // Of a start that took too long, and of one that a rank gave up for another reason.
@@ -27,8 +31,6 @@ constexpr char kAbandoned[] = "abandoned:";
 constexpr char kGivenUp[] = "given up:";
 // A store that has seen more tries than that has lost its mind, or somebody plays with it.
 constexpr int kMostGenerations = 1'000'000;
-
-std::string seat_of(int rank) { return absl::StrCat("seat/", rank); }
 
 std::chrono::nanoseconds left_until(Clock::TimePoint deadline) {
   return std::max<std::chrono::nanoseconds>(deadline - Clock::system().now(),
@@ -47,77 +49,128 @@ Seat unsealed(const std::string& text) {
   return {text.substr(0, line), text.substr(line + 1)};
 }
 
-class Generation {
- public:
-  Generation(const AssemblyRequest& request, Store store)
-      : request_(request), store_(std::move(store)) {}
+/// Those that have no such key.
+std::vector<int> ranks_without(const Store& store, const char* prefix, int size) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!store.check({absl::StrCat(prefix, rank)}, {kStoreTime})) missing.push_back(rank);
+  }
+  return missing;
+}
 
-  /// Rank 0 decides when all are there; the others wait for that.
-  absl::Status meet() {
+std::string missing_text(const AssemblyRequest& request, const std::vector<int>& missing,
+                         const char* what) {
+  return absl::StrCat(rank_list(missing), " of ", request.size,
+                      missing.size() == 1 ? " has not " : " have not ", what);
+}
+
+bool follows_from_others(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
+}
+
+/// What all ranks pass together, or none does: each comes to it by a key of its own. Rank 0 opens
+/// it once all have come; who waits too long, or cannot go on, shuts it, for all. One key decides
+/// which of the two it was.
+class Gate {
+ public:
+  struct Names {
+    const char* place;
+    const char* verdict;
+    /// What a rank that has not come has not.
+    const char* missing;
+  };
+
+  Gate(const AssemblyRequest& request, Store store, const Names& names)
+      : request_(request), store_(std::move(store)), names_(names) {}
+
+  std::string place_of(int rank) const { return absl::StrCat(names_.place, rank); }
+
+  /// `decide`: what rank 0 says when all have come.
+  absl::Status pass(const std::function<std::string()>& decide) const {
     try {
       if (request_.rank == 0) {
-        std::vector<std::string> seats;
-        for (int rank = 0; rank < request_.size; ++rank) seats.push_back(seat_of(rank));
-        wait_for(seats);
-        if (request_.on_all_there) request_.on_all_there();
-        store_.compare_set(kVerdict, "", verdict(), {kStoreTime});
+        std::vector<std::string> places;
+        for (int rank = 0; rank < request_.size; ++rank) places.push_back(place_of(rank));
+        if (wait_for(places)) shut(decide());
       }
-      wait_for({kVerdict});
-      return status_of(store_.get(kVerdict, {kStoreTime}));
+      wait_for({names_.verdict});
+      return end_with(store_.get(names_.verdict, {kStoreTime}));
     } catch (const RpcError& error) {
-      if (error.code() == ErrorCode::kDeadlineExceeded) return abandon();
-      const absl::Status why = to_status(std::current_exception());
-      const std::string text =
-          absl::StrCat("rank ", request_.rank, " has given up the start of the group '",
-                       request_.group, "': ", std::string(why.message()));
-      store_.compare_set(kVerdict, "", absl::StrCat(kGivenUp, text), {kStoreTime});
-      return why;
+      return error.code() == ErrorCode::kDeadlineExceeded
+                 ? end_with(shut(absl::StrCat(kAbandoned, late_text())))
+                 : give_up(to_status(std::current_exception()));
     }
   }
 
+  /// This rank cannot come. Returns why there is no group: its own reason, unless that may well be
+  /// what follows from another rank's.
+  absl::Status give_up(const absl::Status& why) const {
+    const std::string own =
+        absl::StrCat(why.code() == absl::StatusCode::kDeadlineExceeded ? kAbandoned : kGivenUp,
+                     "rank ", request_.rank, " has given up the start of the group '",
+                     request_.group, "': ", std::string(why.message()));
+    const std::string verdict = shut(own);
+    const absl::Status status = end_with(verdict);
+    return verdict == own || !follows_from_others(why.code()) ? why : status;
+  }
+
+  /// OK: nobody has shut it.
+  absl::Status look() const {
+    if (!store_.check({names_.verdict}, {kStoreTime})) return absl::OkStatus();
+    return status_of(store_.get(names_.verdict, {kStoreTime}));
+  }
+
  private:
-  /// Throws kDeadlineExceeded, or what the request's health is.
-  void wait_for(const std::vector<std::string>& keys) const {
+  /// False: somebody has shut it before. Throws kDeadlineExceeded, or what the request's health is.
+  bool wait_for(const std::vector<std::string>& keys) const {
     for (;;) {
       const std::chrono::nanoseconds left = left_until(request_.deadline);
       try {
-        return store_.wait(keys, {std::min<std::chrono::nanoseconds>(left, kLook)});
+        store_.wait(keys, {std::min<std::chrono::nanoseconds>(left, kLook)});
+        return true;
       } catch (const RpcError& error) {
         if (error.code() != ErrorCode::kDeadlineExceeded || left <= kLook) throw;
       }
       const absl::Status health = request_.health ? request_.health() : absl::OkStatus();
       if (!health.ok()) throw_error(health);
+      // Who cannot go on does not come to where rank 0 waits.
+      if (!look().ok()) return false;
     }
   }
 
-  std::string verdict() const {
-    std::vector<int> differ;
-    std::string terms;
-    for (int rank = 0; rank < request_.size; ++rank) {
-      const Seat seat = unsealed(store_.get(seat_of(rank), {kStoreTime}));
-      if (seat.terms == request_.terms) continue;
-      differ.push_back(rank);
-      terms = seat.terms;
-    }
-    if (differ.empty()) return kOpen;
-    return absl::StrCat(kRefused, "rank 0 starts the group '", request_.group, "' with ",
-                        request_.terms, "; ", rank_list(differ), " with ", terms);
+  /// The verdict.
+  std::string shut(const std::string& verdict) const {
+    return store_.compare_set(names_.verdict, "", verdict, {kStoreTime});
   }
 
-  absl::Status abandon() const {
-    std::vector<int> missing;
-    for (int rank = 0; rank < request_.size; ++rank) {
-      if (!store_.check({seat_of(rank)}, {kStoreTime})) missing.push_back(rank);
+  std::string late_text() const {
+    const std::vector<int> missing = ranks_without(store_, names_.place, request_.size);
+    return absl::StrCat("the start of the group '", request_.group, "' has taken too long: ",
+                        missing.empty() ? "rank 0 did not open it"
+                                        : missing_text(request_, missing, names_.missing));
+  }
+
+  /// What this rank has read, which it tells.
+  absl::Status end_with(const std::string& verdict) const {
+    const absl::Status status = status_of(verdict);
+    if (status.ok()) return status;
+    if (request_.rank != request_.store_server) {
+      store_.set(absl::StrCat(kHeard, request_.rank), "", {kStoreTime});
+      return status;
     }
-    const std::string text =
-        missing.empty()
-            ? absl::StrCat("the start of the group '", request_.group,
-                           "' has taken too long: rank 0 did not open it")
-            : absl::StrCat("the start of the group '", request_.group,
-                           "' has taken too long: ", rank_list(missing), " of ", request_.size,
-                           missing.size() == 1 ? " has not come" : " have not come");
-    return status_of(
-        store_.compare_set(kVerdict, "", absl::StrCat(kAbandoned, text), {kStoreTime}));
+    // The program may end with this error, and the store with it.
+    std::vector<std::string> heard;
+    for (int rank = 0; rank < request_.size; ++rank) {
+      if (rank == request_.rank || !store_.check({absl::StrCat(kSeat, rank)}, {kStoreTime}))
+        continue;
+      heard.push_back(absl::StrCat(kHeard, rank));
+    }
+    try {
+      store_.wait(heard, {kTimeToRead});
+    } catch (const RpcError&) {
+      // Who has not read it is gone, or stands still.
+    }
+    return status;
   }
 
   static absl::Status status_of(const std::string& verdict) {
@@ -135,7 +188,34 @@ class Generation {
 
   const AssemblyRequest& request_;
   const Store store_;
+  const Names& names_;
 };
+
+constexpr Gate::Names kMeeting{kSeat, "verdict", "come"};
+constexpr Gate::Names kConnection{"connected/", "connection", "connected with all others"};
+
+/// What rank 0 says of those who have come.
+std::string verdict_of(const AssemblyRequest& request, const Store& store) {
+  std::vector<int> differ;
+  std::string terms;
+  for (int rank = 0; rank < request.size; ++rank) {
+    const Seat seat = unsealed(store.get(absl::StrCat(kSeat, rank), {kStoreTime}));
+    if (seat.terms == request.terms) continue;
+    differ.push_back(rank);
+    terms = seat.terms;
+  }
+  if (differ.empty()) return kOpen;
+  return absl::StrCat(kRefused, "rank 0 starts the group '", request.group, "' with ",
+                      request.terms, "; ", rank_list(differ), " with ", terms);
+}
+
+/// Of an error that came from the store, maybe.
+absl::Status explained(const AssemblyRequest& request, const absl::Status& error) {
+  if (!request.store_server || error.code() != absl::StatusCode::kUnavailable) return error;
+  return absl::UnavailableError(absl::StrFormat(
+      "rank %d, which serves the store of the group '%s', cannot be reached any more: %s",
+      *request.store_server, request.group, error.message()));
+}
 
 }  // namespace
 
@@ -145,22 +225,53 @@ absl::StatusOr<Store> assemble(const AssemblyRequest& request) {
   try {
     for (int number = 0; number < kMostGenerations; ++number) {
       const Store store = meeting.with_prefix(absl::StrCat(number, "/"));
-      const bool is_over = store.check({kVerdict}, {kStoreTime});
-      if (is_over ||
-          unsealed(store.compare_set(seat_of(request.rank), "", sealed(own), {kStoreTime})).who !=
-              own.who) {
+      const Gate gate(request, store, kMeeting);
+      if (store.check({kMeeting.verdict}, {kStoreTime}) ||
+          unsealed(store.compare_set(gate.place_of(request.rank), "", sealed(own), {kStoreTime}))
+                  .who != own.who) {
         if (Clock::system().now() >= request.deadline) break;
         continue;
       }
-      const absl::Status met = Generation(request, store).meet();
+      const absl::Status met = gate.pass([&] {
+        if (request.on_all_there) request.on_all_there();
+        return verdict_of(request, store);
+      });
       if (!met.ok()) return met;
       return store;
     }
   } catch (const RpcError&) {
-    return to_status(std::current_exception());
+    return explained(request, to_status(std::current_exception()));
   }
   return absl::DeadlineExceededError(absl::StrCat("the start of the group '", request.group,
                                                   "' found no seat for rank ", request.rank));
+}
+
+absl::Status connect_together(const AssemblyRequest& request, const Store& store,
+                              const std::function<void(const Health& health)>& connect) {
+  const Gate gate(request, store, kConnection);
+  try {
+    store.set(absl::StrCat(kConnecting, request.rank), "", {kStoreTime});
+    absl::Status failure;
+    try {
+      connect([&request, &gate] {
+        const absl::Status health = request.health ? request.health() : absl::OkStatus();
+        return health.ok() ? gate.look() : health;
+      });
+    } catch (...) {
+      failure = to_status(std::current_exception());
+    }
+    if (failure.ok()) {
+      store.set(gate.place_of(request.rank), "", {kStoreTime});
+      return gate.pass([] { return kOpen; });
+    }
+    const std::vector<int> missing = ranks_without(store, kConnecting, request.size);
+    if (failure.code() == absl::StatusCode::kDeadlineExceeded && !missing.empty()) {
+      failure = absl::DeadlineExceededError(missing_text(request, missing, "begun to connect"));
+    }
+    return gate.give_up(failure);
+  } catch (const RpcError&) {
+    return explained(request, to_status(std::current_exception()));
+  }
 }
 
 }  // namespace sinew::internal

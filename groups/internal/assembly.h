@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -8,6 +9,9 @@
 #include "sinew/rpc/base/threads/timer_queue.h"
 
 namespace sinew::internal {
+
+/// Whether what is waited for can still come: asked now and then, an error ends the wait.
+using Health = std::function<absl::Status()>;
 
 /// One rank's part in the start of a group.
 struct AssemblyRequest {
@@ -20,8 +24,11 @@ struct AssemblyRequest {
   Clock::TimePoint deadline;
   /// At rank 0: called when all are there, before they are told. May be null.
   std::function<void()> on_all_there;
-  /// Asked now and then while others are waited for: an error ends the start. May be null.
-  std::function<absl::Status()> health;
+  /// Of the other ranks. May be null.
+  Health health;
+  /// The rank whose process serves the store and takes it along when it ends. It stays for two
+  /// seconds at most, until the others have read why there is no group. Unset: none of them.
+  std::optional<int> store_server;
 };
 
 /// Meets the other ranks at a store, where the same group may have met before, in vain or with
@@ -35,5 +42,13 @@ struct AssemblyRequest {
 /// (its own error is that of its `health`); kInvalidArgument, at all ranks, those that
 /// say other terms; errors of the store.
 absl::StatusOr<Store> assemble(const AssemblyRequest& request);
+
+/// The second part, at the store that assemble() has returned: each rank connects itself with the
+/// others by `connect`, which blocks and throws, and asks its `health` now and then while it waits
+/// for another rank. OK once all are connected. A rank that cannot says why, and all have failed:
+/// kUnavailable with that rank and its reason at the others, its own error there;
+/// kDeadlineExceeded, at all, names a rank that has not connected. Errors of the store.
+absl::Status connect_together(const AssemblyRequest& request, const Store& store,
+                              const std::function<void(const Health& health)>& connect);
 
 }  // namespace sinew::internal

@@ -99,10 +99,10 @@ std::map<c10::DeviceType, std::shared_ptr<Backend>> make_backends(const BackendC
       backends.emplace(device, make_backend(name, own));
     } catch (const RpcError&) {
       throw;
-    } catch (const std::exception& error) {
+    } catch (...) {
       throw RpcError(ErrorCode::kUnavailable,
                      absl::StrCat("the backend ", name, " of the group '", request.group,
-                                  "' did not start: ", error.what()));
+                                  "' did not start: ", describe(std::current_exception()).message));
     }
   }
   return backends;

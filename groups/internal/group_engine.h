@@ -59,6 +59,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
     GroupChecks checks = GroupChecks::kFirstOfEachShape;
     /// The group's own keys; empty: nothing can be found out about others.
     Store store;
+    /// The rank whose process serves that and takes it along when it ends. Unset: none of them.
+    std::optional<int> store_server;
     /// By rank here, in the job's first group.
     std::vector<int> job_ranks;
     /// How it was asked for; for groups that are made of this one.

@@ -125,7 +125,10 @@ void TcpStoreServer::run() {
     for (const ConnectionId id : over) end(id);
     if (listener_.valid()) accept_all();
   }
+  // What has been answered is on its way even when the process ends now.
+  take_answers();
   for (auto& [id, connection] : connections_) {
+    write(connection);
     for (const auto& [ours, request] : connection.waiting) service_->forget(request);
   }
 }

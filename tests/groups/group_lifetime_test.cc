@@ -1,9 +1,14 @@
 // Groups whose ranks are threads of one process: how they start and end, and operations that take
 // too long.
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
@@ -157,6 +162,112 @@ TEST(GroupLifetime, ALossThatOneRankKnowsOfEndsTheStartOfAll) {
                   HasSubstr("rank 0 has given up the start of the group 'group'"));
     }
   });
+}
+
+// All have met; then one cannot listen where it is to.
+TEST(GroupLifetime, ABackendThatDoesNotStartAtOneRankIsToldToAll) {
+  const Ranks ranks(3);
+  run_ranks(3, [&](int rank) {
+    GroupOptions options = ranks.options(rank);
+    // Of a network for documentation: nobody has it.
+    if (rank == 1) options.bind_address = "192.0.2.1";
+    options.in_the_clear = true;
+    const RpcError error = error_of([&] { init_process_group(options); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+    EXPECT_THAT(error.message(),
+                HasSubstr("the backend gloo of the group 'default' did not start"));
+    EXPECT_THAT(error.message(), ::testing::Not(HasSubstr("Exception raised from")));
+    if (rank == 1) return;
+    EXPECT_THAT(error.message(), HasSubstr("rank 1 has given up the start of the group 'default'"));
+  });
+  ranks.run([](const ProcessGroup& group) { group.barrier(); });
+}
+
+TEST(GroupLifetime, ABackendThatThisBuildHasNotIsThatAtAllRanks) {
+  const Ranks ranks(2);
+  run_ranks(2, [&](int rank) {
+    GroupOptions options = ranks.options(rank);
+    options.backend = "cpu:gloo,cuda:nccl";
+    EXPECT_EQ(error_of([&] { init_process_group(options); }).code(), ErrorCode::kUnimplemented);
+  });
+}
+
+/// What a rank does once all have met; null: it is gone.
+struct Part {
+  std::function<void(const sinew::internal::Health& health)> connect;
+  std::chrono::nanoseconds timeout = 120s;
+  std::function<void()> and_then = [] {};
+};
+
+/// What each rank hears.
+std::vector<absl::Status> connect(const std::vector<Part>& parts) {
+  const Store store = Store::in_memory();
+  const auto size = static_cast<int>(parts.size());
+  std::vector<absl::Status> heard(parts.size());
+  run_ranks(size, [&](int rank) {
+    const Part& own = parts[static_cast<std::size_t>(rank)];
+    if (own.connect == nullptr) return;
+    sinew::internal::AssemblyRequest request;
+    request.store = store;
+    request.group = "group";
+    request.rank = rank;
+    request.size = size;
+    request.deadline = sinew::internal::Clock::system().now() + own.timeout;
+    heard[static_cast<std::size_t>(rank)] =
+        sinew::internal::connect_together(request, store, own.connect);
+    own.and_then();
+  });
+  return heard;
+}
+
+void connects(const sinew::internal::Health&) {}
+/// As a backend that waits for another rank.
+void waits(const sinew::internal::Health& health) {
+  for (;;) {
+    if (const absl::Status status = health(); !status.ok()) sinew::internal::throw_error(status);
+    std::this_thread::yield();
+  }
+}
+
+TEST(GroupLifetime, NobodyIsConnectedBeforeAllAre) {
+  std::promise<void> first;
+  const auto first_is_through = first.get_future();
+  const auto last = [&](const sinew::internal::Health&) {
+    EXPECT_EQ(first_is_through.wait_for(300ms), std::future_status::timeout);
+  };
+  const auto heard = connect({{connects, 120s, [&] { first.set_value(); }}, {last}});
+  for (const absl::Status& status : heard) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST(GroupLifetime, WhoCannotConnectIsNamedWithItsReason) {
+  const auto fails = [](const sinew::internal::Health&) { throw std::runtime_error("no device"); };
+  // One waits for it, the other one is through.
+  const auto heard = connect({{waits}, {connects}, {fails}});
+  for (const int rank : {0, 1}) {
+    const absl::Status& status = heard[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 2 has given up the start of the group 'group': std::runtime_error: "
+                          "no device"));
+  }
+  EXPECT_EQ(std::string(heard[2].message()), "std::runtime_error: no device");
+}
+
+TEST(GroupLifetime, WhoIsGoneBeforeItConnectsIsNamed) {
+  const auto waits_in_vain = [](const sinew::internal::Health&) {
+    throw RpcError(ErrorCode::kDeadlineExceeded, "a key has not come");
+  };
+  const absl::Status heard = connect({{waits_in_vain}, {nullptr}})[0];
+  EXPECT_EQ(heard.code(), absl::StatusCode::kDeadlineExceeded) << heard;
+  EXPECT_THAT(std::string(heard.message()), HasSubstr("rank 1 of 2 has not begun to connect"));
+}
+
+TEST(GroupLifetime, WhoDoesNotConnectInTimeIsNamed) {
+  for (const absl::Status& status : connect({{connects, 300ms}, {waits}})) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 1 of 2 has not connected with all others"));
+  }
 }
 
 TEST(GroupLifetime, RanksThatStartWithOtherTermsAreAllTold) {

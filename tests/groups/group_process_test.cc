@@ -168,6 +168,20 @@ TEST_F(GroupProcesses, TheStartNamesWhoIsMissing) {
   all("group", tcp(), StartsWith("ok rank "));
 }
 
+// It serves the store, whose end the others must not hear of before they have heard why.
+TEST_F(GroupProcesses, ARankZeroThatCannotStartTellsTheOthersBeforeItEnds) {
+  start(3);
+  rank(0).send(absl::StrCat("group dies=1 bind=192.0.2.1", place(0), tcp()));
+  for (const int other : {1, 2}) {
+    rank(other).send(absl::StrCat("group bind=127.0.0.1", place(other), tcp()));
+  }
+  for (const int other : {1, 2}) {
+    EXPECT_THAT(rank(other).receive(),
+                AllOf(StartsWith("error UNAVAILABLE"), HasSubstr("rank 0 has given up the start")));
+  }
+  EXPECT_EQ(rank(0).finish(), 1);
+}
+
 // Whatever is sent there.
 TEST_F(GroupProcesses, StrangersAtThePortDoNoHarm) {
   start(2);

@@ -2,6 +2,7 @@
 // tests of tests/groups ask for.
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <string>
@@ -64,6 +65,8 @@ std::string start_group(State& state, const Arguments& arguments) {
   options.backend = "gloo";
   options.timeout = std::chrono::milliseconds(number(arguments, "timeout_ms", 60'000));
   if (arguments.count("name") != 0) options.name = arguments.at("name");
+  if (arguments.count("bind") != 0) options.bind_address = arguments.at("bind");
+  options.in_the_clear = arguments.count("bind") != 0;
   if (arguments.count("over") != 0) {
     options.worker = state.worker;
   } else {
@@ -138,6 +141,8 @@ int main() {
     try {
       answer = absl::StrCat("ok ", run(state, words[0], arguments));
     } catch (const sinew::RpcError& error) {
+      // As a program that does not catch it, without its noise.
+      if (arguments.count("dies") != 0) std::_Exit(1);
       answer = absl::StrCat("error ", absl::StatusCodeToString(error.code()), " ", error.message());
     } catch (const std::exception& error) {
       answer = absl::StrCat("exception ", error.what());

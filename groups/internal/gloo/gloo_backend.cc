@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/groups/internal/backend.h"
 #include "sinew/groups/internal/gloo/guarded_transport.h"
+#include "sinew/groups/internal/store_timeout.h"
+#include "sinew/rpc/base/error.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
 
 namespace sinew::internal {
@@ -31,8 +33,18 @@ class GlooBackend final : public Backend {
         guard_device(ProcessGroupGloo::createDeviceForHostname(request.listen_host), request.size);
     guard_ = std::move(guarded.guard);
     options->devices.push_back(std::move(guarded.device));
-    gloo_ = c10::make_intrusive<CountedGloo>(request.store, request.rank, request.size,
-                                             std::move(options));
+    const Clock::TimePoint deadline = deadline_after(request.timeout);
+    try {
+      gloo_ = c10::make_intrusive<CountedGloo>(request.store, request.rank, request.size,
+                                               std::move(options));
+    } catch (...) {
+      const int rank = guard_->broken_rank();
+      if (rank < 0) throw;
+      const bool is_late = Clock::system().now() >= deadline;
+      throw RpcError(is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
+                     absl::StrCat("Gloo cannot connect with rank ", rank, ": ",
+                                  describe(std::current_exception()).message));
+    }
   }
 
   std::string_view name() const override { return "gloo"; }

@@ -198,10 +198,18 @@ void Guard::abort(const std::string& reason) {
 /// The inner context's pair, for those that ask the outer one.
 class GuardedPair final : public Pair {
  public:
-  explicit GuardedPair(Pair& inner) : inner_(inner) {}
+  GuardedPair(Pair& inner, int peer, std::shared_ptr<Guard> guard)
+      : inner_(inner), peer_(peer), guard_(std::move(guard)) {}
 
   const gloo::transport::Address& address() const override { return inner_.address(); }
-  void connect(const std::vector<char>& bytes) override { inner_.connect(bytes); }
+  void connect(const std::vector<char>& bytes) override {
+    try {
+      inner_.connect(bytes);
+    } catch (...) {
+      guard_->note_broken(peer_);
+      throw;
+    }
+  }
   void close() override { inner_.close(); }
   void setSync(bool enable, bool busy_poll) override { inner_.setSync(enable, busy_poll); }
   std::unique_ptr<gloo::transport::Buffer> createSendBuffer(int slot, void* ptr,
@@ -224,6 +232,8 @@ class GuardedPair final : public Pair {
 
  private:
   Pair& inner_;
+  const int peer_;
+  const std::shared_ptr<Guard> guard_;
 };
 
 class GuardedContext final : public gloo::transport::Context {
@@ -236,7 +246,7 @@ class GuardedContext final : public gloo::transport::Context {
   std::unique_ptr<Pair>& createPair(int peer) override {
     inner_->setTimeout(getTimeout());
     const auto at = static_cast<std::size_t>(peer);
-    pairs_[at] = std::make_unique<GuardedPair>(*inner_->createPair(peer));
+    pairs_[at] = std::make_unique<GuardedPair>(*inner_->createPair(peer), peer, guard_);
     return pairs_[at];
   }
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* ptr, std::size_t nbytes) override {

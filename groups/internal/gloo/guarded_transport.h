@@ -33,7 +33,7 @@ class TransportGuard {
   virtual void expect(std::uint32_t tag, std::uint16_t digest) = 0;
   /// The same of the point-to-point operations that this thread starts, which have no such tag.
   virtual void expect_point_to_point(std::uint16_t digest) = 0;
-  /// The rank whose connection has broken first; -1: none.
+  /// The rank whose connection has broken first, or was not made; -1: none.
   virtual int broken_rank() const = 0;
   /// Those that waits are for at present, sorted.
   virtual std::vector<int> awaited_ranks() const = 0;
