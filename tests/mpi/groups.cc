@@ -1,12 +1,16 @@
 #include "sinew/groups/process_group.h"
 
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "ATen/ATen.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/tests/groups/function_table.h"
 #include "sinew/tests/mpi/mpi_ranks.h"
 
 // What users see of it: process groups with the backend mpi.
@@ -77,6 +81,21 @@ void all_functions() {
       group.send(filled(100 + rank), 0);
     }
   }
+}
+
+// Rank 0 writes it, when all agree.
+void table() {
+  const ProcessGroup group = init();
+  FunctionTable table;
+  table.fill(group);
+  for (const std::string& problem : table.problems()) check(false, problem);
+  const std::string text = table.text("mpi, CPU");
+  at::Tensor own = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  std::memcpy(own.data_ptr(), text.data(), text.size());
+  at::Tensor first = own.clone();
+  group.broadcast(first, 0);
+  check_equal(own, first, "the table");
+  if (group.rank() == 0) std::printf("%s", text.c_str());
 }
 
 void mixed() {
@@ -191,6 +210,7 @@ void wrong_place() {
 
 void add_groups(Cases& cases) {
   cases["all_functions"] = &all_functions;
+  cases["table"] = &table;
   cases["mixed"] = &mixed;
   cases["subgroups"] = &subgroups;
   cases["disagreement"] = &disagreement;

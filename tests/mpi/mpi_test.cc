@@ -1,8 +1,12 @@
 #include <cstdlib>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/groups/internal/backend.h"
@@ -50,15 +54,27 @@ INSTANTIATE_TEST_SUITE_P(All, MpiOperations,
                                            "in_flight", "several_groups"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
-class MpiGroups : public ::testing::TestWithParam<const char*> {};
+class MpiGroup : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(MpiGroups, AreWhatUsersSee) { EXPECT_EQ(run_job(GetParam()).status, 0); }
+TEST_P(MpiGroup, AreWhatUsersSee) { EXPECT_EQ(run_job(GetParam()).status, 0); }
 
-INSTANTIATE_TEST_SUITE_P(All, MpiGroups,
+INSTANTIATE_TEST_SUITE_P(All, MpiGroup,
                          ::testing::Values("all_functions", "mixed", "subgroups", "disagreement",
                                            "time_limit_of_recv", "destroyed_meanwhile",
                                            "wrong_place"),
                          [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST(MpiGroups, DoWhatTheTableSays) {
+  const Ended ended = run_job("table");
+  EXPECT_EQ(ended.status, 0);
+  const std::string text = absl::StrCat(absl::StrJoin(ended.lines, "\n"), "\n");
+  std::ifstream file(SINEW_SOURCE_DIR "/docs/groups.md");
+  std::stringstream document;
+  document << file.rdbuf();
+  EXPECT_NE(document.str().find(text), std::string::npos)
+      << "docs/groups.md has another table. It should have this:\n"
+      << text;
+}
 
 TEST(MpiEnds, ATimeLimitFailsTheGroupAndEndsTheJobWithTheProcess) {
   const Ended ended = run_job("time_limit");

@@ -3,6 +3,7 @@
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "sinew/groups/internal/backend.h"
+#include "sinew/groups/internal/nccl_rules.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
 
 namespace sinew::internal {
@@ -23,31 +24,8 @@ class NcclBackend final : public Backend {
   std::string_view name() const override { return "nccl"; }
   C10dBackend& c10d() override { return *nccl_; }
 
-  bool can(Function function) const override {
-    // NCCL has no receive from any source; LibTorch scatters and gathers by it only since 2.0.
-    if (function == Function::kRecvAnySource) return false;
-#if TORCH_VERSION_MAJOR < 2
-    if (function == Function::kScatter || function == Function::kGather) return false;
-#endif
-    return true;
-  }
-
-  bool reduces(at::ScalarType type, ReduceOp op) const override {
-    switch (type) {
-      case at::kFloat:
-      case at::kDouble:
-      case at::kHalf:
-      case at::kBFloat16:
-        return true;
-      case at::kChar:
-      case at::kByte:
-      case at::kInt:
-      case at::kLong:
-        return op != ReduceOp::kAverage;
-      default:
-        return false;
-    }
-  }
+  bool can(Function function) const override { return nccl_can(function, TORCH_VERSION_MAJOR); }
+  bool reduces(at::ScalarType type, ReduceOp op) const override { return nccl_reduces(type, op); }
 
   // LibTorch's futures are complete when the work is queued; a thread waits for the device.
   bool has_future(Function function) const override {
