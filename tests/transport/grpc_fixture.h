@@ -14,6 +14,7 @@
 #include "grpcpp/security/credentials.h"
 #include "sinew/rpc.grpc.pb.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
+#include "sinew/standard/google/rpc/status.pb.h"
 #include "sinew/tests/transport/recording_handler.h"
 #include "sinew/tests/transport/transport_conformance.h"
 
@@ -45,6 +46,21 @@ class ReservedPort {
   int port_ = 0;
 };
 
+/// What a worker says of a call that failed, beside its code and text. A failure of the test where
+/// it says nothing.
+inline proto::Error error_in_details(const grpc::Status& status) {
+  standard::google::rpc::Status details;
+  proto::Error error;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  if (details.details_size() != 1) {
+    ADD_FAILURE() << details.details_size() << " details: " << status.error_message();
+    return error;
+  }
+  EXPECT_EQ(details.details(0).type_url(), kErrorPayload);
+  EXPECT_TRUE(error.ParseFromString(details.details(0).value()));
+  return error;
+}
+
 /// Calls as a client in any language would: with protobuf's own encoding.
 inline absl::StatusOr<Frame> call_as_foreign_client(const std::string& address,
                                                     const Frame& request,
@@ -63,7 +79,11 @@ inline absl::StatusOr<Frame> call_as_foreign_client(const std::string& address,
   proto::CallResponse answer;
   const grpc::Status status = stub->Call(&context, message, &answer);
   if (!status.ok()) {
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+    absl::Status failed(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+    if (!status.error_details().empty()) {
+      failed.SetPayload(kErrorPayload, absl::Cord(error_in_details(status).SerializeAsString()));
+    }
+    return failed;
   }
   Frame frame;
   frame.envelope = answer.reply().SerializeAsString();

@@ -297,9 +297,11 @@ TEST(GrpcStrangers, ResultsThatAreNotTakenAreBounded) {
   for (int i = 0; i < 20; ++i) stranger.begin(kCall, "", &request);
   ASSERT_TRUE(stranger.wait_ended(18)) << "4 MiB hold two of them";
   EXPECT_EQ(stranger.ended_with(grpc::StatusCode::RESOURCE_EXHAUSTED), 18U);
-  EXPECT_THAT(
-      stranger.first_ended_with(grpc::StatusCode::RESOURCE_EXHAUSTED).status.error_message(),
-      HasSubstr("not taken"));
+  const grpc::Status& refused =
+      stranger.first_ended_with(grpc::StatusCode::RESOURCE_EXHAUSTED).status;
+  EXPECT_THAT(refused.error_message(), HasSubstr("not taken"));
+  EXPECT_EQ(error_in_details(refused).origin(), proto::ORIGIN_CALLEE);
+  EXPECT_EQ(error_in_details(refused).execution(), proto::MAY_HAVE_RUN);
   EXPECT_TRUE(eventually([&] { return generous.let_go == 18; }));
 }
 

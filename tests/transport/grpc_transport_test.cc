@@ -313,6 +313,11 @@ TEST(GrpcTransport, ResultsThatNoMessageOfGrpcCanCarryAreRefused) {
       call_as_foreign_client(a.address(), Frame(), std::chrono::minutes(1));
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kResourceExhausted) << answer.status();
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("return it in parts"));
+  proto::Error error;
+  ASSERT_TRUE(error.ParseFromString(
+      std::string(answer.status().GetPayload(kErrorPayload).value_or(absl::Cord()))));
+  EXPECT_EQ(error.origin(), proto::ORIGIN_CALLEE);
+  EXPECT_EQ(error.execution(), proto::MAY_HAVE_RUN);
 }
 
 TEST(GrpcTransport, MalformedAndOversizedUnaryCallsAreRefused) {

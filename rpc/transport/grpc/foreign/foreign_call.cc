@@ -14,6 +14,15 @@ namespace {
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 
+absl::Status of_callee(absl::Status status, proto::ExecutionState execution) {
+  proto::Error error;
+  error.set_code(static_cast<int>(status.code()));
+  error.set_execution(execution);
+  error.set_origin(proto::ORIGIN_CALLEE);
+  status.SetPayload(kErrorPayload, absl::Cord(error.SerializeAsString()));
+  return status;
+}
+
 }  // namespace
 
 void ForeignCalls::start() {
@@ -213,12 +222,11 @@ void ForeignCall::on_done() {
 }
 
 absl::Status did_not_run(absl::Status status) {
-  proto::Error error;
-  error.set_code(static_cast<int>(status.code()));
-  error.set_execution(proto::DID_NOT_RUN);
-  error.set_origin(proto::ORIGIN_CALLEE);
-  status.SetPayload(kErrorPayload, absl::Cord(error.SerializeAsString()));
-  return status;
+  return of_callee(std::move(status), proto::DID_NOT_RUN);
+}
+
+absl::Status result_not_sent(absl::Status status) {
+  return of_callee(std::move(status), proto::MAY_HAVE_RUN);
 }
 
 absl::Status parse_message(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite& message) {

@@ -124,6 +124,8 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
 /// The status of a call that is refused before its method could see it, so that it is safe to
 /// repeat.
 absl::Status did_not_run(absl::Status status);
+/// That of a call whose method has run, and whose result this worker does not send.
+absl::Status result_not_sent(absl::Status status);
 
 /// One message of a protocol that is spoken with foreign clients. kInvalidArgument for bytes that
 /// are none, and for more than a client has reason to send.

@@ -161,16 +161,16 @@ void ForeignUnaryCall::answer(const absl::Status& status, Frame reply) {
     return;
   }
   if (reply.size_bytes() > kMaxResultBytes) {
-    finish(absl::ResourceExhaustedError(absl::StrCat("the result has ", reply.size_bytes(),
-                                                     " bytes, and a message of gRPC at most ",
-                                                     kMaxResultBytes, ": return it in parts")));
+    finish(result_not_sent(absl::ResourceExhaustedError(absl::StrCat(
+        "the result has ", reply.size_bytes(), " bytes, and a message of gRPC at most ",
+        kMaxResultBytes, ": return it in parts"))));
     return;
   }
   // A client that takes nothing must not fill this worker with what it has asked for.
   if (absl::Status full =
           hold(reply.size_bytes(), "results that are not taken", Quota::IfAlone::kFitsAlways);
       !full.ok()) {
-    finish(full);
+    finish(result_not_sent(full));
     return;
   }
   write_and_finish(encode_unary(reply));
