@@ -47,6 +47,8 @@ endif()
 
 # The mpi backend of process groups, also only when asked for: LibTorch's packages leave theirs out.
 if(SINEW_WITH_MPI AND NOT TARGET Sinew::mpi)
+  # CMake finds MPI for languages that are in use, and the program's own may be C++ alone.
+  enable_language(C)
   find_package(MPI COMPONENTS C QUIET)
   if(NOT MPI_C_FOUND)
     sinew_not_found("SINEW_WITH_MPI is on and CMake does not find MPI. On Debian: apt-get install libopenmpi-dev. "
