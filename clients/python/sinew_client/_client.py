@@ -7,6 +7,8 @@ import contextlib
 import functools
 import ipaddress
 import math
+import os
+import re
 import threading
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -32,6 +34,12 @@ _SERVICE = "sinew.proto.Worker"
 # What a worker takes, and what HTTP/2 counts for each entry besides its characters.
 _MAX_METADATA_BYTES = 8 << 10
 _METADATA_OVERHEAD_BYTES = 32
+# What gRPC takes for a key, and for the value of one that does not end in "-bin".
+_METADATA_KEY = re.compile(r"[0-9a-z_.-]+")
+_METADATA_VALUE = re.compile(r"[ -~]*")
+
+# gRPC adds times to that of day, and what is too large comes out in the past. Nobody waits for a century.
+_LONGEST_TIMEOUT_S = 100.0 * 365 * 24 * 3600
 
 _OPTIONS = (
     # The worker has its limits, and says them.
@@ -42,6 +50,9 @@ _OPTIONS = (
     # Workers are reached directly, as they reach each other.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
+    # Calls fail at once until the next attempt to connect: a worker that is started again must not look gone for minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
     # A machine that is gone is noticed while calls wait for it. Workers take one ping in 30 s.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -133,6 +144,7 @@ class Client:
         channel = (credentials or Credentials.insecure()).channel(host, _target(host, port), options)
         self._channel = grpc.intercept_channel(channel, *interceptors) if interceptors else channel
         self._closed = False
+        self._process = os.getpid()
         # Without serialisers: gRPC gets the bytes, and gives them.
         self._unary = self._channel.unary_unary(_CALL_METHOD)
 
@@ -155,6 +167,7 @@ class Client:
 
         Raises RpcError when the call fails, and TypeError or ValueError, which name the argument, for what cannot travel.
         """
+        self._check_process(method)
         request = _request(method, arguments)
         pairs = self._pairs(metadata, method)
         try:
@@ -167,6 +180,7 @@ class Client:
         self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
     ) -> CallFuture:
         """As call(), without waiting. Arguments may be changed at once. Callbacks of the future run on a thread of gRPC."""
+        self._check_process(method)
         request = _request(method, arguments)
         pairs = self._pairs(metadata, method)
         future = CallFuture()
@@ -178,10 +192,20 @@ class Client:
         call.add_done_callback(lambda ended: self._finish(future, ended, method))
         return future
 
+    def _check_process(self, method: str) -> None:
+        # In a child gRPC has neither its threads nor, it may be, its connection.
+        if os.getpid() != self._process:
+            raise RpcError(
+                ErrorCode.FAILED_PRECONDITION,
+                "this client was made before a fork, by the parent: make one in the child, too",
+                method=method,
+                address=self._address,
+            )
+
     def _pairs(self, metadata: Optional[Metadata], method: str) -> Optional[Tuple[Tuple[str, Union[str, bytes]], ...]]:
         if metadata is None:
             return None
-        pairs = tuple(metadata.items() if isinstance(metadata, Mapping) else metadata)
+        pairs = _checked_metadata(metadata)
         size = sum(len(key) + len(value) + _METADATA_OVERHEAD_BYTES for key, value in pairs)
         # A worker's gRPC may answer more than it takes by closing the connection, and with it the calls of others.
         if size > _MAX_METADATA_BYTES:
@@ -203,10 +227,11 @@ class Client:
 
     def wait_until_ready(self, timeout: float) -> None:
         """Waits until the worker answers, at most so many seconds; then RpcError, with the reason as far as it is known."""
+        self._check_process("")
         check = self._channel.unary_unary(_HEALTH_METHOD)
         request = _protos.HealthCheckRequest(service=_SERVICE).SerializeToString()
         try:
-            check(request, timeout=_checked_timeout(timeout, "timeout"), wait_for_ready=True)
+            check(request, timeout=self._timeout(timeout), wait_for_ready=True)
         except Exception as error:
             raise self._not_ready(error, timeout) from error
 
@@ -226,7 +251,7 @@ class Client:
 
     def _timeout(self, given: Optional[float]) -> Optional[float]:
         seconds = self._default_timeout if given is None else _checked_timeout(given, "timeout")
-        return None if seconds == math.inf else seconds
+        return None if seconds > _LONGEST_TIMEOUT_S else seconds
 
     def _error(self, error: Exception, method: str) -> Exception:
         """What to raise for what gRPC has raised."""
@@ -304,6 +329,27 @@ def _checked_timeout(seconds: float, name: str) -> float:
     if not seconds > 0:
         raise ValueError(f"{name} must be more than 0 s, it is {seconds}")
     return float(seconds)
+
+
+def _checked_metadata(metadata: Metadata) -> Tuple[Tuple[str, Union[str, bytes]], ...]:
+    pairs = []
+    for entry in metadata.items() if isinstance(metadata, Mapping) else metadata:
+        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+            raise TypeError(f"metadata is a dict or has pairs of a key and a value, not {entry!r}")
+        key, value = entry
+        if not isinstance(key, str):
+            raise TypeError(f"a key of metadata is a str, not {key!r}")
+        if not _METADATA_KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is no key of metadata: it takes a-z, 0-9, '_', '-' and '.'")
+        if not isinstance(value, (str, bytes)):
+            raise TypeError(f"metadata {key!r} is a str, or bytes where the key ends in '-bin', not {value!r}")
+        if key.endswith("-bin"):
+            if not isinstance(value, bytes):
+                raise TypeError(f"metadata {key!r} is bytes, since the key ends in '-bin', not {value!r}")
+        elif not _METADATA_VALUE.fullmatch(value if isinstance(value, str) else value.decode("latin-1")):
+            raise ValueError(f"metadata {key!r} is printable ASCII: {value!r} takes a key that ends in '-bin', and bytes")
+        pairs.append((key, value))
+    return tuple(pairs)
 
 
 def _parse_address(address: str) -> Tuple[str, int]:

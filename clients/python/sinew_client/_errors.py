@@ -137,9 +137,11 @@ def from_grpc(error: Any, method: str, address: str) -> RpcError:
         is_too_large = code is ErrorCode.RESOURCE_EXHAUSTED and _TOO_LARGE in text
         did_not_run = is_too_large or code is ErrorCode.UNAVAILABLE and any(says in text for says in _NOT_SENT)
         origin = Origin.CALLEE if is_too_large else Origin.NETWORK
+        # A worker's texts name what they concern, and gRPC's own do not.
+        place = f"method '{method}' at {address}" if method else address
         return RpcError(
             code,
-            text,
+            f"{place}: {text}",
             execution=_execution(did_not_run),
             origin=Origin.CALLER if code is ErrorCode.CANCELLED else origin,
             method=method,

@@ -98,6 +98,8 @@ def write_tensor(array: np.ndarray, tensor: Any, payloads: List[Buffer]) -> None
     """
     if isinstance(array, np.ma.MaskedArray):
         raise ValueError("is a masked array, and a mask does not travel: pass .filled()")
+    # A numpy.matrix keeps two dimensions whatever is done to it.
+    array = np.asarray(array)
     if array.dtype.name == "bfloat16":
         number = _BFLOAT16
     else:

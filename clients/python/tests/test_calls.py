@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import pickle
 import signal
@@ -82,6 +83,16 @@ class CallsTest(WorkerTest):
             self.assertEqual((error.code, error.did_not_run), (ErrorCode.RESOURCE_EXHAUSTED, True))
             self.assertIn("interop::metadata", error.message)
 
+    def test_metadata_that_makes_no_sense(self) -> None:
+        for metadata, kind, word in (
+            ({"Trace": "7"}, ValueError, "'Trace'"), ({"": "7"}, ValueError, "''"), ({":path": "/"}, ValueError, "':path'"),
+            ({"a": "\u00fc"}, ValueError, "'a'"), ({"a": "x\n"}, ValueError, "'a'"), ({"a": 5}, TypeError, "'a'"),
+            ({"a-bin": "x"}, TypeError, "'a-bin'"), ({7: "x"}, TypeError, "7"), ("no", TypeError, "'n'"), ([("a",)], TypeError, "a"),
+        ):  # fmt: skip
+            for call in (self.client.call, self.client.call_async):
+                with self.subTest(metadata), self.assertRaisesRegex(kind, f"metadata.*{word}|{word}.*metadata"):
+                    call("interop::metadata", metadata=metadata)
+
     def test_interceptors_see_calls(self) -> None:
         seen = []
 
@@ -140,6 +151,9 @@ class FailuresTest(WorkerTest):
             error = self.error_of(call, "interop::never", timeout=0.2)
             self.assertEqual((error.code, error.origin), (ErrorCode.DEADLINE_EXCEEDED, Origin.NETWORK))
             self.assertFalse(error.did_not_run)
+            # gRPC says nothing but that the time is over.
+            self.assertIn("interop::never", error.message)
+            self.assertIn(self.server.address, error.message)
         self.wait_for_count("interop::cancelled_calls", before + 2)
 
     def test_the_time_of_calls_that_have_none(self) -> None:
@@ -148,7 +162,10 @@ class FailuresTest(WorkerTest):
             self.assertEqual(self.error_of(client.call, "interop::never").code, ErrorCode.DEADLINE_EXCEEDED)
             # Not the time that it would have by default.
             self.assertLess(time.monotonic() - begun, 30.0)
-            self.assertEqual(client.call("interop::add", 1, 2, timeout=float("inf")), 3)
+            for timeout in (1e8, 1e10, 1e12, 1e300, float("inf")):
+                self.assertEqual(client.call("interop::add", 1, 2, timeout=timeout), 3)
+        with sinew_client.connect(self.server.address, connect_timeout=float("inf")) as client:
+            self.assertEqual(client.call("interop::add", 1, 2), 3)
 
     def test_cancelling_tells_the_method(self) -> None:
         started, cancelled = (self.client.call(f"interop::{name}_calls") for name in ("started", "cancelled"))
@@ -202,6 +219,33 @@ class FailuresTest(WorkerTest):
             client.wait(PATIENCE_S)
         self.wait_for_count("interop::cancelled_calls", cancelled + 1)
 
+    def test_a_forked_child_is_told(self) -> None:
+        # Only forked, as in multiprocessing: with this client, and gRPC's threads in the parent.
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = []
+            for use in (
+                lambda: self.client.call("interop::add", 1, 2),
+                lambda: self.client.call_async("interop::add", 1, 2),
+                lambda: self.client.wait_until_ready(1.0),
+            ):
+                try:
+                    use()
+                    said.append("nothing")
+                except BaseException as error:
+                    said.append(str(error))
+            os.write(writer, "\n".join(said).encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader) as pipe:
+            said = pipe.read().splitlines()
+        os.waitpid(child, 0)
+        self.assertEqual(len(said), 3, said)
+        for text in said:
+            self.assertRegex(text, "FAILED_PRECONDITION.*before a fork")
+        self.assertEqual(self.client.call("interop::add", 1, 2), 3)
+
     def test_times_and_names_that_make_no_sense(self) -> None:
         for timeout, kind in ((0, ValueError), (-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError)):
             with self.assertRaises(kind, msg=repr(timeout)):
@@ -254,6 +298,38 @@ class LostWorkerTest(unittest.TestCase):
         with sinew_client.connect(f"127.0.0.1:{port}", connect_timeout=PATIENCE_S) as client:
             self.assertEqual(client.call("interop::add", 1, 2), 3)
         starting.join(PATIENCE_S)
+
+
+    def test_a_worker_that_was_away_for_long_is_found_again(self) -> None:
+        # Somebody who takes connections and drops them: each is one attempt, and a client that waits twice as long before each
+        # further one makes ten of them in two minutes.
+        attempts = []
+        over = threading.Event()
+
+        def drop(listener: socket.socket) -> None:
+            while not over.is_set():
+                try:
+                    listener.accept()[0].close()
+                    attempts.append(1)
+                except OSError:
+                    return
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            dropping = threading.Thread(target=drop, args=(listener,))
+            dropping.start()
+            client = sinew_client.Client(f"127.0.0.1:{listener.getsockname()[1]}")
+            with client:
+                def has_tried() -> bool:
+                    with contextlib.suppress(RpcError):
+                        client.call("interop::add", 1, 2, timeout=PATIENCE_S)
+                    return len(attempts) >= 10
+
+                try:
+                    eventually(has_tried, "the client tries again and again")
+                finally:
+                    over.set()
+                    listener.shutdown(socket.SHUT_RDWR)
+                    dropping.join(PATIENCE_S)
 
 
 class ConnectTest(unittest.TestCase):

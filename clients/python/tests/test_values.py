@@ -126,6 +126,17 @@ class LocalTest(unittest.TestCase):
                     self.assertTrue(back.flags.aligned)
                     self.assertFalse(back.flags.writeable)
 
+    def test_kinds_of_arrays(self) -> None:
+        class Labelled(np.ndarray):
+            pass
+
+        plain = np.arange(6.0).reshape(2, 3)
+        for array in (np.asmatrix(plain), np.asmatrix(plain).T, plain.view(Labelled), plain[:, ::-1].view(Labelled)):
+            with self.subTest(type(array).__name__):
+                back = there_and_back(array)
+                self.assertIs(type(back), np.ndarray)
+                self.assertTrue(np.array_equal(back, np.asarray(array)))
+
     def test_dense_arrays_are_not_copied_on_their_way_to_the_message(self) -> None:
         for array in (np.arange(6.0), np.zeros((2, 3)).T, np.zeros((2, 3, 4)).transpose(1, 2, 0), np.float64([1.0])[:]):
             written = Arguments()
