@@ -278,6 +278,8 @@ class LostWorkerTest(unittest.TestCase):
         self.addCleanup(server.kill)
         with sinew_client.connect(server.address, connect_timeout=PATIENCE_S) as client:
             server.process.send_signal(signal.SIGSTOP)
+            # Its threads run until they come to it.
+            os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)
             try:
                 with self.assertRaises(RpcError) as caught:
                     client.call("interop::add", 1, 2, timeout=0.2)
