@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "sinew/rpc/worker.h"
 
@@ -13,6 +15,20 @@ struct Checkpoint {
   std::uint64_t number = 0;
   /// What the program said when it was saved, e.g. how far it was.
   std::string note;
+};
+
+/// How DistributedOptimizer::save() does it.
+struct SaveOptions {
+  SaveOptions() = default;
+  /// So that save("run7", "epoch 3") says it all.
+  SaveOptions(std::string text) : note(std::move(text)) {}  // NOLINT
+  SaveOptions(const char* text) : note(text) {}             // NOLINT
+
+  /// What load() returns with it; up to 4096 bytes.
+  std::string note;
+  /// How many checkpoints stay in the folder, the new one among them: a file of the last one may be
+  /// damaged later. At least 1.
+  std::size_t kept = 2;
 };
 
 /// Allows optimizers to save at this worker and to load from it, in folders below `root`, an

@@ -7,7 +7,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sinew/optim/internal/checkpoint_round.h"
 #include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/optim/internal/optimizer_parts.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/remote.h"
@@ -18,18 +20,11 @@ using internal::LocalOptimizer;
 using internal::Mutex;
 using internal::MutexLock;
 using internal::OptimizerGroup;
+using internal::OptimizerPart;
 using internal::StepAnswer;
 using internal::StepOutcome;
 
 namespace {
-
-constexpr std::size_t kMaxNoteBytes = 4096;
-
-/// The optimizer's part at one owner.
-struct Part {
-  WorkerInfo owner;
-  RRef<LocalOptimizer> optimizer;
-};
 
 RpcError as_rpc_error(const std::exception_ptr& error) {
   return RpcError(internal::describe(error));
@@ -79,9 +74,9 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   using Ticket = PartialStep::Ticket;
 
-  Impl(Worker own, std::vector<Part> all, std::size_t group_count)
+  Impl(Worker own, std::vector<OptimizerPart> all, std::size_t group_count)
       : worker(std::move(own)), parts(std::move(all)), groups(group_count) {
-    for (const Part& part : parts) owners.push_back(part.owner);
+    for (const OptimizerPart& part : parts) owners.push_back(part.owner);
   }
 
   std::shared_ptr<const Ticket> begin_step(const autograd::ContextId& context);
@@ -95,14 +90,9 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
   Sent send_step(const std::shared_ptr<const Ticket>& ticket, StepReport so_far,
                  const CallOptions& options);
 
-  /// Makes a call at each owner and waits for all. Throws what the first one failed with, with a
-  /// text that lists all that did.
-  template <auto Method, class... Args>
-  auto call_all(const CallOptions& options, const Args&... arguments) const;
-
   // Constant.
   const Worker worker;
-  const std::vector<Part> parts;
+  const std::vector<OptimizerPart> parts;
   const std::size_t groups;
   std::vector<WorkerInfo> owners;
 
@@ -202,7 +192,7 @@ std::shared_ptr<const PartialStep::Ticket> DistributedOptimizer::Impl::begin_ste
 
 StepReport DistributedOptimizer::Impl::nothing_applied() const {
   StepReport report;
-  for (const Part& part : parts) {
+  for (const OptimizerPart& part : parts) {
     report.owners.push_back({part.owner, OwnerStep::Outcome::kNotApplied, 0, 0, {}});
   }
   return report;
@@ -361,14 +351,14 @@ DistributedOptimizer::DistributedOptimizer(const Worker& worker,
 
 DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
                                            const CallOptions& call) {
-  std::vector<Part> parts;
+  std::vector<OptimizerPart> parts;
   for (OwnerGroups& owner : split(groups)) {
     parts.push_back({owner.owner.info(),
                      remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
                          worker.peer(owner.owner.info()).with(call), std::move(owner.groups))});
   }
   std::exception_ptr first;
-  for (const Part& part : parts) {
+  for (const OptimizerPart& part : parts) {
     try {
       part.optimizer.created().wait();
     } catch (...) {
@@ -391,42 +381,6 @@ std::size_t DistributedOptimizer::group_count() const { return checked().groups;
 
 // ---- What all owners are asked for.
 
-template <auto Method, class... Args>
-auto DistributedOptimizer::Impl::call_all(const CallOptions& options,
-                                          const Args&... arguments) const {
-  using Result = typename internal::MethodTraits<decltype(Method)>::result_type;
-  std::vector<Future<Result>> answers;
-  for (const Part& part : parts) {
-    try {
-      answers.push_back(part.optimizer.with(options).template async<Method>(arguments...));
-    } catch (...) {
-      answers.push_back(make_failed_future<Result>(std::current_exception()));
-    }
-  }
-  std::vector<std::conditional_t<std::is_void_v<Result>, char, Result>> results;
-  std::vector<std::string> failures;
-  std::optional<ErrorInfo> first;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    try {
-      if constexpr (std::is_void_v<Result>) {
-        answers[i].wait();
-      } else {
-        results.push_back(answers[i].take());
-      }
-    } catch (...) {
-      ErrorInfo info = internal::describe(std::current_exception());
-      failures.push_back(absl::StrFormat("'%s': %s", parts[i].owner.name, info.message));
-      if (!first) first = std::move(info);
-    }
-  }
-  if (first) {
-    first->message = absl::StrFormat("%d of %d owners failed: %s", failures.size(), parts.size(),
-                                     absl::StrJoin(failures, "; "));
-    throw RpcError(*std::move(first));
-  }
-  return results;
-}
-
 void DistributedOptimizer::set_learning_rate(double lr, const CallOptions& options) const {
   for (std::size_t group = 0; group < group_count(); ++group) {
     set_learning_rate(group, lr, options);
@@ -441,53 +395,54 @@ void DistributedOptimizer::set_learning_rate(std::size_t group, double lr,
                    absl::StrFormat("there is no group %d: the optimizer has %d, counted from 0",
                                    group, impl.groups));
   }
-  impl.call_all<&LocalOptimizer::set_learning_rate>(options, static_cast<std::uint64_t>(group), lr);
+  internal::call_parts<&LocalOptimizer::set_learning_rate>(impl.parts, options,
+                                                           static_cast<std::uint64_t>(group), lr);
 }
 
-Checkpoint DistributedOptimizer::save(const std::string& folder, const std::string& note,
-                                      const CallOptions& options) const {
-  if (note.size() > kMaxNoteBytes) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("the note of a checkpoint has %d bytes, but at most %d fit",
-                                   note.size(), kMaxNoteBytes));
-  }
+void DistributedOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors,
+                                const CallOptions& options) const {
   Impl& impl = checked();
-  internal::CheckpointPlace place{folder, 0};
-  for (const auto& numbers : impl.call_all<&LocalOptimizer::checkpoints>(options, folder)) {
-    if (!numbers.empty()) place.number = std::max(place.number, numbers.back());
+  std::vector<std::vector<RRef<at::Tensor>>> by_part(impl.parts.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].valid()) {
+      throw RpcError(ErrorCode::kInvalidArgument,
+                     absl::StrFormat("tensor %d of those to keep is an empty reference", i));
+    }
+    const auto part =
+        std::find_if(impl.parts.begin(), impl.parts.end(), [&](const OptimizerPart& one) {
+          return one.owner.incarnation == tensors[i].owner().incarnation;
+        });
+    if (part == impl.parts.end()) {
+      throw RpcError(ErrorCode::kInvalidArgument,
+                     absl::StrFormat("tensor %d of those to keep is at worker '%s', which has no "
+                                     "parameters of the optimizer",
+                                     i, tensors[i].owner_name()));
+    }
+    by_part[static_cast<std::size_t>(part - impl.parts.begin())].push_back(tensors[i]);
   }
-  ++place.number;
-  impl.call_all<&LocalOptimizer::save>(options, place, note);
-  try {
-    impl.call_all<&LocalOptimizer::forget_before>(options, place);
-  } catch (const RpcError& error) {
-    // It is saved; the files that are left are found by the next one.
-    WorkerAccess::services(impl.worker)
-        ->log(absl::StrFormat("old checkpoints in '%s' are left: %s", folder, error.message()));
+  std::vector<Future<void>> told;
+  for (std::size_t i = 0; i < by_part.size(); ++i) {
+    if (by_part[i].empty()) continue;
+    told.push_back(impl.parts[i].optimizer.with(options).async<&LocalOptimizer::keep>(by_part[i]));
   }
-  return {place.number, note};
+  collect_all(told).wait();
+}
+
+Checkpoint DistributedOptimizer::save(const std::string& folder, const SaveOptions& how,
+                                      const CallOptions& options) const {
+  const Impl& impl = checked();
+  return internal::CheckpointRound(impl.worker, impl.parts, folder, options).save(how);
 }
 
 Checkpoint DistributedOptimizer::load(const std::string& folder, const CallOptions& options) const {
-  Impl& impl = checked();
-  const auto numbers = impl.call_all<&LocalOptimizer::checkpoints>(options, folder);
-  std::vector<std::uint64_t> common = numbers.front();
-  std::vector<std::string> lines;
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    std::vector<std::uint64_t> both;
-    std::set_intersection(common.begin(), common.end(), numbers[i].begin(), numbers[i].end(),
-                          std::back_inserter(both));
-    common = std::move(both);
-    lines.push_back(absl::StrFormat("'%s' has [%s]", impl.parts[i].owner.name,
-                                    absl::StrJoin(numbers[i], ", ")));
-  }
-  if (common.empty()) {
-    throw RpcError(ErrorCode::kNotFound,
-                   absl::StrFormat("there is no checkpoint in '%s' that all owners have: %s",
-                                   folder, absl::StrJoin(lines, ", ")));
-  }
-  const internal::CheckpointPlace place{folder, common.back()};
-  return {place.number, impl.call_all<&LocalOptimizer::load>(options, place).front()};
+  const Impl& impl = checked();
+  return internal::CheckpointRound(impl.worker, impl.parts, folder, options).load(std::nullopt);
+}
+
+Checkpoint DistributedOptimizer::load(const std::string& folder, std::uint64_t number,
+                                      const CallOptions& options) const {
+  const Impl& impl = checked();
+  return internal::CheckpointRound(impl.worker, impl.parts, folder, options).load(number);
 }
 
 }  // namespace sinew::optim
@@ -513,7 +468,7 @@ DistributedOptimizer Codec<DistributedOptimizer>::decode(const ValueReader& read
   const ListReader list = reader.list();
   if (list.size() < 2) reader.fail("an optimizer has at least one owner");
   const std::uint64_t groups = list.item(0).natural();
-  std::vector<optim::Part> parts;
+  std::vector<internal::OptimizerPart> parts;
   for (std::size_t i = 1; i < list.size(); ++i) {
     auto reference = Codec<RRef<internal::LocalOptimizer>>::decode(list.item(i));
     if (!reference.valid()) reader.fail("an owner's part is an empty reference");

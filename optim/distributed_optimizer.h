@@ -93,18 +93,30 @@ class DistributedOptimizer {
   void set_learning_rate(double lr, const CallOptions& options = {}) const;
   void set_learning_rate(std::size_t group, double lr, const CallOptions& options = {}) const;
 
-  /// Has each owner save the parameters, their state and the learning rates into a folder below the
-  /// root that it serves (serve_checkpoints()), and forget the checkpoints there that came before
-  /// when all have. What an owner saves is from between two steps; make sure that nobody steps
-  /// meanwhile if the owners' parts are to be from between the same two. A folder is for one
-  /// optimizer. `note` has up to 4096 bytes. Blocks.
-  Checkpoint save(const std::string& folder, const std::string& note = "",
+  /// From now on checkpoints have these tensors beside the parameters: buffers of modules
+  /// (RemoteModule::remote_buffers(), buffer_rrefs()), parameters that nobody optimizes. Each
+  /// belongs to an owner of parameters. Those that are in already stay once. Blocks. Throws
+  /// RpcError kInvalidArgument for an empty reference or a worker that has no parameters.
+  void keep(const std::vector<RRef<at::Tensor>>& tensors, const CallOptions& options = {}) const;
+
+  /// Has each owner save the parameters, their state, the learning rates and what keep() has named
+  /// into a folder below the root that it serves (serve_checkpoints()), and read it again. When all
+  /// have, they forget older checkpoints: see SaveOptions. What an owner saves is from between two
+  /// steps; make sure that nobody steps meanwhile if the owners' parts are to be from between the
+  /// same two. A folder is for one optimizer; of its trainers several may save at once, also one
+  /// whose time limit is over and that tries again: each gets a number of its own. When it throws,
+  /// what was there before is there still. Blocks.
+  Checkpoint save(const std::string& folder, const SaveOptions& how = {},
                   const CallOptions& options = {}) const;
-  /// Restores the last checkpoint that all owners have, which they know by their names, and the
-  /// order of their parameters. kNotFound when there is none; kFailedPrecondition when it is of
-  /// another optimizer or of other parameters, kDataLoss when it is damaged: the text names the
-  /// owner and the file. An owner that throws has changed nothing; others may have loaded. Blocks.
+  /// Restores the last checkpoint of which all owners have their part unharmed, or the one of this
+  /// number. Owners know theirs by their names, and the order of their parameters. All of them read
+  /// and check all before one changes anything: when it throws, nobody has changed anything, unless
+  /// an owner was lost between the two. kNotFound when there is no checkpoint, kDataLoss when those
+  /// that there are have been damaged, kFailedPrecondition when it is of another optimizer or of
+  /// other tensors: the text names the owner and the file. Blocks.
   Checkpoint load(const std::string& folder, const CallOptions& options = {}) const;
+  Checkpoint load(const std::string& folder, std::uint64_t number,
+                  const CallOptions& options = {}) const;
 
   /// For codecs and tests.
   class Impl;

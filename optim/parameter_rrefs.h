@@ -17,6 +17,25 @@ inline constexpr bool
     has_parameters_v<Module, std::void_t<decltype(std::declval<const Module&>().parameters())>> =
         true;
 
+template <class Module, class = void>
+inline constexpr bool has_buffers_v = false;
+template <class Module>
+inline constexpr bool
+    has_buffers_v<Module, std::void_t<decltype(std::declval<const Module&>().buffers())>> = true;
+template <class Module, class = void>
+inline constexpr bool points_to_buffers_v = false;
+template <class Module>
+inline constexpr bool
+    points_to_buffers_v<Module, std::void_t<decltype(std::declval<const Module&>()->buffers())>> =
+        true;
+
+template <class Tensors>
+std::vector<RRef<at::Tensor>> tensor_rrefs(const Worker& worker, const Tensors& tensors) {
+  std::vector<RRef<at::Tensor>> references;
+  for (const at::Tensor& tensor : tensors) references.push_back(make_rref(worker, tensor));
+  return references;
+}
+
 }  // namespace internal
 
 /// References to the parameters of a module of this worker (a torch::nn::Module, a module holder or
@@ -24,22 +43,32 @@ inline constexpr bool
 /// worker it is current_worker().
 template <class Module>
 std::vector<RRef<at::Tensor>> parameter_rrefs(const Worker& worker, const Module& module) {
-  std::vector<RRef<at::Tensor>> references;
-  const auto add_all = [&](const auto& parameters) {
-    for (const at::Tensor& parameter : parameters) {
-      references.push_back(make_rref(worker, parameter));
-    }
-  };
   if constexpr (internal::has_parameters_v<Module>) {
-    add_all(module.parameters());
+    return internal::tensor_rrefs(worker, module.parameters());
   } else {
-    add_all(module->parameters());
+    return internal::tensor_rrefs(worker, module->parameters());
   }
-  return references;
 }
 template <class Module>
 std::vector<RRef<at::Tensor>> parameter_rrefs(const Module& module) {
   return parameter_rrefs(current_worker(), module);
+}
+
+/// References to the buffers of a module of this worker, in the order of its buffers(), for
+/// DistributedOptimizer::keep(). None for a class without buffers().
+template <class Module>
+std::vector<RRef<at::Tensor>> buffer_rrefs(const Worker& worker, const Module& module) {
+  if constexpr (internal::has_buffers_v<Module>) {
+    return internal::tensor_rrefs(worker, module.buffers());
+  } else if constexpr (internal::points_to_buffers_v<Module>) {
+    return internal::tensor_rrefs(worker, module->buffers());
+  } else {
+    return {};
+  }
+}
+template <class Module>
+std::vector<RRef<at::Tensor>> buffer_rrefs(const Module& module) {
+  return buffer_rrefs(current_worker(), module);
 }
 
 }  // namespace sinew

@@ -28,6 +28,7 @@
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, forward);               \
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, place);                 \
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, parameters);            \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, buffers);               \
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, train)
 #define SINEW_INTERNAL_NAME_HOST_METHOD(Class, method)                      \
   template <>                                                               \
@@ -103,6 +104,7 @@ class ModuleHost<Module, R (Module::*)(P...)> {
   }
   void place(const std::string& device) { module_->to(checked_device(device)); }
   std::vector<RRef<at::Tensor>> parameters() { return parameter_rrefs(current_worker(), *module_); }
+  std::vector<RRef<at::Tensor>> buffers() { return buffer_rrefs(current_worker(), *module_); }
   void train(bool on) { module_->train(on); }
 
  private:
@@ -118,7 +120,8 @@ struct ModuleService : Service<Constructor, Methods...> {
     using Host = ModuleHostOf<module>;
     Service<Constructor, Methods...>::add_to(methods, rules);
     methods.template add_constructor<HostConstructor<module>>(rules);
-    methods.template add<&Host::forward, &Host::place, &Host::parameters, &Host::train>(rules);
+    methods.template add<&Host::forward, &Host::place, &Host::parameters, &Host::buffers,
+                         &Host::train>(rules);
   }
 };
 
@@ -189,6 +192,11 @@ class RemoteModule {
   /// In the order of the module's parameters(). Blocks.
   std::vector<RRef<at::Tensor>> remote_parameters() const {
     return host_.template call<&Host::parameters>();
+  }
+  /// In the order of the module's buffers(), for DistributedOptimizer::keep(); none for a class
+  /// without buffers(). Blocks.
+  std::vector<RRef<at::Tensor>> remote_buffers() const {
+    return host_.template call<&Host::buffers>();
   }
   /// Switches the module between training and evaluation. Blocks.
   void train(bool on = true) const { host_.template call<&Host::train>(on); }

@@ -1,29 +1,23 @@
 #include "sinew/optim/internal/checkpoint_folder.h"
 
-#include <fcntl.h>
-#include <openssl/evp.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "sinew/optim/internal/durable_file.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
@@ -31,73 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFormat = "sinew checkpoint 1";
+constexpr const char* kFormat = "sinew checkpoint 2";
+// Its checkpoints are whole when the numbers agree, as its parts have no number of a save.
+constexpr const char* kFormerFormat = "sinew checkpoint 1";
 constexpr const char* kData = ".pt";
 constexpr const char* kManifest = ".manifest";
-
-[[noreturn]] void throw_system(const std::string& doing, const std::string& path, int error) {
-  const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
-                         : error == EACCES ? ErrorCode::kPermissionDenied
-                         : error == ENOSPC ? ErrorCode::kResourceExhausted
-                                           : ErrorCode::kInternal;
-  throw RpcError(code, absl::StrFormat("cannot %s '%s': %s", doing, path, std::strerror(error)));
-}
-
-/// Makes what was written to a file or folder outlive a failure of the host.
-void flush(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw_system("open", path, errno);
-  const int failed = ::fsync(file) != 0 ? errno : 0;
-  ::close(file);
-  if (failed != 0) throw_system("flush", path, failed);
-}
-
-/// The file appears with all of its bytes, or not at all.
-void write_file(const std::string& path, const std::string& bytes) {
-  const std::string unfinished = path + ".unfinished";
-  {
-    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    if (!file) throw_system("write", unfinished, errno);
-  }
-  flush(unfinished);
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) throw_system("rename", path, errno);
-}
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    if (context_ == nullptr || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1) {
-      throw RpcError(ErrorCode::kInternal, "OpenSSL offers no SHA-256");
-    }
-  }
-  Sha256& add(const char* bytes, std::size_t size) {
-    EVP_DigestUpdate(context_.get(), bytes, size);
-    return *this;
-  }
-  std::string digits() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest.data(), &size);
-    return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), size});
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
-std::string sha256_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> piece(std::size_t{1} << 20);
-  Sha256 sum;
-  while (file) {
-    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    sum.add(piece.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file.eof()) throw_system("read", path, errno);
-  return sum.digits();
-}
 
 fs::path checked_folder(const std::string& root, const std::string& name) {
   const fs::path relative(name);
@@ -116,12 +48,14 @@ fs::path checked_folder(const std::string& root, const std::string& name) {
 
 std::string CheckpointManifest::to_text() const {
   std::string text =
-      absl::StrCat(kFormat, "\nworker: ", worker, "\nnumber: ", number, "\noptimizer: ", optimizer,
+      absl::StrCat(kFormat, "\nworker: ", worker, "\nnumber: ", number,
+                   "\nsave: ", absl::Hex(save, absl::kZeroPad16), "\noptimizer: ", optimizer,
                    "\nnote: ", absl::CHexEscape(note), "\ndata_bytes: ", data_bytes,
                    "\ndata_sha256: ", data_sha256, "\n");
   for (const std::string& parameter : parameters) {
     absl::StrAppend(&text, "parameter: ", parameter, "\n");
   }
+  for (const std::string& tensor : kept) absl::StrAppend(&text, "kept: ", tensor, "\n");
   return text;
 }
 
@@ -129,12 +63,15 @@ CheckpointManifest CheckpointManifest::parse(const std::string& text, const std:
   CheckpointManifest manifest;
   std::map<std::string, std::string> fields;
   const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
-  bool right = !lines.empty() && lines.front() == kFormat;
+  const bool is_former = !lines.empty() && lines.front() == kFormerFormat;
+  bool right = is_former || (!lines.empty() && lines.front() == kFormat);
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const std::pair<std::string, std::string> field =
         absl::StrSplit(lines[i], absl::MaxSplits(": ", 1));
     if (field.first == "parameter") {
       manifest.parameters.push_back(field.second);
+    } else if (field.first == "kept") {
+      manifest.kept.push_back(field.second);
     } else {
       fields.insert(field);
     }
@@ -144,6 +81,7 @@ CheckpointManifest CheckpointManifest::parse(const std::string& text, const std:
   manifest.data_sha256 = fields["data_sha256"];
   right = right && !manifest.data_sha256.empty() &&
           absl::SimpleAtoi(fields["number"], &manifest.number) &&
+          (is_former || absl::SimpleHexAtoi(fields["save"], &manifest.save)) &&
           absl::SimpleAtoi(fields["data_bytes"], &manifest.data_bytes) &&
           absl::CUnescape(fields["note"], &manifest.note);
   if (!right) {
@@ -163,55 +101,84 @@ std::string CheckpointFolder::path(std::uint64_t number, const char* ending) con
 
 std::string CheckpointFolder::data_path(std::uint64_t number) const { return path(number, kData); }
 
-std::vector<std::uint64_t> CheckpointFolder::numbers() const {
-  std::vector<std::uint64_t> found;
+std::vector<CheckpointFolder::Entry> CheckpointFolder::entries() const {
+  std::vector<Entry> found;
   std::error_code error;
   fs::directory_iterator at(folder_, error);
   if (error == std::errc::no_such_file_or_directory) return found;
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     const std::string name = at->path().filename().string();
     absl::string_view rest = name;
-    std::uint64_t number = 0;
-    // Names of workers may have dots: what is left must be the number alone.
-    if (absl::ConsumePrefix(&rest, absl::StrCat(worker_, ".")) &&
-        absl::ConsumeSuffix(&rest, kManifest) && absl::SimpleAtoi(rest, &number)) {
-      found.push_back(number);
+    // Names of workers may have dots: what is behind them must be a number.
+    if (!absl::ConsumePrefix(&rest, absl::StrCat(worker_, "."))) continue;
+    const absl::string_view digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+    Entry entry;
+    if (digits.empty() || !absl::SimpleAtoi(digits, &entry.number)) continue;
+    entry.path = at->path().string();
+    entry.ending = std::string(rest.substr(digits.size()));
+    std::error_code unknown;
+    if (fs::is_regular_file(at->symlink_status(unknown))) found.push_back(std::move(entry));
+  }
+  if (error) throw_file_error("list", folder_, error.value());
+  return found;
+}
+
+CheckpointParts CheckpointFolder::parts() const {
+  CheckpointParts parts;
+  for (const Entry& entry : entries()) {
+    parts.last = std::max(parts.last, entry.number);
+    if (entry.ending != kManifest) continue;
+    try {
+      const CheckpointManifest manifest = read_manifest(entry.number);
+      parts.whole.push_back({manifest.number, manifest.save});
+    } catch (const RpcError& error) {
+      // One that is damaged, or has just been removed, is no part that could be loaded.
+      if (error.code() != ErrorCode::kDataLoss && error.code() != ErrorCode::kNotFound) throw;
     }
   }
-  if (error) throw_system("list", folder_, error.value());
-  std::sort(found.begin(), found.end());
-  return found;
+  std::sort(parts.whole.begin(), parts.whole.end());
+  return parts;
 }
 
 void CheckpointFolder::write(CheckpointManifest manifest, const std::string& data) const {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) throw_system("make the folder", folder_, error.value());
-  const std::string manifest_path = path(manifest.number, kManifest);
-  if (fs::exists(manifest_path)) {
-    throw RpcError(ErrorCode::kAlreadyExists,
-                   absl::StrFormat("'%s' is there already: does another optimizer save to this "
-                                   "folder?",
-                                   manifest_path));
-  }
+  if (error) throw_file_error("make the folder", folder_, error.value());
+  remove_leftovers();
   manifest.worker = worker_;
   manifest.data_bytes = data.size();
-  manifest.data_sha256 = Sha256().add(data.data(), data.size()).digits();
-  write_file(data_path(manifest.number), data);
-  write_file(manifest_path, manifest.to_text());
-  flush(folder_);
+  manifest.data_sha256 = sha256(data);
+  DurableFile data_file(data_path(manifest.number), data);
+  if (sha256_of_file(data_file.unfinished()) != manifest.data_sha256) {
+    throw RpcError(
+        ErrorCode::kDataLoss,
+        absl::StrFormat("'%s' does not have what was written to it", data_file.unfinished()));
+  }
+  DurableFile manifest_file(path(manifest.number, kManifest), manifest.to_text());
+  data_file.publish();
+  try {
+    manifest_file.publish();
+  } catch (...) {
+    data_file.withdraw();
+    throw;
+  }
+  flush_file(folder_);
 }
 
 CheckpointManifest CheckpointFolder::read_manifest(std::uint64_t number) const {
   const std::string file = path(number, kManifest);
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw_system("open", file, errno);
+  if (!stream) throw_file_error("open", file, errno);
   std::ostringstream text;
   text << stream.rdbuf();
   CheckpointManifest manifest = CheckpointManifest::parse(text.str(), file);
+  if (manifest.number != number) {
+    throw RpcError(ErrorCode::kDataLoss,
+                   absl::StrFormat("'%s' is the manifest of number %d", file, manifest.number));
+  }
   std::error_code error;
   const std::uintmax_t size = fs::file_size(data_path(number), error);
-  if (error) throw_system("read", data_path(number), error.value());
+  if (error) throw_file_error("read", data_path(number), error.value());
   if (size != manifest.data_bytes) {
     throw RpcError(ErrorCode::kDataLoss,
                    absl::StrFormat("'%s' has %d bytes, but its manifest says %d", data_path(number),
@@ -230,13 +197,34 @@ void CheckpointFolder::check_data(const CheckpointManifest& manifest) const {
 }
 
 void CheckpointFolder::remove_before(std::uint64_t number) const {
-  for (const std::uint64_t old : numbers()) {
-    if (old >= number) break;
+  std::vector<Entry> old = entries();
+  old.erase(std::remove_if(old.begin(), old.end(),
+                           [&](const Entry& entry) {
+                             return entry.number >= number ||
+                                    (entry.ending != kData && entry.ending != kManifest) ||
+                                    DurableFile::is_under_way(entry.path);
+                           }),
+            old.end());
+  // Manifests first: what is left of a part that is half removed is none.
+  std::stable_partition(old.begin(), old.end(),
+                        [](const Entry& entry) { return entry.ending == kManifest; });
+  for (const Entry& entry : old) {
     std::error_code error;
-    // The manifest first: what is left of a part that is half removed is none.
-    fs::remove(path(old, kManifest), error);
-    if (!error) fs::remove(data_path(old), error);
-    if (error) throw_system("remove", data_path(old), error.value());
+    fs::remove(entry.path, error);
+    if (error) throw_file_error("remove", entry.path, error.value());
+  }
+}
+
+void CheckpointFolder::remove_leftovers() const {
+  const std::vector<Entry> all = entries();
+  for (const Entry& entry : all) {
+    const bool is_unfinished = absl::EndsWith(entry.ending, DurableFile::kUnfinished);
+    const bool is_alone =
+        entry.ending == kData && !fs::exists(fs::symlink_status(path(entry.number, kManifest)));
+    if (!(is_unfinished || is_alone) || DurableFile::is_under_way(entry.path)) continue;
+    // What cannot be removed does no harm.
+    std::error_code ignored;
+    fs::remove(entry.path, ignored);
   }
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "sinew/optim/internal/checkpoint_messages.h"
+
 namespace sinew::internal {
 
 /// What says that a part of a checkpoint is complete, and what is in it. A text file beside the
@@ -11,6 +13,8 @@ namespace sinew::internal {
 struct CheckpointManifest {
   std::string worker;
   std::uint64_t number = 0;
+  /// Of one save(): the parts of a checkpoint have the same.
+  std::uint64_t save = 0;
   std::string optimizer;
   std::string note;
   std::uint64_t data_bytes = 0;
@@ -18,6 +22,8 @@ struct CheckpointManifest {
   std::string data_sha256;
   /// `0 float [3, 4]`: group, element type, sizes.
   std::vector<std::string> parameters;
+  /// `Float [4]`: what is kept beside the parameters.
+  std::vector<std::string> kept;
 
   std::string to_text() const;
   /// Throws RpcError kDataLoss that names `file` when the text is none of this format.
@@ -25,16 +31,21 @@ struct CheckpointManifest {
 };
 
 /// The parts of checkpoints that one worker keeps in one folder. A part is two files, of which the
-/// manifest is written last; both appear complete or not at all, also when the host fails.
-/// Functions throw RpcError, with the path in its text.
+/// manifest is written last; both appear complete or not at all, also when the host fails. Files of
+/// other workers, and what is no file, are left alone. Functions throw RpcError, with the path in
+/// its text.
 class CheckpointFolder {
  public:
   /// `name` is one to be made below `root`: relative, and without "..".
   CheckpointFolder(const std::string& root, const std::string& name, std::string worker);
 
-  /// Numbers of the complete parts, rising. None when there is no folder.
-  std::vector<std::uint64_t> numbers() const;
-  /// kAlreadyExists when there is a part of this number.
+  const std::string& path() const { return folder_; }
+  /// What is there; nothing when there is no folder. Parts with a manifest that says nothing are
+  /// not whole, but have used their numbers.
+  CheckpointParts parts() const;
+  /// Also reads it all again; kDataLoss when it is not what was written. kAlreadyExists when there
+  /// is a part of this number. When it throws, nothing is left of it. Removes what writes have left
+  /// that did not end.
   void write(CheckpointManifest manifest, const std::string& data) const;
   /// kNotFound when there is none, kDataLoss when it or the size of the data is wrong.
   CheckpointManifest read_manifest(std::uint64_t number) const;
@@ -45,6 +56,15 @@ class CheckpointFolder {
   void remove_before(std::uint64_t number) const;
 
  private:
+  /// A file of this worker's.
+  struct Entry {
+    std::string path;
+    std::uint64_t number = 0;
+    /// ".pt", ".manifest"; or one of these with what is unfinished behind it.
+    std::string ending;
+  };
+  std::vector<Entry> entries() const;
+  void remove_leftovers() const;
   std::string path(std::uint64_t number, const char* ending) const;
 
   const std::string folder_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -32,6 +33,12 @@ CheckpointFolder folder_of(const Worker& worker, const std::string& name) {
   return CheckpointFolder(manager_of(worker).checkpoint_root(), name, worker.name());
 }
 
+/// "Float [4, 3]"
+std::string type_and_sizes(const at::Tensor& tensor) {
+  return absl::StrFormat("%s [%s]", c10::toString(tensor.scalar_type()),
+                         absl::StrJoin(tensor.sizes(), ", "));
+}
+
 /// One parameter of the optimizer.
 struct Parameter {
   at::Tensor tensor;
@@ -50,10 +57,7 @@ struct Parameter {
       shadow.set_data(tensor.variable_data());
     }
   }
-  std::string describe() const {
-    return absl::StrFormat("%d %s [%s]", group, c10::toString(tensor.scalar_type()),
-                           absl::StrJoin(tensor.sizes(), ", "));
-  }
+  std::string describe() const { return absl::StrCat(group, " ", type_and_sizes(tensor)); }
 };
 
 void check_parameter(const Parameter& parameter) {
@@ -122,15 +126,26 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
 
   StepAnswer step(const Worker& worker, const StepRequest& request, Clock::TimePoint deadline);
   void set_learning_rate(std::size_t group, double lr);
-  std::string serialize() const;
-  void load(const std::string& path);
-
-  // Constant.
-
+  void keep(const std::vector<at::Tensor>& tensors);
   CheckpointManifest manifest() const;
-  void check_fits(const CheckpointManifest& manifest, const std::string& path) const;
+  std::string serialize() const;
+  void prepare_load(const CheckpointFolder& folder, const CheckpointManifest& manifest,
+                    std::uint64_t load);
+  void apply_load(std::uint64_t load);
+  void drop_load(std::uint64_t load);
 
  private:
+  /// What a load will change.
+  struct Prepared {
+    std::uint64_t load = 0;
+    std::vector<double> rates;
+    std::vector<at::Tensor> values;
+    std::vector<at::Tensor> kept;
+    std::unique_ptr<TorchOptimizer> optimizer;
+  };
+
+  void check_fits(const CheckpointManifest& manifest, const std::string& path) const;
+  Prepared read(const std::string& path) const;
   StepAnswer apply(const Worker& worker, const autograd::ContextId& context);
   std::unique_ptr<TorchOptimizer> make_optimizer() const;
   TrainerSteps& steps_of(const Worker& worker, const StepId& id);
@@ -140,8 +155,11 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
   // Everything below is for whoever holds the gate for keys_.
   std::vector<const void*> keys_;
   std::vector<Parameter> parameters_;
+  // Of checkpoints only, and shared with the program.
+  std::vector<at::Tensor> kept_;
   std::vector<optim::Options> options_;
   std::unique_ptr<TorchOptimizer> optimizer_;
+  std::optional<Prepared> prepared_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, TrainerSteps> trainers_;
   // What went wrong in the middle of a step; empty: nothing.
   std::string broken_;
@@ -285,12 +303,31 @@ void LocalOptimizer::State::set_learning_rate(std::size_t group, double lr) {
 
 // ---- Checkpoints.
 
+void LocalOptimizer::State::keep(const std::vector<at::Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || tensors[i].layout() != at::kStrided) {
+      throw RpcError(ErrorCode::kInvalidArgument,
+                     absl::StrFormat("tensor %d of those to keep is undefined, or not dense", i));
+    }
+  }
+  const auto is_known = [this](const at::Tensor& tensor) {
+    return std::any_of(kept_.begin(), kept_.end(),
+                       [&](const at::Tensor& one) { return one.is_same(tensor); }) ||
+           std::any_of(parameters_.begin(), parameters_.end(),
+                       [&](const Parameter& one) { return one.tensor.is_same(tensor); });
+  };
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_known(tensor)) kept_.push_back(tensor);
+  }
+}
+
 CheckpointManifest LocalOptimizer::State::manifest() const {
   CheckpointManifest manifest;
   manifest.optimizer = optim::name_of(options_.front());
   for (const Parameter& parameter : parameters_) {
     manifest.parameters.push_back(parameter.describe());
   }
+  for (const at::Tensor& tensor : kept_) manifest.kept.push_back(type_and_sizes(tensor));
   return manifest;
 }
 
@@ -310,6 +347,12 @@ void LocalOptimizer::State::check_fits(const CheckpointManifest& saved,
     fault = absl::StrFormat("parameter %d (group, type, sizes) is '%s' there, and '%s' here", i,
                             saved.parameters[i], mine.parameters[i]);
   }
+  if (fault.empty() && saved.kept != mine.kept) {
+    fault = absl::StrFormat(
+        "beside the parameters it has the tensors [%s], and this optimizer has [%s] here: see "
+        "DistributedOptimizer::keep()",
+        absl::StrJoin(saved.kept, ", "), absl::StrJoin(mine.kept, ", "));
+  }
   if (fault.empty()) return;
   throw RpcError(ErrorCode::kFailedPrecondition,
                  absl::StrFormat("checkpoint '%s' does not fit: %s", path, fault));
@@ -324,6 +367,9 @@ std::string LocalOptimizer::State::serialize() const {
     archive.write(absl::StrCat("parameter", i), parameters_[i].tensor.variable_data(),
                   /*is_buffer=*/true);
   }
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    archive.write(absl::StrCat("kept", i), kept_[i].variable_data(), /*is_buffer=*/true);
+  }
   torch::serialize::OutputArchive state(archive.compilation_unit());
   optimizer_->save(state);
   archive.write("optimizer", state);
@@ -332,38 +378,69 @@ std::string LocalOptimizer::State::serialize() const {
   return std::move(bytes).str();
 }
 
-void LocalOptimizer::State::load(const std::string& path) {
-  std::vector<double> rates;
-  std::vector<at::Tensor> values(parameters_.size());
-  auto loaded = make_optimizer();
+LocalOptimizer::State::Prepared LocalOptimizer::State::read(const std::string& path) const {
+  Prepared prepared;
+  prepared.optimizer = make_optimizer();
+  const auto read_like = [](torch::serialize::InputArchive& archive, const std::string& name,
+                            const at::Tensor& like) {
+    at::Tensor value;
+    archive.read(name, value, /*is_buffer=*/true);
+    TORCH_CHECK(value.sizes().equals(like.sizes()) && value.scalar_type() == like.scalar_type(),
+                name, " is not what the manifest says");
+    return value;
+  };
   try {
     torch::serialize::InputArchive archive;
     archive.load_from(path);
-    c10::IValue saved_rates;
-    archive.read("learning_rates", saved_rates);
-    rates = saved_rates.toDoubleVector();
-    TORCH_CHECK(rates.size() == options_.size(), "it has another number of groups");
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      archive.read(absl::StrCat("parameter", i), values[i], /*is_buffer=*/true);
-      TORCH_CHECK(values[i].sizes().equals(parameters_[i].tensor.sizes()) &&
-                      values[i].scalar_type() == parameters_[i].tensor.scalar_type(),
-                  "parameter ", i, " is not what the manifest says");
+    c10::IValue rates;
+    archive.read("learning_rates", rates);
+    prepared.rates = rates.toDoubleVector();
+    TORCH_CHECK(prepared.rates.size() == options_.size(), "it has another number of groups");
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      prepared.values.push_back(
+          read_like(archive, absl::StrCat("parameter", i), parameters_[i].tensor));
+    }
+    for (std::size_t i = 0; i < kept_.size(); ++i) {
+      prepared.kept.push_back(read_like(archive, absl::StrCat("kept", i), kept_[i]));
     }
     torch::serialize::InputArchive state;
     archive.read("optimizer", state);
-    loaded->load(state);
+    prepared.optimizer->load(state);
   } catch (const c10::Error& error) {
     throw RpcError(ErrorCode::kDataLoss,
                    absl::StrFormat("cannot load '%s': %s", path, error.what_without_backtrace()));
   }
-  // Nothing can fail from here on.
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    parameters_[i].follow();
-    parameters_[i].shadow.copy_(values[i]);
+  return prepared;
+}
+
+void LocalOptimizer::State::prepare_load(const CheckpointFolder& folder,
+                                         const CheckpointManifest& manifest, std::uint64_t load) {
+  const std::string path = folder.data_path(manifest.number);
+  check_fits(manifest, path);
+  prepared_.reset();
+  prepared_ = read(path);
+  prepared_->load = load;
+}
+
+void LocalOptimizer::State::apply_load(std::uint64_t load) {
+  if (!prepared_.has_value() || prepared_->load != load) {
+    throw RpcError(ErrorCode::kAborted, "another load of the optimizer has begun meanwhile");
   }
-  optimizer_ = std::move(loaded);
-  for (std::size_t i = 0; i < rates.size(); ++i) set_learning_rate(i, rates[i]);
+  Prepared prepared = *std::exchange(prepared_, std::nullopt);
+  // Nothing can fail from here on.
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].follow();
+    parameters_[i].shadow.copy_(prepared.values[i]);
+  }
+  // As a program would that loads its module; forward passes may have them saved.
+  for (std::size_t i = 0; i < kept_.size(); ++i) kept_[i].variable_data().copy_(prepared.kept[i]);
+  optimizer_ = std::move(prepared.optimizer);
+  for (std::size_t i = 0; i < options_.size(); ++i) set_learning_rate(i, prepared.rates[i]);
   broken_.clear();
+}
+
+void LocalOptimizer::State::drop_load(std::uint64_t load) {
+  if (prepared_.has_value() && prepared_->load == load) prepared_.reset();
 }
 
 // ---- The methods.
@@ -391,37 +468,66 @@ Future<void> LocalOptimizer::set_learning_rate(std::uint64_t group, double lr) {
   });
 }
 
-std::vector<std::uint64_t> LocalOptimizer::checkpoints(const std::string& folder) {
-  return folder_of(current_worker(), folder).numbers();
+Future<void> LocalOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors) {
+  std::vector<at::Tensor> values;
+  for (const RRef<at::Tensor>& tensor : tensors) values.push_back(tensor.local_value());
+  return state_->when_free<void>(
+      [values](State& state, const Worker&, Clock::TimePoint) { state.keep(values); });
+}
+
+CheckpointParts LocalOptimizer::checkpoints(const std::string& folder) {
+  return folder_of(current_worker(), folder).parts();
+}
+
+std::uint64_t LocalOptimizer::next_checkpoint(const std::string& folder, std::uint64_t at_least) {
+  const Worker worker = current_worker();
+  return manager_of(worker).next_checkpoint(folder_of(worker, folder).path(), at_least);
 }
 
 Future<void> LocalOptimizer::save(const CheckpointPlace& place, const std::string& note) {
   const CheckpointFolder folder = folder_of(current_worker(), place.folder);
-  CheckpointManifest manifest = state_->manifest();
-  manifest.number = place.number;
-  manifest.note = note;
+  using Saved = std::pair<CheckpointManifest, std::string>;
   // The file is written when others may go on already.
   return state_
-      ->when_free<std::string>(
-          [](State& state, const Worker&, Clock::TimePoint) { return state.serialize(); })
-      .then([folder, manifest](const std::string& data) { folder.write(manifest, data); });
+      ->when_free<Saved>([](State& state, const Worker&, Clock::TimePoint) {
+        return Saved(state.manifest(), state.serialize());
+      })
+      .then([folder, id = place.id, note](const Saved& saved) {
+        CheckpointManifest manifest = saved.first;
+        manifest.number = id.number;
+        manifest.save = id.save;
+        manifest.note = note;
+        folder.write(std::move(manifest), saved.second);
+      });
 }
 
-void LocalOptimizer::forget_before(const CheckpointPlace& place) {
-  folder_of(current_worker(), place.folder).remove_before(place.number);
+void LocalOptimizer::forget_before(const std::string& folder, std::uint64_t number) {
+  folder_of(current_worker(), folder).remove_before(number);
 }
 
-Future<std::string> LocalOptimizer::load(const CheckpointPlace& place) {
+Future<std::string> LocalOptimizer::prepare_load(const CheckpointPlace& place, std::uint64_t load) {
   const CheckpointFolder folder = folder_of(current_worker(), place.folder);
-  const CheckpointManifest manifest = folder.read_manifest(place.number);
-  const std::string path = folder.data_path(place.number);
-  state_->check_fits(manifest, path);
+  const CheckpointManifest manifest = folder.read_manifest(place.id.number);
+  if (manifest.save != place.id.save) {
+    throw RpcError(ErrorCode::kNotFound,
+                   absl::StrFormat("'%s' is of another save", folder.data_path(place.id.number)));
+  }
   folder.check_data(manifest);
   return state_->when_free<std::string>(
-      [path, note = manifest.note](State& state, const Worker&, Clock::TimePoint) {
-        state.load(path);
-        return note;
+      [folder, manifest, load](State& state, const Worker&, Clock::TimePoint) {
+        state.prepare_load(folder, manifest, load);
+        return manifest.note;
       });
+}
+
+Future<void> LocalOptimizer::apply_load(std::uint64_t load) {
+  return state_->when_free<void>(
+      [load](State& state, const Worker&, Clock::TimePoint) { state.apply_load(load); });
+}
+
+Future<void> LocalOptimizer::drop_load(std::uint64_t load) {
+  return state_->when_free<void>(
+      [load](State& state, const Worker&, Clock::TimePoint) { state.drop_load(load); });
 }
 
 }  // namespace sinew::internal

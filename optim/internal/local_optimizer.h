@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sinew/optim/checkpoint.h"
+#include "sinew/optim/internal/checkpoint_messages.h"
 #include "sinew/optim/internal/step_messages.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/method.h"
@@ -26,13 +27,25 @@ class LocalOptimizer {
   Future<StepAnswer> step(const StepRequest& request);
   Future<void> set_learning_rate(std::uint64_t group, double lr);
 
-  /// Numbers of the checkpoints that this worker has in the folder.
-  std::vector<std::uint64_t> checkpoints(const std::string& folder);
+  /// Checkpoints have these tensors of this worker beside the parameters, from now on. Throws
+  /// RpcError kInvalidArgument for what is undefined, or no dense tensor.
+  Future<void> keep(const std::vector<RRef<at::Tensor>>& tensors);
+
+  // ---- Checkpoints. A trainer draws an id for each save() and load().
+
+  /// What this worker has in the folder.
+  CheckpointParts checkpoints(const std::string& folder);
+  /// A number for a checkpoint, at least this one, that this worker has given to nobody.
+  std::uint64_t next_checkpoint(const std::string& folder, std::uint64_t at_least);
   Future<void> save(const CheckpointPlace& place, const std::string& note);
   /// Removes those with smaller numbers.
-  void forget_before(const CheckpointPlace& place);
-  /// Returns the note. When it throws, nothing has changed.
-  Future<std::string> load(const CheckpointPlace& place);
+  void forget_before(const std::string& folder, std::uint64_t number);
+  /// Reads and checks all, changes nothing, and returns the note. What is prepared is held until it
+  /// is applied or dropped, or another load takes its place.
+  Future<std::string> prepare_load(const CheckpointPlace& place, std::uint64_t load);
+  /// kAborted when another load was prepared since.
+  Future<void> apply_load(std::uint64_t load);
+  Future<void> drop_load(std::uint64_t load);
 
  private:
   class State;
@@ -55,6 +68,10 @@ SINEW_METHOD_AS("sinew.optim.step", &sinew::internal::LocalOptimizer::step);
 SINEW_METHOD_AS("sinew.optim.set_learning_rate",
                 &sinew::internal::LocalOptimizer::set_learning_rate);
 SINEW_METHOD_AS("sinew.optim.checkpoints", &sinew::internal::LocalOptimizer::checkpoints);
+SINEW_METHOD_AS("sinew.optim.next_checkpoint", &sinew::internal::LocalOptimizer::next_checkpoint);
 SINEW_METHOD_AS("sinew.optim.save", &sinew::internal::LocalOptimizer::save);
 SINEW_METHOD_AS("sinew.optim.forget_before", &sinew::internal::LocalOptimizer::forget_before);
-SINEW_METHOD_AS("sinew.optim.load", &sinew::internal::LocalOptimizer::load);
+SINEW_METHOD_AS("sinew.optim.prepare_load", &sinew::internal::LocalOptimizer::prepare_load);
+SINEW_METHOD_AS("sinew.optim.apply_load", &sinew::internal::LocalOptimizer::apply_load);
+SINEW_METHOD_AS("sinew.optim.drop_load", &sinew::internal::LocalOptimizer::drop_load);
+SINEW_METHOD_AS("sinew.optim.keep", &sinew::internal::LocalOptimizer::keep);

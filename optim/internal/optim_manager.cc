@@ -1,5 +1,6 @@
 #include "sinew/optim/internal/optim_manager.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -13,6 +14,8 @@
 
 namespace sinew::internal {
 namespace {
+
+constexpr std::size_t kMaxNumberedFolders = 4096;
 
 template <auto Member>
 Extension::Method member() {
@@ -55,6 +58,14 @@ std::string OptimManager::checkpoint_root() const {
   return root_;
 }
 
+std::uint64_t OptimManager::next_checkpoint(const std::string& folder, std::uint64_t at_least) {
+  MutexLock lock(mutex_);
+  // Names come from other workers. A number that is used again is refused when it is written.
+  if (numbered_.size() >= kMaxNumberedFolders) numbered_.clear();
+  std::uint64_t& last = numbered_[folder];
+  return last = std::max(last + 1, at_least);
+}
+
 void OptimManager::add_counters(Counters& counters) const {
   counters["optim.optimizers"] = optimizers_;
   counters["optim.steps"] = static_cast<std::int64_t>(applied_.load());
@@ -66,9 +77,13 @@ std::vector<Extension::Method> OptimManager::methods() const {
           member<&LocalOptimizer::step>(),
           member<&LocalOptimizer::set_learning_rate>(),
           member<&LocalOptimizer::checkpoints>(),
+          member<&LocalOptimizer::next_checkpoint>(),
           member<&LocalOptimizer::save>(),
           member<&LocalOptimizer::forget_before>(),
-          member<&LocalOptimizer::load>()};
+          member<&LocalOptimizer::prepare_load>(),
+          member<&LocalOptimizer::apply_load>(),
+          member<&LocalOptimizer::drop_load>(),
+          member<&LocalOptimizer::keep>()};
 }
 
 Future<std::vector<std::string>> OptimManager::drain_async(DrainScope, Clock::TimePoint) {

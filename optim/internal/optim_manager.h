@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "sinew/optim/internal/parameter_gate.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/extension.h"
@@ -30,6 +31,9 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   void set_checkpoint_root(std::string root);
   /// Throws kFailedPrecondition when there is none.
   std::string checkpoint_root() const;
+  /// A number for the next checkpoint in a folder, at least this one: never the same twice, as long
+  /// as the worker lives and few folders are used.
+  std::uint64_t next_checkpoint(const std::string& folder, std::uint64_t at_least);
 
   // --- Extension
   std::string_view layer() const override { return "optim"; }
@@ -51,6 +55,7 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   std::atomic<int> optimizers_{0};
   mutable Mutex mutex_;
   std::string root_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::uint64_t> numbered_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -53,16 +53,9 @@ struct StepAnswer {
   std::string error;
 };
 
-/// Which checkpoint of which folder.
-struct CheckpointPlace {
-  std::string folder;
-  std::uint64_t number = 0;
-};
-
 }  // namespace sinew::internal
 
 SINEW_STRUCT(sinew::internal::OptimizerGroup, parameters, options);
 SINEW_STRUCT(sinew::internal::StepId, trainer, optimizer, number);
 SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from);
 SINEW_STRUCT(sinew::internal::StepAnswer, outcome, updated, order, code, error);
-SINEW_STRUCT(sinew::internal::CheckpointPlace, folder, number);

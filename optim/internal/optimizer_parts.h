@@ -1,0 +1,91 @@
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call_options.h"
+#include "sinew/rref/remote.h"
+
+namespace sinew::internal {
+
+/// The part of a distributed optimizer at one owner.
+struct OptimizerPart {
+  WorkerInfo owner;
+  RRef<LocalOptimizer> optimizer;
+};
+
+/// What one owner has answered: a result, or an error.
+template <class Result>
+struct PartAnswer {
+  /// An empty struct's for void.
+  std::optional<std::conditional_t<std::is_void_v<Result>, char, Result>> result;
+  std::optional<ErrorInfo> error;
+};
+
+/// Makes a call at each owner and waits for all answers, which are in the order of the parts.
+template <auto Method, class... Args>
+auto ask_parts(const std::vector<OptimizerPart>& parts, const CallOptions& options,
+               const Args&... arguments) {
+  using Result = typename MethodTraits<decltype(Method)>::result_type;
+  std::vector<Future<Result>> futures;
+  for (const OptimizerPart& part : parts) {
+    try {
+      futures.push_back(part.optimizer.with(options).template async<Method>(arguments...));
+    } catch (...) {
+      futures.push_back(make_failed_future<Result>(std::current_exception()));
+    }
+  }
+  std::vector<PartAnswer<Result>> answers(parts.size());
+  for (std::size_t i = 0; i < futures.size(); ++i) {
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        futures[i].wait();
+        answers[i].result = char();
+      } else {
+        answers[i].result = futures[i].take();
+      }
+    } catch (...) {
+      answers[i].error = describe(std::current_exception());
+    }
+  }
+  return answers;
+}
+
+/// Throws what the first one failed with, with a text that lists all that did.
+template <class Result>
+void throw_if_any_failed(const std::vector<OptimizerPart>& parts,
+                         const std::vector<PartAnswer<Result>>& answers) {
+  std::vector<std::string> failures;
+  std::optional<ErrorInfo> first;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i].error) continue;
+    failures.push_back(absl::StrFormat("'%s': %s", parts[i].owner.name, answers[i].error->message));
+    if (!first) first = answers[i].error;
+  }
+  if (!first) return;
+  first->message = absl::StrFormat("%d of %d owners failed: %s", failures.size(), parts.size(),
+                                   absl::StrJoin(failures, "; "));
+  throw RpcError(*std::move(first));
+}
+
+/// As ask_parts(); returns the results, or throws.
+template <auto Method, class... Args>
+auto call_parts(const std::vector<OptimizerPart>& parts, const CallOptions& options,
+                const Args&... arguments) {
+  auto answers = ask_parts<Method>(parts, options, arguments...);
+  throw_if_any_failed(parts, answers);
+  using Value = typename decltype(answers.front().result)::value_type;
+  std::vector<Value> results;
+  for (auto& answer : answers) results.push_back(*std::move(answer.result));
+  return results;
+}
+
+}  // namespace sinew::internal

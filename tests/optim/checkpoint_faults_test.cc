@@ -1,0 +1,376 @@
+// Checkpoints of which a part is damaged, that are saved by several at once, or on a disk that is
+// full.
+
+#include <sys/resource.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ATen/ATen.h"
+#include "sinew/optim/internal/checkpoint_folder.h"
+#include "sinew/optim/internal/checkpoint_round.h"
+#include "sinew/optim/internal/durable_file.h"
+#include "sinew/tests/optim/training.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/processes.h"
+
+namespace testcheckpoint {
+
+/// Has buffers.
+class Normed : public torch::nn::Module {
+ public:
+  explicit Normed(std::int64_t width) {
+    norm_ = register_module("norm", torch::nn::BatchNorm1d(width));
+    frozen_ = register_parameter("frozen", at::ones({width}), /*requires_grad=*/false);
+  }
+  at::Tensor forward(const at::Tensor& input) { return norm_->forward(input) * frozen_; }
+  std::vector<at::Tensor> state() {
+    std::vector<at::Tensor> all = buffers();
+    for (const at::Tensor& parameter : parameters()) all.push_back(parameter.detach().clone());
+    for (at::Tensor& tensor : all) tensor = tensor.clone();
+    return all;
+  }
+  void set_frozen(double value) {
+    const at::AutoGradMode no_grad(false);
+    frozen_.fill_(value);
+  }
+
+ private:
+  torch::nn::BatchNorm1d norm_{nullptr};
+  at::Tensor frozen_;
+};
+
+}  // namespace testcheckpoint
+
+SINEW_MODULE(testcheckpoint::Normed, (std::int64_t), state, set_frozen);
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using sinew::CallOptions;
+using sinew::ErrorCode;
+using sinew::RemoteModule;
+using sinew::RpcError;
+using sinew::internal::CheckpointFolder;
+using sinew::internal::CheckpointId;
+using sinew::internal::CheckpointManifest;
+using sinew::internal::CheckpointParts;
+using sinew::internal::DurableFile;
+using sinew::internal::whole_checkpoints;
+using sinew::optim::DistributedOptimizer;
+using sinew::testing::error_of;
+using sinew::testing::TemporaryFolder;
+using testcheckpoint::Normed;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testoptim::batch;
+using testoptim::difference;
+using testoptim::RemoteTraining;
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    found.push_back(entry.path().filename().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(path) / 2));
+  file << "damage";
+}
+
+/// No file of this process grows beyond that.
+class SmallDisk {
+ public:
+  explicit SmallDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~SmallDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+class CheckpointFaults : public sinew::testing::ClusterTest {
+ protected:
+  void start_workers() {
+    sinew::MethodTable methods = sinew::serve<Normed>();
+    testoptim::add_methods(methods);
+    start(3, methods);
+    for (int rank = 1; rank < 3; ++rank) {
+      fs::create_directories(root(rank));
+      sinew::optim::serve_checkpoints(worker(rank), root(rank));
+    }
+  }
+  std::string root(int rank) const { return folder_.file("host" + std::to_string(rank)); }
+  std::string data(int rank, int number) const {
+    return root(rank) + "/run/worker" + std::to_string(rank) + ".00000" + std::to_string(number) +
+           ".pt";
+  }
+
+  const TemporaryFolder folder_;
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(CheckpointFaults);
+
+TEST_P(CheckpointFaults, OneThatIsDamagedAnywhereIsLeftForTheOneBefore) {
+  start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const DistributedOptimizer optimizer(worker(0), training.parameters(),
+                                       sinew::optim::AdamOptions());
+  optimizer.save("run", "one");
+  const std::vector<at::Tensor> at_one = training.values();
+  training.step(optimizer, batch(0));
+  optimizer.save("run", "two");
+  const std::vector<at::Tensor> at_two = training.values();
+  training.step(optimizer, batch(1));
+  const std::vector<at::Tensor> after = training.values();
+
+  damage(data(2, 2));
+  // Worker 1 could have loaded it, and has not.
+  RpcError error = error_of([&] { optimizer.load("run", 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(error.message(), HasSubstr("worker2.000002.pt' is damaged"));
+  EXPECT_EQ(difference(training.values(), after), 0);
+  EXPECT_GT(difference(at_two, after), 0);
+  EXPECT_EQ(optimizer.load("run").note, "one");
+  EXPECT_EQ(difference(training.values(), at_one), 0);
+
+  std::ofstream(root(1) + "/run/worker1.000002.manifest") << "something else\n";
+  EXPECT_EQ(optimizer.load("run").number, 1U);
+  error = error_of([&] { optimizer.load("run", 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_THAT(error.message(),
+              HasSubstr("no checkpoint 2 in 'run' that all owners have: 'worker1' has [1], "
+                        "'worker2' has [1, 2]"));
+  damage(data(1, 1));
+  EXPECT_EQ(error_of([&] { optimizer.load("run"); }).code(), ErrorCode::kDataLoss);
+  // A new one is not kept from being saved, and is the only one then.
+  EXPECT_EQ(optimizer.save("run", "three").number, 3U);
+  EXPECT_EQ(optimizer.load("run").note, "three");
+}
+
+TEST_P(CheckpointFaults, SeveralMaySaveAtOnce) {
+  start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const DistributedOptimizer optimizer(worker(0), training.parameters(),
+                                       sinew::optim::AdamOptions());
+  constexpr int kThreads = 3;
+  constexpr int kSaves = 4;
+  std::vector<std::vector<std::uint64_t>> numbers(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int save = 0; save < kSaves; ++save) {
+        numbers[static_cast<std::size_t>(i)].push_back(optimizer.save("run").number);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<std::uint64_t> all;
+  for (const auto& of_one : numbers) {
+    EXPECT_TRUE(std::is_sorted(of_one.begin(), of_one.end()));
+    all.insert(of_one.begin(), of_one.end());
+  }
+  EXPECT_EQ(all.size(), std::size_t{kThreads * kSaves});
+  EXPECT_EQ(optimizer.load("run").number, *all.rbegin());
+  // The next one leaves itself and the one before, of whoever saved before.
+  optimizer.save("run");
+  EXPECT_EQ(files_of(root(1) + "/run").size(), 4U);
+  EXPECT_EQ(files_of(root(2) + "/run").size(), 4U);
+}
+
+TEST_P(CheckpointFaults, OneWhoseTimeIsOverMayBeTriedAgain) {
+  start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const DistributedOptimizer optimizer(worker(0), training.parameters(),
+                                       sinew::optim::AdamOptions());
+  CallOptions hurried;
+  int given_up = 0;
+  for (int round = 0; round < 20; ++round) {
+    hurried.timeout = (round + 1) * 200us;
+    try {
+      optimizer.save("run", "hurried", hurried);
+    } catch (const RpcError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
+      ++given_up;
+    }
+  }
+  EXPECT_GT(given_up, 0);
+  training.step(optimizer, batch(0));
+  const std::vector<at::Tensor> saved = training.values();
+  const auto checkpoint = optimizer.save("run", "at last");
+  training.step(optimizer, batch(1));
+  EXPECT_EQ(optimizer.load("run").number, checkpoint.number);
+  EXPECT_EQ(difference(training.values(), saved), 0);
+}
+
+TEST_P(CheckpointFaults, AFullDiskLeavesWhatWasThere) {
+  start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const DistributedOptimizer optimizer(worker(0), training.parameters(),
+                                       sinew::optim::AdamOptions());
+  optimizer.save("run", "one");
+  const std::vector<std::string> before = files_of(root(1) + "/run");
+  for (int i = 0; i < 2; ++i) {
+    const SmallDisk disk(1000);
+    const RpcError error = error_of([&] { optimizer.save("run", "two"); });
+    EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr("2 of 2 owners failed: 'worker1': cannot write '"));
+  }
+  EXPECT_EQ(files_of(root(1) + "/run"), before);
+  EXPECT_EQ(optimizer.load("run").note, "one");
+  optimizer.save("run", "three");
+  EXPECT_EQ(optimizer.load("run").note, "three");
+}
+
+TEST_P(CheckpointFaults, BuffersAndFrozenParametersAreRestored) {
+  start_workers();
+  const RemoteModule<Normed> net(worker(0), "worker1", 3);
+  const DistributedOptimizer optimizer(worker(0), net.remote_parameters(),
+                                       sinew::optim::SgdOptions());
+  optimizer.keep(net.remote_buffers());
+  optimizer.keep(net.remote_buffers());
+  const at::Tensor input = at::arange(12, at::kFloat).reshape({4, 3});
+  net.forward(input);
+  net.module_rref().call<&Normed::set_frozen>(2.0);
+  const auto saved = net.module_rref().call<&Normed::state>();
+  EXPECT_EQ(saved.size(), 6U);
+  optimizer.save("run");
+  net.forward(input * 5);
+  net.module_rref().call<&Normed::set_frozen>(3.0);
+  EXPECT_GT(difference(net.module_rref().call<&Normed::state>(), saved), 0);
+  optimizer.load("run");
+  const auto loaded = net.module_rref().call<&Normed::state>();
+  for (std::size_t i = 0; i < saved.size(); ++i) EXPECT_TRUE(loaded[i].equal(saved[i])) << i;
+
+  // The same elements that the module uses.
+  net.eval();
+  const at::Tensor normed = net.forward(input);
+  EXPECT_GT((normed - 2 * (input - saved[0]) / (saved[1] + 1e-5).sqrt()).abs().max().item<double>(),
+            -1);
+  EXPECT_LT((normed - 2 * (input - saved[0]) / (saved[1] + 1e-5).sqrt()).abs().max().item<double>(),
+            1e-4);
+
+  const DistributedOptimizer without(worker(0), net.remote_parameters(),
+                                     sinew::optim::SgdOptions());
+  RpcError error = error_of([&] { without.load("run"); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(),
+              HasSubstr("beside the parameters it has the tensors [Float [3], Float [3], Long []], "
+                        "and this optimizer has [] here"));
+  const auto elsewhere = sinew::make_rref(worker(0), at::ones({1}));
+  error = error_of([&] { without.keep({elsewhere}); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("tensor 0 of those to keep is at worker 'worker0'"));
+  EXPECT_EQ(error_of([&] { without.keep({sinew::RRef<at::Tensor>()}); }).code(),
+            ErrorCode::kInvalidArgument);
+}
+
+// ---- The parts alone.
+
+TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
+  const TemporaryFolder root;
+  const CheckpointFolder folder(root.file(""), "run", "a.b");
+  const std::string place = root.file("run");
+  CheckpointManifest manifest;
+  manifest.number = 1;
+  manifest.save = 77;
+  manifest.note = "a note\nof lines";
+  folder.write(manifest, "bytes");
+  const std::string outside = root.file("outside");
+  std::ofstream(outside) << "untouched";
+  for (const char* name :
+       {"a.b.000004.pt", "a.b.000002.manifest.0123456789abcdef.unfinished", "a.000001.pt",
+        "a.b.c.000001.pt", "a.b.000003.pt.bak", "notes", "a.b.000005.pt.00.unfinished"}) {
+    std::ofstream(place + "/" + name) << "x";
+  }
+  fs::create_symlink(outside, place + "/a.b.000006.pt.unfinished");
+  EXPECT_EQ(folder.parts().last, 5U);
+  EXPECT_THAT(folder.parts().whole, ElementsAre(CheckpointId{1, 77}));
+  manifest.number = 6;
+  folder.write(manifest, "others");
+  EXPECT_THAT(files_of(place),
+              ElementsAre("a.000001.pt", "a.b.000001.manifest", "a.b.000001.pt",
+                          "a.b.000003.pt.bak", "a.b.000006.manifest", "a.b.000006.pt",
+                          "a.b.000006.pt.unfinished", "a.b.c.000001.pt", "notes"));
+  EXPECT_EQ(folder.read_manifest(6).note, "a note\nof lines");
+  EXPECT_EQ(fs::file_size(outside), 9U);
+  EXPECT_EQ(error_of([&] { folder.write(manifest, "again"); }).code(), ErrorCode::kAlreadyExists);
+  folder.check_data(folder.read_manifest(6));
+  folder.remove_before(6);
+  EXPECT_THAT(files_of(place),
+              ElementsAre("a.000001.pt", "a.b.000003.pt.bak", "a.b.000006.manifest",
+                          "a.b.000006.pt", "a.b.000006.pt.unfinished", "a.b.c.000001.pt", "notes"));
+}
+
+TEST(CheckpointFolderTest, ManifestsOfTheFormerFormatAreRead) {
+  const TemporaryFolder root;
+  const CheckpointFolder folder(root.file(""), "run", "a");
+  fs::create_directories(root.file("run"));
+  std::ofstream(root.file("run/a.000003.pt")) << "bytes";
+  std::ofstream(root.file("run/a.000003.manifest"))
+      << "sinew checkpoint 1\nworker: a\nnumber: 3\noptimizer: SGD\nnote: old\ndata_bytes: 5\n"
+      << "data_sha256: " << sinew::internal::sha256("bytes") << "\nparameter: 0 Float [1]\n";
+  EXPECT_THAT(folder.parts().whole, ElementsAre(CheckpointId{3, 0}));
+  const CheckpointManifest manifest = folder.read_manifest(3);
+  EXPECT_EQ(manifest.note, "old");
+  EXPECT_NO_THROW(folder.check_data(manifest));
+}
+
+TEST(DurableFileTest, IsThereWholeOrNotAtAll) {
+  const TemporaryFolder root;
+  const std::string path = root.file("file");
+  {
+    DurableFile first(path, "first");
+    const DurableFile second(path, "second");
+    EXPECT_TRUE(DurableFile::is_under_way(path));
+    EXPECT_TRUE(DurableFile::is_under_way(second.unfinished()));
+    EXPECT_FALSE(fs::exists(path));
+    first.publish();
+  }
+  EXPECT_FALSE(DurableFile::is_under_way(path));
+  EXPECT_THAT(files_of(root.file("")), ElementsAre("file"));
+  DurableFile third(path, "third");
+  EXPECT_EQ(error_of([&] { third.publish(); }).code(), ErrorCode::kAlreadyExists);
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "first");
+  EXPECT_EQ(sinew::internal::sha256_of_file(path), sinew::internal::sha256("first"));
+  EXPECT_EQ(error_of([&] { DurableFile(root.file("none/file"), ""); }).code(),
+            ErrorCode::kNotFound);
+}
+
+TEST(WholeCheckpointsTest, AreThoseOfWhichEachOwnerHasItsPart) {
+  const CheckpointParts one{4, {{1, 10}, {2, 20}, {3, 30}}};
+  const CheckpointParts two{4, {{1, 11}, {2, 20}, {3, 30}, {4, 40}}};
+  EXPECT_THAT(whole_checkpoints({one, two}), ElementsAre(CheckpointId{2, 20}, CheckpointId{3, 30}));
+  EXPECT_THAT(whole_checkpoints({one, two, CheckpointParts()}), IsEmpty());
+  EXPECT_THAT(whole_checkpoints({}), IsEmpty());
+}
+
+}  // namespace
