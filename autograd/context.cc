@@ -143,6 +143,11 @@ at::Tensor gradient_of(const Context& context, const at::Tensor& leaf) {
 
 }  // namespace autograd
 
+bool internal::has_ended(const Worker& worker, const autograd::ContextId& context,
+                         Incarnation caller) {
+  return manager_of(worker)->has_ended(context, caller);
+}
+
 // ---- At the owner of a reference.
 
 std::unique_ptr<internal::CallBuilder> internal::begin_backward_at(

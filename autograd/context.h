@@ -149,6 +149,10 @@ std::unique_ptr<CallBuilder> begin_backward_at(const Peer& owner, const Worker& 
                                                const autograd::BackwardOptions& options);
 void finish_backward_at(CallBuilder& call);
 
+/// Whether this worker knows that the context has ended, by the word of its creator or of `caller`.
+/// A context that it has never heard of has not.
+bool has_ended(const Worker& worker, const autograd::ContextId& context, Incarnation caller);
+
 }  // namespace internal
 
 template <class Reference>

@@ -22,6 +22,7 @@ using internal::MutexLock;
 using internal::OptimizerGroup;
 using internal::OptimizerPart;
 using internal::StepAnswer;
+using internal::StepMode;
 using internal::StepOutcome;
 
 namespace {
@@ -239,12 +240,12 @@ DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
     const std::shared_ptr<const Ticket>& ticket, StepReport so_far, const CallOptions& options) {
   // Throws when this worker does not have the context (any more).
   autograd::gradient_of(worker, ticket->context, at::Tensor());
-  // A step that cannot be whole is better not begun.
-  bool send = true;
+  // A step that cannot be whole is better not begun. Whether it was is still asked.
+  bool is_whole = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     OwnerStep& step = so_far.owners[i];
     if (step.outcome == OwnerStep::Outcome::kApplied || parts[i].optimizer.peer().alive()) continue;
-    send = false;
+    is_whole = false;
     step.error = as_rpc_error(internal::make_error(
         absl::UnavailableError(absl::StrFormat("worker '%s' is lost", parts[i].owner.name)),
         parts[i].owner.name));
@@ -252,12 +253,16 @@ DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
   internal::StepRequest request;
   request.context = ticket->context;
   request.id = {worker.info().incarnation.value, id_, ticket->number};
+  request.mode = is_whole ? StepMode::kApply : StepMode::kAsk;
   request.live_from = live_from();
   const auto executor = WorkerAccess::services(worker)->executor();
   Sent sent;
   sent.gathering = std::make_shared<Gathering>(executor.get(), so_far, ticket);
-  for (std::size_t i = 0; send && i < parts.size(); ++i) {
-    if (so_far.owners[i].outcome == OwnerStep::Outcome::kApplied) continue;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const OwnerStep::Outcome outcome = so_far.owners[i].outcome;
+    const bool is_asked =
+        outcome == OwnerStep::Outcome::kUnknown && parts[i].optimizer.peer().alive();
+    if (outcome == OwnerStep::Outcome::kApplied || !(is_whole || is_asked)) continue;
     Future<StepAnswer> answer;
     try {
       answer = parts[i].optimizer.with(options).async<&LocalOptimizer::step>(request);

@@ -83,8 +83,9 @@ class DistributedOptimizer {
   /// The context must live until the future is complete.
   Future<StepReport> step_async(const autograd::ContextId& context,
                                 const CallOptions& options = {}) const;
-  /// Tries a step again at the owners that did not apply it, or that may have; the others are only
-  /// asked. Its context must still live. Throws as step().
+  /// Tries a step again at the owners that did not apply it, or that may have. When an owner is
+  /// known to be lost, those that may have are only asked, and nobody applies it from then on. Its
+  /// context must still live. Throws as step().
   StepReport repeat(const PartialStep& step, const CallOptions& options = {}) const;
 
   /// For the steps that start afterwards; of all groups, or of one. Repeating it does no harm when

@@ -87,6 +87,12 @@ std::shared_ptr<ContextState> AutogradManager::find_or_create(const autograd::Co
   return context;
 }
 
+bool AutogradManager::has_ended(const autograd::ContextId& id, Incarnation caller) const {
+  MutexLock lock(mutex_);
+  if (contexts_.count(id) > 0) return false;
+  return id.creator == services_.self().incarnation || ended_.contains(id, caller);
+}
+
 std::uint64_t AutogradManager::live_from_locked() const {
   std::uint64_t live_from = next_context_;
   for (const auto& [id, context] : contexts_) {

@@ -54,6 +54,8 @@ class AutogradManager final : public Extension,
   void end(const autograd::ContextId& id);
   /// Throws RpcError kNotFound when this worker has no such context.
   std::shared_ptr<ContextState> find(const autograd::ContextId& id) const;
+  /// See internal::has_ended().
+  bool has_ended(const autograd::ContextId& id, Incarnation caller) const;
   /// Runs a pass, as far as possible on the calling thread, and waits for its end. Throws RpcError
   /// for what is wrong with the roots, when a pass of the context runs already, or what the pass
   /// fails with. Does not use options.runner.

@@ -146,7 +146,7 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
 
   void check_fits(const CheckpointManifest& manifest, const std::string& path) const;
   Prepared read(const std::string& path) const;
-  StepAnswer apply(const Worker& worker, const autograd::ContextId& context);
+  StepAnswer apply(const Worker& worker, const StepRequest& request);
   std::unique_ptr<TorchOptimizer> make_optimizer() const;
   TrainerSteps& steps_of(const Worker& worker, const StepId& id);
 
@@ -231,6 +231,12 @@ StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& 
   steps.answers.erase(steps.answers.begin(), steps.answers.lower_bound(steps.live_from));
   const auto done = steps.answers.find(number);
   if (done != steps.answers.end()) return done->second;
+  if (request.mode == StepMode::kAsk) {
+    return steps.answers
+        .emplace(number, refused(ErrorCode::kAborted,
+                                 absl::StrFormat("step %d had not come, and is given up", number)))
+        .first->second;
+  }
   if (WorkerAccess::services(worker)->clock().now() > deadline) {
     // The trainer has stopped waiting. Better not applied than applied in secret: it can repeat it.
     return refused(ErrorCode::kDeadlineExceeded,
@@ -238,12 +244,12 @@ StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& 
                                    "was over",
                                    number, worker.name()));
   }
-  StepAnswer answer = apply(worker, request.context);
+  StepAnswer answer = apply(worker, request);
   if (answer.outcome != StepOutcome::kRefused) steps.answers.emplace(number, answer);
   return answer;
 }
 
-StepAnswer LocalOptimizer::State::apply(const Worker& worker, const autograd::ContextId& context) {
+StepAnswer LocalOptimizer::State::apply(const Worker& worker, const StepRequest& request) {
   if (!broken_.empty()) {
     return refused(ErrorCode::kFailedPrecondition,
                    absl::StrCat("an earlier step failed half-way: ", broken_,
@@ -251,10 +257,15 @@ StepAnswer LocalOptimizer::State::apply(const Worker& worker, const autograd::Co
   }
   autograd::Gradients gradients;
   try {
-    gradients = autograd::gradients(worker, context);
+    gradients = autograd::gradients(worker, request.context);
   } catch (const RpcError& error) {
-    // No call of the context has come here, so nothing here has a gradient.
     if (error.code() != ErrorCode::kNotFound) throw;
+    if (has_ended(worker, request.context, Incarnation{request.id.trainer})) {
+      return refused(ErrorCode::kNotFound,
+                     absl::StrFormat("autograd context %s has ended before step %d",
+                                     autograd::to_string(request.context), request.id.number));
+    }
+    // No call of the context has come here, so nothing here has a gradient.
   }
   std::vector<std::pair<Parameter*, at::Tensor>> stepped;
   for (Parameter& parameter : parameters_) {

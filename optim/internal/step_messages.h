@@ -27,12 +27,19 @@ struct StepId {
   std::uint64_t number = 0;
 };
 
+enum class StepMode : std::int32_t {
+  kApply = 0,
+  /// Says what became of the step; one that was not applied never will be.
+  kAsk = 1,
+};
+
 struct StepRequest {
   autograd::ContextId context;
   StepId id;
   /// The trainer will never repeat a step with a smaller number, nor wants one to be applied that
   /// comes late.
   std::uint64_t live_from = 0;
+  StepMode mode = StepMode::kApply;
 };
 
 enum class StepOutcome : std::int32_t {
@@ -57,5 +64,5 @@ struct StepAnswer {
 
 SINEW_STRUCT(sinew::internal::OptimizerGroup, parameters, options);
 SINEW_STRUCT(sinew::internal::StepId, trainer, optimizer, number);
-SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from);
+SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from, mode);
 SINEW_STRUCT(sinew::internal::StepAnswer, outcome, updated, order, code, error);

@@ -186,7 +186,8 @@ TEST_P(CheckpointFaults, SeveralMaySaveAtOnce) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       for (int save = 0; save < kSaves; ++save) {
-        numbers[static_cast<std::size_t>(i)].push_back(optimizer.save("run").number);
+        EXPECT_NO_THROW(
+            numbers[static_cast<std::size_t>(i)].push_back(optimizer.save("run").number));
       }
     });
   }
@@ -197,6 +198,7 @@ TEST_P(CheckpointFaults, SeveralMaySaveAtOnce) {
     all.insert(of_one.begin(), of_one.end());
   }
   EXPECT_EQ(all.size(), std::size_t{kThreads * kSaves});
+  ASSERT_FALSE(all.empty());
   EXPECT_EQ(optimizer.load("run").number, *all.rbegin());
   // The next one leaves itself and the one before, of whoever saved before.
   optimizer.save("run");
@@ -322,6 +324,19 @@ TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
   EXPECT_EQ(fs::file_size(outside), 9U);
   EXPECT_EQ(error_of([&] { folder.write(manifest, "again"); }).code(), ErrorCode::kAlreadyExists);
   folder.check_data(folder.read_manifest(6));
+  // One that another number has been given to is none.
+  for (const char* ending : {".manifest", ".pt"}) {
+    fs::copy_file(place + "/a.b.000006" + ending, place + "/a.b.000007" + ending);
+  }
+  EXPECT_THAT(folder.parts().whole, ElementsAre(CheckpointId{1, 77}, CheckpointId{6, 77}));
+  EXPECT_EQ(folder.parts().last, 7U);
+  for (const char* ending : {".manifest", ".pt"}) fs::remove(place + "/a.b.000007" + ending);
+  // One whose manifest cannot have its name leaves nothing.
+  manifest.number = 8;
+  fs::create_directory(place + "/a.b.000008.manifest");
+  EXPECT_EQ(error_of([&] { folder.write(manifest, "bytes"); }).code(), ErrorCode::kAlreadyExists);
+  EXPECT_FALSE(fs::exists(place + "/a.b.000008.pt"));
+  fs::remove(place + "/a.b.000008.manifest");
   folder.remove_before(6);
   EXPECT_THAT(files_of(place),
               ElementsAre("a.000001.pt", "a.b.000003.pt.bak", "a.b.000006.manifest",

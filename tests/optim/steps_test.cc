@@ -336,6 +336,25 @@ TEST_P(OneOwner, StepThatWasGivenUpIsNotAppliedLater) {
   EXPECT_EQ(times(), 1);
 }
 
+TEST_P(OneOwner, StepWhoseContextHasEndedIsRefused) {
+  rule_ = plan_->add(hold(FaultDirection::kOutgoing));
+  const auto step = optimizer_.step_async(context_->id());
+  ASSERT_TRUE(plan_->wait_for_hits(rule_, 1, 30s));
+  context_ = nullptr;
+  ASSERT_TRUE(eventually([&] { return worker(1).counters()["autograd.contexts"] == 0; }));
+  let_go();
+  try {
+    step.wait();
+    ADD_FAILURE() << "the step did not fail";
+  } catch (const PartialStep& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound) << error.what();
+    EXPECT_EQ(error.not_applied(), std::vector<std::string>{"worker1"});
+    EXPECT_THAT(error.message(), HasSubstr("has ended before step 1"));
+  }
+  EXPECT_EQ(times(), 0);
+  EXPECT_EQ(worker(1).counters()["optim.steps"], 0);
+}
+
 TEST_P(OneOwner, DuplicatedFramesChangeNothing) {
   FaultRule rule;
   rule.action = FaultAction::kDuplicate;
@@ -501,6 +520,78 @@ TEST_P(Steps, LostOwnerIsListedAndTheOthersAreNot) {
     EXPECT_TRUE(value_of(first).equal(at::full({2}, -2.0)));
   }
   abandon();
+}
+
+// The first owner has applied the step, the third one is lost, and of the second one the request or
+// the answer is held.
+TEST_P(Steps, OwnerThatMayHaveAppliedOneIsAskedThoughAnotherIsLost) {
+  for (const FaultDirection direction : {FaultDirection::kIncoming, FaultDirection::kOutgoing}) {
+    const bool has_applied = direction == FaultDirection::kIncoming;
+    SCOPED_TRACE(has_applied);
+    start_workers(4);
+    std::vector<RRef<Table>> tables;
+    std::vector<RRef<at::Tensor>> parameters;
+    for (int rank = 1; rank < 4; ++rank) {
+      tables.push_back(make_table(rank, 2));
+      parameters.push_back(parameter_of(tables.back()));
+    }
+    const DistributedOptimizer optimizer(worker(0), parameters, testoptim::rate_of_one());
+    const Context context(worker(0));
+    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::weighted_sum>(tables[0], 1.0) +
+                                        sinew::rpc_sync<&Table::weighted_sum>(tables[1], 1.0) +
+                                        sinew::rpc_sync<&Table::weighted_sum>(tables[2], 1.0)});
+    const auto hold_with = [&](FaultDirection of, const char* name) {
+      FaultRule rule = hold(of);
+      rule.matches = [of, name](const FaultyFrame& frame) {
+        return frame.direction == of && absl::StrContains(frame.remote_hello, name) &&
+               (of == FaultDirection::kIncoming || frame.lane == sinew::internal::Lane::kCalls);
+      };
+      return plan_->add(rule);
+    };
+    const auto second = hold_with(direction, "worker2");
+    const auto third = hold_with(FaultDirection::kOutgoing, "worker3");
+    sinew::CancellationSource cancellation;
+    sinew::CallOptions options;
+    options.cancellation = cancellation.token();
+    const auto step = optimizer.step_async(context.id(), options);
+    ASSERT_TRUE(eventually([&] { return worker(1).counters()["optim.steps"] == 1; }));
+    if (has_applied) {
+      ASSERT_TRUE(eventually([&] { return worker(2).counters()["optim.steps"] == 1; }));
+    }
+    ASSERT_TRUE(plan_->wait_for_hits(second, 1, 30s));
+    worker(3).shutdown({false, 60s, false});
+    cancellation.cancel();
+    std::unique_ptr<PartialStep> failed;
+    try {
+      step.wait();
+    } catch (const PartialStep& error) {
+      failed = std::make_unique<PartialStep>(error);
+    }
+    ASSERT_NE(failed, nullptr);
+    EXPECT_EQ(failed->unknown(), (std::vector<std::string>{"worker2", "worker3"}));
+    plan_->remove(third);
+    plan_->remove(second);
+    if (has_applied) plan_->release(second);
+    ASSERT_TRUE(eventually([&] { return !tables[2].peer().alive(); }));
+    for (int again = 0; again < 2; ++again) {
+      try {
+        optimizer.repeat(*failed);
+        ADD_FAILURE() << "the step did not fail";
+      } catch (const PartialStep& error) {
+        EXPECT_EQ(error.applied().size(), has_applied ? 2U : 1U) << error.what();
+        EXPECT_EQ(error.unknown(), std::vector<std::string>{"worker3"});
+        if (!has_applied) {
+          EXPECT_THAT(error.message(), HasSubstr("step 1 had not come, and is given up"));
+        }
+      }
+    }
+    plan_->release(second);
+    EXPECT_TRUE(eventually([&] { return worker(2).counters()["rpc.server_active_calls"] == 0; }));
+    EXPECT_TRUE(value_of(tables[1]).equal(at::full({2}, has_applied ? -1.0 : 0.0)));
+    EXPECT_TRUE(value_of(tables[0]).equal(at::full({2}, -1.0)));
+    failed = nullptr;
+    abandon();
+  }
 }
 
 SINEW_INSTANTIATE_CLUSTER_TEST(Steps);
