@@ -148,6 +148,25 @@ bool internal::has_ended(const Worker& worker, const autograd::ContextId& contex
   return manager_of(worker)->has_ended(context, caller);
 }
 
+void internal::scale_gradients(const Worker& worker, const autograd::ContextId& context,
+                               const std::vector<at::Tensor>& leaves, double factor,
+                               const ScaleRequest& request) {
+  const std::shared_ptr<ContextState> state = find(worker, context);
+  const bool is_own = request.by.incarnation == worker.info().incarnation;
+  if (!is_own && !state->takes_part(request.by)) {
+    throw RpcError(ErrorCode::kPermissionDenied,
+                   absl::StrFormat("worker '%s' takes no part in autograd context %s",
+                                   request.by.name, autograd::to_string(context)));
+  }
+  if (!state->scale_gradients(leaves, factor, request.operation)) {
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        absl::StrFormat("a backward pass of autograd context %s runs: wait for it before "
+                        "its gradients are scaled",
+                        autograd::to_string(context)));
+  }
+}
+
 // ---- At the owner of a reference.
 
 std::unique_ptr<internal::CallBuilder> internal::begin_backward_at(

@@ -153,6 +153,18 @@ void finish_backward_at(CallBuilder& call);
 /// A context that it has never heard of has not.
 bool has_ended(const Worker& worker, const autograd::ContextId& context, Incarnation caller);
 
+/// Who wants gradients to be scaled; what has the same number does it once.
+struct ScaleRequest {
+  std::uint64_t operation = 0;
+  WorkerInfo by;
+};
+/// Multiplies what the context has for these leaves at this worker. Throws RpcError kNotFound for a
+/// context that is not here, kFailedPrecondition while a backward pass of it runs,
+/// kPermissionDenied when `by` takes no part in it.
+void scale_gradients(const Worker& worker, const autograd::ContextId& context,
+                     const std::vector<at::Tensor>& leaves, double factor,
+                     const ScaleRequest& request);
+
 }  // namespace internal
 
 template <class Reference>

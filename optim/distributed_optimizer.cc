@@ -404,6 +404,14 @@ void DistributedOptimizer::set_learning_rate(std::size_t group, double lr,
                                                            static_cast<std::uint64_t>(group), lr);
 }
 
+std::vector<double> DistributedOptimizer::initial_learning_rates(const CallOptions& options) const {
+  // All owners know all groups.
+  return checked()
+      .parts.front()
+      .optimizer.with(options)
+      .call<&LocalOptimizer::initial_learning_rates>();
+}
+
 void DistributedOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors,
                                 const CallOptions& options) const {
   Impl& impl = checked();

@@ -93,6 +93,8 @@ class DistributedOptimizer {
   /// none.
   void set_learning_rate(double lr, const CallOptions& options = {}) const;
   void set_learning_rate(std::size_t group, double lr, const CallOptions& options = {}) const;
+  /// By group, those of the options that the optimizer was made with. See LrScheduler. Blocks.
+  std::vector<double> initial_learning_rates(const CallOptions& options = {}) const;
 
   /// From now on checkpoints have these tensors beside the parameters: buffers of modules
   /// (RemoteModule::remote_buffers(), buffer_rrefs()), parameters that nobody optimizes. Each

@@ -321,6 +321,14 @@ std::shared_ptr<BackwardPass> ContextState::pass() const {
 
 // ---- Gradients.
 
+bool ContextState::scale_gradients(const std::vector<at::Tensor>& leaves, double factor,
+                                   std::uint64_t operation) {
+  MutexLock lock(mutex_);
+  if (pass_ != nullptr) return false;
+  gradients_.scale(leaves, factor, operation);
+  return true;
+}
+
 at::Tensor ContextState::gradient_of(const at::Tensor& leaf) const {
   MutexLock lock(mutex_);
   return gradients_.find(leaf);

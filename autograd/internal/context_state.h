@@ -115,6 +115,9 @@ class ContextState {
 
   // --- Gradients.
   at::Tensor gradient_of(const at::Tensor& leaf) const;
+  /// See GradientTable::scale(). False, and nothing is changed, while a pass runs.
+  bool scale_gradients(const std::vector<at::Tensor>& leaves, double factor,
+                       std::uint64_t operation);
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients() const;
 
   struct Sizes {

@@ -54,6 +54,20 @@ bool GradientTable::undo(const PassId& pass) {
   return true;
 }
 
+void GradientTable::scale(const std::vector<at::Tensor>& leaves, double factor,
+                          std::uint64_t operation) {
+  if (!scaled_.insert(operation).second) return;
+  const at::AutoGradMode no_grad(false);
+  before_.clear();
+  last_.reset();
+  for (const at::Tensor& leaf : leaves) {
+    const auto found = entries_.find(leaf.unsafeGetTensorImpl());
+    if (found == entries_.end() || !found->second.gradient.defined()) continue;
+    // Not in place: somebody may have asked for it.
+    found->second.gradient = found->second.gradient * factor;
+  }
+}
+
 at::Tensor GradientTable::find(const at::Tensor& leaf) const {
   const auto found = entries_.find(leaf.unsafeGetTensorImpl());
   return found == entries_.end() ? at::Tensor() : found->second.gradient;
@@ -68,6 +82,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> GradientTable::all() const {
 
 void GradientTable::clear() {
   entries_.clear();
+  scaled_.clear();
   before_.clear();
   last_.reset();
 }

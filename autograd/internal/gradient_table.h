@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/pass_id.h"
 #include "sinew/autograd/internal/pass_reductions.h"
@@ -24,6 +26,10 @@ class GradientTable {
   /// Takes back what the last pass has added, if it was this one; otherwise returns false.
   bool undo(const PassId& pass);
 
+  /// Multiplies the gradients of these leaves, once for each operation. From then on what the last
+  /// pass has added cannot be taken back.
+  void scale(const std::vector<at::Tensor>& leaves, double factor, std::uint64_t operation);
+
   /// Undefined when there is none.
   at::Tensor find(const at::Tensor& leaf) const;
   /// Pairs of leaf and gradient.
@@ -39,6 +45,7 @@ class GradientTable {
   // What the leaves of the last pass had before it.
   std::optional<PassId> last_;
   std::vector<Entry> before_;
+  absl::flat_hash_set<std::uint64_t> scaled_;
 };
 
 }  // namespace sinew::internal

@@ -99,6 +99,8 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
   State(const Worker& worker, const std::vector<OptimizerGroup>& groups);
   ~State() { manager_->add_optimizers(-1); }
 
+  const std::vector<double>& initial_learning_rates() const { return initial_rates_; }
+
   /// Runs `work(worker, deadline)` when nothing else works on the parameters.
   template <class Result, class Work>
   Future<Result> when_free(Work work) {
@@ -152,6 +154,7 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
 
   const std::shared_ptr<OptimManager> manager_;
   std::size_t group_count_ = 0;
+  std::vector<double> initial_rates_;
   // Everything below is for whoever holds the gate for keys_.
   std::vector<const void*> keys_;
   std::vector<Parameter> parameters_;
@@ -174,6 +177,7 @@ LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGr
   for (std::size_t group = 0; group < groups.size(); ++group) {
     optim::check(groups[group].options);
     options_.push_back(groups[group].options);
+    initial_rates_.push_back(optim::learning_rate(groups[group].options));
     for (std::size_t i = 0; i < groups[group].parameters.size(); ++i) {
       Parameter parameter;
       parameter.group = group;
@@ -484,6 +488,10 @@ Future<void> LocalOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors) 
   for (const RRef<at::Tensor>& tensor : tensors) values.push_back(tensor.local_value());
   return state_->when_free<void>(
       [values](State& state, const Worker&, Clock::TimePoint) { state.keep(values); });
+}
+
+std::vector<double> LocalOptimizer::initial_learning_rates() {
+  return state_->initial_learning_rates();
 }
 
 CheckpointParts LocalOptimizer::checkpoints(const std::string& folder) {

@@ -26,6 +26,8 @@ class LocalOptimizer {
   /// step before: then the answer is that of the first time.
   Future<StepAnswer> step(const StepRequest& request);
   Future<void> set_learning_rate(std::uint64_t group, double lr);
+  /// By group, those that it was made with.
+  std::vector<double> initial_learning_rates();
 
   /// Checkpoints have these tensors of this worker beside the parameters, from now on. Throws
   /// RpcError kInvalidArgument for what is undefined, or no dense tensor.
@@ -67,6 +69,8 @@ struct ConstructorName<internal::LocalOptimizer(std::vector<internal::OptimizerG
 SINEW_METHOD_AS("sinew.optim.step", &sinew::internal::LocalOptimizer::step);
 SINEW_METHOD_AS("sinew.optim.set_learning_rate",
                 &sinew::internal::LocalOptimizer::set_learning_rate);
+SINEW_METHOD_AS("sinew.optim.initial_learning_rates",
+                &sinew::internal::LocalOptimizer::initial_learning_rates);
 SINEW_METHOD_AS("sinew.optim.checkpoints", &sinew::internal::LocalOptimizer::checkpoints);
 SINEW_METHOD_AS("sinew.optim.next_checkpoint", &sinew::internal::LocalOptimizer::next_checkpoint);
 SINEW_METHOD_AS("sinew.optim.save", &sinew::internal::LocalOptimizer::save);

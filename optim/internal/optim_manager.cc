@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/optim/checkpoint.h"
+#include "sinew/optim/internal/gradient_norms.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
@@ -17,9 +18,9 @@ namespace {
 
 constexpr std::size_t kMaxNumberedFolders = 4096;
 
-template <auto Member>
-Extension::Method member() {
-  return {MethodName<Member>::value, &serve_method<Member>};
+template <auto Function>
+Extension::Method method() {
+  return {MethodName<Function>::value, &serve_method<Function>};
 }
 
 }  // namespace
@@ -74,16 +75,19 @@ void OptimManager::add_counters(Counters& counters) const {
 std::vector<Extension::Method> OptimManager::methods() const {
   using Make = LocalOptimizer(std::vector<OptimizerGroup>);
   return {{ConstructorName<Make>::value, &serve_constructor<Make>},
-          member<&LocalOptimizer::step>(),
-          member<&LocalOptimizer::set_learning_rate>(),
-          member<&LocalOptimizer::checkpoints>(),
-          member<&LocalOptimizer::next_checkpoint>(),
-          member<&LocalOptimizer::save>(),
-          member<&LocalOptimizer::forget_before>(),
-          member<&LocalOptimizer::prepare_load>(),
-          member<&LocalOptimizer::apply_load>(),
-          member<&LocalOptimizer::drop_load>(),
-          member<&LocalOptimizer::keep>()};
+          method<&LocalOptimizer::step>(),
+          method<&LocalOptimizer::set_learning_rate>(),
+          method<&LocalOptimizer::initial_learning_rates>(),
+          method<&LocalOptimizer::checkpoints>(),
+          method<&LocalOptimizer::next_checkpoint>(),
+          method<&LocalOptimizer::save>(),
+          method<&LocalOptimizer::forget_before>(),
+          method<&LocalOptimizer::prepare_load>(),
+          method<&LocalOptimizer::apply_load>(),
+          method<&LocalOptimizer::drop_load>(),
+          method<&LocalOptimizer::keep>(),
+          method<&gradient_power_sum>(),
+          method<&scale_gradients_of>()};
 }
 
 Future<std::vector<std::string>> OptimManager::drain_async(DrainScope, Clock::TimePoint) {

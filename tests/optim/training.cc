@@ -110,8 +110,9 @@ std::vector<Tensor> Shard::values() {
 std::vector<Tensor> Shard::gradients(const sinew::autograd::ContextId& context) {
   std::vector<Tensor> copies;
   for (const Tensor& parameter : parameters_) {
-    copies.push_back(
-        sinew::autograd::gradient_of(sinew::current_worker(), context, parameter).detach().clone());
+    const Tensor gradient =
+        sinew::autograd::gradient_of(sinew::current_worker(), context, parameter);
+    copies.push_back(gradient.defined() ? gradient.detach().clone() : Tensor());
   }
   return copies;
 }

@@ -24,7 +24,7 @@ class Shard {
   at::Tensor forward(const at::Tensor& rows, const at::Tensor& input, bool bias);
   /// Copies of the parameters, in the order of parameters().
   std::vector<at::Tensor> values();
-  /// Copies of what the parameters have got in a context.
+  /// Copies of what the parameters have got in a context; undefined where that is nothing.
   std::vector<at::Tensor> gradients(const sinew::autograd::ContextId& context);
   /// Sets `.grad` of all parameters, which is the program's and no optimizer's.
   void set_grads(double value);
