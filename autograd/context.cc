@@ -34,7 +34,7 @@ std::shared_ptr<ContextState> find(const Worker& worker, const autograd::Context
 }
 
 void check_no_context() {
-  const auto current = autograd::Context::current();
+  const auto current = autograd::Context::current_or_none();
   if (!current.has_value()) return;
   throw RpcError(
       ErrorCode::kFailedPrecondition,
@@ -85,7 +85,15 @@ Context::~Context() {
 
 const ContextId& Context::id() const { return state_->id(); }
 
-std::optional<ContextId> Context::current() {
+ContextId Context::current() {
+  const std::optional<ContextId> context = current_or_none();
+  if (context.has_value()) return *context;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 "this thread works in no autograd context: make an autograd::Context, or open a "
+                 "ContextScope");
+}
+
+std::optional<ContextId> Context::current_or_none() {
   const auto& current = internal::ThreadContext::current();
   if (current == nullptr || current->ambient() == nullptr) return std::nullopt;
   return std::static_pointer_cast<ContextState>(current->ambient())->id();

@@ -65,8 +65,10 @@ class Context {
   const ContextId& id() const;
   const Worker& worker() const { return worker_; }
 
-  /// The context that this thread works in, also within handlers.
-  static std::optional<ContextId> current();
+  /// The context that this thread works in, also within handlers. Throws RpcError
+  /// kFailedPrecondition when it works in none.
+  static ContextId current();
+  static std::optional<ContextId> current_or_none();
 
   /// For RRef::backward().
   template <class Reference>

@@ -231,7 +231,7 @@ const ProcessGroup& Replica::group() const { return impl_->group; }
 
 void Replica::before_forward() {
   if (at::GradMode::is_enabled()) impl_->hooks->check_attached();
-  const bool in_context = autograd::Context::current().has_value();
+  const bool in_context = autograd::Context::current_or_none().has_value();
   const JoinRound round = impl_->announce(in_context);
   if (round.reduces) {
     impl_->check_finished();

@@ -61,7 +61,7 @@ Tensor store(const std::string& name, const Tensor& a, int to);
 Tensor stored(const std::string& name) { return leaves().at(name) * 1; }
 bool grad_mode() { return at::GradMode::is_enabled(); }
 bool requires_grad(const Tensor& a) { return a.requires_grad(); }
-bool has_context() { return Context::current().has_value(); }
+bool has_context() { return Context::current_or_none().has_value(); }
 Tensor gradient(const std::string& name, const sinew::autograd::ContextId& context) {
   return gradient_of(sinew::current_worker(), context, leaves()[name]);
 }
@@ -231,7 +231,8 @@ TEST_P(Autograd, ServingThreadsHaveTheContextOnlyDuringTheCall) {
     EXPECT_EQ(Context::current(), context.id());
     for (int i = 0; i < 10; ++i) EXPECT_TRUE(worker(0).rpc_sync<&testgrad::has_context>(1));
   }
-  EXPECT_FALSE(Context::current().has_value());
+  EXPECT_FALSE(Context::current_or_none().has_value());
+  EXPECT_EQ(error_of([] { Context::current(); }).code(), ErrorCode::kFailedPrecondition);
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(worker(0).rpc_sync<&testgrad::has_context>(1));
 }
 

@@ -131,7 +131,7 @@ void lead(const Tensor& input, int to) {
   const Tensor first = here.rpc_sync<&twice>(to, input);
   const Tensor again =
       here.rpc_sync<&with_weight>(to, watched(first, [] { between_steps->pass(); }));
-  sinew::autograd::backward(here, *Context::current(), {again.sum()});
+  sinew::autograd::backward(here, Context::current(), {again.sum()});
 }
 
 }  // namespace testgrad

@@ -146,7 +146,7 @@ sinew::Future<std::vector<std::string>> surroundings() {
   const auto look = [] {
     const sinew::CallContext& call = sinew::CallContext::current();
     const bool is_worker = sinew::internal::Executor::current() != nullptr;
-    return call.method() + (sinew::autograd::Context::current() ? ", context" : "") +
+    return call.method() + (sinew::autograd::Context::current_or_none() ? ", context" : "") +
            (at::GradMode::is_enabled() ? ", grad" : "") + (is_worker ? ", executor" : "");
   };
   std::vector<std::string> seen = {look()};
