@@ -18,6 +18,7 @@
 /// SINEW_SERVICE for a module's class: names its constructor, its forward() for RemoteModule, and
 /// up to 64 further member functions, if any: SINEW_MODULE(app::Net, (std::int64_t), loss).
 #define SINEW_MODULE(Class, ...)                                              \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_MODULE");                             \
   SINEW_INTERNAL_SERVICE(sinew::internal::ModuleService, Class, __VA_ARGS__); \
   SINEW_INTERNAL_NAME_HOST(Class, sinew::internal::HostConstructor<Class>)
 #define SINEW_INTERNAL_NAME_HOST(Class, Constructor)             \

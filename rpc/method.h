@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "sinew/rpc/base/internal/for_each.h"
+#include "sinew/rpc/base/internal/global_scope.h"
 #include "sinew/rpc/calls/method_traits.h"
 
 /// Methods: C++ functions that other workers may call, under the name that is written in the
@@ -33,6 +34,7 @@
 /// Names functions, up to 64: free ones, static or ordinary member functions. Write it behind their
 /// declaration and before their first use in a call or a MethodTable.
 #define SINEW_METHOD(...)                                                  \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_METHOD");                          \
   SINEW_INTERNAL_FOR_EACH(SINEW_INTERNAL_NAME_FUNCTION, ~, ~, __VA_ARGS__) \
   static_assert(true)
 #define SINEW_INTERNAL_NAME_FUNCTION(unused, function) \
@@ -44,6 +46,7 @@
 ///
 ///     SINEW_IDEMPOTENT(app::mean, app::Agent::state);
 #define SINEW_IDEMPOTENT(...)                                                \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_IDEMPOTENT");                        \
   SINEW_INTERNAL_FOR_EACH(SINEW_INTERNAL_MARK_IDEMPOTENT, ~, ~, __VA_ARGS__) \
   static_assert(true)
 #define SINEW_INTERNAL_MARK_IDEMPOTENT(unused, function) \
@@ -55,7 +58,8 @@
 ///     SINEW_METHOD_AS("app::add(int,int)", sinew::overload<int(int, int)>(&app::add));
 ///     SINEW_METHOD_AS("app::sum<double>", &app::sum<double>);
 ///     double x = peer.call<&app::sum<double>>(numbers);
-#define SINEW_METHOD_AS(name, ...) \
+#define SINEW_METHOD_AS(name, ...)                   \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_METHOD_AS"); \
   SINEW_INTERNAL_NAME(SINEW_INTERNAL_CAT(sinew_method_, __COUNTER__), name, __VA_ARGS__)
 
 // The lambda is generic so that a name that stands for several functions is no error by itself.
@@ -87,7 +91,8 @@
 /// Further constructors are named by SINEW_CONSTRUCTOR, member functions elsewhere by SINEW_METHOD,
 /// and overloaded ones by SINEW_METHOD_AS; add() and add_constructor() add them to a MethodTable.
 /// So are the member functions of a class that others do not make, and which has no SINEW_SERVICE.
-#define SINEW_SERVICE(Class, ...) \
+#define SINEW_SERVICE(Class, ...)                  \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_SERVICE"); \
   SINEW_INTERNAL_SERVICE(sinew::internal::Service, Class, __VA_ARGS__)
 #define SINEW_INTERNAL_SERVICE(Service, Class, ...)                              \
   SINEW_INTERNAL_CAT(SINEW_INTERNAL_SERVICE_,                                    \
@@ -112,19 +117,22 @@
   SINEW_INTERNAL_NAME_MEMBER_(SINEW_INTERNAL_PAIR context, method)
 #define SINEW_INTERNAL_PAIR(scope, Class) scope, Class
 #define SINEW_INTERNAL_NAME_MEMBER_(...) SINEW_INTERNAL_NAME_MEMBER_OF(__VA_ARGS__)
-#define SINEW_INTERNAL_NAME_MEMBER_OF(scope, Class, method)                                \
-  namespace scope {                                                                        \
-  SINEW_INTERNAL_ONE_METHOD(method, #Class "::" #method, &Class::method);                  \
-  }                                                                                        \
-  static_assert(                                                                           \
-      sinew::internal::is_method_of_v<Class, decltype(scope::method)>,                     \
-      "Sinew: " #Class "::" #method                                                        \
-      " is a member function of a base class: name it there, or write one that calls it"); \
+#define SINEW_INTERNAL_NAME_MEMBER_OF(scope, Class, method)                                     \
+  namespace scope {                                                                             \
+  SINEW_INTERNAL_ONE_METHOD(method, #Class "::" #method, &Class::method);                       \
+  }                                                                                             \
+  static_assert(                                                                                \
+      sinew::internal::is_method_of_v<Class, decltype(scope::method)>,                          \
+      "Sinew: " #Class "::" #method                                                             \
+      " is a member function of a base class, and an RRef of this one does not call it: write " \
+      "one here that does");                                                                    \
   SINEW_INTERNAL_METHOD_NAME(scope::method, #Class "::" #method);
 
 /// Names a further constructor: SINEW_CONSTRUCTOR(app::Agent(int, double)), which
 /// `remote<app::Agent(int, double)>(...)` calls.
-#define SINEW_CONSTRUCTOR(...) SINEW_INTERNAL_NAME_CONSTRUCTOR(#__VA_ARGS__, __VA_ARGS__)
+#define SINEW_CONSTRUCTOR(...)                         \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_CONSTRUCTOR"); \
+  SINEW_INTERNAL_NAME_CONSTRUCTOR(#__VA_ARGS__, __VA_ARGS__)
 #define SINEW_INTERNAL_NAME_CONSTRUCTOR(name, ...)                                      \
   static_assert(sinew::internal::is_constructor_v<__VA_ARGS__>,                         \
                 "Sinew: " name                                                          \

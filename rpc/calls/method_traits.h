@@ -75,6 +75,14 @@ template <class R, class C, class... P>
 struct MethodTraits<R (C::*)(P...) const> : FunctionTraits<C, R, P...> {};
 template <class R, class C, class... P>
 struct MethodTraits<R (C::*)(P...) const noexcept> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...)&> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...)& noexcept> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...) const&> : FunctionTraits<C, R, P...> {};
+template <class R, class C, class... P>
+struct MethodTraits<R (C::*)(P...) const& noexcept> : FunctionTraits<C, R, P...> {};
 template <class C, class... P>
 struct MethodTraits<C(P...)> : FunctionTraits<void, C, P...> {};
 

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "sinew/rpc/base/internal/for_each.h"
+#include "sinew/rpc/base/internal/global_scope.h"
 #include "sinew/rpc/wire/codec_containers.h"
 
 /// Makes a struct with public fields a wire type, at global scope, behind its definition and before
@@ -16,7 +20,9 @@
 /// would have its default at the receiver. Not checked are types with a constructor or a base
 /// class, and fields that {} does not initialise: there a field may be missing. For a struct some
 /// fields of which are to stay where they are, derive its Codec from StructCodec.
-#define SINEW_STRUCT(...) SINEW_INTERNAL_STRUCT(SINEW_INTERNAL_HEAD(__VA_ARGS__, ), __VA_ARGS__)
+#define SINEW_STRUCT(...)                         \
+  SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_STRUCT"); \
+  SINEW_INTERNAL_STRUCT(SINEW_INTERNAL_HEAD(__VA_ARGS__, ), __VA_ARGS__)
 #define SINEW_INTERNAL_STRUCT(Struct, ...)                                                         \
   SINEW_INTERNAL_CHECK_FIELDS(SINEW_INTERNAL_CAT(sinew_struct_, __COUNTER__), Struct,              \
                               __VA_ARGS__);                                                        \
@@ -25,15 +31,20 @@
   inline constexpr sinew::StructCodec<Struct SINEW_INTERNAL_FOR_EACH(SINEW_INTERNAL_FIELD, Struct, \
                                                                      __VA_ARGS__)>                 \
       sinew::internal::kStructCodec<Struct> {}
-#define SINEW_INTERNAL_CHECK_FIELDS(no_more, Struct, ...)                                 \
-  static constexpr bool no_more = sinew::internal::has_no_more_fields<Struct>(            \
-      [](auto* value) -> decltype(void(                                                   \
-                          std::remove_pointer_t<decltype(value)>{SINEW_INTERNAL_FOR_EACH( \
-                              SINEW_INTERNAL_EMPTY_FIELD, ~, __VA_ARGS__){}})) {});       \
+#define SINEW_INTERNAL_CHECK_FIELDS(no_more, Struct, ...)                                      \
+  static constexpr bool no_more = sinew::internal::has_no_more_fields<Struct>(                 \
+      [](auto* value) -> decltype(void(                                                        \
+                          std::remove_pointer_t<decltype(value)>{SINEW_INTERNAL_FOR_EACH(      \
+                              SINEW_INTERNAL_EMPTY_FIELD, ~, __VA_ARGS__){}})) {});            \
   static_assert(no_more, "Sinew: " SINEW_INTERNAL_TEXT(Struct)                               \
                          " has a field that SINEW_STRUCT does not list, which would get its " \
-                         "default at the receiver: list all fields")
+                         "default at the receiver: list all fields"); \
+  static_assert(!sinew::internal::has_repetitions(                                             \
+                    {SINEW_INTERNAL_FOR_EACH(SINEW_INTERNAL_FIELD_NAME, ~, __VA_ARGS__) ""}),  \
+                "Sinew: SINEW_STRUCT lists a field of " SINEW_INTERNAL_TEXT(                   \
+                    Struct) " twice: list each once")
 #define SINEW_INTERNAL_EMPTY_FIELD(unused, field) {},
+#define SINEW_INTERNAL_FIELD_NAME(unused, field) #field,
 #define SINEW_INTERNAL_FIELD(Struct, field) , &Struct::field
 
 namespace sinew {
@@ -56,6 +67,15 @@ inline constexpr bool has_base_v<T, std::void_t<decltype(T{BaseOf<T>()})>> = tru
 template <class T, class OneMore>
 constexpr bool has_no_more_fields(OneMore) {
   return !std::is_aggregate_v<T> || has_base_v<T> || !std::is_invocable_v<OneMore, T*>;
+}
+
+constexpr bool has_repetitions(std::initializer_list<std::string_view> names) {
+  for (const std::string_view* name = names.begin(); name != names.end(); ++name) {
+    for (const std::string_view* other = names.begin(); other != name; ++other) {
+      if (*other == *name) return true;
+    }
+  }
+  return false;
 }
 
 // Notes which struct types a signature is being made of, so that a type that contains itself ends
@@ -87,6 +107,11 @@ template <class T, class M>
 struct MemberType<M T::*> {
   using type = M;
 };
+/// Whether it can be read and written: it is neither static nor const, nor a function.
+template <class Member>
+inline constexpr bool is_field_v = false;
+template <class T, class M>
+inline constexpr bool is_field_v<M T::*> = std::is_object_v<M> && !std::is_const_v<M>;
 
 }  // namespace internal
 
@@ -107,13 +132,15 @@ struct StructCodec {
     }
   }
   static T decode(const ValueReader& reader) {
-    T value{};
     if constexpr (check<kMembers...>()) {
+      T value{};
       [[maybe_unused]] const ListReader list = reader.list(sizeof...(kMembers));
       [[maybe_unused]] std::size_t index = 0;
       (decode_field<kMembers>(list, index++, value), ...);
+      return value;
+    } else {
+      std::abort();  // Is never compiled to the end.
     }
-    return value;
   }
   /// A struct that contains itself (a tree) says "recursive" in the inner place.
   static std::string signature() {
@@ -135,10 +162,21 @@ struct StructCodec {
   // unfinished Codec.
   template <auto... kFields>
   static constexpr bool check() {
-    static_assert(are_wire_types_v<FieldOf<kFields>...>,
-                  "Sinew: a field of this struct has a type that cannot travel: specialise "
-                  "sinew::Codec for it");
-    return are_wire_types_v<FieldOf<kFields>...>;
+    constexpr bool are_fields = (internal::is_field_v<decltype(kFields)> && ...);
+    static_assert(are_fields,
+                  "Sinew: a field of this struct is const, static or a function, so that the "
+                  "receiver cannot set it: leave it out, in a Codec that derives from StructCodec");
+    static_assert(std::is_default_constructible_v<T>,
+                  "Sinew: the receiver makes this struct without arguments and then sets its "
+                  "fields: give it a default constructor, or write its Codec");
+    if constexpr (are_fields) {
+      static_assert(are_wire_types_v<FieldOf<kFields>...>,
+                    "Sinew: a field of this struct has a type that cannot travel: specialise "
+                    "sinew::Codec for it");
+      return std::is_default_constructible_v<T> && are_wire_types_v<FieldOf<kFields>...>;
+    } else {
+      return false;
+    }
   }
   template <auto kMember>
   static void encode_field(ListWriter& list, const T& value) {

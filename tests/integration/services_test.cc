@@ -49,11 +49,11 @@ class Agent {
   sinew::Future<std::int64_t> select_action_later(std::int64_t observer) {
     return sinew::make_ready_future(observer + 1);
   }
-  void report_reward(double reward) {
+  void report_reward(double reward) & {
     std::lock_guard<std::mutex> lock(mutex_);
     reward_ += reward;
   }
-  double reward() const noexcept {
+  double reward() const& noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
     return reward_;
   }

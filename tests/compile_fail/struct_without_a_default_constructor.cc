@@ -1,0 +1,13 @@
+#include "sinew/sinew.h"
+
+namespace app {
+struct Settings {
+  explicit Settings(double value) : gamma(value) {}
+  double gamma;
+};
+void use(const Settings& settings);
+}  // namespace app
+SINEW_STRUCT(app::Settings, gamma);
+SINEW_METHOD(app::use);
+
+void serve(sinew::MethodTable& methods) { methods.add<&app::use>(); }
