@@ -150,6 +150,7 @@ int run(int argc, char** argv) {
   // First: their processes are forked from this one, which must have no threads then.
   sinew::bench::measure_actor_learner(options);
   sinew::bench::measure_batches(options);
+  sinew::bench::measure_rollouts(options);
   if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
                          "both_ways_async64_per_s", "remote_first_method_p50_us",
                          "rref_method_p50_us"})) {
@@ -159,7 +160,6 @@ int run(int argc, char** argv) {
     measure_references(options, worker.peer("server"));
     worker.shutdown();
   }
-  sinew::bench::measure_rollouts(options, argv[0]);
   return 0;
 }
 

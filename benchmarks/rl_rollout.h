@@ -1,58 +1,87 @@
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
+#include <chrono>
+#include <cstdint>
 #include <memory>
-#include <stdexcept>
-#include <string>
+#include <utility>
+#include <vector>
 
+#include "sinew/benchmarks/apart.h"
 #include "sinew/benchmarks/measure.h"
+#include "sinew/benchmarks/one_thread.h"
+#include "sinew/benchmarks/rollout/agent.h"
+#include "sinew/benchmarks/worker_processes.h"
+#include "sinew/sinew.h"
 
+/// An agent and its observers on CartPole. The same work as peers/torch_rl.py: the same discount,
+/// the same number of steps after two episodes that do not count, and both calls of a step waited
+/// for.
 namespace sinew::bench {
 
-/// Runs the RL example of the build that `program` (argv[0]) belongs to, and returns its
-/// environment steps per second while episodes are played. The same work as peers/torch_rl.py: the
-/// same discount, the same number of steps after two episodes that do not count, and both calls of
-/// a step waited for.
-inline double rollout_steps_per_s(const Options& options, const std::string& program, int observers,
-                                  const std::string& flags) {
-  const std::filesystem::path build =
-      std::filesystem::canonical(program).parent_path().parent_path();
-  const auto quoted = [&build](const char* name) {
-    const std::filesystem::path file = build / name;
-    if (!std::filesystem::exists(file)) {
-      throw std::runtime_error(file.string() +
-                               " is missing: build sinew-run, rl_agent and rl_observer too");
-    }
-    return "'" + file.string() + "'";
-  };
-  const std::string command =
-      quoted("launch/sinew-run") + " --role agent=1 " + quoted("examples/rl/rl_agent") +
-      " --bench --json --sync-rewards --gamma 0.1 --episodes 100000 --bench-steps " +
-      (options.quick() ? "300 " : "6000 ") + flags +
-      " --role observer=" + std::to_string(observers) + " " + quoted("examples/rl/rl_observer") +
-      " 2>/dev/null";
-  std::string output;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
-  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
-  char buffer[512];
-  while (std::fgets(buffer, sizeof buffer, pipe.get()) != nullptr) output += buffer;
-  static const std::string kKey = "\"rl_steps_per_s\": ";
-  const std::size_t at = output.find(kKey);
-  if (at == std::string::npos) throw std::runtime_error("no result came from " + command);
-  return std::strtod(output.c_str() + at + kKey.size(), nullptr);
+inline constexpr int kWarmUpEpisodes = 2;
+
+/// Steps of all environments per second while episodes are played.
+inline double rollout_steps_per_s(const Worker& worker, std::int64_t steps_wanted,
+                                  rollout::ActionCalls action_calls) {
+  rollout::AgentSettings settings;
+  settings.action_calls = action_calls;
+  const auto agent = std::make_shared<rollout::Agent>(worker, settings);
+  const RRef<rollout::Agent> self = share_rref(worker, agent);
+  for (int episode = 0; episode < kWarmUpEpisodes; ++episode) {
+    agent->run_episode(self);
+    agent->finish_episode();
+  }
+  rollout::Rollout played;
+  while (played.steps < steps_wanted) {
+    const rollout::Rollout episode = agent->run_episode(self);
+    played.steps += episode.steps;
+    played.duration += episode.duration;
+    agent->finish_episode();
+  }
+  return static_cast<double>(played.steps) / std::chrono::duration<double>(played.duration).count();
 }
 
-inline void measure_rollouts(const Options& options, const std::string& program) {
-  if (options.wants("rl_steps_per_s_1")) {
-    options.report("rl_steps_per_s_1", rollout_steps_per_s(options, program, 1, ""));
-  }
-  if (options.wants("rl_steps_per_s_4")) {
-    options.report("rl_steps_per_s_4", rollout_steps_per_s(options, program, 4, ""));
-  }
-  if (options.wants("rl_batched_steps_per_s_4")) {
-    options.report("rl_batched_steps_per_s_4", rollout_steps_per_s(options, program, 4, "--batch"));
+/// The same, with the agent in this process and each observer in one of its own.
+inline double rollout_steps_per_s(const Options& options, int observers,
+                                  rollout::ActionCalls action_calls) {
+  const WorkerProcesses processes(
+      numbered_names("agent", "observer", observers),
+      [](const Worker& worker) {
+        ShutdownOptions with_the_agent;
+        with_the_agent.timeout = std::chrono::hours(1);
+        worker.shutdown(with_the_agent);
+      },
+      [](WorkerOptions& observer) {
+        observer.methods = serve<rollout::Observer>();
+        observer.num_threads = 1;  // It plays one episode at a time.
+      });
+  compute_on_one_thread();
+  WorkerOptions agent = processes.place(0);
+  agent.methods.add<&rollout::Agent::select_action, &rollout::Agent::select_action_batched,
+                    &rollout::Agent::report_reward>();
+  agent.num_threads = 1;  // Its handlers take turns at one policy.
+  const Worker worker = init_rpc(std::move(agent));
+  const double rate = rollout_steps_per_s(worker, options.quick() ? 300 : 6000, action_calls);
+  worker.shutdown();
+  return rate;
+}
+
+inline void measure_rollouts(const Options& options) {
+  struct Figure {
+    const char* name;
+    int observers;
+    rollout::ActionCalls action_calls;
+  };
+  for (const Figure& figure :
+       {Figure{"rl_steps_per_s_1", 1, rollout::ActionCalls::kSingle},
+        Figure{"rl_steps_per_s_4", 4, rollout::ActionCalls::kSingle},
+        Figure{"rl_batched_steps_per_s_4", 4, rollout::ActionCalls::kBatched}}) {
+    if (!options.wants(figure.name)) continue;
+    const auto measure = [&] {
+      return std::vector<double>{
+          rollout_steps_per_s(options, figure.observers, figure.action_calls)};
+    };
+    options.report(figure.name, measure_apart(measure).at(0));
   }
 }
 

@@ -20,11 +20,16 @@ namespace sinew::bench {
 class WorkerProcesses {
  public:
   using Work = std::function<void(const Worker& worker)>;
+  using Adjust = std::function<void(WorkerOptions& options)>;
 
   /// Starts the processes: to be made before anything that starts threads. `names` are by rank.
-  /// Each process runs `work` as soon as all are there, and leaves together with the others.
-  WorkerProcesses(std::vector<std::string> names, Work work)
-      : names_(std::move(names)), work_(std::move(work)), port_(free_loopback_port()) {
+  /// Each process runs `work` as soon as all are there, and leaves together with the others. What
+  /// its worker starts with may be adjusted, to serve methods for example.
+  WorkerProcesses(std::vector<std::string> names, Work work, Adjust adjust = nullptr)
+      : names_(std::move(names)),
+        work_(std::move(work)),
+        adjust_(std::move(adjust)),
+        port_(free_loopback_port()) {
     for (std::size_t rank = 1; rank < names_.size(); ++rank) {
       processes_.emplace_back([this, rank](const ServerProcess::ReportPort& report) {
         report(port_);
@@ -46,7 +51,9 @@ class WorkerProcesses {
  private:
   [[noreturn]] void serve(int rank) const {
     compute_on_one_thread();
-    const Worker worker = init_rpc(place(rank));
+    WorkerOptions options = place(rank);
+    if (adjust_) adjust_(options);
+    const Worker worker = init_rpc(std::move(options));
     work_(worker);
     worker.shutdown();
     for (;;) pause();  // The measuring process kills this one.
@@ -54,6 +61,7 @@ class WorkerProcesses {
 
   const std::vector<std::string> names_;
   const Work work_;
+  const Adjust adjust_;
   const std::uint16_t port_;
   std::list<ServerProcess> processes_;
 };

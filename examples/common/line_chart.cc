@@ -1,6 +1,8 @@
 #include "sinew/examples/common/line_chart.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -63,22 +65,27 @@ double tick_distance(double range, int count) {
 
 class Picture {
  public:
-  explicit Picture(const LineChart& chart) : chart_(chart) {
+  explicit Picture(LineChart chart) : chart_(std::move(chart)) {
+    leave_out_what_has_no_place();
     std::vector<double> heights;
-    last_x_ = chart.first_x + chart.least_length;
-    for (const LineChart::Mark& mark : chart.marks) heights.push_back(mark.y);
-    for (const LineChart::Line& line : chart.lines) {
+    for (const LineChart::Mark& mark : chart_.marks) heights.push_back(mark.y);
+    first_x_ = chart_.first_x;
+    for (const LineChart::Line& line : chart_.lines) {
+      for (const LineChart::Point& point : line.points) first_x_ = std::min(first_x_, point.x);
+    }
+    last_x_ = first_x_ + chart_.least_length;
+    for (const LineChart::Line& line : chart_.lines) {
       for (const LineChart::Point& point : line.points) {
         heights.push_back(point.y);
         last_x_ = std::max(last_x_, point.x);
       }
     }
-    if (chart.y_scale == LineChart::Scale::kLogarithmic) {
+    if (chart_.y_scale == LineChart::Scale::kLogarithmic) {
       divide_logarithmic(heights);
     } else {
       divide_linear(heights);
     }
-    x_tick_ = std::max(chart.least_x_tick, tick_distance(last_x_, 8));
+    x_tick_ = std::max(chart_.least_x_tick, tick_distance(last_x_ - first_x_, 8));
   }
 
   std::string draw() {
@@ -95,8 +102,23 @@ class Picture {
   }
 
  private:
+  void leave_out_what_has_no_place() {
+    const auto has_none = [this](double y) {
+      return !std::isfinite(y) || (chart_.y_scale == LineChart::Scale::kLogarithmic && y <= 0);
+    };
+    const auto leave_out = [](auto& all, const auto& what) {
+      all.erase(std::remove_if(all.begin(), all.end(), what), all.end());
+    };
+    leave_out(chart_.marks, [&](const LineChart::Mark& mark) { return has_none(mark.y); });
+    for (LineChart::Line& line : chart_.lines) {
+      leave_out(line.points, [&](const LineChart::Point& point) {
+        return !std::isfinite(point.x) || has_none(point.y);
+      });
+    }
+  }
+
   double x(double value) const {
-    return kLeft + kPlotWidth * (value - chart_.first_x) / (last_x_ - chart_.first_x);
+    return kLeft + kPlotWidth * (value - first_x_) / (last_x_ - first_x_);
   }
   double y(double value) const {
     const auto scaled = [this](double height) {
@@ -116,11 +138,26 @@ class Picture {
     const double tick = tick_distance(highest - lowest, 6);
     top_ = tick * std::ceil(highest * 1.02 / tick);
     bottom_ = tick * std::floor(lowest * 1.02 / tick);
-    for (double at = bottom_; at <= top_ + tick / 2; at += tick) y_ticks_.push_back(at);
+    for (double step = std::round(bottom_ / tick); step <= std::round(top_ / tick); ++step) {
+      y_ticks_.push_back(step * tick);
+    }
   }
 
-  // From one to another of 1, 2 and 5 times a power of ten, with those between them.
+  // From one to another of 1, 2 and 5 times a power of ten, with those between them, or as many
+  // powers of ten as can be told apart.
   void divide_logarithmic(const std::vector<double>& heights) {
+    find_logarithmic_ends(heights);
+    constexpr std::size_t kMostTicks = 12;
+    if (y_ticks_.size() <= kMostTicks) return;
+    const double stride = std::ceil(std::log10(top_ / bottom_) / kMostTicks);
+    const auto is_between = [stride](double at) {
+      const double power = std::log10(at) / stride;
+      return std::abs(power - std::round(power)) > 1e-6;
+    };
+    y_ticks_.erase(std::remove_if(y_ticks_.begin(), y_ticks_.end(), is_between), y_ticks_.end());
+  }
+
+  void find_logarithmic_ends(const std::vector<double>& heights) {
     const auto [lowest, highest] = std::minmax_element(heights.begin(), heights.end());
     const double least = heights.empty() ? 1.0 : *lowest;
     const double most = heights.empty() ? 1.0 : *highest;
@@ -151,14 +188,22 @@ class Picture {
       stroke(kLeft, y(at), kLeft + kPlotWidth, y(at), kGridColor, "");
       text(kLeft - 10, y(at) + 4.5, label(at), "end");
     }
-    for (double at = x_tick_ * std::max(1.0, std::ceil(chart_.first_x / x_tick_)); at <= last_x_;
-         at += x_tick_) {
+    // The corner has the label of the other axis.
+    const double first = first_x_ == 0 ? 1 : std::ceil(first_x_ / x_tick_);
+    for (double at = x_tick_ * first; at <= last_x_; at += x_tick_) {
       stroke(x(at), kTop, x(at), kTop + kPlotHeight, kGridColor, "");
       text(x(at), kTop + kPlotHeight + 20, label(at), "middle");
     }
   }
 
   void draw_line(const LineChart::Line& line) {
+    if (line.points.size() == 1) {
+      // A line of one point has no length, and would not be seen.
+      const LineChart::Point& only = line.points.front();
+      svg_ += "<circle cx=\"" + pixel(x(only.x)) + "\" cy=\"" + pixel(y(only.y)) + "\" r=\"" +
+              number(std::max(line.width, 2.5)) + "\" fill=\"" + line.color + "\"/>\n";
+      return;
+    }
     svg_ += "<polyline fill=\"none\" stroke-linejoin=\"round\" stroke=\"" + line.color +
             "\" stroke-width=\"" + number(line.width) + "\" points=\"";
     for (const LineChart::Point& point : line.points) {
@@ -194,8 +239,13 @@ class Picture {
     }
   }
 
-  // Sums of ticks like 0.1 are not quite what they look like; and a zero has no sign.
-  static std::string label(double value) { return number(std::round(value * 1e6) / 1e6 + 0.0); }
+  // Multiples of ticks like 0.1 are not quite what they look like; and a zero has no sign.
+  static std::string label(double value) {
+    std::array<char, 32> digits{};
+    const auto end =
+        std::to_chars(digits.begin(), digits.end(), value + 0.0, std::chars_format::general, 6);
+    return std::string(digits.begin(), end.ptr);
+  }
 
   void text(double at_x, double at_y, std::string_view content, std::string_view anchor,
             std::string_view more = "") {
@@ -211,10 +261,11 @@ class Picture {
             std::string(more) + "/>\n";
   }
 
-  const LineChart& chart_;
+  LineChart chart_;
   std::vector<double> y_ticks_;
   double bottom_ = 0;
   double top_ = 1;
+  double first_x_ = 0;
   double last_x_ = 1;
   double x_tick_ = 1;
   std::string svg_;

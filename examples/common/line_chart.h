@@ -5,8 +5,7 @@
 
 namespace examples {
 
-/// A picture of one or several lines over a common x axis, as SVG. Values are finite, and those of
-/// x not negative.
+/// A picture of one or several lines over a common x axis, as SVG.
 struct LineChart {
   struct Point {
     double x = 0;
@@ -30,13 +29,13 @@ struct LineChart {
   std::string title;
   std::string x_label;
   std::string y_label;
-  /// The x axis begins here, and is at least that long.
+  /// The x axis begins here, or where the first point is if that is further left, and is at least
+  /// that long.
   double first_x = 0;
   double least_length = 1;
   /// The distance of two labels of the x axis is at least this.
   double least_x_tick = 0;
-  /// Of the y axis, which has 0 wherever the lines are; a logarithmic one has not, and takes
-  /// positive values only.
+  /// Of the y axis, which has 0 wherever the lines are; a logarithmic one has not.
   enum class Scale { kLinear, kLogarithmic };
   Scale y_scale = Scale::kLinear;
   /// The first one lies behind the others.
@@ -44,7 +43,9 @@ struct LineChart {
   std::vector<Mark> marks;
 };
 
-/// The lines, with each of their points, axes, labels, and a legend.
+/// The lines, with each of their points, axes, labels, and a legend. What no axis has a place for
+/// is left out: points and marks that are not finite, and on a logarithmic axis those that are not
+/// positive.
 std::string to_svg(const LineChart& chart);
 
 }  // namespace examples

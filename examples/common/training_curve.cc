@@ -88,6 +88,9 @@ std::string to_svg(const TrainingCurve& curve) {
   chart.title = curve.title;
   chart.x_label = curve.clock;
   chart.y_label = curve.unit;
+  if (curve.goal) {
+    chart.marks = {{"goal " + number(std::round(*curve.goal * 100) / 100), "#2e8b57", *curve.goal}};
+  }
   for (std::size_t i = 0; i < curve.names.size(); ++i) {
     const std::size_t color = i + 1 == curve.names.size() ? kColors.size() - 1 : i;
     LineChart::Line line{curve.names[i], kColors[color % kColors.size()], 2, {}};

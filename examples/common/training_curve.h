@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct TrainingCurve {
   std::string unit;
   /// What the figures are called; six at most are told apart by colour.
   std::vector<std::string> names;
+  /// What is to be reached; drawn as a line across the picture.
+  std::optional<double> goal;
   std::vector<Point> points;
 };
 

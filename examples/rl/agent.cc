@@ -1,204 +1,239 @@
 #include "agent.h"
 
 #include <algorithm>
-#include <iostream>
+#include <chrono>
+#include <cmath>
+#include <exception>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
-#include "returns.h"
+#include "sinew/examples/common/files.h"
 
 namespace rl {
 namespace {
 
-std::int64_t share_of_steps(const sinew::Worker& worker, const AgentSettings& settings) {
-  const auto observers = static_cast<std::int64_t>(worker.workers().size()) - 1;
-  return settings.max_steps / std::max<std::int64_t>(observers, 1);
+// The layers draw their parameters when they are made.
+Policy seeded_policy(std::uint64_t seed) {
+  torch::manual_seed(seed);
+  return Policy();
+}
+
+// For each step, the sum of its reward and all later ones, those that come k steps later weighted
+// with gamma^k.
+std::vector<float> discounted_returns(const std::vector<double>& rewards, double gamma) {
+  std::vector<float> returns(rewards.size());
+  double later = 0;
+  for (std::size_t i = rewards.size(); i-- > 0;) {
+    later = rewards[i] + gamma * later;
+    returns[i] = static_cast<float>(later);
+  }
+  return returns;
 }
 
 }  // namespace
 
-Agent::Agent(const sinew::Worker& worker, const AgentSettings& settings)
-    : gamma_(settings.gamma),
-      steps_per_observer_(share_of_steps(worker, settings)),
-      policy_(settings.seed) {
+Agent::Agent(const sinew::Worker& worker, const Options& options, Tell tell)
+    : worker_(worker),
+      options_(options),
+      tell_(std::move(tell)),
+      steps_per_observer_(options.max_steps /
+                          std::max<std::int64_t>(worker.workers().size() - 1, 1)),
+      policy_(seeded_policy(options.seed)),
+      optimizer_(policy_->parameters(), torch::optim::AdamOptions(1e-2)) {
+  if (options.batch) {
+    sinew::BatcherOptions together;
+    together.max_wait = std::chrono::nanoseconds(std::llround(options.max_wait_ms * 1e6));
+    batcher_.emplace([this](const std::vector<Request>& requests) { return act(requests); },
+                     together);
+  }
+  watch_ = worker.on_member([this](const sinew::MemberEvent& event) {
+    if (event.kind != sinew::MemberEvent::Kind::kJoined) return;
+    const absl::MutexLock lock(&mutex_);
+    newcomers_.push_back(event.worker);
+  });
   const absl::MutexLock lock(&mutex_);
-  for (const sinew::WorkerInfo& info : worker.workers()) {
-    if (info == worker.info()) continue;
-    Member member;
-    member.settings.id = info.rank;
-    // Each observer sees other starts, whichever seed the user gave.
-    member.settings.seed = settings.seed + static_cast<std::uint64_t>(info.rank) * 1'000'003;
-    member.settings.action_calls = settings.action_calls;
-    member.settings.reward_calls = settings.reward_calls;
-    member.observer = sinew::remote<Observer>(worker.peer(info), member.settings);
-    members_.push_back(std::move(member));
+  for (const sinew::WorkerInfo& other : worker.workers()) {
+    if (other != worker.info()) take_in(other);
   }
 }
 
-Push Agent::select_action(std::int64_t observer, const State& state) {
-  const absl::MutexLock lock(&mutex_);
-  return decide_locked({state}, {observer}).front();
-}
-
-sinew::Future<Push> Agent::select_action_batched(std::int64_t observer, const State& state) {
-  // Without an executor, so that the thread which ran the forward pass also sends all answers.
-  Request request{observer, state, sinew::Promise<Push>(nullptr)};
-  sinew::Future<Push> action = request.action.future();
-  Answers answers;
+sinew::Future<Push> Agent::select_action(std::int64_t observer, const State& state) {
   {
     const absl::MutexLock lock(&mutex_);
-    member_locked(observer);
-    round_.push_back(std::move(request));
-    answers = answer_round_locked();
+    member(observer);
   }
-  send(answers);
-  return action;
+  if (batcher_) return batcher_->add({observer, state});
+  return sinew::make_ready_future(act({{observer, state}}).front());
 }
 
 void Agent::report_reward(std::int64_t observer, double reward) {
   const absl::MutexLock lock(&mutex_);
-  member_locked(observer).rewards.push_back(reward);
+  member(observer).rewards.push_back(reward);
 }
 
-Rollout Agent::run_episode(const sinew::RRef<Agent>& self) {
-  std::vector<std::pair<std::int64_t, sinew::RRef<Observer>>> players;
-  {
-    const absl::MutexLock lock(&mutex_);
-    for (Member& member : members_) {
-      member.playing = !member.lost;
-      if (member.playing) players.emplace_back(member.settings.id, member.observer);
-    }
+std::int64_t Agent::run_episode(const sinew::RRef<Agent>& self) {
+  std::int64_t steps = 0;
+  while (steps == 0) {  // 0: all who played are lost
+    take_in_newcomers();
+    steps = play(self);
   }
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<sinew::Future<std::int64_t>> episodes;
-  episodes.reserve(players.size());
-  for (const auto& [id, observer] : players) {
-    // The future that then() returns, and not the call's own: the next episode must not begin
-    // before this one is over in the books as well.
-    episodes.push_back(sinew::rpc_async<&Observer::run_episode>(observer, self, steps_per_observer_)
-                           .then([this, id = id](sinew::Future<std::int64_t> steps) {
-                             return end_of_play(id, steps);
-                           }));
-  }
-  Rollout rollout;
-  std::exception_ptr failure;
-  for (const sinew::Future<std::int64_t>& episode : episodes) {
-    try {
-      rollout.steps += episode.wait();
-    } catch (const sinew::RpcError&) {
-      failure = std::current_exception();  // thrown when nobody plays any more
-    }
-  }
-  rollout.duration = std::chrono::steady_clock::now() - start;
-  if (failure != nullptr) std::rethrow_exception(failure);
-  if (observers() == 0) throw std::runtime_error("all observers are lost");
-  return rollout;
+  return steps;
 }
 
 EpisodeResult Agent::finish_episode() {
   const absl::MutexLock lock(&mutex_);
-  std::vector<Experience> experiences;
-  std::vector<double> returns;
+  std::vector<at::Tensor> log_probabilities;
+  std::vector<float> returns;
   double least = std::numeric_limits<double>::infinity();
-  for (Member& member : members_) {
-    if (!member.lost) {
-      const auto own = discounted_returns(member.rewards, gamma_);
-      experiences.insert(experiences.end(), member.experiences.begin(), member.experiences.end());
-      returns.insert(returns.end(), own.begin(), own.end());
-      // Every reward counts as it is here; gamma is for learning alone.
-      const auto sums = discounted_returns(member.rewards, 1.0);
-      least = std::min(least, sums.empty() ? 0.0 : sums.front());
+  for (auto& [id, member] : team_) {
+    if (member.rewards.size() != member.log_probabilities.size()) {
+      throw std::logic_error(member.worker.name + " reported " +
+                             std::to_string(member.rewards.size()) + " rewards for " +
+                             std::to_string(member.log_probabilities.size()) + " actions");
     }
-    member.experiences.clear();
+    for (at::Tensor& one : member.log_probabilities) log_probabilities.push_back(std::move(one));
+    const std::vector<float> own = discounted_returns(member.rewards, options_.gamma);
+    returns.insert(returns.end(), own.begin(), own.end());
+    least = std::min(least, std::accumulate(member.rewards.begin(), member.rewards.end(), 0.0));
+    member.log_probabilities.clear();
     member.rewards.clear();
   }
-  if (experiences.size() != returns.size()) {
-    throw std::logic_error("observers reported " + std::to_string(returns.size()) +
-                           " rewards for " + std::to_string(experiences.size()) + " actions");
-  }
-  const std::vector<double> advantages = normalized(std::move(returns));
-  for (std::size_t i = 0; i < experiences.size(); ++i) experiences[i].advantage = advantages[i];
-  policy_.learn(decisions_, experiences);
-  decisions_.clear();
-  rows_ = 0;
+  at::Tensor weights = torch::tensor(returns);
+  weights = (weights - weights.mean()) / (weights.std() + std::numeric_limits<float>::epsilon());
+  const at::Tensor loss = -(torch::stack(log_probabilities) * weights).sum();
+  optimizer_.zero_grad();
+  loss.backward();
+  optimizer_.step();
   average_reward_ = 0.05 * least + 0.95 * average_reward_;
   return {least, average_reward_};
 }
 
 std::size_t Agent::observers() const {
   const absl::MutexLock lock(&mutex_);
-  return static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(),
-                                                [](const Member& member) { return !member.lost; }));
+  return team_.size();
 }
 
-Agent::Member& Agent::member_locked(std::int64_t observer) {
-  const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.settings.id == observer;
-  });
-  if (found == members_.end()) {
+double Agent::goal() const {
+  const auto most = std::min<std::int64_t>(steps_per_observer_, CartPole::kMaxSteps);
+  return 475.0 * static_cast<double>(most) / CartPole::kMaxSteps;
+}
+
+Agent::Member& Agent::member(std::int64_t observer) {
+  const auto found = team_.find(observer);
+  if (found == team_.end()) {
     throw std::invalid_argument("the agent has no observer " + std::to_string(observer));
   }
-  return *found;
+  return found->second;
 }
 
-std::vector<Push> Agent::decide_locked(const std::vector<State>& states,
-                                       const std::vector<std::int64_t>& observers) {
-  for (const std::int64_t observer : observers) member_locked(observer);
-  Decision decision = policy_.decide(states);
-  for (std::size_t i = 0; i < observers.size(); ++i) {
-    member_locked(observers[i]).experiences.push_back({rows_++, decision.actions[i], 0.0});
-  }
-  std::vector<Push> actions = decision.actions;
-  decisions_.push_back(std::move(decision));
-  return actions;
+void Agent::take_in(const sinew::WorkerInfo& worker) {
+  // Each sees other starts, also one that comes back, whichever seed the user gave.
+  const std::int64_t id = ++last_id_;
+  const ObserverSettings settings{id, options_.seed + static_cast<std::uint64_t>(id) * 1'000'003};
+  team_[id] = {worker, worker_.remote<Observer>(worker, settings), {}, {}};
 }
 
-Agent::Answers Agent::answer_round_locked() {
-  const auto playing = std::count_if(members_.begin(), members_.end(),
-                                     [](const Member& member) { return member.playing; });
-  if (round_.empty() || static_cast<std::ptrdiff_t>(round_.size()) < playing) return {};
-  Answers answers;
-  answers.requests.swap(round_);
-  // The order of arrival must not decide who gets which random numbers.
-  std::sort(answers.requests.begin(), answers.requests.end(),
-            [](const Request& a, const Request& b) { return a.observer < b.observer; });
-  std::vector<State> states;
-  std::vector<std::int64_t> observers;
-  for (const Request& request : answers.requests) {
-    states.push_back(request.state);
-    observers.push_back(request.observer);
-  }
-  answers.actions = decide_locked(states, observers);
-  return answers;
-}
-
-void Agent::send(const Answers& answers) {
-  for (std::size_t i = 0; i < answers.requests.size(); ++i) {
-    answers.requests[i].action.set_value(answers.actions[i]);
-  }
-}
-
-std::int64_t Agent::end_of_play(std::int64_t observer, const sinew::Future<std::int64_t>& steps) {
-  Answers answers;
-  bool lost = false;
+void Agent::take_in_newcomers() {
+  std::vector<std::string> names;
   {
     const absl::MutexLock lock(&mutex_);
-    Member& member = member_locked(observer);
-    member.playing = false;
-    member.lost = steps.error() != nullptr && !member.observer.peer().alive();
-    lost = member.lost;
-    // It will ask no more; perhaps the others have waited for it alone.
-    round_.erase(std::remove_if(round_.begin(), round_.end(),
-                                [&](const Request& r) { return r.observer == observer; }),
-                 round_.end());
-    answers = answer_round_locked();
+    const auto is_somebody_there = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return !team_.empty() || !newcomers_.empty();
+    };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&is_somebody_there),
+                                 absl::Seconds(options_.patience_s))) {
+      throw std::runtime_error("all observers are lost, and none has come within " +
+                               examples::number(options_.patience_s) + " s");
+    }
+    for (const sinew::WorkerInfo& newcomer : std::exchange(newcomers_, {})) {
+      // Who came while the agent was made may have been seen twice.
+      const auto is_it = [&](const auto& entry) { return entry.second.worker == newcomer; };
+      if (std::any_of(team_.begin(), team_.end(), is_it)) continue;
+      take_in(newcomer);
+      names.push_back(newcomer.name);
+    }
   }
-  send(answers);
-  if (!lost) return steps.value();
-  std::cerr << "observer " << observer << " is lost; the others go on\n";
-  return 0;
+  for (const std::string& name : names) tell_(name + " joins the team");
+}
+
+std::int64_t Agent::play(const sinew::RRef<Agent>& self) {
+  std::map<std::int64_t, sinew::RRef<Observer>> players;
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (const auto& [id, member] : team_) players[id] = member.observer;
+    playing_ = players.size();
+    if (batcher_) batcher_->set_expected(playing_);
+  }
+  std::map<std::int64_t, sinew::Future<std::int64_t>> plays;
+  for (const auto& [id, observer] : players) plays[id] = start(observer, self);
+  std::int64_t steps = 0;
+  for (const auto& [id, episode] : plays) {
+    try {
+      steps += episode.wait();
+    } catch (const sinew::RpcError& error) {
+      // The observer itself, not somebody whom it called.
+      const bool is_lost = error.code() == sinew::ErrorCode::kUnavailable &&
+                           error.origin() == sinew::ErrorOrigin::kNetwork;
+      if (!is_lost) throw;
+      tell_(players[id].owner_name() + " is lost; the others go on");
+      const absl::MutexLock lock(&mutex_);
+      team_.erase(id);
+    }
+  }
+  return steps;
+}
+
+sinew::Future<std::int64_t> Agent::start(const sinew::RRef<Observer>& observer,
+                                         const sinew::RRef<Agent>& self) {
+  try {
+    // What then() returns, and not the call's own future: the next episode must not begin before
+    // this one is over in the books as well.
+    return observer.within(sinew::kNoTimeout)
+        .async<&Observer::run_episode>(self, steps_per_observer_)
+        .then([this, self](const sinew::Future<std::int64_t>& steps) {
+          end_play();
+          return steps.value();
+        });
+  } catch (const sinew::RpcError&) {  // lost before
+    end_play();
+    return sinew::make_failed_future<std::int64_t>(std::current_exception());
+  }
+}
+
+// One asks no more; perhaps the others have waited for that one alone.
+void Agent::end_play() {
+  const absl::MutexLock lock(&mutex_);
+  --playing_;
+  if (batcher_) batcher_->set_expected(playing_);
+}
+
+std::vector<Push> Agent::act(const std::vector<Request>& requests) {
+  // The order of arrival must not decide who gets which random numbers.
+  std::vector<std::size_t> order(requests.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return requests[a].observer < requests[b].observer;
+  });
+  std::vector<State> states;
+  for (const std::size_t i : order) states.push_back(requests[i].state);
+  const auto rows = static_cast<std::int64_t>(states.size());
+
+  const absl::MutexLock lock(&mutex_);
+  const at::Tensor probabilities = policy_->forward(
+      torch::from_blob(states.data(), {rows, 4}, torch::kDouble).to(torch::kFloat));
+  const at::Tensor actions = probabilities.multinomial(1);
+  const std::vector<at::Tensor> log_probabilities =
+      probabilities.gather(1, actions).squeeze(1).log().unbind();
+  std::vector<Push> pushes(requests.size());
+  for (std::size_t row = 0; row < order.size(); ++row) {
+    pushes[order[row]] = static_cast<Push>(actions.data_ptr<std::int64_t>()[row]);
+    // Whoever was lost meanwhile leaves nothing to learn from.
+    const auto found = team_.find(requests[order[row]].observer);
+    if (found != team_.end()) found->second.log_probabilities.push_back(log_probabilities[row]);
+  }
+  return pushes;
 }
 
 }  // namespace rl

@@ -1,106 +1,109 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "cart_pole.h"
 #include "observer.h"
+#include "options.h"
 #include "policy.h"
-#include "reward_curve.h"
+#include "sinew/rpc/batcher.h"
 #include "sinew/sinew.h"
+#include "torch/optim.h"
 
 namespace rl {
 
-struct AgentSettings {
-  /// Discount of later rewards.
-  double gamma = 1.0;
-  std::uint64_t seed = 1;
-  /// Steps of one episode, shared out among the observers.
-  std::int64_t max_steps = 500;
-  ActionCalls action_calls = ActionCalls::kSingle;
-  RewardCalls reward_calls = RewardCalls::kOverlapped;
-};
-
-/// The steps that were played in one episode, by all observers together.
-struct Rollout {
-  std::int64_t steps = 0;
-  std::chrono::nanoseconds duration{0};
+struct EpisodeResult {
+  /// Sum of the rewards of the observer that got least.
+  double last_reward = 0;
+  /// Running average of the above: 0.05 parts of it, 0.95 of what there was.
+  double average_reward = 0;
 };
 
 /// Owns the policy. Observers on other workers ask it for actions and report rewards; between
 /// episodes it learns from them. Can be neither copied nor sent: observers hold an RRef to it.
-/// Thread-safe: handlers of several observers run at once.
+/// Thread-safe: handlers of several observers run at once. Only one thread runs episodes.
 class Agent {
  public:
-  /// Makes an Observer at every other worker. Throws RpcError when a worker cannot be reached.
-  Agent(const sinew::Worker& worker, const AgentSettings& settings);
+  /// Takes a line for people about the team.
+  using Tell = std::function<void(const std::string& line)>;
 
-  /// What the policy does in `state`. Called by the observer with that id. Throws
-  /// std::invalid_argument for an unknown id.
-  Push select_action(std::int64_t observer, const State& state);
-  /// The same, but requests wait until every observer that plays has made one; then one forward
-  /// pass answers them all. No thread is held meanwhile.
-  sinew::Future<Push> select_action_batched(std::int64_t observer, const State& state);
+  /// Makes an Observer at every other worker, and later at those that join. `tell` is called by
+  /// run_episode().
+  Agent(const sinew::Worker& worker, const Options& options, Tell tell);
+
+  /// What the policy does in `state`. Called by the observer with that id. With `batch` a request
+  /// waits until all who play have made one, but no longer than `max_wait_ms`; then one forward
+  /// pass answers them all. No thread is held meanwhile. Throws std::invalid_argument for an id
+  /// that nobody has.
+  sinew::Future<Push> select_action(std::int64_t observer, const State& state);
+  /// What the last action has earned. Throws as select_action.
   void report_reward(std::int64_t observer, double reward);
 
-  /// Lets all observers play one episode and waits for them. `self` is a reference to this agent.
-  /// An observer whose worker is lost leaves the team for good. Throws RpcError when none is left,
-  /// or when playing fails otherwise.
-  Rollout run_episode(const sinew::RRef<Agent>& self);
-  /// One step of REINFORCE on what was collected since the last one, which is then forgotten.
+  /// Lets all observers play one episode and waits for them, however long they take. `self` is a
+  /// reference to this agent. Returns the steps of those that have come to the end.
+  ///
+  /// An observer whose worker is lost leaves the team. One that has joined since the last episode,
+  /// also again under its name, plays from now on; when there is nobody, the agent waits for one.
+  /// Throws std::runtime_error when none comes within `patience_s`, RpcError when playing fails
+  /// otherwise.
+  std::int64_t run_episode(const sinew::RRef<Agent>& self);
+  /// One step of REINFORCE on that episode.
   EpisodeResult finish_episode();
 
   std::size_t observers() const;
-  /// Steps that one observer may make in an episode.
-  std::int64_t steps_per_observer() const { return steps_per_observer_; }
+  /// Average reward at which the task counts as solved. The usual mark is 475 for episodes of 500
+  /// steps; when observers share the steps, each can get only its part of both.
+  double goal() const;
 
  private:
-  struct Member {
-    ObserverSettings settings;
-    sinew::RRef<Observer> observer;
-    // Of this episode. An action is followed by its reward.
-    std::vector<Experience> experiences;
-    std::vector<double> rewards;
-    bool playing = false;
-    bool lost = false;
-  };
   struct Request {
     std::int64_t observer = 0;
     State state{};
-    sinew::Promise<Push> action;
   };
-  // A round of requests with their answers.
-  struct Answers {
-    std::vector<Request> requests;
-    std::vector<Push> actions;
+  struct Member {
+    sinew::WorkerInfo worker;
+    sinew::RRef<Observer> observer;
+    // Of this episode.
+    std::vector<at::Tensor> log_probabilities;
+    std::vector<double> rewards;
   };
 
-  Member& member_locked(std::int64_t observer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<Push> decide_locked(const std::vector<State>& states,
-                                  const std::vector<std::int64_t>& observers)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Empty unless all who play have asked.
-  Answers answer_round_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void send(const Answers& answers);
-  std::int64_t end_of_play(std::int64_t observer, const sinew::Future<std::int64_t>& steps);
+  void take_in(const sinew::WorkerInfo& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void take_in_newcomers();
+  std::int64_t play(const sinew::RRef<Agent>& self);
+  sinew::Future<std::int64_t> start(const sinew::RRef<Observer>& observer,
+                                    const sinew::RRef<Agent>& self);
+  void end_play();
+  Member& member(std::int64_t observer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Push> act(const std::vector<Request>& requests);
 
-  const double gamma_;
+  // Constant after construction.
+  const sinew::Worker worker_;
+  const Options options_;
+  const Tell tell_;
   const std::int64_t steps_per_observer_;
 
   mutable absl::Mutex mutex_;
   Policy policy_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Decision> decisions_ ABSL_GUARDED_BY(mutex_);
-  std::int64_t rows_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Request> round_ ABSL_GUARDED_BY(mutex_);
+  torch::optim::Adam optimizer_ ABSL_GUARDED_BY(mutex_);
+  /// By their ids, which are used once.
+  std::map<std::int64_t, Member> team_ ABSL_GUARDED_BY(mutex_);
+  std::vector<sinew::WorkerInfo> newcomers_ ABSL_GUARDED_BY(mutex_);
+  std::int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::size_t playing_ ABSL_GUARDED_BY(mutex_) = 0;
   double average_reward_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Behind all that they use.
+  std::optional<sinew::Batcher<Request, Push>> batcher_;
+  sinew::MemberWatch watch_;
 };
 
 }  // namespace rl
 
-SINEW_METHOD(rl::Agent::select_action);
-SINEW_METHOD(rl::Agent::select_action_batched);
-SINEW_METHOD(rl::Agent::report_reward);
+SINEW_METHOD(rl::Agent::select_action, rl::Agent::report_reward);

@@ -11,71 +11,93 @@
 #include "agent.h"
 #include "options.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/examples/common/flags.h"
 #include "sinew/examples/common/job.h"
+#include "sinew/examples/common/progress_bar.h"
+#include "sinew/examples/common/training_curve.h"
 #include "sinew/sinew.h"
-#include "training.h"
 
 namespace {
 
 constexpr int kSolved = 0;
 constexpr int kNotSolved = 1;
-constexpr int kUsageError = 2;
 
-sinew::Worker start_worker(const rl::Options& options) {
+sinew::Worker start_worker() {
   sinew::WorkerOptions worker;
   worker.name = "agent";
-  worker.num_threads = static_cast<std::size_t>(options.threads);
-  worker.methods.add<&rl::Agent::select_action>()
-      .add<&rl::Agent::select_action_batched>()
-      .add<&rl::Agent::report_reward>();
+  // Handlers take turns at one policy: more threads would only be woken in vain.
+  worker.num_threads = 1;
+  worker.methods.add<&rl::Agent::select_action, &rl::Agent::report_reward>();
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
-rl::TrainingResult play_and_learn(const sinew::Worker& worker, const rl::Options& options,
-                                  std::ostream& log) {
-  rl::AgentSettings settings;
-  settings.gamma = options.gamma;
-  settings.seed = options.seed;
-  settings.max_steps = options.max_steps;
-  settings.action_calls = options.batch ? rl::ActionCalls::kBatched : rl::ActionCalls::kSingle;
-  settings.reward_calls =
-      options.sync_rewards ? rl::RewardCalls::kOneByOne : rl::RewardCalls::kOverlapped;
-  const auto agent = std::make_shared<rl::Agent>(worker, settings);
-  // Observers reach the agent through this. It is not a member of the agent, which would then keep
-  // itself alive.
-  const sinew::RRef<rl::Agent> self = sinew::share_rref(worker, agent);
-  return rl::train(*agent, self, options, log);
+examples::TrainingCurve empty_curve(const rl::Agent& agent, const rl::Options& options) {
+  examples::TrainingCurve curve;
+  const std::size_t observers = agent.observers();
+  curve.title = "CartPole-v1, " + std::to_string(observers) +
+                (observers == 1 ? " observer" : " observers") + ", seed " +
+                std::to_string(options.seed);
+  curve.clock = "episode";
+  curve.unit = "reward";
+  curve.names = {"last_reward", "average_reward"};
+  curve.goal = agent.goal();
+  return curve;
 }
 
-int report(const rl::TrainingResult& result, const rl::Options& options, std::ostream& log) {
-  log.precision(5);
-  log << result.steps << " steps, " << result.steps_per_second << " steps/s\n";
-  if (!options.output.empty() && !options.bench) {
-    for (const char* name : {"reward_curve.csv", "reward_curve.svg"}) {
-      const auto file = options.output / name;
-      examples::write_file(
-          file, file.extension() == ".csv" ? rl::to_csv(result.curve) : rl::to_svg(result.curve));
-      log << "Reward curve: " << file.string() << "\n";
-    }
+int finish(const examples::TrainingCurve& curve, const rl::Options& options) {
+  if (!options.output.empty()) {
+    examples::write_curve(curve, options.output, "reward_curve");
+    std::cout << "Reward curve: " << (options.output / "reward_curve.svg").string() << "\n";
   }
-  if (options.json) std::cout << rl::to_json(result, options) << std::endl;
-  if (options.bench) return kSolved;
-  const double average = result.curve.episodes.back().average_reward;
-  if (result.solved) {
-    log << "Average reward " << average << " after " << result.curve.episodes.size()
-        << " episodes.\nSolved!" << std::endl;
+  const double average = curve.points.back().values[1];
+  const std::string after = std::to_string(curve.points.size()) + " episodes";
+  if (average >= *curve.goal) {
+    std::cout << "Average reward " << examples::fixed(average, 2) << " after " << after
+              << ".\nSolved!" << std::endl;
     return kSolved;
   }
-  std::cerr << "rl_agent: not solved: the average reward is " << average << " after "
-            << result.curve.episodes.size() << " episodes, and " << result.curve.goal
+  std::cerr << "rl_agent: not solved: the average reward is " << examples::fixed(average, 2)
+            << " after " << after << ", and " << examples::number(*curve.goal)
             << " is wanted; try more --episodes or another --seed or --gamma" << std::endl;
   return kNotSolved;
+}
+
+int play_and_learn(const sinew::Worker& worker, const rl::Options& options) {
+  examples::ProgressBar bar;
+  const auto agent = std::make_shared<rl::Agent>(worker, options, [&bar](const std::string& line) {
+    bar.clear();
+    std::cerr << line << std::endl;
+  });
+  // Observers reach the agent through this. It is not a member of the agent, which would then keep
+  // itself alive.
+  const sinew::RRef<rl::Agent> self = sinew::share_rref(agent);
+  examples::TrainingCurve curve = empty_curve(*agent, options);
+  bool over = false;
+  for (int episode = 1; !over; ++episode) {
+    agent->run_episode(self);
+    const rl::EpisodeResult result = agent->finish_episode();
+    curve.points.push_back(
+        {static_cast<double>(episode), {result.last_reward, result.average_reward}});
+    over = result.average_reward >= *curve.goal || episode == options.episodes;
+    if (over || episode % options.log_interval == 0) {
+      bar.clear();
+      std::cout << "Episode " << episode
+                << "  Last reward: " << examples::fixed(result.last_reward, 2)
+                << "  Average reward: " << examples::fixed(result.average_reward, 2) << std::endl;
+    }
+    bar.show(result.average_reward / *curve.goal, "episode " + std::to_string(episode) +
+                                                      ", average reward " +
+                                                      examples::fixed(result.average_reward, 2) +
+                                                      " of " + examples::fixed(*curve.goal, 2));
+  }
+  bar.clear();
+  return finish(curve, options);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto parsed = rl::parse_agent_options(argc, argv);
+  const auto parsed = rl::parse_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<rl::Options>(parsed);
   const auto found = examples::find_place({"rl_agent", rl::kCommand});
@@ -86,14 +108,11 @@ int main(int argc, char** argv) {
                                   : rl::problem_with(options, place.world_size - 1);
   if (!problem.empty()) {
     std::cerr << "rl_agent: " << problem << std::endl;
-    return kUsageError;
+    return examples::kUsageError;
   }
   // The network is too small for several threads, and the observers need the cores.
   at::set_num_threads(1);
-  std::ostream& log = options.json ? std::cerr : std::cout;
-  return examples::run_job(
-      "rl_agent", [&] { return start_worker(options); },
-      [&](const sinew::Worker& worker) {
-        return report(play_and_learn(worker, options, log), options, log);
-      });
+  return examples::run_job("rl_agent", &start_worker, [&](const sinew::Worker& worker) {
+    return play_and_learn(worker, options);
+  });
 }

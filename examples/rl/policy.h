@@ -1,56 +1,28 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-#include "ATen/core/Tensor.h"
-#include "cart_pole.h"
+#include "torch/nn.h"
 
 namespace rl {
 
-/// What the policy chose in one or several states, and what it must remember of that in order to
-/// learn from it.
-struct Decision {
-  /// One for each state.
-  std::vector<Push> actions;
-  /// The states, shape {states, 4}, float.
-  at::Tensor inputs;
-  /// What dropout did to the hidden units, shape {states, 128}, float: 0, or the factor that it
-  /// scales the rest by.
-  at::Tensor masks;
+/// Maps states to the probabilities of the two pushes.
+struct PolicyImpl : torch::nn::Module {
+  PolicyImpl() {
+    register_module("affine1", affine1);
+    register_module("dropout", dropout);
+    register_module("affine2", affine2);
+  }
+
+  /// `states` has shape {n, 4}, and the result {n, 2}. Dropout is on while the policy plays: it is
+  /// part of how it explores.
+  at::Tensor forward(const at::Tensor& states) {
+    const at::Tensor hidden = torch::relu(dropout(affine1(states)));
+    return torch::softmax(affine2(hidden), 1);
+  }
+
+  torch::nn::Linear affine1{4, 128};
+  torch::nn::Dropout dropout{0.6};
+  torch::nn::Linear affine2{128, 2};
 };
-
-/// One action that was taken, and how much better than usual it turned out.
-struct Experience {
-  /// Counts the states of all decisions that are learned from, in order.
-  std::int64_t row = 0;
-  Push action = Push::kLeft;
-  double advantage = 0;
-};
-
-/// A small network that maps a state to the probabilities of the two pushes: 4 inputs, 128 hidden
-/// units with dropout 0.6 and ReLU, softmax over 2 outputs. Learns by REINFORCE with Adam. Not
-/// thread-safe.
-class Policy {
- public:
-  static constexpr double kLearningRate = 1e-2;
-
-  explicit Policy(std::uint64_t seed);
-  ~Policy();
-
-  /// Draws an action for each state, with one forward pass. Dropout is on: it is part of how the
-  /// policy explores.
-  Decision decide(const std::vector<State>& states);
-
-  /// One step of Adam down the gradient of -sum(advantage * log(probability of the action)).
-  /// `decisions` are those that `experiences` speak of; there must have been no other call of
-  /// learn() since they were made.
-  void learn(const std::vector<Decision>& decisions, const std::vector<Experience>& experiences);
-
- private:
-  struct Network;
-  std::unique_ptr<Network> network_;
-};
+TORCH_MODULE(Policy);
 
 }  // namespace rl

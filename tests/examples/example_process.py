@@ -69,13 +69,19 @@ def finish(process: subprocess.Popen[str], timeout_s: float) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
+def place(port: int, rank: int, world_size: int) -> dict[str, str]:
+    """What tells a process its place in a job of this host."""
+    return {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size), "RANK": str(rank),
+    }  # fmt: skip
+
+
 def start_by_hand(
     commands: Sequence[Sequence[str | Path]], port: int, cwd: str | None = None, stderr: int = subprocess.PIPE
 ) -> list[subprocess.Popen[str]]:
     """Starts the processes of a job, each by its own command, in the order of their ranks."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(commands))}
     return [
-        start(command, {**place, "RANK": str(rank)}, cwd, stderr) for rank, command in enumerate(commands)
+        start(command, place(port, rank, len(commands)), cwd, stderr) for rank, command in enumerate(commands)
     ]
 
 

@@ -71,5 +71,17 @@ TEST(LossCurve, PictureHasEveryPointWithinItsFrame) {
   EXPECT_THAT(sizes, testing::ElementsAre(4, 2)) << svg;
 }
 
+TEST(LossCurve, PictureHasTheOnlyEpoch) {
+  const std::string svg = to_svg({"", 0, {{0.5, 4.5, 0}, {1, 4, 3.75}}});
+  EXPECT_THAT(svg, HasSubstr("<circle cx=\"836\""));
+}
+
+TEST(LossCurve, PictureOfATrainingThatDiverged) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::string svg = to_svg({"", 100, {{0.5, 4.5, 0}, {1, 800, kInfinity}}});
+  EXPECT_THAT(svg, testing::AllOf(HasSubstr(">validation</text>"), HasSubstr(">100<")));
+  EXPECT_THAT(svg, testing::Not(HasSubstr("inf")));
+}
+
 }  // namespace
 }  // namespace ps_rnn

@@ -12,32 +12,25 @@ namespace {
 
 using testing::HasSubstr;
 
-using Parser = std::variant<Options, int> (*)(int, char**);
-
-std::variant<Options, int> parse(Parser parser, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "program");
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  return parser(static_cast<int>(pointers.size()), pointers.data());
+std::variant<Options, int> parse(const std::vector<std::string>& arguments) {
+  std::vector<const char*> pointers = {"program"};
+  for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
+  return parse_options(static_cast<int>(pointers.size()), pointers.data());
 }
 
 TEST(OptionsTest, HasDefaults) {
-  const auto parsed = parse(&parse_agent_options, {});
+  const auto parsed = parse({});
   const auto* options = std::get_if<Options>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->max_steps, 500);
   EXPECT_EQ(options->log_interval, 10);
-  EXPECT_EQ(options->threads, 1);
   EXPECT_FALSE(options->batch);
 }
 
 TEST(OptionsTest, ReadsEveryFlag) {
-  const auto parsed =
-      parse(&parse_agent_options,
-            {"--gamma",    "0.9",         "--seed",        "17",        "--log-interval",
-             "3",          "--max-steps", "400",           "--batch",   "--sync-rewards",
-             "--episodes", "12",          "--output",      "somewhere", "--threads",
-             "2",          "--bench",     "--bench-steps", "6000",      "--json"});
+  const auto parsed = parse({"--gamma", "0.9", "--seed", "17", "--log-interval", "3", "--max-steps",
+                             "400", "--batch", "--max-wait", "2.5", "--patience", "7", "--episodes",
+                             "12", "--output", "somewhere"});
   const auto* options = std::get_if<Options>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->gamma, 0.9);
@@ -45,17 +38,14 @@ TEST(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options->log_interval, 3);
   EXPECT_EQ(options->max_steps, 400);
   EXPECT_TRUE(options->batch);
-  EXPECT_TRUE(options->sync_rewards);
+  EXPECT_EQ(options->max_wait_ms, 2.5);
+  EXPECT_EQ(options->patience_s, 7);
   EXPECT_EQ(options->episodes, 12);
   EXPECT_EQ(options->output, "somewhere");
-  EXPECT_EQ(options->threads, 2);
-  EXPECT_TRUE(options->bench);
-  EXPECT_EQ(options->bench_steps, 6000);
-  EXPECT_TRUE(options->json);
 }
 
 TEST(OptionsTest, AnEpisodeHasStepsForAllObservers) {
-  const auto parsed = parse(&parse_agent_options, {"--max-steps", "6"});
+  const auto parsed = parse({"--max-steps", "6"});
   const auto& options = std::get<Options>(parsed);
   EXPECT_EQ(problem_with(options, 3), "");
   EXPECT_THAT(problem_with(options, 4), HasSubstr("--max-steps 6"));
@@ -71,7 +61,7 @@ class OptionsMistake : public testing::TestWithParam<Mistake> {};
 
 TEST_P(OptionsMistake, IsNamedAndEndsTheProgramWithTwo) {
   testing::internal::CaptureStderr();
-  const auto parsed = parse(&parse_agent_options, GetParam().arguments);
+  const auto parsed = parse(GetParam().arguments);
   const std::string told = testing::internal::GetCapturedStderr();
   ASSERT_TRUE(std::holds_alternative<int>(parsed));
   EXPECT_EQ(std::get<int>(parsed), 2);
@@ -81,10 +71,7 @@ TEST_P(OptionsMistake, IsNamedAndEndsTheProgramWithTwo) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OptionsMistake,
-    testing::Values(Mistake{{"--threads", "1025"},
-                            {"--threads", "whole number from 0 to 1024", "'1025'"}},
-                    Mistake{{"--threads", "two"}, {"--threads", "'two'"}},
-                    Mistake{{"--world-size", "2"}, {"--world-size"}},
+    testing::Values(Mistake{{"--world-size", "2"}, {"--world-size"}},
                     Mistake{{"--gamma", "1.5"}, {"--gamma", "from 0 to 1", "'1.5'"}},
                     Mistake{{"--gamma", "nan"}, {"--gamma", "'nan'"}},
                     Mistake{{"--gamma=-0.1"}, {"--gamma", "'-0.1'"}},
@@ -92,14 +79,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Mistake{{"--seed", "99999999999999999999"}, {"--seed"}},
                     Mistake{{"--log-interval", "0"}, {"--log-interval", "'0'"}},
                     Mistake{{"--max-steps", "2.5"}, {"--max-steps", "'2.5'"}},
+                    Mistake{{"--max-steps", "1000001"},
+                            {"--max-steps", "whole number from 1 to 1000000", "'1000001'"}},
                     Mistake{{"--episodes", "0"}, {"--episodes", "'0'"}},
-                    Mistake{{"--threads", "-2"}, {"--threads", "'-2'"}},
-                    Mistake{{"--bench-steps", "100"}, {"--bench-steps", "--bench"}},
+                    Mistake{{"--batch", "--max-wait", "-1"}, {"--max-wait", "'-1'"}},
+                    Mistake{{"--max-wait", "5"}, {"--max-wait", "--batch"}},
+                    Mistake{{"--patience", "-1"}, {"--patience", "'-1'"}},
                     Mistake{{"--gama", "1"}, {"--gama"}}));
 
 TEST(OptionsTest, HelpIsNoMistake) {
   testing::internal::CaptureStdout();
-  const auto parsed = parse(&parse_agent_options, {"--help"});
+  const auto parsed = parse({"--help"});
   const std::string help = testing::internal::GetCapturedStdout();
   EXPECT_EQ(std::get<int>(parsed), 0);
   for (const char* flag : {"--gamma", "--seed", "--log-interval", "--max-steps"}) {

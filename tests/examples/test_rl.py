@@ -9,7 +9,6 @@ RL is the folder of the built programs.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -78,7 +77,7 @@ class TrainingTest(JobTest):
         self.assertTrue(picture.tag.endswith("svg"))
 
     def test_one_observer_is_reproducible(self) -> None:
-        for mode in ((), ("--batch",), ("--sync-rewards",)):
+        for mode in ((), ("--batch",)):
             for output in ("first", "second"):
                 ended = self.train("--episodes", "15", "--seed", "4", *mode, output=output)
                 self.assertEqual(ended.status, 1, ended.stderr)
@@ -92,14 +91,18 @@ class TrainingTest(JobTest):
 
     def test_batches_of_several_observers_are_reproducible(self) -> None:
         for output in ("first", "second"):
-            ended = self.train("--batch", "--episodes", "6", "--seed", "3", observers=3, output=output)
+            ended = self.train(
+                "--batch", "--max-wait", "60000", "--episodes", "6", "--seed", "3", observers=3, output=output
+            )
             self.assertEqual(ended.status, 1, ended.stderr)
         self.assertEqual(self.csv("first"), self.csv("second"))
 
     def test_several_observers_share_the_steps(self) -> None:
-        ended = self.train("--max-steps", "30", "--episodes", "5", "--json", observers=3)
+        ended = self.train("--max-steps", "30", "--episodes", "5", observers=3)
         self.assertEqual(ended.status, 1, ended.stderr)
-        self.assertEqual(json.loads(ended.stdout)["observers"], 3)
+        picture = (self.folder / "out" / "reward_curve.svg").read_text()
+        self.assertIn("CartPole-v1, 3 observers, seed", picture)
+        self.assertIn(">goal 9.5<", picture)
         for row in self.csv()[1:]:
             self.assertLessEqual(float(row.split(",")[1]), 10)
 
@@ -110,22 +113,11 @@ class TrainingTest(JobTest):
         self.assertEqual(ended.stdout.splitlines()[-1], "Solved!")
         self.assertEqual(len(self.csv()), 1 + 59)
 
-    def test_bench_prints_one_json_line_and_writes_no_curve(self) -> None:
-        for mode in ("--batch", "--sync-rewards"):
-            ended = self.train("--bench", "--episodes", "3", "--json", mode, observers=2)
-            self.assertEqual(ended.status, 0, ended.stderr)
-            self.assertEqual(len(ended.stdout.splitlines()), 1)
-            figures = json.loads(ended.stdout)
-            self.assertEqual(figures["observers"], 2)
-            self.assertEqual(figures["episodes"], 5, "three, and two that warm up")
-            self.assertGreater(figures["steps"], 0)
-            self.assertGreater(figures["rl_steps_per_s"], 0)
-            self.assertEqual(list(self.folder.iterdir()), [])
-
-    def test_bench_ends_after_so_many_steps(self) -> None:
-        ended = self.train("--bench", "--bench-steps", "100", "--json")
-        figures = json.loads(ended.stdout)
-        self.assertTrue(100 <= figures["steps"] < 100 + 500, figures)
+    def test_no_curve(self) -> None:
+        command = job(["--output", "", "--episodes", "1"], observers=1)
+        ended = example_process.run(command, cwd=str(self.folder))
+        self.assertEqual(ended.status, 1, ended.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
 
 class MistakeTest(JobTest):
@@ -140,10 +132,19 @@ class MistakeTest(JobTest):
             self.assertIn(told, ended.stderr)
 
     def test_help(self) -> None:
-        ended = example_process.run([RL / "rl_agent", "--help"])
-        self.assertEqual(ended.status, 0)
-        self.assertIn("--log-interval", ended.stdout)
-        self.assertIn("sinew-run --role agent=1 rl_agent", ended.stdout)
+        for program, told in (
+            ("rl_agent", ("--log-interval", "sinew-run --role agent=1 rl_agent")),
+            ("rl_observer", ("rl_agent --help",)),
+        ):
+            ended = example_process.run([RL / program, "--help"])
+            self.assertEqual(ended.status, 0)
+            for words in told:
+                self.assertIn(words, ended.stdout)
+
+    def test_an_observer_has_no_flags(self) -> None:
+        ended = example_process.run([RL / "rl_observer", "--gamma", "0"], 30)
+        self.assertEqual(ended.status, 2)
+        self.assertIn("--gamma", ended.stderr)
 
     def test_jobs_that_are_none(self) -> None:
         observer_first = [
@@ -169,7 +170,9 @@ class MistakeTest(JobTest):
 class EndingTest(JobTest):
     """How a job ends, of which nothing is left."""
 
-    LONG = ("--bench", "--episodes", "1000000", "--log-interval", "1")
+    # All returns are the same, so there is nothing to learn.
+    UNSOLVABLE = ("--gamma", "0", "--log-interval", "1", "--episodes")
+    ENDLESS = "1000000"
 
     def end_with_the_test(self, process: subprocess.Popen[str]) -> None:
         for pipe in (process.stdout, process.stderr):
@@ -179,20 +182,30 @@ class EndingTest(JobTest):
         self.addCleanup(example_process.kill_group, process)
 
     def start(self, observers: int = 1) -> subprocess.Popen[str]:
-        process = example_process.start(job(self.LONG, observers))
+        process = example_process.start(job([*self.UNSOLVABLE, self.ENDLESS], observers))
         self.end_with_the_test(process)
         self.read_until(process, "Episode 1 ")
         return process
 
-    def start_by_hand(self, *flags: str, observers: int = 1) -> list[subprocess.Popen[str]]:
-        """The agent and its observers, of which each ends alone."""
-        commands = [[RL / "rl_agent", *self.LONG, *flags], *([RL / "rl_observer"] for _ in range(observers))]
+    def start_by_hand(
+        self, *flags: str | Path, observers: int = 1, episodes: str = ENDLESS
+    ) -> list[subprocess.Popen[str]]:
+        """The agent and its observers, of which each ends alone, and can be started again."""
+        agent = [RL / "rl_agent", *self.UNSOLVABLE, episodes, *flags]
+        commands = [agent, *([RL / "rl_observer"] for _ in range(observers))]
+        self.port = ports.free_port()
         # In one pipe the agent's lines stay in order: episodes behind the loss were played after it.
-        processes = example_process.start_by_hand(commands, ports.free_port(), stderr=subprocess.STDOUT)
+        processes = example_process.start_by_hand(commands, self.port, stderr=subprocess.STDOUT)
         for process in processes:
             self.end_with_the_test(process)
         self.read_until(processes[0], "Episode 1 ")
         return processes
+
+    def start_observer_again(self, rank: int, observers: int) -> subprocess.Popen[str]:
+        place = example_process.place(self.port, rank, 1 + observers)
+        process = example_process.start([RL / "rl_observer"], place, stderr=subprocess.STDOUT)
+        self.end_with_the_test(process)
+        return process
 
     def members(self, process: subprocess.Popen[str]) -> list[int]:
         return example_process.members(process, "rl_")
@@ -233,24 +246,46 @@ class EndingTest(JobTest):
             self.assertEqual(process.returncode, 128 + signal.SIGKILL)
             self.assertEqual(self.members(process), [])
 
-    def test_without_sinew_run_the_others_play_on_without_a_killed_observer(self) -> None:
+    def test_without_sinew_run_the_others_play_on_and_a_killed_observer_comes_back(self) -> None:
         for mode in ((), ("--batch",)):
-            agent, victim, other = self.start_by_hand("--max-steps", "4", *mode, observers=2)
+            agent, victim, other = self.start_by_hand(*mode, observers=2)
             with self.ended_if_it_stands_still(agent):
                 victim.kill()
-                lines = self.read_until(agent, "is lost; the others")
+                lines = self.read_until(agent, "observer1 is lost; the others")
                 for _ in range(20):
                     lines += self.read_until(agent, "Episode ")
-            # In the agent's words, not the log's.
-            self.assertEqual(sum("is lost; the others" in line for line in lines), 1, lines)
-            self.assertIsNone(other.poll())
+                self.assertEqual(sum("is lost" in line for line in lines), 1, lines)
+                self.assertIsNone(other.poll())
+
+                victim = self.start_observer_again(1, observers=2)
+                self.read_until(agent, "observer1 joins the team")
+                for _ in range(20):
+                    self.read_until(agent, "Episode ")
+                # It plays: nobody else is left.
+                other.kill()
+                self.read_until(agent, "observer2 is lost; the others")
+                for _ in range(20):
+                    self.read_until(agent, "Episode ")
+                self.assertIsNone(victim.poll())
+
+    def test_the_only_observer_comes_back_and_all_end_together(self) -> None:
+        output = self.folder / "out"
+        agent, victim = self.start_by_hand("--output", output, episodes="500")
+        victim.kill()
+        self.read_until(agent, "observer1 is lost")
+        observer = self.start_observer_again(1, observers=1)
+        self.read_until(agent, "observer1 joins the team")
+        agent.communicate(timeout=240)
+        self.assertEqual(agent.returncode, 1)
+        self.assertEqual(len(self.csv()), 1 + 500)
+        self.assertEqual(observer.wait(timeout=60), 0)
 
     def test_all_observers_lost(self) -> None:
-        agent, victim = self.start_by_hand()
+        agent, victim = self.start_by_hand("--patience", "0.5")
         victim.kill()
         output, _ = agent.communicate(timeout=60)
         self.assertEqual(agent.returncode, 3)
-        self.assertIn("all observers are lost", output)
+        self.assertIn("all observers are lost, and none has come within 0.5 s", output)
 
     def test_an_observer_leaves_with_a_killed_agent(self) -> None:
         agent, observer = self.start_by_hand()

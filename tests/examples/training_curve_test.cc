@@ -63,6 +63,13 @@ TEST(TrainingCurveTest, DrawsALineForEachNameWithoutWhatIsUnknown) {
   EXPECT_THAT(svg, ::testing::Not(HasSubstr("nan")));
 }
 
+TEST(TrainingCurveTest, MarksTheGoal) {
+  TrainingCurve curve = some_curve();
+  EXPECT_THAT(to_svg(curve), ::testing::Not(HasSubstr("goal")));
+  curve.goal = 237.5;
+  EXPECT_THAT(to_svg(curve), HasSubstr(">goal 237.5<"));
+}
+
 TEST(TrainingCurveTest, ReturnsMayLieBelowZero) {
   TrainingCurve curve = some_curve();
   curve.names = {"return"};

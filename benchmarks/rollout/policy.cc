@@ -1,4 +1,4 @@
-#include "policy.h"
+#include "sinew/benchmarks/rollout/policy.h"
 
 #include <cmath>
 #include <limits>
@@ -6,7 +6,11 @@
 
 #include "torch/torch.h"
 
-namespace rl {
+namespace sinew::bench::rollout {
+
+using ::rl::Push;
+using ::rl::State;
+
 namespace {
 
 constexpr std::int64_t kInputs = std::tuple_size_v<State>;
@@ -118,4 +122,4 @@ void Policy::learn(const std::vector<Decision>& decisions,
   network_->optimizer.step();
 }
 
-}  // namespace rl
+}  // namespace sinew::bench::rollout

@@ -1,11 +1,11 @@
-#include "returns.h"
+#include "sinew/benchmarks/rollout/returns.h"
 
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
 
-namespace rl {
+namespace sinew::bench::rollout {
 
 std::vector<double> discounted_returns(const std::vector<double>& rewards, double gamma) {
   std::vector<double> returns(rewards.size());
@@ -30,4 +30,4 @@ std::vector<double> normalized(std::vector<double> values) {
   return values;
 }
 
-}  // namespace rl
+}  // namespace sinew::bench::rollout

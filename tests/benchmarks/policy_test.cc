@@ -1,12 +1,15 @@
-#include "sinew/examples/rl/policy.h"
+#include "sinew/benchmarks/rollout/policy.h"
 
 #include <algorithm>
 
 #include "ATen/ATen.h"
 #include "gtest/gtest.h"
 
-namespace rl {
+namespace sinew::bench::rollout {
 namespace {
+
+using ::rl::Push;
+using ::rl::State;
 
 constexpr State kState{0.1, -0.2, 0.05, 0.3};
 
@@ -102,4 +105,4 @@ TEST(Policy, DoesNotMindAnEpisodeWithoutSteps) {
 }
 
 }  // namespace
-}  // namespace rl
+}  // namespace sinew::bench::rollout

@@ -1,9 +1,9 @@
-#include "sinew/examples/rl/returns.h"
+#include "sinew/benchmarks/rollout/returns.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace rl {
+namespace sinew::bench::rollout {
 namespace {
 
 using testing::DoubleEq;
@@ -33,4 +33,4 @@ TEST(Normalized, MakesZerosOfWhatCannotBeScaled) {
 }
 
 }  // namespace
-}  // namespace rl
+}  // namespace sinew::bench::rollout

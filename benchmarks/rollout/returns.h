@@ -2,7 +2,7 @@
 
 #include <vector>
 
-namespace rl {
+namespace sinew::bench::rollout {
 
 /// For each step, the sum of its reward and all later ones, those that come k steps later weighted
 /// with gamma^k.
@@ -12,4 +12,4 @@ std::vector<double> discounted_returns(const std::vector<double>& rewards, doubl
 /// zeros.
 std::vector<double> normalized(std::vector<double> values);
 
-}  // namespace rl
+}  // namespace sinew::bench::rollout
