@@ -442,7 +442,11 @@ void CallLink::receive_reply(Inbound frame, Entry entry) {
   }
   PendingCall& call = *entry.call;
   forget_cancellations(entry);
-  const bool ask = envelope->reply().has_error() && call.explain;
+  // A call that was refused may not have been read: who keeps something for what it carried is to
+  // ask, rather than to keep it until the call's time and a lease are over.
+  const proto::Reply& reply = envelope->reply();
+  const bool did_not_run = reply.has_error() && reply.error().execution() == proto::DID_NOT_RUN;
+  const bool ask = reply.has_error() && call.explain;
   if (std::exception_ptr error = ask ? call.explain() : nullptr) {
     call.on_error(std::move(error));
   } else {
@@ -450,7 +454,7 @@ void CallLink::receive_reply(Inbound frame, Entry entry) {
                                                       std::move(frame.payloads));
     call.on_reply(ReceivedReply(std::move(data)));
   }
-  end(entry, CarrierEnd::kAnswered);
+  end(entry, did_not_run ? CarrierEnd::kFailed : CarrierEnd::kAnswered);
 }
 
 void CallLink::fail_all(const absl::Status& reason, LastAnswers last) {
