@@ -28,7 +28,8 @@ endfunction()
 # Components, for packages that are installed one by one (SinewPackages): sinew_dev, sinew_runtime (shared libraries),
 # sinew_tools.
 get_property(sinew_libraries GLOBAL PROPERTY SINEW_LIBRARIES)
-install(TARGETS ${sinew_libraries} EXPORT SinewTargets
+get_property(sinew_libraries_apart GLOBAL PROPERTY SINEW_LIBRARIES_APART)
+install(TARGETS ${sinew_libraries} ${sinew_libraries_apart} EXPORT SinewTargets
         ARCHIVE COMPONENT sinew_dev
         LIBRARY COMPONENT sinew_runtime NAMELINK_COMPONENT sinew_dev)
 

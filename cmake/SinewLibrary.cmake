@@ -12,12 +12,16 @@ function(sinew_set_install_rpath target folder)
   endif()
 endfunction()
 
-# sinew_library(<name> [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
+# sinew_library(<name> [APART] [EXPORT_NAME name] [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
 #
-# A library of Sinew, also known as Sinew::<name>, that is installed with the others. Without sources (a layer that is
-# headers only) it is an interface library. LINK: what its public headers need too.
+# A library of Sinew, also known as Sinew::<name> (or EXPORT_NAME), that is installed with the others. Without sources (a
+# layer that is headers only) it is an interface library. LINK: what its public headers need too. APART: programs do not link it
+# unless they say so; it has a file for pkg-config of its own.
 function(sinew_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK;LINK_PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "EXPORT_NAME" "SOURCES;LINK;LINK_PRIVATE")
+  if(NOT arg_EXPORT_NAME)
+    set(arg_EXPORT_NAME ${name})
+  endif()
   if(arg_SOURCES)
     add_library(${name} ${arg_SOURCES})
     target_link_libraries(${name} PUBLIC ${arg_LINK} PRIVATE ${arg_LINK_PRIVATE})
@@ -36,8 +40,13 @@ function(sinew_library name)
   target_compile_features(${name} ${scope} cxx_std_17)
   target_include_directories(${name} ${scope}
       $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  add_library(Sinew::${name} ALIAS ${name})
-  set_property(GLOBAL APPEND PROPERTY SINEW_LIBRARIES ${name})
+  set_target_properties(${name} PROPERTIES EXPORT_NAME ${arg_EXPORT_NAME})
+  add_library(Sinew::${arg_EXPORT_NAME} ALIAS ${name})
+  if(arg_APART)
+    set_property(GLOBAL APPEND PROPERTY SINEW_LIBRARIES_APART ${name})
+  else()
+    set_property(GLOBAL APPEND PROPERTY SINEW_LIBRARIES ${name})
+  endif()
 endfunction()
 
 # sinew_sources(<variable> <folder> ...): the .cc files of these folders, without their subfolders.

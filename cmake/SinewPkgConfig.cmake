@@ -1,5 +1,5 @@
 # sinew.pc, for builds without CMake: `g++ program.cc $(pkg-config --cflags --libs sinew)`. What it lists follows from what
-# the libraries link.
+# the libraries link. sinew-testing.pc has those besides that programs do not link by themselves.
 
 # What comes from packages with a file of their own for pkg-config.
 function(sinew_pkg_config_module variable target)
@@ -102,5 +102,10 @@ if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   file(RELATIVE_PATH sinew_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
   string(REGEX REPLACE "^(.*[^/])/*$" "\${pcfiledir}/\\1" sinew_pc_prefix "${sinew_pc_prefix}")
 endif()
-configure_file("${CMAKE_CURRENT_LIST_DIR}/sinew.pc.in" "${PROJECT_BINARY_DIR}/sinew.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/sinew.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT sinew_dev)
+get_property(sinew_pc_libraries_apart GLOBAL PROPERTY SINEW_LIBRARIES_APART)
+list(TRANSFORM sinew_pc_libraries_apart PREPEND "-l")
+list(JOIN sinew_pc_libraries_apart " " sinew_pc_libraries_apart)
+foreach(file sinew sinew-testing)
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/${file}.pc.in" "${PROJECT_BINARY_DIR}/${file}.pc" @ONLY)
+endforeach()
+install(FILES "${PROJECT_BINARY_DIR}/sinew.pc" "${PROJECT_BINARY_DIR}/sinew-testing.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT sinew_dev)

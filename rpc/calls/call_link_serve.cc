@@ -138,7 +138,8 @@ void CallLink::begin(std::vector<ArrivedCall> calls) {
   for (ArrivedCall& call : calls) {
     // Not before: its rank may have come with its membership.
     call.caller = peer();
-    made.push_back(std::make_shared<Invocation>(services_, std::move(call), shared_from_this()));
+    std::shared_ptr<ReplySink> sink = services_.server().sink_for(call, shared_from_this());
+    made.push_back(std::make_shared<Invocation>(services_, std::move(call), std::move(sink)));
   }
   std::vector<std::shared_ptr<Invocation>> begun;
   std::vector<std::shared_ptr<Invocation>> cancelled;

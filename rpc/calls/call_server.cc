@@ -56,8 +56,9 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 
 }  // namespace
 
-CallServer::CallServer(WorkerServices& services)
+CallServer::CallServer(WorkerServices& services, WrapReplySink wrap_sink)
     : services_(services),
+      wrap_sink_(std::move(wrap_sink)),
       fetch_{kFetchMethod, "", &serve_fetch},
       list_{kListMethodsMethod, "()->map<text,text>", &serve_list} {
   const MethodTable& methods = services_.options().methods;
@@ -111,6 +112,11 @@ bool CallServer::is_for_guests(std::string_view method) {
 }
 
 // ---- Calls.
+
+std::shared_ptr<ReplySink> CallServer::sink_for(const ArrivedCall& call,
+                                                std::shared_ptr<ReplySink> sink) {
+  return wrap_sink_ ? wrap_sink_(services_, call, std::move(sink)) : sink;
+}
 
 void CallServer::start(std::vector<std::shared_ptr<Invocation>> calls) {
   std::vector<std::shared_ptr<Invocation>> refused;
@@ -185,7 +191,9 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   arrived.size_bytes = size_bytes;
   arrived.payloads = std::move(frame.payloads);
   auto sink = std::make_shared<UnarySink>(services_, std::move(call));
-  auto invocation = std::make_shared<Invocation>(services_, std::move(arrived), sink);
+  std::shared_ptr<ReplySink> answered_by = sink_for(arrived, sink);
+  auto invocation =
+      std::make_shared<Invocation>(services_, std::move(arrived), std::move(answered_by));
   sink->watch(invocation);
   // What is earlier gRPC sees to.
   if (own < by_transport) sink->end_at(own, invocation, std::move(method));

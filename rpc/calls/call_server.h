@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,13 +20,20 @@
 
 namespace sinew::internal {
 
+class ReplySink;
+struct ArrivedCall;
 class WorkerServices;
+
+/// Wraps what takes the reply of a call that has come, and says when the call may start.
+using WrapReplySink = std::function<std::shared_ptr<ReplySink>(
+    WorkerServices& services, const ArrivedCall& call, std::shared_ptr<ReplySink> sink)>;
 
 /// What all calls that a worker serves have in common: the methods, the door that opens when the
 /// worker has joined, and calls of foreign clients. Thread-safe.
 class CallServer final : public UnaryHandler {
  public:
-  explicit CallServer(WorkerServices& services);
+  /// `wrap_sink` may be empty.
+  CallServer(WorkerServices& services, WrapReplySink wrap_sink);
   ~CallServer() override;
 
   /// Null when there is none.
@@ -38,6 +46,9 @@ class CallServer final : public UnaryHandler {
 
   /// The control methods that a worker may call before this one knows it as a member.
   static bool is_for_guests(std::string_view method);
+
+  /// `sink`, or what it was wrapped in.
+  std::shared_ptr<ReplySink> sink_for(const ArrivedCall& call, std::shared_ptr<ReplySink> sink);
 
   /// Until then calls are held back: the worker does not know its own job, nor its layers, yet.
   void open();
@@ -83,6 +94,7 @@ class CallServer final : public UnaryHandler {
   void post(std::vector<std::shared_ptr<Invocation>> calls);
 
   WorkerServices& services_;
+  const WrapReplySink wrap_sink_;
   const MethodTable::Entry fetch_;
   const MethodTable::Entry list_;
   // Constant once calls are served.

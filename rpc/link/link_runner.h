@@ -141,6 +141,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   /// When what the other end holds here may be dropped, on the steady clock.
   Clock::TimePoint drop_at() const;
   void close(const absl::Status& reason);
+  /// Takes down the connection that is up, as the network would. False: there is none, or none that
+  /// could break. For tests.
+  bool break_connection();
   /// The peer's address, from the list of members or its hello.
   void set_address(const std::string& address);
   std::string address() const;

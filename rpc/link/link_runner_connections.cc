@@ -318,6 +318,23 @@ void LinkRunner::deliver(LinkUser* user, std::vector<Inbound> frames) {
   }
 }
 
+bool LinkRunner::break_connection() {
+  std::shared_ptr<Connection> broken;
+  {
+    MutexLock lock(mutex_);
+    const auto wire =
+        std::find_if(wires_.begin(), wires_.end(), [this](const std::shared_ptr<Wire>& each) {
+          return connection_ != nullptr && each->connection == connection_;
+        });
+    if (wire == wires_.end()) return false;
+    // What the transport says of it would be that it was closed from here.
+    (*wire)->fault = absl::UnavailableError("the connection was broken by a test");
+    broken = connection_;
+  }
+  broken->close(absl::UnavailableError("the connection was broken by a test"));
+  return true;
+}
+
 void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
                            std::shared_ptr<const ProcessHold> process) {
   absl::Status reason = down_reason;

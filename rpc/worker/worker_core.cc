@@ -146,7 +146,8 @@ void WorkerCore::build(const Succession* succession) {
   self_.rank = rendezvous->rank;
 
   devices_ = DeviceLayer::make(*this, usable_devices(options_), device_plane_for(options_, *this));
-  server_ = std::make_unique<CallServer>(*this);
+  server_ = std::make_unique<CallServer>(
+      *this, options_.parts == nullptr ? nullptr : options_.parts->wrap_reply_sink);
   links_ = std::make_unique<WorkerLinks>(*this);
   links_->add_methods();
   connect_requests_ = std::make_unique<ConnectRequests>(*this);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/transport/transport.h"
@@ -17,6 +18,8 @@ struct WorkerParts {
   std::vector<std::function<std::shared_ptr<Extension>(WorkerServices&)>> extensions;
   /// Wraps the transport; tests inject faults with it. May be empty.
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_transport;
+  /// Comes between calls and their answers; tests inject faults with it. May be empty.
+  WrapReplySink wrap_reply_sink;
   /// Makes another plane between devices than NCCL's. May be empty.
   MakeDevicePlane device_plane;
 };

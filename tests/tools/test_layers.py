@@ -94,6 +94,15 @@ class LayersTest(unittest.TestCase):
             {"rpc/peer.cc": ['"sinew/tests/support/clock.h"'], "tests/support/clock.h": []}, "stands above it"
         )
 
+    def test_testing_is_for_tests(self) -> None:
+        self.assert_refused(
+            {"rpc/peer.cc": ['"sinew/testing/cluster.h"'], "testing/cluster.h": []}, "stands above it"
+        )
+        self.assert_allowed({"testing/cluster.cc": ['"sinew/rpc/worker/core.h"'], "rpc/worker/core.h": []})
+        self.assert_refused(
+            {"testing/cluster.h": ['"sinew/rpc/worker/core.h"'], "rpc/worker/core.h": []}, "of its own folder only"
+        )
+
     def test_version_is_for_all(self) -> None:
         self.assert_allowed({"launch/run/a.cc": ['"sinew/version.h"'], "version.h": []})
         self.assert_refused({"rref/a.h": ['"sinew/other.h"'], "other.h": []}, "stands above it")
