@@ -242,7 +242,6 @@ SINEW_INSTANTIATE_CLUSTER_TEST(AutogradErrors);
 
 sinew::testing::ClusterOptions two_workers() {
   sinew::testing::ClusterOptions options;
-  options.size = 2;
   options.methods.add<&late::begin_later>().add<&late::twice>();
   return options;
 }

@@ -13,6 +13,7 @@
 #include "ATen/ATen.h"
 #include "sinew/autograd.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/call_builder.h"
 #include "sinew/rpc/calls/pending_call.h"
 #include "sinew/rpc/worker/worker_core.h"

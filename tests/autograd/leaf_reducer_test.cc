@@ -2,6 +2,8 @@
 // back when a pass fails.
 
 #include "sinew/autograd/internal/leaf_reducer.h"
+#include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/internal/mutex.h"
 
 #include <memory>
 #include <optional>

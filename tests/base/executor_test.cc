@@ -14,7 +14,7 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::internal {
 namespace {

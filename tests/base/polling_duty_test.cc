@@ -15,7 +15,7 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/thread_context.h"
 #include "sinew/rpc/base/threads/executor.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::internal {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::internal {
 namespace {

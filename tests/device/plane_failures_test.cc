@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "plane_network.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::testing {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "plane_network.h"
 #include "sinew/rpc/planes/nccl/internal/messages.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/repetitions.h"
 
 namespace sinew::testing {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::testing {
 

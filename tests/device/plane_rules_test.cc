@@ -8,7 +8,7 @@
 
 #include "plane_network.h"
 #include "sinew/rpc/planes/nccl/environment.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "plane_network.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/repetitions.h"
 
 namespace sinew::testing {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -503,7 +504,7 @@ TEST_P(CallsTest, TwoJobsInOneProcess) {
   const RpcError error =
       error_of([&] { worker(0).rpc_sync<&calls::add>(other.worker(1).info(), 1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-  EXPECT_THAT(other.shutdown({}), ::testing::IsEmpty());
+  EXPECT_THAT(other.try_shutdown(), ::testing::IsEmpty());
   EXPECT_EQ(worker(1).rpc_sync<&calls::add>(0, 1, 2), 3);
 }
 

@@ -76,12 +76,13 @@ class Faults : public sinew::testing::ClusterTest {
       plans_.push_back(std::make_shared<FaultPlan>(kSeed + static_cast<std::uint64_t>(rank)));
     }
     sinew::testing::ClusterOptions options;
-    options.size = size;
+    options.names = sinew::testing::worker_names(size);
     options.methods = testapp::methods();
     options.tweak = std::move(tweak);
-    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      return sinew::internal::make_faulty_transport(std::move(inner), plan(rank));
-    };
+    sinew::testing::wrap_transports(
+        options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return sinew::internal::make_faulty_transport(std::move(inner), plan(rank));
+        });
     RecordProperty("seed", std::to_string(kSeed));
     start(std::move(options));
   }

@@ -81,7 +81,7 @@ class GrpcClients : public ::testing::Test {
  protected:
   void start(Lists lists = Lists::kNo) {
     sinew::testing::ClusterOptions options;
-    options.size = 1;
+    options.names = sinew::testing::worker_names(1);
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods.add<&testapp::add>().add<&clients::metadata>().add<&clients::metadata_later>();
     options.methods.add<&clients::until_cancelled>().add<&clients::fail_at_length>();
@@ -96,7 +96,7 @@ class GrpcClients : public ::testing::Test {
         grpc::CreateChannel(cluster_->worker(0).address(), grpc::InsecureChannelCredentials()));
   }
   void TearDown() override {
-    EXPECT_THAT(cluster_->shutdown({}), IsEmpty());
+    EXPECT_THAT(cluster_->try_shutdown(), IsEmpty());
     EXPECT_EQ(clients::given_up.exchange(0), clients::begun.exchange(0));
   }
 

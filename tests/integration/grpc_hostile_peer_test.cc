@@ -9,17 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rref.pb.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/faulty_transport.h"
 #include "sinew/tests/support/raw_peer.h"
 #include "sinew/tests/support/reference_messages.h"
@@ -75,24 +74,23 @@ class HostilePeer : public ::testing::Test {
 
   void start(std::function<void(int rank, sinew::WorkerOptions&)> tweak = nullptr) {
     sinew::testing::ClusterOptions options;
-    options.size = 4;
+    options.names = sinew::testing::worker_names(4);
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods = testapp::methods();
     options.tweak = std::move(tweak);
-    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      const auto plan = plans_.find(rank);
-      if (plan == plans_.end()) return inner;
-      return sinew::internal::make_faulty_transport(std::move(inner), plan->second);
-    };
+    sinew::testing::wrap_transports(
+        options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          const auto plan = plans_.find(rank);
+          if (plan == plans_.end()) return inner;
+          return sinew::internal::make_faulty_transport(std::move(inner), plan->second);
+        });
     listen(2, FaultDirection::kOutgoing, overheard_);
     listen(kHostile, FaultDirection::kIncoming, answers_);
     cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
   }
   /// The tables of all workers end up empty.
   void TearDown() override {
-    if (cluster_ == nullptr) return;
-    const std::vector<std::string> failures = cluster_->shutdown({true, 60s, true});
-    EXPECT_TRUE(failures.empty()) << absl::StrJoin(failures, "\n");
+    if (cluster_ != nullptr) cluster_->shutdown();
   }
 
   const Worker& worker(int rank) const { return cluster_->worker(rank); }

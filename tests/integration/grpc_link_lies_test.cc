@@ -15,9 +15,9 @@
 #include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/raw_peer.h"
 
 using sinew::Worker;
@@ -409,7 +409,7 @@ TEST_F(LinkLies, WhatAStrangerSaysTooMuchGoesWithItsLink) {
 /// A worker alone, whose lease is as short as CallLink::kMinHeldTime lets it count.
 TEST(LinkLiesToOneWorker, WhatAGuestHasSentWaitsForALease) {
   sinew::testing::ClusterOptions options;
-  options.size = 1;
+  options.names = sinew::testing::worker_names(1);
   options.transport = sinew::testing::ClusterTransport::kGrpc;
   options.methods = testapp::methods();
   options.tweak = [](int, sinew::WorkerOptions& worker) {

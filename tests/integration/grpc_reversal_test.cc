@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -72,7 +71,7 @@ class Reversal : public ::testing::Test {
  protected:
   void start(int size, int port) {
     sinew::testing::ClusterOptions options;
-    options.size = size;
+    options.names = sinew::testing::worker_names(size);
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods = testapp::methods();
     options.tweak = [port](int rank, sinew::WorkerOptions& worker) {
@@ -81,9 +80,7 @@ class Reversal : public ::testing::Test {
     cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
   }
   void TearDown() override {
-    if (cluster_ == nullptr) return;
-    const std::vector<std::string> failures = cluster_->shutdown({true, 60s, true});
-    EXPECT_TRUE(failures.empty()) << absl::StrJoin(failures, "\n");
+    if (cluster_ != nullptr) cluster_->shutdown();
   }
 
   const Worker& worker(int rank) const { return cluster_->worker(rank); }

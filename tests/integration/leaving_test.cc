@@ -48,19 +48,21 @@ class Leaving : public sinew::testing::ClusterTest {
   /// `plan` hurts worker 1.
   void start_all(World world, Lead lead, const std::shared_ptr<FaultPlan>& plan = nullptr) {
     sinew::testing::ClusterOptions cluster;
-    cluster.size = kWorkers;
-    cluster.methods = testapp::methods();
-    cluster.tweak = [=](int rank, WorkerOptions& options) {
-      if (world == World::kOpen) options.world_size = 0;
+    cluster.names.clear();
+    for (int rank = 0; rank < kWorkers; ++rank) {
       const int place = lead == Lead::kCoordinator ? rank : kWorkers - 1 - rank;
-      options.name = absl::StrCat("w", place);
+      cluster.names.push_back(absl::StrCat("w", place));
+    }
+    cluster.methods = testapp::methods();
+    cluster.tweak = [=](int, WorkerOptions& options) {
+      if (world == World::kOpen) options.world_size = 0;
       options.same_host = false;
     };
     if (plan != nullptr) {
-      cluster.wrap_transport = [plan](int rank, std::unique_ptr<Transport> inner) {
+      sinew::testing::wrap_transports(cluster, [plan](int rank, std::unique_ptr<Transport> inner) {
         return rank == 1 ? sinew::internal::make_faulty_transport(std::move(inner), plan)
                          : std::move(inner);
-      };
+      });
     }
     start(std::move(cluster));
     for (int rank = 0; rank < kWorkers; ++rank) {

@@ -86,18 +86,18 @@ class Limits : public sinew::testing::ClusterTest {
   void start_workers(int size, int faulty,
                      const std::function<void(int rank, sinew::WorkerOptions&)>& tweak) {
     sinew::testing::ClusterOptions options;
-    options.size = size;
+    options.names = sinew::testing::worker_names(size);
     options.methods = testapp::methods();
     testapp::add_link_methods(options.methods);
     options.tweak = [&tweak](int rank, sinew::WorkerOptions& worker) {
       worker.default_timeout = 5min;
       if (tweak) tweak(rank, worker);
     };
-    options.wrap_transport = [this, faulty](int rank,
-                                            std::unique_ptr<sinew::internal::Transport> inner) {
-      return rank == faulty ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
-                            : std::move(inner);
-    };
+    sinew::testing::wrap_transports(
+        options, [this, faulty](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return rank == faulty ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                                : std::move(inner);
+        });
     FaultRule listens;
     listens.matches = [this](const FaultyFrame& frame) {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -16,7 +16,6 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/eviction.h"
 #include "sinew/tests/support/open_job_test.h"
 
 using sinew::ErrorCode;
@@ -147,7 +146,7 @@ TEST_P(MemberEvents, AnEvictionAndWhoComesBack) {
   const Diary first(worker(0));
   const Diary out(worker(2));
   const WorkerInfo old = worker(2).info();
-  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  evict(2);
   EXPECT_TRUE(
       eventually([&] { return !out.texts().empty() && out.texts().back() == "evicted:worker2"; }));
   EXPECT_EQ(out.events().back().worker, old);
@@ -230,7 +229,7 @@ TEST_P(MemberEvents, TheEndOfAWatchWaitsForItsFunction) {
 TEST_P(MemberEvents, WhoRejoinsIsToldOfWhatFollows) {
   start_open(3);
   const Diary out(worker(2));
-  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  evict(2);
   EXPECT_TRUE(
       eventually([&] { return !out.texts().empty() && out.texts().back() == "evicted:worker2"; }));
   replace(2, worker(2).rejoin());

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/membership_matrix.h"
 #include "sinew/tests/process/test_methods.h"

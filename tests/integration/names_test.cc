@@ -13,7 +13,6 @@
 #include "sinew/names.pb.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/eviction.h"
 #include "sinew/tests/support/open_job_test.h"
 
 using sinew::ErrorCode;
@@ -122,7 +121,7 @@ TEST_P(Names, AWorkerThatDoesNotComeIsAnErrorThatSaysWhatIsKnown) {
 TEST_P(Names, AWaitForAWorkerEndsWithWhoWaits) {
   start_open(3);
   const Future<Peer> evicted = worker(2).wait_for_async("late", sinew::kNoTimeout);
-  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  evict(2);
   EXPECT_EQ(error_of([&] { evicted.wait(); }).code(), ErrorCode::kAborted);
   EXPECT_EQ(error_of([&] { worker(2).wait_for("late"); }).code(), ErrorCode::kAborted);
   replace(2, worker(2).rejoin());
@@ -283,7 +282,7 @@ TEST_P(Names, AFindEndsWithWhoSeeks) {
   const auto absent = worker(2).find_async<Counter>("late/counter", sinew::kNoTimeout);
   const auto held = worker(2).find_async<Counter>("worker0/counter", sinew::kNoTimeout);
   ASSERT_TRUE(eventually([&] { return waiters(worker(0)) == 1; }));
-  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  evict(2);
   for (const auto& future : {absent, held}) {
     EXPECT_EQ(error_of([&] { future.wait(); }).code(), ErrorCode::kAborted);
   }
@@ -312,7 +311,7 @@ TEST_P(Names, AnEvictedWorkersNamesGoWithItUntilItPublishesAgain) {
   publish_counter(worker(2), "counter", 1);
   const RRef<Counter> old = worker(0).find<Counter>("worker2/counter");
   const WorkerInfo before = worker(2).info();
-  ASSERT_TRUE(sinew::testing::evict(worker(2), {worker(0), worker(1)}));
+  evict(2);
   replace(2, worker(2).rejoin());
   const auto found = worker(0).find_async<Counter>("worker2/counter", 60s);
   ASSERT_TRUE(eventually([&] { return waiters(worker(2)) == 1; }));

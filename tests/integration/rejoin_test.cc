@@ -11,7 +11,6 @@
 #include "gtest/gtest.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eviction.h"
 #include "sinew/tests/support/faulty_transport.h"
 
 using sinew::ErrorCode;
@@ -60,16 +59,17 @@ class Rejoin : public sinew::testing::ClusterTest {
   /// `plan_` hurts worker2 when it comes back.
   void start_three(std::function<void(int rank, WorkerOptions& options)> tweak = nullptr) {
     sinew::testing::ClusterOptions options;
-    options.size = 3;
+    options.names = sinew::testing::worker_names(3);
     options.methods = testapp::methods();
     options.tweak = std::move(tweak);
     const auto starts = std::make_shared<std::atomic<int>>(0);
-    options.wrap_transport = [plan = plan_, starts](
-                                 int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      return rank == 2 && ++*starts > 1
-                 ? sinew::internal::make_faulty_transport(std::move(inner), plan)
-                 : std::move(inner);
-    };
+    sinew::testing::wrap_transports(
+        options,
+        [plan = plan_, starts](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return rank == 2 && ++*starts > 1
+                     ? sinew::internal::make_faulty_transport(std::move(inner), plan)
+                     : std::move(inner);
+        });
     start(std::move(options));
   }
   /// Worker2 rejoins by itself.
@@ -79,13 +79,6 @@ class Rejoin : public sinew::testing::ClusterTest {
       options.join_timeout = join_timeout;
       options.on_rejoined = [arrivals = arrivals_](const Worker& next) { arrivals->add(next); };
     });
-  }
-  void evict(int rank) {
-    std::vector<Worker> others;
-    for (int other = 0; other < 3; ++other) {
-      if (other != rank) others.push_back(worker(other));
-    }
-    ASSERT_TRUE(sinew::testing::evict(worker(rank), others));
   }
   /// When worker2 comes back it finds nobody until this is taken back.
   FaultPlan::RuleId isolate() {

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/tests/process/link_methods.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
@@ -49,10 +50,11 @@ class Room : public sinew::testing::ClusterTest {
       if (rank == 0 && worker.network != nullptr) network_ = worker.network;
       if (tweak) tweak(worker);
     };
-    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
-                       : std::move(inner);
-    };
+    sinew::testing::wrap_transports(
+        options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                           : std::move(inner);
+        });
     start(std::move(options));
     testapp::gate().close();
     EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);

@@ -1,6 +1,7 @@
 // What a worker with few threads still does.
 
 #include <pthread.h>
+#include <thread>
 
 #include <atomic>
 #include <chrono>
@@ -230,10 +231,11 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
     return false;
   };
   plan->add(std::move(watch));
-  options.wrap_transport = [&plan](int rank, std::unique_ptr<internal::Transport> transport) {
-    return rank == 0 ? internal::make_faulty_transport(std::move(transport), plan)
-                     : std::move(transport);
-  };
+  sinew::testing::wrap_transports(
+      options, [&plan](int rank, std::unique_ptr<internal::Transport> transport) {
+        return rank == 0 ? internal::make_faulty_transport(std::move(transport), plan)
+                         : std::move(transport);
+      });
   start(std::move(options));
 
   auto kept = remote<&threads::quick>(worker(0).peer(1));

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/link/header_codec.h"
+#include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -49,7 +50,7 @@ class TransportFaults : public sinew::testing::ClusterTest {
                          std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
     plan_ = std::make_shared<FaultPlan>(7);
     sinew::testing::ClusterOptions options;
-    options.size = size;
+    options.names = sinew::testing::worker_names(size);
     options.methods = testapp::methods();
     options.methods.add<&integration::text_of>();
     options.tweak = [this, tweak](int rank, sinew::WorkerOptions& worker) {
@@ -58,10 +59,11 @@ class TransportFaults : public sinew::testing::ClusterTest {
       if (tweak) tweak(rank, worker);
     };
     // Faults of worker 0 only; connections have two ends.
-    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
-                       : std::move(inner);
-    };
+    sinew::testing::wrap_transports(
+        options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                           : std::move(inner);
+        });
     start(std::move(options));
   }
 

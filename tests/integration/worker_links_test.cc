@@ -64,10 +64,11 @@ class WorkerLinksTest : public sinew::testing::ClusterTest {
     sinew::testing::ClusterOptions options;
     options.methods = testapp::methods();
     options.methods.add<&links::until_cancelled>();
-    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
-                       : std::move(inner);
-    };
+    sinew::testing::wrap_transports(
+        options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                           : std::move(inner);
+        });
     start(std::move(options));
     EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
   }
@@ -317,7 +318,7 @@ TEST(WorkerThatJoins, RefusesCallsThatAreTooManyToWait) {
   constexpr int kMore = 10;
   Told told;
   sinew::testing::ClusterOptions options;
-  options.size = 1;
+  options.names = sinew::testing::worker_names(1);
   options.methods = testapp::methods();
   options.tweak = [&told](int, sinew::WorkerOptions& worker) {
     sinew::internal::parts_of(worker).extensions.emplace_back(

@@ -117,7 +117,7 @@ void print(const std::string& name, const Tensor& gradient) {
 int main() {
   using namespace refmodels;
   sinew::testing::ClusterOptions options;
-  options.size = 3;
+  options.names = sinew::testing::worker_names(3);
   options.transport = sinew::testing::ClusterTransport::kGrpc;
   options.methods.add<&reset>().add<&gradient>().add<&linear>().add<&cell>().add<&embed>();
   options.methods.add<&multiply>().add<&nested>();

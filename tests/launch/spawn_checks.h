@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sinew/launch/spawn_error.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 /// What tests of spawned processes look at.
 namespace sinew::testing {

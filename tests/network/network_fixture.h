@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/network/network_world.h"
-#include "sinew/tests/support/eventually.h"
 
 namespace sinew::testing {
 

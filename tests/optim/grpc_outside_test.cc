@@ -20,7 +20,7 @@ absl::Status call(const sinew::Worker& worker, const sinew::proto::Call& call) {
 
 TEST(OutsideOptim, ClientsReachNoOptimizer) {
   sinew::testing::ClusterOptions options;
-  options.size = 1;
+  options.names = sinew::testing::worker_names(1);
   options.transport = sinew::testing::ClusterTransport::kGrpc;
   const sinew::testing::Cluster cluster(std::move(options));
   for (const char* method :

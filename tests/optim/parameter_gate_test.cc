@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "sinew/rpc/base/threads/executor.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 using sinew::internal::Executor;
 using sinew::internal::ParameterGate;

@@ -136,16 +136,16 @@ class Steps : public sinew::testing::ClusterTest {
   /// Faults are those of worker 0.
   void start_workers(int size) {
     sinew::testing::ClusterOptions options;
-    options.size = size;
+    options.names = sinew::testing::worker_names(size);
     options.methods.serve<Table>().add<&Table::parameter>().add<&Table::pick>();
-    options.methods.add<&Table::weighted_sum>().add<&Table::value>();
-    options.methods.add<&Table::fold>().add<&Table::unfold>();
+    options.methods.add<&Table::weighted_sum, &Table::value, &Table::fold, &Table::unfold>();
     options.methods.add<&testoptim::pick_some>().add<&testoptim::pick_alone>();
     options.methods.add<&testoptim::weigh>().add<&testoptim::step_by_somebody>();
-    options.wrap_transport = [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-      return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
-                       : std::move(inner);
-    };
+    sinew::testing::wrap_transports(
+        options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
+          return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                           : std::move(inner);
+        });
     start(std::move(options));
   }
   RRef<Table> make_table(int rank, std::int64_t size) {

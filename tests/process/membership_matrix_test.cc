@@ -20,8 +20,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/process/membership_matrix.h"
-#include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::testing::ChildProcess;

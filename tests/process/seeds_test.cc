@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::testing::ChildProcess;

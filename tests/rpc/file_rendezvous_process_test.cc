@@ -14,8 +14,8 @@
 
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/membership/file_rendezvous_thread.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/rpc/rendezvous_folder.h"
-#include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {
 namespace {

@@ -17,8 +17,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/rpc/rendezvous_folder.h"
-#include "sinew/tests/support/eventually.h"
 
 namespace sinew::internal {
 namespace {

@@ -24,7 +24,7 @@
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/link/link_table.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/manual_clock.h"
 #include "sinew/tests/transport/recording_handler.h"
 

@@ -8,7 +8,7 @@
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::testing {
 

@@ -15,7 +15,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/happening.h"
 #include "sinew/tests/transport/recording_handler.h"

@@ -10,7 +10,7 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/transport/grpc/connection/lane_writer.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/happening.h"
 

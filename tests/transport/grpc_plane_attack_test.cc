@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "sinew/plane.pb.h"
 #include "sinew/rpc/planes/challenge.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/certificates.h"
-#include "sinew/tests/support/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/station.h"
 

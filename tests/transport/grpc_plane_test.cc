@@ -9,8 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/certificates.h"
-#include "sinew/tests/support/eventually.h"
 #include "sinew/tests/support/fake_plane.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/station.h"

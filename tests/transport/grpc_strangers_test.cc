@@ -19,7 +19,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/transport/grpc/local/host_port.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 
 namespace sinew::internal {

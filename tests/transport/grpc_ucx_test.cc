@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc/planes/ucx/ucx_plane.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/station.h"
 

@@ -24,7 +24,7 @@
 #include "sinew/rpc/planes/same_host/meeting_socket.h"
 #include "sinew/rpc/planes/same_host/remote_memory.h"
 #include "sinew/rpc/planes/same_host/shown_word.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/transport/listening_process.h"
 #include "sinew/tests/transport/same_host_ends.h"
 

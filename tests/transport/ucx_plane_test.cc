@@ -29,7 +29,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/plane.pb.h"
-#include "sinew/tests/support/eventually.h"
+#include "sinew/testing/eventually.h"
 
 namespace sinew::internal {
 namespace {
