@@ -1,6 +1,7 @@
 // Where tensors arrive: maps, their reverse, what they refuse. Names in comments are those of the
 // conformance list.
 
+#include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/wire/codec_struct.h"
 #include "sinew/tests/devices/device_methods.h"
 

@@ -278,7 +278,7 @@ TEST(ForkServer, ThatIsStoppedGoesOnWhenProcessesAreToldToEnd) {
   ::kill(server_of(folder, 2), SIGSTOP);
   EXPECT_FALSE(processes.join(10ms));
   processes.terminate();
-  EXPECT_TRUE(processes.join(kPatience));
+  EXPECT_TRUE(processes.join(kJobPatience));
 }
 
 TEST(ForkServer, LeavesNothing) {

@@ -15,7 +15,7 @@
 namespace sinew::testing {
 
 // Only a failing test waits as long.
-inline constexpr auto kPatience = std::chrono::minutes(2);
+inline constexpr auto kJobPatience = std::chrono::minutes(2);
 
 std::string contents(const std::string& path);
 /// What those processes have written there that announced themselves.

@@ -176,7 +176,7 @@ TEST_P(Spawn, JoinWaitsNoLongerThanItIsTold) {
   EXPECT_FALSE(processes.join(0ms));
   EXPECT_FALSE(processes.join(20ms));
   const int release = ::open(pipe.c_str(), O_RDWR);
-  EXPECT_TRUE(processes.join(kPatience));
+  EXPECT_TRUE(processes.join(kJobPatience));
   EXPECT_TRUE(processes.join());
   ::close(release);
 }
@@ -248,7 +248,7 @@ TEST_P(Spawn, OutlivesTheThreadThatCalledIt) {
   }).join();
   const int release = ::open(pipe.c_str(), O_WRONLY);
   ::close(release);
-  EXPECT_TRUE(processes->join(kPatience));
+  EXPECT_TRUE(processes->join(kJobPatience));
 }
 
 TEST_P(Spawn, WorksBesideThreadsAndAWorker) {
