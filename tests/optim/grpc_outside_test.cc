@@ -24,7 +24,9 @@ TEST(OutsideOptim, ClientsReachNoOptimizer) {
   options.transport = sinew::testing::ClusterTransport::kGrpc;
   const sinew::testing::Cluster cluster(std::move(options));
   for (const char* method :
-       {"step", "set_learning_rate", "checkpoints", "save", "forget_before", "load", "make"}) {
+       {"step", "set_learning_rate", "initial_learning_rates", "checkpoints", "next_checkpoint",
+        "save", "forget_before", "prepare_load", "apply_load", "drop_load", "keep", "make",
+        "gradient_power_sum", "scale_gradients"}) {
     SCOPED_TRACE(method);
     sinew::proto::Call without;
     without.set_method(std::string("sinew.optim.") + method);
