@@ -10,8 +10,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/tests/support/cluster.h"
 #include "sinew/testing/eventually.h"
+#include "sinew/tests/support/cluster.h"
 
 namespace rl {
 namespace {
