@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -198,15 +199,20 @@ TEST(BatcherTest, NothingToReturn) {
 }
 
 TEST(BatcherTest, AFutureHoldsNoThread) {
-  std::vector<Promise<Ints>> promises;
+  // Two run at once, in any order: by the first number of each.
+  std::mutex mutex;
+  std::map<int, Promise<Ints>> promises;
+  const auto promise_of = [&](int first) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return promises.try_emplace(first, nullptr).first->second;
+  };
   Gate asked;
   asked.open();
   BatcherOptions options = patient(2);
   options.max_concurrent = 2;
   Batcher<int, int> batcher(
-      [&](const Ints&) {
-        promises.emplace_back(nullptr);
-        const Future<Ints> outputs = promises.back().future();
+      [&](const Ints& inputs) {
+        const Future<Ints> outputs = promise_of(inputs.front()).future();
         asked.pass();
         return outputs;
       },
@@ -216,12 +222,12 @@ TEST(BatcherTest, AFutureHoldsNoThread) {
   ASSERT_TRUE(asked.wait_for_arrivals(2));
   EXPECT_EQ(batcher.stats().running, 2u);
   EXPECT_EQ(batcher.stats().queued, 2u) << "a batch runs until its future is done";
-  promises[1].set_value({20, 30});
+  promise_of(2).set_value({20, 30});
   ASSERT_TRUE(asked.wait_for_arrivals(3));
   EXPECT_EQ(answers[3].wait(), 30);
-  promises[0].set_error(RpcError(ErrorCode::kDataLoss, "lost"));
+  promise_of(0).set_error(RpcError(ErrorCode::kDataLoss, "lost"));
   EXPECT_EQ(error_of([&] { answers[0].wait(); }).code(), ErrorCode::kDataLoss);
-  promises[2].set_value({40});
+  promise_of(4).set_value({40});
   EXPECT_EQ(error_of([&] { answers[4].wait(); }).code(), ErrorCode::kInternal);
   EXPECT_TRUE(eventually([&] { return batcher.stats().running == 0; }));
 }
