@@ -169,9 +169,7 @@ std::uint64_t RawPeer::next_number(FrameKind kind) {
 }
 
 void RawPeer::send_bytes(Lane lane, internal::HeaderBytes header, std::string envelope) {
-  internal::Frame frame;
-  frame.header = std::move(header);
-  frame.envelope = std::move(envelope);
+  internal::Frame frame{std::move(envelope), {}, std::move(header)};
   // It may be down already, for what was sent before.
   connection_->send(lane, std::move(frame)).IgnoreError();
 }
