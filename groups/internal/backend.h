@@ -105,9 +105,8 @@ class Backend {
   /// Of an operation that is under way: the ranks whose data it waits for, as far as the backend
   /// can tell.
   virtual std::vector<int> awaited_ranks() const { return {}; }
-  /// Of an operation that has failed: the ranks whose connections are broken, sorted, as far as the
-  /// backend can tell. Not all of them need be the cause: who hears of one that has ended may end.
-  virtual std::vector<int> broken_ranks() const { return {}; }
+  /// The rank whose connection has broken first, as far as the backend can tell; -1: none.
+  virtual int broken_rank() const { return -1; }
 };
 
 // Each throws RpcError, or what its library throws.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "sinew/groups/internal/group_engine.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/rpc/base/error.h"
@@ -171,14 +170,11 @@ std::string GroupEngine::member_text(int rank) const {
 absl::Status GroupEngine::reason_of(const std::exception_ptr& error,
                                     const Operation& operation) const {
   const ErrorInfo info = describe(error);
-  const std::vector<int> broken = backend_for(operation.device.type()).broken_ranks();
-  if (!broken.empty()) {
-    std::vector<std::string> members;
-    for (const int rank : broken) members.push_back(member_text(rank));
-    return absl::UnavailableError(
-        absl::StrCat(absl::StrJoin(members, " and "), broken.size() == 1 ? " has" : " have",
-                     " ended or left the group: the connection broke during ",
-                     operation.signature.text(), " (", info.message, ")"));
+  const int broken = backend_for(operation.device.type()).broken_rank();
+  if (broken >= 0) {
+    return absl::UnavailableError(absl::StrCat(
+        member_text(broken), " has ended or left the group: its connection broke during ",
+        operation.signature.text(), " (", info.message, ")"));
   }
   return absl::Status(info.code,
                       absl::StrCat(operation.signature.text(), " failed: ", info.message));

@@ -163,10 +163,9 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
       options.in_the_clear ? Store::TcpReach::kAnyNetwork : Store::TcpReach::kLoopbackOnly,
       deadline);
   if (!store.ok()) {
-    throw_error(absl::Status(store.status().code(),
-                             absl::StrCat("the group '", options.name, "' cannot meet",
-                                          meeting.rank == 0 ? "" : " where rank 0 listens", ": ",
-                                          store.status().message())));
+    throw_error(absl::Status(
+        store.status().code(),
+        absl::StrCat("the group '", options.name, "' cannot meet: ", store.status().message())));
   }
   meeting.store = StoreAccess::make(*std::move(store));
   meeting.is_own_store = true;

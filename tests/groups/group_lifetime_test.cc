@@ -1,13 +1,8 @@
 // Groups whose ranks are threads of one process: how they start and end, and operations that take
 // too long.
 
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
+#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <functional>
 #include <future>
 #include <stdexcept>
@@ -20,7 +15,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/groups/internal/assembly.h"
-#include "sinew/groups/internal/gloo/no_sigpipe.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/ranks.h"
 
@@ -292,22 +286,6 @@ TEST(GroupLifetime, RanksThatStartWithOtherTermsAreAllTold) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
     EXPECT_THAT(error.message(), HasSubstr("checks never"));
   });
-}
-
-TEST(GroupLifetime, AConnectionThatIsClosedIsNoEndOfTheProcess) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  close(ends[1]);
-  {
-    const sinew::internal::NoSigpipe quiet;
-    EXPECT_EQ(write(ends[0], "x", 1), -1);
-    EXPECT_EQ(errno, EPIPE);
-    // A thread that is started meanwhile stays like that.
-    std::thread([&] { EXPECT_EQ(write(ends[0], "x", 1), -1); }).join();
-  }
-  // Nothing comes late, and others see the signal as before.
-  EXPECT_EXIT(static_cast<void>(send(ends[0], "x", 1, 0)), ::testing::KilledBySignal(SIGPIPE), "");
-  close(ends[0]);
 }
 
 // It is not the group's to close.

@@ -78,17 +78,6 @@ TEST_F(GroupProcesses, AKilledMemberFailsTheOthersAtOnceOverTcp) {
   all("all_reduce", "", "ok 2");
 }
 
-// It takes the store along, where the reason stands.
-TEST_F(GroupProcesses, WhoEndsSinceAnotherOneHasEndedIsNotBlamedAlone) {
-  start(3);
-  all("group", tcp(), StartsWith("ok rank "));
-  rank(0).send("all_reduce dies=1");
-  rank(2).signal(SIGKILL);
-  EXPECT_EQ(rank(0).finish(), 1);
-  EXPECT_THAT(rank(1).ask("all_reduce"),
-              AllOf(StartsWith("error UNAVAILABLE"), HasSubstr("rank 0 and rank 2 have ended")));
-}
-
 // The rank that serves the store.
 TEST_F(GroupProcesses, AKilledRankZeroFailsTheOthers) {
   start(3);
@@ -114,21 +103,6 @@ TEST_F(GroupProcesses, AStoppedMemberIsNamedWhenTheTimeIsOver) {
   }
   rank(1).signal(SIGCONT);
   EXPECT_THAT(rank(1).ask("all_reduce"), AllOf(StartsWith("error"), HasSubstr("rank 1")));
-}
-
-// It writes to connections that were closed meanwhile.
-TEST_F(GroupProcesses, AStoppedMemberThatGoesOnAmongTheDeadHearsOfIt) {
-  start(3);
-  all("group", tcp(), StartsWith("ok rank "));
-  for (int number = 0; number < 3; ++number) {
-    rank(number).send("all_reduce count=100000 rounds=1000000");
-  }
-  rank(1).signal(SIGSTOP);
-  rank(0).signal(SIGKILL);
-  rank(2).signal(SIGKILL);
-  rank(1).signal(SIGCONT);
-  EXPECT_THAT(rank(1).receive(), StartsWith("error UNAVAILABLE"));
-  EXPECT_EQ(rank(1).finish(), 0);
 }
 
 TEST_F(GroupProcesses, AKilledMemberOfAWorkersJobIsKnownByTheLink) {

@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/groups/internal/backend.h"
 #include "sinew/groups/internal/gloo/guarded_transport.h"
-#include "sinew/groups/internal/gloo/no_sigpipe.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/rpc/base/error.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
@@ -29,8 +28,6 @@ class CountedGloo final : public ProcessGroupGloo {
 class GlooBackend final : public Backend {
  public:
   explicit GlooBackend(const BackendRequest& request) {
-    // For the threads that Gloo and LibTorch start here.
-    const NoSigpipe quiet;
     auto options = ProcessGroupGloo::Options::create(request.timeout);
     GuardedDevice guarded =
         guard_device(ProcessGroupGloo::createDeviceForHostname(request.listen_host), request.size);
@@ -93,15 +90,7 @@ class GlooBackend final : public Backend {
   }
 
   std::vector<int> awaited_ranks() const override { return guard_->awaited_ranks(); }
-  std::vector<int> broken_ranks() const override {
-    const int awaited = guard_->broken_rank();
-    if (awaited < 0) return {};
-    // A buffer that receives from one rank and sends to another one hears of either's end, so the
-    // one that was waited for need not be it.
-    std::vector<int> ranks = guard_->broken_ranks();
-    if (ranks.empty()) ranks.push_back(awaited);
-    return ranks;
-  }
+  int broken_rank() const override { return guard_->broken_rank(); }
 
  private:
   std::shared_ptr<TransportGuard> guard_;

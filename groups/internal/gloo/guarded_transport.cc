@@ -14,7 +14,6 @@
 #include "gloo/transport/pair.h"
 #include "gloo/transport/unbound_buffer.h"
 #include "gloo/types.h"
-#include "sinew/groups/internal/gloo/no_sigpipe.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
@@ -29,9 +28,6 @@ constexpr int kAlgorithmShift = 56;
 constexpr int kTagShift = 24;
 constexpr int kDigestShift = 8;
 constexpr int kUserDigestShift = 32;
-
-// Of no algorithm and no tag: nobody sends there.
-constexpr std::uint64_t kProbeSlot = ~std::uint64_t{0};
 
 /// Gloo's headers do not say how a slot is made, so it could be otherwise elsewhere.
 bool slots_are_as_known() {
@@ -60,7 +56,6 @@ class Guard final : public TransportGuard {
   }
   void expect_point_to_point(std::uint16_t digest) override { point_to_point_digest = digest; }
   int broken_rank() const override { return broken_rank_.load(std::memory_order_acquire); }
-  std::vector<int> broken_ranks() const override;
   std::vector<int> awaited_ranks() const override {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < waits_.size(); ++rank) {
@@ -90,10 +85,6 @@ class Guard final : public TransportGuard {
     int none = -1;
     if (rank >= 0) broken_rank_.compare_exchange_strong(none, rank);
   }
-  void watch(std::weak_ptr<gloo::transport::Context> inner) {
-    MutexLock lock(mutex_);
-    inner_ = std::move(inner);
-  }
   void add(GuardedBuffer* buffer) {
     MutexLock lock(mutex_);
     buffers_.insert(buffer);
@@ -118,31 +109,7 @@ class Guard final : public TransportGuard {
   mutable Mutex mutex_;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<GuardedBuffer*> buffers_ ABSL_GUARDED_BY(mutex_);
-  std::weak_ptr<gloo::transport::Context> inner_ ABSL_GUARDED_BY(mutex_);
 };
-
-// A pair says that it is broken to whoever wants to use it.
-std::vector<int> Guard::broken_ranks() const {
-  std::shared_ptr<gloo::transport::Context> inner;
-  {
-    MutexLock lock(mutex_);
-    inner = inner_.lock();
-  }
-  std::vector<int> broken;
-  if (inner == nullptr) return broken;
-  const NoSigpipe quiet;
-  for (int rank = 0; rank < inner->size; ++rank) {
-    if (rank == inner->rank) continue;
-    char nothing = 0;
-    const std::unique_ptr<UnboundBuffer> probe = inner->createUnboundBuffer(&nothing, 0);
-    try {
-      probe->recv(rank, kProbeSlot, 0, 0);
-    } catch (const gloo::Exception&) {
-      broken.push_back(rank);
-    }
-  }
-  return broken;
-}
 
 class GuardedBuffer final : public UnboundBuffer {
  public:
@@ -178,14 +145,12 @@ class GuardedBuffer final : public UnboundBuffer {
     guard_->check();
     source_ = -1;
     const std::size_t count = nbytes == kUnspecifiedByteCount ? size - offset : nbytes;
-    const NoSigpipe quiet;
     inner_->recv(std::move(ranks), guard_->slot_of(slot, count), offset, count);
   }
 
  private:
   template <class F>
   void start(int rank, F f) {
-    const NoSigpipe quiet;
     try {
       f();
     } catch (const gloo::IoException&) {
@@ -303,9 +268,7 @@ class Device final : public gloo::transport::Device {
   int getInterfaceSpeed() const override { return inner_->getInterfaceSpeed(); }
   bool hasGPUDirect() const override { return inner_->hasGPUDirect(); }
   std::shared_ptr<gloo::transport::Context> createContext(int rank, int size) override {
-    std::shared_ptr<gloo::transport::Context> inner = inner_->createContext(rank, size);
-    guard_->watch(inner);
-    return std::make_shared<GuardedContext>(std::move(inner), guard_);
+    return std::make_shared<GuardedContext>(inner_->createContext(rank, size), guard_);
   }
 
  private:

@@ -33,11 +33,8 @@ class TransportGuard {
   virtual void expect(std::uint32_t tag, std::uint16_t digest) = 0;
   /// The same of the point-to-point operations that this thread starts, which have no such tag.
   virtual void expect_point_to_point(std::uint16_t digest) = 0;
-  /// The rank that was waited for when a connection broke first, or could not be made; -1: none.
+  /// The rank whose connection has broken first, or was not made; -1: none.
   virtual int broken_rank() const = 0;
-  /// All whose connection is broken now, sorted; for a group that is about to fail. A rank that
-  /// ends since another one has ended may be noticed before that one.
-  virtual std::vector<int> broken_ranks() const = 0;
   /// Those that waits are for at present, sorted.
   virtual std::vector<int> awaited_ranks() const = 0;
 };
