@@ -38,7 +38,6 @@ std::vector<AtOwner> by_owner(const std::vector<RRef<at::Tensor>>& parameters,
   return owners;
 }
 
-/// Norms alone may be negative zero or infinity; limits may not.
 void check(double max_norm, double norm_type) {
   if (std::isfinite(max_norm) && max_norm >= 0 && norm_type > 0) return;
   throw RpcError(ErrorCode::kInvalidArgument,

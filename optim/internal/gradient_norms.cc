@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ATen/Functions.h"
-#include "absl/strings/str_format.h"
 #include "sinew/autograd/context.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
