@@ -155,7 +155,11 @@ class Gate {
     const absl::Status status = status_of(verdict);
     if (status.ok()) return status;
     if (request_.rank != request_.store_server) {
-      store_.set(absl::StrCat(kHeard, request_.rank), "", {kStoreTime});
+      try {
+        store_.set(absl::StrCat(kHeard, request_.rank), "", {kStoreTime});
+      } catch (const RpcError&) {
+        // The store may end as soon as it knows that, before it has answered.
+      }
       return status;
     }
     // The program may end with this error, and the store with it.
