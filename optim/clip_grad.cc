@@ -6,37 +6,17 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/optim/internal/gradient_norms.h"
+#include "sinew/optim/internal/owned_tensors.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/call.h"
 
 namespace sinew::optim {
+
+using internal::OwnedTensors;
+
 namespace {
-
-struct AtOwner {
-  Peer peer;
-  std::vector<RRef<at::Tensor>> parameters;
-};
-
-std::vector<AtOwner> by_owner(const std::vector<RRef<at::Tensor>>& parameters,
-                              const CallOptions& options) {
-  std::vector<AtOwner> owners;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].valid()) {
-      throw RpcError(ErrorCode::kInvalidArgument,
-                     absl::StrFormat("parameter %d is an empty reference", i));
-    }
-    auto at = std::find_if(owners.begin(), owners.end(), [&](const AtOwner& one) {
-      return one.peer.info().incarnation == parameters[i].owner().incarnation;
-    });
-    if (at == owners.end()) {
-      at = owners.insert(owners.end(), {parameters[i].peer().with(options), {}});
-    }
-    at->parameters.push_back(parameters[i]);
-  }
-  return owners;
-}
 
 void check(double max_norm, double norm_type) {
   if (std::isfinite(max_norm) && max_norm >= 0 && norm_type > 0) return;
@@ -52,11 +32,12 @@ double clip_grad_norm_(const autograd::Context& context,
                        const std::vector<RRef<at::Tensor>>& parameters, double max_norm,
                        const ClipGradOptions& how, const CallOptions& options) {
   check(max_norm, how.norm_type);
-  const std::vector<AtOwner> owners = by_owner(parameters, options);
+  const std::vector<OwnedTensors> owners = internal::by_owner(
+      parameters, [](std::size_t i) { return absl::StrFormat("parameter %d", i); });
   std::vector<Future<double>> asked;
-  for (const AtOwner& owner : owners) {
-    asked.push_back(owner.peer.async<&internal::gradient_power_sum>(context.id(), owner.parameters,
-                                                                    how.norm_type));
+  for (const OwnedTensors& owner : owners) {
+    asked.push_back(owner.tensors.front().peer().with(options).async<&internal::gradient_power_sum>(
+        context.id(), owner.tensors, how.norm_type));
   }
   const bool is_largest = std::isinf(how.norm_type);
   double sum = 0;
@@ -75,9 +56,9 @@ double clip_grad_norm_(const autograd::Context& context,
   if (factor >= 1) return norm;
   const std::uint64_t operation = random_secret();
   std::vector<Future<void>> told;
-  for (const AtOwner& owner : owners) {
-    told.push_back(owner.peer.async<&internal::scale_gradients_of>(context.id(), owner.parameters,
-                                                                   factor, operation));
+  for (const OwnedTensors& owner : owners) {
+    told.push_back(owner.tensors.front().peer().with(options).async<&internal::scale_gradients_of>(
+        context.id(), owner.tensors, factor, operation));
   }
   collect_all(told).wait();
   return norm;

@@ -10,6 +10,7 @@
 #include "sinew/optim/internal/checkpoint_round.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/optim/internal/optimizer_parts.h"
+#include "sinew/optim/internal/owned_tensors.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/remote.h"
@@ -21,6 +22,7 @@ using internal::Mutex;
 using internal::MutexLock;
 using internal::OptimizerGroup;
 using internal::OptimizerPart;
+using internal::OwnedTensors;
 using internal::StepAnswer;
 using internal::StepMode;
 using internal::StepOutcome;
@@ -309,34 +311,37 @@ namespace {
 
 /// What goes to one owner.
 struct OwnerGroups {
-  Peer owner;
+  WorkerInfo owner;
   std::vector<OptimizerGroup> groups;
 };
 
 std::vector<OwnerGroups> split(const std::vector<ParameterGroup>& groups) {
-  std::vector<OwnerGroups> owners;
+  std::vector<RRef<at::Tensor>> parameters;
+  // Of each of them: its group, and its number there.
+  std::vector<std::pair<std::size_t, std::size_t>> places;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     check(groups[g].options);
     for (std::size_t i = 0; i < groups[g].parameters.size(); ++i) {
-      const RRef<at::Tensor>& parameter = groups[g].parameters[i];
-      if (!parameter.valid()) {
-        throw RpcError(ErrorCode::kInvalidArgument,
-                       absl::StrFormat("parameter %d of group %d is an empty reference", i, g));
-      }
-      auto at = std::find_if(owners.begin(), owners.end(), [&](const OwnerGroups& one) {
-        return one.owner.info().incarnation == parameter.owner().incarnation;
-      });
-      if (at == owners.end()) {
-        owners.push_back({parameter.peer(), {}});
-        at = std::prev(owners.end());
-        // All owners know all groups, so that a group has the same number everywhere.
-        for (const ParameterGroup& group : groups) at->groups.push_back({{}, group.options});
-      }
-      at->groups[g].parameters.push_back(parameter);
+      parameters.push_back(groups[g].parameters[i]);
+      places.emplace_back(g, i);
     }
   }
-  if (owners.empty()) {
+  if (parameters.empty()) {
     throw RpcError(ErrorCode::kInvalidArgument, "an optimizer needs at least one parameter");
+  }
+  std::vector<OwnerGroups> owners;
+  for (OwnedTensors& owned : internal::by_owner(parameters, [&](std::size_t position) {
+         const auto& [group, number] = places[position];
+         return absl::StrFormat("parameter %d of group %d", number, group);
+       })) {
+    OwnerGroups& owner = owners.emplace_back();
+    owner.owner = owned.owner;
+    // All owners know all groups, so that a group has the same number everywhere.
+    for (const ParameterGroup& group : groups) owner.groups.push_back({{}, group.options});
+    for (std::size_t i = 0; i < owned.tensors.size(); ++i) {
+      const std::size_t group = places[owned.positions[i]].first;
+      owner.groups[group].parameters.push_back(std::move(owned.tensors[i]));
+    }
   }
   return owners;
 }
@@ -358,9 +363,9 @@ DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<Par
                                            const CallOptions& call) {
   std::vector<OptimizerPart> parts;
   for (OwnerGroups& owner : split(groups)) {
-    parts.push_back({owner.owner.info(),
-                     remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
-                         worker.peer(owner.owner.info()).with(call), std::move(owner.groups))});
+    parts.push_back(
+        {owner.owner, remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
+                          worker.peer(owner.owner).with(call), std::move(owner.groups))});
   }
   std::exception_ptr first;
   for (const OptimizerPart& part : parts) {
@@ -415,28 +420,24 @@ std::vector<double> DistributedOptimizer::initial_learning_rates(const CallOptio
 void DistributedOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors,
                                 const CallOptions& options) const {
   Impl& impl = checked();
-  std::vector<std::vector<RRef<at::Tensor>>> by_part(impl.parts.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].valid()) {
-      throw RpcError(ErrorCode::kInvalidArgument,
-                     absl::StrFormat("tensor %d of those to keep is an empty reference", i));
-    }
-    const auto part =
-        std::find_if(impl.parts.begin(), impl.parts.end(), [&](const OptimizerPart& one) {
-          return one.owner.incarnation == tensors[i].owner().incarnation;
-        });
+  std::vector<std::pair<const OptimizerPart*, OwnedTensors>> kept;
+  for (OwnedTensors& owned : internal::by_owner(tensors, [](std::size_t i) {
+         return absl::StrFormat("tensor %d of those to keep", i);
+       })) {
+    const auto part = std::find_if(
+        impl.parts.begin(), impl.parts.end(),
+        [&](const OptimizerPart& one) { return one.owner.incarnation == owned.owner.incarnation; });
     if (part == impl.parts.end()) {
       throw RpcError(ErrorCode::kInvalidArgument,
                      absl::StrFormat("tensor %d of those to keep is at worker '%s', which has no "
                                      "parameters of the optimizer",
-                                     i, tensors[i].owner_name()));
+                                     owned.positions.front(), owned.owner.name));
     }
-    by_part[static_cast<std::size_t>(part - impl.parts.begin())].push_back(tensors[i]);
+    kept.emplace_back(&*part, std::move(owned));
   }
   std::vector<Future<void>> told;
-  for (std::size_t i = 0; i < by_part.size(); ++i) {
-    if (by_part[i].empty()) continue;
-    told.push_back(impl.parts[i].optimizer.with(options).async<&LocalOptimizer::keep>(by_part[i]));
+  for (const auto& [part, owned] : kept) {
+    told.push_back(part->optimizer.with(options).async<&LocalOptimizer::keep>(owned.tensors));
   }
   collect_all(told).wait();
 }

@@ -286,11 +286,13 @@ TEST_P(CheckpointFaults, BuffersAndFrozenParametersAreRestored) {
               HasSubstr("beside the parameters it has the tensors [Float [3], Float [3], Long []], "
                         "and this optimizer has [] here"));
   const auto elsewhere = sinew::make_rref(worker(0), at::ones({1}));
-  error = error_of([&] { without.keep({elsewhere}); });
+  const auto here = net.remote_buffers().front();
+  error = error_of([&] { without.keep({here, elsewhere}); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.message(), HasSubstr("tensor 0 of those to keep is at worker 'worker0'"));
-  EXPECT_EQ(error_of([&] { without.keep({sinew::RRef<at::Tensor>()}); }).code(),
-            ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("tensor 1 of those to keep is at worker 'worker0'"));
+  error = error_of([&] { without.keep({here, sinew::RRef<at::Tensor>()}); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("tensor 1 of those to keep is an empty reference"));
 }
 
 // ---- The parts alone.

@@ -136,8 +136,11 @@ TEST_P(ClipGrad, MistakesAreNamed) {
   how.norm_type = 0;
   EXPECT_EQ(error_of([&] { clip_grad_norm_(context, {parameter}, 1, how); }).code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error_of([&] { clip_grad_norm_(context, {RRef<at::Tensor>()}, 1); }).code(),
-            ErrorCode::kInvalidArgument);
+  const RpcError empty = error_of([&] {
+    clip_grad_norm_(context, {parameter, RRef<at::Tensor>()}, 1);
+  });
+  EXPECT_EQ(empty.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(empty.message(), HasSubstr("parameter 1 is an empty reference"));
   how = {};
   how.error_if_nonfinite = true;
   EXPECT_EQ(error_of([&] { clip_grad_norm_(context, {parameter}, 1, how); }).code(),
