@@ -156,6 +156,10 @@ bool internal::has_ended(const Worker& worker, const autograd::ContextId& contex
   return manager_of(worker)->has_ended(context, caller);
 }
 
+std::uint64_t internal::next_context_serial(const Worker& worker) {
+  return manager_of(worker)->next_serial();
+}
+
 void internal::scale_gradients(const Worker& worker, const autograd::ContextId& context,
                                const std::vector<at::Tensor>& leaves, double factor,
                                const ScaleRequest& request) {

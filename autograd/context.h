@@ -155,6 +155,9 @@ void finish_backward_at(CallBuilder& call);
 /// A context that it has never heard of has not.
 bool has_ended(const Worker& worker, const autograd::ContextId& context, Incarnation caller);
 
+/// The serial of the next context that this worker makes: those of later ones are greater.
+std::uint64_t next_context_serial(const Worker& worker);
+
 /// Who wants gradients to be scaled; what has the same number does it once.
 struct ScaleRequest {
   std::uint64_t operation = 0;

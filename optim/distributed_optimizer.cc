@@ -17,6 +17,8 @@
 
 namespace sinew::optim {
 
+using internal::Binding;
+using internal::BoundParts;
 using internal::LocalOptimizer;
 using internal::Mutex;
 using internal::MutexLock;
@@ -36,6 +38,7 @@ RpcError as_rpc_error(const std::exception_ptr& error) {
 void note_answer(const StepAnswer& answer, OwnerStep& step) {
   step.updated = answer.updated;
   step.order = answer.order;
+  step.version = answer.version;
   if (answer.outcome == StepOutcome::kApplied) {
     step.outcome = OwnerStep::Outcome::kApplied;
     step.error.reset();
@@ -77,8 +80,12 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   using Ticket = PartialStep::Ticket;
 
-  Impl(Worker own, std::vector<OptimizerPart> all, std::size_t group_count)
-      : worker(std::move(own)), parts(std::move(all)), groups(group_count) {
+  Impl(Worker own, BoundParts bound, std::size_t group_count)
+      : worker(std::move(own)),
+        parts(std::move(bound.parts)),
+        binding(bound.binding),
+        groups(group_count),
+        first_context_(binding == Binding() ? 0 : internal::next_context_serial(worker)) {
     for (const OptimizerPart& part : parts) owners.push_back(part.owner);
   }
 
@@ -96,6 +103,7 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
   // Constant.
   const Worker worker;
   const std::vector<OptimizerPart> parts;
+  const Binding binding;
   const std::size_t groups;
   std::vector<WorkerInfo> owners;
 
@@ -107,6 +115,10 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
     return live_.empty() ? next_ : *live_.begin();
   }
 
+  void check_context(const autograd::ContextId& context) const;
+
+  // This worker's contexts before it are of parameters as they were.
+  const std::uint64_t first_context_;
   // Other handles on the same parts, elsewhere, have another one.
   const std::uint64_t id_ = random_secret();
   Mutex mutex_;
@@ -196,9 +208,21 @@ std::shared_ptr<const PartialStep::Ticket> DistributedOptimizer::Impl::begin_ste
 StepReport DistributedOptimizer::Impl::nothing_applied() const {
   StepReport report;
   for (const OptimizerPart& part : parts) {
-    report.owners.push_back({part.owner, OwnerStep::Outcome::kNotApplied, 0, 0, {}});
+    report.owners.push_back({part.owner, OwnerStep::Outcome::kNotApplied, 0, 0, 0, {}});
   }
   return report;
+}
+
+void DistributedOptimizer::Impl::check_context(const autograd::ContextId& context) const {
+  if (context.creator == worker.info().incarnation && context.serial < first_context_) {
+    throw RpcError(ErrorCode::kAborted,
+                   absl::StrFormat("autograd context %s is from before the optimizer was rebound, "
+                                   "so its gradients are of other parameters: make a new context "
+                                   "and repeat the forward pass",
+                                   autograd::to_string(context)));
+  }
+  // Throws when this worker does not have the context (any more).
+  autograd::gradient_of(worker, context, at::Tensor());
 }
 
 /// A step that its owners have been asked for.
@@ -240,8 +264,7 @@ struct DistributedOptimizer::Impl::Sent {
 
 DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
     const std::shared_ptr<const Ticket>& ticket, StepReport so_far, const CallOptions& options) {
-  // Throws when this worker does not have the context (any more).
-  autograd::gradient_of(worker, ticket->context, at::Tensor());
+  check_context(ticket->context);
   // A step that cannot be whole is better not begun. Whether it was is still asked.
   bool is_whole = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -257,6 +280,7 @@ DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
   request.id = {worker.info().incarnation.value, id_, ticket->number};
   request.mode = is_whole ? StepMode::kApply : StepMode::kAsk;
   request.live_from = live_from();
+  request.binding = binding;
   const auto executor = WorkerAccess::services(worker)->executor();
   Sent sent;
   sent.gathering = std::make_shared<Gathering>(executor.get(), so_far, ticket);
@@ -309,43 +333,6 @@ StepReport DistributedOptimizer::repeat(const PartialStep& step, const CallOptio
 
 namespace {
 
-/// What goes to one owner.
-struct OwnerGroups {
-  WorkerInfo owner;
-  std::vector<OptimizerGroup> groups;
-};
-
-std::vector<OwnerGroups> split(const std::vector<ParameterGroup>& groups) {
-  std::vector<RRef<at::Tensor>> parameters;
-  // Of each of them: its group, and its number there.
-  std::vector<std::pair<std::size_t, std::size_t>> places;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    check(groups[g].options);
-    for (std::size_t i = 0; i < groups[g].parameters.size(); ++i) {
-      parameters.push_back(groups[g].parameters[i]);
-      places.emplace_back(g, i);
-    }
-  }
-  if (parameters.empty()) {
-    throw RpcError(ErrorCode::kInvalidArgument, "an optimizer needs at least one parameter");
-  }
-  std::vector<OwnerGroups> owners;
-  for (OwnedTensors& owned : internal::by_owner(parameters, [&](std::size_t position) {
-         const auto& [group, number] = places[position];
-         return absl::StrFormat("parameter %d of group %d", number, group);
-       })) {
-    OwnerGroups& owner = owners.emplace_back();
-    owner.owner = owned.owner;
-    // All owners know all groups, so that a group has the same number everywhere.
-    for (const ParameterGroup& group : groups) owner.groups.push_back({{}, group.options});
-    for (std::size_t i = 0; i < owned.tensors.size(); ++i) {
-      const std::size_t group = places[owned.positions[i]].first;
-      owner.groups[group].parameters.push_back(std::move(owned.tensors[i]));
-    }
-  }
-  return owners;
-}
-
 std::vector<ParameterGroup> one_group(std::vector<RRef<at::Tensor>> parameters, Options options) {
   std::vector<ParameterGroup> groups;
   groups.push_back({std::move(parameters), std::move(options)});
@@ -360,23 +347,20 @@ DistributedOptimizer::DistributedOptimizer(const Worker& worker,
     : DistributedOptimizer(worker, one_group(std::move(parameters), std::move(options)), call) {}
 
 DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
-                                           const CallOptions& call) {
-  std::vector<OptimizerPart> parts;
-  for (OwnerGroups& owner : split(groups)) {
-    parts.push_back(
-        {owner.owner, remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
-                          worker.peer(owner.owner).with(call), std::move(owner.groups))});
-  }
-  std::exception_ptr first;
-  for (const OptimizerPart& part : parts) {
-    try {
-      part.optimizer.created().wait();
-    } catch (...) {
-      if (first == nullptr) first = std::current_exception();
-    }
-  }
-  if (first != nullptr) std::rethrow_exception(first);
-  impl_ = std::make_shared<Impl>(worker, std::move(parts), groups.size());
+                                           const CallOptions& call)
+    : impl_(std::make_shared<Impl>(
+          worker, BoundParts{internal::make_parts(worker, groups, call), {}}, groups.size())) {}
+
+DistributedOptimizer DistributedOptimizer::rebind(std::vector<RRef<at::Tensor>> parameters,
+                                                  Options options, const CallOptions& call) const {
+  return rebind(one_group(std::move(parameters), std::move(options)), call);
+}
+
+DistributedOptimizer DistributedOptimizer::rebind(const std::vector<ParameterGroup>& groups,
+                                                  const CallOptions& call) const {
+  const Impl& impl = checked();
+  return DistributedOptimizer(std::make_shared<Impl>(
+      impl.worker, internal::rebind_parts(impl.worker, impl.parts, groups, call), groups.size()));
 }
 
 DistributedOptimizer::Impl& DistributedOptimizer::checked() const {
@@ -444,6 +428,12 @@ void DistributedOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors,
 
 Checkpoint DistributedOptimizer::save(const std::string& folder, const SaveOptions& how,
                                       const CallOptions& options) const {
+  return save_async(folder, how, options).take();
+}
+
+Future<Checkpoint> DistributedOptimizer::save_async(const std::string& folder,
+                                                    const SaveOptions& how,
+                                                    const CallOptions& options) const {
   const Impl& impl = checked();
   return internal::CheckpointRound(impl.worker, impl.parts, folder, options).save(how);
 }
@@ -470,8 +460,10 @@ void Codec<DistributedOptimizer>::encode(ValueWriter& writer,
   if (!optimizer.valid()) {
     throw RpcError(ErrorCode::kInvalidArgument, "an empty DistributedOptimizer cannot be passed");
   }
-  ListWriter list = writer.list(optimizer.impl()->parts.size() + 1);
+  ListWriter list = writer.list(optimizer.impl()->parts.size() + 2);
   list.next().natural(optimizer.impl()->groups);
+  ValueWriter binding = list.next();
+  Codec<internal::Binding>::encode(binding, optimizer.impl()->binding);
   for (const auto& part : optimizer.impl()->parts) {
     ValueWriter reference = list.next();
     Codec<RRef<internal::LocalOptimizer>>::encode(reference, part.optimizer);
@@ -480,17 +472,18 @@ void Codec<DistributedOptimizer>::encode(ValueWriter& writer,
 
 DistributedOptimizer Codec<DistributedOptimizer>::decode(const ValueReader& reader) {
   const ListReader list = reader.list();
-  if (list.size() < 2) reader.fail("an optimizer has at least one owner");
+  if (list.size() < 3) reader.fail("an optimizer has at least one owner");
   const std::uint64_t groups = list.item(0).natural();
-  std::vector<internal::OptimizerPart> parts;
-  for (std::size_t i = 1; i < list.size(); ++i) {
+  internal::BoundParts bound;
+  bound.binding = Codec<internal::Binding>::decode(list.item(1));
+  for (std::size_t i = 2; i < list.size(); ++i) {
     auto reference = Codec<RRef<internal::LocalOptimizer>>::decode(list.item(i));
     if (!reference.valid()) reader.fail("an owner's part is an empty reference");
-    parts.push_back({reference.owner(), std::move(reference)});
+    bound.parts.push_back({reference.owner(), std::move(reference)});
   }
-  const Worker worker = parts.front().optimizer.peer().worker();
+  const Worker worker = bound.parts.front().optimizer.peer().worker();
   return DistributedOptimizer(
-      std::make_shared<DistributedOptimizer::Impl>(worker, std::move(parts), groups));
+      std::make_shared<DistributedOptimizer::Impl>(worker, std::move(bound), groups));
 }
 
 }  // namespace sinew

@@ -70,6 +70,25 @@ class DistributedOptimizer {
         "step and needs all gradients in one place; take another optimizer");
   }
 
+  /// The same optimizer after workers that own parameters were lost and have come back, empty:
+  ///
+  ///     const auto net = worker.find<app::Net>("server/net", 5min);     // the next one of that
+  ///     name optimizer = optimizer.rebind(net.call<&app::Net::parameters>(), options); const auto
+  ///     done = optimizer.load("run7").note;                  // all owners go back to it
+  ///
+  /// `groups` are all parameters, as when it was made: where the owner lives the same ones, and its
+  /// part stays as it is (its options too); where it is another worker, a part is made anew, with
+  /// these options, until load() says more. From now on owners refuse (kAborted) the steps of all
+  /// other handles, those that are under way too, and the result refuses contexts that this worker
+  /// had begun before: pass it to the other trainers. So nothing that was computed with the lost
+  /// parameters gets into those that take their place. Blocks. Throws RpcError kInvalidArgument
+  /// for other parameters at an owner that lives, kAborted when somebody else rebinds it at the
+  /// same time, and as the constructor does; it may then be called again.
+  DistributedOptimizer rebind(const std::vector<ParameterGroup>& groups,
+                              const CallOptions& call = {}) const;
+  DistributedOptimizer rebind(std::vector<RRef<at::Tensor>> parameters, Options options,
+                              const CallOptions& call = {}) const;
+
   bool valid() const { return impl_ != nullptr; }
   /// The workers that have parameters, in the order of the first one of each.
   const std::vector<WorkerInfo>& owners() const;
@@ -111,6 +130,11 @@ class DistributedOptimizer {
   /// what was there before is there still. Blocks.
   Checkpoint save(const std::string& folder, const SaveOptions& how = {},
                   const CallOptions& options = {}) const;
+  /// The same; blocks only until all owners have a copy of what they save. Steps that begin then
+  /// are not in it and need not wait for the files. The time limit counts twice: until then, and
+  /// until the future is complete.
+  Future<Checkpoint> save_async(const std::string& folder, const SaveOptions& how = {},
+                                const CallOptions& options = {}) const;
   /// Restores the last checkpoint of which all owners have their part unharmed, or the one of this
   /// number. Owners know theirs by their names, and the order of their parameters. All of them read
   /// and check all before one changes anything: when it throws, nobody has changed anything, unless

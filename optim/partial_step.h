@@ -26,6 +26,10 @@ struct OwnerStep {
   std::uint64_t updated = 0;
   /// Counts the steps that the owner has applied, those of all optimizers: what order they had.
   std::uint64_t order = 0;
+  /// Steps that are in what the owner has of the optimizer, with this one: those of all trainers,
+  /// and after a load() those of the checkpoint. So whether a step is there still can be told
+  /// later.
+  std::uint64_t version = 0;
   /// Unless it was applied.
   std::optional<RpcError> error;
 };

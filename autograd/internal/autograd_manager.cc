@@ -93,6 +93,11 @@ bool AutogradManager::has_ended(const autograd::ContextId& id, Incarnation calle
   return id.creator == services_.self().incarnation || ended_.contains(id, caller);
 }
 
+std::uint64_t AutogradManager::next_serial() const {
+  MutexLock lock(mutex_);
+  return next_context_;
+}
+
 std::uint64_t AutogradManager::live_from_locked() const {
   std::uint64_t live_from = next_context_;
   for (const auto& [id, context] : contexts_) {

@@ -50,6 +50,8 @@ class AutogradManager final : public Extension,
   // --- For users.
 
   std::shared_ptr<ContextState> create();
+  /// The serial of the next one that this worker makes: those of later ones are greater.
+  std::uint64_t next_serial() const;
   /// Ends a context of this worker here and everywhere else. Idempotent.
   void end(const autograd::ContextId& id);
   /// Throws RpcError kNotFound when this worker has no such context.

@@ -48,7 +48,7 @@ std::uint64_t CheckpointRound::next_number(const std::vector<CheckpointParts>& o
   return first->optimizer.with(options_).call<&LocalOptimizer::next_checkpoint>(folder_, last + 1);
 }
 
-Checkpoint CheckpointRound::save(const SaveOptions& how) const {
+Future<Checkpoint> CheckpointRound::save(const SaveOptions& how) const {
   if (how.note.size() > kMaxNoteBytes) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    absl::StrFormat("the note of a checkpoint has %d bytes, but at most %d fit",
@@ -60,23 +60,29 @@ Checkpoint CheckpointRound::save(const SaveOptions& how) const {
   }
   const std::vector<CheckpointParts> before = ask();
   const CheckpointPlace place{folder_, {next_number(before), random_secret()}};
-  call_parts<&LocalOptimizer::save>(parts_, options_, place, how.note);
+  call_parts<&LocalOptimizer::begin_save>(parts_, options_, place, how.note);
   std::vector<CheckpointId> whole = whole_checkpoints(before);
   whole.push_back(place.id);
-  forget(std::move(whole), how.kept);
-  return {place.id.number, how.note};
-}
-
-void CheckpointRound::forget(std::vector<CheckpointId> whole, std::size_t kept) const {
   std::sort(whole.begin(), whole.end());
-  const std::uint64_t oldest = whole[whole.size() - std::min(whole.size(), kept)].number;
-  try {
-    call_parts<&LocalOptimizer::forget_before>(parts_, options_, folder_, oldest);
-  } catch (const RpcError& error) {
-    // It is saved; the files that are left are found by the next one.
-    WorkerAccess::services(worker_)->log(
-        absl::StrFormat("old checkpoints in '%s' are left: %s", folder_, error.message()));
-  }
+  const std::uint64_t oldest = whole[whole.size() - std::min(whole.size(), how.kept)].number;
+  return start_parts<&LocalOptimizer::finish_save>(parts_, options_, place.id)
+      .then([parts = parts_, options = options_, folder = folder_,
+             oldest](const std::vector<PartAnswer<void>>& written) {
+        throw_if_any_failed(parts, written);
+        return start_parts<&LocalOptimizer::forget_before>(parts, options, folder, oldest);
+      })
+      .then([worker = worker_, parts = parts_, folder = folder_,
+             saved = Checkpoint{place.id.number, how.note}](
+                const std::vector<PartAnswer<void>>& forgotten) {
+        try {
+          throw_if_any_failed(parts, forgotten);
+        } catch (const RpcError& error) {
+          // It is saved; the files that are left are found by the next one.
+          WorkerAccess::services(worker)->log(
+              absl::StrFormat("old checkpoints in '%s' are left: %s", folder, error.message()));
+        }
+        return saved;
+      });
 }
 
 std::optional<Checkpoint> CheckpointRound::try_load(const CheckpointId& id,

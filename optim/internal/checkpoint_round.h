@@ -27,14 +27,14 @@ class CheckpointRound {
                   const std::string& folder, const CallOptions& options)
       : worker_(worker), parts_(parts), folder_(folder), options_(options) {}
 
-  optim::Checkpoint save(const optim::SaveOptions& how) const;
+  /// Returns when all owners have a copy of what they save; done when it is written.
+  Future<optim::Checkpoint> save(const optim::SaveOptions& how) const;
   /// The last one that is whole, or the one of this number.
   optim::Checkpoint load(std::optional<std::uint64_t> number) const;
 
  private:
   std::vector<CheckpointParts> ask() const;
   std::uint64_t next_number(const std::vector<CheckpointParts>& owners) const;
-  void forget(std::vector<CheckpointId> whole, std::size_t kept) const;
   /// Nothing: its data are damaged, or not there any more.
   std::optional<optim::Checkpoint> try_load(const CheckpointId& id, std::string& why_not) const;
   [[noreturn]] void throw_none(const std::vector<CheckpointParts>& owners,

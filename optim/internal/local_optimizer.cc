@@ -17,6 +17,8 @@
 #include "sinew/autograd/context.h"
 #include "sinew/optim/internal/checkpoint_folder.h"
 #include "sinew/optim/internal/optim_manager.h"
+#include "sinew/optim/internal/optimized_parameter.h"
+#include "sinew/optim/internal/pending_saves.h"
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
@@ -31,50 +33,6 @@ OptimManager& manager_of(const Worker& worker) {
 
 CheckpointFolder folder_of(const Worker& worker, const std::string& name) {
   return CheckpointFolder(manager_of(worker).checkpoint_root(), name, worker.name());
-}
-
-/// "Float [4, 3]"
-std::string type_and_sizes(const at::Tensor& tensor) {
-  return absl::StrFormat("%s [%s]", c10::toString(tensor.scalar_type()),
-                         absl::StrJoin(tensor.sizes(), ", "));
-}
-
-/// One parameter of the optimizer.
-struct Parameter {
-  at::Tensor tensor;
-  /// The same elements as another tensor, which is what LibTorch's optimizer steps: its grad can be
-  /// set without touching the user's, and the tensor's version is left as it is, as LibTorch's
-  /// optimizers leave it. (A step between another trainer's forward and backward pass is therefore
-  /// no error.)
-  at::Tensor shadow;
-  std::size_t group = 0;
-  std::string label;
-
-  /// A program may have given the tensor other memory: loaded a file into its module, say.
-  void follow() {
-    if (!shadow.is_alias_of(tensor) || !shadow.sizes().equals(tensor.sizes()) ||
-        !shadow.strides().equals(tensor.strides())) {
-      shadow.set_data(tensor.variable_data());
-    }
-  }
-  std::string describe() const { return absl::StrCat(group, " ", type_and_sizes(tensor)); }
-};
-
-void check_parameter(const Parameter& parameter) {
-  const at::Tensor& tensor = parameter.tensor;
-  const char* fault = nullptr;
-  if (!tensor.defined()) {
-    fault = "is undefined";
-  } else if (!tensor.is_leaf()) {
-    fault = "is no leaf: it was computed from others";
-  } else if (!tensor.is_floating_point() && !tensor.is_complex()) {
-    fault = "has no floating-point elements";
-  } else if (tensor.layout() != at::kStrided) {
-    fault = "is not dense";
-  }
-  if (fault == nullptr) return;
-  throw RpcError(ErrorCode::kInvalidArgument,
-                 absl::StrCat(parameter.label, " ", fault, ", so it cannot be optimized"));
 }
 
 StepAnswer refused(ErrorCode code, std::string text) {
@@ -124,9 +82,13 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
     return future;
   }
 
+  PendingSaves& pending_saves() { return pending_saves_; }
+
   // While the gate is held.
 
   StepAnswer step(const Worker& worker, const StepRequest& request, Clock::TimePoint deadline);
+  const Binding& binding() const { return binding_; }
+  void bind(const Binding& binding, const std::vector<OptimizerGroup>& groups);
   void set_learning_rate(std::size_t group, double lr);
   void keep(const std::vector<at::Tensor>& tensors);
   CheckpointManifest manifest() const;
@@ -140,6 +102,7 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
   /// What a load will change.
   struct Prepared {
     std::uint64_t load = 0;
+    std::uint64_t version = 0;
     std::vector<double> rates;
     std::vector<at::Tensor> values;
     std::vector<at::Tensor> kept;
@@ -155,14 +118,17 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
   const std::shared_ptr<OptimManager> manager_;
   std::size_t group_count_ = 0;
   std::vector<double> initial_rates_;
+  PendingSaves pending_saves_;
   // Everything below is for whoever holds the gate for keys_.
   std::vector<const void*> keys_;
-  std::vector<Parameter> parameters_;
+  std::vector<OptimizedParameter> parameters_;
   // Of checkpoints only, and shared with the program.
   std::vector<at::Tensor> kept_;
   std::vector<optim::Options> options_;
   std::unique_ptr<TorchOptimizer> optimizer_;
   std::optional<Prepared> prepared_;
+  Binding binding_;
+  std::uint64_t version_ = 0;
   std::map<std::pair<std::uint64_t, std::uint64_t>, TrainerSteps> trainers_;
   // What went wrong in the middle of a step; empty: nothing.
   std::string broken_;
@@ -179,12 +145,12 @@ LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGr
     options_.push_back(groups[group].options);
     initial_rates_.push_back(optim::learning_rate(groups[group].options));
     for (std::size_t i = 0; i < groups[group].parameters.size(); ++i) {
-      Parameter parameter;
+      OptimizedParameter parameter;
       parameter.group = group;
       parameter.label =
           absl::StrFormat("parameter %d of group %d at worker '%s'", i, group, worker.name());
       parameter.tensor = groups[group].parameters[i].local_value();
-      check_parameter(parameter);
+      parameter.check();
       const void* key = parameter.tensor.unsafeGetTensorImpl();
       if (!seen.insert(key).second) {
         throw RpcError(ErrorCode::kInvalidArgument,
@@ -204,7 +170,7 @@ LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGr
 std::unique_ptr<TorchOptimizer> LocalOptimizer::State::make_optimizer() const {
   std::vector<TorchOptimizer::Group> groups(options_.size());
   for (std::size_t i = 0; i < options_.size(); ++i) groups[i].options = options_[i];
-  for (const Parameter& parameter : parameters_) {
+  for (const OptimizedParameter& parameter : parameters_) {
     groups[parameter.group].parameters.push_back(parameter.shadow);
   }
   return std::make_unique<TorchOptimizer>(groups);
@@ -241,6 +207,12 @@ StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& 
                                  absl::StrFormat("step %d had not come, and is given up", number)))
         .first->second;
   }
+  if (!(request.binding == binding_)) {
+    return refused(ErrorCode::kAborted,
+                   absl::StrFormat("step %d is of an optimizer that was rebound meanwhile: use the "
+                                   "one that DistributedOptimizer::rebind() has returned",
+                                   number));
+  }
   if (WorkerAccess::services(worker)->clock().now() > deadline) {
     // The trainer has stopped waiting. Better not applied than applied in secret: it can repeat it.
     return refused(ErrorCode::kDeadlineExceeded,
@@ -271,8 +243,8 @@ StepAnswer LocalOptimizer::State::apply(const Worker& worker, const StepRequest&
     }
     // No call of the context has come here, so nothing here has a gradient.
   }
-  std::vector<std::pair<Parameter*, at::Tensor>> stepped;
-  for (Parameter& parameter : parameters_) {
+  std::vector<std::pair<OptimizedParameter*, at::Tensor>> stepped;
+  for (OptimizedParameter& parameter : parameters_) {
     const auto found = gradients.find(parameter.tensor);
     if (found == gradients.end()) continue;
     // All of them before the first one is changed.
@@ -305,7 +277,36 @@ StepAnswer LocalOptimizer::State::apply(const Worker& worker, const StepRequest&
   }
   for (const auto& [parameter, gradient] : stepped) parameter->shadow.mutable_grad().reset();
   answer.order = manager_->next_order();
+  answer.version = ++version_;
   return answer;
+}
+
+void LocalOptimizer::State::bind(const Binding& binding,
+                                 const std::vector<OptimizerGroup>& groups) {
+  std::size_t count = 0;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const RRef<at::Tensor>& parameter : groups[group].parameters) {
+      if (count < parameters_.size() && parameters_[count].group == group &&
+          parameters_[count].tensor.is_same(parameter.local_value())) {
+        ++count;
+        continue;
+      }
+      throw RpcError(ErrorCode::kInvalidArgument,
+                     absl::StrFormat("the optimizer has %d parameters here, and parameter %d of "
+                                     "those that it is rebound to (group %d) is none of them: "
+                                     "where the owner lives they stay the same",
+                                     parameters_.size(), count, group));
+    }
+  }
+  if (count < parameters_.size()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("the optimizer has %d parameters here, and is rebound to %d",
+                                   parameters_.size(), count));
+  }
+  if (binding < binding_) {
+    throw RpcError(ErrorCode::kAborted, "the optimizer was rebound by somebody else meanwhile");
+  }
+  binding_ = binding;
 }
 
 void LocalOptimizer::State::set_learning_rate(std::size_t group, double lr) {
@@ -329,7 +330,7 @@ void LocalOptimizer::State::keep(const std::vector<at::Tensor>& tensors) {
     return std::any_of(kept_.begin(), kept_.end(),
                        [&](const at::Tensor& one) { return one.is_same(tensor); }) ||
            std::any_of(parameters_.begin(), parameters_.end(),
-                       [&](const Parameter& one) { return one.tensor.is_same(tensor); });
+                       [&](const OptimizedParameter& one) { return one.tensor.is_same(tensor); });
   };
   for (const at::Tensor& tensor : tensors) {
     if (!is_known(tensor)) kept_.push_back(tensor);
@@ -339,7 +340,7 @@ void LocalOptimizer::State::keep(const std::vector<at::Tensor>& tensors) {
 CheckpointManifest LocalOptimizer::State::manifest() const {
   CheckpointManifest manifest;
   manifest.optimizer = optim::name_of(options_.front());
-  for (const Parameter& parameter : parameters_) {
+  for (const OptimizedParameter& parameter : parameters_) {
     manifest.parameters.push_back(parameter.describe());
   }
   for (const at::Tensor& tensor : kept_) manifest.kept.push_back(type_and_sizes(tensor));
@@ -378,6 +379,7 @@ std::string LocalOptimizer::State::serialize() const {
   std::vector<double> rates;
   for (const optim::Options& options : options_) rates.push_back(optim::learning_rate(options));
   archive.write("learning_rates", c10::IValue(rates));
+  archive.write("version", c10::IValue(static_cast<std::int64_t>(version_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     archive.write(absl::StrCat("parameter", i), parameters_[i].tensor.variable_data(),
                   /*is_buffer=*/true);
@@ -410,6 +412,11 @@ LocalOptimizer::State::Prepared LocalOptimizer::State::read(const std::string& p
     c10::IValue rates;
     archive.read("learning_rates", rates);
     prepared.rates = rates.toDoubleVector();
+    c10::IValue version;
+    // Files of before have none.
+    if (archive.try_read("version", version)) {
+      prepared.version = static_cast<std::uint64_t>(version.toInt());
+    }
     TORCH_CHECK(prepared.rates.size() == options_.size(), "it has another number of groups");
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       prepared.values.push_back(
@@ -451,6 +458,7 @@ void LocalOptimizer::State::apply_load(std::uint64_t load) {
   for (std::size_t i = 0; i < kept_.size(); ++i) kept_[i].variable_data().copy_(prepared.kept[i]);
   optimizer_ = std::move(prepared.optimizer);
   for (std::size_t i = 0; i < options_.size(); ++i) set_learning_rate(i, prepared.rates[i]);
+  version_ = prepared.version;
   broken_.clear();
 }
 
@@ -475,6 +483,18 @@ Future<StepAnswer> LocalOptimizer::step(const StepRequest& request) {
       [request](State& state, const Worker& worker, Clock::TimePoint deadline) {
         return state.step(worker, request, deadline);
       });
+}
+
+Future<Binding> LocalOptimizer::binding() {
+  return state_->when_free<Binding>(
+      [](State& state, const Worker&, Clock::TimePoint) { return state.binding(); });
+}
+
+Future<void> LocalOptimizer::bind(const Binding& binding,
+                                  const std::vector<OptimizerGroup>& groups) {
+  return state_->when_free<void>([binding, groups](State& state, const Worker&, Clock::TimePoint) {
+    state.bind(binding, groups);
+  });
 }
 
 Future<void> LocalOptimizer::set_learning_rate(std::uint64_t group, double lr) {
@@ -503,21 +523,28 @@ std::uint64_t LocalOptimizer::next_checkpoint(const std::string& folder, std::ui
   return manager_of(worker).next_checkpoint(folder_of(worker, folder).path(), at_least);
 }
 
-Future<void> LocalOptimizer::save(const CheckpointPlace& place, const std::string& note) {
+Future<void> LocalOptimizer::begin_save(const CheckpointPlace& place, const std::string& note) {
   const CheckpointFolder folder = folder_of(current_worker(), place.folder);
   using Saved = std::pair<CheckpointManifest, std::string>;
-  // The file is written when others may go on already.
-  return state_
-      ->when_free<Saved>([](State& state, const Worker&, Clock::TimePoint) {
+  const Future<Saved> copied =
+      state_->when_free<Saved>([](State& state, const Worker&, Clock::TimePoint) {
         return Saved(state.manifest(), state.serialize());
-      })
-      .then([folder, id = place.id, note](const Saved& saved) {
-        CheckpointManifest manifest = saved.first;
-        manifest.number = id.number;
-        manifest.save = id.save;
-        manifest.note = note;
-        folder.write(std::move(manifest), saved.second);
       });
+  // Before the other continuation, so that the trainer can go on while the file is written.
+  Future<void> begun = copied.then([](const Saved&) {});
+  state_->pending_saves().add(place.id,
+                              copied.then([folder, id = place.id, note](const Saved& saved) {
+                                CheckpointManifest manifest = saved.first;
+                                manifest.number = id.number;
+                                manifest.save = id.save;
+                                manifest.note = note;
+                                folder.write(std::move(manifest), saved.second);
+                              }));
+  return begun;
+}
+
+Future<void> LocalOptimizer::finish_save(const CheckpointId& id) {
+  return state_->pending_saves().take(id);
 }
 
 void LocalOptimizer::forget_before(const std::string& folder, std::uint64_t number) {

@@ -25,6 +25,11 @@ class LocalOptimizer {
   /// Applies the gradients of a context to the parameters that have one, unless it has applied the
   /// step before: then the answer is that of the first time.
   Future<StepAnswer> step(const StepRequest& request);
+  /// That of which steps are taken.
+  Future<Binding> binding();
+  /// Takes steps of this binding only, from now on. Throws RpcError kInvalidArgument when `groups`
+  /// has other parameters than this, kAborted when there is a greater one.
+  Future<void> bind(const Binding& binding, const std::vector<OptimizerGroup>& groups);
   Future<void> set_learning_rate(std::uint64_t group, double lr);
   /// By group, those that it was made with.
   std::vector<double> initial_learning_rates();
@@ -39,7 +44,11 @@ class LocalOptimizer {
   CheckpointParts checkpoints(const std::string& folder);
   /// A number for a checkpoint, at least this one, that this worker has given to nobody.
   std::uint64_t next_checkpoint(const std::string& folder, std::uint64_t at_least);
-  Future<void> save(const CheckpointPlace& place, const std::string& note);
+  /// Copies what there is between two steps, and begins to write it.
+  Future<void> begin_save(const CheckpointPlace& place, const std::string& note);
+  /// Done when what has been begun is written and read again. Throws RpcError kNotFound for another
+  /// one.
+  Future<void> finish_save(const CheckpointId& id);
   /// Removes those with smaller numbers.
   void forget_before(const std::string& folder, std::uint64_t number);
   /// Reads and checks all, changes nothing, and returns the note. What is prepared is held until it
@@ -67,13 +76,16 @@ struct ConstructorName<internal::LocalOptimizer(std::vector<internal::OptimizerG
 }  // namespace sinew
 
 SINEW_METHOD_AS("sinew.optim.step", &sinew::internal::LocalOptimizer::step);
+SINEW_METHOD_AS("sinew.optim.binding", &sinew::internal::LocalOptimizer::binding);
+SINEW_METHOD_AS("sinew.optim.bind", &sinew::internal::LocalOptimizer::bind);
 SINEW_METHOD_AS("sinew.optim.set_learning_rate",
                 &sinew::internal::LocalOptimizer::set_learning_rate);
 SINEW_METHOD_AS("sinew.optim.initial_learning_rates",
                 &sinew::internal::LocalOptimizer::initial_learning_rates);
 SINEW_METHOD_AS("sinew.optim.checkpoints", &sinew::internal::LocalOptimizer::checkpoints);
 SINEW_METHOD_AS("sinew.optim.next_checkpoint", &sinew::internal::LocalOptimizer::next_checkpoint);
-SINEW_METHOD_AS("sinew.optim.save", &sinew::internal::LocalOptimizer::save);
+SINEW_METHOD_AS("sinew.optim.begin_save", &sinew::internal::LocalOptimizer::begin_save);
+SINEW_METHOD_AS("sinew.optim.finish_save", &sinew::internal::LocalOptimizer::finish_save);
 SINEW_METHOD_AS("sinew.optim.forget_before", &sinew::internal::LocalOptimizer::forget_before);
 SINEW_METHOD_AS("sinew.optim.prepare_load", &sinew::internal::LocalOptimizer::prepare_load);
 SINEW_METHOD_AS("sinew.optim.apply_load", &sinew::internal::LocalOptimizer::apply_load);

@@ -14,6 +14,10 @@
 #include "sinew/rpc/call_options.h"
 #include "sinew/rref/remote.h"
 
+namespace sinew::optim {
+struct ParameterGroup;
+}
+
 namespace sinew::internal {
 
 /// The part of a distributed optimizer at one owner.
@@ -30,33 +34,56 @@ struct PartAnswer {
   std::optional<ErrorInfo> error;
 };
 
-/// Makes a call at each owner and waits for all answers, which are in the order of the parts.
+/// Makes a call at one owner. Does not throw.
+template <auto Method, class... Args>
+auto start_part(const OptimizerPart& part, const CallOptions& options, const Args&... arguments) {
+  using Result = typename MethodTraits<decltype(Method)>::result_type;
+  try {
+    return part.optimizer.with(options).template async<Method>(arguments...);
+  } catch (...) {
+    return make_failed_future<Result>(std::current_exception());
+  }
+}
+
+/// All answers, in the order of the calls. Does not fail.
+template <class Result>
+Future<std::vector<PartAnswer<Result>>> gather(const std::vector<Future<Result>>& calls) {
+  std::vector<Future<PartAnswer<Result>>> answers;
+  for (const Future<Result>& call : calls) {
+    answers.push_back(call.then([](Future<Result> done) {
+      PartAnswer<Result> answer;
+      try {
+        if constexpr (std::is_void_v<Result>) {
+          done.value();
+          answer.result = char();
+        } else {
+          answer.result = done.value();
+        }
+      } catch (...) {
+        answer.error = describe(std::current_exception());
+      }
+      return answer;
+    }));
+  }
+  return collect_all(std::move(answers));
+}
+
+/// Makes a call at each owner; the answers are in the order of the parts.
+template <auto Method, class... Args>
+auto start_parts(const std::vector<OptimizerPart>& parts, const CallOptions& options,
+                 const Args&... arguments) {
+  std::vector<Future<typename MethodTraits<decltype(Method)>::result_type>> calls;
+  for (const OptimizerPart& part : parts) {
+    calls.push_back(start_part<Method>(part, options, arguments...));
+  }
+  return gather(calls);
+}
+
+/// As start_parts(); waits for all answers.
 template <auto Method, class... Args>
 auto ask_parts(const std::vector<OptimizerPart>& parts, const CallOptions& options,
                const Args&... arguments) {
-  using Result = typename MethodTraits<decltype(Method)>::result_type;
-  std::vector<Future<Result>> futures;
-  for (const OptimizerPart& part : parts) {
-    try {
-      futures.push_back(part.optimizer.with(options).template async<Method>(arguments...));
-    } catch (...) {
-      futures.push_back(make_failed_future<Result>(std::current_exception()));
-    }
-  }
-  std::vector<PartAnswer<Result>> answers(parts.size());
-  for (std::size_t i = 0; i < futures.size(); ++i) {
-    try {
-      if constexpr (std::is_void_v<Result>) {
-        futures[i].wait();
-        answers[i].result = char();
-      } else {
-        answers[i].result = futures[i].take();
-      }
-    } catch (...) {
-      answers[i].error = describe(std::current_exception());
-    }
-  }
-  return answers;
+  return start_parts<Method>(parts, options, arguments...).take();
 }
 
 /// Throws what the first one failed with, with a text that lists all that did.
@@ -87,5 +114,18 @@ auto call_parts(const std::vector<OptimizerPart>& parts, const CallOptions& opti
   for (auto& answer : answers) results.push_back(*std::move(answer.result));
   return results;
 }
+
+/// Makes a part at each owner of parameters, or throws what the first one failed with.
+std::vector<OptimizerPart> make_parts(const Worker& worker,
+                                      const std::vector<optim::ParameterGroup>& groups,
+                                      const CallOptions& call);
+
+struct BoundParts {
+  std::vector<OptimizerPart> parts;
+  Binding binding;
+};
+/// What DistributedOptimizer::rebind() does.
+BoundParts rebind_parts(const Worker& worker, const std::vector<OptimizerPart>& before,
+                        const std::vector<optim::ParameterGroup>& groups, const CallOptions& call);
 
 }  // namespace sinew::internal

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -27,6 +28,20 @@ struct StepId {
   std::uint64_t number = 0;
 };
 
+/// What parts an optimizer has: DistributedOptimizer::rebind() makes another one. Of two that were
+/// made at once the greater one counts.
+struct Binding {
+  std::uint64_t number = 0;
+  std::uint64_t draw = 0;
+
+  friend bool operator==(const Binding& a, const Binding& b) {
+    return a.number == b.number && a.draw == b.draw;
+  }
+  friend bool operator<(const Binding& a, const Binding& b) {
+    return std::pair(a.number, a.draw) < std::pair(b.number, b.draw);
+  }
+};
+
 enum class StepMode : std::int32_t {
   kApply = 0,
   /// Says what became of the step; one that was not applied never will be.
@@ -40,6 +55,7 @@ struct StepRequest {
   /// comes late.
   std::uint64_t live_from = 0;
   StepMode mode = StepMode::kApply;
+  Binding binding;
 };
 
 enum class StepOutcome : std::int32_t {
@@ -56,6 +72,8 @@ struct StepAnswer {
   std::uint64_t updated = 0;
   /// Counts the steps of all optimizers of the owner.
   std::uint64_t order = 0;
+  /// As OwnerStep's.
+  std::uint64_t version = 0;
   std::int32_t code = 0;
   std::string error;
 };
@@ -63,6 +81,7 @@ struct StepAnswer {
 }  // namespace sinew::internal
 
 SINEW_STRUCT(sinew::internal::OptimizerGroup, parameters, options);
+SINEW_STRUCT(sinew::internal::Binding, number, draw);
 SINEW_STRUCT(sinew::internal::StepId, trainer, optimizer, number);
-SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from, mode);
-SINEW_STRUCT(sinew::internal::StepAnswer, outcome, updated, order, code, error);
+SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from, mode, binding);
+SINEW_STRUCT(sinew::internal::StepAnswer, outcome, updated, order, version, code, error);

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/sinew.h"
+#include "sinew/tests/optim/table.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
 
@@ -36,43 +37,11 @@ using namespace std::chrono_literals;
 
 namespace testoptim {
 
-/// Parameters whose gradients say which step they are of.
-class Table {
- public:
-  explicit Table(std::int64_t size) : weight_(at::zeros({size}).set_requires_grad(true)) {}
-  RRef<at::Tensor> parameter() { return sinew::make_rref(sinew::current_worker(), weight_); }
-  /// Its gradient is one at `index`, and zero elsewhere.
-  at::Tensor pick(std::int64_t index) { return weight_[index]; }
-  /// Its gradient is `factor` everywhere.
-  at::Tensor weighted_sum(double factor) { return (weight_ * factor).sum(); }
-  at::Tensor value() { return weight_.detach().clone(); }
-  /// All elements in the same place: no operator writes to that.
-  void fold() { weight_.set_data(at::zeros({1}).expand(weight_.sizes())); }
-  void unfold() { weight_.set_data(weight_.detach().clone()); }
-
- private:
-  at::Tensor weight_;
-};
-
-}  // namespace testoptim
-
-SINEW_SERVICE(testoptim::Table, (std::int64_t));
-SINEW_METHOD(testoptim::Table::parameter, testoptim::Table::pick, testoptim::Table::weighted_sum,
-             testoptim::Table::value, testoptim::Table::fold, testoptim::Table::unfold);
-
-namespace testoptim {
-
 /// The orders that the owner gave to the steps.
 using Orders = std::vector<std::int64_t>;
 
 std::int64_t order_of(const StepReport& report) {
   return static_cast<std::int64_t>(report.owners.at(0).order);
-}
-
-sinew::optim::SgdOptions rate_of_one() {
-  sinew::optim::SgdOptions sgd;
-  sgd.lr = 1;
-  return sgd;
 }
 
 /// Steps for the indices from `first` on, each with a context of its own.
@@ -137,8 +106,7 @@ class Steps : public sinew::testing::ClusterTest {
   void start_workers(int size) {
     sinew::testing::ClusterOptions options;
     options.names = sinew::testing::worker_names(size);
-    options.methods.serve<Table>().add<&Table::parameter>().add<&Table::pick>();
-    options.methods.add<&Table::weighted_sum, &Table::value, &Table::fold, &Table::unfold>();
+    options.methods.serve<Table>();
     options.methods.add<&testoptim::pick_some>().add<&testoptim::pick_alone>();
     options.methods.add<&testoptim::weigh>().add<&testoptim::step_by_somebody>();
     sinew::testing::wrap_transports(

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ATen/ATen.h"
+#include "sinew/tests/optim/history.h"
 
 using at::Tensor;
 using sinew::optim::Options;
@@ -254,7 +255,10 @@ double difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }
 
 void add_methods(sinew::MethodTable& methods) {
-  methods.serve<Shard>().add<&Shard::parameters>().add<&Shard::forward>().add<&Shard::values>();
+  methods.serve<Shard, Table, Picker>()
+      .add<&Shard::parameters>()
+      .add<&Shard::forward>()
+      .add<&Shard::values>();
   methods.add<&Shard::gradients>().add<&Shard::set_grads>().add<&Shard::sum_of_grads>();
 }
 
