@@ -55,7 +55,7 @@ struct StepRequest {
   /// comes late.
   std::uint64_t live_from = 0;
   StepMode mode = StepMode::kApply;
-  Binding binding;
+  Binding binding = {};
 };
 
 enum class StepOutcome : std::int32_t {
