@@ -189,7 +189,7 @@ enum class LossAt { kTrainer, kServer };
 void measure_rnn(const Options& options, const sinew::Worker& worker, const Iteration& iteration,
                  const Work& work, LossAt loss_at, int steps) {
   if (!options.wants_any({iteration.time_figure, iteration.messages_figure})) return;
-  const auto model = ps_rnn::ServerModel::make(worker, {worker.peer("server")}, work.model);
+  const auto model = ps_rnn::ServerModel::make({worker.peer("server")}, work.model);
   torch::nn::LSTM lstm = ps_rnn::make_lstm(work.model);
   std::vector<sinew::RRef<at::Tensor>> parameters = model.parameters();
   for (const auto& parameter : sinew::parameter_rrefs(worker, lstm))

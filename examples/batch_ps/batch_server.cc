@@ -10,10 +10,11 @@
 namespace batch_ps {
 namespace {
 
-/// A batch is one call of each trainer, however long that takes.
+/// A batch is one call of each trainer that is left, however long that takes.
 sinew::BatcherOptions all_of(std::size_t trainers) {
   sinew::BatcherOptions options;
   options.max_batch = trainers;
+  options.expected = trainers;
   options.max_wait = sinew::kNoTimeout;
   return options;
 }
@@ -63,6 +64,8 @@ std::vector<Parameters> BatchServer::step(const std::vector<Parameters>& gradien
   ++steps_;
   return std::vector<Parameters>(gradients.size(), copy_locked());
 }
+
+void BatchServer::set_trainers(std::size_t trainers) { batcher_.set_expected(trainers); }
 
 std::int64_t BatchServer::steps() const {
   const absl::MutexLock lock(&mutex_);

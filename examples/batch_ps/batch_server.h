@@ -17,8 +17,8 @@ class SGD;
 
 namespace batch_ps {
 
-/// Holds the model. Trainers send their gradients; when all have, the model makes one step along
-/// their mean, and all get the new one. Thread-safe: several handlers run at once.
+/// Holds the model. Trainers send their gradients; when all that are left have, the model makes one
+/// step along their mean, and all get the new one. Thread-safe: several handlers run at once.
 class BatchServer {
  public:
   BatchServer(std::size_t trainers, double lr, std::int64_t seed);
@@ -30,6 +30,8 @@ class BatchServer {
   /// then: a server with one thread serves any number of trainers. Throws std::invalid_argument for
   /// gradients that do not fit.
   sinew::Future<Parameters> update(const Parameters& gradients);
+  /// So many are left, at least one: a step that waits for the others only is made now.
+  void set_trainers(std::size_t trainers);
   /// Steps so far.
   std::int64_t steps() const;
 

@@ -32,25 +32,62 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
+/// The trainers that are left. When one is lost the server counts on it no more, and the others go
+/// on.
+class Team {
+ public:
+  Team(const sinew::Worker& worker, int world_size, const batch_ps::Options& options,
+       std::shared_ptr<batch_ps::BatchServer> server)
+      : server_(std::move(server)), self_(sinew::share_rref(server_)) {
+    for (int rank = 1; rank < world_size; ++rank) {
+      trainers_.push_back(
+          worker.remote<batch_ps::Trainer>(rank, rank, options.batch, options.seed));
+    }
+    watch_ = worker.on_member([server = server_, worker](const sinew::MemberEvent& event) {
+      using Kind = sinew::MemberEvent::Kind;
+      if (event.kind != Kind::kLost && event.kind != Kind::kLeft) return;
+      const std::size_t left = worker.workers().size() - 1;
+      if (left > 0) server->set_trainers(left);
+    });
+  }
+
+  /// Has all make so many steps; the mean of their losses. Throws RpcError when none is left.
+  double train(std::int64_t steps) {
+    std::vector<sinew::Future<double>> rounds;
+    for (const auto& trainer : trainers_) {
+      rounds.push_back(
+          trainer.within(sinew::kNoTimeout).async<&batch_ps::Trainer::train>(self_, steps));
+    }
+    std::vector<sinew::RRef<batch_ps::Trainer>> left;
+    double loss = 0;
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      try {
+        loss += rounds[i].wait();
+        left.push_back(trainers_[i]);
+      } catch (const sinew::RpcError& error) {
+        const bool is_last = left.empty() && i + 1 == rounds.size();
+        if (is_last || trainers_[i].peer().alive()) throw;
+        std::cout << error.message() << "; the others go on" << std::endl;
+      }
+    }
+    trainers_ = std::move(left);
+    return loss / static_cast<double>(trainers_.size());
+  }
+
+ private:
+  const std::shared_ptr<batch_ps::BatchServer> server_;
+  const sinew::RRef<batch_ps::BatchServer> self_;
+  std::vector<sinew::RRef<batch_ps::Trainer>> trainers_;
+  sinew::MemberWatch watch_;
+};
+
 void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
   const auto server = std::make_shared<batch_ps::BatchServer>(
       static_cast<std::size_t>(world_size - 1), options.lr, options.seed);
-  const sinew::RRef<batch_ps::BatchServer> self = sinew::share_rref(server);
-  std::vector<sinew::RRef<batch_ps::Trainer>> trainers;
-  for (int rank = 1; rank < world_size; ++rank) {
-    trainers.push_back(worker.remote<batch_ps::Trainer>(rank, rank, options.batch, options.seed));
-  }
+  Team team(worker, world_size, options, server);
   const examples::Spirals test = examples::Spirals::make(kTestPoints, kTestSeed);
-  for (std::int64_t done = 0; done < options.steps;) {
-    const std::int64_t steps = std::min(kRound, options.steps - done);
-    std::vector<sinew::Future<double>> rounds;
-    for (const auto& trainer : trainers) {
-      rounds.push_back(
-          trainer.within(sinew::kNoTimeout).async<&batch_ps::Trainer::train>(self, steps));
-    }
-    double loss = 0;
-    for (const auto& round : rounds) loss += round.wait() / (world_size - 1);
-    done += steps;
+  while (server->steps() < options.steps) {
+    const double loss = team.train(std::min(kRound, options.steps - server->steps()));
     const double right =
         examples::accuracy(batch_ps::scores(server->parameters(), test.points), test.arms);
     std::cout << "Step " << server->steps() << ": loss " << examples::fixed(loss, 4)

@@ -1,9 +1,11 @@
 // A process of the job: a trainer or a parameter server, which its rank decides. The first trainer
 // leads: it makes the parts of the model at the others and tells the trainers when to train.
 
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +13,7 @@
 
 #include "ATen/Parallel.h"
 #include "bible.h"
+#include "ending.h"
 #include "options.h"
 #include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
@@ -19,6 +22,7 @@
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr auto kLongestStart = std::chrono::minutes(5);
 
 // Before the others are met, who would wait for nothing. Servers need not have the text.
 void find_text(ps_rnn::Options& options) {
@@ -26,29 +30,41 @@ void find_text(ps_rnn::Options& options) {
   ps_rnn::load_corpus(options.data, options.corpus);
 }
 
+std::string name_of(int rank, const ps_rnn::Options& options) {
+  return rank < options.trainers ? "trainer" + std::to_string(rank)
+                                 : "server" + std::to_string(rank - options.trainers);
+}
+
 sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
   sinew::WorkerOptions worker;
-  worker.name = rank < options.trainers ? "trainer" + std::to_string(rank)
-                                        : "server" + std::to_string(rank - options.trainers);
+  worker.name = name_of(rank, options);
   if (rank < options.trainers) {
     ps_rnn::add_trainer_methods(worker.methods);
+    worker.methods.add<&ps_rnn::Ending::wait>();
   } else {
     ps_rnn::add_server_methods(worker.methods);
   }
   return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
-void serve_checkpoints(const sinew::Worker& worker, const ps_rnn::Options& options) {
-  if (options.checkpoint.empty()) return;
-  std::filesystem::create_directories(options.checkpoint);
-  sinew::optim::serve_checkpoints(worker, std::filesystem::absolute(options.checkpoint).string());
+// From now on it can be called.
+void get_ready(const sinew::Worker& worker, const ps_rnn::Options& options) {
+  const auto root = std::make_shared<std::string>();
+  if (!options.checkpoint.empty()) {
+    std::filesystem::create_directories(options.checkpoint);
+    *root = std::filesystem::absolute(options.checkpoint).string();
+    sinew::optim::serve_checkpoints(worker, *root);
+  }
+  worker.publish(ps_rnn::kReady, root);
 }
 
 void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
   std::vector<sinew::Peer> trainers;
   std::vector<sinew::Peer> servers;
   for (int rank = 0; rank < options.trainers + options.servers; ++rank) {
-    (rank < options.trainers ? trainers : servers).push_back(worker.peer(rank));
+    const auto ready =
+        worker.find<std::string>(name_of(rank, options) + "/" + ps_rnn::kReady, kLongestStart);
+    (rank < options.trainers ? trainers : servers).push_back(ready.peer());
   }
   std::ostream& log = options.json ? std::cerr : std::cout;
   const ps_rnn::TrainingResult result = ps_rnn::train(worker, trainers, servers, options, log);
@@ -58,6 +74,13 @@ void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
     }
   }
   if (options.json) std::cout << ps_rnn::to_json(result, options) << std::endl;
+}
+
+// As long as the first trainer lives.
+void await_end(const sinew::Worker& worker) {
+  const auto ending =
+      worker.find<ps_rnn::Ending>(std::string("trainer0/") + ps_rnn::Ending::kName, kLongestStart);
+  ending.within(sinew::kNoTimeout).call<&ps_rnn::Ending::wait>();
 }
 
 }  // namespace
@@ -82,10 +105,15 @@ int main(int argc, char** argv) {
   return examples::run_job(
       "ps_rnn", [&] { return start_worker(options, rank); },
       [&](const sinew::Worker& worker) {
-        serve_checkpoints(worker, options);
-        // Nobody is called before its folder is served.
-        worker.barrier();
-        if (rank == 0) lead(worker, options);
+        get_ready(worker, options);
+        if (rank == 0) {
+          const auto ending = std::make_shared<ps_rnn::Ending>();
+          worker.publish(ps_rnn::Ending::kName, ending);
+          lead(worker, options);
+          ending->come();
+        } else {
+          await_end(worker);
+        }
         return 0;
       });
 }

@@ -18,9 +18,9 @@ at::Generator generator(std::int64_t seed, std::int64_t stream) {
                                         static_cast<std::uint64_t>(stream));
 }
 
-// Epochs have streams of their own, far from the others.
-std::int64_t dropout_stream(Stream stream, std::int64_t epoch) {
-  return 1000 + 10 * epoch + stream;
+// Rounds have streams of their own, far from the others.
+std::int64_t dropout_stream(Stream stream, std::int64_t epoch, std::int64_t done) {
+  return 1000 + 10 * (1'000'003 * epoch + done) + stream;
 }
 
 void fill_uniform(const std::vector<at::Tensor>& parameters, double bound, std::int64_t seed,
@@ -66,8 +66,8 @@ at::Tensor EmbeddingTable::forward(const at::Tensor& rows) {
   return dropout_.apply(table_->forward(rows), is_training());
 }
 
-void EmbeddingTable::begin_epoch(std::int64_t epoch) {
-  dropout_.reseed(seed_ * 1'000'003 + dropout_stream(kTableDropout, epoch));
+void EmbeddingTable::begin_round(std::int64_t epoch, std::int64_t done) {
+  dropout_.reseed(seed_ * 1'000'003 + dropout_stream(kTableDropout, epoch, done));
 }
 
 Decoder::Decoder(const ModelSettings& settings)
@@ -88,8 +88,8 @@ at::Tensor Decoder::loss(const at::Tensor& output, const at::Tensor& targets) {
   return cross_entropy(forward(output), targets);
 }
 
-void Decoder::begin_epoch(std::int64_t epoch) {
-  dropout_.reseed(seed_ * 1'000'003 + dropout_stream(kScoresDropout, epoch));
+void Decoder::begin_round(std::int64_t epoch, std::int64_t done) {
+  dropout_.reseed(seed_ * 1'000'003 + dropout_stream(kScoresDropout, epoch, done));
 }
 
 torch::nn::LSTM make_lstm(const ModelSettings& settings) {
@@ -115,16 +115,22 @@ at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& targets) {
   return at::cross_entropy_loss(scores.flatten(0, -2), targets.flatten());
 }
 
-ServerModel ServerModel::make(const sinew::Worker& worker, const std::vector<sinew::Peer>& servers,
+ServerModel ServerModel::make(const std::vector<sinew::Peer>& servers,
                               const ModelSettings& settings) {
   ServerModel model;
-  const auto shards = static_cast<std::int64_t>(servers.size());
-  for (std::int64_t shard = 0; shard < shards; ++shard) {
-    model.embedding.emplace_back(worker, servers[static_cast<std::size_t>(shard)].info().name,
-                                 settings, shard, shards);
+  model.embedding.resize(servers.size());
+  for (std::size_t shard = 0; shard < servers.size(); ++shard) {
+    model.make_at(servers[shard], static_cast<std::int64_t>(shard), settings);
   }
-  model.decoder = {worker, servers.front().info().name, settings};
   return model;
+}
+
+void ServerModel::make_at(const sinew::Peer& server, std::int64_t shard,
+                          const ModelSettings& settings) {
+  const auto shards = static_cast<std::int64_t>(embedding.size());
+  embedding[static_cast<std::size_t>(shard)] =
+      sinew::RemoteModule<EmbeddingTable>(server, settings, shard, shards);
+  if (shard == 0) decoder = sinew::RemoteModule<Decoder>(server, settings);
 }
 
 std::vector<sinew::RRef<at::Tensor>> ServerModel::parameters() const {
@@ -137,11 +143,11 @@ std::vector<sinew::RRef<at::Tensor>> ServerModel::parameters() const {
   return all;
 }
 
-void ServerModel::begin_epoch(std::int64_t epoch) const {
+void ServerModel::begin_round(std::int64_t epoch, std::int64_t done) const {
   for (const auto& shard : embedding) {
-    shard.module_rref().call<&EmbeddingTable::begin_epoch>(epoch);
+    shard.module_rref().call<&EmbeddingTable::begin_round>(epoch, done);
   }
-  decoder.module_rref().call<&Decoder::begin_epoch>(epoch);
+  decoder.module_rref().call<&Decoder::begin_round>(epoch, done);
 }
 
 void ServerModel::train(bool on) const {

@@ -48,8 +48,9 @@ class EmbeddingTable : public torch::nn::Module {
   EmbeddingTable(const ModelSettings& settings, std::int64_t shard, std::int64_t shards);
   /// {n} rows of this shard to {n, ninp}; of any shape, in fact. Thread-safe.
   at::Tensor forward(const at::Tensor& rows);
-  /// Dropout in epoch 3 is the same whether or not epochs 1 and 2 ran in this process.
-  void begin_epoch(std::int64_t epoch);
+  /// Before the round that begins after `done` steps of an epoch: its dropout is the same whether
+  /// or not what came before ran in this process.
+  void begin_round(std::int64_t epoch, std::int64_t done);
 
  private:
   const std::int64_t seed_;
@@ -65,7 +66,7 @@ class Decoder : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& output);
   /// Mean cross entropy of `targets` under forward(output), without sending all the scores.
   at::Tensor loss(const at::Tensor& output, const at::Tensor& targets);
-  void begin_epoch(std::int64_t epoch);
+  void begin_round(std::int64_t epoch, std::int64_t done);
 
  private:
   const std::int64_t seed_;
@@ -89,15 +90,20 @@ struct ServerModel {
   sinew::RemoteModule<Decoder> decoder;
 
   /// Makes both, the table in as many shards as there are servers, the decoder at the first one.
-  static ServerModel make(const sinew::Worker& worker, const std::vector<sinew::Peer>& servers,
-                          const ModelSettings& settings);
+  static ServerModel make(const std::vector<sinew::Peer>& servers, const ModelSettings& settings);
+  /// Makes what server number `shard` has, there.
+  void make_at(const sinew::Peer& server, std::int64_t shard, const ModelSettings& settings);
   std::vector<sinew::RRef<at::Tensor>> parameters() const;
-  void begin_epoch(std::int64_t epoch) const;
+  void begin_round(std::int64_t epoch, std::int64_t done) const;
   void train(bool on) const;
 
   /// {steps, batch} words to {steps, batch, ninp}: one call to each server that has any of them.
   at::Tensor embed(const at::Tensor& words) const;
 };
+
+/// The name by which each process says that it can be called: find "server0/ready", also after
+/// server0 was killed and started again. A std::string, the root of its checkpoints.
+constexpr const char* kReady = "ready";
 
 /// What servers must serve.
 void add_server_methods(sinew::MethodTable& methods);
@@ -107,5 +113,5 @@ void add_server_methods(sinew::MethodTable& methods);
 SINEW_STRUCT(ps_rnn::ModelSettings, ntoken, ninp, nhid, nlayers, dropout, seed, sparse_embedding);
 SINEW_STRUCT(ps_rnn::ServerModel, embedding, decoder);
 SINEW_MODULE(ps_rnn::EmbeddingTable, (ps_rnn::ModelSettings, std::int64_t, std::int64_t),
-             begin_epoch);
-SINEW_MODULE(ps_rnn::Decoder, (ps_rnn::ModelSettings), loss, begin_epoch);
+             begin_round);
+SINEW_MODULE(ps_rnn::Decoder, (ps_rnn::ModelSettings), loss, begin_round);

@@ -65,7 +65,13 @@ void add_job_flags(CLI::App& app, Options& options) {
   app.add_option("--output", options.output, "Folder for loss_curve.csv and loss_curve.svg")
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
-                 "Folder for a checkpoint after each epoch; every process writes there");
+                 "Folder for a checkpoint after each epoch; every process writes there. With it, "
+                 "servers may be killed and started again, and trainers but the first one may go");
+  add_whole(app, "--checkpoint-rounds", options.checkpoint_rounds, 0, 1'000'000,
+            "Rounds between two checkpoints that the others go back to when a process is lost, "
+            "written while they train; 0: one when an epoch begins");
+  add_whole(app, "--server-wait", options.server_wait, 1, 86'400,
+            "Seconds to wait for a server that is lost to be started again");
   app.add_flag("--resume", options.resume, "Go on after the last checkpoint in --checkpoint");
   app.add_flag("--json", options.json, "Print one JSON object on stdout, the rest on stderr");
 }
@@ -137,6 +143,9 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   if (!parsed.go_on) return parsed.status;
   if (options.resume && options.checkpoint.empty()) {
     return refuse("--resume needs --checkpoint: the folder to go on from");
+  }
+  if (options.checkpoint_rounds > 0 && options.checkpoint.empty()) {
+    return refuse("--checkpoint-rounds needs --checkpoint: the folder to write to");
   }
   if (options.servers > options.corpus.ntoken) {
     return refuse("--servers " + std::to_string(options.servers) + " is more than --ntoken " +

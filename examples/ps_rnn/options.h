@@ -46,8 +46,13 @@ struct Options {
 
   /// Where the loss curve goes; empty: nowhere.
   std::filesystem::path output = "ps_rnn-output";
-  /// Folder of checkpoints, after each epoch; empty: none.
+  /// Folder of checkpoints, after each epoch; empty: none. With one, processes that are lost end
+  /// the job no more, but the first trainer.
   std::filesystem::path checkpoint;
+  /// Rounds between two checkpoints to which the others go back when one is lost; 0: an epoch.
+  std::int64_t checkpoint_rounds = 0;
+  /// How long the others wait for a server that is lost, in seconds.
+  std::int64_t server_wait = 300;
   /// Go on from the last checkpoint.
   bool resume = false;
 

@@ -5,87 +5,109 @@
 #include <utility>
 
 #include "ATen/ATen.h"
-#include "corpus.h"
 
 namespace ps_rnn {
 
+using sinew::optim::DistributedOptimizer;
+
 Trainer::Trainer(const TrainerSettings& settings, const ServerModel& servers,
-                 const sinew::optim::DistributedOptimizer& server_optimizer)
+                 const DistributedOptimizer& server_optimizer)
     : settings_(settings),
       worker_(sinew::current_worker()),
       servers_(servers),
       server_optimizer_(server_optimizer),
       lstm_(make_lstm(settings.model)),
-      lstm_optimizer_(worker_, sinew::parameter_rrefs(worker_, lstm_), settings.optimizer) {
-  const Corpus corpus = load_corpus(settings.data, {settings.ntoken, settings.limit});
-  train_ = in_columns(share_of(corpus.train, settings.number, settings.trainers));
-  valid_ = in_columns(share_of(corpus.valid, settings.number, settings.trainers));
-  for (const at::Tensor& part : {train_, valid_}) {
-    if (part.size(0) < 2) {
+      lstm_optimizer_(worker_, sinew::parameter_rrefs(worker_, lstm_), settings.optimizer),
+      corpus_(load_corpus(settings.data, {settings.ntoken, settings.limit})),
+      hidden_(zero_hidden(settings.model, settings.batch)),
+      kept_hidden_(zero_hidden(settings.model, settings.batch)) {
+  lstm_optimizer_.keep({sinew::make_rref(worker_, std::get<0>(kept_hidden_)),
+                        sinew::make_rref(worker_, std::get<1>(kept_hidden_))});
+  for (const auto* text : {&corpus_.train, &corpus_.valid}) {
+    if (in_columns(*text, settings.number).size(0) < 2) {
       throw std::runtime_error(settings.data +
-                               " is too short: " + std::to_string(corpus.train.size()) +
-                               " words and " + std::to_string(corpus.valid.size()) +
+                               " is too short: " + std::to_string(corpus_.train.size()) +
+                               " words and " + std::to_string(corpus_.valid.size()) +
                                " to validate with, of which a trainer needs two for " +
                                "each of its " + std::to_string(settings.batch) +
                                " pieces; take a longer text, a smaller --batch or fewer trainers");
     }
   }
   // A word is there to predict the next one, so the last one is no input.
-  steps_ = (train_.size(0) - 1 + settings.bptt - 1) / settings.bptt;
+  steps_ =
+      (in_columns(corpus_.train, settings.number).size(0) - 1 + settings.bptt - 1) / settings.bptt;
   if (settings.max_steps > 0) steps_ = std::min(steps_, settings.max_steps);
 }
 
-at::Tensor Trainer::in_columns(const std::vector<std::int64_t>& text) const {
-  const auto rows = static_cast<std::int64_t>(text.size()) / settings_.batch;
-  return at::tensor(at::ArrayRef<std::int64_t>(text), at::kLong)
+at::Tensor Trainer::in_columns(const std::vector<std::int64_t>& text, std::int64_t share) const {
+  const std::vector<std::int64_t> part = share_of(text, share, settings_.trainers);
+  const auto rows = static_cast<std::int64_t>(part.size()) / settings_.batch;
+  return at::tensor(at::ArrayRef<std::int64_t>(part), at::kLong)
       .slice(0, 0, rows * settings_.batch)
       .view({settings_.batch, rows})
       .t()
       .contiguous();
 }
 
-void Trainer::begin_epoch(std::int64_t epoch, double learning_rate) {
-  next_step_ = 0;
+void Trainer::begin_epoch(std::int64_t epoch, double learning_rate, const Plan& plan) {
+  epoch_ = epoch;
+  rest_ = plan;
+  done_ = 0;
   hidden_ = zero_hidden(settings_.model, settings_.batch);
   lstm_optimizer_.set_learning_rate(learning_rate);
-  // For the LSTM's dropout, so that an epoch is the same after a restart.
-  at::manual_seed(
-      static_cast<std::uint64_t>((settings_.model.seed * 1009 + epoch) * 1009 + settings_.number));
 }
 
 Loss Trainer::train(std::int64_t steps) {
+  // For the LSTM's dropout, so that a round is the same after a restart.
+  at::manual_seed(static_cast<std::uint64_t>(
+      ((settings_.model.seed * 1009 + epoch_) * 100'003 + done_) * 1009 + settings_.number));
   Loss total;
   lstm_->train();
-  for (const std::int64_t end = std::min(steps_, next_step_ + steps); next_step_ < end;
-       ++next_step_) {
-    const std::int64_t first = next_step_ * settings_.bptt;
-    const std::int64_t rows = std::min(settings_.bptt, train_.size(0) - 1 - first);
-    const at::Tensor words = train_.narrow(0, first, rows);
-    const at::Tensor targets = train_.narrow(0, first + 1, rows);
-
-    const sinew::autograd::Context context(worker_);
-    hidden_ = detached(hidden_);  // what came before this step gets no gradient
-    const at::Tensor loss = loss_of(words, targets, hidden_);
-    sinew::autograd::backward(context, {loss});
-    const auto server_step = server_optimizer_.step_async(context.id());
-    lstm_optimizer_.step(context);
-    server_step.wait();
-    total += {loss.item<double>() * static_cast<double>(words.numel()), words.numel()};
+  for (const std::int64_t end = done_ + steps; done_ < end && !rest_.empty(); ++done_) {
+    if (rest_.front().share != share_) {
+      share_ = rest_.front().share;
+      columns_ = in_columns(corpus_.train, share_);
+    }
+    const Piece made = rest_.front();
+    step(made.first, total);
+    rest_ = rest_of(rest_, 1);
+    const bool is_next = !rest_.empty() && rest_.front().share == made.share &&
+                         rest_.front().first == made.first + 1;
+    if (!is_next) hidden_ = zero_hidden(settings_.model, settings_.batch);
   }
   hidden_ = detached(hidden_);
   return total;
 }
 
-Loss Trainer::evaluate() {
+void Trainer::step(std::int64_t number, Loss& total) {
+  const std::int64_t first = number * settings_.bptt;
+  const std::int64_t rows = std::min(settings_.bptt, columns_.size(0) - 1 - first);
+  const at::Tensor words = columns_.narrow(0, first, rows);
+  const at::Tensor targets = columns_.narrow(0, first + 1, rows);
+
+  const sinew::autograd::Context context(worker_);
+  hidden_ = detached(hidden_);  // what came before this step gets no gradient
+  const at::Tensor loss = loss_of(words, targets, hidden_);
+  sinew::autograd::backward(context, {loss});
+  const auto server_step = server_optimizer_.step_async(context.id());
+  lstm_optimizer_.step(context);
+  server_step.wait();
+  total += {loss.item<double>() * static_cast<double>(words.numel()), words.numel()};
+}
+
+Loss Trainer::evaluate(const std::vector<std::int64_t>& shares) {
   const at::NoGradGuard no_grad;
   lstm_->eval();
   Loss total;
-  Hidden hidden = zero_hidden(settings_.model, settings_.batch);
-  for (std::int64_t first = 0; first + 1 < valid_.size(0); first += settings_.bptt) {
-    const std::int64_t rows = std::min(settings_.bptt, valid_.size(0) - 1 - first);
-    const at::Tensor words = valid_.narrow(0, first, rows);
-    const at::Tensor loss = loss_of(words, valid_.narrow(0, first + 1, rows), hidden);
-    total += {loss.item<double>() * static_cast<double>(words.numel()), words.numel()};
+  for (const std::int64_t share : shares) {
+    const at::Tensor columns = in_columns(corpus_.valid, share);
+    Hidden hidden = zero_hidden(settings_.model, settings_.batch);
+    for (std::int64_t first = 0; first + 1 < columns.size(0); first += settings_.bptt) {
+      const std::int64_t rows = std::min(settings_.bptt, columns.size(0) - 1 - first);
+      const at::Tensor words = columns.narrow(0, first, rows);
+      const at::Tensor loss = loss_of(words, columns.narrow(0, first + 1, rows), hidden);
+      total += {loss.item<double>() * static_cast<double>(words.numel()), words.numel()};
+    }
   }
   return total;
 }
@@ -120,6 +142,27 @@ void Trainer::save(const std::string& folder, const std::string& note) {
 }
 
 std::string Trainer::load(const std::string& folder) { return lstm_optimizer_.load(folder).note; }
+
+void Trainer::begin_checkpoint(const std::string& folder) {
+  std::get<0>(kept_hidden_).copy_(std::get<0>(hidden_));
+  std::get<1>(kept_hidden_).copy_(std::get<1>(hidden_));
+  sinew::optim::SaveOptions how;
+  how.kept = kCheckpointsKept;
+  saving_ = lstm_optimizer_.save_async(folder, how);
+}
+
+std::uint64_t Trainer::finish_checkpoint() { return saving_.wait().number; }
+
+void Trainer::restore(const ServerModel& servers, const DistributedOptimizer& server_optimizer,
+                      const std::string& folder, std::uint64_t number, const Position& position) {
+  servers_ = servers;
+  server_optimizer_ = server_optimizer;
+  lstm_optimizer_.load(folder, number);
+  hidden_ = {std::get<0>(kept_hidden_).clone(), std::get<1>(kept_hidden_).clone()};
+  epoch_ = position.epoch;
+  rest_ = rest_of(position.plan, position.done);
+  done_ = position.done;
+}
 
 void add_trainer_methods(sinew::MethodTable& methods) { methods.serve<Trainer>(); }
 

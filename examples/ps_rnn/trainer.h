@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "corpus.h"
 #include "model.h"
+#include "plan.h"
 #include "sinew/sinew.h"
 
 namespace ps_rnn {
@@ -41,7 +43,8 @@ struct Loss {
   }
 };
 
-/// Holds an LSTM and a share of the text; made and driven by the first trainer. One call at a time.
+/// Holds an LSTM and reads shares of the text; made and driven by the first trainer. One call at a
+/// time.
 class Trainer {
  public:
   /// `servers` and its optimizer are shared by all trainers. Throws std::runtime_error for a text
@@ -49,14 +52,14 @@ class Trainer {
   Trainer(const TrainerSettings& settings, const ServerModel& servers,
           const sinew::optim::DistributedOptimizer& server_optimizer);
 
-  /// Steps of an epoch.
+  /// Steps of each share in an epoch.
   std::int64_t steps() const { return steps_; }
-  /// Back to the start of the text, with an empty memory. Epochs count from 1.
-  void begin_epoch(std::int64_t epoch, double learning_rate);
-  /// Makes the next `steps` steps of this epoch, or what is left of it.
+  /// With an empty memory. Epochs count from 1.
+  void begin_epoch(std::int64_t epoch, double learning_rate, const Plan& plan);
+  /// Makes the next `steps` steps of this epoch's plan, or what is left of it.
   Loss train(std::int64_t steps);
-  /// Without dropout, on this trainer's share of the validation text.
-  Loss evaluate();
+  /// Without dropout, on these shares of the validation text.
+  Loss evaluate(const std::vector<std::int64_t>& shares);
 
   /// Of the LSTM; copies.
   std::vector<at::Tensor> parameters() const;
@@ -66,23 +69,46 @@ class Trainer {
   /// Returns the note.
   std::string load(const std::string& folder);
 
+  /// Copies the LSTM, and what it remembers, between two rounds, and begins to write that into the
+  /// folder.
+  void begin_checkpoint(const std::string& folder);
+  /// Waits until it is written, and returns its number.
+  std::uint64_t finish_checkpoint();
+  /// Goes back to a checkpoint, which was taken at `position`, and on with these servers.
+  void restore(const ServerModel& servers,
+               const sinew::optim::DistributedOptimizer& server_optimizer,
+               const std::string& folder, std::uint64_t number, const Position& position);
+
  private:
-  /// One column of `text` per piece: {rows, batch}.
-  at::Tensor in_columns(const std::vector<std::int64_t>& text) const;
+  /// A share of `text`, one column for each of its pieces that are read side by side: {rows,
+  /// batch}.
+  at::Tensor in_columns(const std::vector<std::int64_t>& text, std::int64_t share) const;
+  void step(std::int64_t number, Loss& total);
   at::Tensor loss_of(const at::Tensor& words, const at::Tensor& targets, Hidden& hidden);
 
   const TrainerSettings settings_;
   const sinew::Worker worker_;
-  const ServerModel servers_;
-  const sinew::optim::DistributedOptimizer server_optimizer_;
+  ServerModel servers_;
+  sinew::optim::DistributedOptimizer server_optimizer_;
   torch::nn::LSTM lstm_;
   sinew::optim::DistributedOptimizer lstm_optimizer_;
-  at::Tensor train_;
-  at::Tensor valid_;
+  const Corpus corpus_;
   std::int64_t steps_ = 0;
-  std::int64_t next_step_ = 0;
+  std::int64_t epoch_ = 1;
+  // What is to be read, and how many steps of this epoch have been made.
+  Plan rest_;
+  std::int64_t done_ = 0;
+  // The share that columns_ has.
+  std::int64_t share_ = -1;
+  at::Tensor columns_;
   Hidden hidden_;
+  // In checkpoints, beside the LSTM.
+  Hidden kept_hidden_;
+  sinew::Future<sinew::optim::Checkpoint> saving_;
 };
+
+/// Checkpoints that stay in a folder: that of a server may have failed where a trainer's has not.
+constexpr std::size_t kCheckpointsKept = 4;
 
 /// What trainers must serve.
 void add_trainer_methods(sinew::MethodTable& methods);
@@ -92,6 +118,9 @@ void add_trainer_methods(sinew::MethodTable& methods);
 SINEW_STRUCT(ps_rnn::TrainerSettings, number, trainers, model, data, ntoken, limit, batch, bptt,
              max_steps, scores_to_trainer, optimizer);
 SINEW_STRUCT(ps_rnn::Loss, sum, words);
+SINEW_STRUCT(ps_rnn::Piece, share, first, last);
+SINEW_STRUCT(ps_rnn::Position, epoch, plan, done);
 SINEW_SERVICE(ps_rnn::Trainer,
               (ps_rnn::TrainerSettings, ps_rnn::ServerModel, sinew::optim::DistributedOptimizer),
-              steps, begin_epoch, train, evaluate, parameters, set_parameters, save, load);
+              steps, begin_epoch, train, evaluate, parameters, set_parameters, save, load,
+              begin_checkpoint, finish_checkpoint, restore);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "loss_curve.h"
@@ -16,8 +18,18 @@ sinew::optim::Options optimizer_options(const std::string& name, double lr);
 /// How the text and the flags set the model.
 ModelSettings model_settings(const Options& options, std::int64_t ntoken);
 
+/// What losses of processes have cost.
+struct Failovers {
+  std::int64_t count = 0;
+  /// Steps of a trainer that were made again.
+  std::int64_t lost_steps = 0;
+  /// From when the first trainer noticed until training could go on.
+  double seconds = 0;
+};
+
 /// A model that lies on servers and trainers, and how it is trained: the first trainer has one of
-/// these. Not thread-safe. What waits for others throws RpcError.
+/// these. Not thread-safe. What waits for others throws RpcError; then recover() brings it back to
+/// the last checkpoint.
 class Training {
  public:
   /// Makes the parts of the model at `servers`, and a Trainer at each of `trainers`. `ntoken` is
@@ -25,12 +37,27 @@ class Training {
   Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& trainers,
            const std::vector<sinew::Peer>& servers, const Options& options, std::int64_t ntoken);
 
-  /// Steps of an epoch, of each trainer.
-  std::int64_t steps() const { return steps_; }
+  /// Steps of this epoch, of the trainer that has most.
+  std::int64_t steps() const;
+  std::int64_t epoch() const { return epoch_; }
+  /// Steps of this epoch that each trainer has made that has so many.
+  std::int64_t done() const { return done_; }
+  /// Shares of trainers that are lost are spread over the others.
   void begin_epoch(std::int64_t epoch);
   /// Lets all trainers make so many steps, and averages their LSTMs.
   Loss round(std::int64_t steps);
   Loss evaluate();
+
+  /// Between two rounds. Waits until the checkpoint before is written, and has all begin to write
+  /// the next one, which they do while they go on.
+  void begin_checkpoint();
+  /// Waits until that is written too. From then on recover() goes back no further.
+  void finish_checkpoint();
+  /// After something threw `error`: waits until servers that are lost have been started again,
+  /// under their names, and goes on without trainers that are lost. All go back to the last
+  /// checkpoint that is written. Throws `error` unless somebody was lost and there is one.
+  void recover(const sinew::RpcError& error);
+  const Failovers& failovers() const { return failovers_; }
 
   /// After an epoch. Two checkpoints are kept in turn, so that one is whole at any time.
   void save(std::int64_t epoch);
@@ -42,14 +69,42 @@ class Training {
   const std::vector<sinew::RRef<Trainer>>& trainers() const { return trainers_; }
 
  private:
+  /// A checkpoint that is being written, or is.
+  struct Checkpoint {
+    Position position;
+    std::vector<sinew::RRef<Trainer>> trainers;
+    std::vector<Plan> plans;
+    sinew::Future<sinew::optim::Checkpoint> servers;
+    std::vector<sinew::Future<std::uint64_t>> parts;
+  };
+
   void average();
+  void find_servers();
+  void restore();
+  /// Whose share that is in the first place.
+  std::int64_t number_of(const sinew::RRef<Trainer>& trainer) const;
+  /// Steps of trainers that are lost go to the others.
+  void spread(const Plan& orphaned);
+  std::string folder_of(const sinew::RRef<Trainer>& trainer) const;
 
   const sinew::Worker worker_;
   const Options options_;
+  TrainerSettings settings_;
+  std::vector<std::string> server_names_;
   ServerModel servers_;
   sinew::optim::DistributedOptimizer server_optimizer_;
+  // Those that live, and what each of them reads in this epoch.
   std::vector<sinew::RRef<Trainer>> trainers_;
-  std::int64_t steps_ = 0;
+  std::vector<Plan> plans_;
+  std::vector<sinew::RRef<Trainer>> all_trainers_;
+  std::int64_t share_steps_ = 0;
+  std::int64_t epoch_ = 0;
+  std::int64_t done_ = 0;
+  std::optional<Checkpoint> writing_;
+  std::optional<Checkpoint> written_;
+  Failovers failovers_;
+  // Since a round was made.
+  int recoveries_in_vain_ = 0;
 };
 
 struct TrainingResult {
@@ -59,6 +114,7 @@ struct TrainingResult {
   /// Of all trainers, while they trained.
   std::int64_t words = 0;
   double words_per_s = 0;
+  Failovers failovers;
 };
 
 /// Trains for `options.epochs`, with a line in `log` for each round and epoch, the curve and the

@@ -6,12 +6,15 @@ usage: test_ps_rnn.py SINEW_RUN PS_RNN [unittest arguments]
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
 import re
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from xml.etree import ElementTree
@@ -141,20 +144,132 @@ class MistakeTest(PsRnnTest):
         self.assertEqual(ended.status, 2, ended.stderr)
         self.assertIn("sinew-run --nproc 2 ps_rnn", ended.stderr)
 
-    def test_a_killed_server_is_named(self) -> None:
-        command = [
-            PS_RNN, "--data", self.text, "--output", "", *SMALL, "--epochs", "100000", "--round", "2",
+
+class FailoverTest(PsRnnTest):
+    """Processes are killed while the others train."""
+
+    flags = (*SMALL, "--epochs", "2", "--max-steps", "24", "--round", "2", "--json")
+    checkpoints = ("--checkpoint", "checkpoint", "--checkpoint-rounds", "2")
+
+    def start(self, trainers: int, servers: int, *flags: str) -> None:
+        """Starts the job, and what a process of a rank is started with."""
+        self.command = [
+            PS_RNN, "--data", self.text, "--output", "parts", "--servers", str(servers), *self.flags, *flags,
         ]  # fmt: skip
-        trainer, server = example_process.start_by_hand([command, command], ports.free_port())
-        for process in (trainer, server):
-            self.addCleanup(process.communicate)
-            self.addCleanup(example_process.kill_group, process)
+        self.port = ports.free_port()
+        self.processes = example_process.start_by_hand([self.command] * (trainers + servers), self.port, str(self.folder))
+        for process in self.processes:
+            self.addCleanup(self.end, process)
+
+    @staticmethod
+    def end(process: subprocess.Popen[str]) -> None:
+        example_process.kill_group(process)
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+    def kill(self, rank: int) -> None:
+        self.processes[rank].kill()
+        self.processes[rank].wait()
+
+    def start_again(self, rank: int) -> None:
+        place = example_process.place(self.port, rank, len(self.processes))
+        self.end(self.processes[rank])
+        self.processes[rank] = example_process.start(self.command, place, str(self.folder))
+        self.addCleanup(self.end, self.processes[rank])
+
+    def read_until(self, log: list[str], part: str) -> None:
+        """Reads what the first trainer says, up to a line that has `part`."""
+        while not log or part not in log[-1]:
+            line = self.processes[0].stderr.readline()
+            self.assertTrue(line, "".join(log))
+            log.append(line)
+
+    def read_round(self, log: list[str]) -> None:
+        log.append("")
+        self.read_until(log, "train perplexity")
+
+    def end_of(self, rank: int) -> Ended:
+        process = self.processes[rank]
+        watchdog = threading.Timer(240, example_process.kill_group, [process])
+        watchdog.start()
+        # Not by communicate(), which does not know what readline() has read ahead.
+        ended = Ended(-1, process.stdout.read(), process.stderr.read())
+        status = process.wait()
+        watchdog.cancel()
+        return dataclasses.replace(ended, status=status)
+
+    def uninterrupted(self, trainers: int, servers: int) -> dict[str, object]:
+        ended = self.train(*self.flags, "--servers", str(servers), output="whole", processes=trainers + servers)
+        self.assertEqual(ended.status, 0, ended.stderr)
+        return json.loads(ended.stdout)
+
+    def test_killed_servers_come_back_and_nothing_is_lost_or_done_twice(self) -> None:
+        self.uninterrupted(1, 2)
+        seed = random.randrange(1 << 30)
+        print(f"seed {seed}", flush=True)
+        draw = random.Random(seed)
+        self.start(1, 2, *self.checkpoints)
+        log: list[str] = []
+        for _ in range(3):
+            # Of the 24 rounds, and some that are made again.
+            for _ in range(draw.randint(1, 6)):
+                self.read_round(log)
+            rank = draw.randint(1, 2)
+            self.kill(rank)
+            if draw.random() < 0.5:
+                # So that who waits for it has begun to.
+                self.read_until(log, "server")
+            self.start_again(rank)
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertEqual([self.end_of(rank).status for rank in (1, 2)], [0, 0])
+        figures = json.loads(trainer.stdout)
+        self.assertGreaterEqual(figures["failovers"], 1, said)
+        self.assertLessEqual(figures["failovers"], 6, said)
+        curves = [(self.folder / name / "loss_curve.csv").read_text() for name in ("whole", "parts")]
+        self.assertEqual(curves[0], curves[1], said)
+
+    def test_without_a_trainer_the_others_read_its_share(self) -> None:
+        whole = self.uninterrupted(3, 1)
+        self.start(3, 1, *self.checkpoints)
+        log: list[str] = []
         for _ in range(4):
-            self.assertTrue(trainer.stdout.readline())
-        server.kill()
-        _, stderr = trainer.communicate(timeout=60)
-        self.assertEqual(trainer.returncode, 3, stderr)
-        self.assertIn("server0", stderr)
+            self.read_round(log)
+        self.kill(2)
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertIn("with 2 trainers", said)
+        figures = json.loads(trainer.stdout)
+        self.assertEqual(figures["words"], whole["words"], said)
+        self.assertEqual([self.end_of(rank).status for rank in (1, 3)], [0, 0])
+        # The next job has all of them again.
+        command = [str(word) for word in self.command]
+        command[command.index("--epochs") + 1] = "3"
+        job = [SINEW_RUN, "--nproc", "4", *command, "--resume"]
+        resumed = example_process.run(job, 240, cwd=str(self.folder))
+        self.assertEqual(resumed.status, 0, resumed.stderr)
+        self.assertIn("Going on after epoch 2", resumed.stderr)
+
+    def test_a_server_that_does_not_come_back_is_named(self) -> None:
+        self.start(1, 1, *self.checkpoints, "--server-wait", "1")
+        log: list[str] = []
+        self.read_round(log)
+        self.kill(1)
+        trainer = self.end_of(0)
+        self.assertEqual(trainer.status, 3, trainer.stderr)
+        self.assertIn("worker 'server0' was lost", trainer.stderr)
+
+    def test_without_checkpoints_a_killed_server_ends_the_job(self) -> None:
+        self.start(1, 1)
+        log: list[str] = []
+        self.read_round(log)
+        self.kill(1)
+        trainer = self.end_of(0)
+        self.assertEqual(trainer.status, 3, trainer.stderr)
+        self.assertIn("server0", trainer.stderr)
 
 
 class BibleTest(PsRnnTest):

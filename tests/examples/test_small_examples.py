@@ -68,6 +68,21 @@ class BatchPsTest(JobTest):
         self.assertEqual([step for step, _, _ in steps], ["100", "150"])
         self.assertLess(float(steps[1][1]), float(steps[0][1]), "the loss falls")
 
+    def test_a_killed_trainer_is_not_waited_for(self) -> None:
+        command = [self.program(), "--steps", "400"]
+        server, *trainers = example_process.start_by_hand([command] * 4, ports.free_port())
+        for process in (server, *trainers):
+            self.addCleanup(process.communicate)
+            self.addCleanup(example_process.kill_group, process)
+        self.assertIn("Step 100", server.stdout.readline())
+        trainers[1].kill()
+        ended = example_process.finish(server, 120)
+        self.assertEqual(ended.status, 0, ended.stderr)
+        self.assertIn("worker2", ended.stdout)
+        self.assertIn("Step 400", ended.stdout)
+        for trainer in (trainers[0], trainers[2]):
+            self.assertEqual(example_process.finish(trainer, 60).status, 0)
+
     def test_mistakes(self) -> None:
         self.check_mistakes(("--batch", "-1"), ("--lr", "x"))
 
