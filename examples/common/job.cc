@@ -29,6 +29,27 @@ int take_part(const sinew::Worker& worker, const std::function<int(const sinew::
   }
 }
 
+// Whether it was not evicted before.
+bool stays_until_the_end(const sinew::Worker& worker) {
+  try {
+    take_part(worker, [](const sinew::Worker&) { return 0; });
+    return true;
+  } catch (const sinew::RpcError& error) {
+    if (error.code() != sinew::ErrorCode::kAborted) throw;
+    return false;
+  }
+}
+
+// When `run` throws, says so in the name of `program`.
+int report_errors(const std::string& program, const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const std::exception& error) {
+    std::cerr << program << ": " << error.what() << std::endl;
+    return kFailed;
+  }
+}
+
 }  // namespace
 
 std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job) {
@@ -51,12 +72,16 @@ std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job) {
 
 int run_job(const std::string& program, const std::function<sinew::Worker()>& start,
             const std::function<int(const sinew::Worker&)>& work) {
-  try {
-    return take_part(start(), work);
-  } catch (const std::exception& error) {
-    std::cerr << program << ": " << error.what() << std::endl;
-    return kFailed;
-  }
+  return report_errors(program, [&] { return take_part(start(), work); });
+}
+
+int serve_job(const std::string& program, const std::function<sinew::Worker()>& start) {
+  return report_errors(program, [&] {
+    while (!stays_until_the_end(start())) {
+      std::cerr << program << ": was out of the job, and joins it again" << std::endl;
+    }
+    return 0;
+  });
 }
 
 }  // namespace examples

@@ -32,4 +32,9 @@ std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job);
 int run_job(const std::string& program, const std::function<sinew::Worker()>& start,
             const std::function<int(const sinew::Worker&)>& work);
 
+/// The same for one that only answers calls: returns 0 when the leader has shut down, or is lost. A
+/// worker that is evicted, since it was stopped for longer than its lease, is followed by another
+/// one, which has nothing of what that one held.
+int serve_job(const std::string& program, const std::function<sinew::Worker()>& start);
+
 }  // namespace examples

@@ -35,6 +35,5 @@ int main(int argc, char** argv) {
   const int rank = std::get<sinew::LaunchPlace>(found).rank;
   at::set_num_threads(1);
   // All work is to answer the agent's calls.
-  return examples::run_job(
-      "rl_observer", [&] { return start_worker(rank); }, [](const sinew::Worker&) { return 0; });
+  return examples::serve_job("rl_observer", [&] { return start_worker(rank); });
 }

@@ -268,6 +268,23 @@ class EndingTest(JobTest):
                     self.read_until(agent, "Episode ")
                 self.assertIsNone(victim.poll())
 
+    def test_an_observer_that_is_stopped_for_longer_than_its_lease_rejoins_by_itself(self) -> None:
+        agent, victim, other = self.start_by_hand(observers=2)
+        with self.ended_if_it_stands_still(agent):
+            victim.send_signal(signal.SIGSTOP)
+            self.read_until(agent, "observer1 is lost; the others")
+            self.read_until(agent, "Episode ")
+            victim.send_signal(signal.SIGCONT)
+            self.read_until(victim, "rl_observer: was out of the job, and joins it again")
+            self.read_until(agent, "observer1 joins the team")
+            # It plays: nobody else is left.
+            other.kill()
+            self.read_until(agent, "observer2 is lost; the others")
+            for _ in range(20):
+                self.read_until(agent, "Episode ")
+            agent.kill()
+            self.assertEqual(victim.wait(timeout=60), 0)
+
     def test_the_only_observer_comes_back_and_all_end_together(self) -> None:
         output = self.folder / "out"
         agent, victim = self.start_by_hand("--output", output, episodes="500")
