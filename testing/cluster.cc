@@ -18,6 +18,9 @@
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_parts.h"
+#include "sinew/testing/internal/faulty_sink.h"
+#include "sinew/testing/internal/step_queue.h"
 #include "sinew/testing/leftovers.h"
 
 namespace sinew::testing {
@@ -61,6 +64,10 @@ struct Cluster::State {
       : options(std::move(the_options)),
         network(std::make_shared<internal::InprocNetwork>()),
         members(options.names.size()) {
+    if (options.network == ClusterNetwork::kStepped) {
+      steps = std::make_shared<internal::StepQueue>();
+      stepped = std::make_unique<SteppedNetwork>(steps);
+    }
     if (options.transport == ClusterTransport::kGrpc) meeting_file = new_meeting_file();
   }
 
@@ -83,12 +90,23 @@ struct Cluster::State {
     return others;
   }
   void start(std::size_t rank);
+  /// Nothing waits for the test any more.
+  void let_all_go() {
+    faults.clear();
+    if (steps != nullptr) steps->end();
+  }
+  void let_go_of(const std::string& worker) {
+    if (steps != nullptr) steps->let_go_of(worker);
+  }
 
   // Names are added.
   ClusterOptions options;
   const std::shared_ptr<internal::InprocNetwork> network;
   std::string meeting_file;
   Faults faults;
+  // Null without steps.
+  std::shared_ptr<internal::StepQueue> steps;
+  std::unique_ptr<SteppedNetwork> stepped;
   // By rank. References to them stay valid.
   std::deque<Member> members;
 };
@@ -110,7 +128,7 @@ void Cluster::State::start(std::size_t rank) {
     worker.init_method = "inproc://cluster";
     worker.network = network;
   }
-  faults.install(worker);
+  internal::parts_of(worker).wrap_reply_sink = internal::make_faulty_sinks(faults.table_, steps);
   if (options.tweak) options.tweak(static_cast<int>(rank), worker);
   members[rank] = {init_rpc(std::move(worker))};
 }
@@ -141,10 +159,11 @@ Cluster::Cluster(ClusterOptions options) : state_(std::make_unique<State>(std::m
   for (const std::exception_ptr& error : errors) {
     if (error != nullptr) std::rethrow_exception(error);
   }
+  if (state_->steps != nullptr) state_->steps->begin();
 }
 
 Cluster::~Cluster() {
-  state_->faults.clear();
+  state_->let_all_go();
   ShutdownOptions now;
   now.graceful = false;
   for (const State::Member& member : state_->members) {
@@ -168,6 +187,13 @@ const Worker& Cluster::worker(int rank) const {
 
 Faults& Cluster::faults() { return state_->faults; }
 
+SteppedNetwork& Cluster::network() {
+  if (state_->stepped != nullptr) return *state_->stepped;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 "the network of the cluster is not stepped: set ClusterOptions::network to "
+                 "ClusterNetwork::kStepped");
+}
+
 // ---- Workers that come and go.
 
 void Cluster::kill(std::string_view name) {
@@ -177,6 +203,7 @@ void Cluster::kill(std::string_view name) {
   now.graceful = false;
   worker.shutdown(now);
   member.is_killed = true;
+  state_->let_go_of(worker.name());
   for (const Worker& other : state_->others_than(worker)) {
     wait_until(absl::StrCat("worker '", other.name(), "' has lost worker '", worker.name(), "'"),
                [&] { return !has(other, worker.info()); });
@@ -233,6 +260,7 @@ void Cluster::evict(std::string_view name) {
     if (core->evicted().ok()) core->on_asked(others.front().info(), "", claim);
     return worker.membership_state() == MembershipState::kEvicted;
   });
+  state_->let_go_of(victim.name);
 }
 
 void Cluster::replace(std::string_view name, Worker worker) {
@@ -273,7 +301,7 @@ std::vector<std::string> Cluster::try_shutdown() {
   ShutdownOptions options;
   options.timeout = state_->options.shutdown_timeout;
   options.fail_on_leaks = true;
-  state_->faults.clear();
+  state_->let_all_go();
   // Those that were killed, or are evicted, have left the job without a word.
   std::vector<Worker> ending;
   for (const State::Member& member : state_->members) {

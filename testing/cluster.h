@@ -10,6 +10,7 @@
 #include "sinew/sinew.h"
 #include "sinew/testing/eventually.h"
 #include "sinew/testing/faults.h"
+#include "sinew/testing/stepped_network.h"
 
 namespace sinew::testing {
 
@@ -29,6 +30,14 @@ enum class ClusterWorld {
   kOpen,
 };
 
+/// When the calls and answers of a cluster arrive.
+enum class ClusterNetwork {
+  /// As soon as they can.
+  kFree,
+  /// When the test says so: Cluster::network().
+  kStepped,
+};
+
 /// How a cluster starts.
 struct ClusterOptions {
   /// Of the workers, by rank.
@@ -37,6 +46,7 @@ struct ClusterOptions {
   MethodTable methods;
   ClusterWorld world = ClusterWorld::kFixed;
   ClusterTransport transport = ClusterTransport::kInproc;
+  ClusterNetwork network = ClusterNetwork::kFree;
   /// Changes the options of a worker before it starts: other methods for one of them, a shorter
   /// lease (theirs is 2 minutes, since a busy machine may let a worker wait), on_rejoined. May be
   /// empty; runs on several threads at once.
@@ -77,6 +87,10 @@ class Cluster {
   const Worker& worker(int rank) const;
   /// Of all calls between its workers.
   Faults& faults();
+  /// Says which message arrives next, from the end of the constructor to the beginning of
+  /// shutdown(). Throws RpcError kFailedPrecondition unless the options say
+  /// ClusterNetwork::kStepped.
+  SteppedNetwork& network();
 
   /// Ends a worker as if its process had been killed, but that methods which it runs come to their
   /// end first: the others lose it, their calls to it fail with kUnavailable, and what it owned is
@@ -104,9 +118,10 @@ class Cluster {
   /// tests whose references, contexts and names must be gone before the workers are.
   void wait_until_at_rest(std::chrono::nanoseconds patience = kPatience) const;
 
-  /// Ends the faults, shuts all workers down at once, with grace, and looks for what is left:
-  /// throws Failure with one line for each reference that was leaked, for each counter that is not
-  /// back at zero, and for each worker that could not be shut down. Call it last in a test.
+  /// Ends the faults and the steps, shuts all workers down at once, with grace, and looks for what
+  /// is left: throws Failure with one line for each reference that was leaked, for each counter
+  /// that is not back at zero, and for each worker that could not be shut down. Call it last in a
+  /// test.
   void shutdown();
   /// The same, and returns the lines: none means that nothing is left anywhere.
   std::vector<std::string> try_shutdown();

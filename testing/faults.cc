@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/worker/worker_parts.h"
 #include "sinew/testing/internal/fault_table.h"
 #include "sinew/testing/internal/faulty_sink.h"
@@ -59,11 +58,7 @@ Fault Faults::break_connection(const Messages& messages) {
 void Faults::clear() { table_->clear(); }
 
 void Faults::install(WorkerOptions& options) const {
-  internal::parts_of(options).wrap_reply_sink =
-      [table = table_](internal::WorkerServices& services, const internal::ArrivedCall& call,
-                       std::shared_ptr<internal::ReplySink> sink) {
-        return internal::make_faulty_sink(table, services, call, std::move(sink));
-      };
+  internal::parts_of(options).wrap_reply_sink = internal::make_faulty_sinks(table_, nullptr);
 }
 
 }  // namespace sinew::testing

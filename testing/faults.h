@@ -88,6 +88,8 @@ class Faults {
   void install(WorkerOptions& options) const;
 
  private:
+  friend class Cluster;
+
   const std::shared_ptr<internal::FaultTable> table_;
 };
 

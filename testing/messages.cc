@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/testing/internal/call_message.h"
 
 namespace sinew::testing {
 namespace {
@@ -15,22 +14,6 @@ std::uint64_t checked_count(const char* function, int count) {
 }
 
 }  // namespace
-
-std::ostream& operator<<(std::ostream& out, CallKind kind) {
-  switch (kind) {
-    case CallKind::kCall:
-      return out << "call";
-    case CallKind::kRemote:
-      return out << "remote";
-    case CallKind::kToHere:
-      return out << "to_here";
-    case CallKind::kBackward:
-      return out << "backward";
-    case CallKind::kOther:
-      return out << "other";
-  }
-  return out << "CallKind " << static_cast<int>(kind);
-}
 
 Messages& Messages::after(int count) {
   skip_ = checked_count("after", count);
@@ -53,10 +36,22 @@ Messages& Messages::at_random(double probability, std::uint64_t seed) {
   return *this;
 }
 
-bool Messages::includes(const internal::CallMessage& message) const {
+bool Messages::includes(const Message& message) const {
   return message.leg == leg_ && (!method_ || *method_ == message.method) &&
          (!callee_ || *callee_ == message.callee) && (!caller_ || *caller_ == message.caller) &&
-         (!kind_ || *kind_ == message.kind);
+         (!kind_ || *kind_ == message.kind) && (!number_ || *number_ == message.number);
+}
+
+std::ostream& operator<<(std::ostream& out, const Messages& messages) {
+  out << (messages.leg_ == Leg::kCall ? "calls" : "replies");
+  if (messages.method_) out << " of " << *messages.method_;
+  if (messages.kind_) out << " (" << *messages.kind_ << ")";
+  if (messages.caller_) out << " by '" << *messages.caller_ << "'";
+  if (messages.callee_) out << " at '" << *messages.callee_ << "'";
+  if (messages.number_) out << " with number " << *messages.number_;
+  if (messages.skip_ > 0) out << ", after " << messages.skip_;
+  if (messages.probability_ < 1) out << ", at random " << messages.probability_;
+  return out;
 }
 
 }  // namespace sinew::testing

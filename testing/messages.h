@@ -8,38 +8,22 @@
 #include <utility>
 
 #include "sinew/rpc/method.h"
-
-namespace sinew::internal {
-struct CallMessage;
-}
+#include "sinew/testing/message.h"
 
 namespace sinew::testing {
 
-/// How a call was made.
-enum class CallKind {
-  /// By call(), async(), rpc_sync(), rpc_async(), or by a client that is no worker.
-  kCall,
-  /// By remote(): the result stays.
-  kRemote,
-  /// By RRef::to_here().
-  kToHere,
-  /// By autograd::backward(): what the workers of a pass ask of each other, gradients among it.
-  kBackward,
-  /// By other parts of Sinew: steps of optimizers, waits for names, stores.
-  kOther,
-};
-std::ostream& operator<<(std::ostream& out, CallKind kind);
-
-/// Which messages a fault hits: calls on their way to whom they are for, or the answers on their
-/// way back. Begin with calls() or replies(); each function narrows it down, and returns it.
-/// Attempts of calls that are repeated are messages of their own.
+/// Which messages are meant, of a fault or in a stepped network: calls on their way to whom they
+/// are for, or the answers on their way back. Begin with calls() or replies(); each function
+/// narrows it down, and returns it. Attempts of calls that are repeated are messages of their own.
 ///
 ///     calls<&app::mean>().at("learner").first(2)          // two calls of app::mean
 ///     replies().by("actor0").kind(CallKind::kToHere)      // what actor0 fetches
 class Messages {
  public:
-  enum class Leg { kCall, kReply };
   explicit Messages(Leg leg) : leg_(leg) {}
+  /// This one alone, of those that SteppedNetwork::under_way() lists.
+  Messages(const Message& message)  // NOLINT(google-explicit-constructor): a message is one of them
+      : leg_(message.leg), number_(message.number) {}
 
   /// Of the method of that name on the wire (RpcError::method()): "app::mean"; a class's
   /// constructor has the name of the class.
@@ -71,11 +55,12 @@ class Messages {
   Messages& at_random(double probability, std::uint64_t seed);
 
   /// For the kit.
-  bool includes(const internal::CallMessage& message) const;
+  bool includes(const Message& message) const;
   std::uint64_t skipped() const { return skip_; }
   std::uint64_t limit() const { return limit_; }
   double probability() const { return probability_; }
   std::uint64_t seed() const { return seed_; }
+  friend std::ostream& operator<<(std::ostream& out, const Messages& messages);
 
  private:
   Leg leg_;
@@ -83,6 +68,7 @@ class Messages {
   std::optional<std::string> callee_;
   std::optional<std::string> caller_;
   std::optional<CallKind> kind_;
+  std::optional<std::uint64_t> number_;
   std::uint64_t skip_ = 0;
   std::uint64_t limit_ = std::numeric_limits<std::uint64_t>::max();
   double probability_ = 1;
@@ -90,7 +76,7 @@ class Messages {
 };
 
 /// All calls; those of a function or member function; those that make an object of a class.
-inline Messages calls() { return Messages(Messages::Leg::kCall); }
+inline Messages calls() { return Messages(Leg::kCall); }
 template <auto Method>
 Messages calls() {
   return calls().method(std::string(MethodName<Method>::value));
@@ -102,7 +88,7 @@ Messages calls() {
 }
 
 /// The answers to them, errors among them.
-inline Messages replies() { return Messages(Messages::Leg::kReply); }
+inline Messages replies() { return Messages(Leg::kReply); }
 template <auto Method>
 Messages replies() {
   return replies().method(std::string(MethodName<Method>::value));

@@ -1,6 +1,7 @@
 #include "sinew/testing/internal/fault_table.h"
 
 #include <limits>
+#include <utility>
 
 namespace sinew::internal {
 namespace {
@@ -15,27 +16,20 @@ void let_go(std::vector<FaultTable::Parcel> parcels) {
 
 FaultTable::Number FaultTable::add(Rule rule) {
   MutexLock lock(mutex_);
-  const std::uint64_t seed = rule.messages.seed();
-  rules_.emplace(++last_, RuleState{std::move(rule), std::mt19937_64(seed)});
+  rules_.emplace(++last_, RuleState{rule.action, rule.code, rule.delay,
+                                    MessageChoice(std::move(rule.messages))});
   hits_.emplace(last_, 0);
   return last_;
 }
 
-std::optional<FaultTable::Verdict> FaultTable::decide(const CallMessage& message) {
+std::optional<FaultTable::Verdict> FaultTable::decide(const testing::Message& message) {
   const bool has_connection = message.caller != message.callee;
   MutexLock lock(mutex_);
   for (auto& [number, state] : rules_) {
-    const Rule& rule = state.rule;
-    if (rule.action == Action::kBreak && !has_connection) continue;
-    if (!rule.messages.includes(message)) continue;
-    // Drawn for each, so that it depends on the count alone.
-    const bool drawn =
-        std::generate_canonical<double, 53>(state.random) < rule.messages.probability();
-    if (state.matched++ < rule.messages.skipped()) continue;
-    if (!drawn || state.chosen >= rule.messages.limit()) continue;
-    ++state.chosen;
-    if (rule.action == Action::kFail || rule.action == Action::kBreak) count_hit_locked(number);
-    return Verdict{number, rule.action, rule.code, rule.delay};
+    if (state.action == Action::kBreak && !has_connection) continue;
+    if (!state.choice.choose(message)) continue;
+    if (state.action == Action::kFail || state.action == Action::kBreak) count_hit_locked(number);
+    return Verdict{number, state.action, state.code, state.delay};
   }
   return std::nullopt;
 }
@@ -48,7 +42,7 @@ void FaultTable::count_hit_locked(Number rule) {
 std::optional<FaultTable::Number> FaultTable::keep(const Verdict& verdict, Parcel parcel) {
   {
     MutexLock lock(mutex_);
-    if (rules_.count(verdict.rule) > 0) {
+    if (verdict.rule == kLost.rule || rules_.count(verdict.rule) > 0) {
       kept_.emplace(++last_, Kept{verdict.rule, verdict.action, std::move(parcel)});
       // Only now: who has waited for the hit may release it at once.
       count_hit_locked(verdict.rule);

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -13,7 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/testing/internal/call_message.h"
+#include "sinew/testing/internal/message_choice.h"
 
 namespace sinew::internal {
 
@@ -31,11 +30,14 @@ class FaultTable {
   };
   /// What becomes of a message.
   struct Verdict {
+    // 0: of none.
     Number rule;
     Action action;
     ErrorCode code;
     std::chrono::nanoseconds delay;
   };
+  /// It is lost, whatever the rules say.
+  static constexpr Verdict kLost{0, Action::kDrop, ErrorCode::kUnavailable, {}};
   /// A message that is kept: exactly one of the two runs.
   struct Parcel {
     absl::AnyInvocable<void() &&> go_on;
@@ -44,7 +46,7 @@ class FaultTable {
 
   Number add(Rule rule);
   /// None: nothing happens to it.
-  std::optional<Verdict> decide(const CallMessage& message);
+  std::optional<Verdict> decide(const testing::Message& message);
   /// Keeps the message that `verdict` (kDrop, kDelay, kHold) was given of. None: the rule has been
   /// removed, so it has gone on.
   std::optional<Number> keep(const Verdict& verdict, Parcel parcel);
@@ -61,10 +63,10 @@ class FaultTable {
 
  private:
   struct RuleState {
-    Rule rule;
-    std::mt19937_64 random;
-    std::uint64_t matched = 0;
-    std::uint64_t chosen = 0;
+    Action action;
+    ErrorCode code;
+    std::chrono::nanoseconds delay;
+    MessageChoice choice;
   };
   struct Kept {
     Number rule;
@@ -83,7 +85,7 @@ class FaultTable {
   Number last_ ABSL_GUARDED_BY(mutex_) = 0;
   // By number, so in the order in which they were added.
   std::map<Number, RuleState> rules_ ABSL_GUARDED_BY(mutex_);
-  // Also of rules that have been removed.
+  // Also of rules that have been removed, and of none.
   std::map<Number, std::int64_t> hits_ ABSL_GUARDED_BY(mutex_);
   std::map<Number, Kept> kept_ ABSL_GUARDED_BY(mutex_);
 };

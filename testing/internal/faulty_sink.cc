@@ -20,7 +20,8 @@ namespace sinew::internal {
 namespace {
 
 using testing::CallKind;
-using testing::Messages;
+using testing::Leg;
+using Verdict = FaultTable::Verdict;
 
 CallKind kind_of(const proto::Call& call) {
   if (call.disposition() == proto::RETAIN) return CallKind::kRemote;
@@ -31,9 +32,10 @@ CallKind kind_of(const proto::Call& call) {
 
 class FaultySink final : public ReplySink, public std::enable_shared_from_this<FaultySink> {
  public:
-  FaultySink(std::shared_ptr<FaultTable> table, WorkerServices& services, const ArrivedCall& call,
-             std::shared_ptr<ReplySink> inner)
+  FaultySink(std::shared_ptr<FaultTable> table, std::shared_ptr<StepQueue> steps,
+             WorkerServices& services, const ArrivedCall& call, std::shared_ptr<ReplySink> inner)
       : table_(std::move(table)),
+        steps_(std::move(steps)),
         services_(services.weak_services()),
         caller_(call.caller),
         inner_(std::move(inner)) {
@@ -41,34 +43,56 @@ class FaultySink final : public ReplySink, public std::enable_shared_from_this<F
     message_.method = call.envelope->call().method();
     message_.caller = call.caller.name;
     message_.callee = services.self().name;
+    message_.size_bytes = call.size_bytes;
   }
 
   bool may_start(const std::shared_ptr<Invocation>& invocation) override;
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override {
     // shared_ptr: what is kept may go on or be given up.
     auto carriers = std::make_shared<std::vector<OnCarrierEnd>>(std::move(on_end));
-    answer(
-        call_id,
-        [inner = inner_, call_id, reply = std::move(reply), carriers]() mutable {
-          inner->on_reply(call_id, std::move(reply), std::move(*carriers));
-        },
-        [carriers] {
-          for (OnCarrierEnd& end : *carriers) std::move(end)(CarrierEnd::kNotSent);
-        });
+    const std::size_t size_bytes = reply.size_bytes();
+    answer({call_id, size_bytes,
+            [inner = inner_, call_id, reply = std::move(reply), carriers]() mutable {
+              inner->on_reply(call_id, std::move(reply), std::move(*carriers));
+            },
+            [carriers] {
+              for (OnCarrierEnd& end : *carriers) std::move(end)(CarrierEnd::kNotSent);
+            }});
   }
   void on_error(std::uint64_t call_id, const proto::Error& error) override {
-    answer(
-        call_id, [inner = inner_, call_id, error] { inner->on_error(call_id, error); }, [] {});
+    answer({call_id, error.ByteSizeLong(),
+            [inner = inner_, call_id, error] { inner->on_error(call_id, error); }, [] {}});
   }
   bool wants_envelope() const override { return inner_->wants_envelope(); }
   AuthenticatedPeer remote() const override { return inner_->remote(); }
   const CallContext::Metadata& metadata() const override { return inner_->metadata(); }
 
  private:
-  /// Sends the answer unless a fault hits it; `drop` ends what it would have carried.
-  void answer(std::uint64_t call_id, absl::AnyInvocable<void() &&> send,
-              absl::AnyInvocable<void() &&> drop);
-  void keep(const FaultTable::Verdict& verdict, FaultTable::Parcel parcel);
+  struct Answer {
+    std::uint64_t call_id;
+    std::uint64_t size_bytes;
+    absl::AnyInvocable<void() &&> send;
+    /// Ends what it would have carried.
+    absl::AnyInvocable<void() &&> drop;
+  };
+
+  /// Null: the caller is no worker, or one of the two has gone.
+  std::shared_ptr<CallLink> link_with_caller() const;
+  /// Whether the message waits for a step.
+  bool waits() const {
+    return steps_ != nullptr && steps_->is_on() && message_.caller != message_.callee &&
+           (caller_.rank < 0 || link_with_caller() != nullptr);
+  }
+  /// What becomes of the message: as the test says, or as the faults do.
+  std::optional<Verdict> judge(std::optional<Verdict> by_step) {
+    return by_step ? by_step : table_->decide(message_);
+  }
+  /// False: the call does not start now.
+  bool admit(const std::shared_ptr<Invocation>& invocation, const std::optional<Verdict>& verdict);
+  void start(const std::shared_ptr<Invocation>& invocation) const;
+  void answer(Answer answer);
+  void answer_as(const std::optional<Verdict>& verdict, Answer answer);
+  void keep(const Verdict& verdict, FaultTable::Parcel parcel);
   /// Runs `task` on the executor of the worker; not at all once that is gone.
   void post(absl::AnyInvocable<void() &&> task) const;
   void break_connection() const;
@@ -79,10 +103,12 @@ class FaultySink final : public ReplySink, public std::enable_shared_from_this<F
   void answer_lost(std::uint64_t call_id, ErrorCode code) const;
 
   const std::shared_ptr<FaultTable> table_;
+  const std::shared_ptr<StepQueue> steps_;
   const std::weak_ptr<WorkerServices> services_;
   const WorkerInfo caller_;
   const std::shared_ptr<ReplySink> inner_;
-  CallMessage message_;
+  // Of the call until it is answered, and of its answer then.
+  testing::Message message_;
   // Of the call. Written before it starts.
   CancellationToken cancellation_;
   std::atomic<bool> was_seen_{false};
@@ -94,11 +120,27 @@ bool FaultySink::may_start(const std::shared_ptr<Invocation>& invocation) {
   // Again when it was held here, or by what is below.
   if (was_seen_.exchange(true)) return inner_->may_start(invocation);
   cancellation_ = invocation->cancellation();
-  const std::optional<FaultTable::Verdict> verdict = table_->decide(message_);
-  if (!verdict.has_value()) return inner_->may_start(invocation);
+  if (waits()) {
+    message_.number = steps_->new_number();
+    steps_->add(message_, invocation->call_id(),
+                [self = shared_from_this(), invocation](std::optional<Verdict> by_step) {
+                  if (self->admit(invocation, self->judge(by_step))) self->start(invocation);
+                });
+    return false;
+  }
+  return admit(invocation, judge(std::nullopt)) && inner_->may_start(invocation);
+}
+
+void FaultySink::start(const std::shared_ptr<Invocation>& invocation) const {
+  if (const auto services = services_.lock()) services->server().start({invocation});
+}
+
+bool FaultySink::admit(const std::shared_ptr<Invocation>& invocation,
+                       const std::optional<Verdict>& verdict) {
+  if (!verdict.has_value()) return true;
   if (verdict->action == FaultTable::Action::kBreak) {
     break_connection();
-    return inner_->may_start(invocation);
+    return true;
   }
   auto refuse = [self = shared_from_this(), invocation](ErrorCode code) {
     self->is_given_up_.store(true);
@@ -108,47 +150,53 @@ bool FaultySink::may_start(const std::shared_ptr<Invocation>& invocation) {
     refuse(verdict->code);
     return false;
   }
-  keep(*verdict, {[self = shared_from_this(), invocation] {
-                    if (const auto services = self->services_.lock()) {
-                      services->server().start({invocation});
-                    }
-                  },
+  keep(*verdict, {[self = shared_from_this(), invocation] { self->start(invocation); },
                   [self = shared_from_this(), refuse] {
                     self->post([refuse] { refuse(ErrorCode::kUnavailable); });
                   }});
   return false;
 }
 
-void FaultySink::answer(std::uint64_t call_id, absl::AnyInvocable<void() &&> send,
-                        absl::AnyInvocable<void() &&> drop) {
-  std::optional<FaultTable::Verdict> verdict;
+void FaultySink::answer(Answer answer) {
   // What is refused before it starts has no reply.
-  if (was_seen_.load() && !is_given_up_.load()) {
-    message_.leg = Messages::Leg::kReply;
-    verdict = table_->decide(message_);
-  }
-  if (!verdict.has_value()) return std::move(send)();
+  if (!was_seen_.load() || is_given_up_.load()) return std::move(answer.send)();
+  message_.leg = Leg::kReply;
+  message_.size_bytes = answer.size_bytes;
+  if (!waits()) return answer_as(judge(std::nullopt), std::move(answer));
+  message_.number = steps_->new_number();
+  const std::uint64_t call_id = answer.call_id;
+  steps_->add(message_, call_id,
+              [self = shared_from_this(),
+               answer = std::move(answer)](std::optional<Verdict> by_step) mutable {
+                self->post([self, by_step, answer = std::move(answer)]() mutable {
+                  self->answer_as(self->judge(by_step), std::move(answer));
+                });
+              });
+}
+
+void FaultySink::answer_as(const std::optional<Verdict>& verdict, Answer answer) {
+  if (!verdict.has_value()) return std::move(answer.send)();
   switch (verdict->action) {
     case FaultTable::Action::kBreak:
-      std::move(send)();
+      std::move(answer.send)();
       break_connection();
       return;
     case FaultTable::Action::kFail:
-      std::move(drop)();
-      answer_lost(call_id, verdict->code);
+      std::move(answer.drop)();
+      answer_lost(answer.call_id, verdict->code);
       return;
     case FaultTable::Action::kDrop:
-      std::move(drop)();
+      std::move(answer.drop)();
       break;
     case FaultTable::Action::kDelay:
     case FaultTable::Action::kHold:
       break;
   }
   keep(*verdict,
-       {[self = shared_from_this(), send = std::move(send)]() mutable {
+       {[self = shared_from_this(), send = std::move(answer.send)]() mutable {
           self->post(std::move(send));
         },
-        [self = shared_from_this(), call_id] {
+        [self = shared_from_this(), call_id = answer.call_id] {
           self->post([self, call_id] { self->answer_lost(call_id, ErrorCode::kUnavailable); });
         }});
 }
@@ -171,10 +219,15 @@ void FaultySink::post(absl::AnyInvocable<void() &&> task) const {
   if (const auto services = services_.lock()) services->executor()->post(std::move(task));
 }
 
-void FaultySink::break_connection() const {
+std::shared_ptr<CallLink> FaultySink::link_with_caller() const {
   const auto services = services_.lock();
-  if (services == nullptr || caller_.rank < 0) return;
-  if (const auto link = services->link(caller_); link.ok()) (*link)->runner().break_connection();
+  if (services == nullptr || caller_.rank < 0) return nullptr;
+  const auto link = services->link(caller_);
+  return link.ok() && (*link)->alive() ? *link : nullptr;
+}
+
+void FaultySink::break_connection() const {
+  if (const auto link = link_with_caller()) link->runner().break_connection();
 }
 
 void FaultySink::answer_lost(std::uint64_t call_id, ErrorCode code) const {
@@ -190,10 +243,12 @@ void FaultySink::answer_lost(std::uint64_t call_id, ErrorCode code) const {
 
 }  // namespace
 
-std::shared_ptr<ReplySink> make_faulty_sink(std::shared_ptr<FaultTable> table,
-                                            WorkerServices& services, const ArrivedCall& call,
-                                            std::shared_ptr<ReplySink> sink) {
-  return std::make_shared<FaultySink>(std::move(table), services, call, std::move(sink));
+WrapReplySink make_faulty_sinks(std::shared_ptr<FaultTable> table,
+                                std::shared_ptr<StepQueue> steps) {
+  return [table = std::move(table), steps = std::move(steps)](
+             WorkerServices& services, const ArrivedCall& call, std::shared_ptr<ReplySink> sink) {
+    return std::make_shared<FaultySink>(table, steps, services, call, std::move(sink));
+  };
 }
 
 }  // namespace sinew::internal

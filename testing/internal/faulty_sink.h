@@ -2,15 +2,15 @@
 
 #include <memory>
 
-#include "sinew/rpc/calls/invocation.h"
+#include "sinew/rpc/calls/call_server.h"
 #include "sinew/testing/internal/fault_table.h"
+#include "sinew/testing/internal/step_queue.h"
 
 namespace sinew::internal {
 
-/// Comes between a call that has arrived and `sink`, which takes its reply: the faults of `table`
-/// happen here.
-std::shared_ptr<ReplySink> make_faulty_sink(std::shared_ptr<FaultTable> table,
-                                            WorkerServices& services, const ArrivedCall& call,
-                                            std::shared_ptr<ReplySink> sink);
+/// Comes between calls that have arrived and what takes their replies: the faults of `table` happen
+/// here. Messages between workers wait in `steps` before, unless that is null.
+WrapReplySink make_faulty_sinks(std::shared_ptr<FaultTable> table,
+                                std::shared_ptr<StepQueue> steps);
 
 }  // namespace sinew::internal

@@ -16,20 +16,23 @@ foreach(name value rpc)
   endif()
 endforeach()
 
-# The test that docs/testing.md shows.
+# The tests that docs/testing.md shows: blocks of code that begin with their names.
 file(READ "${SOURCE}/docs/testing.md" page)
-string(FIND "${page}" "// learner_test.cc\n" begin)
-string(SUBSTRING "${page}" ${begin} -1 page)
-string(FIND "${page}" "```" end)
-string(SUBSTRING "${page}" 0 ${end} program)
-file(WRITE "${WORK}/learner_test.cc" "${program}")
+foreach(name learner_test order_test)
+  string(FIND "${page}" "// ${name}.cc\n" begin)
+  string(SUBSTRING "${page}" ${begin} -1 program)
+  string(FIND "${program}" "```" end)
+  string(SUBSTRING "${program}" 0 ${end} program)
+  file(WRITE "${WORK}/page/${name}.cc" "${program}")
+endforeach()
 
 # By CMake; C++17, and C++20 with precompiled headers.
 configure("${CMAKE_CURRENT_LIST_DIR}/consumer" "${WORK}/build" "-DCMAKE_PREFIX_PATH=${prefix}"
-          "-DLEARNER_TEST=${WORK}/learner_test.cc")
+          "-DPAGE=${WORK}/page")
 run("${CMAKE_COMMAND}" --build "${WORK}/build")
 run("${WORK}/build/consumer" "file://${WORK}/rendezvous" ${GROUPS})
 run("${WORK}/build/learner_test")
+run("${WORK}/build/order_test")
 run("${WORK}/build/calls" "file://${WORK}/rendezvous_20")
 if(NOT output MATCHES "C\\+\\+ 20")
   message(FATAL_ERROR "calls is no program of C++20: ${output}")

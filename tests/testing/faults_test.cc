@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -14,10 +15,14 @@
 
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/testing/error_of.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/fault_plan.h"
+#include "sinew/tests/support/faulty_transport.h"
 #include "sinew/tests/testing/store.h"
 
 using sinew::ErrorCode;
@@ -34,6 +39,7 @@ using sinew::testing::eventually;
 using sinew::testing::Failure;
 using sinew::testing::Fault;
 using sinew::testing::Faults;
+using sinew::testing::Leg;
 using sinew::testing::Messages;
 using sinew::testing::replies;
 using ::testing::HasSubstr;
@@ -44,19 +50,6 @@ using testkit::total_at;
 using namespace std::chrono_literals;
 
 namespace {
-
-std::vector<ClusterTransport> transports() {
-#ifdef __SANITIZE_THREAD__
-  // It knows nothing of the packaged gRPC's locks.
-  return {ClusterTransport::kInproc};
-#else
-  return {ClusterTransport::kInproc, ClusterTransport::kGrpc};
-#endif
-}
-
-std::string transport_name(const ::testing::TestParamInfo<ClusterTransport>& info) {
-  return info.param == ClusterTransport::kInproc ? "Inproc" : "Grpc";
-}
 
 /// A learner and two actors. A test ends with the check that nothing is left.
 class FaultsTest : public ::testing::TestWithParam<ClusterTransport> {
@@ -78,40 +71,86 @@ class FaultsTest : public ::testing::TestWithParam<ClusterTransport> {
 
   std::unique_ptr<Cluster> cluster_;
 };
-INSTANTIATE_TEST_SUITE_P(Over, FaultsTest, ::testing::ValuesIn(transports()), transport_name);
+SINEW_INSTANTIATE_CLUSTER_TEST(FaultsTest);
+
+// ---- What callers see.
+
+/// A fault of calls or of replies, and what becomes of the calls that it hits.
+struct Case {
+  const char* name;
+  Leg leg;
+  std::function<Fault(Faults&, const Messages&)> order;
+  // Of those calls. Also on a busy machine they are hit before.
+  std::chrono::nanoseconds timeout;
+  ErrorCode code;
+  Execution execution;
+  ErrorOrigin origin;
+  bool has_run;
+};
+
+std::vector<Case> each_fault() {
+  const auto fail = [](Faults& faults, const Messages& hit) { return faults.fail(hit); };
+  const auto exhaust = [](Faults& faults, const Messages& hit) {
+    return faults.fail(hit, ErrorCode::kResourceExhausted);
+  };
+  const auto drop = [](Faults& faults, const Messages& hit) { return faults.drop(hit); };
+  const auto delay = [](Faults& faults, const Messages& hit) { return faults.delay(hit, 1ms); };
+  const auto disconnect = [](Faults& faults, const Messages& hit) {
+    return faults.break_connection(hit);
+  };
+  const auto may_have = Execution::kMayHaveRun;
+  const auto callee = ErrorOrigin::kCallee;
+  return {
+      {"a call fails", Leg::kCall, fail, 60s, ErrorCode::kUnavailable, Execution::kDidNotRun,
+       callee, false},
+      {"a reply fails", Leg::kReply, exhaust, 60s, ErrorCode::kResourceExhausted, may_have, callee,
+       true},
+      {"a call is dropped", Leg::kCall, drop, 1s, ErrorCode::kDeadlineExceeded, may_have,
+       ErrorOrigin::kNetwork, false},
+      {"a reply is dropped", Leg::kReply, drop, 1s, ErrorCode::kDeadlineExceeded, may_have,
+       ErrorOrigin::kNetwork, true},
+      {"a call is delayed", Leg::kCall, delay, 60s, ErrorCode::kOk, may_have, callee, true},
+      {"a reply is delayed", Leg::kReply, delay, 60s, ErrorCode::kOk, may_have, callee, true},
+      {"a connection breaks at a call", Leg::kCall, disconnect, 60s, ErrorCode::kOk, may_have,
+       callee, true},
+      {"a connection breaks at a reply", Leg::kReply, disconnect, 60s, ErrorCode::kOk, may_have,
+       callee, true},
+  };
+}
+
+TEST_P(FaultsTest, HitsSoManyAndIsWhatItSays) {
+  std::int64_t total = 0;
+  for (const Case& each : each_fault()) {
+    SCOPED_TRACE(each.name);
+    const Messages hit = each.leg == Leg::kCall ? calls<&bump>() : replies<&bump>();
+    const Fault fault = each.order(faults(), Messages(hit).after(1).first(2));
+    EXPECT_EQ(call_once(), ++total);
+    const sinew::Peer hit_peer = peer().within(each.timeout);
+    const Future<std::int64_t> both[] = {hit_peer.async<&bump>(1), hit_peer.async<&bump>(1)};
+    for (const Future<std::int64_t>& call : both) {
+      if (each.has_run) ++total;
+      if (each.code == ErrorCode::kOk) {
+        EXPECT_NO_THROW(call.wait());
+        continue;
+      }
+      const RpcError error = error_of([&] { call.wait(); });
+      EXPECT_EQ(error.code(), each.code);
+      EXPECT_EQ(error.execution(), each.execution);
+      EXPECT_EQ(error.origin(), each.origin);
+      EXPECT_EQ(error.peer(), "learner");
+      EXPECT_EQ(error.method(), "testkit::bump");
+      if (each.origin == ErrorOrigin::kCallee) {
+        EXPECT_THAT(error.message(), HasSubstr("fails as a test wants it"));
+      }
+    }
+    EXPECT_EQ(call_once(), ++total);
+    EXPECT_EQ(total_at(learner()), total);
+    EXPECT_EQ(fault.hits(), 2);
+    cluster_->wait_until_at_rest();
+  }
+}
 
 // ---- fail()
-
-TEST_P(FaultsTest, SoManyCallsFailBeforeTheyRun) {
-  const Fault fault = faults().fail(calls<&bump>().first(2));
-  for (int i = 0; i < 2; ++i) {
-    const RpcError error = error_of([&] { call_once(); });
-    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
-    EXPECT_EQ(error.execution(), Execution::kDidNotRun);
-    EXPECT_EQ(error.origin(), ErrorOrigin::kCallee);
-    EXPECT_EQ(error.peer(), "learner");
-    EXPECT_EQ(error.method(), "testkit::bump");
-    EXPECT_THAT(error.message(), HasSubstr("fails as a test wants it"));
-  }
-  EXPECT_EQ(total_at(learner()), 0);
-  EXPECT_EQ(call_once(), 1);
-  EXPECT_EQ(fault.hits(), 2);
-}
-
-TEST_P(FaultsTest, SoManyRepliesFailAfterTheCallsHaveRun) {
-  const Fault fault =
-      faults().fail(replies<&bump>().after(1).first(2), ErrorCode::kResourceExhausted);
-  EXPECT_EQ(call_once(), 1);
-  for (int i = 0; i < 2; ++i) {
-    const RpcError error = error_of([&] { call_once(); });
-    EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
-    EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
-    EXPECT_EQ(error.origin(), ErrorOrigin::kCallee);
-  }
-  EXPECT_EQ(total_at(learner()), 3);
-  EXPECT_EQ(call_once(), 4);
-  EXPECT_EQ(fault.hits(), 2);
-}
 
 TEST_P(FaultsTest, RetriesGetOverCallsThatFail) {
   const Fault fault = faults().fail(calls<&bump>().first(2));
@@ -136,77 +175,47 @@ TEST_P(FaultsTest, RetriesGetOverRepliesThatFailWhereThatDoesNoHarm) {
 
 // ---- drop()
 
-TEST_P(FaultsTest, ADroppedCallDoesNotArrive) {
-  const Fault fault = faults().drop(calls<&bump>().first(1));
-  const RpcError error = error_of([&] { peer().within(50ms).call<&bump>(1); });
-  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
-  EXPECT_EQ(error.origin(), ErrorOrigin::kNetwork);
-  EXPECT_EQ(total_at(learner()), 0);
-  EXPECT_EQ(call_once(), 1);
-  EXPECT_EQ(fault.hits(), 1);
-  cluster_->wait_until_at_rest();
-}
-
-TEST_P(FaultsTest, TheCallOfADroppedReplyHasRun) {
-  const Fault fault = faults().drop(replies<&bump>().first(1));
-  const Future<std::int64_t> call = peer().within(50ms).async<&bump>(1);
-  fault.wait_for_hits(1);
-  EXPECT_EQ(total_at(learner()), 1);
-  const RpcError error = error_of([&] { call.wait(); });
-  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
-  EXPECT_EQ(call_once(), 2);
-  EXPECT_EQ(fault.hits(), 1);
-  cluster_->wait_until_at_rest();
-}
-
-TEST_P(FaultsTest, WhatIsDroppedCanBeCancelled) {
-  const Fault fault = faults().drop(calls<&bump>().first(1));
-  faults().drop(replies<&bump>().first(1));
-  for (int i = 0; i < 2; ++i) {
-    const sinew::CancellationSource source;
+TEST_P(FaultsTest, WhatIsDroppedEndsWithItsCallItsWorkerOrTheFaults) {
+  const auto unavailable = ErrorCode::kUnavailable;
+  const sinew::CancellationSource source;
+  struct End {
+    const char* name;
+    std::function<void()> come;
+    ErrorCode code;
+    Execution of_call;
+  };
+  const std::vector<End> ends = {
+      {"cancelled", [&] { source.cancel(); }, ErrorCode::kCancelled, Execution::kMayHaveRun},
+      {"the faults end", [&] { faults().clear(); }, unavailable, Execution::kDidNotRun},
+      {"its callee is lost", [&] { cluster_->kill("learner"); }, unavailable,
+       Execution::kMayHaveRun}};
+  for (const End& end : ends) {
+    SCOPED_TRACE(end.name);
     sinew::CallOptions options;
-    options.cancellation = source.token();
-    const Future<std::int64_t> call = peer().with(options).async<&bump>(1);
-    if (i == 0) fault.wait_for_hits(1);
-    source.cancel();
-    EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kCancelled);
+    if (end.code == ErrorCode::kCancelled) options.cancellation = source.token();
+    const Fault call_dropped = faults().drop(calls<&bump>().first(1));
+    const Fault reply_dropped = faults().drop(replies<&bump>().first(1));
+    const std::int64_t before = total_at(learner());
+    const Future<std::int64_t> first = peer().with(options).async<&bump>(1);
+    call_dropped.wait_for_hits(1);
+    const Future<std::int64_t> second = peer().with(options).async<&bump>(1);
+    reply_dropped.wait_for_hits(1);
+    EXPECT_EQ(total_at(learner()), before + 1);
+    // It drops no more, and gives nothing back.
+    call_dropped.remove();
+    EXPECT_EQ(call_once(), before + 2);
+    EXPECT_FALSE(first.done());
+    EXPECT_FALSE(second.done());
+
+    end.come();
+    const RpcError of_call = error_of([&] { first.wait(); });
+    EXPECT_EQ(of_call.code(), end.code);
+    EXPECT_EQ(of_call.execution(), end.of_call);
+    const RpcError of_reply = error_of([&] { second.wait(); });
+    EXPECT_EQ(of_reply.code(), end.code);
+    EXPECT_EQ(of_reply.execution(), Execution::kMayHaveRun);
     cluster_->wait_until_at_rest();
   }
-}
-
-TEST_P(FaultsTest, WhatIsDroppedFailsWhenItsCalleeIsLost) {
-  const Fault call_dropped = faults().drop(calls<&bump>().first(1));
-  const Fault reply_dropped = faults().drop(replies<&bump>().first(1));
-  const Future<std::int64_t> first = peer().async<&bump>(1);
-  call_dropped.wait_for_hits(1);
-  const Future<std::int64_t> second = peer().async<&bump>(1);
-  reply_dropped.wait_for_hits(1);
-  cluster_->kill("learner");
-  EXPECT_EQ(error_of([&] { first.wait(); }).code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(error_of([&] { second.wait(); }).code(), ErrorCode::kUnavailable);
-}
-
-TEST_P(FaultsTest, WhatIsDroppedFailsWhenTheFaultsEnd) {
-  const Fault call_dropped = faults().drop(calls<&bump>().first(1));
-  const Fault reply_dropped = faults().drop(replies<&bump>().first(1));
-  const Future<std::int64_t> first = peer().async<&bump>(1);
-  call_dropped.wait_for_hits(1);
-  const Future<std::int64_t> second = peer().async<&bump>(1);
-  reply_dropped.wait_for_hits(1);
-  // It drops no more, and gives nothing back.
-  call_dropped.remove();
-  EXPECT_EQ(call_once(), 2);
-  EXPECT_FALSE(first.done());
-  faults().clear();
-  const RpcError not_run = error_of([&] { first.wait(); });
-  EXPECT_EQ(not_run.code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(not_run.execution(), Execution::kDidNotRun);
-  const RpcError run = error_of([&] { second.wait(); });
-  EXPECT_EQ(run.code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(run.execution(), Execution::kMayHaveRun);
-  EXPECT_EQ(call_once(), 3);
 }
 
 // ---- delay()
@@ -311,6 +320,36 @@ TEST_P(FaultsTest, ACallRunsOnceThoughItsConnectionBreaks) {
   EXPECT_EQ(total_at(learner()), 50);
 }
 
+TEST_P(FaultsTest, AnotherConnectionTakesThePlaceOfABrokenOne) {
+  std::atomic<int> connections{0};
+  const auto counting = std::make_shared<sinew::internal::FaultPlan>(0);
+  counting->fail_connects(
+      [&](const std::string&) {
+        ++connections;
+        return false;
+      },
+      absl::UnavailableError("never"));
+  sinew::testing::ClusterOptions options;
+  options.names = {"learner", "actor"};
+  options.methods = testkit::methods();
+  options.transport = GetParam();
+  sinew::testing::wrap_transports(
+      options, [&](int, std::unique_ptr<sinew::internal::Transport> transport) {
+        return sinew::internal::make_faulty_transport(std::move(transport), counting);
+      });
+  Cluster cluster(std::move(options));
+  const sinew::Peer peer = cluster.worker("actor").peer("learner");
+  EXPECT_EQ(peer.call<&bump>(1), 1);
+  std::int64_t total = 1;
+  for (const Messages& hit : {calls<&bump>().first(1), replies<&bump>().first(1)}) {
+    const int before = connections;
+    cluster.faults().break_connection(hit);
+    EXPECT_EQ(peer.call<&bump>(1), ++total);
+    EXPECT_TRUE(eventually([&] { return connections > before; }));
+  }
+  cluster.shutdown();
+}
+
 TEST_P(FaultsTest, AWorkerHasNoConnectionToItself) {
   const Fault breaks = faults().break_connection(calls<&bump>());
   const Fault fails = faults().fail(calls<&bump>().first(1));
@@ -390,40 +429,25 @@ TEST_P(FaultsTest, ChanceIsThatOfTheSeed) {
 // References go with calls that fail, answers that get lost, and connections that break: none is
 // left over, and each still works.
 TEST_P(FaultsTest, ReferencesSurvive) {
-  using Order = std::function<Fault(const Messages&)>;
-  struct Case {
-    const char* name;
-    Order order;
-    std::chrono::nanoseconds timeout;
-    ErrorCode code;
-  };
-  const std::vector<Case> cases = {
-      {"fail", [&](const Messages& hit) { return faults().fail(hit); }, 1s,
-       ErrorCode::kUnavailable},
-      {"drop", [&](const Messages& hit) { return faults().drop(hit); }, 100ms,
-       ErrorCode::kDeadlineExceeded},
-      {"delay", [&](const Messages& hit) { return faults().delay(hit, 1ms); }, 60s, ErrorCode::kOk},
-      {"break", [&](const Messages& hit) { return faults().break_connection(hit); }, 60s,
-       ErrorCode::kOk}};
-  for (const bool at_reply : {false, true}) {
-    for (const Case& each : cases) {
-      SCOPED_TRACE(std::string(each.name) + (at_reply ? " a reply" : " a call"));
-      {
-        const auto cell = peer().remote<Cell>(3);
-        const Fault fault = each.order(
-            (at_reply ? replies<&testkit::pass_on>() : calls<&testkit::pass_on>()).first(1));
-        const sinew::Peer other = cluster_->worker("actor").peer("other").within(each.timeout);
-        const auto call = other.async<&testkit::pass_on>(cell);
-        if (each.code == ErrorCode::kOk) {
-          EXPECT_EQ(call.wait().call<&Cell::get>(), 3);
-        } else {
-          EXPECT_EQ(error_of([&] { call.wait(); }).code(), each.code);
-        }
-        EXPECT_EQ(fault.hits(), 1);
-        EXPECT_EQ(cell.call<&Cell::get>(), 3);
+  for (const Case& each : each_fault()) {
+    SCOPED_TRACE(each.name);
+    {
+      const auto cell = peer().remote<Cell>(3);
+      const Fault fault = each.order(
+          faults(),
+          (each.leg == Leg::kCall ? calls<&testkit::pass_on>() : replies<&testkit::pass_on>())
+              .first(1));
+      const sinew::Peer other = cluster_->worker("actor").peer("other").within(each.timeout);
+      const auto call = other.async<&testkit::pass_on>(cell);
+      if (each.code == ErrorCode::kOk) {
+        EXPECT_EQ(call.wait().call<&Cell::get>(), 3);
+      } else {
+        EXPECT_EQ(error_of([&] { call.wait(); }).code(), each.code);
       }
-      EXPECT_NO_THROW(cluster_->wait_until_at_rest(std::chrono::seconds(8)));
+      EXPECT_EQ(fault.hits(), 1);
+      EXPECT_EQ(cell.call<&Cell::get>(), 3);
     }
+    EXPECT_NO_THROW(cluster_->wait_until_at_rest());
   }
 }
 

@@ -30,6 +30,12 @@ std::int64_t bump(std::int64_t by) {
 
 std::int64_t bump_again(std::int64_t by) { return bump(by); }
 
+std::int64_t bump_by_way_of(const std::string& worker, std::int64_t by) {
+  const sinew::Worker here = sinew::current_worker();
+  const std::int64_t there = here.rpc_sync<&bump>(worker, by);
+  return there + here.self().call<&bump>(by);
+}
+
 std::int64_t total_at(const sinew::Worker& worker) {
   const std::lock_guard<std::mutex> lock(shared().mutex);
   return shared().totals[worker.info().incarnation.value];
@@ -62,7 +68,8 @@ void finish_stalled() {
 }
 
 sinew::MethodTable methods() {
-  return sinew::serve<Cell>().add<&bump, &bump_again, &pass_on, &twice, &wait_at_gate, &stall>();
+  return sinew::serve<Cell>()
+      .add<&bump, &bump_again, &bump_by_way_of, &pass_on, &twice, &wait_at_gate, &stall>();
 }
 
 }  // namespace testkit

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "gtest/gtest.h"
 #include "sinew/sinew.h"
+#include "sinew/testing/cluster.h"
 #include "sinew/testing/gate.h"
 
 // What the workers of these tests serve.
@@ -26,6 +28,8 @@ class Cell {
 std::int64_t bump(std::int64_t by);
 /// As bump(), but may be repeated.
 std::int64_t bump_again(std::int64_t by);
+/// Bumps another worker by a call, and its own one by another, and returns the sum of both.
+std::int64_t bump_by_way_of(const std::string& worker, std::int64_t by);
 /// What it is at a worker, without a call.
 std::int64_t total_at(const sinew::Worker& worker);
 /// The cell itself, by way of the worker that serves this.
@@ -43,6 +47,6 @@ sinew::MethodTable methods();
 }  // namespace testkit
 
 SINEW_SERVICE(testkit::Cell, (std::int64_t), get);
-SINEW_METHOD(testkit::bump, testkit::bump_again, testkit::pass_on, testkit::twice,
-             testkit::wait_at_gate, testkit::stall);
+SINEW_METHOD(testkit::bump, testkit::bump_again, testkit::bump_by_way_of, testkit::pass_on,
+             testkit::twice, testkit::wait_at_gate, testkit::stall);
 SINEW_IDEMPOTENT(testkit::bump_again);
