@@ -369,6 +369,11 @@ void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation
     run.set_fast(options.reach == Reach::kFast);
     write_edges(live, *run.mutable_live());
     write_edges(gradients, *run.mutable_gradients());
+    for (const PassId& failed : pass->context().failures_owed_to(worker)) {
+      proto::AutogradFailedPass& one = *run.add_failed();
+      one.set_initiator(failed.initiator.value);
+      one.set_serial(failed.serial);
+    }
     run.set_in_steps(answering == Answering::kInSteps);
     send(peer_for(services_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
          std::make_unique<PartOutcome>(pass, worker));
@@ -391,15 +396,20 @@ void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnati
   }
 }
 
-void AutogradManager::abort(const ContextState& context, const PassId& pass,
+void AutogradManager::abort(const std::shared_ptr<ContextState>& context, const PassId& pass,
                             const std::vector<Incarnation>& workers) {
   proto::AutogradAbort abort;
-  write_pass(context.id(), pass, *abort.mutable_pass());
+  write_pass(context->id(), pass, *abort.mutable_pass());
+  context->owe_failure(pass, workers);
   for (const Incarnation worker : workers) {
     try {
       // Whoever cannot be told learns of the end of the context, or of this worker.
-      services_.control_call(peer_of(services_, context, worker).info(), kAbortMethod,
-                             abort.SerializeAsString(), kAbortTime);
+      services_
+          .control_call(peer_of(services_, *context, worker).info(), kAbortMethod,
+                        abort.SerializeAsString(), kAbortTime)
+          .on_done([context, pass, worker](const Future<std::string>& done) {
+            if (done.error() == nullptr) context->settle_failure(pass, worker);
+          });
     } catch (const RpcError&) {
       continue;
     }
@@ -420,6 +430,9 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   if (due.ok()) due = context->check_brings(from.incarnation, gradients);
   if (due.ok()) due = context->ask(id, from.incarnation);
   if (!due.ok()) throw_error(due);
+  for (const proto::AutogradFailedPass& failed : run.failed()) {
+    end_failed(context, {{failed.initiator()}, failed.serial()}, from);
+  }
   const std::shared_ptr<BackwardPass> pass = join(context, id);
   if (pass == nullptr) {
     // With FAST several workers ask, and the request of one may be served after the gradients that
@@ -487,21 +500,30 @@ Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std:
   if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
   const auto context = find_or_null(read_context(abort.pass().context()));
   if (context == nullptr) return make_ready_future(std::string());
+  // The graph of a failed pass may be destroyed with it: not here.
+  Promise<std::string> promise(services_.executor().get());
+  Future<std::string> heard = promise.future();
+  services_.executor()->post([self = shared_from_this(), context, id, from, promise] {
+    try {
+      self->end_failed(context, id, from);
+      promise.try_set_value(std::string());
+    } catch (...) {
+      promise.try_set_error(std::current_exception());
+    }
+  });
+  return heard;
+}
+
+void AutogradManager::end_failed(const std::shared_ptr<ContextState>& context, const PassId& id,
+                                 const WorkerInfo& from) {
   std::shared_ptr<BackwardPass> pass = context->pass();
   if (pass != nullptr && !(pass->id() == id)) pass = nullptr;
   const Asked asked = context->has_asked(id, from.incarnation) ? Asked::kYes : Asked::kNo;
   const absl::StatusOr<Abort> allowed = check_aborts(from, id, part_of(*context, from), asked);
   if (!allowed.ok()) throw_error(allowed.status());
-  if (*allowed == Abort::kForThemselves) {
-    context->give_up(id, from.incarnation);
-    return make_ready_future(std::string());
-  }
-  // The graph of a failed pass may be destroyed with it: not here.
-  services_.executor()->post([context, pass, id] {
-    if (pass != nullptr) pass->fail(make_error(given_up()));
-    context->end_pass(id, ContextState::PassEnd::kFailed);
-  });
-  return make_ready_future(std::string());
+  if (*allowed == Abort::kForThemselves) return context->give_up(id, from.incarnation);
+  if (pass != nullptr) pass->fail(make_error(given_up()));
+  context->end_pass(id, PassPart::End::kFailed);
 }
 
 std::string AutogradManager::on_facts(const WorkerInfo& from,

@@ -85,7 +85,7 @@ class AutogradManager final : public Extension,
            Answering answering) override;
   void bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
              std::vector<EdgeGradients> gradients, Answering answering) override;
-  void abort(const ContextState& context, const PassId& pass,
+  void abort(const std::shared_ptr<ContextState>& context, const PassId& pass,
              const std::vector<Incarnation>& workers) override;
 
   // --- Extension
@@ -125,6 +125,9 @@ class AutogradManager final : public Extension,
                                                const WorkerInfo& caller);
   std::uint64_t live_from_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Future<std::string> on_abort(const WorkerInfo& from, const std::string& body);
+  /// `from` says that the pass has failed.
+  void end_failed(const std::shared_ptr<ContextState>& context, const PassId& id,
+                  const WorkerInfo& from);
   /// Forgets a context that is out of the table.
   void drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
             std::optional<Incarnation> told_by, std::uint64_t live_from);

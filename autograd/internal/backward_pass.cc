@@ -16,9 +16,6 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// The roots enter like a message with this number; those of messages start at 1.
-constexpr std::uint64_t kRoots = 0;
-
 /// What a message to this worker itself would do.
 void move_to_targets(EdgeGradients& gradients) {
   for (std::size_t i = 0; i < gradients.gradients.size(); ++i) {
@@ -33,13 +30,6 @@ EdgeGradients to_edges(LocalBackward::Outgoing& out) {
     gradients.targets.push_back(out.node->origin(index));
   }
   return gradients;
-}
-
-void answer_all(std::vector<BackwardPass::OnAnswer> on_answer, PartAnswer answer) {
-  // One call is as good as another to bring them.
-  for (BackwardPass::OnAnswer& one : on_answer) {
-    std::move(one)(nullptr, {std::exchange(answer.gradients, {}), answer.waits});
-  }
 }
 
 /// Adds undefined gradients for the edges of `all` that are missing.
@@ -69,10 +59,18 @@ void fail_reducers(ContextState& context, const std::exception_ptr& error) {
   }
 }
 
+absl::Status unexpected(std::uint64_t message) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "gradients came for edges of message %d that the pass does not expect any for", message));
+}
+
 }  // namespace
 
 BackwardPass::BackwardPass(PassNetwork& network, std::shared_ptr<ContextState> context, PassId id)
-    : network_(network), context_(std::move(context)), id_(id) {}
+    : network_(network),
+      context_(std::move(context)),
+      id_(id),
+      part_(id, context_->self().incarnation) {}
 
 PassOptions BackwardPass::options() const {
   MutexLock lock(mutex_);
@@ -81,51 +79,46 @@ PassOptions BackwardPass::options() const {
 
 bool BackwardPass::prepare(const PassOptions& options, std::optional<Incarnation> requester,
                            Answering answering, OnAnswer& on_answer) {
-  std::exception_ptr failure;
+  Todo todo;
   {
     MutexLock lock(mutex_);
-    if (prepared_) return false;
-    prepared_ = true;
+    if (part_.is_prepared()) return false;
     options_ = options;
-    requester_ = requester;
-    answering_ = answering;
-    failure = failure_;
-    if (failure == nullptr) on_answer_.push_back(std::move(on_answer));
+    todo = look_up(part_.prepare(requester, answering, store(std::move(on_answer))));
   }
-  if (failure == nullptr) return true;
-  // Its time was over, or its context has ended, since others know of it.
-  if (is_initiator()) fail_reducers(*context_, failure);
-  std::move(on_answer)(std::move(failure), {});
+  carry_out(std::move(todo));
   return true;
 }
 
 void BackwardPass::begin(Part part) {
+  PassPart::Plan plan;
+  std::vector<EdgeGradients> arrivals = std::move(part.gradients);
   try {
-    const PassOptions options = this->options();
-    if (!part.roots.empty()) part.entries.emplace(kRoots, std::move(part.roots));
-    local_.emplace(std::move(part.entries), context_->id(), options.graph);
-    if (!part.root_gradients.empty()) local_->arrive(kRoots, std::move(part.root_gradients));
+    if (!part.roots.empty()) {
+      part.entries.emplace(PassPart::kRoots, std::move(part.roots));
+      arrivals.push_back({{PassPart::kRoots, {}}, std::move(part.root_gradients)});
+    }
+    for (const auto& [entry, edges] : part.entries) plan.entries.insert(entry);
+    local_.emplace(std::move(part.entries), context_->id(), options().graph);
     reductions_ = begin_reductions();
   } catch (...) {
     fail(named(std::current_exception()));
     return;
   }
+  plan.reduces = !reductions_.empty();
   for (MessageEdges& edges : part.live) live_.emplace(edges.message, std::move(edges.indexes));
-  to_ask_ = std::move(part.ask);
-  to_ask_later_ = std::move(part.ask_later);
-  for (const auto& [worker, live] : to_ask_later_) in_steps_.insert(worker);
-  bool runs = false;
+  for (auto& [worker, live] : part.ask) plan.ask.insert(worker);
+  for (auto& [worker, live] : part.ask_later) plan.ask_later.insert(worker);
+  live_of_others_ = std::move(part.ask);
+  live_of_others_.merge(part.ask_later);
+  bool begun = false;
+  Todo todo;
   {
     MutexLock lock(mutex_);
-    runs = phase_ == Phase::kNew;
-    if (runs) {
-      phase_ = Phase::kRunning;
-      // Gradients may come to them from those that are asked before them.
-      for (const auto& [worker, live] : to_ask_) asked_.push_back(worker);
-      for (EdgeGradients& one : part.gradients) arrivals_.push_back(std::move(one));
-    }
+    begun = !part_.has_ended();
+    if (begun) todo = look_up(part_.begin(std::move(plan), store(std::move(arrivals))));
   }
-  if (runs) return pump();
+  if (begun) return carry_out(std::move(todo));
   reductions_.fail(make_error(absl::AbortedError("the pass failed before it began")));
 }
 
@@ -137,86 +130,189 @@ PassReductions BackwardPass::begin_reductions() const {
 
 void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answering,
                            OnAnswer on_answer) {
-  bool ended = false;
-  std::exception_ptr failure;
+  Todo todo;
   {
     MutexLock lock(mutex_);
-    ended = phase_ == Phase::kEnded;
-    failure = failure_;
-    if (!ended) {
-      for (EdgeGradients& one : gradients) arrivals_.push_back(std::move(one));
-      if (answering == Answering::kInSteps) on_answer_.push_back(std::move(on_answer));
-    }
+    todo = look_up(
+        part_.deliver(store(std::move(gradients)), answering, store(std::move(on_answer))));
   }
-  if (answering == Answering::kAtTheEnd) {
-    std::move(on_answer)(nullptr, {});
-  } else if (ended) {
+  carry_out(std::move(todo));
+}
+
+void BackwardPass::on_answer(Incarnation worker, std::exception_ptr error, PartAnswer answer) {
+  if (error != nullptr) return fail(std::move(error));
+  Todo todo;
+  {
+    MutexLock lock(mutex_);
+    todo = look_up(part_.on_answer(worker, store(std::move(answer.gradients)), answer.waits));
+  }
+  carry_out(std::move(todo));
+}
+
+void BackwardPass::fail(std::exception_ptr error) {
+  Todo todo;
+  {
+    MutexLock lock(mutex_);
+    if (part_.has_ended()) return;
+    failure_ = std::move(error);
+    todo = look_up(part_.fail());
+    // Destroyed without the lock, as what tensors hold may be anything.
+    todo.arrivals = take_all();
+  }
+  carry_out(std::move(todo));
+}
+
+void BackwardPass::abandon(std::exception_ptr error) {
+  fail(std::move(error));
+  context_->end_pass(id_, PassPart::End::kFailed);
+}
+
+// ---- Numbers, and what they stand for.
+
+PassPart::Parcels BackwardPass::store(std::vector<EdgeGradients> gradients) {
+  PassPart::Parcels parcels;
+  parcels.reserve(gradients.size());
+  for (EdgeGradients& one : gradients) {
+    parcels.push_back({one.edges.message, next_number_});
+    parcels_.emplace(next_number_++, std::move(one));
+  }
+  return parcels;
+}
+
+PassPart::Waiter BackwardPass::store(OnAnswer on_answer) {
+  waiters_.emplace(next_number_, std::move(on_answer));
+  return next_number_++;
+}
+
+std::vector<EdgeGradients> BackwardPass::take(const PassPart::Parcels& parcels) {
+  std::vector<EdgeGradients> gradients;
+  gradients.reserve(parcels.size());
+  for (const PassPart::Parcel& parcel : parcels) {
+    gradients.push_back(std::move(parcels_.extract(parcel.slot).mapped()));
+  }
+  return gradients;
+}
+
+std::vector<EdgeGradients> BackwardPass::take_all() {
+  std::vector<EdgeGradients> gradients;
+  for (auto& [slot, one] : parcels_) gradients.push_back(std::move(one));
+  parcels_.clear();
+  return gradients;
+}
+
+std::vector<BackwardPass::OnAnswer> BackwardPass::take(
+    const std::vector<PassPart::Waiter>& waiters) {
+  std::vector<OnAnswer> result;
+  result.reserve(waiters.size());
+  for (const PassPart::Waiter waiter : waiters) {
+    result.push_back(std::move(waiters_.extract(waiter).mapped()));
+  }
+  return result;
+}
+
+BackwardPass::Todo BackwardPass::look_up(PassPart::Actions actions) {
+  Todo todo;
+  for (const PassPart::Send& one : actions.sends) todo.sends.push_back(take(one.gradients));
+  todo.arrivals = take(actions.arrivals);
+  todo.answer = take(actions.answer.gradients);
+  todo.answered = take(actions.answer.waiters);
+  todo.failed = take(actions.failed);
+  todo.failure = failure_;
+  todo.actions = std::move(actions);
+  return todo;
+}
+
+// ---- Doing it.
+
+void BackwardPass::carry_out(Todo todo) {
+  for (;;) {
+    perform(todo);
+    if (!todo.actions.run) return;
+    todo = run(std::move(todo.arrivals));
+  }
+}
+
+void BackwardPass::perform(Todo& todo) {
+  const PassPart::Actions& actions = todo.actions;
+  if (actions.fault != PassPart::Fault::kNone) fail(fault_of(actions));
+  if (actions.commit) commit();
+  for (std::size_t i = 0; i < actions.sends.size(); ++i) {
+    send(actions.sends[i], std::move(todo.sends[i]));
+  }
+  if (actions.reduce) reduce();
+  if (actions.end.has_value()) context_->end_pass(id_, *actions.end);
+  undo_reductions(actions.unreduce, todo.failure);
+  if (actions.end.has_value() && *actions.end != PassPart::End::kDone) cancellation_.cancel();
+  if (!actions.abort.empty()) network_.abort(context_, id_, actions.abort);
+  // One call is as good as another to bring them.
+  for (OnAnswer& one : todo.answered) {
+    std::move(one)(nullptr, {std::exchange(todo.answer, {}), actions.answer.waits});
+  }
+  if (todo.failed.empty()) return;
+  if (todo.failure == nullptr) {
     // The initiator ends the pass here when it has heard of the failure, or the context does.
-    if (failure == nullptr) {
-      failure = make_error(absl::AbortedError(
-          absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name)));
-    }
-    std::move(on_answer)(std::move(failure), {});
+    todo.failure = make_error(absl::AbortedError(
+        absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name)));
   }
-  if (!ended) pump();
+  for (OnAnswer& one : todo.failed) std::move(one)(todo.failure, {});
 }
 
-// ---- Running the graph.
-
-bool BackwardPass::take_arrivals(std::vector<EdgeGradients>& arrivals) {
-  MutexLock lock(mutex_);
-  if (phase_ == Phase::kEnded || (started_ && arrivals_.empty())) {
-    pumping_ = false;
-    return false;
-  }
-  started_ = true;
-  arrivals.swap(arrivals_);
-  return true;
-}
-
-void BackwardPass::pump() {
-  {
-    MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning || pumping_) return;
-    pumping_ = true;
-  }
-  std::vector<EdgeGradients> arrivals;
-  while (take_arrivals(arrivals)) {
-    try {
-      Outgoing outgoing = step(std::exchange(arrivals, {}));
-      const Ask ask = take_to_ask(outgoing);
-      send(std::move(outgoing), ask);
-    } catch (...) {
-      const std::exception_ptr error = named(std::current_exception());
-      {
-        MutexLock lock(mutex_);
-        pumping_ = false;
-      }
-      fail(error);
+void BackwardPass::undo_reductions(PassPart::Unreduce what, const std::exception_ptr& failure) {
+  switch (what) {
+    case PassPart::Unreduce::kNothing:
       return;
-    }
+    case PassPart::Unreduce::kBegun:
+      return reductions_.fail(failure);
+    case PassPart::Unreduce::kNeverBegun:
+      return fail_reducers(*context_, failure);
   }
-  end_if_done();
+}
+
+std::exception_ptr BackwardPass::fault_of(const PassPart::Actions& actions) const {
+  if (actions.fault == PassPart::Fault::kUnexpected) {
+    return named(make_error(unexpected(actions.fault_message)));
+  }
+  return make_error(absl::InternalError("a worker waits for gradients that nothing leads to"));
+}
+
+BackwardPass::Todo BackwardPass::run(std::vector<EdgeGradients> arrivals) {
+  try {
+    Outgoing outgoing = step(std::move(arrivals));
+    const auto to_self = outgoing.find(context_->self().incarnation);
+    if (to_self != outgoing.end()) {
+      for (EdgeGradients& one : to_self->second) move_to_targets(one);
+    }
+    Todo todo;
+    {
+      MutexLock lock(mutex_);
+      PassPart::Outgoing parcels;
+      for (auto& [worker, gradients] : outgoing) parcels[worker] = store(std::move(gradients));
+      todo = look_up(part_.on_ran(std::move(parcels)));
+    }
+    perform(todo);
+    MutexLock lock(mutex_);
+    return look_up(part_.next());
+  } catch (...) {
+    fail(named(std::current_exception()));
+    return {};
+  }
 }
 
 void BackwardPass::arrive(EdgeGradients arrival) {
-  const auto found = live_.find(arrival.edges.message);
-  // Nobody has told a FAST pass which tensors of the message are used: zeros come for the others.
-  if (found != live_.end() && options().reach == Reach::kFast) {
-    fill_up(arrival, found->second);
+  const std::uint64_t message = arrival.edges.message;
+  if (message != PassPart::kRoots) {
+    const auto found = live_.find(message);
+    // Nobody has told a FAST pass which tensors of the message are used: zeros come for the others.
+    if (found != live_.end() && options().reach == Reach::kFast) fill_up(arrival, found->second);
+    if (found == live_.end() || found->second != arrival.edges.indexes) {
+      throw_error(unexpected(message));
+    }
   }
-  if (found == live_.end() || found->second != arrival.edges.indexes) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("gradients came for edges of message %d that the pass does not "
-                                   "expect any for",
-                                   arrival.edges.message));
-  }
-  local_->arrive(arrival.edges.message, std::move(arrival.gradients));
+  local_->arrive(message, std::move(arrival.gradients));
 }
 
 BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
   for (EdgeGradients& arrival : arrivals) arrive(std::move(arrival));
-  Outgoing outgoing;
   LocalBackward::Early early;
   early.send = [this](Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
                       const std::set<Incarnation>& receivers) {
@@ -224,52 +320,55 @@ BackwardPass::Outgoing BackwardPass::step(std::vector<EdgeGradients> arrivals) {
   };
   early.in_pieces = [this](Incarnation worker) {
     MutexLock lock(mutex_);
-    return worker != context_->self().incarnation && requester_ != worker;
+    return part_.may_leave_in_pieces(worker);
   };
-  const bool reduces = add_reductions(early);
+  add_reductions(early);
+  Outgoing outgoing;
   for (LocalBackward::Outgoing& out : local_->run(early)) {
     outgoing[out.node->sender().incarnation].push_back(to_edges(out));
   }
-  if (!local_->done()) return outgoing;
-  if (!reduces) {
-    commit({});
-    return outgoing;
-  }
-  MutexLock lock(mutex_);
-  reducing_ = Reducing::kNext;
   return outgoing;
 }
 
-bool BackwardPass::add_reductions(LocalBackward::Early& early) const {
-  if (reductions_.empty()) return false;
+void BackwardPass::add_reductions(LocalBackward::Early& early) const {
+  if (reductions_.empty()) return;
   early.takes_leaf = [this](const at::Tensor& leaf) { return reductions_.has(leaf); };
   early.on_leaf = [this](const at::Tensor& leaf, at::Tensor gradient) {
     reductions_.on_gradient(leaf, std::move(gradient));
   };
-  return true;
 }
 
-// As late as can be: from here on nothing makes the pass fail at this worker but the reduction, so
-// that all processes that reduce keep their gradients, or none does.
 void BackwardPass::reduce() {
   reductions_.finish().on_done(
       [self = shared_from_this()](const Future<PassReductions::Reduced>& done) {
         self->options().runner->post([self, done] {
           try {
-            self->commit(done.value());
+            self->reduced_ = done.value();
           } catch (...) {
             return self->fail(self->named(std::current_exception()));
           }
-          {
-            MutexLock lock(self->mutex_);
-            --self->outstanding_;
-          }
-          self->end_if_done();
+          self->after_reduction();
         });
       });
 }
 
-void BackwardPass::commit(const PassReductions::Reduced& reduced) {
+void BackwardPass::after_reduction() {
+  Todo todo;
+  {
+    MutexLock lock(mutex_);
+    todo = look_up(part_.on_reduced());
+  }
+  try {
+    perform(todo);
+    MutexLock lock(mutex_);
+    todo = look_up(part_.next());
+  } catch (...) {
+    return fail(named(std::current_exception()));
+  }
+  carry_out(std::move(todo));
+}
+
+void BackwardPass::commit() {
   std::vector<LocalBackward::Leaf> leaves = local_->take_leaves();
   // For the hooks behind; the table may take the gradients' memory.
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, at::Tensor>> hooked;
@@ -277,214 +376,61 @@ void BackwardPass::commit(const PassReductions::Reduced& reduced) {
     if (!leaf.node->post_hooks().empty()) hooked.emplace_back(leaf.node, leaf.gradient);
   }
   // False: the pass has failed meanwhile, which somebody deals with.
-  if (!context_->commit(id_, leaves, reductions_, reduced)) return;
+  if (!context_->commit(id_, leaves, reductions_, reduced_)) return;
   for (auto& [node, gradient] : hooked) run_post_hooks(*node, {}, {gradient});
-  MutexLock lock(mutex_);
-  local_done_ = true;
 }
 
-// ---- Other workers.
-
-// Gradients leave before the rest of a step has run, where that takes no further message.
 bool BackwardPass::send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
                               const std::set<Incarnation>& receivers) {
-  if (worker == context_->self().incarnation) return false;
-  const bool last_step = local_->missing().empty();
-  bool in_steps = false;
+  Todo todo;
   {
     MutexLock lock(mutex_);
-    if (requester_ == worker) {
-      // The answer at the end brings those of the last step.
-      if (last_step) return false;
-      in_steps = answering_ == Answering::kInSteps;
+    PassPart::Parcels parcels;
+    std::uint32_t number = next_number_;
+    for (const LocalBackward::Outgoing& out : gradients) {
+      parcels.push_back({out.node->message(), number++});
     }
+    std::optional<PassPart::Actions> actions = part_.on_early(worker, parcels, receivers);
+    if (!actions.has_value()) return false;
+    std::vector<EdgeGradients> edges;
+    for (LocalBackward::Outgoing& out : gradients) edges.push_back(to_edges(out));
+    store(std::move(edges));
+    todo = look_up(*std::move(actions));
   }
-  if (in_steps) return receivers.size() == 1 && answer_early(gradients);
-  Outgoing outgoing;
-  for (LocalBackward::Outgoing& out : gradients) outgoing[worker].push_back(to_edges(out));
-  Ask ask = take_to_ask(outgoing);
-  // The others are asked together with their gradients.
-  for (const Incarnation other : receivers) {
-    if (other == worker) continue;
-    if (auto later = ask.extract(other)) to_ask_.insert(std::move(later));
-  }
-  send(std::move(outgoing), ask);
+  perform(todo);
   return true;
 }
 
-// The requester has gradients to bring yet, so another call will ask for the end. The answer has to
-// have all that the calls before it lead to: those gradients may depend on it.
-bool BackwardPass::answer_early(std::vector<LocalBackward::Outgoing>& gradients) {
-  std::vector<OnAnswer> on_answer;
-  PartAnswer answer;
-  {
-    MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning || outstanding_ > 0 || !arrivals_.empty() || on_answer_.empty()) {
-      return false;
-    }
-    on_answer = std::exchange(on_answer_, {});
-    answer.gradients = std::exchange(reply_, {});
-  }
-  for (LocalBackward::Outgoing& out : gradients) answer.gradients.push_back(to_edges(out));
-  answer.waits = true;
-  answer_all(std::move(on_answer), std::move(answer));
-  return true;
-}
-
-BackwardPass::Ask BackwardPass::take_to_ask(const Outgoing& outgoing) {
-  Ask ask = std::exchange(to_ask_, {});
-  for (const auto& [worker, gradients] : outgoing) {
-    if (auto later = to_ask_later_.extract(worker)) ask.insert(std::move(later));
-  }
-  return ask;
-}
-
-void BackwardPass::send(Outgoing outgoing, const Ask& ask) {
-  const auto to_self = outgoing.find(context_->self().incarnation);
-  if (to_self != outgoing.end()) {
-    for (EdgeGradients& one : to_self->second) move_to_targets(one);
-  }
-  {
-    MutexLock lock(mutex_);
-    if (phase_ == Phase::kEnded) return;
-    if (to_self != outgoing.end()) {
-      for (EdgeGradients& one : to_self->second) arrivals_.push_back(std::move(one));
-      outgoing.erase(to_self);
-    }
-    // With the answer, which is due now.
-    const bool answers = local_done_ || answering_ == Answering::kInSteps;
-    const auto to_requester =
-        requester_.has_value() && answers ? outgoing.find(*requester_) : outgoing.end();
-    if (to_requester != outgoing.end()) {
-      for (EdgeGradients& one : to_requester->second) reply_.push_back(std::move(one));
-      outgoing.erase(to_requester);
-    }
-    for (const auto& [worker, live] : ask) {
-      if (in_steps_.count(worker) == 0) continue;
-      asked_.push_back(worker);
-      unfinished_.insert(worker);
-    }
-    outstanding_ += static_cast<int>(ask.size());
-    for (const auto& [worker, gradients] : outgoing) outstanding_ += ask.count(worker) == 0;
-  }
+void BackwardPass::send(const PassPart::Send& to, std::vector<EdgeGradients> gradients) {
   const auto self = shared_from_this();
-  const auto answering_of = [this](Incarnation worker) {
-    return in_steps_.count(worker) == 0 ? Answering::kAtTheEnd : Answering::kInSteps;
-  };
-  for (const auto& [worker, live] : ask) {
-    std::vector<EdgeGradients> first;
-    if (auto gradients = outgoing.extract(worker)) first = std::move(gradients.mapped());
-    network_.ask(self, worker, live, std::move(first), answering_of(worker));
+  if (to.kind == PassPart::Send::Kind::kBring) {
+    return network_.bring(self, to.worker, std::move(gradients), to.answering);
   }
-  for (auto& [worker, gradients] : outgoing) {
-    network_.bring(self, worker, std::move(gradients), answering_of(worker));
-  }
-}
-
-void BackwardPass::on_answer(Incarnation worker, std::exception_ptr error, PartAnswer answer) {
-  if (error != nullptr) return fail(std::move(error));
-  const bool more = !answer.gradients.empty();
-  {
-    MutexLock lock(mutex_);
-    --outstanding_;
-    if (!answer.waits) unfinished_.erase(worker);
-    for (EdgeGradients& one : answer.gradients) arrivals_.push_back(std::move(one));
-  }
-  if (more) {
-    pump();
-  } else {
-    end_if_done();
-  }
-}
-
-// ---- The end.
-
-void BackwardPass::end_if_done() {
-  std::vector<OnAnswer> on_answer;
-  PartAnswer answer;
-  bool unfinished = false;
-  bool reduces = false;
-  {
-    MutexLock lock(mutex_);
-    if (phase_ != Phase::kRunning || pumping_ || outstanding_ > 0 || !arrivals_.empty()) return;
-    const bool computed = local_done_ || reducing_ == Reducing::kNext;
-    if (!computed && answering_ == Answering::kAtTheEnd) return;
-    unfinished = computed && !unfinished_.empty();
-    reduces = !unfinished && reducing_ == Reducing::kNext;
-    if (reduces) {
-      reducing_ = Reducing::kNow;
-      ++outstanding_;
-    } else if (!unfinished) {
-      if (local_done_) phase_ = Phase::kEnded;
-      answer = {std::exchange(reply_, {}), !local_done_};
-      on_answer = std::exchange(on_answer_, {});
-    }
-  }
-  if (unfinished) {
-    // All gradients that there are have been brought to it.
-    return fail(
-        make_error(absl::InternalError("a worker waits for gradients that nothing leads to")));
-  }
-  if (reduces) return reduce();
-  if (!answer.waits) context_->end_pass(id_, ContextState::PassEnd::kDone);
-  answer_all(std::move(on_answer), std::move(answer));
-}
-
-void BackwardPass::fail(std::exception_ptr error) {
-  std::vector<OnAnswer> on_answer;
-  std::vector<Incarnation> asked;
-  auto end = ContextState::PassEnd::kFailed;
-  bool began = false;
-  bool prepared = false;
-  {
-    MutexLock lock(mutex_);
-    if (phase_ == Phase::kEnded) return;
-    began = phase_ == Phase::kRunning;
-    prepared = prepared_;
-    phase_ = Phase::kEnded;
-    failure_ = error;
-    on_answer = std::exchange(on_answer_, {});
-    if (answering_ == Answering::kInSteps && on_answer.empty()) {
-      end = ContextState::PassEnd::kFailedUntold;
-    }
-    asked = asked_;
-    arrivals_.clear();
-    reply_.clear();
-  }
-  const auto self = shared_from_this();
-  context_->end_pass(id_, end);
-  if (began) {
-    reductions_.fail(error);
-  } else if (prepared || !is_initiator()) {
-    fail_reducers(*context_, error);
-  }
-  cancellation_.cancel();
-  // Also those that are through already: what they have added does not count.
-  network_.abort(*context_, id_, asked);
-  for (OnAnswer& one : on_answer) std::move(one)(error, {});
-}
-
-void BackwardPass::abandon(std::exception_ptr error) {
-  fail(std::move(error));
-  context_->end_pass(id_, ContextState::PassEnd::kFailed);
+  network_.ask(self, to.worker, live_of_others_.at(to.worker), std::move(gradients), to.answering);
 }
 
 std::string BackwardPass::describe_wait() const {
   MutexLock lock(mutex_);
-  if (phase_ == Phase::kNew) return "it was still looking for the workers that take part";
-  if (pumping_ || !local_.has_value()) return "it was running";
   std::vector<std::string> waits;
-  const std::vector<std::uint64_t> missing = local_->missing();
-  if (!missing.empty()) {
+  if (part_.missing() > 0) {
     waits.push_back(absl::StrFormat(
         "no gradients have come for %d of the messages with tensors that this worker has sent (is "
         "a result not used? then SMART mode is needed)",
-        missing.size()));
+        part_.missing()));
   }
-  if (reducing_ == Reducing::kNow) {
-    waits.push_back("the gradients of the other processes of a data-parallel module");
-  } else if (outstanding_ > 0) {
-    waits.push_back(absl::StrCat(outstanding_, " answers of other workers"));
+  switch (part_.wait()) {
+    case PassPart::Wait::kBegin:
+      return "it was still looking for the workers that take part";
+    case PassPart::Wait::kGraph:
+      return "it was running";
+    case PassPart::Wait::kReduction:
+      waits.push_back("the gradients of the other processes of a data-parallel module");
+      break;
+    case PassPart::Wait::kOthers:
+      if (part_.outstanding() > 0) {
+        waits.push_back(absl::StrCat(part_.outstanding(), " answers of other workers"));
+      }
+      break;
   }
   return absl::StrCat("it waited: ", absl::StrJoin(waits, "; "));
 }

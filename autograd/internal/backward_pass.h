@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "sinew/autograd/internal/context_state.h"
 #include "sinew/autograd/internal/local_backward.h"
+#include "sinew/autograd/internal/edge_gradients.h"
 #include "sinew/autograd/internal/pass_id.h"
+#include "sinew/autograd/internal/pass_part.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
@@ -33,16 +36,6 @@ struct PassOptions {
   Clock::TimePoint deadline = Clock::TimePoint::max();
   /// Runs what answers of other workers lead to.
   std::shared_ptr<TaskRunner> runner;
-};
-
-/// When a worker that takes part answers the one that asked it to.
-enum class Answering {
-  /// When its part is done.
-  kAtTheEnd,
-  /// Whenever it has all gradients for the one that asked that those which it has got lead to, to
-  /// each call that brought some: for workers whose gradients all come from the one that asked.
-  /// Theirs ride in the answers then.
-  kInSteps,
 };
 
 /// What a worker that was asked to take part, or given gradients, answers.
@@ -65,13 +58,13 @@ class PassNetwork {
   virtual void bring(const std::shared_ptr<BackwardPass>& pass, Incarnation worker,
                      std::vector<EdgeGradients> gradients, Answering answering) = 0;
   /// Tells workers that were asked that the pass has failed.
-  virtual void abort(const ContextState& context, const PassId& pass,
+  virtual void abort(const std::shared_ptr<ContextState>& context, const PassId& pass,
                      const std::vector<Incarnation>& workers) = 0;
 };
 
-/// The part of one worker in a backward pass: at the initiator, which asks the others to take part
-/// and waits for them, and at those. Runs its part of the graph on the threads that bring
-/// gradients, one at a time; never blocks. Thread-safe.
+/// The part of one worker in a backward pass: does what PassPart says, with gradients, a graph and
+/// other workers. Runs its part of the graph on the threads that bring gradients, one at a time;
+/// never blocks. Thread-safe.
 class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
  public:
   /// Runs once, when there is an answer (see Answering): null, and what it is; or what the pass has
@@ -125,25 +118,44 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   std::string describe_wait() const;
 
  private:
-  enum class Phase { kNew, kRunning, kEnded };
   using Outgoing = std::map<Incarnation, std::vector<EdgeGradients>>;
-  using Ask = std::map<Incarnation, std::vector<MessageEdges>>;
+  /// What PassPart wants to be done, with what stands behind its numbers.
+  struct Todo {
+    PassPart::Actions actions;
+    std::vector<std::vector<EdgeGradients>> sends;
+    std::vector<EdgeGradients> arrivals;
+    std::vector<EdgeGradients> answer;
+    std::vector<OnAnswer> answered;
+    std::vector<OnAnswer> failed;
+    std::exception_ptr failure;
+  };
 
   bool is_initiator() const { return id_.initiator == context_->self().incarnation; }
-  void pump();
-  bool take_arrivals(std::vector<EdgeGradients>& arrivals);
+  PassPart::Parcels store(std::vector<EdgeGradients> gradients)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PassPart::Waiter store(OnAnswer on_answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Todo look_up(PassPart::Actions actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<EdgeGradients> take(const PassPart::Parcels& parcels)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<EdgeGradients> take_all() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<OnAnswer> take(const std::vector<PassPart::Waiter>& waiters)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void carry_out(Todo todo);
+  void perform(Todo& todo);
+  void undo_reductions(PassPart::Unreduce what, const std::exception_ptr& failure);
+  std::exception_ptr fault_of(const PassPart::Actions& actions) const;
+  Todo run(std::vector<EdgeGradients> arrivals);
   Outgoing step(std::vector<EdgeGradients> arrivals);
   void arrive(EdgeGradients arrival);
   PassReductions begin_reductions() const;
-  bool add_reductions(LocalBackward::Early& early) const;
+  void add_reductions(LocalBackward::Early& early) const;
   void reduce();
-  void commit(const PassReductions::Reduced& reduced);
+  void after_reduction();
+  void commit();
   bool send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
                   const std::set<Incarnation>& receivers);
-  bool answer_early(std::vector<LocalBackward::Outgoing>& gradients);
-  Ask take_to_ask(const Outgoing& outgoing);
-  void send(Outgoing outgoing, const Ask& ask);
-  void end_if_done();
+  void send(const PassPart::Send& to, std::vector<EdgeGradients> gradients);
   std::exception_ptr named(const std::exception_ptr& error) const;
 
   PassNetwork& network_;
@@ -154,36 +166,19 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   // Written by begin(), then used by the one thread that runs the graph at a time.
   std::optional<LocalBackward> local_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> live_;
-  Ask to_ask_;
-  Ask to_ask_later_;
-  // Those of to_ask_later_; constant after begin().
-  std::set<Incarnation> in_steps_;
+  std::map<Incarnation, std::vector<MessageEdges>> live_of_others_;
   PassReductions reductions_;
+  PassReductions::Reduced reduced_;
 
   mutable Mutex mutex_;
-  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kNew;
-  bool prepared_ ABSL_GUARDED_BY(mutex_) = false;
+  PassPart part_ ABSL_GUARDED_BY(mutex_);
   PassOptions options_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Incarnation> requester_ ABSL_GUARDED_BY(mutex_);
-  Answering answering_ ABSL_GUARDED_BY(mutex_) = Answering::kAtTheEnd;
-  // Those who wait; in steps there may be none.
-  std::vector<OnAnswer> on_answer_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Incarnation> asked_ ABSL_GUARDED_BY(mutex_);
-  std::vector<EdgeGradients> arrivals_ ABSL_GUARDED_BY(mutex_);
-  std::vector<EdgeGradients> reply_ ABSL_GUARDED_BY(mutex_);
-  // A thread runs the graph.
-  bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool started_ ABSL_GUARDED_BY(mutex_) = false;
-  // The graph has run, and what there is to reduce waits for the rest of the pass, or is reduced.
-  enum class Reducing { kNot, kNext, kNow };
-  Reducing reducing_ ABSL_GUARDED_BY(mutex_) = Reducing::kNot;
-  bool local_done_ ABSL_GUARDED_BY(mutex_) = false;
   // What the pass has failed with: told to those who call later.
   std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
-  // Calls to other workers that have not ended.
-  int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Workers that answer in steps and have not said that they are done.
-  std::set<Incarnation> unfinished_ ABSL_GUARDED_BY(mutex_);
+  // What the numbers of part_ stand for.
+  std::uint32_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<std::uint32_t, EdgeGradients> parcels_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<PassPart::Waiter, OnAnswer> waiters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -15,13 +15,11 @@ namespace {
 
 // What is beyond it is asked for.
 constexpr std::size_t kMaxNews = 1024;
-// Far more than pairs of workers that ask and start passes; a peer must not fill the memory.
-constexpr std::size_t kMaxWords = std::size_t{1} << 16;
 
 }  // namespace
 
 ContextState::ContextState(autograd::ContextId id, WorkerInfo self)
-    : id_(id), self_(std::move(self)) {}
+    : id_(id), self_(std::move(self)), book_(self_.incarnation) {}
 
 ContextState::~ContextState() = default;
 
@@ -151,33 +149,26 @@ absl::StatusOr<ContextState::Joined> ContextState::join_pass(
     return absl::NotFoundError(absl::StrFormat("context %s has ended at worker '%s'",
                                                autograd::to_string(id_), self_.name));
   }
-  const auto ended = ended_.find(id.initiator);
-  if (ended != ended_.end() && ended->second.serial == id.serial && ended->second.done) {
-    return Joined{};
-  }
-  if (ended != ended_.end() && ended->second.serial >= id.serial) {
-    return absl::AbortedError(
-        absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
-  }
+  PassBook::Joined how = book_.join(id);
   Joined joined;
-  if (pass_ != nullptr) {
-    if (pass_->id() == id) {
-      joined.pass = pass_;
+  switch (how.how) {
+    case PassBook::Joining::kIsDone:
       return joined;
-    }
-    const bool superseded = pass_->id().initiator == id.initiator && pass_->id().serial < id.serial;
-    // Two calls of backward() at one worker are the program's mistake; from elsewhere an older pass
-    // can only be one whose end has not been heard of.
-    if (!superseded || id.initiator == self_.incarnation) {
+    case PassBook::Joining::kIsOver:
+      return absl::AbortedError(
+          absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
+    case PassBook::Joining::kMustWait:
       return absl::FailedPreconditionError(absl::StrFormat(
           "a backward pass of context %s runs at worker '%s' already: passes of one context run "
           "one after the other",
           autograd::to_string(id_), self_.name));
-    }
-    joined.stale = std::move(pass_);
-    note_end(joined.stale->id(), false);
+    case PassBook::Joining::kBegins:
+      if (how.stale.has_value()) joined.stale = std::move(pass_);
+      pass_ = make();
+      break;
+    case PassBook::Joining::kRuns:
+      break;
   }
-  pass_ = make();
   joined.pass = pass_;
   return joined;
 }
@@ -253,24 +244,24 @@ bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& le
                           const PassReductions::Reduced& reduced) {
   PassReductions before;
   MutexLock lock(mutex_);
-  if (released_ || pass_ == nullptr || !(pass_->id() == id)) return false;
+  if (released_ || !book_.runs(id)) return false;
   gradients_.add(id, leaves, reduced);
   before = std::exchange(reductions_, reductions);
+  reduced_by_ = id;
   return true;
 }
 
-void ContextState::end_pass(const PassId& id, PassEnd end) {
+void ContextState::end_pass(const PassId& id, PassPart::End end) {
   std::shared_ptr<BackwardPass> ended;
   PassReductions taken_back;
   {
     MutexLock lock(mutex_);
     if (released_) return;
-    if (end != PassEnd::kFailedUntold) {
-      note_end(id, end == PassEnd::kDone);
-      if (pass_ != nullptr && pass_->id() == id) ended = std::move(pass_);
-      if (ended != nullptr) pass_ = nullptr;
-    }
-    if (end != PassEnd::kDone && gradients_.undo(id)) {
+    const PassBook::Added added = book_.end(id, end);
+    if (!book_.running().has_value()) ended = std::move(pass_);
+    if (ended != nullptr) pass_ = nullptr;
+    const bool is_last = reduced_by_ == id;
+    if (added == PassBook::Added::kIsTakenBack && gradients_.undo(id) && is_last) {
       taken_back = std::exchange(reductions_, {});
     }
   }
@@ -278,40 +269,44 @@ void ContextState::end_pass(const PassId& id, PassEnd end) {
   taken_back.fail(make_error(absl::AbortedError("the pass has failed at another worker")));
 }
 
-void ContextState::note_end(const PassId& id, bool done) {
-  Ended& last = ended_[id.initiator];
-  if (id.serial > last.serial) last = {id.serial, done};
-  if (id.serial == last.serial && !done) last.done = false;
-}
-
 absl::Status ContextState::ask(const PassId& id, Incarnation by) {
   MutexLock lock(mutex_);
-  const std::pair<Incarnation, Incarnation> key(by, id.initiator);
-  if (words_.size() >= kMaxWords && !words_.contains(key)) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "worker '%s' has been asked for backward passes of too many workers", self_.name));
+  switch (book_.ask(id, by)) {
+    case PassBook::Asked::kInTime:
+      break;
+    case PassBook::Asked::kTooLate:
+      return absl::AbortedError(
+          absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
+    case PassBook::Asked::kTooMany:
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "worker '%s' has been asked for backward passes of too many workers", self_.name));
   }
-  Word& word = words_[key];
-  if (id.serial <= word.given_up) {
-    return absl::AbortedError(
-        absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
-  }
-  word.asked = std::max(word.asked, id.serial);
   return absl::OkStatus();
 }
 
 bool ContextState::has_asked(const PassId& id, Incarnation by) const {
   MutexLock lock(mutex_);
-  const auto found = words_.find({by, id.initiator});
-  return found != words_.end() && id.serial <= found->second.asked;
+  return book_.has_asked(id, by);
 }
 
 void ContextState::give_up(const PassId& id, Incarnation by) {
   MutexLock lock(mutex_);
-  const std::pair<Incarnation, Incarnation> key(by, id.initiator);
-  if (words_.size() >= kMaxWords && !words_.contains(key)) return;
-  Word& word = words_[key];
-  word.given_up = std::max(word.given_up, id.serial);
+  book_.give_up(id, by);
+}
+
+void ContextState::owe_failure(const PassId& id, const std::vector<Incarnation>& workers) {
+  MutexLock lock(mutex_);
+  for (const Incarnation worker : workers) book_.owe(id, worker);
+}
+
+void ContextState::settle_failure(const PassId& id, Incarnation worker) {
+  MutexLock lock(mutex_);
+  book_.settle(id, worker);
+}
+
+std::vector<PassId> ContextState::failures_owed_to(Incarnation worker) const {
+  MutexLock lock(mutex_);
+  return book_.owed_to(worker);
 }
 
 std::shared_ptr<BackwardPass> ContextState::pass() const {

@@ -18,6 +18,8 @@
 #include "sinew/autograd/internal/graph_walk.h"
 #include "sinew/autograd/internal/leaf_reducer.h"
 #include "sinew/autograd/internal/lineage.h"
+#include "sinew/autograd/internal/edge_gradients.h"
+#include "sinew/autograd/internal/pass_book.h"
 #include "sinew/autograd/internal/pass_id.h"
 #include "sinew/autograd/internal/pass_reductions.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -99,11 +101,9 @@ class ContextState {
   /// `reductions`, which `reduced` came from, are told when they are taken back.
   bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves,
               const PassReductions& reductions = {}, const PassReductions::Reduced& reduced = {});
-  /// kFailedUntold: nobody who waits could be told so, so the pass stays until kFailed.
-  enum class PassEnd { kDone, kFailed, kFailedUntold };
   /// The pass has ended; what a failed one has added is taken back. Also for one that never began
   /// here.
-  void end_pass(const PassId& id, PassEnd end);
+  void end_pass(const PassId& id, PassPart::End end);
   /// `by` asks this worker to take part; kAborted when it has given the pass up before.
   absl::Status ask(const PassId& id, Incarnation by);
   /// Whether `by` has asked this worker to take part in the pass, or in a later one of its
@@ -112,6 +112,10 @@ class ContextState {
   /// What `by` asks of the pass from now on comes too late. Nothing else changes.
   void give_up(const PassId& id, Incarnation by);
   std::shared_ptr<BackwardPass> pass() const;
+  /// Passes that have failed, of which these workers have to hear; until they are said to have.
+  void owe_failure(const PassId& id, const std::vector<Incarnation>& workers);
+  void settle_failure(const PassId& id, Incarnation worker);
+  std::vector<PassId> failures_owed_to(Incarnation worker) const;
 
   // --- Gradients.
   at::Tensor gradient_of(const at::Tensor& leaf) const;
@@ -128,26 +132,12 @@ class ContextState {
   Sizes sizes() const;
 
  private:
-  /// Notes that the pass has ended. One that is done may fail yet, at its initiator.
-  void note_end(const PassId& id, bool done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   /// A message with tensors.
   struct Sent {
     Incarnation receiver;
     torch::autograd::edge_list edges;
   };
   using Sends = absl::btree_map<std::uint64_t, Sent>;
-  /// The last pass of an initiator that has ended.
-  struct Ended {
-    std::uint64_t serial = 0;
-    bool done = false;
-  };
-  /// What one worker has said of the passes of one initiator: the last of each kind.
-  struct Word {
-    std::uint64_t asked = 0;
-    std::uint64_t given_up = 0;
-  };
-
   const autograd::ContextId id_;
   const WorkerInfo self_;
 
@@ -163,11 +153,10 @@ class ContextState {
   std::vector<std::shared_ptr<LeafReducer>> reducers_ ABSL_GUARDED_BY(mutex_);
   // Of the last pass that has added gradients.
   PassReductions reductions_ ABSL_GUARDED_BY(mutex_);
+  std::optional<PassId> reduced_by_ ABSL_GUARDED_BY(mutex_);
+  // The one that runs.
   std::shared_ptr<BackwardPass> pass_ ABSL_GUARDED_BY(mutex_);
-  // By initiator.
-  absl::flat_hash_map<Incarnation, Ended> ended_ ABSL_GUARDED_BY(mutex_);
-  // By who said it, and the initiator.
-  absl::flat_hash_map<std::pair<Incarnation, Incarnation>, Word> words_ ABSL_GUARDED_BY(mutex_);
+  PassBook book_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

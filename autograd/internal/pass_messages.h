@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/autograd.pb.h"
 #include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/edge_gradients.h"
 #include "sinew/autograd/internal/edge_id.h"
 #include "sinew/autograd/internal/lineage.h"
 #include "sinew/autograd/internal/pass_id.h"
