@@ -134,7 +134,7 @@ void AutogradManager::drop(const std::shared_ptr<ContextState>& context, const a
   // Whoever made it sees to the workers that it knows; others may be known only here.
   for (const WorkerInfo& peer : remains.peers) {
     if (peer.incarnation == told_by || peer.incarnation == context->id().creator) continue;
-    if (!services_.is_lost(peer)) releases_.add(peer, context->id(), live_from);
+    if (!services_.is_lost(peer)) releases_.add_ended(peer, context->id(), live_from);
   }
 }
 
@@ -148,7 +148,9 @@ void AutogradManager::on_note(const WorkerInfo& from, std::string body) {
   // Somebody who takes no part has no contexts to end.
   if (!check_member(from).ok()) return;
   std::vector<std::shared_ptr<ContextState>> ended;
+  std::vector<autograd::ContextId> ended_long_ago;
   std::uint64_t live_from = 0;
+  std::uint64_t own_live_from = 0;
   {
     MutexLock lock(mutex_);
     for (const proto::AutogradReleased& released : release.contexts()) {
@@ -163,6 +165,13 @@ void AutogradManager::on_note(const WorkerInfo& from, std::string body) {
       ended.push_back(std::move(found->second));
       contexts_.erase(found);
     }
+    for (const proto::AutogradContext& message : release.held()) {
+      const autograd::ContextId id = read_context(message);
+      const auto found = contexts_.find(id);
+      if (found != contexts_.end() && found->second->add_peer(from)) continue;
+      if (id.creator == services_.self().incarnation) ended_long_ago.push_back(id);
+    }
+    own_live_from = live_from_locked();
     live_from = ended_.live_from(from.incarnation);
     for (auto at = contexts_.begin(); at != contexts_.end();) {
       const auto next = std::next(at);
@@ -179,10 +188,28 @@ void AutogradManager::on_note(const WorkerInfo& from, std::string body) {
     drop(context, absl::CancelledError("the context has ended"), from.incarnation,
          by_creator ? live_from : 0);
   }
+  for (const autograd::ContextId& id : ended_long_ago) releases_.add_ended(from, id, own_live_from);
+}
+
+std::vector<std::pair<WorkerInfo, autograd::ContextId>> AutogradManager::brought_by(
+    const WorkerInfo& worker) const {
+  std::vector<std::pair<WorkerInfo, autograd::ContextId>> brought;
+  const std::vector<Member> members = services_.directory().members();
+  MutexLock lock(mutex_);
+  for (const auto& [id, context] : contexts_) {
+    if (id.creator == services_.self().incarnation || id.creator == worker.incarnation) continue;
+    if (!context->takes_part(worker)) continue;
+    for (const Member& member : members) {
+      if (member.worker.incarnation == id.creator) brought.emplace_back(member.worker, id);
+    }
+  }
+  return brought;
 }
 
 void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
   releases_.forget(worker.incarnation);
+  // Who made them may not know of this worker.
+  for (const auto& [creator, context] : brought_by(worker)) releases_.add_held(creator, context);
   std::vector<std::shared_ptr<ContextState>> ended;
   std::vector<std::shared_ptr<BackwardPass>> passes;
   {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -123,6 +124,9 @@ class AutogradManager final : public Extension,
   /// For a call of `caller`. Null when the context has ended.
   std::shared_ptr<ContextState> find_or_create(const autograd::ContextId& id,
                                                const WorkerInfo& caller);
+  /// Contexts of others that this worker shares with `worker`, and who made them.
+  std::vector<std::pair<WorkerInfo, autograd::ContextId>> brought_by(
+      const WorkerInfo& worker) const;
   std::uint64_t live_from_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Future<std::string> on_abort(const WorkerInfo& from, const std::string& body);
   /// `from` says that the pass has failed.

@@ -26,16 +26,15 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
  public:
   explicit State(WorkerServices& services) : services_(services) {}
 
-  void add(const WorkerInfo& worker, const autograd::ContextId& context, std::uint64_t live_from) {
+  template <class F>
+  void add(const WorkerInfo& worker, F write) {
     std::string note;
     {
       MutexLock lock(mutex_);
       if (stopped_) return;
       Queue& queue = queues_[worker.incarnation];
       queue.worker = worker;
-      proto::AutogradReleased& released = *queue.due.add_contexts();
-      write_context(context, *released.mutable_context());
-      released.set_live_from(live_from);
+      write(queue.due);
       if (queue.is_on_its_way) return;
       if (queue.told_last.has_value() && services_.clock().now() - *queue.told_last < kGathering) {
         if (!std::exchange(queue.has_timer, true)) set_timer(worker.incarnation);
@@ -81,6 +80,7 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
   struct Queue {
     WorkerInfo worker;
     proto::AutogradRelease due;
+    bool is_due() const { return due.contexts_size() > 0 || due.held_size() > 0; }
     std::optional<Clock::TimePoint> told_last;
     // A note has not been handled.
     bool is_on_its_way = false;
@@ -89,7 +89,7 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
 
   bool is_empty_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::all_of(queues_.begin(), queues_.end(), [](const auto& each) {
-      return !each.second.is_on_its_way && each.second.due.contexts_size() == 0;
+      return !each.second.is_on_its_way && !each.second.is_due();
     });
   }
 
@@ -118,7 +118,7 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
       if (found == queues_.end()) return;
       Queue& queue = found->second;
       queue.has_timer = false;
-      if (queue.is_on_its_way || queue.due.contexts_size() == 0) return;
+      if (queue.is_on_its_way || !queue.is_due()) return;
       worker = queue.worker;
       note = take_locked(queue);
     }
@@ -145,7 +145,7 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
       if (how != CarrierEnd::kAnswered) {
         // It is gone, and so is all that it knew of contexts.
         queues_.erase(found);
-      } else if (queue.due.contexts_size() > 0) {
+      } else if (queue.is_due()) {
         note = take_locked(queue);
       }
       if (!emptied_.empty() && is_empty_locked()) emptied.swap(emptied_);
@@ -164,9 +164,18 @@ class ReleaseQueue::State : public std::enable_shared_from_this<State> {
 ReleaseQueue::ReleaseQueue(WorkerServices& services) : state_(std::make_shared<State>(services)) {}
 ReleaseQueue::~ReleaseQueue() { stop(); }
 
-void ReleaseQueue::add(const WorkerInfo& worker, const autograd::ContextId& context,
-                       std::uint64_t live_from) {
-  state_->add(worker, context, live_from);
+void ReleaseQueue::add_ended(const WorkerInfo& worker, const autograd::ContextId& context,
+                             std::uint64_t live_from) {
+  state_->add(worker, [&](proto::AutogradRelease& due) {
+    proto::AutogradReleased& released = *due.add_contexts();
+    write_context(context, *released.mutable_context());
+    released.set_live_from(live_from);
+  });
+}
+
+void ReleaseQueue::add_held(const WorkerInfo& worker, const autograd::ContextId& context) {
+  state_->add(worker,
+              [&](proto::AutogradRelease& due) { write_context(context, *due.add_held()); });
 }
 
 Future<void> ReleaseQueue::when_empty(Clock::TimePoint deadline) const {

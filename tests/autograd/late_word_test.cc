@@ -2,7 +2,10 @@
 // the work came.
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -194,8 +197,12 @@ TEST_P(LateWord, OfAContextThatEndsAfterTheWorkerBetweenHasLeft) {
   now.graceful = false;
   worker(1).shutdown(now);
   EXPECT_TRUE(eventually([&] {
-    return error_of([&] { worker(2).rpc_sync<&lateword::weight_gradient>(1); }).code() !=
-           sinew::ErrorCode::kOk;
+    try {
+      worker(2).rpc_sync<&lateword::times_weight>(1, at::ones({2}));
+      return false;
+    } catch (const RpcError&) {
+      return true;
+    }
   }));
   EXPECT_EQ(worker(2).counters()["autograd.contexts"], 1);
   context_.reset();
