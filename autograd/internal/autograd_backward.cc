@@ -398,6 +398,7 @@ void AutogradManager::bring(const std::shared_ptr<BackwardPass>& pass, Incarnati
 
 void AutogradManager::abort(const std::shared_ptr<ContextState>& context, const PassId& pass,
                             const std::vector<Incarnation>& workers) {
+  if (workers.empty()) return;
   proto::AutogradAbort abort;
   write_pass(context->id(), pass, *abort.mutable_pass());
   context->owe_failure(pass, workers);
@@ -523,7 +524,7 @@ void AutogradManager::end_failed(const std::shared_ptr<ContextState>& context, c
   if (!allowed.ok()) throw_error(allowed.status());
   if (*allowed == Abort::kForThemselves) return context->give_up(id, from.incarnation);
   if (pass != nullptr) pass->fail(make_error(given_up()));
-  context->end_pass(id, PassPart::End::kFailed);
+  abort(context, id, context->end_pass(id, PassPart::End::kFailed));
 }
 
 std::string AutogradManager::on_facts(const WorkerInfo& from,

@@ -133,8 +133,8 @@ void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answe
   Todo todo;
   {
     MutexLock lock(mutex_);
-    todo = look_up(
-        part_.deliver(store(std::move(gradients)), answering, store(std::move(on_answer))));
+    todo =
+        look_up(part_.deliver(store(std::move(gradients)), answering, store(std::move(on_answer))));
   }
   carry_out(std::move(todo));
 }
@@ -164,7 +164,7 @@ void BackwardPass::fail(std::exception_ptr error) {
 
 void BackwardPass::abandon(std::exception_ptr error) {
   fail(std::move(error));
-  context_->end_pass(id_, PassPart::End::kFailed);
+  network_.abort(context_, id_, context_->end_pass(id_, PassPart::End::kFailed));
 }
 
 // ---- Numbers, and what they stand for.
@@ -218,6 +218,7 @@ BackwardPass::Todo BackwardPass::look_up(PassPart::Actions actions) {
   todo.answered = take(actions.answer.waiters);
   todo.failed = take(actions.failed);
   todo.failure = failure_;
+  if (actions.end == PassPart::End::kDone) todo.asked = part_.asked();
   todo.actions = std::move(actions);
   return todo;
 }
@@ -240,21 +241,31 @@ void BackwardPass::perform(Todo& todo) {
     send(actions.sends[i], std::move(todo.sends[i]));
   }
   if (actions.reduce) reduce();
-  if (actions.end.has_value()) context_->end_pass(id_, *actions.end);
+  // Before others who come too late hear of the end: these hear the reason. The initiator's user
+  // hears of it when another pass may begin.
+  if (!is_initiator()) tell_failed(todo);
+  if (actions.end.has_value()) {
+    network_.abort(context_, id_, context_->end_pass(id_, *actions.end, std::move(todo.asked)));
+  }
   undo_reductions(actions.unreduce, todo.failure);
   if (actions.end.has_value() && *actions.end != PassPart::End::kDone) cancellation_.cancel();
-  if (!actions.abort.empty()) network_.abort(context_, id_, actions.abort);
+  network_.abort(context_, id_, actions.abort);
   // One call is as good as another to bring them.
   for (OnAnswer& one : todo.answered) {
     std::move(one)(nullptr, {std::exchange(todo.answer, {}), actions.answer.waits});
   }
-  if (todo.failed.empty()) return;
+  tell_failed(todo);
+}
+
+void BackwardPass::tell_failed(Todo& todo) const {
+  std::vector<OnAnswer> failed = std::exchange(todo.failed, {});
+  if (failed.empty()) return;
   if (todo.failure == nullptr) {
     // The initiator ends the pass here when it has heard of the failure, or the context does.
     todo.failure = make_error(absl::AbortedError(
         absl::StrFormat("this backward pass has ended at worker '%s'", context_->self().name)));
   }
-  for (OnAnswer& one : todo.failed) std::move(one)(todo.failure, {});
+  for (OnAnswer& one : failed) std::move(one)(todo.failure, {});
 }
 
 void BackwardPass::undo_reductions(PassPart::Unreduce what, const std::exception_ptr& failure) {

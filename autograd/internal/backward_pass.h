@@ -14,8 +14,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "sinew/autograd/internal/context_state.h"
-#include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/edge_gradients.h"
+#include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/pass_id.h"
 #include "sinew/autograd/internal/pass_part.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -128,6 +128,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
     std::vector<OnAnswer> answered;
     std::vector<OnAnswer> failed;
     std::exception_ptr failure;
+    std::vector<Incarnation> asked;
   };
 
   bool is_initiator() const { return id_.initiator == context_->self().incarnation; }
@@ -143,6 +144,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
 
   void carry_out(Todo todo);
   void perform(Todo& todo);
+  void tell_failed(Todo& todo) const;
   void undo_reductions(PassPart::Unreduce what, const std::exception_ptr& failure);
   std::exception_ptr fault_of(const PassPart::Actions& actions) const;
   Todo run(std::vector<EdgeGradients> arrivals);

@@ -251,22 +251,26 @@ bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& le
   return true;
 }
 
-void ContextState::end_pass(const PassId& id, PassPart::End end) {
+std::vector<Incarnation> ContextState::end_pass(const PassId& id, PassPart::End end,
+                                                std::vector<Incarnation> asked) {
   std::shared_ptr<BackwardPass> ended;
   PassReductions taken_back;
+  PassBook::Ending ending;
   {
     MutexLock lock(mutex_);
-    if (released_) return;
-    const PassBook::Added added = book_.end(id, end);
+    if (released_) return {};
+    ending = book_.end(id, end, std::move(asked));
     if (!book_.running().has_value()) ended = std::move(pass_);
     if (ended != nullptr) pass_ = nullptr;
     const bool is_last = reduced_by_ == id;
-    if (added == PassBook::Added::kIsTakenBack && gradients_.undo(id) && is_last) {
+    if (ending.added == PassBook::Added::kIsTakenBack && gradients_.undo(id) && is_last) {
       taken_back = std::exchange(reductions_, {});
     }
   }
-  if (taken_back.empty()) return;
-  taken_back.fail(make_error(absl::AbortedError("the pass has failed at another worker")));
+  if (!taken_back.empty()) {
+    taken_back.fail(make_error(absl::AbortedError("the pass has failed at another worker")));
+  }
+  return std::move(ending.abort);
 }
 
 absl::Status ContextState::ask(const PassId& id, Incarnation by) {

@@ -14,11 +14,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/edge_gradients.h"
 #include "sinew/autograd/internal/gradient_table.h"
 #include "sinew/autograd/internal/graph_walk.h"
 #include "sinew/autograd/internal/leaf_reducer.h"
 #include "sinew/autograd/internal/lineage.h"
-#include "sinew/autograd/internal/edge_gradients.h"
 #include "sinew/autograd/internal/pass_book.h"
 #include "sinew/autograd/internal/pass_id.h"
 #include "sinew/autograd/internal/pass_reductions.h"
@@ -102,8 +102,9 @@ class ContextState {
   bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves,
               const PassReductions& reductions = {}, const PassReductions::Reduced& reduced = {});
   /// The pass has ended; what a failed one has added is taken back. Also for one that never began
-  /// here.
-  void end_pass(const PassId& id, PassPart::End end);
+  /// here. `asked`: by this worker, if it is done. Returns those that have to be told of a failure.
+  [[nodiscard]] std::vector<Incarnation> end_pass(const PassId& id, PassPart::End end,
+                                                  std::vector<Incarnation> asked = {});
   /// `by` asks this worker to take part; kAborted when it has given the pass up before.
   absl::Status ask(const PassId& id, Incarnation by);
   /// Whether `by` has asked this worker to take part in the pass, or in a later one of its

@@ -32,9 +32,9 @@ void GradientTable::add(const PassId& pass, std::vector<LocalBackward::Leaf>& le
       continue;
     }
     at::Tensor none;
-    AccumulateGrad::accumulateGrad(
-        variable, none, leaf.gradient, 1,
-        [&](at::Tensor&& taken) { add_part(entry, pass, std::move(taken)); });
+    AccumulateGrad::accumulateGrad(variable, none, leaf.gradient, 1, [&](at::Tensor&& taken) {
+      add_part(entry, pass, std::move(taken));
+    });
   }
   for (const auto& [leaf, gradient] : reduced) {
     Entry& entry = entries_[leaf.unsafeGetTensorImpl()];

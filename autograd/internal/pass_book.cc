@@ -1,6 +1,7 @@
 #include "sinew/autograd/internal/pass_book.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/autograd/internal/pass_bugs.h"
@@ -18,9 +19,9 @@ constexpr std::size_t kMaxOwed = 1024;
 PassBook::Joined PassBook::join(const PassId& id) {
   const auto ended = ended_.find(id.initiator);
   if (ended != ended_.end() && !SINEW_PASS_BUG(kJoinsTheEnded)) {
-    const auto& [serial, done] = ended->second;
-    if (serial == id.serial && done) return {Joining::kIsDone, std::nullopt};
-    if (serial >= id.serial) return {Joining::kIsOver, std::nullopt};
+    const Ended& last = ended->second;
+    if (last.serial == id.serial && last.done) return {Joining::kIsDone, std::nullopt};
+    if (last.serial >= id.serial) return {Joining::kIsOver, std::nullopt};
   }
   if (!running_.has_value()) {
     running_ = id;
@@ -31,24 +32,33 @@ PassBook::Joined PassBook::join(const PassId& id) {
   // Two calls of backward() at one worker are the program's mistake; from elsewhere an older pass
   // can only be one whose end has not been heard of.
   if (!superseded || id.initiator == self_) return {Joining::kMustWait, std::nullopt};
-  note_end(*running_, false);
+  note_end(*running_, {running_->serial, false, {}});
   return {Joining::kBegins, std::exchange(running_, id)};
 }
 
-PassBook::Added PassBook::end(const PassId& id, PassPart::End end) {
+PassBook::Ending PassBook::end(const PassId& id, PassPart::End end,
+                               std::vector<Incarnation> asked) {
+  Ending ending;
   if (end != PassPart::End::kFailedUntold) {
-    note_end(id, end == PassPart::End::kDone);
+    ending.abort = note_end(id, {id.serial, end == PassPart::End::kDone, std::move(asked)});
     if (runs(id)) running_.reset();
   }
-  return end == PassPart::End::kDone || SINEW_PASS_BUG(kKeepsFailed) ? Added::kStays
-                                                                     : Added::kIsTakenBack;
+  if (end != PassPart::End::kDone && !SINEW_PASS_BUG(kKeepsFailed)) {
+    ending.added = Added::kIsTakenBack;
+  }
+  return ending;
 }
 
-void PassBook::note_end(const PassId& id, bool done) {
+std::vector<Incarnation> PassBook::note_end(const PassId& id, Ended end) {
   Ended& last = ended_[id.initiator];
-  if (id.serial > last.serial) last = {id.serial, done};
+  if (id.serial > last.serial) {
+    last = std::move(end);
+    return {};
+  }
   // One that is done may fail yet, at its initiator.
-  if (id.serial == last.serial && !done && !SINEW_PASS_BUG(kDoneIsForEver)) last.done = false;
+  if (id.serial < last.serial || end.done || SINEW_PASS_BUG(kDoneIsForEver)) return {};
+  last.done = false;
+  return std::exchange(last.asked, {});
 }
 
 PassBook::Word* PassBook::word_of(const Speaker& speaker) {
@@ -98,6 +108,7 @@ void PassBook::append_key(std::string& key) const {
   key += '|';
   for (const auto& [initiator, last] : ended_) {
     absl::StrAppend(&key, initiator.value, "#", last.serial, last.done, ",");
+    for (const Incarnation worker : last.asked) absl::StrAppend(&key, worker.value, ".");
   }
   key += '|';
   for (const auto& [speaker, word] : words_) {

@@ -46,10 +46,16 @@ class PassBook {
   const std::optional<PassId>& running() const { return running_; }
   bool runs(const PassId& id) const { return running_.has_value() && *running_ == id; }
 
-  /// The pass has ended here; also for one that never began here. Returns what follows for what it
-  /// may have added.
+  /// What follows from the end of a pass: for what it may have added, and for those that it has
+  /// asked, which have to be told.
   enum class Added : std::uint8_t { kStays, kIsTakenBack };
-  Added end(const PassId& id, PassPart::End end);
+  struct Ending {
+    Added added = Added::kStays;
+    std::vector<Incarnation> abort;
+  };
+  /// The pass has ended here; also for one that never began here. `asked`: by this worker, if the
+  /// pass is done.
+  Ending end(const PassId& id, PassPart::End end, std::vector<Incarnation> asked = {});
 
   /// `by` asks this worker to take part. kTooLate: it has given the pass up before.
   enum class Asked : std::uint8_t { kInTime, kTooLate, kTooMany };
@@ -74,6 +80,7 @@ class PassBook {
   struct Ended {
     std::uint64_t serial = 0;
     bool done = false;
+    std::vector<Incarnation> asked;
   };
   /// What one worker has said of the passes of one initiator: the last of each kind.
   struct Word {
@@ -83,11 +90,12 @@ class PassBook {
   /// Who says it, and the initiator.
   using Speaker = std::pair<Incarnation, Incarnation>;
 
-  void note_end(const PassId& id, bool done);
+  /// Those that a pass which was done has asked, if it has failed now.
+  std::vector<Incarnation> note_end(const PassId& id, Ended end);
   /// Null: there are too many.
   Word* word_of(const Speaker& speaker);
 
-  const Incarnation self_;
+  Incarnation self_;
   std::optional<PassId> running_;
   absl::btree_map<Incarnation, Ended> ended_;
   absl::btree_map<Speaker, Word> words_;

@@ -248,8 +248,9 @@ PassPart::Wait PassPart::wait() const {
 }
 
 void PassPart::append_key(std::string& key) const {
-  absl::StrAppend(&key, static_cast<int>(stage_), prepared_, requester_.value_or(Incarnation{}).value,
-                  static_cast<int>(answering_), busy_, reduces_, outstanding_, "m");
+  absl::StrAppend(&key, static_cast<int>(stage_), prepared_,
+                  requester_.value_or(Incarnation{}).value, static_cast<int>(answering_), busy_,
+                  reduces_, outstanding_, "m");
   for (const std::uint64_t message : missing_) absl::StrAppend(&key, message, ",");
   for (const Parcels* parcels : {&arrivals_, &reply_}) {
     key += ';';

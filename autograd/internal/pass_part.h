@@ -142,6 +142,8 @@ class PassPart {
   /// The pass has failed, here or elsewhere. Does nothing after the end.
   Actions fail();
 
+  /// Those that it has asked.
+  const std::vector<Incarnation>& asked() const { return asked_; }
   bool has_failed() const { return stage_ == Stage::kFailed; }
   bool has_ended() const { return stage_ >= Stage::kDone; }
 
@@ -177,8 +179,8 @@ class PassPart {
   void answer_with(Actions& actions, Parcels gradients, bool waits);
   Answering answering_of(Incarnation worker) const;
 
-  const PassId id_;
-  const Incarnation self_;
+  PassId id_;
+  Incarnation self_;
   Stage stage_ = Stage::kNew;
   bool prepared_ = false;
   std::optional<Incarnation> requester_;

@@ -19,8 +19,9 @@ class WorkerServices;
 inline constexpr std::string_view kAutogradLayer = "autograd";
 
 /// Tells other workers that contexts have ended, or that they are here, until they know or are
-/// lost. The first one due is told at once, by the thread that adds it; a worker is told every two milliseconds at most, and
-/// within ten. Thread-safe; the caller of the first two holds no lock that sending takes.
+/// lost. The first one due is told at once, by the thread that adds it; a worker is told every two
+/// milliseconds at most, and within ten. Thread-safe; the caller of the first two holds no lock
+/// that sending takes.
 class ReleaseQueue {
  public:
   explicit ReleaseQueue(WorkerServices& services);

@@ -120,9 +120,8 @@ class LateWord : public sinew::testing::ClusterTest {
   void fail_late(const Tensor& loss) {
     gate_.close();
     lateword::throws = true;
-    auto failed = std::async(std::launch::async, [&] {
-      return error_of([&] { backward(context_->id(), loss); });
-    });
+    auto failed = std::async(std::launch::async,
+                             [&] { return error_of([&] { backward(context_->id(), loss); }); });
     EXPECT_TRUE(gate_.wait_for_arrivals(1));
     EXPECT_TRUE(eventually([&] { return gradient_at_worker_1().defined(); }));
     gate_.open();
@@ -172,8 +171,7 @@ TEST_P(LateWord, OfAFailureComesAfterAnotherWorkersPass) {
   EXPECT_TRUE(at::allclose(gradient_at_worker_1(), at::full({2}, 1.0)));
   plan_->remove(held);
   EXPECT_EQ(plan_->release(held), 1u);
-  EXPECT_TRUE(eventually(
-      [&] { return at::allclose(gradient_at_worker_1(), at::full({2}, 0.5)); }));
+  EXPECT_TRUE(eventually([&] { return at::allclose(gradient_at_worker_1(), at::full({2}, 0.5)); }));
   context_.reset();
 }
 
