@@ -105,8 +105,9 @@ class Backend {
   /// Of an operation that is under way: the ranks whose data it waits for, as far as the backend
   /// can tell.
   virtual std::vector<int> awaited_ranks() const { return {}; }
-  /// The rank whose connection has broken first, as far as the backend can tell; -1: none.
-  virtual int broken_rank() const { return -1; }
+  /// The ranks whose connections have broken, as far as the backend can tell, in the order in
+  /// which it has noticed.
+  virtual std::vector<int> broken_ranks() const { return {}; }
 };
 
 // Each throws RpcError, or what its library throws.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "sinew/groups/internal/group_engine.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/rpc/base/error.h"
@@ -170,11 +171,19 @@ std::string GroupEngine::member_text(int rank) const {
 absl::Status GroupEngine::reason_of(const std::exception_ptr& error,
                                     const Operation& operation) const {
   const ErrorInfo info = describe(error);
-  const int broken = backend_for(operation.device.type()).broken_rank();
-  if (broken >= 0) {
-    return absl::UnavailableError(absl::StrCat(
-        member_text(broken), " has ended or left the group: its connection broke during ",
-        operation.signature.text(), " (", info.message, ")"));
+  const std::vector<int> broken = backend_for(operation.device.type()).broken_ranks();
+  if (!broken.empty()) {
+    std::string text =
+        absl::StrCat(member_text(broken.front()), " has ended or left the group: its connection ",
+                     "broke before or during ", operation.signature.text());
+    if (broken.size() > 1) {
+      // Who hears of one that has ended may end too.
+      std::vector<std::string> later;
+      for (std::size_t at = 1; at < broken.size(); ++at) later.push_back(member_text(broken[at]));
+      absl::StrAppend(&text, "; after it, and maybe since it has, so did that of ",
+                      absl::StrJoin(later, " and then of "));
+    }
+    return absl::UnavailableError(absl::StrCat(text, " (", info.message, ")"));
   }
   return absl::Status(info.code,
                       absl::StrCat(operation.signature.text(), " failed: ", info.message));

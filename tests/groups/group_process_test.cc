@@ -24,6 +24,7 @@ using sinew::testing::free_port;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 namespace {
@@ -78,6 +79,29 @@ TEST_F(GroupProcesses, AKilledMemberFailsTheOthersAtOnceOverTcp) {
   all("all_reduce", "", "ok 2");
 }
 
+// Some of what a rank waits for comes from those that are alive.
+TEST_F(GroupProcesses, WhoIsWaitedForIsNotBlamedForAnother) {
+  for (const int here : {0, 1}) {
+    ranks_.clear();
+    start(3);
+    all("group", tcp(), StartsWith("ok rank "));
+    rank(2).signal(SIGKILL);
+    EXPECT_THAT(rank(here).ask("all_reduce"),
+                AllOf(StartsWith("error UNAVAILABLE rank 2 has ended"),
+                      Not(HasSubstr(absl::StrCat("rank ", 1 - here)))));
+  }
+}
+
+// It takes the store along, where the reason stands.
+TEST_F(GroupProcesses, WhoEndsSinceAnotherOneHasEndedIsNotBlamedInItsPlace) {
+  start(3);
+  all("group", tcp(), StartsWith("ok rank "));
+  rank(2).signal(SIGKILL);
+  rank(0).send("all_reduce dies=1");
+  EXPECT_EQ(rank(0).finish(), 1);
+  EXPECT_THAT(rank(1).ask("all_reduce"), StartsWith("error UNAVAILABLE rank 2 has ended"));
+}
+
 // The rank that serves the store.
 TEST_F(GroupProcesses, AKilledRankZeroFailsTheOthers) {
   start(3);
@@ -103,6 +127,23 @@ TEST_F(GroupProcesses, AStoppedMemberIsNamedWhenTheTimeIsOver) {
   }
   rank(1).signal(SIGCONT);
   EXPECT_THAT(rank(1).ask("all_reduce"), AllOf(StartsWith("error"), HasSubstr("rank 1")));
+}
+
+// It writes to connections that were closed meanwhile.
+TEST_F(GroupProcesses, AStoppedMemberThatGoesOnAmongTheDeadHearsOfIt) {
+  start(3);
+  all("group", tcp(), StartsWith("ok rank "));
+  for (int number = 0; number < 3; ++number) {
+    rank(number).send("all_reduce count=100000 rounds=1000000");
+  }
+  rank(1).signal(SIGSTOP);
+  rank(0).signal(SIGKILL);
+  rank(2).signal(SIGKILL);
+  rank(1).signal(SIGCONT);
+  // Which of the two it hears of first is chance.
+  EXPECT_THAT(rank(1).receive(),
+              AllOf(StartsWith("error UNAVAILABLE rank"), HasSubstr("has ended or left")));
+  EXPECT_EQ(rank(1).finish(), 0);
 }
 
 TEST_F(GroupProcesses, AKilledMemberOfAWorkersJobIsKnownByTheLink) {

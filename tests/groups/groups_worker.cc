@@ -2,6 +2,7 @@
 // tests of tests/groups ask for.
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -127,6 +128,8 @@ std::string run(State& state, const std::string& command, const Arguments& argum
 
 int main() {
   at::set_num_threads(1);
+  // Whatever the test was started with.
+  std::signal(SIGPIPE, SIG_DFL);
   State state;
   std::string line;
   while (std::getline(std::cin, line)) {

@@ -38,11 +38,11 @@ class GlooBackend final : public Backend {
       gloo_ = c10::make_intrusive<CountedGloo>(request.store, request.rank, request.size,
                                                std::move(options));
     } catch (...) {
-      const int rank = guard_->broken_rank();
-      if (rank < 0) throw;
+      const std::vector<int> broken = guard_->broken_ranks();
+      if (broken.empty()) throw;
       const bool is_late = Clock::system().now() >= deadline;
       throw RpcError(is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
-                     absl::StrCat("Gloo cannot connect with rank ", rank, ": ",
+                     absl::StrCat("Gloo cannot connect with rank ", broken.front(), ": ",
                                   describe(std::current_exception()).message));
     }
   }
@@ -90,7 +90,7 @@ class GlooBackend final : public Backend {
   }
 
   std::vector<int> awaited_ranks() const override { return guard_->awaited_ranks(); }
-  int broken_rank() const override { return guard_->broken_rank(); }
+  std::vector<int> broken_ranks() const override { return guard_->broken_ranks(); }
 
  private:
   std::shared_ptr<TransportGuard> guard_;

@@ -14,6 +14,7 @@
 #include "gloo/transport/pair.h"
 #include "gloo/transport/unbound_buffer.h"
 #include "gloo/types.h"
+#include "sinew/groups/internal/gloo/watched_context.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
@@ -55,7 +56,10 @@ class Guard final : public TransportGuard {
     digests_[tag % kKeptDigests].store(digest, std::memory_order_release);
   }
   void expect_point_to_point(std::uint16_t digest) override { point_to_point_digest = digest; }
-  int broken_rank() const override { return broken_rank_.load(std::memory_order_acquire); }
+  std::vector<int> broken_ranks() const override {
+    MutexLock lock(broken_mutex_);
+    return broken_;
+  }
   std::vector<int> awaited_ranks() const override {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < waits_.size(); ++rank) {
@@ -82,8 +86,8 @@ class Guard final : public TransportGuard {
     if (rank >= 0) waits_[static_cast<std::size_t>(rank)].fetch_add(change);
   }
   void note_broken(int rank) {
-    int none = -1;
-    if (rank >= 0) broken_rank_.compare_exchange_strong(none, rank);
+    MutexLock lock(broken_mutex_);
+    broken_.push_back(rank);
   }
   void add(GuardedBuffer* buffer) {
     MutexLock lock(mutex_);
@@ -103,8 +107,10 @@ class Guard final : public TransportGuard {
   const bool uses_digests_ = slots_are_as_known();
   std::array<std::atomic<std::uint16_t>, kKeptDigests> digests_{};
   std::vector<std::atomic<int>> waits_;
-  std::atomic<int> broken_rank_{-1};
   std::atomic<bool> is_aborted_{false};
+
+  mutable Mutex broken_mutex_;
+  std::vector<int> broken_ ABSL_GUARDED_BY(broken_mutex_);
 
   mutable Mutex mutex_;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
@@ -132,13 +138,13 @@ class GuardedBuffer final : public UnboundBuffer {
     guard_->check();
     destination_ = rank;
     const std::size_t count = nbytes == kUnspecifiedByteCount ? size - offset : nbytes;
-    start(rank, [&] { inner_->send(rank, guard_->slot_of(slot, count), offset, count); });
+    inner_->send(rank, guard_->slot_of(slot, count), offset, count);
   }
   void recv(int rank, std::uint64_t slot, std::size_t offset, std::size_t nbytes) override {
     guard_->check();
     source_ = rank;
     const std::size_t count = nbytes == kUnspecifiedByteCount ? size - offset : nbytes;
-    start(rank, [&] { inner_->recv(rank, guard_->slot_of(slot, count), offset, count); });
+    inner_->recv(rank, guard_->slot_of(slot, count), offset, count);
   }
   void recv(std::vector<int> ranks, std::uint64_t slot, std::size_t offset,
             std::size_t nbytes) override {
@@ -150,15 +156,6 @@ class GuardedBuffer final : public UnboundBuffer {
 
  private:
   template <class F>
-  void start(int rank, F f) {
-    try {
-      f();
-    } catch (const gloo::IoException&) {
-      guard_->note_broken(rank);
-      throw;
-    }
-  }
-  template <class F>
   bool wait(int rank, F f) {
     guard_->check();
     guard_->note_wait(rank, 1);
@@ -168,7 +165,6 @@ class GuardedBuffer final : public UnboundBuffer {
     } catch (const gloo::IoException&) {
       guard_->note_wait(rank, -1);
       guard_->check();
-      guard_->note_broken(rank);
       throw;
     }
     guard_->note_wait(rank, -1);
@@ -198,18 +194,10 @@ void Guard::abort(const std::string& reason) {
 /// The inner context's pair, for those that ask the outer one.
 class GuardedPair final : public Pair {
  public:
-  GuardedPair(Pair& inner, int peer, std::shared_ptr<Guard> guard)
-      : inner_(inner), peer_(peer), guard_(std::move(guard)) {}
+  explicit GuardedPair(Pair& inner) : inner_(inner) {}
 
   const gloo::transport::Address& address() const override { return inner_.address(); }
-  void connect(const std::vector<char>& bytes) override {
-    try {
-      inner_.connect(bytes);
-    } catch (...) {
-      guard_->note_broken(peer_);
-      throw;
-    }
-  }
+  void connect(const std::vector<char>& bytes) override { inner_.connect(bytes); }
   void close() override { inner_.close(); }
   void setSync(bool enable, bool busy_poll) override { inner_.setSync(enable, busy_poll); }
   std::unique_ptr<gloo::transport::Buffer> createSendBuffer(int slot, void* ptr,
@@ -232,8 +220,6 @@ class GuardedPair final : public Pair {
 
  private:
   Pair& inner_;
-  const int peer_;
-  const std::shared_ptr<Guard> guard_;
 };
 
 class GuardedContext final : public gloo::transport::Context {
@@ -246,7 +232,7 @@ class GuardedContext final : public gloo::transport::Context {
   std::unique_ptr<Pair>& createPair(int peer) override {
     inner_->setTimeout(getTimeout());
     const auto at = static_cast<std::size_t>(peer);
-    pairs_[at] = std::make_unique<GuardedPair>(*inner_->createPair(peer), peer, guard_);
+    pairs_[at] = std::make_unique<GuardedPair>(*inner_->createPair(peer));
     return pairs_[at];
   }
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* ptr, std::size_t nbytes) override {
@@ -268,7 +254,10 @@ class Device final : public gloo::transport::Device {
   int getInterfaceSpeed() const override { return inner_->getInterfaceSpeed(); }
   bool hasGPUDirect() const override { return inner_->hasGPUDirect(); }
   std::shared_ptr<gloo::transport::Context> createContext(int rank, int size) override {
-    return std::make_shared<GuardedContext>(inner_->createContext(rank, size), guard_);
+    return std::make_shared<GuardedContext>(
+        make_watched_context(inner_, rank, size,
+                             [guard = guard_](int peer) { guard->note_broken(peer); }),
+        guard_);
   }
 
  private:

@@ -22,7 +22,7 @@ namespace sinew::internal {
 /// leads there) and of the message's size, so that messages of different operations or sizes never
 /// meet, where Gloo would end the process or write nonsense: they wait, until the group finds out.
 ///
-/// *Who.* Which ranks the waits are for, and which connection has broken.
+/// *Who.* Which ranks the waits are for, and whose connections have broken.
 class TransportGuard {
  public:
   virtual ~TransportGuard() = default;
@@ -33,8 +33,9 @@ class TransportGuard {
   virtual void expect(std::uint32_t tag, std::uint16_t digest) = 0;
   /// The same of the point-to-point operations that this thread starts, which have no such tag.
   virtual void expect_point_to_point(std::uint16_t digest) = 0;
-  /// The rank whose connection has broken first, or was not made; -1: none.
-  virtual int broken_rank() const = 0;
+  /// The ranks whose connections have broken, or could not be made, in the order in which this
+  /// process has noticed.
+  virtual std::vector<int> broken_ranks() const = 0;
   /// Those that waits are for at present, sorted.
   virtual std::vector<int> awaited_ranks() const = 0;
 };
