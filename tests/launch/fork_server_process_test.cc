@@ -1,7 +1,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -27,6 +30,10 @@
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "sinew/launch/internal/fork_channel.h"
+#include "sinew/launch/internal/fork_server.h"
+#include "sinew/launch/internal/fork_service.h"
+#include "sinew/launch/process_end.h"
 #include "sinew/launch/spawn.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/rpc.h"
@@ -281,6 +288,55 @@ TEST(ForkServer, ThatIsStoppedGoesOnWhenProcessesAreToldToEnd) {
   EXPECT_TRUE(processes.join(kJobPatience));
 }
 
+/// A fork server whose processes end at once, and which tells the ends one after the other; then it
+/// stays.
+[[noreturn]] void tell_all_ends_at_once() {
+  using internal::ForkMessage;
+  const internal::ForkChannel channel(internal::FileDescriptor(internal::kChannelDescriptor));
+  bool is_well = channel.send({ForkMessage::Kind::kReady, 0, 0, "", {}}).ok();
+  std::vector<pid_t> ended;
+  while (is_well && channel.receive(internal::ForkChannel::Wait::kForEver).ok()) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::_exit(0);
+    ended.push_back(pid);
+    ForkMessage answer{ForkMessage::Kind::kForked, pid, 0, "", {}};
+    answer.descriptors.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    is_well = channel.send(answer).ok();
+  }
+  for (const pid_t pid : ended) {
+    ::waitpid(pid, nullptr, 0);
+    is_well = is_well && channel.send({ForkMessage::Kind::kExited, pid, 0, "", {}}).ok();
+  }
+  while (is_well) ::pause();
+  ::_exit(1);
+}
+
+// Who waits for the first one would not hear of it before the server ends.
+TEST(ForkServer, AnEndThatWasReadWithAnotherOneCanStillBeWaitedFor) {
+  internal::ChildCommand command;
+  command.program = "/proc/self/exe";
+  command.arguments = {"fork_server", "--all-ends-at-once"};
+  auto server = internal::ForkServer::start(std::move(command));
+  ASSERT_TRUE(server.ok()) << server.status();
+  internal::ForkServer::Request request;
+  request.output = request.error_output = request.report = STDERR_FILENO;
+  const auto first = (*server)->fork(request).process;
+  const auto second = (*server)->fork(request).process;
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  (*server)->end_forking();
+  std::optional<ProcessEnd> end;
+  while (!end) {
+    pollfd wait{second->descriptor(), POLLIN, 0};
+    ASSERT_EQ(::poll(&wait, 1, 120'000), 1);
+    end = second->take_end();
+  }
+  EXPECT_EQ(*end, ProcessEnd::exited(0));
+  pollfd wait{first->descriptor(), POLLIN, 0};
+  EXPECT_EQ(::poll(&wait, 1, 0), 1);
+  EXPECT_EQ(first->take_end(), ProcessEnd::exited(0));
+  (*server)->end();
+}
+
 TEST(ForkServer, LeavesNothing) {
   const auto descriptors = [] {
     const std::filesystem::directory_iterator all("/proc/self/fd");
@@ -320,6 +376,9 @@ TEST(ForkServer, ForksMany) {
 }  // namespace sinew::testing
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "--all-ends-at-once") {
+    sinew::testing::tell_all_ends_at_once();
+  }
   sinew::testing::act_before_launch();
   sinew::init_launch(argc, argv);
   if (argc > 1 && std::string(argv[1]) == "--nothing") {
