@@ -30,7 +30,7 @@ struct StoreCallOptions {
 /// Keys have 1 to 4096 bytes, values 16 MiB at most. All functions throw RpcError: kInvalidArgument
 /// for other sizes, kDeadlineExceeded with the keys that are missing when the timeout has passed,
 /// kUnavailable when whoever serves the store has ended, kResourceExhausted when it is full,
-/// kFailedPrecondition for an empty handle.
+/// kFailedPrecondition for an empty handle. A change whose timeout has passed may be made yet.
 ///
 ///     sinew::Store store = sinew::Store::over();
 ///     store.set("address", "10.0.0.7");

@@ -16,7 +16,8 @@
 namespace sinew::internal {
 namespace {
 
-constexpr std::chrono::seconds kStoreTime{5};
+// For what the ranks have to tell each other when the time of the start is over.
+constexpr std::chrono::seconds kTimeToAgree{5};
 // How often it is asked whether the others are still there.
 constexpr std::chrono::milliseconds kLook{500};
 // How long a store that ends with this process is kept for those who have not read why.
@@ -37,6 +38,12 @@ std::chrono::nanoseconds left_until(Clock::TimePoint deadline) {
                                             std::chrono::milliseconds(1));
 }
 
+/// For one question to the store: whoever serves it may stand still for a while, which the start
+/// bears until its own deadline.
+StoreCallOptions patience(const AssemblyRequest& request) {
+  return {std::max<std::chrono::nanoseconds>(left_until(request.deadline), kTimeToAgree)};
+}
+
 /// A seat's value: who sits there, and the terms.
 struct Seat {
   std::string who;
@@ -50,10 +57,11 @@ Seat unsealed(const std::string& text) {
 }
 
 /// Those that have no such key.
-std::vector<int> ranks_without(const Store& store, const char* prefix, int size) {
+std::vector<int> ranks_without(const AssemblyRequest& request, const Store& store,
+                               const char* prefix) {
   std::vector<int> missing;
-  for (int rank = 0; rank < size; ++rank) {
-    if (!store.check({absl::StrCat(prefix, rank)}, {kStoreTime})) missing.push_back(rank);
+  for (int rank = 0; rank < request.size; ++rank) {
+    if (!store.check({absl::StrCat(prefix, rank)}, patience(request))) missing.push_back(rank);
   }
   return missing;
 }
@@ -94,7 +102,7 @@ class Gate {
         if (wait_for(places)) shut(decide());
       }
       wait_for({names_.verdict});
-      return end_with(store_.get(names_.verdict, {kStoreTime}));
+      return end_with(store_.get(names_.verdict, patience(request_)));
     } catch (const RpcError& error) {
       return error.code() == ErrorCode::kDeadlineExceeded
                  ? end_with(shut(absl::StrCat(kAbandoned, late_text())))
@@ -116,8 +124,8 @@ class Gate {
 
   /// OK: nobody has shut it.
   absl::Status look() const {
-    if (!store_.check({names_.verdict}, {kStoreTime})) return absl::OkStatus();
-    return status_of(store_.get(names_.verdict, {kStoreTime}));
+    if (!store_.check({names_.verdict}, patience(request_))) return absl::OkStatus();
+    return status_of(store_.get(names_.verdict, patience(request_)));
   }
 
  private:
@@ -140,11 +148,11 @@ class Gate {
 
   /// The verdict.
   std::string shut(const std::string& verdict) const {
-    return store_.compare_set(names_.verdict, "", verdict, {kStoreTime});
+    return store_.compare_set(names_.verdict, "", verdict, patience(request_));
   }
 
   std::string late_text() const {
-    const std::vector<int> missing = ranks_without(store_, names_.place, request_.size);
+    const std::vector<int> missing = ranks_without(request_, store_, names_.place);
     return absl::StrCat("the start of the group '", request_.group, "' has taken too long: ",
                         missing.empty() ? "rank 0 did not open it"
                                         : missing_text(request_, missing, names_.missing));
@@ -156,7 +164,7 @@ class Gate {
     if (status.ok()) return status;
     if (request_.rank != request_.store_server) {
       try {
-        store_.set(absl::StrCat(kHeard, request_.rank), "", {kStoreTime});
+        store_.set(absl::StrCat(kHeard, request_.rank), "", {kTimeToAgree});
       } catch (const RpcError&) {
         // The store may end as soon as it knows that, before it has answered.
       }
@@ -165,7 +173,7 @@ class Gate {
     // The program may end with this error, and the store with it.
     std::vector<std::string> heard;
     for (int rank = 0; rank < request_.size; ++rank) {
-      if (rank == request_.rank || !store_.check({absl::StrCat(kSeat, rank)}, {kStoreTime}))
+      if (rank == request_.rank || !store_.check({absl::StrCat(kSeat, rank)}, patience(request_)))
         continue;
       heard.push_back(absl::StrCat(kHeard, rank));
     }
@@ -203,7 +211,7 @@ std::string verdict_of(const AssemblyRequest& request, const Store& store) {
   std::vector<int> differ;
   std::string terms;
   for (int rank = 0; rank < request.size; ++rank) {
-    const Seat seat = unsealed(store.get(absl::StrCat(kSeat, rank), {kStoreTime}));
+    const Seat seat = unsealed(store.get(absl::StrCat(kSeat, rank), patience(request)));
     if (seat.terms == request.terms) continue;
     differ.push_back(rank);
     terms = seat.terms;
@@ -215,10 +223,14 @@ std::string verdict_of(const AssemblyRequest& request, const Store& store) {
 
 /// Of an error that came from the store, maybe.
 absl::Status explained(const AssemblyRequest& request, const absl::Status& error) {
-  if (!request.store_server || error.code() != absl::StatusCode::kUnavailable) return error;
-  return absl::UnavailableError(absl::StrFormat(
-      "rank %d, which serves the store of the group '%s', cannot be reached any more: %s",
-      *request.store_server, request.group, error.message()));
+  if (!request.store_server || !follows_from_others(error.code())) return error;
+  return absl::Status(
+      error.code(),
+      absl::StrFormat("rank %d, which serves the store of the group '%s', %s: %s",
+                      *request.store_server, request.group,
+                      error.code() == absl::StatusCode::kUnavailable ? "cannot be reached any more"
+                                                                     : "does not answer",
+                      error.message()));
 }
 
 }  // namespace
@@ -230,8 +242,9 @@ absl::StatusOr<Store> assemble(const AssemblyRequest& request) {
     for (int number = 0; number < kMostGenerations; ++number) {
       const Store store = meeting.with_prefix(absl::StrCat(number, "/"));
       const Gate gate(request, store, kMeeting);
-      if (store.check({kMeeting.verdict}, {kStoreTime}) ||
-          unsealed(store.compare_set(gate.place_of(request.rank), "", sealed(own), {kStoreTime}))
+      if (store.check({kMeeting.verdict}, patience(request)) ||
+          unsealed(
+              store.compare_set(gate.place_of(request.rank), "", sealed(own), patience(request)))
                   .who != own.who) {
         if (Clock::system().now() >= request.deadline) break;
         continue;
@@ -254,7 +267,7 @@ absl::Status connect_together(const AssemblyRequest& request, const Store& store
                               const std::function<void(const Health& health)>& connect) {
   const Gate gate(request, store, kConnection);
   try {
-    store.set(absl::StrCat(kConnecting, request.rank), "", {kStoreTime});
+    store.set(absl::StrCat(kConnecting, request.rank), "", patience(request));
     absl::Status failure;
     try {
       connect([&request, &gate] {
@@ -265,10 +278,10 @@ absl::Status connect_together(const AssemblyRequest& request, const Store& store
       failure = to_status(std::current_exception());
     }
     if (failure.ok()) {
-      store.set(gate.place_of(request.rank), "", {kStoreTime});
+      store.set(gate.place_of(request.rank), "", patience(request));
       return gate.pass([] { return kOpen; });
     }
-    const std::vector<int> missing = ranks_without(store, kConnecting, request.size);
+    const std::vector<int> missing = ranks_without(request, store, kConnecting);
     if (failure.code() == absl::StatusCode::kDeadlineExceeded && !missing.empty()) {
       failure = absl::DeadlineExceededError(missing_text(request, missing, "begun to connect"));
     }

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/groups/internal/socket.h"
@@ -29,6 +30,8 @@ namespace {
 constexpr std::chrono::milliseconds kRetry{20};
 // The server gives up first, and says which keys are missing.
 constexpr std::chrono::milliseconds kAnswerTime{2000};
+// More than a server that lives leaves unanswered, however long it stands still.
+constexpr std::size_t kMostUnanswered = 1000;
 // A frame's id and its tag.
 constexpr std::size_t kMaxIdBytes = 11;
 
@@ -49,7 +52,8 @@ class ServedTcpStore final : public StoreBackend {
   const std::shared_ptr<StoreBackend> local_;
 };
 
-/// One connection for all threads: of those that wait, one reads for all.
+/// One connection for all threads: of those that wait, one reads for all. It outlives a server that
+/// stands still for a while.
 class TcpStoreClient final : public StoreBackend {
  public:
   TcpStoreClient(std::string address, Socket socket, FrameReader reader, int port)
@@ -79,7 +83,7 @@ class TcpStoreClient final : public StoreBackend {
     lock.lock();
     if (!sent.ok()) break_locked(sent);
     absl::StatusOr<proto::StoreReply> reply = wait_locked(id, deadline, lock);
-    replies_.erase(id);
+    if (!replies_.extract(id).mapped().has_value()) unanswered_.insert(id);
     return reply;
   }
   int port() const override { return port_; }
@@ -110,7 +114,10 @@ class TcpStoreClient final : public StoreBackend {
       }
       if (!broken_.ok()) return broken_;
       if (Clock::system().now() >= deadline) {
-        // Its reply, should it still come, would be nobody's.
+        if (unanswered_.size() < kMostUnanswered) {
+          return absl::DeadlineExceededError(
+              absl::StrCat("the server of the store at ", address_, " does not answer"));
+        }
         break_locked(absl::DeadlineExceededError("the server does not answer"));
         return broken_;
       }
@@ -135,6 +142,8 @@ class TcpStoreClient final : public StoreBackend {
 
   void take_locked(std::vector<proto::StoreFrame> frames) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (proto::StoreFrame& frame : frames) {
+      // Whoever had asked that has given up.
+      if (unanswered_.erase(frame.id()) > 0) continue;
       const auto found = replies_.find(frame.id());
       if (found == replies_.end() || found->second.has_value()) {
         return break_locked(absl::UnavailableError("the server answers what was not asked"));
@@ -178,6 +187,8 @@ class TcpStoreClient final : public StoreBackend {
   /// Of those that have been asked for; unset: it has not come.
   absl::flat_hash_map<std::uint64_t, std::optional<proto::StoreReply>> replies_
       ABSL_GUARDED_BY(mutex_);
+  /// Of those that nobody waits for any more: their replies may come yet.
+  absl::flat_hash_set<std::uint64_t> unanswered_ ABSL_GUARDED_BY(mutex_);
   bool has_reader_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
 };

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/groups/internal/assembly.h"
+#include "sinew/groups/internal/store_backend.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/ranks.h"
 
@@ -162,6 +163,53 @@ TEST(GroupLifetime, ALossThatOneRankKnowsOfEndsTheStartOfAll) {
                   HasSubstr("rank 0 has given up the start of the group 'group'"));
     }
   });
+}
+
+/// For so many questions as if its server stood still: no patience is enough but that of the start.
+class SlowStore final : public sinew::internal::StoreBackend {
+ public:
+  absl::StatusOr<sinew::proto::StoreReply> call(
+      sinew::proto::StoreRequest request, sinew::internal::Clock::TimePoint deadline) override {
+    if (deadline < sinew::internal::Clock::system().now() + 60s && silent_for_.fetch_sub(1) > 0) {
+      return absl::DeadlineExceededError("it does not answer");
+    }
+    return sinew::StoreAccess::backend(store_)->call(std::move(request), deadline);
+  }
+
+ private:
+  const Store store_ = Store::in_memory();
+  std::atomic<int> silent_for_{20};
+};
+
+TEST(GroupLifetime, AStartBearsAStoreThatStandsStill) {
+  const Store store = sinew::StoreAccess::make(std::make_shared<SlowStore>());
+  run_ranks(2, [&](int rank) {
+    sinew::internal::AssemblyRequest request;
+    request.store = store;
+    request.group = "group";
+    request.rank = rank;
+    request.size = 2;
+    request.deadline = sinew::internal::Clock::system().now() + 120s;
+    const absl::StatusOr<Store> met = sinew::internal::assemble(request);
+    ASSERT_TRUE(met.ok()) << met.status();
+    const absl::Status connected = sinew::internal::connect_together(
+        request, *met, [](const sinew::internal::Health& health) { EXPECT_TRUE(health().ok()); });
+    EXPECT_TRUE(connected.ok()) << connected;
+  });
+}
+
+TEST(GroupLifetime, AStartThatIsLateForItsStoreSaysWhoServesIt) {
+  sinew::internal::AssemblyRequest request;
+  request.store = sinew::StoreAccess::make(std::make_shared<SlowStore>());
+  request.group = "group";
+  request.rank = 1;
+  request.size = 2;
+  request.deadline = sinew::internal::Clock::system().now();
+  request.store_server = 0;
+  const absl::StatusOr<Store> met = sinew::internal::assemble(request);
+  EXPECT_EQ(met.status(),
+            absl::DeadlineExceededError("rank 0, which serves the store of the group 'group', does "
+                                        "not answer: it does not answer"));
 }
 
 // All have met; then one cannot listen where it is to.

@@ -2,11 +2,14 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -301,6 +304,26 @@ class Stranger {
                                           sinew::internal::Clock::system().now() + kPatience)
                     .ok());
   }
+  /// The next frame.
+  sinew::proto::StoreFrame next() {
+    for (;;) {
+      auto frame = reader_.next(sinew::internal::kMaxStoreFrameBytes);
+      if (frame.ok() && frame->has_value()) return **frame;
+      std::array<char, 1000> buffer;
+      const auto ready = sinew::internal::wait_readable(
+          socket_, sinew::internal::Clock::system().now() + kPatience);
+      const ssize_t some =
+          ready.ok() && *ready ? recv(socket_.fd(), buffer.data(), buffer.size(), 0) : 0;
+      if (!frame.ok() || some <= 0) throw std::runtime_error("there is no frame");
+      reader_.append(buffer.data(), static_cast<std::size_t>(some));
+    }
+  }
+  void reply(const sinew::proto::StoreFrame& request, std::int64_t number) {
+    sinew::proto::StoreFrame answer;
+    answer.set_id(request.id());
+    answer.mutable_reply()->set_number(number);
+    send(answer);
+  }
   /// How many bytes come, up to that many; fewer: it was hung up.
   std::size_t receive(std::size_t count) {
     std::vector<char> buffer(1 << 20);
@@ -318,7 +341,38 @@ class Stranger {
 
  private:
   sinew::internal::Socket socket_;
+  sinew::internal::FrameReader reader_;
 };
+
+// As one whose process was stopped, or swaps.
+TEST(StoreKinds, AServerThatIsSilentForAWhileIsAskedAgain) {
+  const auto listener = sinew::internal::listen_at("127.0.0.1:0");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  auto opening = std::async(std::launch::async, [&] {
+    return Store::tcp(absl::StrCat("127.0.0.1:", sinew::internal::port_of(*listener)),
+                      Store::TcpRole::kClient);
+  });
+  ASSERT_TRUE(
+      sinew::internal::wait_readable(*listener, sinew::internal::Clock::system().now() + kPatience)
+          .value());
+  Stranger server(
+      sinew::internal::Socket(accept4(listener->fd(), nullptr, nullptr, SOCK_NONBLOCK)));
+  EXPECT_TRUE(server.next().has_greeting());
+  const Store client = opening.get();
+  const RpcError error = error_of([&] { client.check({"first"}, {1ms}); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(error.message(), HasSubstr("does not answer"));
+  const auto late = server.next();
+
+  auto asked = std::async(std::launch::async, [&] { return client.check({"second"}, {60s}); });
+  const auto second = server.next();
+  server.reply(late, 0);
+  server.reply(second, 1);
+  EXPECT_TRUE(asked.get());
+  // Once.
+  server.reply(late, 0);
+  EXPECT_EQ(error_of([&] { client.check({"third"}, {60s}); }).code(), ErrorCode::kUnavailable);
+}
 
 TEST(StoreKinds, WhoConnectsAndSaysNothingIsHungUpOn) {
   const auto server = sinew::internal::TcpStoreServer::start("127.0.0.1:0", 50ms);
