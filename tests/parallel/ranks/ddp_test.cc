@@ -97,6 +97,21 @@ TEST_F(Ddp, TrainsAsOneProcess) {
   EXPECT_LT(difference(values_of(*model), values_of(whole)), 1e-10);
 }
 
+TEST_F(Ddp, ZeroGradKeepsTheGradientsTensors) {
+  const auto model = std::make_shared<Mlp>(1);
+  DistributedDataParallel ddp(model, group());
+  ddp.zero_grad();
+  for (const at::Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.grad().defined());
+  const Batch batch = make_batch(1, 4);
+  mean_loss(ddp.forward(batch.input), batch.target).backward();
+  const std::vector<at::Tensor> before = grads_of(*model);
+  ddp.zero_grad();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(model->parameters()[i].grad().is_same(before[i]));
+    EXPECT_EQ(before[i].abs().max().item<double>(), 0);
+  }
+}
+
 TEST_F(Ddp, TakesHoldersAndContainers) {
   torch::nn::Linear linear(Mlp::kInputs, Mlp::kOutputs);
   DistributedDataParallel ddp(linear, group());
