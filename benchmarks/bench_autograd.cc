@@ -1,5 +1,5 @@
-// Sinew's own side of `tools/bench autograd`: backward passes, training steps and the RNN of
-// PyTorch's parameter-server tutorial, between two processes over gRPC on loopback; and the same
+// Sinew's own side of `tools/bench autograd`: backward passes, training steps, checkpoints and the
+// RNN of PyTorch's parameter-server tutorial, between processes over gRPC on loopback; and the same
 // RNN in one.
 
 #include <unistd.h>
@@ -8,10 +8,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -20,14 +22,16 @@
 #include "ATen/ATen.h"
 #include "sinew/benchmarks/measure.h"
 #include "sinew/benchmarks/one_thread.h"
-#include "sinew/benchmarks/server_process.h"
+#include "sinew/benchmarks/worker_processes.h"
 #include "sinew/examples/ps_rnn/model.h"
 #include "sinew/sinew.h"
 #include "torch/optim/sgd.h"
 
 namespace bench {
 
-/// What the two figures of a single layer call.
+constexpr double kLearningRate = 0.05;
+
+/// What the figures of a single layer call.
 class Layer : public torch::nn::Module {
  public:
   explicit Layer(std::int64_t width) {
@@ -47,6 +51,43 @@ std::int64_t requests() { return sinew::current_worker().counters()["rpc.request
 SINEW_MODULE(bench::Layer, (std::int64_t));
 SINEW_METHOD(bench::requests);
 
+namespace bench {
+
+sinew::optim::SgdOptions sgd() {
+  sinew::optim::SgdOptions options;
+  options.lr = kLearningRate;
+  return options;
+}
+
+/// A trainer of a layer that the server has.
+class LayerTrainer {
+ public:
+  explicit LayerTrainer(const sinew::RemoteModule<Layer>& layer)
+      : worker_(sinew::current_worker()),
+        layer_(layer),
+        optimizer_(worker_, layer.remote_parameters(), sgd()) {
+    input_ = at::randn({8, layer_.remote_parameters().front().to_here().size(1)});
+  }
+  void train(std::int64_t steps) {
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const sinew::autograd::Context context(worker_);
+      sinew::autograd::backward(context, {layer_.forward(input_).sum()});
+      optimizer_.step(context);
+    }
+  }
+  const sinew::optim::DistributedOptimizer& optimizer() const { return optimizer_; }
+
+ private:
+  const sinew::Worker worker_;
+  const sinew::RemoteModule<Layer> layer_;
+  const sinew::optim::DistributedOptimizer optimizer_;
+  at::Tensor input_;
+};
+
+}  // namespace bench
+
+SINEW_SERVICE(bench::LayerTrainer, (sinew::RemoteModule<bench::Layer>), train);
+
 namespace {
 
 using ps_rnn::Hidden;
@@ -54,29 +95,40 @@ using ps_rnn::ModelSettings;
 using sinew::autograd::Context;
 using sinew::bench::Options;
 
-constexpr double kLearningRate = 0.05;
+constexpr auto kLongestRun = std::chrono::hours(1);
 
-sinew::Worker start_worker(int rank, std::uint16_t port) {
-  sinew::WorkerOptions options;
-  options.name = rank == 0 ? "server" : "client";
-  options.methods.serve<bench::Layer>().add<&bench::requests>();
-  ps_rnn::add_server_methods(options.methods);
-  options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
-  options.rank = rank;
-  options.world_size = 2;
-  return sinew::init_rpc(std::move(options));
+/// Figure by the number of trainers.
+const std::map<int, std::string> kTrainerFigures = {
+    {1, "ps_step_per_s_1"}, {2, "ps_step_per_s_2"}, {4, "ps_step_per_s_4"}};
+constexpr const char* kCheckpointStall = "checkpoint_stall_ms";
+
+/// This process, the server, and further trainers.
+std::vector<std::string> worker_names(int trainers) {
+  std::vector<std::string> names = sinew::bench::numbered_names("client", "trainer", trainers - 1);
+  names.insert(names.begin() + 1, "server");
+  return names;
 }
 
-void serve(const sinew::bench::ServerProcess::ReportPort& report) {
-  sinew::bench::compute_on_one_thread();
-  const std::uint16_t port = sinew::bench::free_loopback_port();
-  report(port);
-  const sinew::Worker worker = start_worker(0, port);
-  sinew::ShutdownOptions with_the_client;
-  with_the_client.timeout = std::chrono::hours(1);
-  worker.shutdown(with_the_client);
-  for (;;) pause();  // The client's process kills this one.
-}
+/// A folder for checkpoints, which goes with this.
+class CheckpointRoot {
+ public:
+  CheckpointRoot()
+      : path_(std::filesystem::temp_directory_path() /
+              ("sinew_bench_autograd_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~CheckpointRoot() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  CheckpointRoot(const CheckpointRoot&) = delete;
+  CheckpointRoot& operator=(const CheckpointRoot&) = delete;
+
+  std::string path() const { return path_.string(); }
+
+ private:
+  const std::filesystem::path path_;
+};
 
 /// An iteration that is measured: its time, and how many messages it takes.
 struct Iteration {
@@ -159,14 +211,64 @@ void measure_layer(const Options& options, const sinew::Worker& worker) {
     });
   }
   if (!options.wants_any({kTrainStep.time_figure, kTrainStep.messages_figure})) return;
-  sinew::optim::SgdOptions sgd;
-  sgd.lr = kLearningRate;
-  const sinew::optim::DistributedOptimizer optimizer(worker, layer.remote_parameters(), sgd);
+  const sinew::optim::DistributedOptimizer optimizer(worker, layer.remote_parameters(),
+                                                     bench::sgd());
   measure(options, worker, kTrainStep, steps, [&] {
     const Context context(worker);
     sinew::autograd::backward(context, {layer.forward(input).sum()});
     optimizer.step(context);
   });
+}
+
+/// Steps of all trainers of one layer at the server, each with an optimizer of its own.
+void measure_trainers(const Options& options, const sinew::Worker& worker, int trainers,
+                      const std::string& figure) {
+  if (!options.wants(figure)) return;
+  const sinew::RemoteModule<bench::Layer> layer(worker, "server", 1024);
+  bench::LayerTrainer own(layer);
+  std::vector<sinew::RRef<bench::LayerTrainer>> others;
+  for (int number = 1; number < trainers; ++number) {
+    others.push_back(worker.remote<bench::LayerTrainer>("trainer" + std::to_string(number), layer));
+  }
+  const auto train = [&](std::int64_t steps) {
+    std::vector<sinew::Future<void>> running;
+    for (const auto& other : others) {
+      running.push_back(other.within(sinew::kNoTimeout).async<&bench::LayerTrainer::train>(steps));
+    }
+    own.train(steps);
+    sinew::wait_all(std::move(running));
+  };
+  train(5);
+  const std::int64_t steps = options.quick() ? 20 : 400;
+  const auto start = std::chrono::steady_clock::now();
+  train(steps);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  options.report(figure, static_cast<double>(trainers * steps) / took.count());
+}
+
+/// What a checkpoint of 256 MiB costs who trains on: the time of the steps while it is written,
+/// beyond what as many take without.
+void measure_checkpoint(const Options& options, const sinew::Worker& worker) {
+  if (!options.wants(kCheckpointStall)) return;
+  const sinew::RemoteModule<bench::Layer> layer(worker, "server", 8192);
+  bench::LayerTrainer trainer(layer);
+  trainer.train(3);
+  const double step_us =
+      sinew::bench::measure_latency(options.quick() ? 3 : 15, [&] { trainer.train(1); }).p50_us;
+  sinew::optim::SaveOptions how;
+  how.kept = 1;
+  std::vector<double> stalls_ms;
+  for (int round = 0; round < (options.quick() ? 1 : 5); ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto saved = trainer.optimizer().save_async("run", how);
+    int steps = 0;
+    for (; !saved.done(); ++steps) trainer.train(1);
+    saved.wait();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    stalls_ms.push_back(took.count() - steps * step_us / 1000);
+  }
+  std::sort(stalls_ms.begin(), stalls_ms.end());
+  options.report(kCheckpointStall, stalls_ms[stalls_ms.size() / 2]);
 }
 
 /// Sizes of an RNN and of what it reads in an iteration.
@@ -194,9 +296,7 @@ void measure_rnn(const Options& options, const sinew::Worker& worker, const Iter
   std::vector<sinew::RRef<at::Tensor>> parameters = model.parameters();
   for (const auto& parameter : sinew::parameter_rrefs(worker, lstm))
     parameters.push_back(parameter);
-  sinew::optim::SgdOptions sgd;
-  sgd.lr = kLearningRate;
-  const sinew::optim::DistributedOptimizer optimizer(worker, parameters, sgd);
+  const sinew::optim::DistributedOptimizer optimizer(worker, parameters, bench::sgd());
   const at::Tensor input = work.words();
   const at::Tensor targets = work.words();
   Hidden hidden = work.first_hidden();
@@ -224,7 +324,7 @@ void measure_local_rnn(const Options& options, const std::string& figure, const 
   for (const auto& some : {embedding.parameters(), decoder.parameters(), lstm->parameters()}) {
     parameters.insert(parameters.end(), some.begin(), some.end());
   }
-  torch::optim::SGD optimizer(parameters, kLearningRate);
+  torch::optim::SGD optimizer(parameters, bench::kLearningRate);
   const at::Tensor input = work.words();
   const at::Tensor targets = work.words();
   Hidden hidden = work.first_hidden();
@@ -254,19 +354,42 @@ int run(int argc, char** argv) {
     with_server.push_back(iteration->messages_figure);
     figures.push_back(iteration->messages_figure + "_needed");
   }
+  int trainers = 1;
+  for (const auto& [count, figure] : kTrainerFigures) with_server.push_back(figure);
+  with_server.emplace_back(kCheckpointStall);
   figures.insert(figures.end(), with_server.begin(), with_server.end());
   const Options options = sinew::bench::parse_options(argc, argv, figures);
+  for (const auto& [count, figure] : kTrainerFigures) {
+    if (options.wants(figure)) trainers = count;
+  }
   const int tutorial_steps = options.quick() ? 50 : 600;
   const int word_steps = options.quick() ? 3 : 20;
   if (std::any_of(with_server.begin(), with_server.end(),
                   [&](const std::string& figure) { return options.wants(figure); })) {
-    const sinew::bench::ServerProcess server(&serve);
+    const CheckpointRoot root;
+    const sinew::bench::WorkerProcesses others(
+        worker_names(trainers),
+        [&](const sinew::Worker& worker) {
+          sinew::optim::serve_checkpoints(worker, root.path());
+          worker.barrier(kLongestRun);  // they can be called
+          worker.barrier(kLongestRun);  // all is measured
+        },
+        [](sinew::WorkerOptions& worker) {
+          worker.methods.serve<bench::Layer, bench::LayerTrainer>().add<&bench::requests>();
+          ps_rnn::add_server_methods(worker.methods);
+        });
     sinew::bench::compute_on_one_thread();
-    const sinew::Worker worker = start_worker(1, server.port());
+    const sinew::Worker worker = sinew::init_rpc(others.place(0));
+    worker.barrier(kLongestRun);
     measure_layer(options, worker);
     measure_rnn(options, worker, kTutorial, tutorial(), LossAt::kTrainer, tutorial_steps);
     measure_rnn(options, worker, kWords, words(), LossAt::kTrainer, word_steps);
     measure_rnn(options, worker, kWordsLossAtServer, words(), LossAt::kServer, word_steps);
+    for (const auto& [count, figure] : kTrainerFigures) {
+      measure_trainers(options, worker, count, figure);
+    }
+    measure_checkpoint(options, worker);
+    worker.barrier(kLongestRun);
     worker.shutdown();
   }
   sinew::bench::compute_on_one_thread();

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""What torch.distributed.autograd and its optimizer cost: two processes on this host."""
+"""What torch.distributed.autograd and its optimizer cost: processes on this host."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -23,7 +24,11 @@ FIGURES = (
     "rnn_words_iter_p50_ms",
     "rnn_tutorial_local_iter_p50_us",
     "rnn_words_local_iter_p50_ms",
+    "ps_step_per_s_1",
+    "ps_step_per_s_2",
+    "ps_step_per_s_4",
 )
+TRAINERS = (1, 2, 4)
 SERVER = "server"
 LEARNING_RATE = 0.05
 DROPOUT = 0.5
@@ -124,6 +129,47 @@ def measure_layer(options: peer_options.Options) -> None:
         options.report("dist_train_step_linear64_p50_us", p50_us(steps, train_step))
 
 
+class LayerTrainer:
+    """Trains a layer that the server has."""
+
+    def __init__(self, layer: RRef) -> None:
+        self.layer = layer
+        self.optimizer = DistributedOptimizer(
+            torch.optim.SGD, call(parameter_rrefs, layer), lr=LEARNING_RATE
+        )
+        self.input = torch.randn(8, 1024)
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            with dist_autograd.context() as context:
+                loss = call(nn.Linear.forward, self.layer, self.input).sum()
+                dist_autograd.backward(context, [loss])
+                self.optimizer.step(context)
+
+
+def measure_trainers(trainers: int, options: peer_options.Options) -> float:
+    """Steps per second of all trainers of one layer."""
+    layer = rpc.remote(SERVER, nn.Linear, args=(1024, 1024))
+    own = LayerTrainer(layer)
+    others = [
+        rpc.remote(f"trainer{number}", LayerTrainer, args=(layer,)) for number in range(1, trainers)
+    ]
+
+    def train(steps: int) -> None:
+        running = [
+            rpc.rpc_async(other.owner(), call_method, (LayerTrainer.train, other, steps), timeout=0)
+            for other in others
+        ]
+        own.train(steps)
+        torch.futures.wait_all(running)
+
+    train(5)
+    steps = 20 if options.quick else 400
+    start = time.perf_counter()
+    train(steps)
+    return trainers * steps / (time.perf_counter() - start)
+
+
 def measure_rnn(work: Work, steps: int) -> float:
     """The parameter-server tutorial's model: the loss is here, what looks words up is there."""
     embedding = rpc.remote(SERVER, Embedding, args=(work.ntoken, work.ninp))
@@ -184,7 +230,17 @@ def measure(options: peer_options.Options) -> None:
         options.report("rnn_words_local_iter_p50_ms", measure_local_rnn(WORDS, steps) / 1000)
 
 
+    for trainers in TRAINERS:
+        if options.wants(f"ps_step_per_s_{trainers}"):
+            options.report(f"ps_step_per_s_{trainers}", measure_trainers(trainers, options))
+
+
+def main() -> None:
+    options = peer_options.parse_options(FIGURES, __doc__ or "")
+    wanted = [count for count in TRAINERS if options.wants(f"ps_step_per_s_{count}")]
+    further = [f"trainer{number}" for number in range(1, max(wanted, default=1))]
+    peer_program.run_workers(("client", SERVER, *further), measure, options)
+
+
 if __name__ == "__main__":
-    peer_program.run_workers(
-        ("client", SERVER), measure, peer_options.parse_options(FIGURES, __doc__ or "")
-    )
+    main()

@@ -191,6 +191,10 @@ AUTOGRAD = Suite(
                 "local": "rnn_words_local_iter_p50_ms",
             },
         ),
+        Figure("ps_step_per_s_1", Better.HIGHER),
+        Figure("ps_step_per_s_2", Better.HIGHER),
+        Figure("ps_step_per_s_4", Better.HIGHER),
+        Figure("checkpoint_stall_ms", Better.LOWER),
         *(
             Figure(name, Better.LOWER, counterparts={"torch": name})
             for name in ("rnn_tutorial_local_iter_p50_us", "rnn_words_local_iter_p50_ms")
@@ -216,6 +220,9 @@ AUTOGRAD = Suite(
                 "rnn_words_iter_p50_ms",
                 "rnn_tutorial_local_iter_p50_us",
                 "rnn_words_local_iter_p50_ms",
+                "ps_step_per_s_1",
+                "ps_step_per_s_2",
+                "ps_step_per_s_4",
             ),
             packages=_TORCH_PACKAGES,
         ),
