@@ -237,8 +237,9 @@ TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
 }
 
 TEST_P(Rebind, TheLastOneCounts) {
-  const DistributedOptimizer first = this->rebound();
-  // Made of a handle that does not know of it.
+  DistributedOptimizer first = this->rebound();
+  first = first.rebind(parameters(), rate_of_one());
+  // Made of a handle that does not know of them.
   const DistributedOptimizer second = this->rebound();
   EXPECT_EQ(error_of([&] { pick(first, 0); }).code(), ErrorCode::kAborted);
   pick(second, 0);
