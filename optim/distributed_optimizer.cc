@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/optim/internal/checkpoint_round.h"
+#include "sinew/optim/internal/copy_options.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/optim/internal/optimizer_parts.h"
 #include "sinew/optim/internal/owned_tensors.h"
@@ -89,6 +90,8 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
     for (const OptimizerPart& part : parts) owners.push_back(part.owner);
   }
 
+  /// All owners know all groups. Throws kInvalidArgument for one that is none.
+  const std::vector<OptimizerPart>& parts_with(std::size_t group) const;
   std::shared_ptr<const Ticket> begin_step(const autograd::ContextId& context);
   void end_step(std::uint64_t number) {
     MutexLock lock(mutex_);
@@ -131,6 +134,13 @@ PartialStep::Ticket::Ticket(std::shared_ptr<DistributedOptimizer::Impl> of, std:
                             const autograd::ContextId& in)
     : optimizer(std::move(of)), number(step), context(in) {}
 PartialStep::Ticket::~Ticket() { optimizer->end_step(number); }
+
+const std::vector<OptimizerPart>& DistributedOptimizer::Impl::parts_with(std::size_t group) const {
+  if (group < groups) return parts;
+  throw RpcError(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat("there is no group %d: the optimizer has %d, counted from 0", group, groups));
+}
 
 // ---- Steps.
 
@@ -383,14 +393,29 @@ void DistributedOptimizer::set_learning_rate(double lr, const CallOptions& optio
 
 void DistributedOptimizer::set_learning_rate(std::size_t group, double lr,
                                              const CallOptions& options) const {
-  Impl& impl = checked();
-  if (group >= impl.groups) {
-    throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("there is no group %d: the optimizer has %d, counted from 0",
-                                   group, impl.groups));
-  }
-  internal::call_parts<&LocalOptimizer::set_learning_rate>(impl.parts, options,
+  internal::call_parts<&LocalOptimizer::set_learning_rate>(checked().parts_with(group), options,
                                                            static_cast<std::uint64_t>(group), lr);
+}
+
+void DistributedOptimizer::set_options(std::size_t group, const Options& options,
+                                       const CallOptions& call) const {
+  options.check();
+  const std::vector<OptimizerPart>& parts = checked().parts_with(group);
+  std::vector<Peer> owners;
+  for (const OptimizerPart& part : parts) owners.push_back(part.optimizer.peer().with(call));
+  const auto copies = internal::copy_options(owners, {options});
+  std::vector<Future<void>> told;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    told.push_back(internal::start_part<&LocalOptimizer::set_options>(
+        parts[i], call, static_cast<std::uint64_t>(group), copies[i].front()));
+  }
+  internal::throw_if_any_failed(parts, internal::gather(told).take());
+}
+
+RRef<Options> DistributedOptimizer::options_at_owner(std::size_t group,
+                                                     const CallOptions& call) const {
+  return checked().parts_with(group).front().optimizer.with(call).remote<&LocalOptimizer::options>(
+      static_cast<std::uint64_t>(group));
 }
 
 std::vector<double> DistributedOptimizer::initial_learning_rates(const CallOptions& options) const {

@@ -14,11 +14,13 @@
 #include "sinew/optim/options.h"
 #include "sinew/optim/parameter_rrefs.h"
 #include "sinew/optim/partial_step.h"
+#include "sinew/rref/remote.h"
 #include "sinew/rref/rref.h"
 
 namespace sinew::optim {
 
-/// Parameters that are optimized with the same options. They may have several owners.
+/// Parameters that are optimized with the same options, as torch::optim::OptimizerParamGroup. They
+/// may have several owners.
 struct ParameterGroup {
   std::vector<RRef<at::Tensor>> parameters;
   Options options;
@@ -112,6 +114,22 @@ class DistributedOptimizer {
   /// none.
   void set_learning_rate(double lr, const CallOptions& options = {}) const;
   void set_learning_rate(std::size_t group, double lr, const CallOptions& options = {}) const;
+  /// The options of a group that hold, the learning rate among them; and others for the steps that
+  /// start afterwards. So a field is changed at run time:
+  ///
+  ///     auto adam = optimizer.options<sinew::optim::AdamOptions>(1);
+  ///     adam.weight_decay = 0.1;
+  ///     optimizer.set_options(1, adam);
+  ///
+  /// Repeating set_options() does no harm when it throws because an owner could not be told.
+  /// kInvalidArgument for options of another optimizer, for such as make no sense, for what cannot
+  /// be switched on once the optimizer is made (`amsgrad`; `centered` and the momentum of RMSprop),
+  /// and for a group that is none. They block.
+  template <class Fields>
+  Fields options(std::size_t group, const CallOptions& call = {}) const {
+    return options_at_owner(group, call).with(call).template call<&Options::as<Fields>>();
+  }
+  void set_options(std::size_t group, const Options& options, const CallOptions& call = {}) const;
   /// By group, those of the options that the optimizer was made with. See LrScheduler. Blocks.
   std::vector<double> initial_learning_rates(const CallOptions& options = {}) const;
 
@@ -152,6 +170,7 @@ class DistributedOptimizer {
 
  private:
   Impl& checked() const;
+  RRef<Options> options_at_owner(std::size_t group, const CallOptions& call) const;
 
   std::shared_ptr<Impl> impl_;
 };

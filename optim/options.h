@@ -1,10 +1,13 @@
 #pragma once
 
-#include <cstddef>
-#include <string>
+#include <memory>
+#include <string_view>
 #include <tuple>
-#include <variant>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
 
+#include "sinew/rpc/method.h"
 #include "sinew/rpc/wire/codec.h"
 
 /// What the optimizers can be told: the fields and defaults of LibTorch's C++ frontend, and where
@@ -12,6 +15,8 @@
 ///
 ///     sinew::optim::AdamOptions adam;
 ///     adam.lr = 3e-4;
+///
+/// Those of optimizers of your own are structs like these: see sinew/optim/optimizer.h.
 namespace sinew::optim {
 
 struct SgdOptions {
@@ -78,22 +83,92 @@ struct RpropOptions {
 /// Only there so that its use ends in a sentence.
 struct LbfgsOptions {};
 
-/// Which optimizer, and how it is set.
-using Options = std::variant<SgdOptions, AdamOptions, AdamWOptions, AdagradOptions, RmsPropOptions,
-                             AdadeltaOptions, AdamaxOptions, RpropOptions>;
-
-/// `SGD`, `Adam`, ...
-std::string name_of(const Options& options);
-double learning_rate(const Options& options);
-void set_learning_rate(Options& options, double lr);
-
-/// Throws RpcError kInvalidArgument that names the optimizer, the field and its value when the
-/// options make no sense.
-void check(const Options& options);
+/// Specialised by SINEW_OPTIMIZER: the name of the optimizer that is set so.
+template <class Fields>
+struct OptimizerName {};
 
 }  // namespace sinew::optim
 
-namespace sinew {
+namespace sinew::internal {
+
+class OptionsModel;
+
+template <class Fields, class = void>
+inline constexpr bool has_learning_rate_v = false;
+template <class Fields>
+inline constexpr bool
+    has_learning_rate_v<Fields, std::enable_if_t<std::is_same_v<decltype(Fields::lr), double>>> =
+        true;
+
+/// Defined in sinew/optim/optimizer.h.
+template <class Fields>
+std::shared_ptr<const OptionsModel> make_options_model(const Fields& fields);
+
+extern template std::shared_ptr<const OptionsModel> make_options_model(const optim::SgdOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(const optim::AdamOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(const optim::AdamWOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(
+    const optim::AdagradOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(
+    const optim::RmsPropOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(
+    const optim::AdadeltaOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(const optim::AdamaxOptions&);
+extern template std::shared_ptr<const OptionsModel> make_options_model(const optim::RpropOptions&);
+
+}  // namespace sinew::internal
+
+namespace sinew::optim {
+
+/// Which optimizer, and how it is set: any of the structs above, or one that SINEW_OPTIMIZER has
+/// named. A value, which is cheap to copy.
+class Options {
+ public:
+  /// SgdOptions().
+  Options() : Options(SgdOptions()) {}
+  template <class Fields, class = std::enable_if_t<internal::has_learning_rate_v<Fields>>>
+  Options(const Fields& fields) {  // NOLINT: an optimizer is given a struct
+    static_assert(
+        internal::has_value_v<OptimizerName<Fields>>,
+        "Sinew: no optimizer with these options has a name here: include "
+        "sinew/optim/optimizer.h and write SINEW_OPTIMIZER(Optimizer, Options); at global "
+        "scope, behind both and before the first use");
+    if constexpr (internal::has_value_v<OptimizerName<Fields>>) {
+      model_ = internal::make_options_model(fields);
+    }
+  }
+
+  /// The optimizer's: `SGD`, `Adam`, `app::Lion`.
+  std::string_view name() const;
+  double learning_rate() const;
+  void set_learning_rate(double lr);
+  /// Null when they are of another type.
+  template <class Fields>
+  const Fields* get_if() const {
+    return static_cast<const Fields*>(find(typeid(Fields)));
+  }
+  /// Throws RpcError kInvalidArgument that names both when they are of another optimizer.
+  template <class Fields>
+  Fields as() const {
+    if (const Fields* fields = get_if<Fields>()) return *fields;
+    throw_other(OptimizerName<Fields>::value);
+  }
+
+  /// Throws RpcError kInvalidArgument that names the optimizer, the field and its value when the
+  /// options make no sense.
+  void check() const;
+
+  /// For the layers of Sinew.
+  const internal::OptionsModel& model() const { return *model_; }
+
+ private:
+  const void* find(const std::type_info& type) const;
+  [[noreturn]] void throw_other(std::string_view wanted) const;
+
+  std::shared_ptr<const internal::OptionsModel> model_;
+};
+
+}  // namespace sinew::optim
 
 SINEW_STRUCT(sinew::optim::SgdOptions, lr, momentum, dampening, weight_decay, nesterov);
 SINEW_STRUCT(sinew::optim::AdamOptions, lr, betas, eps, weight_decay, amsgrad);
@@ -105,12 +180,29 @@ SINEW_STRUCT(sinew::optim::AdadeltaOptions, lr, rho, eps, weight_decay);
 SINEW_STRUCT(sinew::optim::AdamaxOptions, lr, betas, eps, weight_decay);
 SINEW_STRUCT(sinew::optim::RpropOptions, lr, etas, step_sizes);
 
-/// The optimizer's name, then its options.
-template <>
-struct Codec<optim::Options> {
-  static void encode(ValueWriter& writer, const optim::Options& options);
-  static optim::Options decode(const ValueReader& reader);
-  static std::string signature() { return "optim.options"; }
-};
+/// What travels is the struct: it makes an Options at the owner, and is read back from there.
+#define SINEW_INTERNAL_NAME_OPTIONS(Fields, name, made_as, read_as) \
+  template <>                                                       \
+  struct sinew::optim::OptimizerName<Fields> {                      \
+    static constexpr std::string_view value = name;                 \
+  };                                                                \
+  template <>                                                       \
+  struct sinew::ConstructorName<sinew::optim::Options(Fields)> {    \
+    static constexpr std::string_view value = made_as;              \
+  };                                                                \
+  template <>                                                       \
+  struct sinew::MethodName<&sinew::optim::Options::as<Fields>> {    \
+    static constexpr std::string_view value = read_as;              \
+  }
+#define SINEW_INTERNAL_NAME_BUILT_IN(Fields, name)                                  \
+  SINEW_INTERNAL_NAME_OPTIONS(sinew::optim::Fields, name, "sinew.optim.make." name, \
+                              "sinew.optim.read." name)
 
-}  // namespace sinew
+SINEW_INTERNAL_NAME_BUILT_IN(SgdOptions, "SGD");
+SINEW_INTERNAL_NAME_BUILT_IN(AdamOptions, "Adam");
+SINEW_INTERNAL_NAME_BUILT_IN(AdamWOptions, "AdamW");
+SINEW_INTERNAL_NAME_BUILT_IN(AdagradOptions, "Adagrad");
+SINEW_INTERNAL_NAME_BUILT_IN(RmsPropOptions, "RMSprop");
+SINEW_INTERNAL_NAME_BUILT_IN(AdadeltaOptions, "Adadelta");
+SINEW_INTERNAL_NAME_BUILT_IN(AdamaxOptions, "Adamax");
+SINEW_INTERNAL_NAME_BUILT_IN(RpropOptions, "Rprop");

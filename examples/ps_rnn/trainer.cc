@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ATen/ATen.h"
+#include "training.h"
 
 namespace ps_rnn {
 
@@ -17,7 +18,8 @@ Trainer::Trainer(const TrainerSettings& settings, const ServerModel& servers,
       servers_(servers),
       server_optimizer_(server_optimizer),
       lstm_(make_lstm(settings.model)),
-      lstm_optimizer_(worker_, sinew::parameter_rrefs(worker_, lstm_), settings.optimizer),
+      lstm_optimizer_(worker_, sinew::parameter_rrefs(worker_, lstm_),
+                      optimizer_options(settings.optimizer, settings.learning_rate)),
       corpus_(load_corpus(settings.data, {settings.ntoken, settings.limit})),
       hidden_(zero_hidden(settings.model, settings.batch)),
       kept_hidden_(zero_hidden(settings.model, settings.batch)) {

@@ -26,8 +26,10 @@ struct TrainerSettings {
   /// Of an epoch; 0: all that the text has.
   std::int64_t max_steps = 0;
   bool scores_to_trainer = false;
-  /// For the LSTM; the servers' parameters have one that all trainers share.
-  sinew::optim::Options optimizer;
+  /// For the LSTM, see optimizer_options(); the servers' parameters have one that all trainers
+  /// share.
+  std::string optimizer = "sgd";
+  double learning_rate = 1;
 };
 
 /// Sum of the cross entropy of `words` words.
@@ -116,7 +118,7 @@ void add_trainer_methods(sinew::MethodTable& methods);
 }  // namespace ps_rnn
 
 SINEW_STRUCT(ps_rnn::TrainerSettings, number, trainers, model, data, ntoken, limit, batch, bptt,
-             max_steps, scores_to_trainer, optimizer);
+             max_steps, scores_to_trainer, optimizer, learning_rate);
 SINEW_STRUCT(ps_rnn::Loss, sum, words);
 SINEW_STRUCT(ps_rnn::Piece, share, first, last);
 SINEW_STRUCT(ps_rnn::Position, epoch, plan, done);

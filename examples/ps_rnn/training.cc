@@ -69,7 +69,7 @@ sinew::optim::Options optimizer_options(const std::string& name, double lr) {
   } else {
     throw std::invalid_argument("there is no optimizer " + name);
   }
-  sinew::optim::set_learning_rate(options, lr);
+  options.set_learning_rate(lr);
   return options;
 }
 
@@ -99,11 +99,14 @@ Training::Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& 
   settings_.bptt = options.bptt;
   settings_.max_steps = options.max_steps;
   settings_.scores_to_trainer = options.scores_to_trainer;
-  settings_.optimizer = optimizer_options(options.optimizer, options.learning_rate(1));
+  settings_.optimizer = options.optimizer;
+  settings_.learning_rate = options.learning_rate(1);
 
   for (const sinew::Peer& server : servers) server_names_.push_back(server.info().name);
   servers_ = ServerModel::make(servers, settings_.model);
-  server_optimizer_ = DistributedOptimizer(worker, servers_.parameters(), settings_.optimizer);
+  server_optimizer_ =
+      DistributedOptimizer(worker, servers_.parameters(),
+                           optimizer_options(settings_.optimizer, settings_.learning_rate));
   TrainerSettings settings = settings_;
   for (const sinew::Peer& trainer : trainers) {
     trainers_.push_back(
@@ -280,7 +283,8 @@ void Training::restore() {
     orphaned.insert(orphaned.end(), rest.begin(), rest.end());
   }
   spread(orphaned);
-  server_optimizer_ = server_optimizer_.rebind(servers_.parameters(), settings_.optimizer);
+  server_optimizer_ = server_optimizer_.rebind(
+      servers_.parameters(), optimizer_options(settings_.optimizer, settings_.learning_rate));
   server_optimizer_.load("now/servers", from.servers.wait().number, patient());
   servers_.train(true);
   for (std::size_t i = 0; i < trainers_.size(); ++i) {

@@ -18,6 +18,7 @@
 #include "sinew/optim/internal/checkpoint_folder.h"
 #include "sinew/optim/internal/optim_manager.h"
 #include "sinew/optim/internal/optimized_parameter.h"
+#include "sinew/optim/internal/options_model.h"
 #include "sinew/optim/internal/pending_saves.h"
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/rpc/base/error.h"
@@ -88,8 +89,10 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
 
   StepAnswer step(const Worker& worker, const StepRequest& request, Clock::TimePoint deadline);
   const Binding& binding() const { return binding_; }
-  void bind(const Binding& binding, const std::vector<OptimizerGroup>& groups);
+  void bind(const Binding& binding, const ParametersByGroup& groups);
   void set_learning_rate(std::size_t group, double lr);
+  void set_options(std::size_t group, const optim::Options& options);
+  const optim::Options& options(std::size_t group) const { return options_.at(group); }
   void keep(const std::vector<at::Tensor>& tensors);
   CheckpointManifest manifest() const;
   std::string serialize() const;
@@ -141,9 +144,9 @@ LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGr
   }
   absl::flat_hash_set<const void*> seen;
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    optim::check(groups[group].options);
-    options_.push_back(groups[group].options);
-    initial_rates_.push_back(optim::learning_rate(groups[group].options));
+    options_.push_back(groups[group].options.local_value());
+    options_.back().check();
+    initial_rates_.push_back(options_.back().learning_rate());
     for (std::size_t i = 0; i < groups[group].parameters.size(); ++i) {
       OptimizedParameter parameter;
       parameter.group = group;
@@ -281,11 +284,10 @@ StepAnswer LocalOptimizer::State::apply(const Worker& worker, const StepRequest&
   return answer;
 }
 
-void LocalOptimizer::State::bind(const Binding& binding,
-                                 const std::vector<OptimizerGroup>& groups) {
+void LocalOptimizer::State::bind(const Binding& binding, const ParametersByGroup& groups) {
   std::size_t count = 0;
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    for (const RRef<at::Tensor>& parameter : groups[group].parameters) {
+    for (const RRef<at::Tensor>& parameter : groups[group]) {
       if (count < parameters_.size() && parameters_[count].group == group &&
           parameters_[count].tensor.is_same(parameter.local_value())) {
         ++count;
@@ -310,11 +312,22 @@ void LocalOptimizer::State::bind(const Binding& binding,
 }
 
 void LocalOptimizer::State::set_learning_rate(std::size_t group, double lr) {
-  optim::Options changed = options_.at(group);
-  optim::set_learning_rate(changed, lr);
-  optim::check(changed);
-  options_[group] = changed;
-  optimizer_->set_learning_rate(group, lr);
+  optim::Options changed = options(group);
+  changed.set_learning_rate(lr);
+  set_options(group, changed);
+}
+
+void LocalOptimizer::State::set_options(std::size_t group, const optim::Options& options) {
+  const OptionsModel& now = options_.at(group).model();
+  if (options.model().type() != now.type()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("these are options of %s, and the optimizer is %s",
+                                   options.name(), now.name()));
+  }
+  options.check();
+  now.check_change(options.model());
+  optimizer_->set_options(group, options);
+  options_[group] = options;
 }
 
 // ---- Checkpoints.
@@ -339,7 +352,7 @@ void LocalOptimizer::State::keep(const std::vector<at::Tensor>& tensors) {
 
 CheckpointManifest LocalOptimizer::State::manifest() const {
   CheckpointManifest manifest;
-  manifest.optimizer = optim::name_of(options_.front());
+  manifest.optimizer = std::string(options_.front().name());
   for (const OptimizedParameter& parameter : parameters_) {
     manifest.parameters.push_back(parameter.describe());
   }
@@ -377,7 +390,7 @@ void LocalOptimizer::State::check_fits(const CheckpointManifest& saved,
 std::string LocalOptimizer::State::serialize() const {
   torch::serialize::OutputArchive archive;
   std::vector<double> rates;
-  for (const optim::Options& options : options_) rates.push_back(optim::learning_rate(options));
+  for (const optim::Options& options : options_) rates.push_back(options.learning_rate());
   archive.write("learning_rates", c10::IValue(rates));
   archive.write("version", c10::IValue(static_cast<std::int64_t>(version_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -490,8 +503,7 @@ Future<Binding> LocalOptimizer::binding() {
       [](State& state, const Worker&, Clock::TimePoint) { return state.binding(); });
 }
 
-Future<void> LocalOptimizer::bind(const Binding& binding,
-                                  const std::vector<OptimizerGroup>& groups) {
+Future<void> LocalOptimizer::bind(const Binding& binding, const ParametersByGroup& groups) {
   return state_->when_free<void>([binding, groups](State& state, const Worker&, Clock::TimePoint) {
     state.bind(binding, groups);
   });
@@ -501,6 +513,18 @@ Future<void> LocalOptimizer::set_learning_rate(std::uint64_t group, double lr) {
   return state_->when_free<void>([group, lr](State& state, const Worker&, Clock::TimePoint) {
     state.set_learning_rate(group, lr);
   });
+}
+
+Future<void> LocalOptimizer::set_options(std::uint64_t group, const RRef<optim::Options>& options) {
+  return state_->when_free<void>(
+      [group, next = options.local_value()](State& state, const Worker&, Clock::TimePoint) {
+        state.set_options(group, next);
+      });
+}
+
+Future<optim::Options> LocalOptimizer::options(std::uint64_t group) {
+  return state_->when_free<optim::Options>(
+      [group](State& state, const Worker&, Clock::TimePoint) { return state.options(group); });
 }
 
 Future<void> LocalOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors) {

@@ -29,8 +29,13 @@ class LocalOptimizer {
   Future<Binding> binding();
   /// Takes steps of this binding only, from now on. Throws RpcError kInvalidArgument when `groups`
   /// has other parameters than this, kAborted when there is a greater one.
-  Future<void> bind(const Binding& binding, const std::vector<OptimizerGroup>& groups);
+  Future<void> bind(const Binding& binding, const ParametersByGroup& groups);
   Future<void> set_learning_rate(std::uint64_t group, double lr);
+  /// Throws RpcError kInvalidArgument for those of another optimizer, and for a change that it does
+  /// not allow.
+  Future<void> set_options(std::uint64_t group, const RRef<optim::Options>& options);
+  /// A copy of those that hold.
+  Future<optim::Options> options(std::uint64_t group);
   /// By group, those that it was made with.
   std::vector<double> initial_learning_rates();
 
@@ -80,6 +85,8 @@ SINEW_METHOD_AS("sinew.optim.binding", &sinew::internal::LocalOptimizer::binding
 SINEW_METHOD_AS("sinew.optim.bind", &sinew::internal::LocalOptimizer::bind);
 SINEW_METHOD_AS("sinew.optim.set_learning_rate",
                 &sinew::internal::LocalOptimizer::set_learning_rate);
+SINEW_METHOD_AS("sinew.optim.set_options", &sinew::internal::LocalOptimizer::set_options);
+SINEW_METHOD_AS("sinew.optim.options", &sinew::internal::LocalOptimizer::options);
 SINEW_METHOD_AS("sinew.optim.initial_learning_rates",
                 &sinew::internal::LocalOptimizer::initial_learning_rates);
 SINEW_METHOD_AS("sinew.optim.checkpoints", &sinew::internal::LocalOptimizer::checkpoints);

@@ -1,23 +1,22 @@
 #include "sinew/optim/internal/more_optimizers.h"
 
-#include <torch/serialize/archive.h>
-
 #include <cmath>
 
 #include "ATen/Functions.h"
-#include "absl/strings/str_cat.h"
+#include "sinew/optim/internal/field_checker.h"
 
 namespace sinew::internal {
 namespace {
 
 /// Zeros at the parameter's first step.
-at::Tensor& zeros_at_first(ParameterState& state, const char* name, const at::Tensor& parameter) {
+at::Tensor& zeros_at_first(optim::ParameterState& state, const char* name,
+                           const at::Tensor& parameter) {
   at::Tensor& tensor = state[name];
   if (!tensor.defined()) tensor = at::zeros_like(parameter, at::MemoryFormat::Preserve);
   return tensor;
 }
 
-double count_step(ParameterState& state) {
+double count_step(optim::ParameterState& state) {
   at::Tensor& step = state["step"];
   if (!step.defined()) step = at::zeros({}, at::kDouble);
   step.add_(1);
@@ -26,8 +25,32 @@ double count_step(ParameterState& state) {
 
 }  // namespace
 
-void update(const optim::AdadeltaOptions& options, at::Tensor& parameter,
-            const at::Tensor& gradient, ParameterState& state) {
+void Adadelta::check(const optim::AdadeltaOptions& options) {
+  const FieldChecker fields("Adadelta");
+  fields.require(options.rho >= 0 && options.rho <= 1, "rho", options.rho, "from 0 to 1");
+  fields.not_negative("eps", options.eps);
+  fields.not_negative("weight_decay", options.weight_decay);
+}
+
+void Adamax::check(const optim::AdamaxOptions& options) {
+  const FieldChecker fields("Adamax");
+  fields.fractions("betas", options.betas);
+  fields.not_negative("eps", options.eps);
+  fields.not_negative("weight_decay", options.weight_decay);
+}
+
+void Rprop::check(const optim::RpropOptions& options) {
+  const FieldChecker fields("Rprop");
+  const auto [down, up] = options.etas;
+  fields.require(down > 0 && down < 1, "etas", down, "between 0 and 1 (the first)");
+  fields.require(up > 1 && std::isfinite(up), "etas", up, "more than 1 (the second)");
+  const auto [least, most] = options.step_sizes;
+  fields.not_negative("step_sizes", least);
+  fields.require(most >= least, "step_sizes", most, "not less than the first (the second)");
+}
+
+void Adadelta::update(const optim::AdadeltaOptions& options, at::Tensor& parameter,
+                      const at::Tensor& gradient, optim::ParameterState& state) {
   at::Tensor& square_avg = zeros_at_first(state, "square_avg", parameter);
   at::Tensor& acc_delta = zeros_at_first(state, "acc_delta", parameter);
   const at::Tensor grad =
@@ -39,8 +62,8 @@ void update(const optim::AdadeltaOptions& options, at::Tensor& parameter,
   parameter.add_(delta, -options.lr);
 }
 
-void update(const optim::AdamaxOptions& options, at::Tensor& parameter, const at::Tensor& gradient,
-            ParameterState& state) {
+void Adamax::update(const optim::AdamaxOptions& options, at::Tensor& parameter,
+                    const at::Tensor& gradient, optim::ParameterState& state) {
   const auto [beta1, beta2] = options.betas;
   const double step = count_step(state);
   at::Tensor& exp_avg = zeros_at_first(state, "exp_avg", parameter);
@@ -52,8 +75,8 @@ void update(const optim::AdamaxOptions& options, at::Tensor& parameter, const at
   parameter.addcdiv_(exp_avg, exp_inf, -options.lr / (1 - std::pow(beta1, step)));
 }
 
-void update(const optim::RpropOptions& options, at::Tensor& parameter, const at::Tensor& gradient,
-            ParameterState& state) {
+void Rprop::update(const optim::RpropOptions& options, at::Tensor& parameter,
+                   const at::Tensor& gradient, optim::ParameterState& state) {
   const auto [down, up] = options.etas;
   const auto [least, most] = options.step_sizes;
   at::Tensor& previous = zeros_at_first(state, "prev", parameter);
@@ -68,31 +91,6 @@ void update(const optim::RpropOptions& options, at::Tensor& parameter, const at:
   const at::Tensor grad = gradient.masked_fill(agreement.lt(0), 0);
   parameter.addcmul_(grad.sign(), step_size, -1);
   previous.copy_(grad);
-}
-
-void save_states(torch::serialize::OutputArchive& archive,
-                 const std::vector<ParameterState>& states) {
-  archive.write("count", c10::IValue(static_cast<std::int64_t>(states.size())));
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    torch::serialize::OutputArchive one(archive.compilation_unit());
-    for (const auto& [name, tensor] : states[i]) one.write(name, tensor, /*is_buffer=*/true);
-    archive.write(absl::StrCat("state", i), one);
-  }
-}
-
-void load_states(torch::serialize::InputArchive& archive, std::vector<ParameterState>& states) {
-  c10::IValue count;
-  archive.read("count", count);
-  TORCH_CHECK(count.toInt() == static_cast<std::int64_t>(states.size()),
-              "the file has the state of another number of parameters");
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    torch::serialize::InputArchive one;
-    archive.read(absl::StrCat("state", i), one);
-    states[i].clear();
-    for (const std::string& name : one.keys()) {
-      one.read(name, states[i][name], /*is_buffer=*/true);
-    }
-  }
 }
 
 }  // namespace sinew::internal

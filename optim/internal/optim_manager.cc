@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/optim/checkpoint.h"
+#include "sinew/optim/internal/built_in_optimizers.h"
 #include "sinew/optim/internal/gradient_norms.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/error.h"
@@ -74,23 +75,27 @@ void OptimManager::add_counters(Counters& counters) const {
 
 std::vector<Extension::Method> OptimManager::methods() const {
   using Make = LocalOptimizer(std::vector<OptimizerGroup>);
-  return {{ConstructorName<Make>::value, &serve_constructor<Make>},
-          method<&LocalOptimizer::step>(),
-          method<&LocalOptimizer::binding>(),
-          method<&LocalOptimizer::bind>(),
-          method<&LocalOptimizer::set_learning_rate>(),
-          method<&LocalOptimizer::initial_learning_rates>(),
-          method<&LocalOptimizer::checkpoints>(),
-          method<&LocalOptimizer::next_checkpoint>(),
-          method<&LocalOptimizer::begin_save>(),
-          method<&LocalOptimizer::finish_save>(),
-          method<&LocalOptimizer::forget_before>(),
-          method<&LocalOptimizer::prepare_load>(),
-          method<&LocalOptimizer::apply_load>(),
-          method<&LocalOptimizer::drop_load>(),
-          method<&LocalOptimizer::keep>(),
-          method<&gradient_power_sum>(),
-          method<&scale_gradients_of>()};
+  std::vector<Method> methods = built_in_optimizer_methods();
+  methods.insert(methods.end(), {{ConstructorName<Make>::value, &serve_constructor<Make>},
+                                 method<&LocalOptimizer::step>(),
+                                 method<&LocalOptimizer::binding>(),
+                                 method<&LocalOptimizer::bind>(),
+                                 method<&LocalOptimizer::set_learning_rate>(),
+                                 method<&LocalOptimizer::set_options>(),
+                                 method<&LocalOptimizer::options>(),
+                                 method<&LocalOptimizer::initial_learning_rates>(),
+                                 method<&LocalOptimizer::checkpoints>(),
+                                 method<&LocalOptimizer::next_checkpoint>(),
+                                 method<&LocalOptimizer::begin_save>(),
+                                 method<&LocalOptimizer::finish_save>(),
+                                 method<&LocalOptimizer::forget_before>(),
+                                 method<&LocalOptimizer::prepare_load>(),
+                                 method<&LocalOptimizer::apply_load>(),
+                                 method<&LocalOptimizer::drop_load>(),
+                                 method<&LocalOptimizer::keep>(),
+                                 method<&gradient_power_sum>(),
+                                 method<&scale_gradients_of>()});
+  return methods;
 }
 
 Future<std::vector<std::string>> OptimManager::drain_async(DrainScope, Clock::TimePoint) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sinew/optim/distributed_optimizer.h"
+#include "sinew/optim/internal/copy_options.h"
 #include "sinew/optim/internal/owned_tensors.h"
 
 namespace sinew::internal {
@@ -14,7 +15,7 @@ namespace {
 /// What goes to one owner.
 struct OwnerGroups {
   WorkerInfo owner;
-  std::vector<OptimizerGroup> groups;
+  ParametersByGroup groups;
 };
 
 std::vector<OwnerGroups> split(const std::vector<ParameterGroup>& groups) {
@@ -22,7 +23,7 @@ std::vector<OwnerGroups> split(const std::vector<ParameterGroup>& groups) {
   // Of each of them: its group, and its number there.
   std::vector<std::pair<std::size_t, std::size_t>> places;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    check(groups[g].options);
+    groups[g].options.check();
     for (std::size_t i = 0; i < groups[g].parameters.size(); ++i) {
       parameters.push_back(groups[g].parameters[i]);
       places.emplace_back(g, i);
@@ -39,10 +40,10 @@ std::vector<OwnerGroups> split(const std::vector<ParameterGroup>& groups) {
     OwnerGroups& owner = owners.emplace_back();
     owner.owner = owned.owner;
     // All owners know all groups, so that a group has the same number everywhere.
-    for (const ParameterGroup& group : groups) owner.groups.push_back({{}, group.options});
+    owner.groups.resize(groups.size());
     for (std::size_t i = 0; i < owned.tensors.size(); ++i) {
       const std::size_t group = places[owned.positions[i]].first;
-      owner.groups[group].parameters.push_back(std::move(owned.tensors[i]));
+      owner.groups[group].push_back(std::move(owned.tensors[i]));
     }
   }
   return owners;
@@ -58,16 +59,31 @@ const OptimizerPart* find_part(const std::vector<OptimizerPart>& parts, const Wo
 /// Parts of `before` stay where the owner is the same.
 std::vector<OptimizerPart> make_missing_parts(const Worker& worker,
                                               const std::vector<OwnerGroups>& owners,
+                                              const std::vector<ParameterGroup>& groups,
                                               const std::vector<OptimizerPart>& before,
                                               const CallOptions& call) {
-  std::vector<OptimizerPart> parts;
+  std::vector<Peer> missing;
   for (const OwnerGroups& owner : owners) {
-    const OptimizerPart* living = find_part(before, owner.owner);
-    parts.push_back(
-        living != nullptr
-            ? *living
-            : OptimizerPart{owner.owner, remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
-                                             worker.peer(owner.owner).with(call), owner.groups)});
+    if (find_part(before, owner.owner) == nullptr) {
+      missing.push_back(worker.peer(owner.owner).with(call));
+    }
+  }
+  std::vector<optim::Options> options;
+  for (const ParameterGroup& group : groups) options.push_back(group.options);
+  const std::vector<std::vector<RRef<optim::Options>>> copies = copy_options(missing, options);
+  std::vector<OptimizerPart> parts;
+  std::size_t made = 0;
+  for (const OwnerGroups& owner : owners) {
+    if (const OptimizerPart* living = find_part(before, owner.owner)) {
+      parts.push_back(*living);
+      continue;
+    }
+    std::vector<OptimizerGroup> at_owner;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      at_owner.push_back({owner.groups[g], copies[made][g]});
+    }
+    parts.push_back({owner.owner, remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
+                                      missing[made++], std::move(at_owner))});
   }
   std::exception_ptr first;
   for (const OptimizerPart& part : parts) {
@@ -86,14 +102,14 @@ std::vector<OptimizerPart> make_missing_parts(const Worker& worker,
 std::vector<OptimizerPart> make_parts(const Worker& worker,
                                       const std::vector<ParameterGroup>& groups,
                                       const CallOptions& call) {
-  return make_missing_parts(worker, split(groups), {}, call);
+  return make_missing_parts(worker, split(groups), groups, {}, call);
 }
 
 BoundParts rebind_parts(const Worker& worker, const std::vector<OptimizerPart>& before,
                         const std::vector<ParameterGroup>& groups, const CallOptions& call) {
   const std::vector<OwnerGroups> owners = split(groups);
   BoundParts bound;
-  bound.parts = make_missing_parts(worker, owners, before, call);
+  bound.parts = make_missing_parts(worker, owners, groups, before, call);
   for (const OptimizerPart& part : before) {
     // It would go on to take steps of the optimizer as it was.
     if (part.optimizer.peer().alive() && find_part(bound.parts, part.owner) == nullptr) {

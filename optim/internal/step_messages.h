@@ -14,10 +14,13 @@
 // What trainers and owners of parameters tell each other.
 namespace sinew::internal {
 
-/// The parameters of one group that one owner has.
+/// What one owner has of an optimizer.
+using ParametersByGroup = std::vector<std::vector<RRef<at::Tensor>>>;
+
+/// The parameters of one group that one owner has, and the group's options at that owner.
 struct OptimizerGroup {
   std::vector<RRef<at::Tensor>> parameters;
-  optim::Options options;
+  RRef<optim::Options> options;
 };
 
 /// One step of one trainer. Its repetitions have the same id.

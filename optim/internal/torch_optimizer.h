@@ -18,8 +18,8 @@ class OutputArchive;
 
 namespace sinew::internal {
 
-/// One of LibTorch's optimizers (or of ours, where it has none), over parameters that are given
-/// their gradients. The only place that knows LibTorch's optimizers. Not thread-safe.
+/// One of LibTorch's optimizers, of ours or of a user's, over parameters that are given their
+/// gradients. Not thread-safe.
 class TorchOptimizer {
  public:
   struct Group {
@@ -37,8 +37,10 @@ class TorchOptimizer {
                              const at::Tensor& gradient);
   /// Changes the parameters whose grad() is set.
   void step();
-  void set_learning_rate(std::size_t group, double lr);
-  /// Of the tensors that it keeps for its parameters (momentum, ...), without the parameters.
+  /// `options` are of this optimizer.
+  void set_options(std::size_t group, const optim::Options& options);
+  /// Of the tensors that it keeps for its parameters (momentum, ...), without the parameters;
+  /// of an optimizer of a user's that is no PerParameterOptimizer, what it would save.
   std::size_t state_bytes() const;
 
   void save(torch::serialize::OutputArchive& archive) const;

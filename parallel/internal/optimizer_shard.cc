@@ -90,18 +90,17 @@ OptimizerShard::OptimizerShard(const std::vector<ParameterGroup>& groups, int ra
 }
 
 void OptimizerShard::add_group(const ParameterGroup& group) {
-  optim::check(group.options);
-  if (!options_.empty() && group.options.index() != options_.front().index()) {
+  group.options.check();
+  if (!options_.empty() && group.options.name() != options_.front().name()) {
     refuse(absl::StrFormat("the groups of one optimizer are of one kind, but there are %s and %s",
-                           optim::name_of(options_.front()), optim::name_of(group.options)));
+                           options_.front().name(), group.options.name()));
   }
   for (const at::Tensor& tensor : group.parameters) {
     check_parameter(tensor, parameters_.size());
     Parameter parameter;
     parameter.tensor = tensor;
-    parameter.description =
-        describe(absl::StrFormat("%s parameter", optim::name_of(group.options)).c_str(),
-                 {absl::StrCat(parameters_.size()), tensor});
+    parameter.description = describe(absl::StrFormat("%s parameter", group.options.name()).c_str(),
+                                     {absl::StrCat(parameters_.size()), tensor});
     parameter.group = options_.size();
     parameters_.push_back(std::move(parameter));
   }
@@ -170,12 +169,12 @@ void OptimizerShard::set_learning_rate(std::size_t group, double lr) {
                                    group, options_.size()));
   }
   optim::Options changed = options_[group];
-  optim::set_learning_rate(changed, lr);
-  optim::check(changed);
+  changed.set_learning_rate(lr);
+  changed.check();
   options_[group] = changed;
   for (Parameter& parameter : parameters_) {
     if (parameter.group == group && parameter.optimizer != nullptr) {
-      parameter.optimizer->set_learning_rate(0, lr);
+      parameter.optimizer->set_options(0, changed);
     }
   }
 }
@@ -204,10 +203,10 @@ std::string OptimizerShard::save_part() const {
 
 torch::serialize::OutputArchive OptimizerShard::begin_state() const {
   torch::serialize::OutputArchive state;
-  state.write("optimizer", c10::IValue(optim::name_of(options_.front())));
+  state.write("optimizer", c10::IValue(std::string(options_.front().name())));
   state.write("parameters", c10::IValue(static_cast<std::int64_t>(parameters_.size())));
   std::vector<double> rates;
-  for (const optim::Options& options : options_) rates.push_back(optim::learning_rate(options));
+  for (const optim::Options& options : options_) rates.push_back(options.learning_rate());
   state.write("rates", c10::IValue(rates));
   return state;
 }
@@ -240,7 +239,7 @@ void OptimizerShard::load(const std::string& state) {
   } catch (const c10::Error& error) {
     refuse(absl::StrCat("the state cannot be read: ", error.what_without_backtrace()));
   }
-  for (std::size_t i = 0; i < rates.size(); ++i) optim::set_learning_rate(options_[i], rates[i]);
+  for (std::size_t i = 0; i < rates.size(); ++i) options_[i].set_learning_rate(rates[i]);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     if (loaded[i] != nullptr) parameters_[i].optimizer = std::move(loaded[i]);
   }
@@ -254,7 +253,7 @@ std::vector<double> OptimizerShard::read_rates(torch::serialize::InputArchive& a
   archive.read("parameters", count);
   archive.read("rates", rates);
   std::vector<double> result = rates.toDoubleVector();
-  const std::string own_name = optim::name_of(options_.front());
+  const std::string own_name(options_.front().name());
   if (name.toStringRef() != own_name ||
       count.toInt() != static_cast<std::int64_t>(parameters_.size()) ||
       result.size() != options_.size()) {
@@ -287,7 +286,9 @@ OptimizerShard::Optimizers OptimizerShard::read_parts(torch::serialize::InputArc
     one.load_from(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
     loaded[i] = make_optimizer(parameters_[i]);
     loaded[i]->load(one);
-    loaded[i]->set_learning_rate(0, rates.at(parameters_[i].group));
+    optim::Options options = options_[parameters_[i].group];
+    options.set_learning_rate(rates.at(parameters_[i].group));
+    loaded[i]->set_options(0, options);
   }
   return loaded;
 }

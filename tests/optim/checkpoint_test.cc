@@ -94,7 +94,7 @@ std::vector<Options> all_options() {
 TEST_P(Checkpoints, TrainingGoesOnAsIfNothingHadHappened) {
   start_workers();
   for (const Options& options : all_options()) {
-    const std::string name = sinew::optim::name_of(options);
+    const std::string name = std::string(options.name());
     SCOPED_TRACE(name);
     const RemoteTraining whole(worker(0), 2, false);
     const DistributedOptimizer of_whole(worker(0), whole.parameters(), options);

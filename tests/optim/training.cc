@@ -13,6 +13,7 @@
 
 #include "ATen/ATen.h"
 #include "sinew/tests/optim/history.h"
+#include "sinew/tests/optim/own_optimizers.h"
 
 using at::Tensor;
 using sinew::optim::Options;
@@ -37,28 +38,28 @@ Tensor loss_of(const Tensor& output) { return (output - 0.3).square().sum(); }
 std::unique_ptr<torch::optim::Optimizer> make_local(
     const std::vector<torch::optim::OptimizerParamGroup>& groups, const Options& options) {
   using namespace sinew::optim;  // NOLINT: only here
-  if (const auto* sgd = std::get_if<SgdOptions>(&options)) {
+  if (const auto* sgd = options.get_if<SgdOptions>()) {
     return std::make_unique<torch::optim::SGD>(groups, torch::optim::SGDOptions(sgd->lr)
                                                            .momentum(sgd->momentum)
                                                            .dampening(sgd->dampening)
                                                            .weight_decay(sgd->weight_decay)
                                                            .nesterov(sgd->nesterov));
   }
-  if (const auto* adam = std::get_if<AdamOptions>(&options)) {
+  if (const auto* adam = options.get_if<AdamOptions>()) {
     return std::make_unique<torch::optim::Adam>(groups, torch::optim::AdamOptions(adam->lr)
                                                             .betas(adam->betas)
                                                             .eps(adam->eps)
                                                             .weight_decay(adam->weight_decay)
                                                             .amsgrad(adam->amsgrad));
   }
-  if (const auto* adamw = std::get_if<AdamWOptions>(&options)) {
+  if (const auto* adamw = options.get_if<AdamWOptions>()) {
     return std::make_unique<torch::optim::AdamW>(groups, torch::optim::AdamWOptions(adamw->lr)
                                                              .betas(adamw->betas)
                                                              .eps(adamw->eps)
                                                              .weight_decay(adamw->weight_decay)
                                                              .amsgrad(adamw->amsgrad));
   }
-  if (const auto* adagrad = std::get_if<AdagradOptions>(&options)) {
+  if (const auto* adagrad = options.get_if<AdagradOptions>()) {
     return std::make_unique<torch::optim::Adagrad>(
         groups, torch::optim::AdagradOptions(adagrad->lr)
                     .lr_decay(adagrad->lr_decay)
@@ -66,13 +67,19 @@ std::unique_ptr<torch::optim::Optimizer> make_local(
                     .initial_accumulator_value(adagrad->initial_accumulator_value)
                     .eps(adagrad->eps));
   }
-  if (const auto* rms = std::get_if<RmsPropOptions>(&options)) {
+  if (const auto* rms = options.get_if<RmsPropOptions>()) {
     return std::make_unique<torch::optim::RMSprop>(groups, torch::optim::RMSpropOptions(rms->lr)
                                                                .alpha(rms->alpha)
                                                                .eps(rms->eps)
                                                                .weight_decay(rms->weight_decay)
                                                                .momentum(rms->momentum)
                                                                .centered(rms->centered));
+  }
+  if (const auto* lion = options.get_if<LionOptions>()) {
+    return std::make_unique<Lion>(groups, Lion::torch_options(*lion));
+  }
+  if (const auto* ball = options.get_if<HeavyBallOptions>()) {
+    return std::make_unique<HeavyBall>(groups, HeavyBall::torch_options(*ball));
   }
   throw std::invalid_argument("LibTorch has no such optimizer");
 }
@@ -185,6 +192,12 @@ void LocalTraining::set_learning_rate(double lr) {
   for (auto& group : impl_->optimizer->param_groups()) group.options().set_lr(lr);
 }
 
+void LocalTraining::set_options(std::size_t group, const Options& options) {
+  const auto other = make_local({torch::optim::OptimizerParamGroup({at::zeros({})})}, options);
+  impl_->optimizer->param_groups().at(group).set_options(
+      other->param_groups().front().options().clone());
+}
+
 std::vector<Tensor> LocalTraining::values() const {
   std::vector<Tensor> all;
   for (Shard& shard : impl_->shards) {
@@ -255,7 +268,7 @@ double difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }
 
 void add_methods(sinew::MethodTable& methods) {
-  methods.serve<Shard, Table, Picker>()
+  methods.serve<Shard, Table, Picker, Lion, HeavyBall>()
       .add<&Shard::parameters>()
       .add<&Shard::forward>()
       .add<&Shard::values>();

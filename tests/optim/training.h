@@ -46,7 +46,7 @@ struct Batch {
 };
 Batch batch(std::int64_t step);
 
-/// One of LibTorch's optimizers on local tensors.
+/// One of LibTorch's optimizers on local tensors, or one of those in own_optimizers.h.
 class LocalTraining {
  public:
   LocalTraining(std::int64_t shards, bool sparse, const sinew::optim::Options& options);
@@ -56,6 +56,7 @@ class LocalTraining {
   ~LocalTraining();
   void step(const Batch& batch);
   void set_learning_rate(double lr);
+  void set_options(std::size_t group, const sinew::optim::Options& options);
   /// All shards' parameters.
   std::vector<at::Tensor> values() const;
 
