@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "sinew/optim/grad_scaler_state.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew::optim {
@@ -15,6 +17,8 @@ struct Checkpoint {
   std::uint64_t number = 0;
   /// What the program said when it was saved, e.g. how far it was.
   std::string note;
+  /// If the program said so (SaveOptions::grad_scaler).
+  std::optional<GradScalerState> grad_scaler;
 };
 
 /// How DistributedOptimizer::save() does it.
@@ -26,6 +30,8 @@ struct SaveOptions {
 
   /// What load() returns with it; up to 4096 bytes.
   std::string note;
+  /// Where the program's GradScaler is: what Checkpoint::grad_scaler has.
+  std::optional<GradScalerState> grad_scaler;
   /// How many checkpoints stay in the folder, the new one among them: a file of the last one may be
   /// damaged later. At least 1.
   std::size_t kept = 2;

@@ -169,7 +169,12 @@ class DistributedOptimizer {
   explicit DistributedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
  private:
+  friend class GradScaler;
+
   Impl& checked() const;
+  /// See GradScaler: by owner, how many gradients are infinite or NaN.
+  std::vector<std::uint64_t> unscale(const autograd::ContextId& context, double factor,
+                                     std::uint64_t operation, const CallOptions& options) const;
   RRef<Options> options_at_owner(std::size_t group, const CallOptions& call) const;
 
   std::shared_ptr<Impl> impl_;

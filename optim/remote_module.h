@@ -11,6 +11,7 @@
 #include "ATen/core/Tensor.h"
 #include "sinew/optim/parameter_rrefs.h"
 #include "sinew/optim/remote_device.h"
+#include "sinew/optim/state_dict.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/method.h"
 #include "sinew/rref/remote.h"
@@ -30,7 +31,9 @@
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, place);                 \
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, parameters);            \
   SINEW_INTERNAL_NAME_HOST_METHOD(Class, buffers);               \
-  SINEW_INTERNAL_NAME_HOST_METHOD(Class, train)
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, train);                 \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, state_dict);            \
+  SINEW_INTERNAL_NAME_HOST_METHOD(Class, load_state_dict)
 #define SINEW_INTERNAL_NAME_HOST_METHOD(Class, method)                      \
   template <>                                                               \
   struct sinew::MethodName<&sinew::internal::ModuleHostOf<Class>::method> { \
@@ -107,6 +110,12 @@ class ModuleHost<Module, R (Module::*)(P...)> {
   std::vector<RRef<at::Tensor>> parameters() { return parameter_rrefs(current_worker(), *module_); }
   std::vector<RRef<at::Tensor>> buffers() { return buffer_rrefs(current_worker(), *module_); }
   void train(bool on) { module_->train(on); }
+  Future<optim::StateDict> state_dict() {
+    return copy_tensors(current_worker(), named_tensors(*module_));
+  }
+  Future<void> load_state_dict(const optim::StateDict& values) {
+    return overwrite_tensors(current_worker(), named_tensors(*module_), values);
+  }
 
  private:
   const std::shared_ptr<Module> module_;
@@ -122,7 +131,7 @@ struct ModuleService : Service<Constructor, Methods...> {
     Service<Constructor, Methods...>::add_to(methods, rules);
     methods.template add_constructor<HostConstructor<module>>(rules);
     methods.template add<&Host::forward, &Host::place, &Host::parameters, &Host::buffers,
-                         &Host::train>(rules);
+                         &Host::train, &Host::state_dict, &Host::load_state_dict>(rules);
   }
 };
 
@@ -198,6 +207,16 @@ class RemoteModule {
   /// without buffers(). Blocks.
   std::vector<RRef<at::Tensor>> remote_buffers() const {
     return host_.template call<&Host::buffers>();
+  }
+  /// Copies of its parameters and buffers by their names, from between two steps of optimizers, on
+  /// the CPU; save_state_dict() writes them to a file. Throws RpcError kUnimplemented for a class
+  /// without named_parameters() and named_buffers(). Blocks.
+  optim::StateDict state_dict() const { return host_.template call<&Host::state_dict>(); }
+  /// Gives it such values, between two steps, also those of another process or of Python's PyTorch:
+  /// see load_state_dict(path). Throws RpcError kInvalidArgument that lists what is missing,
+  /// unknown or of other sizes; then nothing has changed. Blocks.
+  void load_state_dict(const optim::StateDict& state) const {
+    host_.template call<&Host::load_state_dict>(state);
   }
   /// Switches the module between training and evaluation. Blocks.
   void train(bool on = true) const { host_.template call<&Host::train>(on); }

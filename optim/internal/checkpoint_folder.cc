@@ -44,14 +44,30 @@ fs::path checked_folder(const std::string& root, const std::string& name) {
   return fs::path(root) / relative;
 }
 
+/// "65536 17"
+std::optional<optim::GradScalerState> parse_scaler(const std::string& text) {
+  optim::GradScalerState state;
+  const std::pair<std::string, std::string> words = absl::StrSplit(text, ' ');
+  if (!absl::SimpleAtod(words.first, &state.scale) ||
+      !absl::SimpleAtoi(words.second, &state.growth_tracker)) {
+    return std::nullopt;
+  }
+  return state;
+}
+
 }  // namespace
 
 std::string CheckpointManifest::to_text() const {
   std::string text =
       absl::StrCat(kFormat, "\nworker: ", worker, "\nnumber: ", number,
                    "\nsave: ", absl::Hex(save, absl::kZeroPad16), "\noptimizer: ", optimizer,
-                   "\nnote: ", absl::CHexEscape(note), "\ndata_bytes: ", data_bytes,
+                   "\nnote: ", absl::CHexEscape(notes.note), "\ndata_bytes: ", data_bytes,
                    "\ndata_sha256: ", data_sha256, "\n");
+  if (notes.grad_scaler) {
+    // 17 digits: as it is.
+    text += absl::StrFormat("grad_scaler: %.17g %d\n", notes.grad_scaler->scale,
+                            notes.grad_scaler->growth_tracker);
+  }
   for (const std::string& parameter : parameters) {
     absl::StrAppend(&text, "parameter: ", parameter, "\n");
   }
@@ -83,7 +99,11 @@ CheckpointManifest CheckpointManifest::parse(const std::string& text, const std:
           absl::SimpleAtoi(fields["number"], &manifest.number) &&
           (is_former || absl::SimpleHexAtoi(fields["save"], &manifest.save)) &&
           absl::SimpleAtoi(fields["data_bytes"], &manifest.data_bytes) &&
-          absl::CUnescape(fields["note"], &manifest.note);
+          absl::CUnescape(fields["note"], &manifest.notes.note);
+  if (fields.count("grad_scaler") > 0) {
+    manifest.notes.grad_scaler = parse_scaler(fields["grad_scaler"]);
+    right = right && manifest.notes.grad_scaler.has_value();
+  }
   if (!right) {
     throw RpcError(ErrorCode::kDataLoss,
                    absl::StrFormat("'%s' is no manifest of a checkpoint of this version", file));

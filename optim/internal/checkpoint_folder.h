@@ -16,7 +16,7 @@ struct CheckpointManifest {
   /// Of one save(): the parts of a checkpoint have the same.
   std::uint64_t save = 0;
   std::string optimizer;
-  std::string note;
+  CheckpointNotes notes;
   std::uint64_t data_bytes = 0;
   /// Of the data, as hexadecimal digits.
   std::string data_sha256;

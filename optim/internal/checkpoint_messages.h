@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sinew/optim/grad_scaler_state.h"
 #include "sinew/rpc/wire/codec.h"
 
 // What trainers and owners tell each other of checkpoints.
@@ -31,6 +33,12 @@ struct CheckpointPlace {
   CheckpointId id;
 };
 
+/// What the program that saves says of where it is.
+struct CheckpointNotes {
+  std::string note;
+  std::optional<optim::GradScalerState> grad_scaler;
+};
+
 /// What an owner has in a folder.
 struct CheckpointParts {
   /// The greatest number that any file has, whole or not; 0: there is none.
@@ -43,4 +51,5 @@ struct CheckpointParts {
 
 SINEW_STRUCT(sinew::internal::CheckpointId, number, save);
 SINEW_STRUCT(sinew::internal::CheckpointPlace, folder, id);
+SINEW_STRUCT(sinew::internal::CheckpointNotes, note, grad_scaler);
 SINEW_STRUCT(sinew::internal::CheckpointParts, last, whole);

@@ -60,7 +60,8 @@ Future<Checkpoint> CheckpointRound::save(const SaveOptions& how) const {
   }
   const std::vector<CheckpointParts> before = ask();
   const CheckpointPlace place{folder_, {next_number(before), random_secret()}};
-  call_parts<&LocalOptimizer::begin_save>(parts_, options_, place, how.note);
+  call_parts<&LocalOptimizer::begin_save>(parts_, options_, place,
+                                          CheckpointNotes{how.note, how.grad_scaler});
   std::vector<CheckpointId> whole = whole_checkpoints(before);
   whole.push_back(place.id);
   std::sort(whole.begin(), whole.end());
@@ -72,7 +73,7 @@ Future<Checkpoint> CheckpointRound::save(const SaveOptions& how) const {
         return start_parts<&LocalOptimizer::forget_before>(parts, options, folder, oldest);
       })
       .then([worker = worker_, parts = parts_, folder = folder_,
-             saved = Checkpoint{place.id.number, how.note}](
+             saved = Checkpoint{place.id.number, how.note, how.grad_scaler}](
                 const std::vector<PartAnswer<void>>& forgotten) {
         try {
           throw_if_any_failed(parts, forgotten);
@@ -100,7 +101,8 @@ std::optional<Checkpoint> CheckpointRound::try_load(const CheckpointId& id,
   }
   if (!has_failed) {
     call_parts<&LocalOptimizer::apply_load>(parts_, options_, load);
-    return Checkpoint{id.number, *prepared.front().result};
+    const CheckpointNotes& notes = *prepared.front().result;
+    return Checkpoint{id.number, notes.note, notes.grad_scaler};
   }
   // Whoever cannot be told has nothing, or gives it up with the next load.
   static_cast<void>(ask_parts<&LocalOptimizer::drop_load>(parts_, options_, load));

@@ -12,13 +12,13 @@ namespace sinew::internal {
 namespace {
 
 /// Throws kNotFound for a context that is known to have ended.
-bool is_here(const Worker& worker, const autograd::ContextId& context) {
+bool is_here(const Worker& worker, const autograd::ContextId& context, Incarnation caller) {
   try {
     autograd::gradient_of(worker, context, at::Tensor());
     return true;
   } catch (const RpcError& error) {
     if (error.code() != ErrorCode::kNotFound) throw;
-    if (has_ended(worker, context, CallContext::current().caller().incarnation)) throw;
+    if (has_ended(worker, context, caller)) throw;
     return false;
   }
 }
@@ -28,7 +28,7 @@ bool is_here(const Worker& worker, const autograd::ContextId& context) {
 double gradient_power_sum(const autograd::ContextId& context,
                           const std::vector<RRef<at::Tensor>>& parameters, double norm_type) {
   const Worker worker = current_worker();
-  if (!is_here(worker, context)) return 0;
+  if (!is_here(worker, context, CallContext::current().caller().incarnation)) return 0;
   double sum = 0;
   for (const RRef<at::Tensor>& parameter : parameters) {
     at::Tensor gradient = autograd::gradient_of(worker, context, parameter.local_value());
@@ -50,10 +50,26 @@ void scale_gradients_of(const autograd::ContextId& context,
                         const std::vector<RRef<at::Tensor>>& parameters, double factor,
                         std::uint64_t operation) {
   const Worker worker = current_worker();
-  if (!is_here(worker, context)) return;
+  if (!is_here(worker, context, CallContext::current().caller().incarnation)) return;
   std::vector<at::Tensor> leaves;
   for (const RRef<at::Tensor>& parameter : parameters) leaves.push_back(parameter.local_value());
   scale_gradients(worker, context, leaves, factor, {operation, CallContext::current().caller()});
+}
+
+std::uint64_t unscale_gradients(const Worker& worker, const autograd::ContextId& context,
+                                const std::vector<at::Tensor>& parameters, double factor,
+                                const ScaleRequest& request) {
+  if (!is_here(worker, context, request.by.incarnation)) return 0;
+  scale_gradients(worker, context, parameters, factor, request);
+  std::uint64_t count = 0;
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor gradient = autograd::gradient_of(worker, context, parameter);
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) gradient = gradient.coalesce().values();
+    // After it was scaled: what is then too large, or was infinite before, would do harm.
+    if (!at::isfinite(gradient).all().item<bool>()) ++count;
+  }
+  return count;
 }
 
 }  // namespace sinew::internal

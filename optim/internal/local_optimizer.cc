@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/autograd/context.h"
 #include "sinew/optim/internal/checkpoint_folder.h"
+#include "sinew/optim/internal/gradient_norms.h"
 #include "sinew/optim/internal/optim_manager.h"
 #include "sinew/optim/internal/optimized_parameter.h"
 #include "sinew/optim/internal/options_model.h"
@@ -92,6 +93,7 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
   void bind(const Binding& binding, const ParametersByGroup& groups);
   void set_learning_rate(std::size_t group, double lr);
   void set_options(std::size_t group, const optim::Options& options);
+  std::vector<at::Tensor> parameters() const;
   const optim::Options& options(std::size_t group) const { return options_.at(group); }
   void keep(const std::vector<at::Tensor>& tensors);
   CheckpointManifest manifest() const;
@@ -330,6 +332,12 @@ void LocalOptimizer::State::set_options(std::size_t group, const optim::Options&
   options_[group] = options;
 }
 
+std::vector<at::Tensor> LocalOptimizer::State::parameters() const {
+  std::vector<at::Tensor> tensors;
+  for (const OptimizedParameter& parameter : parameters_) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
 // ---- Checkpoints.
 
 void LocalOptimizer::State::keep(const std::vector<at::Tensor>& tensors) {
@@ -527,6 +535,15 @@ Future<optim::Options> LocalOptimizer::options(std::uint64_t group) {
       [group](State& state, const Worker&, Clock::TimePoint) { return state.options(group); });
 }
 
+Future<std::uint64_t> LocalOptimizer::unscale(const autograd::ContextId& context, double factor,
+                                              std::uint64_t operation) {
+  const ScaleRequest request{operation, CallContext::current().caller()};
+  return state_->when_free<std::uint64_t>(
+      [=](State& state, const Worker& worker, Clock::TimePoint) {
+        return unscale_gradients(worker, context, state.parameters(), factor, request);
+      });
+}
+
 Future<void> LocalOptimizer::keep(const std::vector<RRef<at::Tensor>>& tensors) {
   std::vector<at::Tensor> values;
   for (const RRef<at::Tensor>& tensor : tensors) values.push_back(tensor.local_value());
@@ -547,7 +564,8 @@ std::uint64_t LocalOptimizer::next_checkpoint(const std::string& folder, std::ui
   return manager_of(worker).next_checkpoint(folder_of(worker, folder).path(), at_least);
 }
 
-Future<void> LocalOptimizer::begin_save(const CheckpointPlace& place, const std::string& note) {
+Future<void> LocalOptimizer::begin_save(const CheckpointPlace& place,
+                                        const CheckpointNotes& notes) {
   const CheckpointFolder folder = folder_of(current_worker(), place.folder);
   using Saved = std::pair<CheckpointManifest, std::string>;
   const Future<Saved> copied =
@@ -557,11 +575,11 @@ Future<void> LocalOptimizer::begin_save(const CheckpointPlace& place, const std:
   // Before the other continuation, so that the trainer can go on while the file is written.
   Future<void> begun = copied.then([](const Saved&) {});
   state_->pending_saves().add(place.id,
-                              copied.then([folder, id = place.id, note](const Saved& saved) {
+                              copied.then([folder, id = place.id, notes](const Saved& saved) {
                                 CheckpointManifest manifest = saved.first;
                                 manifest.number = id.number;
                                 manifest.save = id.save;
-                                manifest.note = note;
+                                manifest.notes = notes;
                                 folder.write(std::move(manifest), saved.second);
                               }));
   return begun;
@@ -575,7 +593,8 @@ void LocalOptimizer::forget_before(const std::string& folder, std::uint64_t numb
   folder_of(current_worker(), folder).remove_before(number);
 }
 
-Future<std::string> LocalOptimizer::prepare_load(const CheckpointPlace& place, std::uint64_t load) {
+Future<CheckpointNotes> LocalOptimizer::prepare_load(const CheckpointPlace& place,
+                                                     std::uint64_t load) {
   const CheckpointFolder folder = folder_of(current_worker(), place.folder);
   const CheckpointManifest manifest = folder.read_manifest(place.id.number);
   if (manifest.save != place.id.save) {
@@ -583,10 +602,10 @@ Future<std::string> LocalOptimizer::prepare_load(const CheckpointPlace& place, s
                    absl::StrFormat("'%s' is of another save", folder.data_path(place.id.number)));
   }
   folder.check_data(manifest);
-  return state_->when_free<std::string>(
+  return state_->when_free<CheckpointNotes>(
       [folder, manifest, load](State& state, const Worker&, Clock::TimePoint) {
         state.prepare_load(folder, manifest, load);
-        return manifest.note;
+        return manifest.notes;
       });
 }
 

@@ -36,6 +36,10 @@ class LocalOptimizer {
   Future<void> set_options(std::uint64_t group, const RRef<optim::Options>& options);
   /// A copy of those that hold.
   Future<optim::Options> options(std::uint64_t group);
+  /// Multiplies the gradients that the context has for the parameters, once for each number of an
+  /// operation. Returns how many of them are infinite or NaN.
+  Future<std::uint64_t> unscale(const autograd::ContextId& context, double factor,
+                                std::uint64_t operation);
   /// By group, those that it was made with.
   std::vector<double> initial_learning_rates();
 
@@ -50,15 +54,15 @@ class LocalOptimizer {
   /// A number for a checkpoint, at least this one, that this worker has given to nobody.
   std::uint64_t next_checkpoint(const std::string& folder, std::uint64_t at_least);
   /// Copies what there is between two steps, and begins to write it.
-  Future<void> begin_save(const CheckpointPlace& place, const std::string& note);
+  Future<void> begin_save(const CheckpointPlace& place, const CheckpointNotes& notes);
   /// Done when what has been begun is written and read again. Throws RpcError kNotFound for another
   /// one.
   Future<void> finish_save(const CheckpointId& id);
   /// Removes those with smaller numbers.
   void forget_before(const std::string& folder, std::uint64_t number);
-  /// Reads and checks all, changes nothing, and returns the note. What is prepared is held until it
-  /// is applied or dropped, or another load takes its place.
-  Future<std::string> prepare_load(const CheckpointPlace& place, std::uint64_t load);
+  /// Reads and checks all, changes nothing, and returns what was noted. What is prepared is held
+  /// until it is applied or dropped, or another load takes its place.
+  Future<CheckpointNotes> prepare_load(const CheckpointPlace& place, std::uint64_t load);
   /// kAborted when another load was prepared since.
   Future<void> apply_load(std::uint64_t load);
   Future<void> drop_load(std::uint64_t load);
@@ -85,6 +89,7 @@ SINEW_METHOD_AS("sinew.optim.binding", &sinew::internal::LocalOptimizer::binding
 SINEW_METHOD_AS("sinew.optim.bind", &sinew::internal::LocalOptimizer::bind);
 SINEW_METHOD_AS("sinew.optim.set_learning_rate",
                 &sinew::internal::LocalOptimizer::set_learning_rate);
+SINEW_METHOD_AS("sinew.optim.unscale", &sinew::internal::LocalOptimizer::unscale);
 SINEW_METHOD_AS("sinew.optim.set_options", &sinew::internal::LocalOptimizer::set_options);
 SINEW_METHOD_AS("sinew.optim.options", &sinew::internal::LocalOptimizer::options);
 SINEW_METHOD_AS("sinew.optim.initial_learning_rates",

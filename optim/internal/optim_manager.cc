@@ -83,6 +83,7 @@ std::vector<Extension::Method> OptimManager::methods() const {
                                  method<&LocalOptimizer::set_learning_rate>(),
                                  method<&LocalOptimizer::set_options>(),
                                  method<&LocalOptimizer::options>(),
+                                 method<&LocalOptimizer::unscale>(),
                                  method<&LocalOptimizer::initial_learning_rates>(),
                                  method<&LocalOptimizer::checkpoints>(),
                                  method<&LocalOptimizer::next_checkpoint>(),

@@ -304,7 +304,7 @@ TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
   CheckpointManifest manifest;
   manifest.number = 1;
   manifest.save = 77;
-  manifest.note = "a note\nof lines";
+  manifest.notes.note = "a note\nof lines";
   folder.write(manifest, "bytes");
   const std::string outside = root.file("outside");
   std::ofstream(outside) << "untouched";
@@ -322,7 +322,7 @@ TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
               ElementsAre("a.000001.pt", "a.b.000001.manifest", "a.b.000001.pt",
                           "a.b.000003.pt.bak", "a.b.000006.manifest", "a.b.000006.pt",
                           "a.b.000006.pt.unfinished", "a.b.c.000001.pt", "notes"));
-  EXPECT_EQ(folder.read_manifest(6).note, "a note\nof lines");
+  EXPECT_EQ(folder.read_manifest(6).notes.note, "a note\nof lines");
   EXPECT_EQ(fs::file_size(outside), 9U);
   EXPECT_EQ(error_of([&] { folder.write(manifest, "again"); }).code(), ErrorCode::kAlreadyExists);
   folder.check_data(folder.read_manifest(6));
@@ -355,7 +355,7 @@ TEST(CheckpointFolderTest, ManifestsOfTheFormerFormatAreRead) {
       << "data_sha256: " << sinew::internal::sha256("bytes") << "\nparameter: 0 Float [1]\n";
   EXPECT_THAT(folder.parts().whole, ElementsAre(CheckpointId{3, 0}));
   const CheckpointManifest manifest = folder.read_manifest(3);
-  EXPECT_EQ(manifest.note, "old");
+  EXPECT_EQ(manifest.notes.note, "old");
   EXPECT_NO_THROW(folder.check_data(manifest));
 }
 
