@@ -1,7 +1,6 @@
 #include "sinew/optim/distributed_optimizer.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -10,6 +9,7 @@
 #include "sinew/optim/internal/checkpoint_round.h"
 #include "sinew/optim/internal/copy_options.h"
 #include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/optim/internal/optim_manager.h"
 #include "sinew/optim/internal/optimizer_parts.h"
 #include "sinew/optim/internal/owned_tensors.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -25,6 +25,7 @@ using internal::Mutex;
 using internal::MutexLock;
 using internal::OptimizerGroup;
 using internal::OptimizerPart;
+using internal::OptimManager;
 using internal::OwnedTensors;
 using internal::StepAnswer;
 using internal::StepMode;
@@ -81,11 +82,14 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   using Ticket = PartialStep::Ticket;
 
-  Impl(Worker own, BoundParts bound, std::size_t group_count)
+  /// `drawn` is of the optimizer: all handles on it, everywhere, have the same.
+  Impl(Worker own, BoundParts bound, std::size_t group_count, std::uint64_t drawn)
       : worker(std::move(own)),
         parts(std::move(bound.parts)),
         binding(bound.binding),
         groups(group_count),
+        identity(drawn),
+        numbers(OptimManager::of(*WorkerAccess::services(worker))->step_numbers().of(drawn)),
         first_context_(binding == Binding() ? 0 : internal::next_context_serial(worker)) {
     for (const OptimizerPart& part : parts) owners.push_back(part.owner);
   }
@@ -93,10 +97,6 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
   /// All owners know all groups. Throws kInvalidArgument for one that is none.
   const std::vector<OptimizerPart>& parts_with(std::size_t group) const;
   std::shared_ptr<const Ticket> begin_step(const autograd::ContextId& context);
-  void end_step(std::uint64_t number) {
-    MutexLock lock(mutex_);
-    live_.erase(number);
-  }
   /// A report in which nothing has been applied.
   StepReport nothing_applied() const;
   struct Sent;
@@ -108,32 +108,23 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
   const std::vector<OptimizerPart> parts;
   const Binding binding;
   const std::size_t groups;
+  const std::uint64_t identity;
+  const std::shared_ptr<internal::StepNumbers> numbers;
   std::vector<WorkerInfo> owners;
 
  private:
   struct Gathering;
 
-  std::uint64_t live_from() {
-    MutexLock lock(mutex_);
-    return live_.empty() ? next_ : *live_.begin();
-  }
-
   void check_context(const autograd::ContextId& context) const;
 
   // This worker's contexts before it are of parameters as they were.
   const std::uint64_t first_context_;
-  // Other handles on the same parts, elsewhere, have another one.
-  const std::uint64_t id_ = random_secret();
-  Mutex mutex_;
-  std::uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
-  // Steps that are under way, or can be repeated.
-  std::set<std::uint64_t> live_ ABSL_GUARDED_BY(mutex_);
 };
 
 PartialStep::Ticket::Ticket(std::shared_ptr<DistributedOptimizer::Impl> of, std::uint64_t step,
                             const autograd::ContextId& in)
     : optimizer(std::move(of)), number(step), context(in) {}
-PartialStep::Ticket::~Ticket() { optimizer->end_step(number); }
+PartialStep::Ticket::~Ticket() { optimizer->numbers->end(number); }
 
 const std::vector<OptimizerPart>& DistributedOptimizer::Impl::parts_with(std::size_t group) const {
   if (group < groups) return parts;
@@ -206,13 +197,7 @@ void DistributedOptimizer::Impl::Gathering::finish(StepReport complete) {
 
 std::shared_ptr<const PartialStep::Ticket> DistributedOptimizer::Impl::begin_step(
     const autograd::ContextId& context) {
-  std::uint64_t number = 0;
-  {
-    MutexLock lock(mutex_);
-    number = next_++;
-    live_.insert(number);
-  }
-  return std::make_shared<const Ticket>(shared_from_this(), number, context);
+  return std::make_shared<const Ticket>(shared_from_this(), numbers->begin(), context);
 }
 
 StepReport DistributedOptimizer::Impl::nothing_applied() const {
@@ -287,9 +272,9 @@ DistributedOptimizer::Impl::Sent DistributedOptimizer::Impl::send_step(
   }
   internal::StepRequest request;
   request.context = ticket->context;
-  request.id = {worker.info().incarnation.value, id_, ticket->number};
+  request.id = {worker.info().incarnation.value, ticket->number};
   request.mode = is_whole ? StepMode::kApply : StepMode::kAsk;
-  request.live_from = live_from();
+  request.live_from = numbers->live_from();
   request.binding = binding;
   const auto executor = WorkerAccess::services(worker)->executor();
   Sent sent;
@@ -358,8 +343,9 @@ DistributedOptimizer::DistributedOptimizer(const Worker& worker,
 
 DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
                                            const CallOptions& call)
-    : impl_(std::make_shared<Impl>(
-          worker, BoundParts{internal::make_parts(worker, groups, call), {}}, groups.size())) {}
+    : impl_(std::make_shared<Impl>(worker,
+                                   BoundParts{internal::make_parts(worker, groups, call), {}},
+                                   groups.size(), random_secret())) {}
 
 DistributedOptimizer DistributedOptimizer::rebind(std::vector<RRef<at::Tensor>> parameters,
                                                   Options options, const CallOptions& call) const {
@@ -370,7 +356,8 @@ DistributedOptimizer DistributedOptimizer::rebind(const std::vector<ParameterGro
                                                   const CallOptions& call) const {
   const Impl& impl = checked();
   return DistributedOptimizer(std::make_shared<Impl>(
-      impl.worker, internal::rebind_parts(impl.worker, impl.parts, groups, call), groups.size()));
+      impl.worker, internal::rebind_parts(impl.worker, impl.parts, groups, call), groups.size(),
+      impl.identity));
 }
 
 DistributedOptimizer::Impl& DistributedOptimizer::checked() const {
@@ -492,8 +479,9 @@ void Codec<DistributedOptimizer>::encode(ValueWriter& writer,
   if (!optimizer.valid()) {
     throw RpcError(ErrorCode::kInvalidArgument, "an empty DistributedOptimizer cannot be passed");
   }
-  ListWriter list = writer.list(optimizer.impl()->parts.size() + 2);
+  ListWriter list = writer.list(optimizer.impl()->parts.size() + 3);
   list.next().natural(optimizer.impl()->groups);
+  list.next().natural(optimizer.impl()->identity);
   ValueWriter binding = list.next();
   Codec<internal::Binding>::encode(binding, optimizer.impl()->binding);
   for (const auto& part : optimizer.impl()->parts) {
@@ -504,18 +492,19 @@ void Codec<DistributedOptimizer>::encode(ValueWriter& writer,
 
 DistributedOptimizer Codec<DistributedOptimizer>::decode(const ValueReader& reader) {
   const ListReader list = reader.list();
-  if (list.size() < 3) reader.fail("an optimizer has at least one owner");
+  if (list.size() < 4) reader.fail("an optimizer has at least one owner");
   const std::uint64_t groups = list.item(0).natural();
+  const std::uint64_t identity = list.item(1).natural();
   internal::BoundParts bound;
-  bound.binding = Codec<internal::Binding>::decode(list.item(1));
-  for (std::size_t i = 2; i < list.size(); ++i) {
+  bound.binding = Codec<internal::Binding>::decode(list.item(2));
+  for (std::size_t i = 3; i < list.size(); ++i) {
     auto reference = Codec<RRef<internal::LocalOptimizer>>::decode(list.item(i));
     if (!reference.valid()) reader.fail("an owner's part is an empty reference");
     bound.parts.push_back({reference.owner(), std::move(reference)});
   }
   const Worker worker = bound.parts.front().optimizer.peer().worker();
   return DistributedOptimizer(
-      std::make_shared<DistributedOptimizer::Impl>(worker, std::move(bound), groups));
+      std::make_shared<DistributedOptimizer::Impl>(worker, std::move(bound), groups, identity));
 }
 
 }  // namespace sinew

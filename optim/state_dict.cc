@@ -107,8 +107,11 @@ namespace optim {
 namespace {
 
 [[noreturn]] void throw_unreadable(const std::string& path, std::string_view why) {
-  throw RpcError(ErrorCode::kDataLoss,
-                 absl::StrFormat("'%s' is no state of a module: %s", path, why));
+  throw RpcError(
+      ErrorCode::kDataLoss,
+      absl::StrFormat("'%s' is no dictionary of tensors that LibTorch reads: %s (in Python, "
+                      "write it by torch.save(dict(module.state_dict()), path))",
+                      path, why));
 }
 
 std::vector<char> read_file(const std::string& path) {

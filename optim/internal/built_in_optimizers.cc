@@ -126,15 +126,18 @@ using Adam = AdamLike<torch::optim::Adam, torch::optim::AdamOptions, optim::Adam
 using AdamW = AdamLike<torch::optim::AdamW, torch::optim::AdamWOptions, optim::AdamWOptions>;
 
 }  // namespace
+}  // namespace sinew::internal
 
-SINEW_INTERNAL_OPTIMIZER_OF(optim::SgdOptions, Sgd);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::AdamOptions, Adam);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::AdamWOptions, AdamW);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::AdagradOptions, Adagrad);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::RmsPropOptions, RmsProp);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::AdadeltaOptions, Adadelta);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::AdamaxOptions, Adamax);
-SINEW_INTERNAL_OPTIMIZER_OF(optim::RpropOptions, Rprop);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::SgdOptions, sinew::internal::Sgd);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::AdamOptions, sinew::internal::Adam);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::AdamWOptions, sinew::internal::AdamW);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::AdagradOptions, sinew::internal::Adagrad);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::RmsPropOptions, sinew::internal::RmsProp);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::AdadeltaOptions, sinew::internal::Adadelta);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::AdamaxOptions, sinew::internal::Adamax);
+SINEW_INTERNAL_OPTIMIZER_OF(sinew::optim::RpropOptions, sinew::internal::Rprop);
+
+namespace sinew::internal {
 
 template std::shared_ptr<const OptionsModel> make_options_model(const optim::SgdOptions&);
 template std::shared_ptr<const OptionsModel> make_options_model(const optim::AdamOptions&);

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "sinew/optim/internal/durable_file.h"
@@ -109,6 +110,30 @@ CheckpointManifest CheckpointManifest::parse(const std::string& text, const std:
                    absl::StrFormat("'%s' is no manifest of a checkpoint of this version", file));
   }
   return manifest;
+}
+
+void CheckpointManifest::check_fits(const CheckpointManifest& mine, const std::string& path) const {
+  std::string fault;
+  if (optimizer != mine.optimizer) {
+    fault = absl::StrFormat("it is of %s, and this optimizer is %s", optimizer, mine.optimizer);
+  } else if (parameters.size() != mine.parameters.size()) {
+    fault = absl::StrFormat("it has %d parameters, and this optimizer has %d here",
+                            parameters.size(), mine.parameters.size());
+  }
+  for (std::size_t i = 0; fault.empty() && i < mine.parameters.size(); ++i) {
+    if (parameters[i] == mine.parameters[i]) continue;
+    fault = absl::StrFormat("parameter %d (group, type, sizes) is '%s' there, and '%s' here", i,
+                            parameters[i], mine.parameters[i]);
+  }
+  if (fault.empty() && kept != mine.kept) {
+    fault = absl::StrFormat(
+        "beside the parameters it has the tensors [%s], and this optimizer has [%s] here: see "
+        "DistributedOptimizer::keep()",
+        absl::StrJoin(kept, ", "), absl::StrJoin(mine.kept, ", "));
+  }
+  if (fault.empty()) return;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrFormat("checkpoint '%s' does not fit: %s", path, fault));
 }
 
 CheckpointFolder::CheckpointFolder(const std::string& root, const std::string& name,

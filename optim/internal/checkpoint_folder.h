@@ -25,6 +25,10 @@ struct CheckpointManifest {
   /// `Float [4]`: what is kept beside the parameters.
   std::vector<std::string> kept;
 
+  /// Throws RpcError kFailedPrecondition that names `path` and the first difference when `mine` is
+  /// of another optimizer, or of other tensors.
+  void check_fits(const CheckpointManifest& mine, const std::string& path) const;
+
   std::string to_text() const;
   /// Throws RpcError kDataLoss that names `file` when the text is none of this format.
   static CheckpointManifest parse(const std::string& text, const std::string& file);

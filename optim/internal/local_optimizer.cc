@@ -3,7 +3,6 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <sstream>
 #include <tuple>
@@ -21,6 +20,7 @@
 #include "sinew/optim/internal/optimized_parameter.h"
 #include "sinew/optim/internal/options_model.h"
 #include "sinew/optim/internal/pending_saves.h"
+#include "sinew/optim/internal/step_answers.h"
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
@@ -37,27 +37,15 @@ CheckpointFolder folder_of(const Worker& worker, const std::string& name) {
   return CheckpointFolder(manager_of(worker).checkpoint_root(), name, worker.name());
 }
 
-StepAnswer refused(ErrorCode code, std::string text) {
-  StepAnswer answer;
-  answer.code = static_cast<std::int32_t>(code);
-  answer.error = std::move(text);
-  return answer;
-}
-
-/// What is remembered of the steps of one trainer's optimizer.
-struct TrainerSteps {
-  std::uint64_t live_from = 0;
-  std::map<std::uint64_t, StepAnswer> answers;
-};
-
-constexpr std::size_t kTrainersBeforePruning = 64;
-
 }  // namespace
 
 class LocalOptimizer::State : public std::enable_shared_from_this<State> {
  public:
   State(const Worker& worker, const std::vector<OptimizerGroup>& groups);
-  ~State() { manager_->add_optimizers(-1); }
+  ~State() {
+    manager_->add_optimizers(-1);
+    manager_->add_step_answers(-static_cast<std::int64_t>(answers_.size()));
+  }
 
   const std::vector<double>& initial_learning_rates() const { return initial_rates_; }
 
@@ -114,11 +102,10 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
     std::unique_ptr<TorchOptimizer> optimizer;
   };
 
-  void check_fits(const CheckpointManifest& manifest, const std::string& path) const;
   Prepared read(const std::string& path) const;
   StepAnswer apply(const Worker& worker, const StepRequest& request);
   std::unique_ptr<TorchOptimizer> make_optimizer() const;
-  TrainerSteps& steps_of(const Worker& worker, const StepId& id);
+  StepAnswer step_once(const Worker& worker, const StepRequest& request, Clock::TimePoint deadline);
 
   const std::shared_ptr<OptimManager> manager_;
   std::size_t group_count_ = 0;
@@ -134,13 +121,19 @@ class LocalOptimizer::State : public std::enable_shared_from_this<State> {
   std::optional<Prepared> prepared_;
   Binding binding_;
   std::uint64_t version_ = 0;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, TrainerSteps> trainers_;
+  StepAnswers answers_;
   // What went wrong in the middle of a step; empty: nothing.
   std::string broken_;
 };
 
 LocalOptimizer::State::State(const Worker& worker, const std::vector<OptimizerGroup>& groups)
-    : manager_(OptimManager::of(*WorkerAccess::services(worker))), group_count_(groups.size()) {
+    : manager_(OptimManager::of(*WorkerAccess::services(worker))),
+      group_count_(groups.size()),
+      answers_([worker](Incarnation trainer) {
+        WorkerInfo info;
+        info.incarnation = trainer;
+        return WorkerAccess::services(worker)->is_lost(info);
+      }) {
   if (groups.empty()) {
     throw RpcError(ErrorCode::kInvalidArgument, "an optimizer needs a group of parameters");
   }
@@ -183,35 +176,22 @@ std::unique_ptr<TorchOptimizer> LocalOptimizer::State::make_optimizer() const {
 
 // ---- Steps.
 
-TrainerSteps& LocalOptimizer::State::steps_of(const Worker& worker, const StepId& id) {
-  if (trainers_.size() >= kTrainersBeforePruning) {
-    for (auto at = trainers_.begin(); at != trainers_.end();) {
-      WorkerInfo trainer;
-      trainer.incarnation.value = at->first.first;
-      at = WorkerAccess::services(worker)->is_lost(trainer) ? trainers_.erase(at) : std::next(at);
-    }
-  }
-  return trainers_[{id.trainer, id.optimizer}];
-}
-
 StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& request,
                                        Clock::TimePoint deadline) {
-  TrainerSteps& steps = steps_of(worker, request.id);
+  const std::size_t remembered = answers_.size();
+  std::optional<StepAnswer> answer = answers_.find(request);
+  if (!answer) {
+    answer = step_once(worker, request, deadline);
+    if (answer->outcome != StepOutcome::kRefused) answers_.add(request.id, *answer);
+  }
+  manager_->add_step_answers(static_cast<std::int64_t>(answers_.size()) -
+                             static_cast<std::int64_t>(remembered));
+  return *std::move(answer);
+}
+
+StepAnswer LocalOptimizer::State::step_once(const Worker& worker, const StepRequest& request,
+                                            Clock::TimePoint deadline) {
   const std::uint64_t number = request.id.number;
-  if (number < steps.live_from) {
-    return refused(ErrorCode::kAborted,
-                   absl::StrFormat("step %d comes too late: its trainer has given it up", number));
-  }
-  steps.live_from = std::max(steps.live_from, request.live_from);
-  steps.answers.erase(steps.answers.begin(), steps.answers.lower_bound(steps.live_from));
-  const auto done = steps.answers.find(number);
-  if (done != steps.answers.end()) return done->second;
-  if (request.mode == StepMode::kAsk) {
-    return steps.answers
-        .emplace(number, refused(ErrorCode::kAborted,
-                                 absl::StrFormat("step %d had not come, and is given up", number)))
-        .first->second;
-  }
   if (!(request.binding == binding_)) {
     return refused(ErrorCode::kAborted,
                    absl::StrFormat("step %d is of an optimizer that was rebound meanwhile: use the "
@@ -225,9 +205,7 @@ StepAnswer LocalOptimizer::State::step(const Worker& worker, const StepRequest& 
                                    "was over",
                                    number, worker.name()));
   }
-  StepAnswer answer = apply(worker, request);
-  if (answer.outcome != StepOutcome::kRefused) steps.answers.emplace(number, answer);
-  return answer;
+  return apply(worker, request);
 }
 
 StepAnswer LocalOptimizer::State::apply(const Worker& worker, const StepRequest& request) {
@@ -368,33 +346,6 @@ CheckpointManifest LocalOptimizer::State::manifest() const {
   return manifest;
 }
 
-void LocalOptimizer::State::check_fits(const CheckpointManifest& saved,
-                                       const std::string& path) const {
-  const CheckpointManifest mine = manifest();
-  std::string fault;
-  if (saved.optimizer != mine.optimizer) {
-    fault =
-        absl::StrFormat("it is of %s, and this optimizer is %s", saved.optimizer, mine.optimizer);
-  } else if (saved.parameters.size() != mine.parameters.size()) {
-    fault = absl::StrFormat("it has %d parameters, and this optimizer has %d here",
-                            saved.parameters.size(), mine.parameters.size());
-  }
-  for (std::size_t i = 0; fault.empty() && i < mine.parameters.size(); ++i) {
-    if (saved.parameters[i] == mine.parameters[i]) continue;
-    fault = absl::StrFormat("parameter %d (group, type, sizes) is '%s' there, and '%s' here", i,
-                            saved.parameters[i], mine.parameters[i]);
-  }
-  if (fault.empty() && saved.kept != mine.kept) {
-    fault = absl::StrFormat(
-        "beside the parameters it has the tensors [%s], and this optimizer has [%s] here: see "
-        "DistributedOptimizer::keep()",
-        absl::StrJoin(saved.kept, ", "), absl::StrJoin(mine.kept, ", "));
-  }
-  if (fault.empty()) return;
-  throw RpcError(ErrorCode::kFailedPrecondition,
-                 absl::StrFormat("checkpoint '%s' does not fit: %s", path, fault));
-}
-
 std::string LocalOptimizer::State::serialize() const {
   torch::serialize::OutputArchive archive;
   std::vector<double> rates;
@@ -459,7 +410,7 @@ LocalOptimizer::State::Prepared LocalOptimizer::State::read(const std::string& p
 void LocalOptimizer::State::prepare_load(const CheckpointFolder& folder,
                                          const CheckpointManifest& manifest, std::uint64_t load) {
   const std::string path = folder.data_path(manifest.number);
-  check_fits(manifest, path);
+  manifest.check_fits(this->manifest(), path);
   prepared_.reset();
   prepared_ = read(path);
   prepared_->load = load;

@@ -70,6 +70,7 @@ std::uint64_t OptimManager::next_checkpoint(const std::string& folder, std::uint
 
 void OptimManager::add_counters(Counters& counters) const {
   counters["optim.optimizers"] = optimizers_;
+  counters["optim.answers"] = step_answers_;
   counters["optim.steps"] = static_cast<std::int64_t>(applied_.load());
 }
 

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "sinew/optim/internal/parameter_gate.h"
+#include "sinew/optim/internal/step_numbers.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/extension.h"
 
@@ -27,6 +28,8 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   /// Numbers applied steps, from 1.
   std::uint64_t next_order() { return ++applied_; }
   void add_optimizers(int count) { optimizers_ += count; }
+  void add_step_answers(std::int64_t count) { step_answers_ += count; }
+  StepNumbersTable& step_numbers() { return step_numbers_; }
 
   void set_checkpoint_root(std::string root);
   /// Throws kFailedPrecondition when there is none.
@@ -40,7 +43,8 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   void on_note(const WorkerInfo&, std::string) override {}
   void on_worker_fenced(const WorkerInfo&) override {}
   void on_worker_lost(const WorkerInfo&) override {}
-  /// optim.optimizers: those that live here; optim.steps: steps applied so far.
+  /// optim.optimizers: those that live here; optim.steps: steps applied so far; optim.answers: of
+  /// how many it is remembered what became of them.
   void add_counters(Counters& counters) const override;
   std::vector<Method> methods() const override;
   Future<std::vector<std::string>> drain_async(DrainScope, Clock::TimePoint) override;
@@ -53,6 +57,8 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   const std::shared_ptr<ParameterGate> gate_;
   std::atomic<std::uint64_t> applied_{0};
   std::atomic<int> optimizers_{0};
+  std::atomic<std::int64_t> step_answers_{0};
+  StepNumbersTable step_numbers_;
   mutable Mutex mutex_;
   std::string root_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::uint64_t> numbered_ ABSL_GUARDED_BY(mutex_);

@@ -25,9 +25,8 @@ struct OptimizerGroup {
 
 /// One step of one trainer. Its repetitions have the same id.
 struct StepId {
-  /// The trainer's incarnation, which of its optimizers, and the number of the step.
+  /// The trainer's incarnation, and the number of the step among all of the trainer's.
   std::uint64_t trainer = 0;
-  std::uint64_t optimizer = 0;
   std::uint64_t number = 0;
 };
 
@@ -85,6 +84,6 @@ struct StepAnswer {
 
 SINEW_STRUCT(sinew::internal::OptimizerGroup, parameters, options);
 SINEW_STRUCT(sinew::internal::Binding, number, draw);
-SINEW_STRUCT(sinew::internal::StepId, trainer, optimizer, number);
+SINEW_STRUCT(sinew::internal::StepId, trainer, number);
 SINEW_STRUCT(sinew::internal::StepRequest, context, id, live_from, mode, binding);
 SINEW_STRUCT(sinew::internal::StepAnswer, outcome, updated, order, version, code, error);

@@ -178,7 +178,8 @@ TEST(ModuleStateInPython, IsReadWithWeightsOnly) {
   const sinew::testing::TemporaryFolder folder;
   Net net(0.25);
   save_state_dict(sinew::internal::named_tensors(net), folder.file("net.pt"));
-  EXPECT_EQ(run_program({"/usr/bin/python3", "-c", R"(
+  EXPECT_EQ(
+      run_program({"/usr/bin/python3", "-c", R"(
 import sys, torch
 net = torch.nn.Sequential()
 net.add_module("linear", torch.nn.Linear(3, 2))
@@ -187,18 +188,21 @@ state = torch.load(sys.argv[1], weights_only=True)
 net.load_state_dict(state)
 print(sorted(state), net.linear.weight.tolist(), net.norm.running_var.tolist())
 net(torch.ones(4, 3))
-torch.save(net.state_dict(), sys.argv[2])
+torch.save(dict(net.state_dict()), sys.argv[2])
+torch.save(net.state_dict(), sys.argv[3])
 )",
-                         folder.file("net.pt"), folder.file("python.pt")}),
-            "['linear.bias', 'linear.weight', 'norm.bias', 'norm.num_batches_tracked', "
-            "'norm.running_mean', 'norm.running_var', 'norm.weight'] [[0.25, 0.25, 0.25], [0.25, "
-            "0.25, 0.25]] [1.0, 1.0]\n");
+                   folder.file("net.pt"), folder.file("python.pt"), folder.file("ordered.pt")}),
+      "['linear.bias', 'linear.weight', 'norm.bias', 'norm.num_batches_tracked', "
+      "'norm.running_mean', 'norm.running_var', 'norm.weight'] [[0.25, 0.25, 0.25], [0.25, "
+      "0.25, 0.25]] [1.0, 1.0]\n");
   const StateDict state = load_state_dict(folder.file("python.pt"));
   EXPECT_EQ(state.size(), 7U);
   EXPECT_EQ(state.at("norm.num_batches_tracked").item<std::int64_t>(), 1);
   EXPECT_TRUE(state.at("norm.running_mean").allclose(at::full({2}, 0.1)));
   EXPECT_TRUE(state.at("linear.weight").equal(at::full({2, 3}, 0.25)));
-  // What is no state of a module.
+  // What LibTorch does not read.
+  EXPECT_THAT(error_of([&] { load_state_dict(folder.file("ordered.pt")); }).message(),
+              HasSubstr("torch.save(dict(module.state_dict()), path)"));
   run_program({"/usr/bin/python3", "-c", "import sys, torch; torch.save([1], sys.argv[1])",
                folder.file("list.pt")});
   EXPECT_THAT(error_of([&] { load_state_dict(folder.file("list.pt")); }).message(),

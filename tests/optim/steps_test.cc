@@ -14,6 +14,7 @@
 
 #include "ATen/ATen.h"
 #include "absl/strings/match.h"
+#include "sinew/optim/internal/copy_options.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/optim/table.h"
@@ -121,6 +122,15 @@ class Steps : public sinew::testing::ClusterTest {
   }
   static RRef<at::Tensor> parameter_of(const RRef<Table>& table) {
     return sinew::rpc_sync<&Table::parameter>(table);
+  }
+  /// An owner's part of an optimizer, without a trainer's.
+  RRef<sinew::internal::LocalOptimizer> make_part(const RRef<at::Tensor>& parameter) {
+    using sinew::internal::OptimizerGroup;
+    const sinew::Peer owner = worker(0).peer(parameter.owner().rank);
+    const auto options = sinew::internal::copy_options({owner}, {testoptim::rate_of_one()});
+    const std::vector<OptimizerGroup> groups = {{{parameter}, options[0][0]}};
+    return sinew::remote<sinew::internal::LocalOptimizer(std::vector<OptimizerGroup>)>(owner,
+                                                                                       groups);
   }
   static at::Tensor value_of(const RRef<Table>& table) {
     return sinew::rpc_sync<&Table::value>(table);
@@ -347,32 +357,28 @@ TEST_P(Steps, AreKnownToTheirOwnerByTheirIds) {
   using sinew::internal::LocalOptimizer;
   start_workers(2);
   const RRef<Table> table = make_table(1, 1);
-  std::vector<sinew::internal::OptimizerGroup> groups;
-  groups.push_back({{parameter_of(table)}, testoptim::rate_of_one()});
-  const auto part = sinew::remote<LocalOptimizer(std::vector<sinew::internal::OptimizerGroup>)>(
-      worker(0).peer(1), groups);
+  const RRef<LocalOptimizer> part = make_part(parameter_of(table));
   const Context context(worker(0));
   sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, 0)});
   const std::uint64_t trainer = worker(0).info().incarnation.value;
-  const auto step = [&](std::uint64_t optimizer, std::uint64_t number, std::uint64_t live_from) {
+  const auto step = [&](std::uint64_t number, std::uint64_t live_from) {
     return sinew::rpc_sync<&LocalOptimizer::step>(
-        part, sinew::internal::StepRequest{context.id(), {trainer, optimizer, number}, live_from});
+        part, sinew::internal::StepRequest{context.id(), {trainer, number}, live_from});
   };
   const auto times = [&] { return -value_of(table).item<double>(); };
-  EXPECT_EQ(step(1, 1, 1).order, 1U);
-  EXPECT_EQ(step(1, 1, 1).order, 1U);
+  EXPECT_EQ(step(1, 1).order, 1U);
+  EXPECT_EQ(step(1, 1).order, 1U);
   EXPECT_EQ(times(), 1);
-  // Out of order, and those of another optimizer.
-  EXPECT_EQ(step(1, 3, 1).order, 2U);
-  EXPECT_EQ(step(1, 2, 1).order, 3U);
-  EXPECT_EQ(step(2, 1, 1).order, 4U);
-  EXPECT_EQ(step(1, 3, 3).order, 2U);
-  EXPECT_EQ(times(), 4);
+  // Out of order.
+  EXPECT_EQ(step(3, 1).order, 2U);
+  EXPECT_EQ(step(2, 1).order, 3U);
+  EXPECT_EQ(step(3, 3).order, 2U);
+  EXPECT_EQ(times(), 3);
   // Its trainer does not want it any more.
-  const sinew::internal::StepAnswer late = step(1, 2, 1);
+  const sinew::internal::StepAnswer late = step(2, 1);
   EXPECT_EQ(late.outcome, sinew::internal::StepOutcome::kRefused);
   EXPECT_THAT(late.error, HasSubstr("step 2 comes too late"));
-  EXPECT_EQ(times(), 4);
+  EXPECT_EQ(times(), 3);
 }
 
 // Else it would use up the number, and the trainer's own step would be taken for a repetition.
@@ -380,15 +386,12 @@ TEST_P(Steps, AreNotTakenInTheNameOfAnother) {
   using sinew::internal::LocalOptimizer;
   start_workers(3);
   const RRef<Table> table = make_table(1, 1);
-  std::vector<sinew::internal::OptimizerGroup> groups;
-  groups.push_back({{parameter_of(table)}, testoptim::rate_of_one()});
-  const auto part = sinew::remote<LocalOptimizer(std::vector<sinew::internal::OptimizerGroup>)>(
-      worker(0).peer(1), groups);
+  const RRef<LocalOptimizer> part = make_part(parameter_of(table));
   part.created().wait();
   const Context context(worker(0));
   sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, 0)});
   sinew::internal::StepRequest request{
-      context.id(), {worker(0).info().incarnation.value, 1, 1}, std::uint64_t{1} << 60};
+      context.id(), {worker(0).info().incarnation.value, 1}, std::uint64_t{1} << 60};
   const sinew::RpcError error = sinew::testing::error_of(
       [&] { worker(0).rpc_sync<&testoptim::step_by_somebody>(2, part, request); });
   EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
