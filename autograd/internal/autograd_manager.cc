@@ -277,11 +277,15 @@ void AutogradManager::add_counters(Counters& counters) const {
     all.sends += sizes.sends;
     all.recvs += sizes.recvs;
     all.passes += sizes.passes;
+    all.facts += sizes.facts;
+    all.nodes += sizes.nodes;
   }
   counters["autograd.contexts"] = static_cast<std::int64_t>(contexts.size());
   counters["autograd.sends"] = static_cast<std::int64_t>(all.sends);
   counters["autograd.recvs"] = static_cast<std::int64_t>(all.recvs);
   counters["autograd.passes"] = static_cast<std::int64_t>(all.passes);
+  counters["autograd.facts"] = static_cast<std::int64_t>(all.facts);
+  counters["autograd.nodes"] = static_cast<std::int64_t>(all.nodes);
   counters["autograd.calls"] = calls_.load(std::memory_order_relaxed);
 }
 

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxNews = 1024;
 }  // namespace
 
 ContextState::ContextState(autograd::ContextId id, WorkerInfo self)
-    : id_(id), self_(std::move(self)), book_(self_.incarnation) {}
+    : id_(id), self_(std::move(self)), walk_(self_.incarnation, id_), book_(self_.incarnation) {}
 
 ContextState::~ContextState() = default;
 
@@ -46,7 +46,7 @@ ContextState::Remains ContextState::release() {
     peers_.clear();
     sends.swap(sends_);
     recvs_.clear();
-    known_.clear();
+    walk_.clear();
     lineage_ = Lineage();
     std::swap(gradients, gradients_);
   }
@@ -80,10 +80,9 @@ void ContextState::record_send(std::uint64_t message, const WorkerInfo& receiver
   if (released_) return;
   for (std::uint32_t i = 0; i < edges.size(); ++i) {
     const EdgeId id{self_.incarnation, message, i};
-    lineage_.add(id, behind({edges[i]}, id_, known_), self_.incarnation);
-    // Leaves and received tensors are looked up faster than an edge that stands for them.
-    const torch::autograd::Node* node = edges[i].function.get();
-    if (node != nullptr && node->num_outputs() > 0) known_.try_emplace(node, id);
+    for (auto& [about, behind] : walk_.send(id, edges[i])) {
+      lineage_.add(about, std::move(behind), self_.incarnation);
+    }
   }
   sends_.emplace(message, Sent{receiver.incarnation, std::move(edges)});
 }
@@ -111,7 +110,7 @@ std::vector<Lineage::Fact> ContextState::news_for(const WorkerInfo& peer) {
 
 Behind ContextState::behind_edges(const edge_list& edges) const {
   MutexLock lock(mutex_);
-  return behind(edges, id_, known_);
+  return walk_.behind(edges);
 }
 
 std::vector<Lineage::Fact> ContextState::facts_about(const std::vector<EdgeId>& edges) const {
@@ -340,7 +339,13 @@ std::vector<std::pair<at::Tensor, at::Tensor>> ContextState::gradients() const {
 
 ContextState::Sizes ContextState::sizes() const {
   MutexLock lock(mutex_);
-  return {sends_.size(), recvs_.size(), pass_ == nullptr ? std::size_t{0} : std::size_t{1}};
+  Sizes sizes;
+  sizes.sends = sends_.size();
+  sizes.recvs = recvs_.size();
+  sizes.passes = pass_ == nullptr ? 0 : 1;
+  sizes.facts = lineage_.size();
+  sizes.nodes = walk_.looked_at();
+  return sizes;
 }
 
 }  // namespace sinew::internal

@@ -129,6 +129,10 @@ class ContextState {
     std::size_t sends = 0;
     std::size_t recvs = 0;
     std::size_t passes = 0;
+    /// What is known of the graph, on all workers.
+    std::size_t facts = 0;
+    /// How many nodes of this worker's graph were looked at for what was sent.
+    std::uint64_t nodes = 0;
   };
   Sizes sizes() const;
 
@@ -148,7 +152,7 @@ class ContextState {
   Sends sends_ ABSL_GUARDED_BY(mutex_);
   // Tensors hold them. The key: incarnation and message of the sender.
   absl::flat_hash_map<EdgeId, std::weak_ptr<RecvNode>> recvs_ ABSL_GUARDED_BY(mutex_);
-  KnownNodes known_ ABSL_GUARDED_BY(mutex_);
+  GraphWalk walk_ ABSL_GUARDED_BY(mutex_);
   Lineage lineage_ ABSL_GUARDED_BY(mutex_);
   GradientTable gradients_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<LeafReducer>> reducers_ ABSL_GUARDED_BY(mutex_);
