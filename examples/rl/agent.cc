@@ -84,25 +84,25 @@ std::int64_t Agent::run_episode(const sinew::RRef<Agent>& self) {
 
 EpisodeResult Agent::finish_episode() {
   const absl::MutexLock lock(&mutex_);
-  std::vector<at::Tensor> log_probabilities;
+  std::vector<at::Tensor> probabilities;
   std::vector<float> returns;
   double least = std::numeric_limits<double>::infinity();
   for (auto& [id, member] : team_) {
-    if (member.rewards.size() != member.log_probabilities.size()) {
+    if (member.rewards.size() != member.probabilities.size()) {
       throw std::logic_error(member.worker.name + " reported " +
                              std::to_string(member.rewards.size()) + " rewards for " +
-                             std::to_string(member.log_probabilities.size()) + " actions");
+                             std::to_string(member.probabilities.size()) + " actions");
     }
-    for (at::Tensor& one : member.log_probabilities) log_probabilities.push_back(std::move(one));
+    for (at::Tensor& one : member.probabilities) probabilities.push_back(std::move(one));
     const std::vector<float> own = discounted_returns(member.rewards, options_.gamma);
     returns.insert(returns.end(), own.begin(), own.end());
     least = std::min(least, std::accumulate(member.rewards.begin(), member.rewards.end(), 0.0));
-    member.log_probabilities.clear();
+    member.probabilities.clear();
     member.rewards.clear();
   }
   at::Tensor weights = torch::tensor(returns);
   weights = (weights - weights.mean()) / (weights.std() + std::numeric_limits<float>::epsilon());
-  const at::Tensor loss = -(torch::stack(log_probabilities) * weights).sum();
+  const at::Tensor loss = -(torch::cat(probabilities).log() * weights).sum();
   optimizer_.zero_grad();
   loss.backward();
   optimizer_.step();
@@ -224,14 +224,13 @@ std::vector<Push> Agent::act(const std::vector<Request>& requests) {
   const at::Tensor probabilities = policy_->forward(
       torch::from_blob(states.data(), {rows, 4}, torch::kDouble).to(torch::kFloat));
   const at::Tensor actions = probabilities.multinomial(1);
-  const std::vector<at::Tensor> log_probabilities =
-      probabilities.gather(1, actions).squeeze(1).log().unbind();
+  const at::Tensor chosen = probabilities.gather(1, actions);
   std::vector<Push> pushes(requests.size());
   for (std::size_t row = 0; row < order.size(); ++row) {
     pushes[order[row]] = static_cast<Push>(actions.data_ptr<std::int64_t>()[row]);
     // Whoever was lost meanwhile leaves nothing to learn from.
     const auto found = team_.find(requests[order[row]].observer);
-    if (found != team_.end()) found->second.log_probabilities.push_back(log_probabilities[row]);
+    if (found != team_.end()) found->second.probabilities.push_back(chosen[row]);
   }
   return pushes;
 }

@@ -70,8 +70,8 @@ class Agent {
   struct Member {
     sinew::WorkerInfo worker;
     sinew::RRef<Observer> observer;
-    // Of this episode.
-    std::vector<at::Tensor> log_probabilities;
+    // Of this episode: how probable each action was, with its graph.
+    std::vector<at::Tensor> probabilities;
     std::vector<double> rewards;
   };
 

@@ -6,14 +6,18 @@ namespace rl {
 
 std::int64_t Observer::run_episode(const sinew::RRef<Agent>& agent, std::int64_t max_steps) {
   State state = environment_.reset();
-  for (std::int64_t step = 1; step <= max_steps; ++step) {
+  sinew::Future<void> reported = sinew::make_ready_future();
+  std::int64_t steps = 0;
+  for (bool done = false; !done && steps < max_steps; ++steps) {
     const Push action = agent.call<&Agent::select_action>(id_, state);
+    reported.wait();  // on its way while the agent decided
     const CartPole::StepResult result = environment_.step(action);
-    agent.call<&Agent::report_reward>(id_, result.reward);
-    if (result.done) return step;
+    reported = agent.async<&Agent::report_reward>(id_, result.reward);
     state = result.state;
+    done = result.done;
   }
-  return max_steps;
+  reported.wait();
+  return steps;
 }
 
 }  // namespace rl

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/testing/eventually.h"
+#include "sinew/testing/faults.h"
 #include "sinew/tests/support/cluster.h"
 
 namespace rl {
@@ -32,9 +33,9 @@ class AgentTest : public sinew::testing::ClusterTest {
   void make(int observers, const Options& options = {}) {
     sinew::MethodTable methods = sinew::serve<Observer>();
     methods.add<&Agent::select_action, &Agent::report_reward>();
-    start(1 + observers, methods, [this](int rank, sinew::WorkerOptions& worker) {
-      worker_options_[static_cast<std::size_t>(rank)] = worker;
-    });
+    faults_ = &start(1 + observers, methods, [this](int rank, sinew::WorkerOptions& worker) {
+                 worker_options_[static_cast<std::size_t>(rank)] = worker;
+               }).faults();
     agent_ = std::make_shared<Agent>(worker(0), options,
                                      [this](const std::string& line) { told_.push_back(line); });
     self_ = sinew::share_rref(worker(0), agent_);
@@ -63,6 +64,7 @@ class AgentTest : public sinew::testing::ClusterTest {
     return rewards;
   }
 
+  sinew::testing::Faults* faults_ = nullptr;
   std::shared_ptr<Agent> agent_;
   sinew::RRef<Agent> self_;
   std::vector<std::string> told_;
@@ -193,17 +195,30 @@ TEST_P(AgentTest, WaitsForAnObserverWhenThereIsNone) {
   EXPECT_THAT(told_, ElementsAre("worker1 is lost; the others go on", "worker1 joins the team"));
 }
 
+// Its worker lives, so a team that shrinks would hide what has failed.
+TEST_P(AgentTest, ObserverThatFailsIsNotLost) {
+  make(2);
+  faults_->fail(sinew::testing::replies<&Observer::run_episode>().first(1));
+  const sinew::RpcError error = error_of([&] { agent_->run_episode(self_); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kCallee);
+  EXPECT_EQ(agent_->observers(), 2U);
+  EXPECT_THAT(told_, IsEmpty());
+}
+
 TEST_P(AgentTest, WaitsForNobodyForEver) {
   Options options;
   options.patience_s = 0.01;
   make(1, options);
   kill(1);
+  const auto begin = std::chrono::steady_clock::now();
   try {
     agent_->run_episode(self_);
     ADD_FAILURE() << "an episode without an observer";
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), HasSubstr("all observers are lost, and none has come within 0.01 s"));
   }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));  // 60 is the usual
   self_ = {};
   agent_.reset();
   abandon();  // Whoever is killed leaves something behind.
