@@ -293,8 +293,13 @@ TEST_P(FaultsTest, TheTestDecidesTheOrderOfReplies) {
 
 TEST_P(FaultsTest, AHeldCallThatIsGivenUpDoesNotRun) {
   const Fault fault = faults().hold(calls<&bump>().first(1));
-  EXPECT_EQ(error_of([&] { peer().within(50ms).call<&bump>(1); }).code(),
-            ErrorCode::kDeadlineExceeded);
+  const sinew::CancellationSource source;
+  sinew::CallOptions options;
+  options.cancellation = source.token();
+  const Future<std::int64_t> call = peer().with(options).async<&bump>(1);
+  fault.wait_for_hits(1);
+  source.cancel();
+  EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kCancelled);
   EXPECT_EQ(fault.release(), 1);
   EXPECT_EQ(call_once(), 1);
   cluster_->wait_until_at_rest();
@@ -422,6 +427,19 @@ TEST_P(FaultsTest, ChanceIsThatOfTheSeed) {
   EXPECT_NE(drawn(2), once);
   EXPECT_THAT(once, HasSubstr("x"));
   EXPECT_THAT(once, HasSubstr("."));
+}
+
+TEST_P(FaultsTest, HitNothingOnceTheyHaveEnded) {
+  const Fault one = faults().fail(calls<&bump>());
+  EXPECT_EQ(error_of([&] { call_once(); }).code(), ErrorCode::kUnavailable);
+  one.remove();
+  EXPECT_EQ(call_once(), 1);
+  const Fault other = faults().fail(calls<&bump>());
+  EXPECT_EQ(error_of([&] { call_once(); }).code(), ErrorCode::kUnavailable);
+  faults().clear();
+  EXPECT_EQ(call_once(), 2);
+  EXPECT_EQ(one.hits(), 1);
+  EXPECT_EQ(other.hits(), 1);
 }
 
 // ---- What they carry.

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/testing/error_of.h"
+#include "sinew/testing/internal/thread_snapshot.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/testing/store.h"
 
@@ -347,6 +348,20 @@ TEST_P(Stepped, AThreadThatNeverSleepsIsNamed) {
   EXPECT_EQ(call.value(), 1);
 }
 
+// It is asleep at nearly every look.
+TEST(ThreadSnapshot, SeesWhoHasRunBetweenTwoLooks) {
+  std::atomic<bool> stop{false};
+  std::thread naps([&] {
+    pthread_setname_np(pthread_self(), "naps");
+    while (!stop) std::this_thread::sleep_for(1ms);
+  });
+  const auto before = sinew::internal::ThreadSnapshot::take();
+  std::this_thread::sleep_for(100ms);
+  EXPECT_THAT(sinew::internal::ThreadSnapshot::take().awake_since(before), HasSubstr("'naps'"));
+  stop = true;
+  naps.join();
+}
+
 TEST_P(Stepped, SaysWhatIsUnderWayWhenItWaitsInVain) {
   const auto patience = 300ms;
   EXPECT_THAT(network().under_way(), IsEmpty());
@@ -366,16 +381,20 @@ TEST_P(Stepped, SaysWhatIsUnderWayWhenItWaitsInVain) {
   EXPECT_EQ(call.value(), 1);
 }
 
-TEST_P(Stepped, SizesAreThoseOfTheTensors) {
+TEST_P(Stepped, SizesAreThoseOfTheirTensors) {
   const at::Tensor tensor = at::ones({1000});
-  const Future<at::Tensor> call = peer().async<&testkit::twice>(tensor);
-  for (const Leg leg : {Leg::kCall, Leg::kReply}) {
-    const std::vector<Message> delivered = network().step();
-    EXPECT_EQ(delivered[0].leg, leg);
-    EXPECT_GE(delivered[0].size_bytes, 4000u);
-    EXPECT_LT(delivered[0].size_bytes, 5000u);
+  const Future<at::Tensor> twice = peer().async<&testkit::twice>(tensor);
+  const Future<std::int64_t> count = peer().async<&testkit::count_elements>(tensor);
+  const std::vector<Message> delivered = network().deliver_all();
+  ASSERT_EQ(delivered.size(), 4u);
+  for (const Message& message : delivered) {
+    SCOPED_TRACE(message);
+    const bool has_tensor = message.leg == Leg::kCall || message.method == "testkit::twice";
+    EXPECT_GE(message.size_bytes, has_tensor ? 4000u : 1u);
+    EXPECT_LT(message.size_bytes, has_tensor ? 5000u : 1000u);
   }
-  EXPECT_TRUE(call.done());
+  EXPECT_TRUE(twice.done());
+  EXPECT_EQ(count.value(), 1000);
 }
 
 // ---- Workers that go.

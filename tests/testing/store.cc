@@ -45,6 +45,8 @@ sinew::RRef<Cell> pass_on(const sinew::RRef<Cell>& cell) { return cell; }
 
 at::Tensor twice(const at::Tensor& tensor) { return tensor.mul(2); }
 
+std::int64_t count_elements(const at::Tensor& tensor) { return tensor.numel(); }
+
 void wait_at_gate() { gate().pass(); }
 
 sinew::testing::Gate& gate() {
@@ -69,7 +71,8 @@ void finish_stalled() {
 
 sinew::MethodTable methods() {
   return sinew::serve<Cell>()
-      .add<&bump, &bump_again, &bump_by_way_of, &pass_on, &twice, &wait_at_gate, &stall>();
+      .add<&bump, &bump_again, &bump_by_way_of, &pass_on, &twice, &count_elements, &wait_at_gate,
+           &stall>();
 }
 
 }  // namespace testkit

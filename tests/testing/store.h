@@ -35,6 +35,7 @@ std::int64_t total_at(const sinew::Worker& worker);
 /// The cell itself, by way of the worker that serves this.
 sinew::RRef<Cell> pass_on(const sinew::RRef<Cell>& cell);
 at::Tensor twice(const at::Tensor& tensor);
+std::int64_t count_elements(const at::Tensor& tensor);
 /// Waits at gate().
 void wait_at_gate();
 sinew::testing::Gate& gate();
@@ -48,5 +49,5 @@ sinew::MethodTable methods();
 
 SINEW_SERVICE(testkit::Cell, (std::int64_t), get);
 SINEW_METHOD(testkit::bump, testkit::bump_again, testkit::bump_by_way_of, testkit::pass_on,
-             testkit::twice, testkit::wait_at_gate, testkit::stall);
+             testkit::twice, testkit::count_elements, testkit::wait_at_gate, testkit::stall);
 SINEW_IDEMPOTENT(testkit::bump_again);
