@@ -167,6 +167,10 @@ void check_roots(const std::vector<at::Tensor>& roots) {
                   absl::StrFormat("has %d elements: a root is a scalar, e.g. a sum() or mean()",
                                   root.numel()));
     }
+    if (root.is_complex()) {
+      // As LibTorch from 2.0 on; before it took the gradient to be one.
+      refuse_root(i + 1, "is complex: a gradient of one goes with real scalars alone");
+    }
     if (torch::autograd::impl::gradient_edge(root).function->num_outputs() == 0 && root.is_leaf()) {
       refuse_root(i + 1, "is a leaf: it was not computed from anything");
     }

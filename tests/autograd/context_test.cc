@@ -445,6 +445,7 @@ TEST_P(Autograd, BadRoots) {
   EXPECT_THAT(text({a.sum(), a * 2}), HasSubstr("root 2 of backward() has 2 elements"));
   EXPECT_THAT(text({leaf(at::ones({}))}), HasSubstr("is a leaf"));
   EXPECT_THAT(text({Tensor()}), HasSubstr("is undefined"));
+  EXPECT_THAT(text({at::complex(a, a).sum()}), HasSubstr("is complex"));
 }
 
 TEST_P(Autograd, UnknownContextsAndNestedOnes) {
