@@ -206,7 +206,7 @@ torch.save(net.state_dict(), sys.argv[3])
   run_program({"/usr/bin/python3", "-c", "import sys, torch; torch.save([1], sys.argv[1])",
                folder.file("list.pt")});
   EXPECT_THAT(error_of([&] { load_state_dict(folder.file("list.pt")); }).message(),
-              HasSubstr("it is no dictionary"));
+              HasSubstr("is no dictionary of tensors"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ATen/ops/full.h"
@@ -293,13 +294,14 @@ TEST_P(FaultsTest, TheTestDecidesTheOrderOfReplies) {
 
 TEST_P(FaultsTest, AHeldCallThatIsGivenUpDoesNotRun) {
   const Fault fault = faults().hold(calls<&bump>().first(1));
-  const sinew::CancellationSource source;
-  sinew::CallOptions options;
-  options.cancellation = source.token();
-  const Future<std::int64_t> call = peer().with(options).async<&bump>(1);
+  // Enough for it to get there.
+  constexpr auto kTime = 3s;
+  const Future<std::int64_t> call = peer().within(kTime).async<&bump>(1);
   fault.wait_for_hits(1);
-  source.cancel();
-  EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kCancelled);
+  const auto arrived_before = std::chrono::steady_clock::now();
+  EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kDeadlineExceeded);
+  // At the callee, too, its time is over by then.
+  std::this_thread::sleep_until(arrived_before + kTime);
   EXPECT_EQ(fault.release(), 1);
   EXPECT_EQ(call_once(), 1);
   cluster_->wait_until_at_rest();
