@@ -128,6 +128,20 @@ class LateWord : public sinew::testing::ClusterTest {
     EXPECT_THAT(failed.get().message(), HasSubstr("no gradient today"));
     lateword::throws = false;
   }
+  /// A loss in a new context, through worker 1 and worker 2.
+  Tensor through_both() {
+    context_.emplace(worker(0));
+    return (worker(0).rpc_sync<&lateword::times_weight>(1, leaf()) +
+            worker(0).rpc_sync<&lateword::at_the_gate>(2, leaf()))
+        .sum();
+  }
+  /// fail_late(), of which worker 1 does not hear until the rule that is returned is released.
+  FaultPlan::RuleId fail_unheard(const Tensor& loss) {
+    const FaultPlan::RuleId held = hold_the_word();
+    fail_late(loss);
+    EXPECT_TRUE(plan_->wait_for_hits(held, 1, std::chrono::seconds(60)));
+    return held;
+  }
   void backward(const sinew::autograd::ContextId& id, const Tensor& loss) {
     BackwardOptions options;
     options.retain_graph = true;
@@ -142,13 +156,8 @@ class LateWord : public sinew::testing::ClusterTest {
 
 // A pass says which ones before it have failed.
 TEST_P(LateWord, OfAFailureComesAfterTheNextPass) {
-  context_.emplace(worker(0));
-  const Tensor loss = (worker(0).rpc_sync<&lateword::times_weight>(1, leaf()) +
-                       worker(0).rpc_sync<&lateword::at_the_gate>(2, leaf()))
-                          .sum();
-  const auto held = hold_the_word();
-  fail_late(loss);
-  EXPECT_TRUE(plan_->wait_for_hits(held, 1, std::chrono::seconds(60)));
+  const Tensor loss = through_both();
+  const auto held = fail_unheard(loss);
   backward(context_->id(), loss);
   EXPECT_TRUE(at::allclose(gradient_at_worker_1(), at::full({2}, 0.5)));
   plan_->remove(held);
@@ -160,13 +169,8 @@ TEST_P(LateWord, OfAFailureComesAfterTheNextPass) {
 
 // Another worker's pass knows nothing of it, and what it has added stays.
 TEST_P(LateWord, OfAFailureComesAfterAnotherWorkersPass) {
-  context_.emplace(worker(0));
-  const Tensor loss = (worker(0).rpc_sync<&lateword::times_weight>(1, leaf()) +
-                       worker(0).rpc_sync<&lateword::at_the_gate>(2, leaf()))
-                          .sum();
-  const auto held = hold_the_word();
-  fail_late(loss);
-  EXPECT_TRUE(plan_->wait_for_hits(held, 1, std::chrono::seconds(60)));
+  const Tensor loss = through_both();
+  const auto held = fail_unheard(loss);
   worker(0).rpc_sync<&lateword::lead>(3, 1);
   EXPECT_TRUE(at::allclose(gradient_at_worker_1(), at::full({2}, 1.0)));
   plan_->remove(held);
