@@ -94,16 +94,16 @@ ContextId Context::current() {
 }
 
 std::optional<ContextId> Context::current_or_none() {
-  const auto& current = internal::ThreadContext::current();
-  if (current == nullptr || current->ambient() == nullptr) return std::nullopt;
-  return std::static_pointer_cast<ContextState>(current->ambient())->id();
+  const auto work = internal::current_strand();
+  if (work == nullptr) return std::nullopt;
+  return work->context()->id();
 }
 
 ContextScope::ContextScope(const Worker& worker, const ContextId& context) {
   // First: whether the worker can be used at all.
-  std::shared_ptr<ContextState> state = find(worker, context);
+  const std::shared_ptr<ContextState> state = find(worker, context);
   check_no_context();
-  scope_ = std::make_unique<Scope>(std::move(state));
+  scope_ = std::make_unique<Scope>(state);
 }
 
 ContextScope::~ContextScope() = default;

@@ -14,6 +14,17 @@
 
 namespace sinew::internal {
 
+namespace {
+
+// A reply is called what the call is that it answers.
+MessageName name_of(const MessageRoute& route, Strand& work) {
+  if (route.call() == nullptr) return {work.next_call(), MessageName::Kind::kCall};
+  const auto* call = dynamic_cast<const IncomingEdges*>(route.call()->tensor_hook().get());
+  return {call == nullptr ? CallName() : call->call(), MessageName::Kind::kReply};
+}
+
+}  // namespace
+
 std::shared_ptr<AutogradManager> AutogradManager::make(WorkerServices& services) {
   std::shared_ptr<AutogradManager> manager(new AutogradManager(services));
   const std::weak_ptr<AutogradManager> weak = manager;
@@ -292,15 +303,16 @@ void AutogradManager::add_counters(Counters& counters) const {
 // ---- What travels with calls.
 
 void AutogradManager::begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) {
-  // The only thing that follows work is a context.
-  auto context = std::static_pointer_cast<ContextState>(ambient);
+  // The only thing that follows work.
+  const auto work = std::static_pointer_cast<Strand>(ambient);
+  const std::shared_ptr<ContextState>& context = work->context();
   // A worker of the same process may be called through; clients that are no workers take no part.
   if (context->self().incarnation != services_.self().incarnation || route.peer().rank < 0) return;
   if (route.tensor_hook() != nullptr || context->released()) return;
   const auto recording =
       at::GradMode::is_enabled() ? OutgoingEdges::Recording::kOn : OutgoingEdges::Recording::kOff;
   route.set_tensor_hook(
-      std::make_shared<OutgoingEdges>(std::move(context), route.peer(), recording));
+      std::make_shared<OutgoingEdges>(context, route.peer(), name_of(route, *work), recording));
 }
 
 std::string AutogradManager::on_send(MessageRoute& route) {
@@ -311,10 +323,14 @@ std::string AutogradManager::on_send(MessageRoute& route) {
   proto::AutogradAttachment attachment;
   write_context(context.id(), *attachment.mutable_context());
   attachment.set_no_grad(edges->recording() == OutgoingEdges::Recording::kOff);
+  if (edges->name().kind == MessageName::Kind::kCall) {
+    attachment.set_strand(edges->name().call.strand);
+    attachment.set_call(edges->name().call.number);
+  }
   if (auto sent = edges->take_edges(); !sent.empty()) {
     const std::uint64_t message = next_message_.fetch_add(1, std::memory_order_relaxed);
     attachment.set_message(message);
-    context.record_send(message, edges->receiver(), std::move(sent));
+    context.record_send(message, edges->receiver(), {edges->name(), std::move(sent)});
   }
   for (const Lineage::Fact& fact : context.news_for(edges->receiver())) {
     write_fact(fact, *attachment.add_facts());
@@ -356,9 +372,10 @@ void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const st
   std::vector<Lineage::Fact> facts;
   for (const proto::AutogradFact& fact : attachment.facts()) facts.push_back(read_fact(fact));
   if (!facts.empty()) context->learn(facts, route.peer().incarnation);
-  if (kind == MessageKind::kCall) route.set_ambient(context);
+  const CallName call{attachment.strand(), attachment.call()};
+  if (kind == MessageKind::kCall) route.set_ambient(std::make_shared<Strand>(context, call));
   route.set_tensor_hook(
-      std::make_shared<IncomingEdges>(context, route.peer(), attachment.message()));
+      std::make_shared<IncomingEdges>(context, route.peer(), attachment.message(), call));
 }
 
 }  // namespace sinew::internal

@@ -16,6 +16,9 @@ using torch::autograd::variable_list;
 
 namespace {
 
+// Gradients of the roots are the first to be there.
+constexpr MessageName kRootsName{{~std::uint64_t{0}, ~std::uint64_t{0}}, MessageName::Kind::kReply};
+
 /// What a message to this worker itself would do.
 void move_to_targets(EdgeGradients& gradients) {
   for (std::size_t i = 0; i < gradients.gradients.size(); ++i) {
@@ -95,10 +98,11 @@ void BackwardPass::begin(Part part) {
   std::vector<EdgeGradients> arrivals = std::move(part.gradients);
   try {
     if (!part.roots.empty()) {
-      part.entries.emplace(PassPart::kRoots, std::move(part.roots));
+      part.entries.emplace(PassPart::kRoots,
+                           LocalBackward::Entry{kRootsName, std::move(part.roots)});
       arrivals.push_back({{PassPart::kRoots, {}}, std::move(part.root_gradients)});
     }
-    for (const auto& [entry, edges] : part.entries) plan.entries.insert(entry);
+    for (const auto& [entry, from] : part.entries) plan.entries.insert(entry);
     local_.emplace(std::move(part.entries), context_->id(), options().graph);
     reductions_ = begin_reductions();
   } catch (...) {

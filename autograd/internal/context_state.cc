@@ -75,16 +75,17 @@ bool ContextState::takes_part(const WorkerInfo& worker) const {
   return found != peers_.end() && found->second == worker;
 }
 
-void ContextState::record_send(std::uint64_t message, const WorkerInfo& receiver, edge_list edges) {
+void ContextState::record_send(std::uint64_t message, const WorkerInfo& receiver,
+                               LocalBackward::Entry entry) {
   MutexLock lock(mutex_);
   if (released_) return;
-  for (std::uint32_t i = 0; i < edges.size(); ++i) {
+  for (std::uint32_t i = 0; i < entry.edges.size(); ++i) {
     const EdgeId id{self_.incarnation, message, i};
-    for (auto& [about, behind] : walk_.send(id, edges[i])) {
+    for (auto& [about, behind] : walk_.send(id, entry.edges[i])) {
       lineage_.add(about, std::move(behind), self_.incarnation);
     }
   }
-  sends_.emplace(message, Sent{receiver.incarnation, std::move(edges)});
+  sends_.emplace(message, Sent{receiver.incarnation, std::move(entry)});
 }
 
 void ContextState::record_recv(std::shared_ptr<RecvNode> node) {
@@ -183,13 +184,15 @@ absl::StatusOr<ContextState::Entries> ContextState::entries(
           absl::StrFormat("worker '%s' has sent no message %d in context %s", self_.name,
                           edges.message, autograd::to_string(id_)));
     }
-    edge_list& entry = entries[edges.message];
+    const edge_list& all = found->second.entry.edges;
+    LocalBackward::Entry& entry = entries[edges.message];
+    entry.name = found->second.entry.name;
     for (const std::uint32_t index : edges.indexes) {
-      if (index >= found->second.edges.size()) {
+      if (index >= all.size()) {
         return absl::InvalidArgumentError(absl::StrFormat(
             "message %d of worker '%s' has no edge %d", edges.message, self_.name, index));
       }
-      entry.push_back(found->second.edges[index]);
+      entry.edges.push_back(all[index]);
     }
   }
   return entries;
@@ -202,8 +205,8 @@ std::pair<std::vector<MessageEdges>, ContextState::Entries> ContextState::all_en
   for (const auto& [message, sent] : sends_) {
     MessageEdges& numbers = all.emplace_back();
     numbers.message = message;
-    for (std::uint32_t i = 0; i < sent.edges.size(); ++i) numbers.indexes.push_back(i);
-    entries.emplace(message, sent.edges);
+    for (std::uint32_t i = 0; i < sent.entry.edges.size(); ++i) numbers.indexes.push_back(i);
+    entries.emplace(message, sent.entry);
   }
   return {std::move(all), std::move(entries)};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "sinew/autograd/internal/graph_walk.h"
 #include "sinew/autograd/internal/leaf_reducer.h"
 #include "sinew/autograd/internal/lineage.h"
+#include "sinew/autograd/internal/local_backward.h"
 #include "sinew/autograd/internal/pass_book.h"
 #include "sinew/autograd/internal/pass_id.h"
 #include "sinew/autograd/internal/pass_reductions.h"
@@ -36,6 +38,8 @@ class ContextState {
   ~ContextState();
 
   const autograd::ContextId& id() const { return id_; }
+  /// Of the next scope that is opened at this worker.
+  std::uint64_t next_scope() { return scopes_.fetch_add(1, std::memory_order_relaxed); }
   const WorkerInfo& self() const { return self_; }
 
   bool released() const;
@@ -54,10 +58,9 @@ class ContextState {
   std::vector<WorkerInfo> peers() const;
   /// A message of the context went to that worker, or came from it.
   bool takes_part(const WorkerInfo& worker) const;
-  /// Message `message` to `receiver` carries tensors along these edges of this worker's graph, by
-  /// number.
-  void record_send(std::uint64_t message, const WorkerInfo& receiver,
-                   torch::autograd::edge_list edges);
+  /// Message `message` to `receiver` carries tensors along the edges of `entry` of this worker's
+  /// graph, by number.
+  void record_send(std::uint64_t message, const WorkerInfo& receiver, LocalBackward::Entry entry);
   void record_recv(std::shared_ptr<RecvNode> node);
   void learn(const std::vector<Lineage::Fact>& facts, Incarnation from);
   std::vector<Lineage::Fact> news_for(const WorkerInfo& peer);
@@ -86,7 +89,7 @@ class ContextState {
                                    const std::function<std::shared_ptr<BackwardPass>()>& make);
   /// Where gradients for these messages of this worker enter its graph. kInvalidArgument: it has
   /// sent no such message in this context.
-  using Entries = std::map<std::uint64_t, torch::autograd::edge_list>;
+  using Entries = LocalBackward::Entries;
   absl::StatusOr<Entries> entries(const std::vector<MessageEdges>& live) const;
   /// kPermissionDenied unless all of these are gradients of tensors that this worker sent to
   /// `from`.
@@ -140,11 +143,12 @@ class ContextState {
   /// A message with tensors.
   struct Sent {
     Incarnation receiver;
-    torch::autograd::edge_list edges;
+    LocalBackward::Entry entry;
   };
   using Sends = absl::btree_map<std::uint64_t, Sent>;
   const autograd::ContextId id_;
   const WorkerInfo self_;
+  std::atomic<std::uint64_t> scopes_{0};
 
   mutable Mutex mutex_;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sinew/autograd/internal/context_state.h"
+#include "sinew/autograd/internal/strand.h"
 #include "sinew/rpc/base/internal/thread_context.h"
 
 namespace sinew::internal {
@@ -12,8 +13,8 @@ namespace sinew::internal {
 /// What a thread works on, plus an autograd context.
 class ContextThread final : public ThreadContext {
  public:
-  ContextThread(std::shared_ptr<const ThreadContext> outer, std::shared_ptr<ContextState> context)
-      : outer_(std::move(outer)), ambient_(std::move(context)) {}
+  ContextThread(std::shared_ptr<const ThreadContext> outer, std::shared_ptr<Strand> work)
+      : outer_(std::move(outer)), ambient_(std::move(work)) {}
 
   std::string describe_chain() const override {
     return outer_ == nullptr ? std::string() : outer_->describe_chain();
@@ -31,11 +32,21 @@ class ContextThread final : public ThreadContext {
   const std::shared_ptr<void> ambient_;
 };
 
+/// The work of the calling thread, if that works in a context.
+inline std::shared_ptr<Strand> current_strand() {
+  const auto& current = ThreadContext::current();
+  if (current == nullptr || current->ambient() == nullptr) return nullptr;
+  // The only thing that follows work.
+  return std::static_pointer_cast<Strand>(current->ambient());
+}
+
 /// Lets the calling thread work in a context, for the scope's lifetime.
 class ContextThreadScope {
  public:
-  explicit ContextThreadScope(std::shared_ptr<ContextState> context)
-      : scope_(std::make_shared<ContextThread>(ThreadContext::current(), std::move(context))) {}
+  explicit ContextThreadScope(const std::shared_ptr<ContextState>& context)
+      : scope_(std::make_shared<ContextThread>(
+            ThreadContext::current(),
+            std::make_shared<Strand>(context, context->self().name, context->next_scope()))) {}
 
  private:
   const ThreadContext::Scope scope_;

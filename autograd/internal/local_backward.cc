@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <limits>
-#include <stdexcept>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/zeros.h"
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -16,6 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/autograd/internal/node_hooks.h"
+#include "sinew/autograd/internal/stage_nodes.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
@@ -29,96 +26,13 @@ using torch::autograd::variable_list;
 
 namespace {
 
-at::Tensor sum(const at::Tensor& a, const at::Tensor& b) {
-  // A dense tensor plus a sparse one has a kernel, the other order has none.
-  return a.is_sparse() && !b.is_sparse() ? b + a : a + b;
-}
-
-// The engine runs the node with the largest number first, of those that can run.
-constexpr std::uint64_t kFirst = std::numeric_limits<std::uint64_t>::max();
-// LibTorch counts nodes. What is urgent comes before all that is not, and what is more urgent
-// before what is less.
-constexpr int kUrgencyShift = 42;
-constexpr std::uint64_t kMaxUrgency = std::uint64_t{1} << 20;
+// // Two dense gradients need no order: a + b is b + a. A sum of sparse ones keeps the elements of
+// both, one behind the other; such gradients go to leaves.
+constexpr std::size_t kOrderedFrom = 3;
+constexpr std::size_t kOrderedSparseFrom = 2;
 
 // Gradients that take so long to compute are worth a message of their own, which costs some 0.1 ms.
 constexpr auto kWorthAMessage = std::chrono::milliseconds(1);
-
-/// Takes gradients out of a stage.
-class Collector final : public torch::autograd::Node {
- public:
-  explicit Collector(const torch::autograd::Node& like) : Node(kFirst) {
-    for (std::uint32_t i = 0; i < like.num_inputs(); ++i) {
-      input_metadata_.emplace_back(like.input_metadata(i));
-    }
-  }
-  variable_list gradients;
-  /// Runs when they are there; may be null.
-  std::function<void()> on_gradients;
-
- private:
-  variable_list apply(variable_list&& inputs) override {
-    gradients = std::move(inputs);
-    try {
-      if (on_gradients != nullptr) on_gradients();
-    } catch (const std::exception&) {
-      throw;
-    } catch (...) {
-      // The engine's own state is not made for these.
-      throw std::runtime_error("a hook threw something that is no std::exception");
-    }
-    return {};
-  }
-};
-
-/// Starts nodes for which nothing but undefined gradients came: the engine cannot take those as
-/// roots, but passes them on within a graph.
-class Starter final : public torch::autograd::Node {
- public:
-  explicit Starter(edge_list started) : Node(kFirst, std::move(started)) {
-    add_input_metadata(root());
-  }
-  static at::Tensor root() { return at::zeros({}); }
-
- private:
-  variable_list apply(variable_list&&) override { return variable_list(num_outputs()); }
-};
-
-/// Runs a node of the graph in its place in a stage.
-class Proxy final : public torch::autograd::Node {
- public:
-  Proxy(std::shared_ptr<Node> node, edge_list next, std::uint64_t urgency,
-        LocalBackward::Graph graph)
-      : Node(node->sequence_nr() + (std::min(urgency, kMaxUrgency) << kUrgencyShift),
-             std::move(next)),
-        node_(std::move(node)),
-        graph_(graph) {
-    for (std::uint32_t i = 0; i < node_->num_inputs(); ++i) {
-      input_metadata_.emplace_back(node_->input_metadata(i));
-    }
-  }
-  std::string name() const override { return node_->name(); }
-
- private:
-  // What the engine does around a node, for the node that stands behind this one.
-  variable_list apply(variable_list&& inputs) override {
-    inputs = run_tensor_hooks(*node_, std::move(inputs));
-    inputs = run_pre_hooks(*node_, std::move(inputs));
-    if (graph_ == LocalBackward::Graph::kRelease) node_->will_release_variables();
-    variable_list outputs;
-    if (node_->post_hooks().empty()) {
-      outputs = (*node_)(std::move(inputs));
-    } else {
-      outputs = (*node_)(variable_list(inputs));
-      outputs = run_post_hooks(*node_, std::move(outputs), inputs);
-    }
-    if (graph_ == LocalBackward::Graph::kRelease) node_->release_variables();
-    return outputs;
-  }
-
-  const std::shared_ptr<Node> node_;
-  const LocalBackward::Graph graph_;
-};
 
 }  // namespace
 
@@ -261,57 +175,88 @@ class LocalBackward::EarlySends {
 
 // ---- The graph.
 
-LocalBackward::LocalBackward(std::map<std::uint64_t, edge_list> entries,
-                             const autograd::ContextId& context, Graph graph)
-    : context_(context), graph_(graph), entries_(std::move(entries)) {
-  std::vector<Node*> open;
-  const auto follow = [&](const edge_list& edges) {
-    for (const Edge& edge : edges) {
-      if (edge.is_valid()) ++visit(edge, open).waits;
-    }
-  };
-  for (const auto& [entry, edges] : entries_) follow(edges);
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    follow(node->next_edges());
-  }
+LocalBackward::LocalBackward(Entries entries, const autograd::ContextId& context, Graph graph)
+    : context_(context), graph_(graph), entries_(std::move(entries)), sums_(search()) {
   nodes_left_ = states_.size();
 }
 
-LocalBackward::State& LocalBackward::visit(const Edge& edge, std::vector<Node*>& open) {
-  std::unique_ptr<State>& slot = states_[edge.function.get()];
-  if (slot == nullptr) {
-    slot = std::make_unique<State>();
-    slot->node = edge.function;
-    if (auto* recv = dynamic_cast<RecvNode*>(edge.function.get())) {
-      if (recv->context() != context_) {
-        throw RpcError(
-            ErrorCode::kFailedPrecondition,
-            absl::StrFormat("the graph leads to a tensor that came from worker '%s' in another "
-                            "context (%s): detach() what is kept from one context to the next",
-                            recv->sender().name, autograd::to_string(recv->context())));
+// Visits all nodes that the entries lead to.
+GradientSums LocalBackward::search() {
+  GradientSums::Graph found;
+  std::vector<std::pair<MessageName, std::uint64_t>> order;
+  for (const auto& [entry, from] : entries_) order.emplace_back(from.name, entry);
+  std::sort(order.begin(), order.end());
+  struct Place {
+    State* state;
+    std::uint32_t next = 0;
+  };
+  std::vector<Place> path;
+  const auto follow = [&](const Edge& edge) {
+    if (!edge.is_valid()) return;
+    const auto [state, is_new] = visit(edge);
+    const std::size_t least = state->kind == Kind::kOperation ? kOrderedFrom : kOrderedSparseFrom;
+    if (static_cast<std::size_t>(++state->waits) == least) {
+      found.shared.emplace(edge.function.get(), least);
+    }
+    if (is_new && state->kind == Kind::kOperation) path.push_back({state});
+  };
+  for (const auto& [name, entry] : order) {
+    const edge_list& edges = entries_.at(entry).edges;
+    found.entries.emplace_back(entry, &edges);
+    for (const Edge& edge : edges) {
+      follow(edge);
+      while (!path.empty()) {
+        Place& place = path.back();
+        const Node& node = *place.state->node;
+        if (place.next < node.num_outputs()) {
+          follow(node.next_edge(place.next++));
+          continue;
+        }
+        found.operations.push_back(&node);
+        place.state->number = found.operations.size();
+        path.pop_back();
       }
-      slot->kind = Kind::kReceived;
-      slot->used.resize(recv->num_inputs());
-    } else if (dynamic_cast<AccumulateGrad*>(edge.function.get()) != nullptr) {
-      slot->kind = Kind::kLeaf;
-    } else {
-      open.push_back(edge.function.get());
     }
   }
-  if (slot->kind == Kind::kReceived) slot->used[edge.input_nr] = true;
-  return *slot;
+  return GradientSums(found);
+}
+
+std::pair<LocalBackward::State*, bool> LocalBackward::visit(const Edge& edge) {
+  const auto [slot, is_new] = states_.try_emplace(edge.function.get());
+  if (is_new) slot->second = make_state(edge.function);
+  State& state = *slot->second;
+  if (state.kind == Kind::kReceived) state.used[edge.input_nr] = true;
+  return {&state, is_new};
+}
+
+std::unique_ptr<LocalBackward::State> LocalBackward::make_state(
+    const std::shared_ptr<Node>& node) const {
+  auto state = std::make_unique<State>();
+  state->node = node;
+  if (auto* recv = dynamic_cast<RecvNode*>(node.get())) {
+    if (recv->context() != context_) {
+      throw RpcError(
+          ErrorCode::kFailedPrecondition,
+          absl::StrFormat("the graph leads to a tensor that came from worker '%s' in another "
+                          "context (%s): detach() what is kept from one context to the next",
+                          recv->sender().name, autograd::to_string(recv->context())));
+    }
+    state->kind = Kind::kReceived;
+    state->used.resize(recv->num_inputs());
+  } else if (dynamic_cast<AccumulateGrad*>(node.get()) != nullptr) {
+    state->kind = Kind::kLeaf;
+  }
+  return state;
 }
 
 void LocalBackward::arrive(std::uint64_t entry, variable_list gradients) {
   const auto found = entries_.find(entry);
-  if (found == entries_.end() || found->second.size() != gradients.size()) {
+  if (found == entries_.end() || found->second.edges.size() != gradients.size()) {
     throw RpcError(ErrorCode::kInvalidArgument,
                    absl::StrFormat("gradients came for message %d, which expects %s", entry,
                                    found == entries_.end() ? "none" : "another number of them"));
   }
-  arrived_.push_back({std::move(found->second), std::move(gradients)});
+  arrived_.push_back({entry, std::move(found->second.edges), std::move(gradients)});
   entries_.erase(found);
 }
 
@@ -322,7 +267,7 @@ bool LocalBackward::reaches(const at::Tensor& leaf) const {
 
 std::vector<std::uint64_t> LocalBackward::missing() const {
   std::vector<std::uint64_t> result;
-  for (const auto& [entry, edges] : entries_) result.push_back(entry);
+  for (const auto& [entry, from] : entries_) result.push_back(entry);
   return result;
 }
 
@@ -330,11 +275,19 @@ void LocalBackward::add(State& state, std::uint32_t input, at::Tensor gradient) 
   if (!gradient.defined()) return;
   if (state.pending.empty()) state.pending.resize(state.node->num_inputs());
   at::Tensor& so_far = state.pending.at(input);
-  so_far = so_far.defined() ? sum(so_far, gradient) : std::move(gradient);
+  so_far = so_far.defined() ? sum_of(so_far, gradient) : std::move(gradient);
 }
 
 void LocalBackward::add(State& state, variable_list gradients) {
   for (std::uint32_t i = 0; i < gradients.size(); ++i) add(state, i, std::move(gradients[i]));
+}
+
+// When the last one has come, the sum is all that the input gets.
+void LocalBackward::add(const GradientSums::Addend& addend, at::Tensor gradient) {
+  GradientSums::Sum& sum = *addend.sum;
+  sums_begun_ = true;
+  sum.so_far.add(addend.number, std::move(gradient));
+  if (sum.so_far.is_complete()) add(*states_.at(sum.node), sum.input, sum.so_far.take());
 }
 
 bool LocalBackward::has_gradient(const State& state) {
@@ -354,7 +307,12 @@ std::vector<LocalBackward::Outgoing> LocalBackward::run(const Early& how) {
       if (!edge.is_valid()) continue;
       State& state = *states_.at(edge.function.get());
       state.entered = true;
-      add(state, edge.input_nr, std::move(arrived.gradients[i]));
+      const auto addend = sums_.of_entry(arrived.entry, static_cast<std::uint32_t>(i));
+      if (addend.sum != nullptr) {
+        add(addend, std::move(arrived.gradients[i]));
+      } else {
+        add(state, edge.input_nr, std::move(arrived.gradients[i]));
+      }
     }
   }
   arrived_.clear();
@@ -392,6 +350,7 @@ std::vector<LocalBackward::State*> LocalBackward::take_stage() {
 // gets the graph as it is.
 bool LocalBackward::run_whole(const std::vector<State*>& stage) {
   if (nodes_left_ > 0 || !entries_.empty()) return false;
+  if (!sums_.engine_agrees() || sums_begun_) return false;
   edge_list outputs;
   bool operations = false;
   for (const State* state : stage) {
@@ -440,66 +399,126 @@ std::uint64_t LocalBackward::urgency_of(const Edge& edge) const {
   return state.in_stage ? state.urgency : 0;
 }
 
+/// What stands for the nodes of a stage in the graph that the engine gets.
+class LocalBackward::StageGraph {
+ public:
+  StageGraph(LocalBackward& local, const std::vector<State*>& stage) : local_(local) {
+    // Backwards: an edge needs the node that it leads to.
+    for (auto at = stage.rbegin(); at != stage.rend(); ++at) {
+      if ((*at)->kind == Kind::kOperation) add_operation(**at);
+    }
+    if (undefined_.empty()) return;
+    roots_.emplace_back(std::make_shared<Starter>(std::move(undefined_)), 0);
+    gradients_.push_back(Starter::root());
+  }
+
+  bool empty() const { return proxies_.empty(); }
+  /// Nodes run that no gradient for another worker depends on.
+  bool has_rest() const { return has_rest_; }
+
+  void watch(EarlySends& early, EarlyLeaves& leaves) {
+    for (auto& [node, collector] : collectors_) {
+      State& state = *local_.states_.at(node);
+      if (!state.in_stage) continue;
+      if (state.kind == Kind::kReceived) early.watch(local_, state, *collector, has_rest_);
+      if (state.kind == Kind::kLeaf) leaves.watch(local_, state, *collector);
+    }
+  }
+
+  void run() {
+    Engine::get_default_engine().execute(roots_, gradients_, local_.graph_ == Graph::kRetain, false,
+                                         true);
+    for (auto& [node, collector] : collectors_) {
+      local_.add(*local_.states_.at(node), std::move(collector->gradients));
+    }
+  }
+
+ private:
+  void add_operation(State& state) {
+    edge_list next;
+    next.reserve(state.node->num_outputs());
+    for (std::uint32_t i = 0; i < state.node->num_outputs(); ++i) {
+      const Edge& edge = state.node->next_edge(i);
+      next.push_back(edge.is_valid() ? place_of(edge, local_.sums_.of_output(state.node.get(), i))
+                                     : Edge());
+      state.urgency = std::max(state.urgency, local_.urgency_of(edge));
+    }
+    has_rest_ = has_rest_ || state.urgency == 0;
+    auto proxy = std::make_shared<Proxy>(
+        state.node, std::move(next), Proxy::Turn{state.urgency, state.number},
+        local_.graph_ == Graph::kRelease ? Proxy::Saved::kRelease : Proxy::Saved::kKeep);
+    bool started = false;
+    for (std::uint32_t i = 0; i < state.pending.size(); ++i) {
+      if (!state.pending[i].defined()) continue;
+      started = true;
+      roots_.emplace_back(proxy, i);
+      gradients_.push_back(std::move(state.pending[i]));
+    }
+    state.pending.clear();
+    if (state.entered && !started) undefined_.emplace_back(proxy, 0);
+    proxies_.emplace(state.node.get(), std::move(proxy));
+  }
+
+  /// Where the engine brings what comes along `edge`.
+  Edge place_of(const Edge& edge, const GradientSums::Addend& addend) {
+    State& state = *local_.states_.at(edge.function.get());
+    if (addend.sum == nullptr) return input_of(state, edge.input_nr);
+    edge_list next;
+    if (state.in_stage) {
+      next.push_back(sum_of(state, edge.input_nr));
+    } else {
+      state.entered = true;
+    }
+    auto add = [local = &local_, addend](at::Tensor gradient) {
+      local->add(addend, std::move(gradient));
+    };
+    return Edge(
+        std::make_shared<AddendNode>(*state.node, edge.input_nr, std::move(next), std::move(add)),
+        0);
+  }
+
+  Edge sum_of(State& state, std::uint32_t input) {
+    std::shared_ptr<SumNode>& sum = sums_[{state.node.get(), input}];
+    if (sum == nullptr) {
+      auto take = [&state, input] { return LocalBackward::take_pending(state, input); };
+      sum = std::make_shared<SumNode>(*state.node, input, input_of(state, input), std::move(take));
+    }
+    return Edge(sum, 0);
+  }
+
+  Edge input_of(State& state, std::uint32_t input) {
+    if (state.in_stage && state.kind == Kind::kOperation) {
+      return Edge(proxies_.at(state.node.get()), input);
+    }
+    std::shared_ptr<Collector>& collector = collectors_[state.node.get()];
+    if (collector == nullptr) collector = std::make_shared<Collector>(*state.node);
+    state.entered = true;
+    return Edge(collector, input);
+  }
+
+  LocalBackward& local_;
+  absl::flat_hash_map<const Node*, std::shared_ptr<Proxy>> proxies_;
+  absl::flat_hash_map<const Node*, std::shared_ptr<Collector>> collectors_;
+  absl::flat_hash_map<std::pair<const Node*, std::uint32_t>, std::shared_ptr<SumNode>> sums_;
+  edge_list roots_;
+  variable_list gradients_;
+  edge_list undefined_;
+  bool has_rest_ = false;
+};
+
 // Some nodes have to wait for gradients that are not there: the engine gets a copy of the part that
 // can run, cut where the rest begins. Its own means cannot cut there, since gradients for a node
 // beyond the cut may come from this side of it too.
 void LocalBackward::run_stage(const std::vector<State*>& stage, EarlySends& early,
                               EarlyLeaves& leaves) {
-  absl::flat_hash_map<const Node*, std::shared_ptr<Proxy>> proxies;
-  absl::flat_hash_map<const Node*, std::shared_ptr<Collector>> collectors;
-  const auto place_of = [&](const Edge& edge) -> Edge {
-    if (!edge.is_valid()) return Edge();
-    State& state = *states_.at(edge.function.get());
-    if (state.in_stage && state.kind == Kind::kOperation) {
-      return Edge(proxies.at(edge.function.get()), edge.input_nr);
-    }
-    std::shared_ptr<Collector>& collector = collectors[edge.function.get()];
-    if (collector == nullptr) collector = std::make_shared<Collector>(*state.node);
-    state.entered = true;
-    return Edge(collector, edge.input_nr);
-  };
-  edge_list roots;
-  variable_list gradients;
-  edge_list undefined;
-  bool rest = false;
-  // Backwards: an edge needs the node that it leads to.
-  for (auto at = stage.rbegin(); at != stage.rend(); ++at) {
-    State& state = **at;
-    if (state.kind != Kind::kOperation) continue;
-    edge_list next;
-    next.reserve(state.node->num_outputs());
-    for (const Edge& edge : state.node->next_edges()) {
-      next.push_back(place_of(edge));
-      state.urgency = std::max(state.urgency, urgency_of(edge));
-    }
-    rest = rest || state.urgency == 0;
-    auto proxy = std::make_shared<Proxy>(state.node, std::move(next), state.urgency, graph_);
-    bool started = false;
-    for (std::uint32_t i = 0; i < state.pending.size(); ++i) {
-      if (!state.pending[i].defined()) continue;
-      started = true;
-      roots.emplace_back(proxy, i);
-      gradients.push_back(std::move(state.pending[i]));
-    }
-    state.pending.clear();
-    if (state.entered && !started) undefined.emplace_back(proxy, 0);
-    proxies.emplace(state.node.get(), std::move(proxy));
-  }
-  if (proxies.empty()) return;
-  if (!undefined.empty()) {
-    roots.emplace_back(std::make_shared<Starter>(std::move(undefined)), 0);
-    gradients.push_back(Starter::root());
-  }
-  for (auto& [node, collector] : collectors) {
-    State& state = *states_.at(node);
-    if (!state.in_stage) continue;
-    if (state.kind == Kind::kReceived) early.watch(*this, state, *collector, rest);
-    if (state.kind == Kind::kLeaf) leaves.watch(*this, state, *collector);
-  }
-  Engine::get_default_engine().execute(roots, gradients, graph_ == Graph::kRetain, false, true);
-  for (auto& [node, collector] : collectors) {
-    add(*states_.at(node), std::move(collector->gradients));
-  }
+  StageGraph graph(*this, stage);
+  if (graph.empty()) return;
+  graph.watch(early, leaves);
+  graph.run();
+}
+
+at::Tensor LocalBackward::take_pending(State& state, std::uint32_t input) {
+  return state.pending.empty() ? at::Tensor() : std::move(state.pending[input]);
 }
 
 variable_list LocalBackward::take_gradients(State& state) const {

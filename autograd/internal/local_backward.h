@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
@@ -13,7 +14,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/gradient_sums.h"
 #include "sinew/autograd/internal/recv_node.h"
+#include "sinew/autograd/internal/strand.h"
 
 namespace sinew::internal {
 
@@ -37,10 +40,17 @@ class LocalBackward {
 
   enum class Graph { kRelease, kRetain };
 
-  /// `entries`: for each, the edges along which its gradients enter, all of which will. Throws
-  /// RpcError kFailedPrecondition when they lead to a tensor that was received in another context.
-  LocalBackward(std::map<std::uint64_t, torch::autograd::edge_list> entries,
-                const autograd::ContextId& context, Graph graph);
+  /// Where gradients enter.
+  struct Entry {
+    /// Of what took the tensors along. Sums are added in the order of these, what is greater first.
+    MessageName name;
+    torch::autograd::edge_list edges;
+  };
+  using Entries = std::map<std::uint64_t, Entry>;
+
+  /// Gradients will enter along all of `entries`. Throws RpcError kFailedPrecondition when they
+  /// lead to a tensor that was received in another context.
+  LocalBackward(Entries entries, const autograd::ContextId& context, Graph graph);
 
   /// The gradients of an entry: one for each of its edges, in order; an undefined one stands for
   /// zeros. Throws RpcError kInvalidArgument for an entry that there is not, or that has arrived.
@@ -82,6 +92,8 @@ class LocalBackward {
   struct State {
     Kind kind = Kind::kOperation;
     std::shared_ptr<Node> node;
+    // Of an operation: its turn in a search that leaves each node behind those that it leads to.
+    std::uint64_t number = 0;
     // Edges to this node whose gradient is not there yet.
     int waits = 0;
     // Something has arrived from outside of the stage that runs it; may all be undefined.
@@ -97,19 +109,26 @@ class LocalBackward {
     std::vector<bool> used;
   };
   struct Arrived {
+    std::uint64_t entry = 0;
     torch::autograd::edge_list edges;
     torch::autograd::variable_list gradients;
   };
   class EarlySends;
   class EarlyLeaves;
+  class StageGraph;
 
-  State& visit(const torch::autograd::Edge& edge, std::vector<Node*>& open);
+  GradientSums search();
+  /// The state of the node that the edge leads to, and whether that is new.
+  std::pair<State*, bool> visit(const torch::autograd::Edge& edge);
+  std::unique_ptr<State> make_state(const std::shared_ptr<Node>& node) const;
   std::vector<State*> take_stage();
   std::uint64_t urgency_of(const torch::autograd::Edge& edge) const;
   void run_stage(const std::vector<State*>& stage, EarlySends& early, EarlyLeaves& leaves);
   bool run_whole(const std::vector<State*>& stage);
   void finish(State& state, std::vector<Outgoing>& outgoing, EarlyLeaves& leaves);
   torch::autograd::variable_list take_gradients(State& state) const;
+  void add(const GradientSums::Addend& addend, at::Tensor gradient);
+  static at::Tensor take_pending(State& state, std::uint32_t input);
   static void add(State& state, std::uint32_t input, at::Tensor gradient);
   static void add(State& state, torch::autograd::variable_list gradients);
   static bool has_gradient(const State& state);
@@ -118,7 +137,10 @@ class LocalBackward {
   const Graph graph_;
   absl::flat_hash_map<const Node*, std::unique_ptr<State>> states_;
   std::size_t nodes_left_ = 0;
-  std::map<std::uint64_t, torch::autograd::edge_list> entries_;
+  Entries entries_;
+  GradientSums sums_;
+  // Some of them have an addend.
+  bool sums_begun_ = false;
   std::vector<Arrived> arrived_;
   std::vector<Leaf> leaves_;
   // The engine has run the hooks of what it captured.

@@ -8,6 +8,7 @@
 
 #include "sinew/autograd/internal/context_state.h"
 #include "sinew/autograd/internal/recv_node.h"
+#include "sinew/autograd/internal/strand.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {
@@ -16,11 +17,16 @@ namespace sinew::internal {
 class OutgoingEdges final : public TensorHook {
  public:
   enum class Recording { kOn, kOff };
-  OutgoingEdges(std::shared_ptr<ContextState> context, WorkerInfo receiver, Recording recording)
-      : context_(std::move(context)), receiver_(std::move(receiver)), recording_(recording) {}
+  OutgoingEdges(std::shared_ptr<ContextState> context, WorkerInfo receiver, MessageName name,
+                Recording recording)
+      : context_(std::move(context)),
+        receiver_(std::move(receiver)),
+        name_(name),
+        recording_(recording) {}
 
   const std::shared_ptr<ContextState>& context() const { return context_; }
   const WorkerInfo& receiver() const { return receiver_; }
+  const MessageName& name() const { return name_; }
   /// Off: the caller computes no gradients.
   Recording recording() const { return recording_; }
   /// Where the gradients of the tensors enter this worker's graph, by number of the edge.
@@ -32,6 +38,7 @@ class OutgoingEdges final : public TensorHook {
  private:
   const std::shared_ptr<ContextState> context_;
   const WorkerInfo receiver_;
+  const MessageName name_;
   const Recording recording_;
   torch::autograd::edge_list edges_;
 };
@@ -39,8 +46,12 @@ class OutgoingEdges final : public TensorHook {
 /// The tensors of one message that came inside a context.
 class IncomingEdges final : public TensorHook {
  public:
-  IncomingEdges(std::shared_ptr<ContextState> context, WorkerInfo sender, std::uint64_t message)
-      : context_(std::move(context)), sender_(std::move(sender)), message_(message) {}
+  IncomingEdges(std::shared_ptr<ContextState> context, WorkerInfo sender, std::uint64_t message,
+                const CallName& call)
+      : context_(std::move(context)), sender_(std::move(sender)), message_(message), call_(call) {}
+
+  /// The call that has come; empty for a reply.
+  const CallName& call() const { return call_; }
 
   std::optional<std::uint32_t> on_write(const at::Tensor&) override { return std::nullopt; }
   void on_read(const at::Tensor& tensor, std::uint32_t edge, c10::Device origin) override;
@@ -49,6 +60,7 @@ class IncomingEdges final : public TensorHook {
   const std::shared_ptr<ContextState> context_;
   const WorkerInfo sender_;
   const std::uint64_t message_;
+  const CallName call_;
   // Made with the first tensor.
   std::shared_ptr<RecvNode> node_;
 };

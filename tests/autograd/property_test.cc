@@ -61,6 +61,23 @@ TEST_P(RandomGraphs, EqualLocalAutograd) {
   }
 }
 
+// Whatever runs at the same time, and whatever comes first.
+TEST_P(RandomGraphs, HaveTheSameBitsInEachRun) {
+  const int graphs = sinew::testing::repetitions(GetParam() == ClusterTransport::kInproc ? 60 : 15);
+  const std::uint64_t seed = first_seed();
+  sinew::MethodTable methods;
+  testgrad::add_methods(methods);
+  start(4, methods);
+  for (int i = 0; i < graphs; ++i) {
+    testgrad::GraphOptions options;
+    options.workers = 4;
+    options.seed = seed + static_cast<std::uint64_t>(i);
+    options.passes = 1 + i % 2;
+    ASSERT_EQ(testgrad::differences_of_runs(worker(0), options, 4), "") << "seed " << options.seed;
+  }
+  finish();
+}
+
 SINEW_INSTANTIATE_CLUSTER_TEST(RandomGraphs);
 
 }  // namespace

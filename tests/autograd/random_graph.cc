@@ -402,68 +402,123 @@ std::string compare(int rank, std::size_t number, const Tensor& expected, const 
                       (a - b).abs().max().item<double>(), "; ");
 }
 
-}  // namespace
+constexpr int kDepth = 3;
 
-GraphResult check_random_graph(const sinew::Worker& self, const GraphOptions& options) {
-  constexpr int kDepth = 3;
+Tensors make_inputs() {
+  Tensors made;
+  made.push_back(at::full({kWidth}, 0.5, at::kDouble).set_requires_grad(true));
+  made.push_back(at::full({kWidth}, -0.25, at::kDouble));
+  return made;
+}
+
+std::vector<Tensors> make_leaves_of_all(const GraphOptions& options) {
   std::vector<Tensors> leaves;
   for (int rank = 0; rank < options.workers; ++rank) {
     leaves.push_back(make_leaves(rank, options.seed));
+  }
+  return leaves;
+}
+
+Tensors run_locally(const GraphOptions& options, std::vector<Tensors>& leaves,
+                    const Tensors& inputs) {
+  LocalPlace local(0, leaves);
+  std::mt19937_64 random(options.seed);
+  return roots_of(random, run(local, options.seed, kDepth, inputs));
+}
+
+/// Gradients of the program's inputs, and of the leaves of each worker.
+struct Gradients {
+  Tensor input;
+  std::vector<Tensors> leaves;
+  std::int64_t sends = 0;
+};
+
+Gradients run_over_workers(const sinew::Worker& self, const GraphOptions& options) {
+  for (int rank = 0; rank < options.workers; ++rank) {
     self.rpc_sync<&reset_leaves>(rank, options.seed);
   }
-  const auto inputs = [&] {
-    Tensors made;
-    made.push_back(at::full({kWidth}, 0.5, at::kDouble).set_requires_grad(true));
-    made.push_back(at::full({kWidth}, -0.25, at::kDouble));
-    return made;
+  const Tensors inputs = make_inputs();
+  const Tensors own_leaves = make_leaves(0, options.seed);
+  Gradients result;
+  const sinew::autograd::Context context(self);
+  WorkerPlace place(self, own_leaves);
+  std::mt19937_64 random(options.seed);
+  const Tensors roots = roots_of(random, run(place, options.seed, kDepth, inputs));
+  for (int pass = 0; pass < options.passes; ++pass) {
+    sinew::autograd::BackwardOptions backward;
+    backward.retain_graph = pass + 1 < options.passes;
+    sinew::autograd::backward(context, roots, backward);
+  }
+  result.sends = self.counters()["autograd.sends"];
+  result.input = sinew::autograd::gradient_of(context, inputs[0]);
+  for (int rank = 0; rank < options.workers; ++rank) {
+    const bool known = self.rpc_sync<&has_context>(rank, context.id());
+    Tensors found(own_leaves.size());
+    if (known) found = self.rpc_sync<&gradients_here>(rank, context.id());
+    for (std::size_t i = 0; rank == 0 && i < found.size(); ++i) {
+      // The program's own thread has leaves of its own beside those of its handlers.
+      const Tensor mine = sinew::autograd::gradient_of(context, own_leaves[i]);
+      if (mine.defined()) found[i] = found[i].defined() ? found[i] + mine : mine;
+    }
+    result.leaves.push_back(std::move(found));
+  }
+  return result;
+}
+
+/// Whether the bits are the same; for NaN too.
+bool same_bits(const Tensor& a, const Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined()) return true;
+  const auto bytes = [](const Tensor& tensor) {
+    const Tensor dense = (tensor.is_sparse() ? tensor.to_dense() : tensor).contiguous();
+    return std::string(static_cast<const char*>(dense.data_ptr()), dense.nbytes());
   };
-  // Locally.
-  const Tensors local_inputs = inputs();
-  LocalPlace local(0, leaves);
-  std::mt19937_64 local_random(options.seed);
-  const Tensors local_roots =
-      roots_of(local_random, run(local, options.seed, kDepth, local_inputs));
+  return bytes(a) == bytes(b);
+}
+
+}  // namespace
+
+GraphResult check_random_graph(const sinew::Worker& self, const GraphOptions& options) {
+  std::vector<Tensors> leaves = make_leaves_of_all(options);
+  const Tensors local_inputs = make_inputs();
+  const Tensors local_roots = run_locally(options, leaves, local_inputs);
   if (local_roots.empty()) return {};
   for (int pass = 0; pass < options.passes; ++pass) {
     torch::autograd::backward(local_roots, {}, pass + 1 < options.passes);
   }
-  // Over the workers.
-  const Tensors own_inputs = inputs();
+  const Gradients found = run_over_workers(self, options);
   GraphResult result;
-  {
-    sinew::autograd::Context context(self);
-    const Tensors own_leaves = make_leaves(0, options.seed);
-    WorkerPlace place(self, own_leaves);
-    std::mt19937_64 random(options.seed);
-    const Tensors roots = roots_of(random, run(place, options.seed, kDepth, own_inputs));
-    for (int pass = 0; pass < options.passes; ++pass) {
-      sinew::autograd::BackwardOptions backward;
-      backward.retain_graph = pass + 1 < options.passes;
-      sinew::autograd::backward(context, roots, backward);
-    }
-    result.sends = self.counters()["autograd.sends"];
-    const bool tame = is_tame(leaves);
-    result.tame = tame;
-    result.differences += compare(0, 100, local_inputs[0].grad(),
-                                  sinew::autograd::gradient_of(context, own_inputs[0]), tame);
-    for (int rank = 0; rank < options.workers; ++rank) {
-      const bool known = self.rpc_sync<&has_context>(rank, context.id());
-      Tensors actual(leaves[0].size());
-      if (known) actual = self.rpc_sync<&gradients_here>(rank, context.id());
-      for (std::size_t i = 0; i < actual.size(); ++i) {
-        Tensor found = actual[i];
-        if (rank == 0) {
-          // The program's own thread has leaves of its own beside those of its handlers.
-          const Tensor mine = sinew::autograd::gradient_of(context, own_leaves[i]);
-          if (mine.defined()) found = found.defined() ? found + mine : mine;
-        }
-        const Tensor& expected = leaves[static_cast<std::size_t>(rank)][i].grad();
-        result.gradients += expected.defined() ? 1 : 0;
-        result.differences += compare(rank, i, expected, found, tame);
-      }
+  result.sends = found.sends;
+  result.tame = is_tame(leaves);
+  result.differences += compare(0, 100, local_inputs[0].grad(), found.input, result.tame);
+  for (int rank = 0; rank < options.workers; ++rank) {
+    const auto of_rank = static_cast<std::size_t>(rank);
+    for (std::size_t i = 0; i < leaves[of_rank].size(); ++i) {
+      const Tensor& expected = leaves[of_rank][i].grad();
+      result.gradients += expected.defined() ? 1 : 0;
+      result.differences += compare(rank, i, expected, found.leaves[of_rank][i], result.tame);
     }
   }
   return result;
+}
+
+std::string differences_of_runs(const sinew::Worker& self, const GraphOptions& options, int runs) {
+  std::vector<Tensors> leaves = make_leaves_of_all(options);
+  if (run_locally(options, leaves, make_inputs()).empty()) return "";
+  std::string differences;
+  const Gradients first = run_over_workers(self, options);
+  for (int run = 1; run < runs; ++run) {
+    const Gradients found = run_over_workers(self, options);
+    if (!same_bits(first.input, found.input))
+      absl::StrAppend(&differences, "run ", run, ": input; ");
+    for (std::size_t rank = 0; rank < found.leaves.size(); ++rank) {
+      for (std::size_t i = 0; i < found.leaves[rank].size(); ++i) {
+        if (same_bits(first.leaves[rank][i], found.leaves[rank][i])) continue;
+        absl::StrAppend(&differences, "run ", run, ": worker ", rank, ", leaf ", i, "; ");
+      }
+    }
+  }
+  return differences;
 }
 
 }  // namespace testgrad

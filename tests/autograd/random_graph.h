@@ -37,4 +37,7 @@ struct GraphResult {
 /// workers with those of the local run.
 GraphResult check_random_graph(const sinew::Worker& self, const GraphOptions& options);
 
+/// Runs the program several times, and says which gradients had other bits than in the first run.
+std::string differences_of_runs(const sinew::Worker& self, const GraphOptions& options, int runs);
+
 }  // namespace testgrad
