@@ -29,7 +29,7 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   worker.num_threads = 1;
   worker.methods = sinew::serve<batch_ps::Trainer>()
                        .add<&batch_ps::BatchServer::parameters, &batch_ps::BatchServer::update>();
-  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
+  return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 /// The trainers that are left. When one is lost the server counts on it no more, and the others go

@@ -3,6 +3,9 @@
 #include <chrono>
 #include <exception>
 #include <iostream>
+#include <utility>
+
+#include "sinew/examples/common/credentials.h"
 
 namespace examples {
 namespace {
@@ -68,6 +71,11 @@ std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job) {
   } catch (const sinew::RpcError& error) {
     return refuse(error.message());
   }
+}
+
+sinew::Worker join_job(sinew::WorkerOptions options) {
+  options.credentials = credentials_of(options.name);
+  return sinew::init_rpc(std::move(options));
 }
 
 int run_job(const std::string& program, const std::function<sinew::Worker()>& start,

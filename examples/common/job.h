@@ -26,6 +26,9 @@ struct JobShape {
 /// status of the program: 2.
 std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job);
 
+/// init_rpc() with the credentials that the environment names (credentials.h).
+sinew::Worker join_job(sinew::WorkerOptions options);
+
 /// Starts a worker and does `work` with it; returns what `work` does. The others stay until the
 /// leader shuts down. When anything throws, says so in the name of `program`, waits for nobody, and
 /// returns kFailed.

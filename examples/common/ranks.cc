@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ATen/Parallel.h"
+#include "sinew/examples/common/credentials.h"
 #include "sinew/groups/store.h"
 
 namespace examples {
@@ -69,6 +70,7 @@ sinew::ProcessGroup join_ranks(const RankOptions& options) {
   sinew::GroupOptions group_options;
   group_options.init_method = options.init_method;
   group_options.backend = options.backend;
+  group_options.in_the_clear = is_network_trusted();
   const auto place = sinew::find_launch_place();
   if (options.init_method != "env://" && place) {
     group_options.rank = place->rank;

@@ -51,7 +51,7 @@ int main() {
         // One thread: a mean that is under way does not hold it.
         options.num_threads = 1;
         options.methods.add<&app::figure, &app::mean_of_all>();
-        return sinew::init_rpc(std::move(options));
+        return examples::join_job(std::move(options));
       },
       [](const sinew::Worker& worker) {
         if (worker.rank() != 0) return 0;

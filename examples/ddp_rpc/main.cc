@@ -20,7 +20,7 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   if (place.rank == 0) worker.name = "leader";
   if (place.rank == place.world_size - 1) worker.name = "server";
   ddp_rpc::add_methods(worker.methods);
-  return sinew::init_rpc(std::move(worker));
+  return examples::join_job(std::move(worker));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   sinew::WorkerOptions worker;
   worker.name = "worker" + std::to_string(place.rank);
   worker.methods.add<&Classifier::scores, &inference_server::make_requests>();
-  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
+  return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 /// Lets all clients make requests at once, and waits for the answers.

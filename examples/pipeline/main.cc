@@ -28,7 +28,7 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   // A stage computes one part at a time. A part that waits for the stage before holds no thread.
   worker.num_threads = 1;
   pipeline::add_stage_methods(worker.methods);
-  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
+  return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 void drive(const sinew::Worker& worker, const pipeline::Options& options) {

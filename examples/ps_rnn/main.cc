@@ -44,7 +44,7 @@ sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
   } else {
     ps_rnn::add_server_methods(worker.methods);
   }
-  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
+  return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 // From now on it can be called.

@@ -28,7 +28,7 @@ sinew::Worker start_worker() {
   // Handlers take turns at one policy: more threads would only be woken in vain.
   worker.num_threads = 1;
   worker.methods.add<&rl::Agent::select_action, &rl::Agent::report_reward>();
-  return sinew::init_rpc(std::move(worker));  // its rank, and where to meet, are the launcher's
+  return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
 examples::TrainingCurve empty_curve(const rl::Agent& agent, const rl::Options& options) {

@@ -20,7 +20,7 @@ sinew::Worker start_worker(int rank) {
   worker.name = "observer" + std::to_string(rank);
   worker.num_threads = 1;  // it plays one episode at a time
   worker.methods = sinew::serve<rl::Observer>();
-  return sinew::init_rpc(std::move(worker));
+  return examples::join_job(std::move(worker));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/credentials.h"
+
 namespace actor_learner {
 namespace {
 
@@ -18,6 +20,7 @@ sinew::WorkerOptions worker_options(const ActorOptions& options) {
   worker.name = options.name;
   worker.init_method = options.init_method;
   worker.bind_address = options.bind_address;
+  worker.credentials = examples::credentials_of(worker.name);
   // Workers come and go, and it is the learner that begins the job.
   worker.world_size = 0;
   worker.found_job = sinew::FoundJob::kNever;

@@ -13,6 +13,7 @@
 #include "learner/seat.h"
 #include "learner/training.h"
 #include "shared/stop_signal.h"
+#include "sinew/examples/common/credentials.h"
 
 namespace {
 
@@ -28,6 +29,7 @@ sinew::WorkerOptions worker_options(const actor_learner::Options& options) {
   worker.name = actor_learner::kLearnerWorker;
   worker.init_method = options.init_method;
   worker.bind_address = options.bind_address;
+  worker.credentials = examples::credentials_of(worker.name);
   // Workers come and go. This one begins the job, over a file too, and has its rank when it is
   // started again: so there is never a second job beside that of its actors.
   worker.world_size = 0;

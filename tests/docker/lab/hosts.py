@@ -54,7 +54,8 @@ class Host(abc.ABC):
     @abc.abstractmethod
     def start(self, command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Program:
         """Starts a program in the host's folder. Its name is looked up in the PATH that the lab has for its hosts.
-        `env` is added to the host's own environment, of which nothing comes from this process."""
+        `env` is added to the host's own environment, of which nothing comes from this process. LabError if there is
+        no such program, or the host is down."""
 
     @abc.abstractmethod
     def kill(self) -> None:

@@ -83,8 +83,22 @@ class Program:
                     raise Timeout(f"{self.name} has not said {wanted.pattern!r} within {timeout_s:g} s{self._last()}")
                 self._changed.wait(left_s)
 
+    def catch_up(self) -> None:
+        """The next expect() looks at what is said from now on only."""
+        with self._changed:
+            self._seen = len(self._lines)
+
     def _last(self) -> str:
         return "; it said last:\n" + "\n".join(f"  {line}" for line in self._lines[-self.SHOWN_LINES :])
+
+    def stay(self, duration_s: float) -> None:
+        """Lets time pass while it runs, as for a fault of a certain length. Raises LabError if the program ends meanwhile."""
+        deadline = time.monotonic() + duration_s
+        with self._changed:
+            while not self._ended and (left_s := deadline - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+            if self._ended:
+                raise LabError(f"{self.name} has ended with {self.status} within {duration_s:g} s{self._last()}")
 
     @property
     def status(self) -> int | None:

@@ -1,0 +1,1 @@
+"""What may happen to a job, each written once against lab.hosts, and what must come of it."""
