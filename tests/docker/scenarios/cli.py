@@ -20,11 +20,15 @@ from lab.hosts import Lab, Unsupported
 from lab.local_engine import LocalEngine
 from lab.namespaces import NamespaceLab
 from lab.program import LabError
-from scenarios import actor_learner, ps_rnn, rl, trust
+from scenarios import actor_learner, compose, data_parallel, ps_rnn, rl, trust
 from scenarios.scenario import Scenario, Wrong
 
 ROOT = Path(__file__).resolve().parents[3]
-SCENARIOS: list[Scenario] = [*ps_rnn.SCENARIOS, *rl.SCENARIOS, *actor_learner.SCENARIOS, *trust.SCENARIOS]
+SCENARIOS: list[Scenario] = [
+    scenario
+    for module in (ps_rnn, rl, actor_learner, trust, data_parallel, compose)
+    for scenario in module.SCENARIOS
+]
 IMAGE = "sinew-lab"
 # With a package manager in it, over a network that others use too.
 IMAGE_TIMEOUT_S = 1800
