@@ -1,8 +1,5 @@
 #include "sinew/tests/process/churn_work.h"
 
-#include <iostream>
-#include <set>
-
 namespace churn {
 namespace {
 
@@ -12,43 +9,7 @@ constexpr std::size_t kMostHeld = 8;
 /// Those of call_each(), which must not be those of a Work.
 constexpr std::int64_t kOfTheEnd = std::int64_t{1} << 40;
 
-/// The other one may have gone, or this one may be out; with whatever was shared.
-bool is_explained_by_a_loss(const sinew::RpcError& error) {
-  // A handler at one that is out was still at work when its program shut it down.
-  const bool shut_down = error.code() == sinew::ErrorCode::kFailedPrecondition &&
-                         error.message().find("was shut down") != std::string::npos;
-  static const std::set<sinew::ErrorCode> explained = {
-      sinew::ErrorCode::kUnavailable, sinew::ErrorCode::kAborted, sinew::ErrorCode::kNotFound,
-      sinew::ErrorCode::kDeadlineExceeded, sinew::ErrorCode::kCancelled};
-  return shut_down || explained.count(error.code()) > 0;
-}
-
 }  // namespace
-
-void tell(const std::string& event) {
-  std::string line = "event " + event;
-  for (char& c : line) c = c == '\n' ? ' ' : c;
-  // In one piece: several threads write.
-  std::cout << (line + "\n") << std::flush;
-}
-
-void Tally::wrong(const std::string& what) { tell("wrong " + what); }
-
-void Tally::failed(const sinew::RpcError& error, const std::string& what) {
-  const std::string code = absl::StatusCodeToString(error.code());
-  if (!is_explained_by_a_loss(error)) {
-    tell(absl::StrCat("unexplained ", code, " ", what, ": ", error.message()));
-  }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  ++errors_[code];
-}
-
-std::string Tally::text() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::string text = absl::StrCat("right=", right_.load());
-  for (const auto& [code, times] : errors_) absl::StrAppend(&text, " ", code, "=", times);
-  return text;
-}
 
 Work::Work(sinew::Worker worker, std::chrono::milliseconds pause, Tally& tally)
     : worker_(std::move(worker)), pause_(pause), tally_(tally) {

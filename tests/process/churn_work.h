@@ -11,38 +11,19 @@
 #include <utility>
 #include <vector>
 
+#include "sinew/tests/process/churn_life.h"
 #include "sinew/tests/process/churn_methods.h"
 
 namespace churn {
 
-/// What the work of a worker has come to so far. Thread-safe.
-class Tally {
- public:
-  void right() { ++right_; }
-  /// That is never to happen: told at once.
-  void wrong(const std::string& what);
-  /// The error counts as one that a loss explains, or is told at once.
-  void failed(const sinew::RpcError& error, const std::string& what);
-  /// "right=10 UNAVAILABLE=2"
-  std::string text() const;
-
- private:
-  std::atomic<std::int64_t> right_{0};
-  mutable std::mutex mutex_;
-  std::map<std::string, std::int64_t> errors_;
-};
-
-/// Writes a line that begins with "event " to stdout.
-void tell(const std::string& event);
-
 /// Calls others at random until it is stopped, makes references at them, uses them, has third ones
 /// use and keep them, and gives them up. Checks all that comes back.
-class Work {
+class Work final : public Activity {
  public:
   /// `pause` is the mean time between two actions of one of its threads.
   Work(sinew::Worker worker, std::chrono::milliseconds pause, Tally& tally);
   /// Stops; the references go.
-  ~Work();
+  ~Work() override;
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 

@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Callable, Sequence
 
-from churnlib import verdict
 from churnlib.job import Job
 from churnlib.run import run, summary
 
@@ -136,7 +135,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = run(job, options)
         finally:
             job.end()
-    result.failures += verdict.crash_lines(job.record.texts("log"))
     print(summary(job, options, result))
     if not result.failures:
         if options.logs is None:

@@ -126,6 +126,7 @@ class WorkerProcess:
 class Job:
     """All workers. Not thread-safe."""
 
+    tool = "churn"
     # A worker that is made to leave has so long beside what it was given.
     LEAVE_LIMIT_S = 60.0
 

@@ -6,6 +6,7 @@ import enum
 import heapq
 import random
 from dataclasses import dataclass
+from typing import Callable, Generic, TypeVar
 
 
 class Action(enum.Enum):
@@ -44,6 +45,50 @@ class Event:
     action: Action
 
 
+Disturbance = TypeVar("Disturbance")
+
+
+@dataclass(frozen=True)
+class Turn(Generic[Disturbance]):
+    """A worker is disturbed for some time."""
+
+    after_s: float
+    until_s: float
+    worker: int
+    what: Disturbance
+
+
+def make_turns(
+    workers: int,
+    seconds: float,
+    chance: random.Random,
+    choose: Callable[[random.Random, int], tuple[Disturbance, float]],
+) -> list[Turn[Disturbance]]:
+    """Whose turn it is when, in order. `choose` says what is done to a worker, and for how long.
+
+    At most a third of the workers, at least one, is away at a time.
+    """
+    most_away = max(1, workers // 3)
+    pause_s = max(_LEAST_PAUSE_S, _PAUSE_OF_ONE_WORKER_S / workers)
+    away: list[tuple[float, int]] = []  # a heap: until when, who
+    there = set(range(workers))
+    turns: list[Turn[Disturbance]] = []
+    now = 0.0
+    while True:
+        now += chance.uniform(0.2, 1.8) * pause_s
+        if len(away) >= most_away:
+            now = max(now, away[0][0])
+        if now >= seconds:
+            return turns
+        while away and away[0][0] <= now:
+            there.add(heapq.heappop(away)[1])
+        worker = chance.choice(sorted(there))
+        what, away_s = choose(chance, worker)
+        there.remove(worker)
+        heapq.heappush(away, (now + away_s, worker))
+        turns.append(Turn(now, now + away_s, worker, what))
+
+
 def start_order(workers: int, seed: int) -> list[tuple[float, int]]:
     """When each worker starts, within a second; in order."""
     chance = random.Random(f"{seed} start")
@@ -51,33 +96,18 @@ def start_order(workers: int, seed: int) -> list[tuple[float, int]]:
 
 
 def make_plan(workers: int, seconds: float, seed: int, lease_s: float) -> list[Event]:
-    """The events, in order.
+    """The events, in order. What ends a disturbance may come up to three leases after `seconds`."""
 
-    At most a third of the workers, at least one, is away at a time. What ends a disturbance may come
-    up to three leases after `seconds`.
-    """
-    chance = random.Random(f"{seed} plan")
-    most_away = max(1, workers // 3)
-    pause_s = max(_LEAST_PAUSE_S, _PAUSE_OF_ONE_WORKER_S / workers)
-    away: list[tuple[float, int]] = []  # a heap: until when, who
-    there = set(range(workers))
-    events: list[Event] = []
-    now = 0.0
-    while True:
-        now += chance.uniform(0.2, 1.8) * pause_s
-        if len(away) >= most_away:
-            now = max(now, away[0][0])
-        if now >= seconds:
-            return sorted(events, key=lambda event: event.after_s)
-        while away and away[0][0] <= now:
-            there.add(heapq.heappop(away)[1])
-        worker = chance.choice(sorted(there))
+    def choose(chance: random.Random, _: int) -> tuple[Action, float]:
         action = chance.choice(DISTURBANCES)
-        back = now + _away_s(chance, action, lease_s)
-        there.remove(worker)
-        heapq.heappush(away, (back, worker))
-        ends = Action.GO_ON if action in STOPS else Action.START
-        events += [Event(now, worker, action), Event(back, worker, ends)]
+        return action, _away_s(chance, action, lease_s)
+
+    events: list[Event] = []
+    for turn in make_turns(workers, seconds, random.Random(f"{seed} plan"), choose):
+        ends = Action.GO_ON if turn.what in STOPS else Action.START
+        events.append(Event(turn.after_s, turn.worker, turn.what))
+        events.append(Event(turn.until_s, turn.worker, ends))
+    return sorted(events, key=lambda event: event.after_s)
 
 
 def _away_s(chance: random.Random, action: Action, lease_s: float) -> float:

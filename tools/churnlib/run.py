@@ -7,10 +7,10 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Callable, Mapping
+from typing import Callable, Mapping, Protocol, Sequence
 
 from churnlib import verdict
-from churnlib.job import Job
+from churnlib.job import Job, Record
 from churnlib.plan import Action, make_plan, start_order
 
 # 64 processes load LibTorch before they meet.
@@ -19,6 +19,19 @@ MEET_LIMIT_S = 180.0
 CALM_LIMIT_S = 60.0
 # A name, rank or address is taken until the loss of who had it is known; who is asked may go.
 REFUSALS_BY_LOSS = ("ALREADY_EXISTS", "DEADLINE_EXCEEDED", "UNAVAILABLE", "ABORTED")
+
+
+class AskedJob(Protocol):
+    """A job whose workers answer, however they are reached."""
+
+    tool: str
+    names: Sequence[str]
+    record: Record
+    unexpected: list[str]
+
+    def tend(self) -> None: ...
+
+    def ask(self, command: str, timeout_s: float = 20.0) -> dict[str, str]: ...
 
 
 @dataclass
@@ -31,12 +44,12 @@ class Result:
     settled_s: float | None = None
 
 
-def say(job: Job, text: str) -> None:
+def say(job: AskedJob, text: str) -> None:
     after_s = time.monotonic() - job.record.begin
-    print(f"== churn: ({after_s:.0f} s) {text}", file=sys.stderr, flush=True)
+    print(f"== {job.tool}: ({after_s:.0f} s) {text}", file=sys.stderr, flush=True)
 
 
-def wait_for(job: Job, limit_s: float, failures_of: Callable[[], list[str]]) -> list[str]:
+def wait_for(job: AskedJob, limit_s: float, failures_of: Callable[[], list[str]]) -> list[str]:
     """Asks until nothing fails or the time is over; what failed then."""
     deadline = time.monotonic() + limit_s
     while True:
@@ -47,7 +60,7 @@ def wait_for(job: Job, limit_s: float, failures_of: Callable[[], list[str]]) -> 
         time.sleep(0.5)
 
 
-def is_one_job(job: Job) -> list[str]:
+def is_one_job(job: AskedJob) -> list[str]:
     return verdict.views_failures(job.ask("self"), job.ask("view"))
 
 
@@ -69,14 +82,18 @@ def shake(job: Job, options: argparse.Namespace, done: Counter[Action]) -> None:
         done[event.action] += 1
 
 
-def rest(job: Job, options: argparse.Namespace, result: Result) -> None:
-    """Checks all that must be when nothing is done to the job any more."""
+def settle(job: AskedJob, limit_s: float, result: Result) -> None:
+    """Waits for what must be when nothing is done to the job any more: it is one."""
     begin = time.monotonic()
-    result.failures += wait_for(job, options.settle, lambda: is_one_job(job))
+    result.failures += wait_for(job, limit_s, lambda: is_one_job(job))
     if not result.failures:
         result.settled_s = time.monotonic() - begin
     for failure in result.failures:
         say(job, failure)
+
+
+def rest(job: AskedJob, limit_s: float, result: Result) -> None:
+    """Checks all that must be when nobody works any more, which is told to all."""
     say(job, "workers stop working")
     result.failures += [
         f"{name} does not stop working: {answer}"
@@ -86,9 +103,9 @@ def rest(job: Job, options: argparse.Namespace, result: Result) -> None:
 
     def no_counters() -> None:
         # What is no one job has no reason to become clean.
-        limit_s = options.settle if not result.failures else 1.0
+        patience_s = limit_s if not result.failures else 1.0
         result.failures += wait_for(
-            job, limit_s, lambda: verdict.counter_failures(job.ask("counters"))
+            job, patience_s, lambda: verdict.counter_failures(job.ask("counters"))
         )
 
     no_counters()
@@ -109,22 +126,30 @@ def run(job: Job, options: argparse.Namespace) -> Result:
         say(job, f"all have met, with {result.resident_MiB:.0f} MiB; the shaking begins")
         shake(job, options, result.done)
         say(job, "nothing is done any more; the job comes to rest")
-        rest(job, options, result)
+        settle(job, options.settle, result)
+        rest(job, options.settle, result)
+    result.failures += told_failures(job)
+    return result
+
+
+def told_failures(job: AskedJob) -> list[str]:
+    """What must not have happened on the way."""
     record = job.record
-    result.failures += job.unexpected
+    failures = list(job.unexpected)
     for kind in ("wrong", "unexplained"):
-        result.failures += [f"{kind}: {text}" for text in record.texts(kind)]
-    result.failures += [
+        failures += [f"{kind}: {text}" for text in record.texts(kind)]
+    failures += [
         f"could not join: {text}"
         for text in record.texts("refused")
         if text.split()[1] not in REFUSALS_BY_LOSS
     ]
-    result.failures += [
+    failures += [
         f"evicted, but its calls do not fail with ABORTED: {text}"
         for text in record.texts("evicted")
         if text.split()[1] != "ABORTED"
     ]
-    return result
+    failures += verdict.crash_lines(record.texts("log"))
+    return failures
 
 
 def summary(job: Job, options: argparse.Namespace, result: Result) -> str:

@@ -1,0 +1,102 @@
+#include "sinew/tests/chaos/counting.h"
+
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
+#include "sinew/tests/chaos/chaos_methods.h"
+
+namespace chaos {
+namespace {
+
+using Result = HistoryFile::Result;
+
+/// Long enough for a call to one that is stopped to end by its loss.
+constexpr std::chrono::seconds kCallTimeout{40};
+/// A worker that is there has published its counter.
+constexpr std::chrono::seconds kFindTimeout{5};
+
+}  // namespace
+
+Counting::Counting(sinew::Worker worker, std::chrono::milliseconds pause, churn::Tally& tally)
+    : worker_(std::move(worker)), pause_(pause), tally_(tally) {
+  for (int i = 0; i < kThreads; ++i) {
+    threads_.emplace_back([this, i] {
+      run(std::mt19937_64(worker_.info().incarnation.value + static_cast<std::uint64_t>(i)));
+    });
+  }
+}
+
+Counting::~Counting() {
+  stopping_ = true;
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Counting::run(std::mt19937_64 random) {
+  const auto most = 2 * static_cast<std::uint64_t>(pause_.count()) + 1;
+  while (!stopping_ && worker_.is_running()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % most));
+    const std::vector<sinew::WorkerInfo> members = worker_.workers();
+    if (members.empty()) continue;
+    const sinew::WorkerInfo other = members[random() % members.size()];
+    if (other == worker_.info()) continue;
+    try {
+      act(other, random() % 4);
+    } catch (const sinew::RpcError& error) {
+      tally_.failed(error, absl::StrCat("work with ", counter_of(other)));
+    }
+  }
+}
+
+void Counting::act(const sinew::WorkerInfo& other, std::uint64_t choice) {
+  const sinew::Peer peer = worker_.peer(other).within(kCallTimeout);
+  switch (choice) {
+    case 0:
+      return by_call(peer);
+    case 1:
+      return by_call(peer.retrying());
+    case 2:
+      return by_reference(other.name);
+    default:
+      return backward(peer);
+  }
+}
+
+void Counting::by_call(const sinew::Peer& peer) {
+  count(peer.info(), [&](const std::string& id) { return peer.call<&increment>(id); });
+}
+
+void Counting::by_reference(const std::string& name) {
+  const auto counter = worker_.find<Counter>(name + "/counter", kFindTimeout);
+  count(counter.owner(), [&](const std::string& id) {
+    return counter.within(kCallTimeout).call<&Counter::increment>(id);
+  });
+}
+
+void Counting::backward(const sinew::Peer& peer) {
+  const sinew::autograd::Context context(worker_);
+  const at::Tensor leaf = at::ones({3}).set_requires_grad(true);
+  sinew::autograd::backward(context, {peer.call<&scale>(leaf, 3.0).sum()});
+  const at::Tensor gradient = sinew::autograd::gradient_of(context, leaf);
+  if (gradient.defined() && gradient.equal(at::full({3}, 3.0))) return tally_.right();
+  tally_.wrong("a gradient through " + counter_of(peer.info()));
+}
+
+template <class Call>
+void Counting::count(const sinew::WorkerInfo& owner, const Call& call) {
+  const std::string id = absl::StrCat(counter_of(worker_.info()), "-", ++numbers_);
+  const std::string target = counter_of(owner);
+  history().increment(id, target, Result::kUnknown);
+  try {
+    call(id);
+    history().increment(id, target, Result::kOk);
+    tally_.right();
+  } catch (const sinew::RpcError& error) {
+    if (error.execution() == sinew::Execution::kDidNotRun) {
+      history().increment(id, target, Result::kDidNotRun);
+    }
+    throw;
+  }
+}
+
+}  // namespace chaos
