@@ -76,10 +76,15 @@ void Counting::by_reference(const std::string& name) {
 void Counting::backward(const sinew::Peer& peer) {
   const sinew::autograd::Context context(worker_);
   const at::Tensor leaf = at::ones({3}).set_requires_grad(true);
-  sinew::autograd::backward(context, {peer.call<&scale>(leaf, 3.0).sum()});
+  const at::Tensor scaled = peer.call<&scale>(leaf, 3.0);
+  const auto begin = std::chrono::steady_clock::now();
+  sinew::autograd::backward(context, {scaled.sum()});
   const at::Tensor gradient = sinew::autograd::gradient_of(context, leaf);
   if (gradient.defined() && gradient.equal(at::full({3}, 3.0))) return tally_.right();
-  tally_.wrong("a gradient through " + counter_of(peer.info()));
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  tally_.wrong(absl::StrCat("a gradient through ", counter_of(peer.info()), " is ",
+                            gradient.defined() ? absl::StrCat(gradient[0].item<float>()) : "none",
+                            " after ", taken.count(), " s"));
 }
 
 template <class Call>

@@ -183,6 +183,7 @@ class FilesTest(unittest.TestCase):
     def test_the_last_line_may_be_cut_off_and_no_other(self) -> None:
         whole = json.dumps(step("s", 1, 0, (1, 1))) + "\n"
         self.assertEqual(self.run_on(whole + whole[:30])[0], 0)
+        self.assertEqual(self.run_on(whole + whole.rstrip())[0], 1, "the end of the line alone is missing")
         status, said = self.run_on(whole[:30] + "\n" + whole)
         self.assertEqual(status, 2)
         self.assertIn("a.history:1: no JSON", said)
