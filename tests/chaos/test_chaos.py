@@ -139,7 +139,7 @@ class PlanTest(unittest.TestCase):
 class JobTest(unittest.TestCase):
     def setUp(self) -> None:
         self.lab = FakeLab(Path(self.enterContext(tempfile.TemporaryDirectory())))
-        self.job = ChaosJob(self.lab, Path("worker"), 5, io.StringIO())
+        self.job = ChaosJob(self.lab, Path("/bin/true"), 5, io.StringIO())
         for name in NAMES:
             self.job.start(name)
         self.lab.done.clear()
@@ -205,6 +205,8 @@ class ArgumentsTest(unittest.TestCase):
             (["--worker", "/nowhere"], "chaos_worker"),
             (["--worker", "/bin/true", "--minutes", "0"], "--minutes"),
             (["--worker", "/bin/true", "--lease", "-1"], "--lease"),
+            (["--worker", "/bin/true", "--backend", "docker"], "--image"),
+            (["--worker", "/bin/true", "--image", "sinew"], "--image"),
         ):
             said = io.StringIO()
             with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as end:

@@ -20,6 +20,7 @@ from churnlib import verdict
 from churnlib.plan import start_order
 from churnlib.run import MEET_LIMIT_S, Result, is_one_job, rest, say, settle, told_failures, wait_for
 from lab import history
+from lab.engine import EngineLab
 from lab.hosts import Lab
 from lab.namespaces import NamespaceLab
 from lab.program import LabError
@@ -49,7 +50,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--worker", type=Path, required=True, metavar="PATH", help="a built chaos_worker")
     parser.add_argument("--minutes", type=float, default=10, metavar="N", help="how long it is shaken (10)")
     parser.add_argument("--seed", type=int, metavar="S", help="says what happens when (default: any)")
-    parser.add_argument("--backend", choices=("namespaces",), default="namespaces", help="what hosts are (namespaces)")
+    parser.add_argument(
+        "--backend", choices=("namespaces", "docker"), default="namespaces",
+        help="what hosts are: network namespaces, or containers of the engine that DOCKER_HOST says (namespaces)",
+    )  # fmt: skip
+    parser.add_argument("--image", metavar="NAME", help="of the containers: one with what the worker is linked to (deploy/Dockerfile)")
     parser.add_argument("--lease", type=float, default=5, metavar="S", help="of all workers (5)")
     parser.add_argument("--settle", type=float, default=120, metavar="S", help="limit for what is to be at the end (120)")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="for the record (default: kept where something failed)")
@@ -59,6 +64,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"argument --{name}: {getattr(options, name):g} is not more than 0")
     if not os.access(options.worker, os.X_OK) or options.worker.is_dir():
         parser.error(f"argument --worker: {options.worker} is no program; build the target chaos_worker")
+    if (options.backend == "docker") != (options.image is not None):
+        parser.error("argument --image: --backend docker needs one, and namespaces have none")
     options.worker = options.worker.resolve()
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)
@@ -167,7 +174,7 @@ def _end(number: int, _: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    obstacle = NamespaceLab.obstacle()
+    obstacle = (EngineLab if options.backend == "docker" else NamespaceLab).obstacle()
     if obstacle is not None:
         print(f"skipped: {obstacle}")
         return 0
@@ -178,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     failures = ["it was interrupted"]
     try:
-        with NamespaceLab() as lab:
+        with EngineLab(options.image) if options.backend == "docker" else NamespaceLab() as lab:
             failures = run(lab, options, logs)
     except LabError as error:
         failures = [str(error)]
@@ -189,5 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not failures:
         return 0
     again = f"tests/chaos/run --worker {options.worker} --seed {options.seed} --minutes {options.minutes:g} --lease {options.lease:g}"
+    if options.image is not None:
+        again += f" --backend docker --image {options.image}"
     print(f"FAILED with seed {options.seed}; the record is {logs}/record; again: {again}")
     return 1

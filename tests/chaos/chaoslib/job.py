@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from pathlib import Path
-from typing import Mapping, Sequence, TextIO
+from typing import Sequence, TextIO
 
 from chaoslib.plan import Blow, Fault
 from churnlib.job import Record
@@ -29,7 +30,6 @@ class ChaosJob:
         self.record = Record(file)
         self.unexpected: list[str] = []
         self._lab = lab
-        self._worker = worker
         self._lease_s = lease_s
         self._hosts: list[Host] = [lab.add_host(name) for name in NAMES]
         self._programs: dict[str, Program] = {}
@@ -38,8 +38,11 @@ class ChaosJob:
         self._answers: dict[str, dict[int, str]] = {name: {} for name in NAMES}
         self._may_end: set[str] = set()
         self._asked = 0
+        # Programs in containers are another user's, and have no other files of this machine.
+        self._worker = Path(shutil.copy(worker, lab.folder))
         for folder in ("history", "checkpoints"):
             (lab.folder / folder).mkdir()
+            (lab.folder / folder).chmod(0o777)
 
     def start(self, name: str) -> None:
         words = [f"name={name}", f"init=tcp://{NAMES[0]}:{_PORT}", f"lease_ms={int(self._lease_s * 1000)}"]
@@ -129,11 +132,8 @@ class ChaosJob:
         # In the order of their times: a worker's later ones come after its earlier ones.
         return sorted((self._lab.folder / "history").iterdir(), key=lambda path: path.name.rpartition(".")[2])
 
-    def statuses(self) -> Mapping[str, int | None]:
-        return {name: program.status for name, program in self._programs.items()}
-
-    def finish(self) -> list[str]:
-        """Ends all; what is not as it is to be."""
+    def finish(self) -> None:
+        """Ends all."""
         self.tend()
         for name, program in self._programs.items():
             self._may_end.add(name)
@@ -142,4 +142,3 @@ class ChaosJob:
             except LabError as error:
                 self.unexpected.append(f"{name}: {error}")
         self.tend()
-        return self.unexpected
