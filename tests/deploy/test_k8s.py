@@ -110,6 +110,7 @@ class ContentsTest(unittest.TestCase):
                 spec = pod["spec"]
                 self.assertFalse(spec["automountServiceAccountToken"])
                 self.assertFalse(spec["enableServiceLinks"])
+                self.assertTrue(spec["shareProcessNamespace"])
                 self.assertTrue(spec["securityContext"]["runAsNonRoot"])
                 self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], 30)
                 for container in spec["containers"]:
