@@ -1,11 +1,17 @@
 #include "sinew/examples/rl/agent.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <future>
+#include <limits>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -102,6 +108,132 @@ TEST_P(AgentTest, EpisodesEndAfterTheShareOfSteps) {
   EXPECT_EQ(agent_->run_episode(self_), 8);
   EXPECT_EQ(agent_->finish_episode().last_reward, 4);
   EXPECT_DOUBLE_EQ(agent_->goal(), 475.0 * 4 / 500);
+}
+
+TEST_P(AgentTest, GoalIsThatOfAWholeEpisodeAtMost) {
+  Options options;
+  options.max_steps = 3 * CartPole::kMaxSteps;
+  make(2, options);
+  EXPECT_DOUBLE_EQ(agent_->goal(), 475.0);
+}
+
+/// What an episode was like: the steps of all observers, and the least of their rewards.
+using Played = std::pair<std::int64_t, double>;
+
+/// One observer, played here.
+struct Player {
+  CartPole environment;
+  State state{};
+  std::vector<at::Tensor> probabilities;
+  bool done = false;
+};
+
+/// The loss of REINFORCE with the normalized returns as its weights, term by term.
+at::Tensor loss_by_hand(const std::map<std::int64_t, Player>& players, double gamma) {
+  std::vector<double> returns;
+  for (const auto& [id, player] : players) {
+    const std::size_t steps = player.probabilities.size();
+    for (std::size_t i = 0; i < steps; ++i) {
+      double sum = 0;
+      for (std::size_t k = 0; i + k < steps; ++k) sum += std::pow(gamma, k);
+      returns.push_back(sum);
+    }
+  }
+  const double count = static_cast<double>(returns.size());
+  const double mean = std::accumulate(returns.begin(), returns.end(), 0.0) / count;
+  double squares = 0;
+  for (const double each : returns) squares += (each - mean) * (each - mean);
+  const double deviation = std::sqrt(squares / (count - 1));
+  at::Tensor loss = torch::zeros({});
+  auto weight = returns.begin();
+  for (const auto& [id, player] : players) {
+    for (const at::Tensor& probability : player.probabilities) {
+      loss = loss - probability.log() * ((*weight++ - mean) / deviation);
+    }
+  }
+  return loss;
+}
+
+/// One episode of all, step by step together.
+Played play_by_hand(Policy& policy, std::map<std::int64_t, Player>& players, std::size_t share) {
+  for (auto& [id, player] : players) {
+    player.state = player.environment.reset();
+    player.probabilities.clear();
+    player.done = false;
+  }
+  while (true) {
+    std::vector<Player*> asking;
+    std::vector<at::Tensor> states;
+    for (auto& [id, player] : players) {
+      if (player.done) continue;
+      asking.push_back(&player);
+      const std::vector<double> state(player.state.begin(), player.state.end());
+      states.push_back(torch::tensor(state, torch::kFloat));
+    }
+    if (asking.empty()) break;
+    const at::Tensor probabilities = policy->forward(torch::stack(states));
+    const at::Tensor actions = probabilities.multinomial(1);
+    for (std::size_t i = 0; i < asking.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      const auto action = actions[row].item<std::int64_t>();
+      Player& player = *asking[i];
+      player.probabilities.push_back(probabilities[row][action]);
+      const CartPole::StepResult result = player.environment.step(static_cast<Push>(action));
+      player.state = result.state;
+      player.done = result.done || player.probabilities.size() == share;
+    }
+  }
+  Played played{0, std::numeric_limits<double>::infinity()};
+  for (const auto& [id, player] : players) {
+    // Each step earns 1.
+    const std::size_t steps = player.probabilities.size();
+    played.first += static_cast<std::int64_t>(steps);
+    played.second = std::min(played.second, static_cast<double>(steps));
+  }
+  return played;
+}
+
+/// What the agent and its observers should play: without workers, calls and batches.
+std::vector<Played> played_by_hand(const Options& options, int observers, int episodes) {
+  torch::manual_seed(options.seed);
+  Policy policy;
+  torch::optim::Adam optimizer(policy->parameters(), torch::optim::AdamOptions(1e-2));
+  std::map<std::int64_t, Player> players;
+  for (std::int64_t id = 1; id <= observers; ++id) {
+    const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(id) * 1'000'003;
+    players.emplace(id, Player{CartPole(seed), {}, {}, false});
+  }
+  std::vector<Played> played;
+  for (int episode = 0; episode < episodes; ++episode) {
+    played.push_back(
+        play_by_hand(policy, players, static_cast<std::size_t>(options.max_steps / observers)));
+    optimizer.zero_grad();
+    loss_by_hand(players, options.gamma).backward();
+    optimizer.step();
+  }
+  return played;
+}
+
+// Whoever gets another action, weight or start than by hand plays other episodes soon.
+TEST_P(AgentTest, PlaysAndLearnsAsByHand) {
+  constexpr int kEpisodes = 12;
+  for (const int observers : {1, 3}) {
+    SCOPED_TRACE(observers);
+    Options options;
+    options.gamma = 0.8;
+    options.seed = 11;
+    options.max_steps = 60 * observers;
+    options.batch = observers > 1;
+    options.max_wait_ms = kForEver_ms;
+    make(observers, options);
+    std::vector<Played> played;
+    for (int episode = 0; episode < kEpisodes; ++episode) {
+      const std::int64_t steps = agent_->run_episode(self_);
+      played.emplace_back(steps, agent_->finish_episode().last_reward);
+    }
+    TearDown();
+    EXPECT_EQ(played, played_by_hand(options, observers, kEpisodes));
+  }
 }
 
 TEST_P(AgentTest, SeedGivesTheRun) {
@@ -204,6 +336,21 @@ TEST_P(AgentTest, ObserverThatFailsIsNotLost) {
   EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kCallee);
   EXPECT_EQ(agent_->observers(), 2U);
   EXPECT_THAT(told_, IsEmpty());
+}
+
+// Otherwise the agent would learn from fewer rewards than there were.
+TEST_P(AgentTest, RewardThatIsNotTakenFailsTheEpisode) {
+  for (const int before : {0, 1}) {
+    SCOPED_TRACE(before);
+    Options options;
+    options.max_steps = 2;
+    make(1, options);
+    faults_->fail(sinew::testing::calls<&Agent::report_reward>().after(before).first(1));
+    const sinew::RpcError error = error_of([&] { agent_->run_episode(self_); });
+    EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kNestedCall);
+    EXPECT_EQ(agent_->observers(), 1U);
+    TearDown();
+  }
 }
 
 TEST_P(AgentTest, WaitsForNobodyForEver) {
