@@ -24,7 +24,7 @@ enum class CallKind {
   kToHere,
   /// By autograd::backward(): what the workers of a pass ask of each other, gradients among it.
   kBackward,
-  /// By other parts of Sinew: steps of optimizers, waits for names, stores.
+  /// By other parts of Sinew: steps of optimizers, finds of names, stores.
   kOther,
 };
 std::ostream& operator<<(std::ostream& out, CallKind kind);

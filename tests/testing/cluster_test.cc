@@ -2,7 +2,10 @@
 
 #include "sinew/testing/cluster.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -252,6 +255,29 @@ TEST(ClusterTest, TweaksAreOfOneWorker) {
   // Once more is nothing.
   cluster.shutdown();
 }
+
+#ifndef __SANITIZE_THREAD__
+TEST(ClusterTest, LeavesNoFiles) {
+  const auto files = [] {
+    const std::string prefix = absl::StrCat("sinew_cluster_", getpid(), "_");
+    std::vector<std::string> names;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::temp_directory_path())) {
+      const std::string name = entry.path().filename();
+      if (name.compare(0, prefix.size(), prefix) == 0) names.push_back(name);
+    }
+    return names;
+  };
+  {
+    ClusterOptions options;
+    options.transport = ClusterTransport::kGrpc;
+    Cluster cluster(std::move(options));
+    EXPECT_FALSE(files().empty());
+    cluster.shutdown();
+  }
+  EXPECT_THAT(files(), IsEmpty());
+}
+#endif
 
 TEST(ClusterTest, AFailureToStartIsThrown) {
   ClusterOptions options;

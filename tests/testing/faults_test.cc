@@ -382,6 +382,7 @@ TEST_P(FaultsTest, HitsThoseThatItNames) {
   const Fault got = counted(calls<&Cell::get>());
   const Fault kept = counted(calls().kind(CallKind::kRemote));
   const Fault by_name = counted(calls().method("testkit::bump_again"));
+  const Fault found = counted(calls().kind(CallKind::kOther));
   const Fault rest = counted(calls());
   const Fault answers = counted(replies());
 
@@ -392,6 +393,9 @@ TEST_P(FaultsTest, HitsThoseThatItNames) {
   EXPECT_EQ(cell.call<&Cell::get>(), 7);
   EXPECT_EQ(peer().remote<&bump>(1).to_here(), 2);
   peer().call<&bump_again>(1);
+  learner().publish("cell", std::make_shared<Cell>(1));
+  actor.find<Cell>("learner/cell");
+  learner().unpublish("cell");
   call_once();
   call_once();
 
@@ -402,10 +406,11 @@ TEST_P(FaultsTest, HitsThoseThatItNames) {
   EXPECT_EQ(kept.hits(), 1);
   EXPECT_EQ(fetched.hits(), 1);
   EXPECT_EQ(by_name.hits(), 1);
+  EXPECT_EQ(found.hits(), 1);
   EXPECT_EQ(rest.hits(), 2);
   // A reference can be used before the answer of remote() has left.
-  answers.wait_for_hits(10);
-  EXPECT_EQ(answers.hits(), 10);
+  answers.wait_for_hits(11);
+  EXPECT_EQ(answers.hits(), 11);
 }
 
 TEST_P(FaultsTest, ChanceIsThatOfTheSeed) {

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/testing/error_of.h"
+#include "sinew/testing/gate.h"
 #include "sinew/testing/internal/thread_snapshot.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/testing/store.h"
@@ -362,6 +363,29 @@ TEST(ThreadSnapshot, SeesWhoHasRunBetweenTwoLooks) {
   naps.join();
 }
 
+TEST(ThreadSnapshot, SeesWhoHasComeOrGoneBetweenTwoLooks) {
+  sinew::testing::Gate gate;
+  const auto waiting = [&](const char* name) {
+    std::thread thread([&gate, name] {
+      pthread_setname_np(pthread_self(), name);
+      gate.pass();
+    });
+    EXPECT_TRUE(gate.wait_for_arrivals(1));
+    return thread;
+  };
+  std::thread goes = waiting("goes");
+  const auto before = sinew::internal::ThreadSnapshot::take();
+  gate.open();
+  goes.join();
+  gate.close();
+  std::thread comes = waiting("comes");
+  const std::string awake = sinew::internal::ThreadSnapshot::take().awake_since(before);
+  EXPECT_THAT(awake, HasSubstr("'goes'"));
+  EXPECT_THAT(awake, HasSubstr("'comes'"));
+  gate.open();
+  comes.join();
+}
+
 TEST_P(Stepped, SaysWhatIsUnderWayWhenItWaitsInVain) {
   const auto patience = 300ms;
   EXPECT_THAT(network().under_way(), IsEmpty());
@@ -379,6 +403,21 @@ TEST_P(Stepped, SaysWhatIsUnderWayWhenItWaitsInVain) {
   EXPECT_EQ(failure_of([&] { network().run_until([] { return false; }, patience); }),
             "waited in vain until the condition of run_until() is true; under way: nothing");
   EXPECT_EQ(call.value(), 1);
+}
+
+TEST_P(Stepped, SaysWhenThereAreAlwaysMoreMessages) {
+  std::atomic<bool> stop{false};
+  const sinew::Peer learner_of_actor = peer();
+  std::function<void()> call = [&] {
+    learner_of_actor.async<&bump>(1).then([&](const Future<std::int64_t>&) {
+      if (!stop) call();
+    });
+  };
+  call();
+  EXPECT_THAT(failure_of([&] { network().deliver_all(200ms); }),
+              HasSubstr("there are always more messages to deliver, after "));
+  stop = true;
+  network().deliver_all();
 }
 
 TEST_P(Stepped, SizesAreThoseOfTheirTensors) {
