@@ -23,7 +23,9 @@
 /// worker that the future comes from, or, if it comes from none, on the thread that completes it.
 /// Its CallContext, its autograd context (ContextScope, also one that is open across a co_await)
 /// and LibTorch's modes (NoGradGuard, InferenceMode) go with it; the thread that it leaves gets
-/// back what it had. Locks of a mutex do not: let go of them before.
+/// back what it had. Locks of a mutex and guards of streams do not: end their scopes before. What
+/// it does after a co_await comes after what it had queued on the current streams of devices, and
+/// the value that it returns is ready for those of whoever reads it.
 ///
 /// In a handler a co_await ends with RpcError kDeadlineExceeded at the deadline of the call that is
 /// served, and with kCancelled when that is cancelled (its caller gave it up, or was lost), as do
@@ -54,6 +56,7 @@
 #include <utility>
 
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/queued_work.h"
 #include "sinew/rpc/internal/coroutine_frame.h"
 #include "sinew/rpc/internal/coroutine_wait.h"
 
@@ -97,7 +100,9 @@ class FutureAwaiter {
 /// The outcome of a coroutine, until its frame is gone.
 template <class T>
 struct CoroutineOutcome {
+  // The guards of streams in the coroutine are gone by then.
   void complete(const Promise<T>& promise) {
+    if (work != nullptr) work->precede_this_thread();
     if (error != nullptr) {
       promise.set_error(std::move(error));
     } else {
@@ -106,13 +111,18 @@ struct CoroutineOutcome {
   }
 
   std::optional<Stored<T>> value;
+  // What the value depends on.
+  std::shared_ptr<const QueuedWork> work;
   std::exception_ptr error;
 };
 
 template <class T>
 class CoroutineReturn {
  public:
-  void return_value(T value) { outcome_.value.emplace(std::move(value)); }
+  void return_value(T value) {
+    outcome_.value.emplace(std::move(value));
+    outcome_.work = queued_work(QueuedOn::kAllStreams);
+  }
 
  protected:
   CoroutineOutcome<T> outcome_;
@@ -120,7 +130,10 @@ class CoroutineReturn {
 template <>
 class CoroutineReturn<void> {
  public:
-  void return_void() { outcome_.value.emplace(); }
+  void return_void() {
+    outcome_.value.emplace();
+    outcome_.work = queued_work(QueuedOn::kSideStreams);
+  }
 
  protected:
   CoroutineOutcome<void> outcome_;

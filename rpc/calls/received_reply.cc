@@ -88,8 +88,10 @@ void ReceivedReply::when_arrived(const std::shared_ptr<ReceivedReply>& reply,
   // shared_ptr: callbacks of futures are copied.
   auto shared_done = std::make_shared<decltype(done)>(std::move(done));
   collect_all(std::move(waits))
-      .on_done([shared_done, peer = route.peer().name,
-                method = reply->data_->method](const Future<void>& all) {
+      .on_done([shared_done, peer = route.peer().name, method = reply->data_->method,
+                streams = reply->data_->streams](const Future<void>& all) {
+        // There the value is ready, and not behind what other threads do.
+        const c10::MultiStreamGuard on_streams(streams);
         const std::exception_ptr error = all.error();
         std::move (*shared_done)(error == nullptr ? nullptr : unreadable(error, peer, method));
       });

@@ -6,6 +6,8 @@
 #include "ATen/ops/empty.h"
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/internal/queued_work.h"
+#include "sinew/rpc/device/stream_work.h"
 #ifdef SINEW_WITH_CUDA
 #include "sinew/rpc/device/cuda/cuda_runtime.h"
 #endif
@@ -23,11 +25,12 @@ class Registry {
 
   Registry() {
 #ifdef SINEW_WITH_CUDA
-    if (auto cuda = make_cuda_runtime()) runtimes_.push_back(std::move(cuda));
+    if (auto cuda = make_cuda_runtime()) add(std::move(cuda));
 #endif
   }
 
   void add(std::shared_ptr<DeviceRuntime> runtime) {
+    set_find_queued_work(&StreamWork::of_this_thread);
     MutexLock lock(mutex_);
     for (auto& each : runtimes_) {
       if (each->type() != runtime->type()) continue;

@@ -20,6 +20,8 @@ class DeviceRuntime {
   /// Devices have the indexes below it.
   virtual int device_count() const = 0;
 
+  /// Whether this process has used the device: the first use of one may take long, and memory.
+  virtual bool is_in_use(c10::Device device) const = 0;
   /// The stream on which this thread's work for the device goes.
   virtual c10::Stream current_stream(c10::Device device) const = 0;
   /// The library's own handle of a stream: cudaStream_t for CUDA.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ATen/ThreadLocalState.h"
+#include "sinew/rpc/base/internal/queued_work.h"
 
 namespace sinew::internal {
 
@@ -11,10 +12,13 @@ struct CoroutineFrame::ThreadState {
   void install() {
     ThreadContext::exchange(std::move(context));
     at::ThreadLocalState::setThreadLocalState(modes);
+    if (work != nullptr) work->precede_this_thread();
   }
 
   std::shared_ptr<const ThreadContext> context = ThreadContext::current();
   at::ThreadLocalState modes;
+  // Only of a coroutine that leaves: the thread goes on where it was.
+  std::shared_ptr<const QueuedWork> work;
 };
 
 CoroutineFrame::CoroutineFrame() : outer_(std::make_unique<ThreadState>()) {}
@@ -23,6 +27,7 @@ CoroutineFrame::~CoroutineFrame() = default;
 
 void CoroutineFrame::leave_thread() {
   own_ = std::make_unique<ThreadState>();
+  own_->work = queued_work(QueuedOn::kAllStreams);
   std::exchange(outer_, nullptr)->install();
 }
 

@@ -8,7 +8,8 @@ namespace sinew::internal {
 
 /// What goes with a coroutine from thread to thread, as a stack would take it along: the call that
 /// is being served and the autograd context (ThreadContext), and LibTorch's modes (no-grad,
-/// inference). Base of the promise types of coroutines that return a Future.
+/// inference). What it does on another thread comes after what it had queued on the streams of
+/// devices. Base of the promise types of coroutines that return a Future.
 ///
 /// Between two suspensions it holds what the thread had before, so that whoever started or resumed
 /// the coroutine finds its thread as it was, also where the coroutine has guards open.

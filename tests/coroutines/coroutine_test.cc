@@ -17,12 +17,17 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/core/Tensor.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/status/status.h"
 #include "c10/core/Scalar.h"
+#include "c10/core/StreamGuard.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/batcher.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/fake_device.h"
+#include "sinew/tests/support/fake_streams.h"
+#include "sinew/tests/support/side_threads.h"
 
 namespace coroutines {
 
@@ -162,6 +167,13 @@ sinew::Future<std::vector<std::string>> surroundings() {
   co_return seen;
 }
 
+/// Three times the tensor: twice by another thread's stream.
+sinew::Future<at::Tensor> thrice(const at::Tensor& tensor) {
+  const sinew::Future<at::Tensor> doubled =
+      sinew::testing::on_side(tensor.device().index(), [tensor] { return tensor.mul(2); });
+  co_return (co_await doubled).add(tensor);
+}
+
 class Adder {
  public:
   sinew::Future<std::int64_t> add(std::int64_t value) {
@@ -178,7 +190,8 @@ class Adder {
 }  // namespace coroutines
 
 SINEW_METHOD(coroutines::sum_of_ranks, coroutines::joined, coroutines::fail_there,
-             coroutines::note_the_end, coroutines::surroundings, coroutines::wait_in_a_hurry);
+             coroutines::note_the_end, coroutines::surroundings, coroutines::wait_in_a_hurry,
+             coroutines::thrice);
 SINEW_SERVICE(coroutines::Adder, (), add);
 
 namespace sinew {
@@ -315,6 +328,40 @@ TEST(CoroutineTest, StaysOnItsExecutor) {
   EXPECT_TRUE(stays.wait());
 }
 
+/// As a thread finds it that works on it.
+std::vector<float> values_of(const at::Tensor& tensor) {
+  const at::Tensor host = tensor.mul(1).cpu();
+  return {host.data_ptr<float>(), host.data_ptr<float>() + host.numel()};
+}
+
+TEST(CoroutineTest, WorksBehindWhatItHasQueuedElsewhere) {
+  testing::FakeStreams::of_process().take_races();
+  const Promise<int> promise(nullptr);
+  const auto run = [](Future<int> future) -> Future<at::Tensor> {
+    const at::Tensor tensor = testing::numbers(3, 0);
+    const int factor = co_await std::move(future);
+    co_return tensor.mul(factor);
+  };
+  const Future<at::Tensor> product = run(promise.future());
+  // It goes on there.
+  std::thread([&promise] {
+    testing::set_fake_stream(0, testing::kSideStream);
+    promise.set_value(2);
+  }).join();
+  EXPECT_THAT(values_of(product.value()), ElementsAre(0, 2, 4));
+  EXPECT_THAT(testing::FakeStreams::of_process().take_races(), ::testing::IsEmpty());
+}
+
+TEST(CoroutineTest, ReturnsWhatAGuardedStreamComputes) {
+  testing::FakeStreams::of_process().take_races();
+  const auto run = []() -> Future<at::Tensor> {
+    const c10::StreamGuard side(testing::fake_stream(0, testing::kSideStream));
+    co_return testing::numbers(3, 0).mul(2);
+  };
+  EXPECT_THAT(values_of(run().value()), ElementsAre(0, 2, 4));
+  EXPECT_THAT(testing::FakeStreams::of_process().take_races(), ::testing::IsEmpty());
+}
+
 TEST(CoroutineTest, GivesTheThreadBackAsItWas) {
   const Promise<int> promise(nullptr);
   const auto run = [](Future<int> future) -> Future<bool> {
@@ -369,11 +416,16 @@ class CoroutineMethodTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
     MethodTable methods = serve<coroutines::Adder>();
-    methods
-        .add<&coroutines::rank_of_worker, &coroutines::fail_here, &coroutines::sum_of_ranks,
-             &coroutines::joined, &coroutines::fail_there, &coroutines::wait_for_signal,
-             &coroutines::note_the_end, &coroutines::surroundings, &coroutines::wait_in_a_hurry>();
-    start(3, std::move(methods), [](int, WorkerOptions& options) { options.num_threads = 1; });
+    methods.add<&coroutines::rank_of_worker, &coroutines::fail_here, &coroutines::sum_of_ranks,
+                &coroutines::joined, &coroutines::fail_there, &coroutines::wait_for_signal,
+                &coroutines::note_the_end, &coroutines::surroundings, &coroutines::wait_in_a_hurry,
+                &coroutines::thrice>();
+    start(3, std::move(methods), [](int rank, WorkerOptions& options) {
+      options.num_threads = 1;
+      if (rank == 0) {
+        options.device_maps["worker1"].map(testing::fake_device(0), testing::fake_device(1));
+      }
+    });
   }
   void TearDown() override {
     coroutines::signal.take();
@@ -482,6 +534,14 @@ TEST_P(CoroutineMethodTest, KeepsItsSurroundings) {
   const std::string all = "coroutines::surroundings, context, grad, executor";
   const std::string no_grad = "coroutines::surroundings, context, executor";
   EXPECT_THAT(answer.wait(), ElementsAre(all, all, no_grad, no_grad, all));
+}
+
+TEST_P(CoroutineMethodTest, WaitForTheStreamOfWhatTheyAwait) {
+  testing::FakeStreams::of_process().take_races();
+  const at::Tensor result = rpc_sync<&coroutines::thrice>(callee(), testing::numbers(3, 0));
+  EXPECT_THAT(values_of(result), ElementsAre(0, 3, 6));
+  EXPECT_THAT(testing::FakeStreams::of_process().take_races(), ::testing::IsEmpty());
+  testing::SideThreads::of_process().join();
 }
 
 TEST_P(CoroutineMethodTest, MembersWithABatcher) {

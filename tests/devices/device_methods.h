@@ -90,9 +90,6 @@ inline sinew::DeviceMap fake_map(std::initializer_list<std::pair<int, int>> pair
   return map;
 }
 
-/// Distinct numbers: `size` of them, on a fake device.
-inline at::Tensor numbers(int size, int device) {
-  return at::arange(size, at::kFloat).to(sinew::testing::fake_device(device));
-}
+using sinew::testing::numbers;
 
 }  // namespace devices

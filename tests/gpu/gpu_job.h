@@ -34,17 +34,24 @@ SINEW_METHOD(gpu::twice, gpu::product, gpu::place, gpu::busy_sum, gpu::on_gpu, g
 
 namespace gpu {
 
-/// Worker "gpu<rank>" of `world`. Its device 0 is that of all others.
-inline sinew::Worker start(int rank, int world, const std::string& meeting_file) {
-  sinew::WorkerOptions options;
-  options.name = "gpu" + std::to_string(rank);
-  options.methods.add<&twice>()
+inline sinew::MethodTable methods() {
+  sinew::MethodTable methods;
+  methods.add<&twice>()
       .add<&product>()
       .add<&place>()
       .add<&busy_sum>()
       .add<&on_gpu>()
       .add<&take>()
       .add<&end_process>();
+  return methods;
+}
+
+/// Worker "gpu<rank>" of `world`. Its device 0 is that of all others.
+inline sinew::Worker start(int rank, int world, const std::string& meeting_file,
+                           sinew::MethodTable served = methods()) {
+  sinew::WorkerOptions options;
+  options.name = "gpu" + std::to_string(rank);
+  options.methods = std::move(served);
   options.init_method = "file://" + meeting_file;
   options.rank = rank;
   options.world_size = world;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/cuda/CUDAEvent.h"
 #include "ATen/cuda/CUDAGraph.h"
 #include "ATen/cuda/Sleep.h"
 #include "c10/cuda/CUDAFunctions.h"
@@ -20,6 +21,29 @@
 #include "c10/cuda/CUDAStream.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/gpu/gpu_job.h"
+
+namespace gpu {
+
+/// Three times the tensor, computed by another thread on a side stream behind 30 ms of work and
+/// more; the future is complete before the work has begun.
+inline sinew::Future<at::Tensor> thrice_on_side(const at::Tensor& tensor) {
+  const sinew::Promise<at::Tensor> promise;
+  at::cuda::CUDAEvent arrived;
+  arrived.record();
+  std::thread([&] {
+    const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
+    arrived.block(side.current_stream());
+    tensor.record_stream(side.current_stream());
+    // Cycles of a clock that no GPU of today runs faster than at 2 GHz.
+    at::cuda::sleep(60'000'000);
+    promise.set_value(tensor * 3);
+  }).join();
+  return promise.future();
+}
+
+}  // namespace gpu
+
+SINEW_METHOD(gpu::thrice_on_side);
 
 namespace {
 
@@ -156,6 +180,48 @@ void check_streams(const sinew::Worker& worker, const sinew::Peer& peer) {
       }
       plane.check(20, 0);
       return true;
+    });
+  }
+}
+
+// What a handler's other stream computes is there for whoever reads the reply, the reference, or
+// the gradients. Sizes of both roads; other values each time, since memory comes again.
+void check_side_streams_of_handlers(const sinew::Worker& worker, const sinew::Peer& peer) {
+  for (const std::int64_t size : {1000L, 1'000'000L}) {
+    const std::int64_t by_plane = size > 100'000 ? 1 : 0;
+    const std::string what = " of " + std::to_string(size) + " that a side stream computes late";
+    check("a reply" + what, [&] {
+      const ByPlane plane(worker);
+      for (int i = 1; i <= 5; ++i) {
+        const at::Tensor tensor = at::full({size}, i, kGpu);
+        const at::Tensor result = sinew::rpc_sync<&gpu::thrice_on_side>(peer, tensor);
+        if (!at::equal(result, tensor * 3)) return false;
+      }
+      plane.check(5 * by_plane, 5 * by_plane);
+      return true;
+    });
+    check("a reply that a continuation reads," + what, [&] {
+      const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
+      const at::Tensor tensor = at::full({size}, 11.0F, kGpu);
+      const auto sum = peer.async<&gpu::thrice_on_side>(tensor).then([](const at::Tensor& thrice) {
+        at::cuda::sleep(60'000'000);
+        return thrice + 1;
+      });
+      const at::Tensor result = sum.wait();
+      return at::equal(result, tensor * 3 + 1);
+    });
+    check("a reference" + what, [&] {
+      const at::Tensor tensor = at::full({size}, 12.0F, kGpu);
+      const auto rref = sinew::remote<&gpu::thrice_on_side>(peer, tensor);
+      return at::equal(rref.to_here(), tensor * 3);
+    });
+    check("gradients" + what, [&] {
+      const at::Tensor tensor = at::full({size}, 13.0F, kGpu).requires_grad_(true);
+      const sinew::autograd::Context context(worker);
+      const at::Tensor result = sinew::rpc_sync<&gpu::thrice_on_side>(peer, tensor);
+      sinew::autograd::backward(context, {(result * result).sum()});
+      const at::Tensor gradient = sinew::autograd::gradients(context).at(tensor);
+      return at::equal(gradient, at::full({size}, 18.0F * 13, kGpu));
     });
   }
 }
@@ -301,7 +367,9 @@ void check_restart(const sinew::Worker& worker, const sinew::Peer& peer) {
 }
 
 int run_part(const std::string& part, int rank, int world, const std::string& file) {
-  const sinew::Worker worker = gpu::start(rank, world, file);
+  sinew::MethodTable methods = gpu::methods();
+  methods.add<&gpu::thrice_on_side>();
+  const sinew::Worker worker = gpu::start(rank, world, file, std::move(methods));
   if (part == "all") {
     check_all(worker, rank, world);
   } else if (rank != 0) {
@@ -315,6 +383,7 @@ int run_part(const std::string& part, int rank, int world, const std::string& fi
       check_sizes_and_types(worker, peer);
       check_maps(peer, worker.peer("gpu0"));
       check_streams(worker, peer);
+      check_side_streams_of_handlers(worker, peer);
       check_gradients(worker, peer);
       check_captures(worker, peer);
     } else if (part == "late") {

@@ -16,7 +16,9 @@
 #include "ATen/ops/view_native.h"
 #include "absl/status/status.h"
 #include "c10/core/DeviceGuard.h"
+#include "c10/core/Event.h"
 #include "c10/core/impl/FakeGuardImpl.h"
+#include "sinew/tests/support/fake_streams.h"
 
 #include <torch/library.h>
 #include <torch/version.h>
@@ -26,7 +28,7 @@ namespace {
 
 using Guard = c10::impl::FakeGuardImpl<c10::kPrivateUse1>;
 
-/// LibTorch's fake, and a default stream for each device, for which newer engines ask.
+/// LibTorch's fake, with events, and a default stream for each device, for which newer engines ask.
 struct GuardWithDefaultStreams final : c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = c10::kPrivateUse1;
 
@@ -49,14 +51,16 @@ struct GuardWithDefaultStreams final : c10::impl::DeviceGuardImplInterface {
     return fake.exchangeStream(stream);
   }
   c10::DeviceIndex deviceCount() const noexcept override { return fake.deviceCount(); }
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex device,
-              c10::EventFlag flag) const override {
-    fake.record(event, stream, device, flag);
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    *event = FakeStreams::of_process().record(*event, stream);
   }
-  void block(void* event, const c10::Stream& stream) const override { fake.block(event, stream); }
+  void block(void* event, const c10::Stream& stream) const override {
+    FakeStreams::of_process().block(event, stream);
+  }
   bool queryEvent(void* event) const override { return fake.queryEvent(event); }
-  void destroyEvent(void* event, c10::DeviceIndex device) const noexcept override {
-    fake.destroyEvent(event, device);
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    FakeStreams::of_process().destroy(event);
   }
 
   const Guard fake{};
@@ -88,10 +92,12 @@ class FakeAllocator final : public c10::Allocator {
   static c10::DataPtr make_block(std::size_t size) {
     void* memory = std::malloc(size == 0 ? 1 : size);
     ++live_blocks;
+    FakeStreams::of_process().allocated(memory, size);
     return {memory, memory, &release,
             c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(Guard::getDeviceIndex()))};
   }
   static void release(void* memory) {
+    FakeStreams::of_process().freed(memory);
     std::free(memory);
     --live_blocks;
   }
@@ -136,8 +142,28 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
                        at::TensorOptions().dtype(tensor.scalar_type()));
 }
 
+c10::Stream current_stream(const at::Tensor& tensor) { return Guard().getStream(tensor.device()); }
+
+void note_read(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return;
+  FakeStreams::of_process().on_read(tensor.data_ptr(), current_stream(tensor));
+}
+
+void note_write(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return;
+  FakeStreams::of_process().on_write(tensor.data_ptr(), current_stream(tensor));
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  note_read(from);
   on_cpu(to).copy_(on_cpu(from));
+  if (!from.device().is_cpu() && !to.device().is_cpu()) {
+    // As LibTorch orders copies between devices.
+    c10::Event read(c10::kPrivateUse1);
+    read.record(current_stream(from));
+    read.block(current_stream(to));
+  }
+  note_write(to);
   return to;
 }
 
@@ -150,8 +176,12 @@ void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   // As kernels for real devices do.
   c10::optional<c10::Device> device;
   for (const c10::IValue& value : *stack) {
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) note_read(tensor);
+    }
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     const at::Tensor& tensor = value.toTensor();
+    note_read(tensor);
     if (tensor.device().is_cpu()) continue;
     TORCH_CHECK(!device.has_value() || *device == tensor.device(),
                 "Expected all tensors to be on the same device, but found at least two devices, ",
@@ -159,24 +189,35 @@ void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     device = tensor.device();
   }
   at::native::cpu_fallback(op, stack);
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().returns().size())) {
+    if (value.isTensor()) note_write(value.toTensor());
+  }
 }
 
 // ---- What Sinew uses.
+
+// See FakeRuntime::handle().
+c10::Stream stream_of(const internal::DeviceBuffer& buffer) {
+  const auto id = static_cast<c10::StreamId>(reinterpret_cast<std::uintptr_t>(buffer.stream)) - 1;
+  return c10::Stream(c10::Stream::UNSAFE, fake_device(buffer.device), id);
+}
 
 class FakeRuntime final : public internal::DeviceRuntime {
  public:
   c10::DeviceType type() const override { return c10::kPrivateUse1; }
   int device_count() const override { return kFakeDevices; }
+  bool is_in_use(c10::Device) const override { return true; }
   c10::Stream current_stream(c10::Device device) const override {
     return Guard().getStream(device);
   }
   void* handle(c10::Stream stream) const override {
-    // Any number but null: distinct for each device and stream.
-    return reinterpret_cast<void*>(1 + stream.device_index() * 100 + stream.id());  // NOLINT
+    // Any number but null.
+    return reinterpret_cast<void*>(1 + stream.id());  // NOLINT
   }
   bool is_capturing(c10::Stream stream) const override { return stream.id() == kCapturingStream; }
-  at::Tensor to_host(const at::Tensor& dense, c10::Stream) override {
+  at::Tensor to_host(const at::Tensor& dense, c10::Stream stream) override {
     ++copies_to_host;
+    FakeStreams::of_process().on_read(dense.data_ptr(), stream);
     at::Tensor host = allocate_host(dense.nbytes());
     std::memcpy(host.data_ptr(), dense.data_ptr(), dense.nbytes());
     return host;
@@ -187,6 +228,7 @@ class FakeRuntime final : public internal::DeviceRuntime {
   void to_device(const at::Tensor& host, const at::Tensor& dense, c10::Stream stream) override {
     ++copies_to_device;
     std::memcpy(dense.data_ptr(), host.data_ptr(), dense.nbytes());
+    FakeStreams::of_process().on_write(dense.data_ptr(), stream);
     internal::MutexLock lock(streams_mutex);
     copy_streams().push_back(stream);
   }
@@ -201,6 +243,9 @@ const bool registered = [] {
 
 c10::Device fake_device(int index) {
   return c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(index));
+}
+at::Tensor numbers(std::int64_t size, int device) {
+  return at::arange(size, at::kFloat).to(fake_device(device));
 }
 int live_fake_blocks() { return live_blocks.load(); }
 FakeCopies fake_copies() { return {copies_to_host.load(), copies_to_device.load()}; }
@@ -230,6 +275,9 @@ class FakePlane final : public internal::DevicePlane {
   std::uint64_t offer(const WorkerInfo& peer, int, std::vector<internal::DeviceBuffer> buffers,
                       OnEnd on_end) override {
     std::uint64_t ticket = 0;
+    for (const internal::DeviceBuffer& buffer : buffers) {
+      FakeStreams::of_process().on_read(buffer.data, stream_of(buffer));
+    }
     {
       internal::MutexLock lock(state_->mutex);
       ticket = state_->next++;
@@ -338,6 +386,8 @@ class FakePlane final : public internal::DevicePlane {
     for (std::size_t i = 0; i < from.size(); ++i) {
       TORCH_CHECK(from[i].size_bytes == to[i].size_bytes, "the receiver accepts another size");
       std::memcpy(to[i].data, from[i].data, from[i].size_bytes);
+      // Nobody is told before the device has done it.
+      FakeStreams::of_process().on_written_for_all(to[i].data);
     }
     count(&FakePlanes::Stats::copied);
   }

@@ -24,6 +24,8 @@ constexpr int kFakeDevices = 3;
 /// Devices for machines without any: LibTorch's PrivateUse1, in host memory, with kernels that do
 /// their work on the CPU. A program that links this has them from its start, also for Sinew.
 c10::Device fake_device(int index);
+/// 0, 1, 2, ...: `size` floats, on a fake device.
+at::Tensor numbers(std::int64_t size, int device);
 /// Blocks of memory on fake devices that are in use.
 int live_fake_blocks();
 /// Tensors that Sinew copied to the host, and from it, so far.

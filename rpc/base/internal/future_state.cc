@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <typeindex>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/completion_work.h"
 #include "sinew/rpc/base/internal/thread_context.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
@@ -52,6 +55,29 @@ FutureCore::ThreadState& FutureCore::thread_state() {
   return state;
 }
 
+namespace {
+
+template <class... Values>
+absl::flat_hash_set<std::type_index> futures_of() {
+  return {std::type_index(typeid(FutureState<Values>))...};
+}
+
+// A default stream is where all threads work that have chosen none, and those of Sinew that must
+// not block complete futures of these types by the thousand: there they tell of no work.
+QueuedOn streams_of(const FutureCore& future) {
+  static const auto& without_tensors = *new absl::flat_hash_set<std::type_index>(
+      futures_of<void, bool, int, std::int64_t, std::uint64_t, float, double, std::string>());
+  return without_tensors.contains(typeid(future)) ? QueuedOn::kSideStreams : QueuedOn::kAllStreams;
+}
+
+void note_work(const FutureCore& future) {
+  if (may_have_queued_work()) {
+    CompletionWork::of_process().note(future, streams_of(future));
+  }
+}
+
+}  // namespace
+
 WakeBatch::WakeBatch() {
   FutureCore::ThreadState& state = FutureCore::thread_state();
   if (state.wakes == nullptr) state.wakes = this;
@@ -64,7 +90,7 @@ WakeBatch::~WakeBatch() {
   for (const auto& future : completed_) future->wake_sleepers();
 }
 
-FutureCore::~FutureCore() = default;
+FutureCore::~FutureCore() { CompletionWork::of_process().forget(*this); }
 
 std::shared_ptr<TaskRunner> runner_of(const Executor* executor) {
   return executor == nullptr ? nullptr : executor->runner();
@@ -84,6 +110,7 @@ void FutureCore::finish(Phase phase, std::exception_ptr error) {
   bool has_callbacks = false;
   bool has_sleepers = false;
   bool has_poller = false;
+  if (phase == Phase::kValue) note_work(*this);
   {
     MutexLock lock(mutex_);
     if (error != nullptr) error_ = std::move(error);
@@ -156,13 +183,16 @@ void FutureCore::require_value() {
 std::exception_ptr FutureCore::error() {
   if (!done()) return nullptr;
   settle(TimePoint::max());
-  return phase_.load(std::memory_order_acquire) == Phase::kError ? error_ : nullptr;
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  // Of a future without a value this is all that many ask.
+  if (phase == Phase::kValue) CompletionWork::of_process().precede_reader(*this);
+  return phase == Phase::kError ? error_ : nullptr;
 }
 
 void FutureCore::throw_if_no_value() {
   switch (phase_.load(std::memory_order_acquire)) {
     case Phase::kValue:
-      return;
+      return CompletionWork::of_process().precede_reader(*this);
     case Phase::kError:
       std::rethrow_exception(error_);
     default:
@@ -203,6 +233,7 @@ void FutureCore::produce_outcome() {
   std::exception_ptr error;
   try {
     produce();
+    note_work(*this);
   } catch (...) {
     error = std::current_exception();
   }

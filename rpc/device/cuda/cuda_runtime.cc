@@ -3,6 +3,7 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/cuda/CUDAContext.h"
 #include "ATen/cuda/CUDAEvent.h"
+#include "ATen/detail/CUDAHooksInterface.h"
 #include "ATen/ops/empty.h"
 #include "c10/core/StreamGuard.h"
 #include "c10/cuda/CUDAException.h"
@@ -17,6 +18,9 @@ class CudaRuntime final : public DeviceRuntime {
   c10::DeviceType type() const override { return c10::kCUDA; }
   int device_count() const override { return c10::cuda::device_count(); }
 
+  bool is_in_use(c10::Device device) const override {
+    return at::detail::getCUDAHooks().hasPrimaryContext(device.index());
+  }
   c10::Stream current_stream(c10::Device device) const override {
     return c10::cuda::getCurrentCUDAStream(device.index()).unwrap();
   }
