@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <string_view>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -48,7 +49,8 @@
 /// - a static function `O torch_options(const LionOptions&)`, where O derives from
 ///   torch::optim::OptimizerOptions; and the other functions of OptimizerRules, mostly by deriving
 ///   from that too;
-/// - save() and load(), if it has a state: checkpoints have what these write.
+/// - save() and load(): checkpoints have what these write. Without them a checkpoint is refused;
+///   those of an optimizer that keeps nothing do nothing.
 ///
 /// It is given the parameters of one owner, each with a grad() or none, and steps those that have
 /// one. Groups always have options. Its steps run one at a time, with gradients disabled.
@@ -71,6 +73,16 @@ struct OptimizerClassOf {};
 
 /// Throws RpcError kInvalidArgument.
 void check_learning_rate(std::string_view optimizer, double lr);
+
+/// Whether a class has save() and load() of its own. LibTorch's do nothing.
+template <class Optimizer, class = void>
+struct OverridesSaveAndLoad : std::true_type {};
+template <class Optimizer>
+struct OverridesSaveAndLoad<Optimizer,
+                            std::void_t<decltype(&Optimizer::save), decltype(&Optimizer::load)>>
+    : std::bool_constant<
+          !std::is_same_v<decltype(&Optimizer::save), decltype(&torch::optim::Optimizer::save)> &&
+          !std::is_same_v<decltype(&Optimizer::load), decltype(&torch::optim::Optimizer::load)>> {};
 
 template <class Fields>
 class OptionsModelOf final : public OptionsModel {
@@ -96,6 +108,7 @@ class OptionsModelOf final : public OptionsModel {
   bool takes_sparse_gradients() const override {
     return Optimizer::takes_sparse_gradients(fields_);
   }
+  bool has_checkpoints() const override { return OverridesSaveAndLoad<Optimizer>::value; }
   RRef<optim::Options> copy_to(const Peer& owner) const override {
     return owner.remote<optim::Options(Fields)>(fields_);
   }

@@ -403,6 +403,8 @@ LocalOptimizer::State::Prepared LocalOptimizer::State::read(const std::string& p
   } catch (const c10::Error& error) {
     throw RpcError(ErrorCode::kDataLoss,
                    absl::StrFormat("cannot load '%s': %s", path, error.what_without_backtrace()));
+  } catch (const RpcError& error) {
+    throw RpcError(error.code(), absl::StrFormat("cannot load '%s': %s", path, error.message()));
   }
   return prepared;
 }

@@ -38,6 +38,8 @@ class OptionsModel {
   /// `next`, which are of the same type.
   virtual void check_change(const OptionsModel& next) const = 0;
   virtual bool takes_sparse_gradients() const = 0;
+  /// Whether the optimizer saves and loads what it keeps: its class overrides both.
+  virtual bool has_checkpoints() const = 0;
 
   /// Makes them at another worker, which must serve the optimizer.
   virtual RRef<optim::Options> copy_to(const Peer& owner) const = 0;

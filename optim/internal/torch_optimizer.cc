@@ -51,6 +51,41 @@ std::vector<at::Tensor> tensors_of(const torch::optim::OptimizerParamState& stat
   return {};
 }
 
+/// The option that needs what `state` does not have: LibTorch makes it at the first step only. Null
+/// when there is none.
+const char* option_without_state(const optim::Options& options,
+                                 const torch::optim::OptimizerParamState& state) {
+  using namespace torch::optim;
+  const auto lacks = [](bool needed, const at::Tensor& tensor) {
+    return needed && !tensor.defined();
+  };
+  if (const auto* adam = options.get_if<optim::AdamOptions>()) {
+    const auto& kept = static_cast<const AdamParamState&>(state);
+    if (lacks(adam->amsgrad, kept.max_exp_avg_sq())) return "amsgrad";
+  } else if (const auto* adamw = options.get_if<optim::AdamWOptions>()) {
+    const auto& kept = static_cast<const AdamWParamState&>(state);
+    if (lacks(adamw->amsgrad, kept.max_exp_avg_sq())) return "amsgrad";
+  } else if (const auto* rms = options.get_if<optim::RmsPropOptions>()) {
+    const auto& kept = static_cast<const RMSpropParamState&>(state);
+    if (lacks(rms->centered, kept.grad_avg())) return "centered";
+    if (lacks(rms->momentum > 0, kept.momentum_buffer())) return "momentum";
+  }
+  return nullptr;
+}
+
+/// Null when the parameter was never stepped. LibTorch has changed the type of the keys.
+template <class States>
+const torch::optim::OptimizerParamState* state_of(const States& states,
+                                                  const at::Tensor& parameter) {
+  typename States::const_iterator found;
+  if constexpr (std::is_same_v<typename States::key_type, std::string>) {
+    found = states.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+  } else {
+    found = states.find(parameter.unsafeGetTensorImpl());
+  }
+  return found == states.end() ? nullptr : found->second.get();
+}
+
 /// Whether tensors_of() knows all that it keeps.
 bool is_torchs(const Optimizer& optimizer) {
   using namespace torch::optim;
@@ -90,7 +125,9 @@ std::unique_ptr<Optimizer> make(const std::vector<TorchOptimizer::Group>& groups
 
 }  // namespace
 
-TorchOptimizer::TorchOptimizer(const std::vector<Group>& groups) : optimizer_(make(groups)) {}
+TorchOptimizer::TorchOptimizer(const std::vector<Group>& groups) : optimizer_(make(groups)) {
+  for (const Group& group : groups) options_.push_back(group.options);
+}
 
 TorchOptimizer::~TorchOptimizer() = default;
 
@@ -113,6 +150,7 @@ void TorchOptimizer::step() {
 
 void TorchOptimizer::set_options(std::size_t group, const optim::Options& options) {
   optimizer_->param_groups().at(group).set_options(options.model().torch_options());
+  options_.at(group) = options;
 }
 
 std::size_t TorchOptimizer::state_bytes() const {
@@ -127,10 +165,38 @@ std::size_t TorchOptimizer::state_bytes() const {
   return bytes;
 }
 
+void TorchOptimizer::check_has_checkpoints() const {
+  if (options_.front().model().has_checkpoints()) return;
+  throw RpcError(
+      ErrorCode::kUnimplemented,
+      absl::StrFormat("optimizer %s has no save() and load() of its own, so a checkpoint "
+                      "would be without what it keeps: its class has to override both, "
+                      "with nothing in them if it keeps nothing",
+                      options_.front().name()));
+}
+
 void TorchOptimizer::save(torch::serialize::OutputArchive& archive) const {
+  check_has_checkpoints();
   optimizer_->save(archive);
 }
 
-void TorchOptimizer::load(torch::serialize::InputArchive& archive) { optimizer_->load(archive); }
+void TorchOptimizer::load(torch::serialize::InputArchive& archive) {
+  check_has_checkpoints();
+  optimizer_->load(archive);
+  // LibTorch's take the options of the archive, in which they may keep less.
+  for (std::size_t group = 0; group < options_.size(); ++group) {
+    set_options(group, options_[group]);
+    for (const at::Tensor& parameter : optimizer_->param_groups()[group].params()) {
+      const auto state = state_of(optimizer_->state(), parameter);
+      if (state == nullptr) continue;
+      const char* const option = option_without_state(options_[group], *state);
+      if (option == nullptr) continue;
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     absl::StrFormat("it was saved without %s, which this %s has: make the "
+                                     "optimizer without it",
+                                     option, options_[group].name()));
+    }
+  }
+}
 
 }  // namespace sinew::internal

@@ -43,12 +43,19 @@ class TorchOptimizer {
   /// of an optimizer of a user's that is no PerParameterOptimizer, what it would save.
   std::size_t state_bytes() const;
 
+  /// Throws RpcError kUnimplemented when the optimizer does not know how.
   void save(torch::serialize::OutputArchive& archive) const;
-  /// Throws c10::Error when the archive does not fit; this is of no use then.
+  /// The same. Throws c10::Error when the archive does not fit, RpcError kFailedPrecondition when
+  /// what it has was kept with other options than the optimizer goes on with; this is of no use
+  /// then.
   void load(torch::serialize::InputArchive& archive);
 
  private:
+  void check_has_checkpoints() const;
+
   const std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  // By group.
+  std::vector<optim::Options> options_;
 };
 
 }  // namespace sinew::internal

@@ -221,6 +221,62 @@ TEST_P(Checkpoints, MistakesAreNamed) {
   EXPECT_EQ(difference(training.values(), before), 0);
 }
 
+/// What was saved with options that keep less than those that it is loaded with.
+struct Misfit {
+  const char* option;
+  Options saved;
+  Options loaded;
+};
+
+std::vector<Misfit> misfits() {
+  sinew::optim::AdamOptions adam;
+  adam.amsgrad = true;
+  sinew::optim::AdamWOptions adamw;
+  adamw.amsgrad = true;
+  sinew::optim::RmsPropOptions centered;
+  centered.centered = true;
+  sinew::optim::RmsPropOptions momentum;
+  momentum.momentum = 0.5;
+  return {{"amsgrad", sinew::optim::AdamOptions(), adam},
+          {"amsgrad", sinew::optim::AdamWOptions(), adamw},
+          {"centered", sinew::optim::RmsPropOptions(), centered},
+          {"momentum", sinew::optim::RmsPropOptions(), momentum}};
+}
+
+// LibTorch would find out in the middle of the next step.
+TEST_P(Checkpoints, OfOptionsThatKeepLessAreRefused) {
+  start_workers();
+  int number = 0;
+  for (const Misfit& misfit : misfits()) {
+    const std::string name = "run" + std::to_string(++number);
+    SCOPED_TRACE(std::string(misfit.loaded.name()) + " " + misfit.option);
+    const RemoteTraining training(worker(0), 2, false);
+    const DistributedOptimizer less(worker(0), training.parameters(), misfit.saved);
+    const DistributedOptimizer more(worker(0), training.parameters(), misfit.loaded);
+    // Before the first step nothing is kept.
+    less.save(name);
+    more.load(name);
+    train(training, more, 0, 2);
+    more.save(name + "more");
+    train(training, less, 0, 2);
+    less.save(name);
+    train(training, more, 2, 3);
+    const std::vector<at::Tensor> before = training.values();
+    const RpcError error = error_of([&] { more.load(name); });
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(
+        error.message(),
+        ::testing::AllOf(HasSubstr("cannot load '" + root(1) + "/" + name +
+                                   "/worker1.000002.pt': it was saved without " + misfit.option),
+                         HasSubstr("worker2.000002.pt")));
+    EXPECT_EQ(difference(training.values(), before), 0);
+    train(training, more, 3, 4);
+    // What keeps more has all that the other needs.
+    less.load(name + "more");
+    train(training, less, 2, 3);
+  }
+}
+
 SINEW_INSTANTIATE_CLUSTER_TEST(Checkpoints);
 
 }  // namespace

@@ -65,4 +65,23 @@ void HeavyBall::load(torch::serialize::InputArchive& archive) {
   }
 }
 
+Forgetful::Forgetful(std::vector<torch::optim::OptimizerParamGroup> groups,
+                     sinew::optim::FieldOptions<ForgetfulOptions> defaults)
+    : Optimizer(std::move(groups),
+                std::make_unique<sinew::optim::FieldOptions<ForgetfulOptions>>(defaults)) {}
+
+at::Tensor Forgetful::step(LossClosure) {
+  const at::AutoGradMode no_grad(false);
+  ++steps_;
+  for (auto& group : param_groups_) {
+    for (at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      parameter.sub_(parameter.grad(), group.options().get_lr() / static_cast<double>(steps_));
+    }
+  }
+  return {};
+}
+
+void add_optimizers(sinew::MethodTable& methods) { methods.serve<Lion, HeavyBall, Forgetful>(); }
+
 }  // namespace testoptim

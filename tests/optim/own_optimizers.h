@@ -62,6 +62,26 @@ class HeavyBall final : public torch::optim::Optimizer,
   std::vector<at::Tensor> velocities_;
 };
 
+/// It keeps something, and has no save() and load().
+struct ForgetfulOptions {
+  double lr = 1e-2;
+};
+class Forgetful final : public torch::optim::Optimizer,
+                        public sinew::optim::OptimizerRules<ForgetfulOptions> {
+ public:
+  Forgetful(std::vector<torch::optim::OptimizerParamGroup> groups,
+            sinew::optim::FieldOptions<ForgetfulOptions> defaults);
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  static sinew::optim::FieldOptions<ForgetfulOptions> torch_options(
+      const ForgetfulOptions& options) {
+    return sinew::optim::FieldOptions<ForgetfulOptions>(options);
+  }
+
+ private:
+  std::int64_t steps_ = 0;
+};
+
 /// Nobody serves it.
 struct UnservedOptions {
   double lr = 1;
@@ -75,11 +95,16 @@ class Unserved final : public sinew::optim::PerParameterOptimizer<UnservedOption
               sinew::optim::ParameterState&) override {}
 };
 
+/// Serves those of them that are served.
+void add_optimizers(sinew::MethodTable& methods);
+
 }  // namespace testoptim
 
 SINEW_STRUCT(testoptim::LionOptions, lr, betas, weight_decay);
 SINEW_STRUCT(testoptim::HeavyBallOptions, lr, friction);
+SINEW_STRUCT(testoptim::ForgetfulOptions, lr);
 SINEW_STRUCT(testoptim::UnservedOptions, lr);
 SINEW_OPTIMIZER(testoptim::Lion, testoptim::LionOptions);
 SINEW_OPTIMIZER(testoptim::HeavyBall, testoptim::HeavyBallOptions);
+SINEW_OPTIMIZER(testoptim::Forgetful, testoptim::ForgetfulOptions);
 SINEW_OPTIMIZER(testoptim::Unserved, testoptim::UnservedOptions);

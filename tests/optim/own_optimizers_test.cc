@@ -2,6 +2,8 @@
 
 #include "sinew/tests/optim/own_optimizers.h"
 
+#include <torch/serialize/archive.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "ATen/ATen.h"
+#include "sinew/optim/internal/options_model.h"
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
@@ -30,6 +33,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testoptim::batch;
 using testoptim::difference;
+using testoptim::ForgetfulOptions;
 using testoptim::HeavyBallOptions;
 using testoptim::LionOptions;
 using testoptim::LocalTraining;
@@ -44,6 +48,7 @@ class OwnOptimizers : public sinew::testing::ClusterTest {
   void start_workers() {
     sinew::MethodTable methods;
     testoptim::add_methods(methods);
+    testoptim::add_optimizers(methods);
     start(3, methods);
   }
 };
@@ -100,6 +105,25 @@ TEST_P(OwnOptimizers, GoOnFromTheirCheckpoints) {
     EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
     EXPECT_THAT(error.message(), HasSubstr("it is of " + name + ", and this optimizer is Adam"));
   }
+}
+
+TEST_P(OwnOptimizers, WithoutSaveAndLoadTheyHaveNoCheckpoints) {
+  start_workers();
+  const sinew::testing::TemporaryFolder folder;
+  for (int rank = 1; rank < 3; ++rank) {
+    sinew::optim::serve_checkpoints(worker(rank), folder.file(""));
+  }
+  const RemoteTraining training(worker(0), 2, false);
+  const DistributedOptimizer optimizer(worker(0), training.parameters(), ForgetfulOptions());
+  training.step(optimizer, batch(0));
+  const RpcError error = error_of([&] { optimizer.save("run"); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("'worker1'"), HasSubstr("'worker2'"),
+                    HasSubstr("optimizer testoptim::Forgetful has no save() and load() of its own, "
+                              "so a checkpoint would be without what it keeps")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.file("")));
+  training.step(optimizer, batch(1));
 }
 
 TEST_P(OwnOptimizers, SayWhetherTheyTakeSparseGradients) {
@@ -214,6 +238,18 @@ TEST_P(OwnOptimizers, OptionsThatCannotBeSetAreRefused) {
   training.step(adam, batch(0));
   training.step(rms, batch(1));
   EXPECT_FALSE(adam.options<AdamOptions>(0).amsgrad);
+}
+
+TEST(TorchOptimizer, KnowsWhoHasCheckpoints) {
+  for (const Options& options : {Options(LionOptions()), Options(HeavyBallOptions()),
+                                 Options(AdamOptions()), Options(sinew::optim::AdamaxOptions())}) {
+    EXPECT_TRUE(options.model().has_checkpoints()) << options.name();
+  }
+  TorchOptimizer forgetful({{{at::zeros({3})}, ForgetfulOptions()}});
+  torch::serialize::OutputArchive saved;
+  EXPECT_EQ(error_of([&] { forgetful.save(saved); }).code(), ErrorCode::kUnimplemented);
+  torch::serialize::InputArchive loaded;
+  EXPECT_EQ(error_of([&] { forgetful.load(loaded); }).code(), ErrorCode::kUnimplemented);
 }
 
 TEST(TorchOptimizer, CountsTheStateOfAnyOptimizer) {

@@ -268,7 +268,7 @@ double difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }
 
 void add_methods(sinew::MethodTable& methods) {
-  methods.serve<Shard, Table, Picker, Lion, HeavyBall>()
+  methods.serve<Shard, Table, Picker>()
       .add<&Shard::parameters>()
       .add<&Shard::forward>()
       .add<&Shard::values>();

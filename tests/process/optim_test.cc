@@ -14,14 +14,17 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/tests/optim/own_optimizers.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::optim::DistributedOptimizer;
+using sinew::optim::Options;
 using sinew::optim::PartialStep;
 using sinew::testing::ChildProcess;
 using sinew::testing::eventually;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using testoptim::batch;
 using testoptim::difference;
@@ -51,12 +54,12 @@ class OptimProcesses : public ::testing::Test {
   void TearDown() override {
     if (self_.valid()) self_.shutdown({false, std::chrono::seconds(60), false});
   }
-  void start_server(int rank) {
+  void start_server(int rank, const std::string& more = "") {
     auto& server = servers_[static_cast<std::size_t>(rank - 1)];
     server = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
     ASSERT_THAT(server->ask(absl::StrCat("start name=worker", rank, " rank=", rank, " init=file://",
                                          folder_.file("meet"),
-                                         " checkpoints=", folder_.file("checkpoints"))),
+                                         " checkpoints=", folder_.file("checkpoints"), more)),
                 StartsWith("ok "));
     const auto expected = static_cast<std::size_t>(rank + 1);
     ASSERT_TRUE(eventually([&] { return self_.workers().size() >= expected; }));
@@ -108,6 +111,70 @@ TEST_F(OptimProcesses, KilledServerGoesOnFromACheckpoint) {
     }
     EXPECT_EQ(difference(training.values(), uninterrupted), 0);
   }
+}
+
+// Their options change while they train; a checkpoint has their state and learning rates.
+TEST_F(OptimProcesses, OptimizersOfUsersGoOnAtAServerThatCameBack) {
+  testoptim::LionOptions lion;
+  lion.lr = 0.01;
+  testoptim::LionOptions decaying = lion;
+  decaying.weight_decay = 0.1;
+  testoptim::HeavyBallOptions ball;
+  testoptim::HeavyBallOptions slower = ball;
+  slower.friction = 0.5;
+  for (const auto& [first, later] :
+       {std::pair<Options, Options>(lion, decaying), std::pair<Options, Options>(ball, slower)}) {
+    const std::string name(first.name());
+    SCOPED_TRACE(name);
+    testoptim::LocalTraining local(kServers, false, first);
+    const auto train = [later = &later](const auto& step, const auto& set_options,
+                                        std::int64_t until) {
+      for (std::int64_t at = 0; at < until; ++at) {
+        if (at == kSaved / 2) set_options(*later);
+        step(batch(at));
+      }
+    };
+    train([&](const testoptim::Batch& data) { local.step(data); },
+          [&](const Options& options) {
+            for (const std::size_t group : {0U, 1U}) local.set_options(group, options);
+          },
+          kSteps);
+    {
+      const RemoteTraining training(self_, kServers, false);
+      const DistributedOptimizer optimizer(self_, training.parameters(), first);
+      train([&](const testoptim::Batch& data) { training.step(optimizer, data); },
+            [&](const Options& options) { optimizer.set_options(0, options); }, kSaved);
+      optimizer.save(name);
+      training.step(optimizer, batch(kSaved));
+    }
+    servers_[1]->signal(SIGKILL);
+    ASSERT_TRUE(eventually([&] { return self_.workers().size() == kServers; }));
+    start_server(2);
+    const RemoteTraining training(self_, kServers, false);
+    const DistributedOptimizer optimizer(self_, training.parameters(), later);
+    optimizer.load(name);
+    for (std::int64_t at = kSaved; at < kSteps; ++at) training.step(optimizer, batch(at));
+    EXPECT_LT(difference(training.values(), local.values()), 1e-4);
+  }
+}
+
+TEST_F(OptimProcesses, AnOwnerThatDoesNotServeAnOptimizerIsNamed) {
+  servers_[1]->signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return self_.workers().size() == kServers; }));
+  start_server(2, " no_optimizers=1");
+  const RemoteTraining training(self_, kServers, false);
+  const sinew::RpcError error = sinew::testing::error_of(
+      [&] { DistributedOptimizer(self_, training.parameters(), testoptim::LionOptions()); });
+  EXPECT_EQ(error.code(), sinew::ErrorCode::kUnimplemented);
+  EXPECT_EQ(error.peer(), "worker2");
+  EXPECT_THAT(error.message(),
+              HasSubstr("worker 'worker2' has no optimizer testoptim::Lion: its program has to "
+                        "serve it, sinew::serve<testoptim::Lion>() in its MethodTable"));
+  EXPECT_EQ(servers_[0]->ask("counter optim.optimizers"), "ok 0");
+  EXPECT_EQ(servers_[1]->ask("counter optim.optimizers"), "ok 0");
+  // Those that come with Sinew are served by all.
+  const DistributedOptimizer optimizer(self_, training.parameters(), sinew::optim::AdamOptions());
+  training.step(optimizer, batch(0));
 }
 
 // Whenever that happens, there is a checkpoint to go on from: the one that was being saved or the

@@ -2,7 +2,8 @@
 // line: "ok", or "error", the code and the text.
 //
 //   start name=b init=tcp://127.0.0.1:29500 rank=1 world=2 lease_ms=1500 ca=... cert=... key=...
-//         tls=mutual|one-way founds=zero|always|never
+//         tls=mutual|one-way founds=zero|always|never checkpoints=FOLDER
+//         no_optimizers=1   serves none that is the tests' own
 //   add PEER                  calls testapp::add there
 //   hold PEER NAME            makes a Counter there and stores it
 //   use NAME                  calls a method of the reference stored under that name
@@ -50,6 +51,7 @@
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/autograd/gated_chain.h"
 #include "sinew/tests/autograd/random_graph.h"
+#include "sinew/tests/optim/own_optimizers.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/process/flood.h"
 #include "sinew/tests/process/link_methods.h"
@@ -83,6 +85,7 @@ sinew::WorkerOptions options_of(const Settings& settings) {
   testgrad::add_methods(options.methods);
   testgrad::add_chain_methods(options.methods);
   testoptim::add_methods(options.methods);
+  if (settings.count("no_optimizers") == 0) testoptim::add_optimizers(options.methods);
   options.num_threads = 2;
   sinew::TlsFiles files;
   std::string tls;
@@ -129,7 +132,7 @@ sinew::WorkerOptions options_of(const Settings& settings) {
       {"tls", [&](const std::string& value) { tls = value; }},
   };
   for (const auto& [key, value] : settings) {
-    if (key != "checkpoints") known.at(key)(value);
+    if (key != "checkpoints" && key != "no_optimizers") known.at(key)(value);
   }
   if (tls == "mutual") options.credentials = sinew::Credentials::mutual_tls(files);
   if (tls == "one-way") options.credentials = sinew::Credentials::tls(files);
