@@ -22,6 +22,7 @@
 #include "sinew/optim/internal/checkpoint_folder.h"
 #include "sinew/optim/internal/checkpoint_round.h"
 #include "sinew/optim/internal/durable_file.h"
+#include "sinew/optim/internal/pending_saves.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
@@ -231,6 +232,18 @@ TEST_P(CheckpointFaults, OneWhoseTimeIsOverMayBeTriedAgain) {
   EXPECT_EQ(difference(training.values(), saved), 0);
 }
 
+TEST_P(CheckpointFaults, ANumberIsNewToAllOwners) {
+  start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const DistributedOptimizer optimizer(worker(0), training.parameters(),
+                                       sinew::optim::AdamOptions());
+  // What the second owner has of a save that failed at the first.
+  fs::create_directories(root(2) + "/run");
+  std::ofstream(data(2, 5)) << "left";
+  EXPECT_EQ(optimizer.save("run").number, 6U);
+  EXPECT_EQ(optimizer.load("run").number, 6U);
+}
+
 TEST_P(CheckpointFaults, AFullDiskLeavesWhatWasThere) {
   start_workers();
   const RemoteTraining training(worker(0), 2, false);
@@ -380,6 +393,22 @@ TEST(DurableFileTest, IsThereWholeOrNotAtAll) {
   EXPECT_EQ(sinew::internal::sha256_of_file(path), sinew::internal::sha256("first"));
   EXPECT_EQ(error_of([&] { DurableFile(root.file("none/file"), ""); }).code(),
             ErrorCode::kNotFound);
+}
+
+// Those whose trainers were lost do not pile up.
+TEST(PendingSavesTest, OldOnesThatNobodyAsksForAreForgotten) {
+  sinew::internal::PendingSaves saves;
+  const sinew::Promise<void> writing(nullptr);
+  saves.add({1, 7}, writing.future());
+  for (std::uint64_t number = 2; number <= 40; ++number) {
+    saves.add({number, 7}, sinew::make_ready_future());
+  }
+  EXPECT_EQ(error_of([&] { saves.take({2, 7}); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error_of([&] { saves.take({40, 8}); }).code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(saves.take({40, 7}).done());
+  // One that is being written is not over.
+  EXPECT_FALSE(saves.take({1, 7}).done());
+  EXPECT_EQ(error_of([&] { saves.take({1, 7}); }).code(), ErrorCode::kNotFound);
 }
 
 TEST(WholeCheckpointsTest, AreThoseOfWhichEachOwnerHasItsPart) {

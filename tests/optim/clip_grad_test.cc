@@ -39,10 +39,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class ClipGrad : public sinew::testing::ClusterTest {
  protected:
-  void start_workers() {
+  sinew::testing::Cluster& start_workers() {
     sinew::MethodTable methods;
     testoptim::add_methods(methods);
-    start(3, methods);
+    return start(3, methods);
   }
   /// Of all shards; none where a parameter has none.
   static std::vector<at::Tensor> gradients(const RemoteTraining& training, const Context& context) {
@@ -120,6 +120,52 @@ TEST_P(ClipGrad, HappensOnceAndOnlyForWhoTakesPart) {
   });
   EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker2' takes no part in autograd context"));
+}
+
+TEST_P(ClipGrad, WhatIsNoNumberShowsWhereverItIs) {
+  start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const at::Tensor number = at::ones({2}).requires_grad_();
+  const at::Tensor no_number = at::ones({2}).requires_grad_();
+  const RRef<at::Tensor> of_number = sinew::make_rref(worker(0), number);
+  const RRef<at::Tensor> of_no_number = sinew::make_rref(worker(0), no_number);
+  for (const double norm_type : {2.0, kInfinity}) {
+    // The last of its owner, of the first owner and of the last.
+    std::vector<RRef<at::Tensor>> first = training.parameters();
+    std::vector<RRef<at::Tensor>> last = first;
+    first.insert(first.begin(), {of_number, of_no_number});
+    last.insert(last.end(), {of_number, of_no_number});
+    for (const auto& parameters : {first, last}) {
+      const Context context(worker(0));
+      sinew::autograd::backward(
+          context, {training.loss(batch(1)) + number.sum() + (no_number * std::nan("")).sum()});
+      ClipGradOptions how;
+      how.norm_type = norm_type;
+      EXPECT_TRUE(std::isnan(clip_grad_norm_(context, parameters, 1, how)));
+      how.error_if_nonfinite = true;
+      EXPECT_EQ(error_of([&] { clip_grad_norm_(context, parameters, 1, how); }).code(),
+                ErrorCode::kOutOfRange);
+    }
+  }
+}
+
+TEST_P(ClipGrad, GradientsOfZeroStayZero) {
+  start_workers();
+  const at::Tensor leaf = at::ones({2}).requires_grad_();
+  const Context context(worker(0));
+  sinew::autograd::backward(context, {(leaf * 0).sum()});
+  EXPECT_EQ(clip_grad_norm_(context, {sinew::make_rref(worker(0), leaf)}, 0), 0);
+  EXPECT_TRUE(sinew::autograd::gradient_of(context, leaf).equal(at::zeros({2})));
+}
+
+TEST_P(ClipGrad, AnOwnerThatFailsIsNotPassedOver) {
+  sinew::testing::Cluster& cluster = start_workers();
+  const RemoteTraining training(worker(0), 2, false);
+  const Context context(worker(0));
+  sinew::autograd::backward(context, {training.loss(batch(1))});
+  cluster.faults().fail(sinew::testing::calls<&scale_gradients_of>().at("worker2").first(1));
+  EXPECT_EQ(error_of([&] { clip_grad_norm_(context, training.parameters(), 1e-3); }).code(),
+            ErrorCode::kUnavailable);
 }
 
 TEST_P(ClipGrad, MistakesAreNamed) {

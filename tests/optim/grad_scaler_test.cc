@@ -141,6 +141,41 @@ TEST_P(Scaling, GrowsAndBacksOffAndGoesOnFromACheckpoint) {
   EXPECT_FALSE(optimizer.load("run").grad_scaler.has_value());
 }
 
+// An infinity begins the count anew, and the scale stays a number that losses can be scaled by.
+TEST_P(Scaling, ItsScaleKeepsWithinItsLimits) {
+  start_workers();
+  const at::Tensor mine = at::ones({2}).requires_grad_();
+  const DistributedOptimizer optimizer(worker(0), {sinew::make_rref(worker(0), mine)},
+                                       SgdOptions());
+  const auto scale_after = [&](GradScaler& scaler, double factor) {
+    const Context context(worker(0));
+    scaled_step(scaler, optimizer, context, (mine * factor).sum());
+    return scaler.get_scale();
+  };
+  GradScalerOptions options;
+  options.init_scale = 8;
+  options.growth_interval = 3;
+  GradScaler counting(options);
+  std::vector<double> scales;
+  for (const double factor : {1.0, 1.0, kInfinity, 1.0, 1.0, 1.0}) {
+    scales.push_back(scale_after(counting, factor));
+  }
+  EXPECT_EQ(scales, (std::vector<double>{8, 8, 4, 4, 4, 8}));
+  options.init_scale = std::numeric_limits<double>::denorm_min();
+  GradScaler smallest(options);
+  EXPECT_EQ(scale_after(smallest, kInfinity), options.init_scale);
+  options.init_scale = std::numeric_limits<float>::max();
+  options.growth_interval = 1;
+  GradScaler largest(options);
+  EXPECT_EQ(scale_after(largest, 0), options.init_scale);
+  // What is under way is over with another state.
+  const Context context(worker(0));
+  sinew::autograd::backward(context, {counting.scale(mine.sum())});
+  counting.unscale_(optimizer, context);
+  counting.load_state({16, 0});
+  EXPECT_EQ(error_of([&] { counting.update(); }).code(), ErrorCode::kFailedPrecondition);
+}
+
 TEST_P(Scaling, SeveralOptimizersHaveOneScale) {
   start_workers();
   const RemoteTraining training(worker(0), 2, false);

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ATen/ATen.h"
+#include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
@@ -113,6 +115,41 @@ TEST_P(LrSchedulers, SetTheRatesOfAllGroupsAtAllOwners) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(error_of([&] { LrScheduler(DistributedOptimizer(), step_lr(1)); }).code(),
             ErrorCode::kFailedPrecondition);
+}
+
+TEST_P(LrSchedulers, AStepThatFailsIsMadeAgain) {
+  sinew::MethodTable methods;
+  testoptim::add_methods(methods);
+  sinew::testing::Cluster& cluster = start(3, methods);
+  const testoptim::RemoteTraining training(worker(0), 2, false);
+  sinew::optim::SgdOptions sgd;
+  sgd.lr = 0.5;
+  const DistributedOptimizer optimizer(worker(0), training.parameters(), sgd);
+  const auto next_at_worker2 =
+      sinew::testing::calls<&sinew::internal::LocalOptimizer::set_learning_rate>()
+          .at("worker2")
+          .first(1);
+  // Of a schedule that looks at the training.
+  const auto factor = std::make_shared<double>(1);
+  LrScheduler scheduler(optimizer, [factor](std::int64_t) { return *factor; });
+  *factor = 0.25;
+  cluster.faults().fail(next_at_worker2);
+  EXPECT_EQ(error_of([&] { scheduler.step(); }).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(scheduler.step_count(), 0);
+  // The first owner has the new rate already, and gets the old one back.
+  *factor = 1;
+  scheduler.step();
+  EXPECT_EQ(scheduler.step_count(), 1);
+  const testoptim::RemoteTraining twin(worker(0), 2, false);
+  const DistributedOptimizer of_twin(worker(0), twin.parameters(), sgd);
+  training.step(optimizer, testoptim::batch(0));
+  twin.step(of_twin, testoptim::batch(0));
+  EXPECT_EQ(testoptim::difference(training.values(), twin.values()), 0);
+  // Owners are not told what they know.
+  cluster.faults().fail(next_at_worker2);
+  scheduler.step();
+  *factor = 0.5;
+  EXPECT_EQ(error_of([&] { scheduler.step(); }).code(), ErrorCode::kUnavailable);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <torch/serialize/archive.h>
 
 #include <filesystem>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,48 @@
 #include <gtest/gtest.h>
 
 #include "ATen/ATen.h"
+#include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/optim/internal/options_model.h"
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+
+namespace testslow {
+
+struct SlowOptions {
+  double lr = 1;
+};
+/// Waits in the middle of a step.
+class Slow final : public sinew::optim::PerParameterOptimizer<SlowOptions> {
+ public:
+  using PerParameterOptimizer::PerParameterOptimizer;
+  static inline sinew::testing::Gate* gate = nullptr;
+
+ private:
+  void update(const SlowOptions&, at::Tensor& parameter, const at::Tensor&,
+              sinew::optim::ParameterState&) override {
+    parameter[0].sub_(1);
+    if (gate != nullptr) gate->pass();
+    parameter[1].sub_(1);
+  }
+};
+inline at::Tensor& weight() {
+  static at::Tensor tensor;
+  return tensor;
+}
+inline sinew::RRef<at::Tensor> make_weight() {
+  weight() = at::zeros({2}).requires_grad_();
+  return sinew::make_rref(sinew::current_worker(), weight());
+}
+inline at::Tensor sum_of_weight() { return weight().sum(); }
+inline at::Tensor weight_now() { return weight().detach().clone(); }
+
+}  // namespace testslow
+
+SINEW_STRUCT(testslow::SlowOptions, lr);
+SINEW_OPTIMIZER(testslow::Slow, testslow::SlowOptions);
+SINEW_METHOD(testslow::make_weight, testslow::sum_of_weight, testslow::weight_now);
 
 namespace {
 
@@ -105,6 +143,42 @@ TEST_P(OwnOptimizers, GoOnFromTheirCheckpoints) {
     EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
     EXPECT_THAT(error.message(), HasSubstr("it is of " + name + ", and this optimizer is Adam"));
   }
+}
+
+// A checkpoint has a step whole or not at all.
+TEST_P(OwnOptimizers, AreSavedBetweenTheirSteps) {
+  using testslow::Slow;
+  sinew::MethodTable methods = sinew::serve<Slow>();
+  methods.add<&testslow::make_weight, &testslow::sum_of_weight, &testslow::weight_now>();
+  sinew::testing::Cluster& cluster =
+      start(2, methods, [](int, sinew::WorkerOptions& options) { options.num_threads = 2; });
+  const sinew::testing::TemporaryFolder folder;
+  sinew::optim::serve_checkpoints(worker(1), folder.file(""));
+  const sinew::Peer owner = worker(0).peer("worker1");
+  const DistributedOptimizer optimizer(worker(0), {owner.call<&testslow::make_weight>()},
+                                       testslow::SlowOptions());
+  sinew::testing::Gate gate;
+  Slow::gate = &gate;
+  {
+    const sinew::autograd::Context context(worker(0));
+    sinew::autograd::backward(context, {owner.call<&testslow::sum_of_weight>()});
+    const auto step = optimizer.step_async(context.id());
+    ASSERT_TRUE(gate.wait_for_arrivals(1));
+    const sinew::testing::Fault begun = cluster.faults().hold(
+        sinew::testing::calls<&sinew::internal::LocalOptimizer::begin_save>().at("worker1"));
+    auto saved = std::async(std::launch::async, [&] { return optimizer.save("run"); });
+    begun.wait_for_hits(1);
+    begun.release();
+    // The owner's only other thread has come to the save when it answers this.
+    owner.call<&testslow::weight_now>();
+    gate.open();
+    step.wait();
+    saved.get();
+  }
+  Slow::gate = nullptr;
+  optimizer.load("run");
+  EXPECT_TRUE(owner.call<&testslow::weight_now>().equal(at::full({2}, -1.0)));
+  testslow::weight().reset();
 }
 
 TEST_P(OwnOptimizers, WithoutSaveAndLoadTheyHaveNoCheckpoints) {

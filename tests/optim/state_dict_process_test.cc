@@ -107,6 +107,19 @@ TEST_P(ModuleState, IsReadAndSetAtItsWorker) {
   }
 }
 
+// As a step of an optimizer, a new state is no change in place for passes that are under way.
+TEST_P(ModuleState, IsSetBetweenForwardAndBackward) {
+  start_workers();
+  const RemoteModule<Net> net(worker(0), "worker1", 0.5);
+  const StateDict state = net.state_dict();
+  const at::Tensor input = at::ones({4, 3}).requires_grad_();
+  const sinew::autograd::Context context(worker(0));
+  const at::Tensor output = net.forward(input);
+  net.load_state_dict(state);
+  sinew::autograd::backward(context, {output.square().sum()});
+  EXPECT_TRUE(sinew::autograd::gradient_of(context, input).defined());
+}
+
 TEST_P(ModuleState, MistakesAreNamed) {
   start_workers();
   const RemoteModule<Net> net(worker(0), "worker1", 0.5);
