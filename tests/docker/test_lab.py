@@ -152,6 +152,7 @@ class FaultsTest(unittest.TestCase):
             self.said(), ["-A OUTPUT -o eth0 -m statistic --mode random --probability 0.050000 -j DROP"]
         )
         self.host.drop(0)
+        self.assertEqual(self.said(), [])
         self.host.drop(to=self.other)
         self.host.drop(0.5, to=self.other)
         self.assertIn("-d 10.0.0.2 -m statistic --mode random --probability 0.500000", self.log.read_text())

@@ -162,8 +162,6 @@ exec "$@"
     def _down(self) -> None:
         if self._pid is None:
             return
-        # One that is paused cannot be killed by an engine that freezes cgroups.
-        self.resume()
         docker("kill", self._container)
         self._pid = None
         for program in self._programs:
@@ -329,9 +327,6 @@ def _remove_labelled(pid: str, prefix: str) -> None:
     label = f"label={LABEL}={pid}"
     containers = docker("ps", "--all", "--format", "{{.Names}}", "--filter", label).split()
     mine = [container for container in containers if container.startswith(prefix)]
-    for container in mine:
-        if docker("inspect", "--format", "{{.State.Paused}}", container) == "true":
-            docker("unpause", container)
     if mine:
         docker("rm", "--force", "--volumes", *mine)
     for network in docker("network", "ls", "--format", "{{.Name}}", "--filter", label).split():
