@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Sequence
@@ -212,6 +214,31 @@ class ToolTest(unittest.TestCase):
             )  # fmt: skip
         self.assertEqual(done.returncode, 2, done)
         self.assertIn(f"nothing was built in {empty}: cmake --build", done.stderr)
+
+    def test_an_interrupted_one_leaves_nothing(self) -> None:
+        """While it makes the base of an image, with an engine and a debootstrap that only look so."""
+        if os.geteuid() != 0 or any(shutil.which(tool) is None for tool in ("iptables", "tc", "nsenter")):
+            self.skipTest("root makes images, and has iptables, tc and nsenter")
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for part in ("tools", "tmp", "build/launch"):
+                (folder / part).mkdir(parents=True)
+            shutil.copy("/bin/true", folder / "build/launch/sinew-run")
+            for tool, does in (("docker", '[ "$1" != image ]'), ("debootstrap", f"echo $$ > {folder}/pid; exec sleep 1000")):
+                (folder / "tools" / tool).write_text(f"#!/bin/sh\n{does}\n")
+                (folder / "tools" / tool).chmod(0o755)
+            env = {**os.environ, "PATH": f"{folder}/tools:{os.environ['PATH']}", "TMPDIR": f"{folder}/tmp"}
+            command = [Path(__file__).with_name("run"), "--build-dir", folder / "build"]
+            with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as running:
+                self.addCleanup(running.kill)
+                deadline = time.monotonic() + LONG_S
+                while not (folder / "pid").exists() or not (folder / "pid").read_text():
+                    self.assertLess(time.monotonic(), deadline, "it has not come so far")
+                    time.sleep(0.05)
+                running.terminate()
+                self.assertEqual(running.wait(LONG_S), 128 + signal.SIGTERM)
+            self.assertEqual(list((folder / "tmp").iterdir()), [])
+            self.assertFalse(Path("/proc", (folder / "pid").read_text().strip()).exists())
 
     def test_quick_is_a_part(self) -> None:
         quick = cli.chosen(cli.parse_arguments(["--quick"]))

@@ -120,15 +120,28 @@ def engine(data: Path | None) -> Iterator[str | None]:
         yield EngineLab.obstacle()
 
 
+def make_base(suite: str, base: str) -> None:
+    """Raises LabError. What it has made so far goes with it when this is interrupted."""
+    command = [ROOT / "deploy" / "base-image", "--suite", suite, "--tag", base]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as making:
+        try:
+            said, _ = making.communicate(timeout=IMAGE_TIMEOUT_S)
+        except BaseException:
+            # With its children, for which the shell waits.
+            os.killpg(making.pid, signal.SIGTERM)
+            making.communicate()
+            raise
+    if making.returncode != 0:
+        raise LabError(said.strip())
+
+
 def make_image(suite: str, programs: Path) -> str:
     """Its name. Raises LabError."""
     begin = time.monotonic()
     base = f"sinew-base:{suite}"
-    made = subprocess.run(
-        [ROOT / "deploy" / "base-image", "--suite", suite, "--tag", base], capture_output=True, text=True, check=False
-    )
-    if made.returncode != 0:
-        raise LabError(made.stderr.strip())
+    make_base(suite, base)
     # Of the layers only the programs' own is new when these have changed.
     shutil.copytree(ROOT / "deploy", programs / "deploy")
     image = f"{IMAGE}:{suite}"
@@ -228,6 +241,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.backend == "namespaces":
                 return over_namespaces(scenarios, programs)
             return over_containers(options, scenarios, programs)
-        except LabError as error:
+        except (LabError, subprocess.TimeoutExpired) as error:
             print(f"docker/run: {error}", file=sys.stderr)
             return 2
