@@ -1,9 +1,12 @@
 // DistributedDataParallel in autograd contexts: trainers with a dense part each, which is reduced,
 // and an embedding on a server that they share by calls; against one process with the whole batch.
 
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn.h>
 
 #include <csignal>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -291,6 +294,46 @@ TEST_F(DdpInContext, AFailedPassIsKeptNowhere) {
     sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
     EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
   }
+}
+
+// A rank whose pass fails when all have agreed on it has not kept its gradients as the others have,
+// and says so in the next vote.
+TEST_F(DdpInContext, APassThatFailsAfterTheVoteIsFoundByTheNextOne) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch batch = make_batch(3, 4 * size());
+  const Batch part = batch.part(rank(), size());
+  // What is behind a leaf that is not reduced runs when the context has its gradient.
+  const at::Tensor other = at::ones({1}, at::kDouble).requires_grad_();
+  const auto accumulator = torch::autograd::impl::grad_accumulator(other);
+  const std::uintptr_t hook =
+      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [faulty = rank() == 1](const torch::autograd::variable_list& outputs,
+                                 const torch::autograd::variable_list&) {
+            if (faulty) throw std::runtime_error("a hook behind a leaf broke");
+            return outputs;
+          }));
+  {
+    const Context context(worker_);
+    const at::Tensor loss = mean_loss(ddp.forward(part.input), part.target) + other.sum();
+    if (rank() == 1) {
+      const RpcError error = error_of([&] { sinew::autograd::backward(context, {loss}); });
+      EXPECT_THAT(error.message(), HasSubstr("a hook behind a leaf broke"));
+      EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+    } else {
+      sinew::autograd::backward(context, {loss});
+      EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+    }
+  }
+  accumulator->del_post_hook(hook);
+  const Context context(worker_);
+  const RpcError error = error_of([&] {
+    sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("rank 1 has kept the gradients of 0 backward passes, rank "
+                                         "0 those of 1"));
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
 }
 
 TEST_F(DdpInContext, HooksCompress) {
