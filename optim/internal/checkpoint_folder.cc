@@ -112,7 +112,7 @@ CheckpointManifest CheckpointManifest::parse(const std::string& text, const std:
   return manifest;
 }
 
-void CheckpointManifest::check_fits(const CheckpointManifest& mine, const std::string& path) const {
+std::string CheckpointManifest::difference(const CheckpointManifest& mine) const {
   std::string fault;
   if (optimizer != mine.optimizer) {
     fault = absl::StrFormat("it is of %s, and this optimizer is %s", optimizer, mine.optimizer);
@@ -131,6 +131,11 @@ void CheckpointManifest::check_fits(const CheckpointManifest& mine, const std::s
         "DistributedOptimizer::keep()",
         absl::StrJoin(kept, ", "), absl::StrJoin(mine.kept, ", "));
   }
+  return fault;
+}
+
+void CheckpointManifest::check_fits(const CheckpointManifest& mine, const std::string& path) const {
+  const std::string fault = difference(mine);
   if (fault.empty()) return;
   throw RpcError(ErrorCode::kFailedPrecondition,
                  absl::StrFormat("checkpoint '%s' does not fit: %s", path, fault));

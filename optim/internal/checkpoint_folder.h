@@ -25,6 +25,8 @@ struct CheckpointManifest {
   /// `Float [4]`: what is kept beside the parameters.
   std::vector<std::string> kept;
 
+  /// The first difference when `mine` is of another optimizer, or of other tensors; empty: none.
+  std::string difference(const CheckpointManifest& mine) const;
   /// Throws RpcError kFailedPrecondition that names `path` and the first difference when `mine` is
   /// of another optimizer, or of other tensors.
   void check_fits(const CheckpointManifest& mine, const std::string& path) const;

@@ -2,16 +2,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sinew/optim/checkpoint.h"
 #include "sinew/optim/internal/checkpoint_messages.h"
+#include "sinew/optim/internal/standby_messages.h"
 #include "sinew/optim/internal/step_messages.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/method.h"
 
 namespace sinew::internal {
+
+class ChangeQueue;
+class OptimizerState;
 
 /// The part of one distributed optimizer that lives with the parameters of one worker. Trainers
 /// hold it by reference and call its methods. No two pieces of work on the same parameter run at
@@ -29,7 +34,8 @@ class LocalOptimizer {
   Future<Binding> binding();
   /// Takes steps of this binding only, from now on. Throws RpcError kInvalidArgument when `groups`
   /// has other parameters than this, kAborted when there is a greater one.
-  Future<void> bind(const Binding& binding, const ParametersByGroup& groups);
+  /// Without groups they are the same for certain.
+  Future<void> bind(const Binding& binding, const std::optional<ParametersByGroup>& groups);
   Future<void> set_learning_rate(std::uint64_t group, double lr);
   /// Throws RpcError kInvalidArgument for those of another optimizer, and for a change that it does
   /// not allow.
@@ -67,9 +73,31 @@ class LocalOptimizer {
   Future<void> apply_load(std::uint64_t load);
   Future<void> drop_load(std::uint64_t load);
 
+  // ---- A standby: the part of the same optimizer at another worker, which has what this one has.
+
+  /// From now on `standby` gets all changes, and from when the future is done on, none is
+  /// acknowledged that it has not got. The one before it gets none any more. Fails with RpcError
+  /// kInvalidArgument when it is made otherwise than this.
+  /// `stream` is what its stand_by() has returned.
+  Future<void> add_standby(const RRef<LocalOptimizer>& standby, std::uint64_t stream);
+  // Of the standby.
+  /// Begins to, and draws a number for the owner's changes, of which others know nothing.
+  std::uint64_t stand_by();
+  // These may come in any order.
+  Future<FollowOutcome> follow_snapshot(const ChangeId& id, const OwnerSnapshot& snapshot);
+  Future<FollowOutcome> follow_step(const ChangeId& id, const MirroredStep& step);
+  Future<FollowOutcome> follow_options(const ChangeId& id, std::uint64_t group,
+                                       const RRef<optim::Options>& options);
+  /// It gets no more of them, and must not take over.
+  Future<FollowOutcome> dismiss(std::uint64_t stream);
+  /// Becomes the owner, and takes steps of this binding. Throws RpcError kFailedPrecondition when
+  /// it is no standby, or has not got all, kDataLoss when it has not got the owner's step of the
+  /// order `acknowledged`, kAborted when there is a greater binding. May be repeated.
+  Future<void> take_over(const Binding& binding, std::uint64_t acknowledged);
+
  private:
-  class State;
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<OptimizerState> state_;
+  const std::shared_ptr<ChangeQueue> changes_;
 };
 
 }  // namespace sinew::internal
@@ -103,3 +131,10 @@ SINEW_METHOD_AS("sinew.optim.prepare_load", &sinew::internal::LocalOptimizer::pr
 SINEW_METHOD_AS("sinew.optim.apply_load", &sinew::internal::LocalOptimizer::apply_load);
 SINEW_METHOD_AS("sinew.optim.drop_load", &sinew::internal::LocalOptimizer::drop_load);
 SINEW_METHOD_AS("sinew.optim.keep", &sinew::internal::LocalOptimizer::keep);
+SINEW_METHOD_AS("sinew.optim.add_standby", &sinew::internal::LocalOptimizer::add_standby);
+SINEW_METHOD_AS("sinew.optim.stand_by", &sinew::internal::LocalOptimizer::stand_by);
+SINEW_METHOD_AS("sinew.optim.follow_snapshot", &sinew::internal::LocalOptimizer::follow_snapshot);
+SINEW_METHOD_AS("sinew.optim.follow_step", &sinew::internal::LocalOptimizer::follow_step);
+SINEW_METHOD_AS("sinew.optim.follow_options", &sinew::internal::LocalOptimizer::follow_options);
+SINEW_METHOD_AS("sinew.optim.dismiss", &sinew::internal::LocalOptimizer::dismiss);
+SINEW_METHOD_AS("sinew.optim.take_over", &sinew::internal::LocalOptimizer::take_over);

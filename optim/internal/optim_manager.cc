@@ -44,6 +44,12 @@ OptimManager::OptimManager(WorkerServices& services)
     : worker_(services.options().name),
       gate_(std::make_shared<ParameterGate>(services.executor()->runner())) {}
 
+void OptimManager::raise_order(std::uint64_t order) {
+  std::uint64_t now = order_.load();
+  while (now < order && !order_.compare_exchange_weak(now, order)) {
+  }
+}
+
 void OptimManager::set_checkpoint_root(std::string root) {
   MutexLock lock(mutex_);
   root_ = std::move(root);
@@ -95,6 +101,13 @@ std::vector<Extension::Method> OptimManager::methods() const {
                                  method<&LocalOptimizer::apply_load>(),
                                  method<&LocalOptimizer::drop_load>(),
                                  method<&LocalOptimizer::keep>(),
+                                 method<&LocalOptimizer::add_standby>(),
+                                 method<&LocalOptimizer::stand_by>(),
+                                 method<&LocalOptimizer::follow_snapshot>(),
+                                 method<&LocalOptimizer::follow_step>(),
+                                 method<&LocalOptimizer::follow_options>(),
+                                 method<&LocalOptimizer::dismiss>(),
+                                 method<&LocalOptimizer::take_over>(),
                                  method<&gradient_power_sum>(),
                                  method<&scale_gradients_of>()});
   return methods;

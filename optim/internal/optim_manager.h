@@ -25,8 +25,12 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   static std::shared_ptr<OptimManager> of(const WorkerServices& services);
 
   const std::shared_ptr<ParameterGate>& gate() const { return gate_; }
-  /// Numbers applied steps, from 1.
-  std::uint64_t next_order() { return ++applied_; }
+  /// Counts a step.
+  void add_step() { ++applied_; }
+  /// A number for a step, greater than all before, from 1.
+  std::uint64_t next_order() { return ++order_; }
+  /// Numbers are greater than this one from now on.
+  void raise_order(std::uint64_t order);
   void add_optimizers(int count) { optimizers_ += count; }
   void add_step_answers(std::int64_t count) { step_answers_ += count; }
   StepNumbersTable& step_numbers() { return step_numbers_; }
@@ -56,6 +60,7 @@ class OptimManager final : public Extension, public std::enable_shared_from_this
   const std::string worker_;
   const std::shared_ptr<ParameterGate> gate_;
   std::atomic<std::uint64_t> applied_{0};
+  std::atomic<std::uint64_t> order_{0};
   std::atomic<int> optimizers_{0};
   std::atomic<std::int64_t> step_answers_{0};
   StepNumbersTable step_numbers_;

@@ -126,8 +126,8 @@ BoundParts rebind_parts(const Worker& worker, const std::vector<OptimizerPart>& 
   bound.binding = {bound.binding.number + 1, random_secret()};
   std::vector<Future<void>> told;
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    told.push_back(
-        start_part<&LocalOptimizer::bind>(bound.parts[i], call, bound.binding, owners[i].groups));
+    told.push_back(start_part<&LocalOptimizer::bind>(
+        bound.parts[i], call, bound.binding, std::optional<ParametersByGroup>(owners[i].groups)));
   }
   throw_if_any_failed(bound.parts, gather(told).take());
   return bound;

@@ -30,8 +30,7 @@ std::optional<StepAnswer> StepAnswers::find(const StepRequest& request) {
     return refused(ErrorCode::kAborted,
                    absl::StrFormat("step %d comes too late: its trainer has given it up", number));
   }
-  trainer.live_from = std::max(trainer.live_from, request.live_from);
-  trainer.answers.erase(trainer.answers.begin(), trainer.answers.lower_bound(trainer.live_from));
+  give_up_before(trainer, request.live_from);
   const auto done = trainer.answers.find(number);
   if (done != trainer.answers.end()) return done->second;
   if (request.mode == StepMode::kApply) return std::nullopt;
@@ -43,6 +42,43 @@ std::optional<StepAnswer> StepAnswers::find(const StepRequest& request) {
 
 void StepAnswers::add(const StepId& id, const StepAnswer& answer) {
   trainers_[id.trainer].answers.emplace(id.number, answer);
+}
+
+void StepAnswers::give_up_before(Trainer& trainer, std::uint64_t live_from) {
+  trainer.live_from = std::max(trainer.live_from, live_from);
+  trainer.answers.erase(trainer.answers.begin(), trainer.answers.lower_bound(trainer.live_from));
+}
+
+void StepAnswers::follow(const MirroredStep& step) {
+  forget_lost_trainers();
+  give_up_before(trainers_[step.id.trainer], step.live_from);
+  add(step.id, step.answer);
+}
+
+std::vector<TrainerAnswers> StepAnswers::snapshot() const {
+  std::vector<TrainerAnswers> all;
+  for (const auto& [incarnation, trainer] : trainers_) {
+    TrainerAnswers& one = all.emplace_back();
+    one.trainer = incarnation;
+    one.live_from = trainer.live_from;
+    for (const auto& [number, answer] : trainer.answers) {
+      one.numbers.push_back(number);
+      one.answers.push_back(answer);
+    }
+  }
+  return all;
+}
+
+void StepAnswers::restore(const std::vector<TrainerAnswers>& trainers) {
+  trainers_.clear();
+  for (const TrainerAnswers& one : trainers) {
+    Trainer& trainer = trainers_[one.trainer];
+    trainer.live_from = one.live_from;
+    const std::size_t count = std::min(one.numbers.size(), one.answers.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      trainer.answers.emplace(one.numbers[i], one.answers[i]);
+    }
+  }
 }
 
 std::size_t StepAnswers::size() const {

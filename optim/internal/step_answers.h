@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "sinew/optim/internal/standby_messages.h"
 #include "sinew/optim/internal/step_messages.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/ids.h"
@@ -29,6 +31,11 @@ class StepAnswers {
   /// up, or gives it up by asking for it. Nothing for one that is.
   std::optional<StepAnswer> find(const StepRequest& request);
   void add(const StepId& id, const StepAnswer& answer);
+  /// As find() and add(), of a step that another owner has applied.
+  void follow(const MirroredStep& step);
+  /// All of them, and all of another owner instead of these.
+  std::vector<TrainerAnswers> snapshot() const;
+  void restore(const std::vector<TrainerAnswers>& trainers);
   /// How many answers are remembered.
   std::size_t size() const;
 
@@ -39,6 +46,7 @@ class StepAnswers {
     std::map<std::uint64_t, StepAnswer> answers;
   };
   void forget_lost_trainers();
+  static void give_up_before(Trainer& trainer, std::uint64_t live_from);
 
   const std::function<bool(Incarnation)> is_lost_;
   // By incarnation.

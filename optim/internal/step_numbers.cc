@@ -22,6 +22,18 @@ std::uint64_t StepNumbers::live_from() const {
   return live_.empty() ? *last_ + 1 : *live_.begin();
 }
 
+std::uint64_t StepNumbers::acknowledged(Incarnation owner) const {
+  MutexLock lock(mutex_);
+  const auto found = acknowledged_.find(owner.value);
+  return found == acknowledged_.end() ? 0 : found->second;
+}
+
+void StepNumbers::note_acknowledged(Incarnation owner, std::uint64_t order) {
+  MutexLock lock(mutex_);
+  std::uint64_t& greatest = acknowledged_[owner.value];
+  greatest = std::max(greatest, order);
+}
+
 std::shared_ptr<StepNumbers> StepNumbersTable::of(std::uint64_t optimizer) {
   MutexLock lock(mutex_);
   std::weak_ptr<StepNumbers>& known = numbers_[optimizer];

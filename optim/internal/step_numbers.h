@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
@@ -24,10 +25,16 @@ class StepNumbers {
   /// No step with a smaller number is under way or may be repeated; nor will one be.
   std::uint64_t live_from() const;
 
+  /// The greatest OwnerStep::order with which an owner has said to have applied a step; 0: none.
+  std::uint64_t acknowledged(Incarnation owner) const;
+  void note_acknowledged(Incarnation owner, std::uint64_t order);
+
  private:
   const std::shared_ptr<std::atomic<std::uint64_t>> last_;
   mutable Mutex mutex_;
   std::set<std::uint64_t> live_ ABSL_GUARDED_BY(mutex_);
+  // By the owner's incarnation.
+  absl::flat_hash_map<std::uint64_t, std::uint64_t> acknowledged_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// The StepNumbers of one worker, by optimizer, as long as somebody holds them. Numbers go on where

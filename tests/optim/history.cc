@@ -7,6 +7,7 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/optim/standby.h"
 
 namespace testoptim {
 namespace {
@@ -58,26 +59,48 @@ std::string check_history(const std::vector<Acknowledged>& history,
 void Picker::pick(const std::vector<sinew::RRef<Table>>& tables,
                   const sinew::optim::DistributedOptimizer& optimizer, std::int64_t run,
                   std::int64_t first, std::int64_t count) {
+  run_ = run;
+  next_ = first;
+  end_ = first + count;
+  failed_.reset();
+  go_on(tables, optimizer);
+}
+
+void Picker::go_on(const std::vector<sinew::RRef<Table>>& tables,
+                   const sinew::optim::DistributedOptimizer& optimizer) {
+  for (; next_ < end_; ++next_) {
+    try {
+      step(tables, optimizer);
+    } catch (const sinew::optim::PartialStep& error) {
+      failed_ = error;
+      throw;
+    }
+    failed_.reset();
+  }
+}
+
+void Picker::step(const std::vector<sinew::RRef<Table>>& tables,
+                  const sinew::optim::DistributedOptimizer& optimizer) {
   const sinew::Worker worker = sinew::current_worker();
   const sinew::Peer observer = worker.peer("worker0");
-  for (std::int64_t step = first; step < first + count; ++step) {
-    Acknowledged acknowledged{step, run, {}};
-    {
-      const sinew::autograd::Context context(worker);
-      at::Tensor loss;
-      for (const auto& table : tables) {
-        const at::Tensor element = table.call<&Table::pick>(step);
-        loss = loss.defined() ? loss + element : element;
-      }
-      sinew::autograd::backward(context, {loss});
-      observer.call<&reached>();
-      for (const auto& owner : optimizer.step(context).owners) {
-        acknowledged.versions.push_back(static_cast<std::int64_t>(owner.version));
-      }
+  Acknowledged acknowledged{next_, run_, {}};
+  {
+    const sinew::autograd::Context context(worker);
+    at::Tensor loss;
+    for (const auto& table : tables) {
+      const at::Tensor element = table.call<&Table::pick>(next_);
+      loss = loss.defined() ? loss + element : element;
     }
-    history_.push_back(std::move(acknowledged));
+    sinew::autograd::backward(context, {loss});
     observer.call<&reached>();
+    const auto report =
+        failed_ ? sinew::optim::repeat(optimizer, *failed_, context) : optimizer.step(context);
+    for (const auto& owner : report.owners) {
+      acknowledged.versions.push_back(static_cast<std::int64_t>(owner.version));
+    }
   }
+  history_.push_back(std::move(acknowledged));
+  observer.call<&reached>();
 }
 
 void reached() { what_happens()(); }

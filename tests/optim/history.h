@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,21 @@ class Picker {
   void pick(const std::vector<sinew::RRef<Table>>& tables,
             const sinew::optim::DistributedOptimizer& optimizer, std::int64_t run,
             std::int64_t first, std::int64_t count);
+  /// Makes what is left of these steps after a standby has taken over, the one that failed first:
+  /// again, where it was begun.
+  void go_on(const std::vector<sinew::RRef<Table>>& tables,
+             const sinew::optim::DistributedOptimizer& optimizer);
   std::vector<Acknowledged> history() const { return history_; }
 
  private:
+  void step(const std::vector<sinew::RRef<Table>>& tables,
+            const sinew::optim::DistributedOptimizer& optimizer);
+
   std::vector<Acknowledged> history_;
+  std::int64_t run_ = 0;
+  std::int64_t next_ = 0;
+  std::int64_t end_ = 0;
+  std::optional<sinew::optim::PartialStep> failed_;
 };
 
 /// A picker has come to where something may happen. At worker0, which sets what does.
@@ -49,5 +61,5 @@ void on_reached(std::function<void()> happens);
 }  // namespace testoptim
 
 SINEW_STRUCT(testoptim::Acknowledged, step, run, versions);
-SINEW_SERVICE(testoptim::Picker, (), pick, history);
+SINEW_SERVICE(testoptim::Picker, (), pick, go_on, history);
 SINEW_METHOD(testoptim::reached);
