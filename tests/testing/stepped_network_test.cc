@@ -349,6 +349,19 @@ TEST_P(Stepped, AThreadThatNeverSleepsIsNamed) {
   EXPECT_EQ(call.value(), 1);
 }
 
+// It is asleep at nearly every look, but not for long.
+TEST_P(Stepped, AThreadThatNapsIsNotAtRest) {
+  Future<std::int64_t> call;
+  std::thread naps([&] {
+    for (int i = 0; i < 50; ++i) std::this_thread::sleep_for(1ms);
+    call = peer().async<&bump>(1);
+  });
+  EXPECT_EQ(network().under_way().size(), 1u);
+  naps.join();
+  network().deliver_all();
+  EXPECT_EQ(call.value(), 1);
+}
+
 // It is asleep at nearly every look.
 TEST(ThreadSnapshot, SeesWhoHasRunBetweenTwoLooks) {
   std::atomic<bool> stop{false};
