@@ -135,7 +135,8 @@ void AutogradManager::end(const autograd::ContextId& id) {
 
 void AutogradManager::drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
                            std::optional<Incarnation> told_by, std::uint64_t live_from) {
-  const ContextState::Remains remains = context->release();
+  const ContextState::Remains remains = context->release(
+      absl::IsUnavailable(reason) ? ContextState::Released::kLost : ContextState::Released::kEnded);
   if (remains.pass != nullptr) {
     const std::string text = absl::StrFormat(
         "backward pass in context %s was given up at worker '%s': %s",
@@ -308,7 +309,12 @@ void AutogradManager::begin_message(MessageRoute& route, const std::shared_ptr<v
   const std::shared_ptr<ContextState>& context = work->context();
   // A worker of the same process may be called through; clients that are no workers take no part.
   if (context->self().incarnation != services_.self().incarnation || route.peer().rank < 0) return;
-  if (route.tensor_hook() != nullptr || context->released()) return;
+  if (route.tensor_hook() != nullptr) return;
+  if (context->released()) {
+    if (context->is_lost())
+      route.set_tensor_hook(std::make_shared<LostEdges>(context->id(), services_.self().name));
+    return;
+  }
   const auto recording =
       at::GradMode::is_enabled() ? OutgoingEdges::Recording::kOn : OutgoingEdges::Recording::kOff;
   route.set_tensor_hook(
@@ -367,6 +373,14 @@ void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const st
   const std::shared_ptr<ContextState> context =
       kind == MessageKind::kCall ? find_or_create(id, route.peer()) : find_or_null(id);
   if (kind == MessageKind::kCall) route.set_grad_mode(!attachment.no_grad());
+  if (context == nullptr && kind == MessageKind::kCall &&
+      !has_ended(id, route.peer().incarnation)) {
+    // Not from here, where its creator is lost. What is not recorded must not pass for a result.
+    auto lost = std::make_shared<ContextState>(id, services_.self());
+    lost->release(ContextState::Released::kLost);
+    route.set_ambient(std::make_shared<Strand>(std::move(lost), CallName()));
+    return;
+  }
   // It has ended: the work goes on, and records nothing.
   if (context == nullptr || !context->add_peer(route.peer())) return;
   std::vector<Lineage::Fact> facts;

@@ -390,8 +390,10 @@ void BackwardPass::commit() {
   for (const LocalBackward::Leaf& leaf : leaves) {
     if (!leaf.node->post_hooks().empty()) hooked.emplace_back(leaf.node, leaf.gradient);
   }
-  // False: the pass has failed meanwhile, which somebody deals with.
-  if (!context_->commit(id_, leaves, reductions_, reduced_)) return;
+  // Where somebody has ended the pass meanwhile, that has been told already.
+  if (!context_->commit(id_, leaves, reductions_, reduced_)) {
+    throw_error(absl::AbortedError("the pass was ended while it ran"));
+  }
   for (auto& [node, gradient] : hooked) run_post_hooks(*node, {}, {gradient});
 }
 

@@ -25,10 +25,15 @@ ContextState::~ContextState() = default;
 
 bool ContextState::released() const {
   MutexLock lock(mutex_);
-  return released_;
+  return released_.has_value();
 }
 
-ContextState::Remains ContextState::release() {
+bool ContextState::is_lost() const {
+  MutexLock lock(mutex_);
+  return released_ == Released::kLost;
+}
+
+ContextState::Remains ContextState::release(Released why) {
   Remains remains;
   // Destroyed without the lock: destructors of nodes may run anything.
   Sends sends;
@@ -37,7 +42,7 @@ ContextState::Remains ContextState::release() {
   PassReductions reductions;
   {
     MutexLock lock(mutex_);
-    released_ = true;
+    if (!released_.has_value()) released_ = why;
     reducers.swap(reducers_);
     std::swap(reductions, reductions_);
     remains.pass = std::move(pass_);
@@ -57,7 +62,7 @@ ContextState::Remains ContextState::release() {
 
 bool ContextState::add_peer(const WorkerInfo& peer) {
   MutexLock lock(mutex_);
-  if (released_) return false;
+  if (released_.has_value()) return false;
   if (peer != self_) peers_.try_emplace(peer.incarnation, peer);
   return true;
 }
@@ -78,7 +83,7 @@ bool ContextState::takes_part(const WorkerInfo& worker) const {
 void ContextState::record_send(std::uint64_t message, const WorkerInfo& receiver,
                                LocalBackward::Entry entry) {
   MutexLock lock(mutex_);
-  if (released_) return;
+  if (released_.has_value()) return;
   for (std::uint32_t i = 0; i < entry.edges.size(); ++i) {
     const EdgeId id{self_.incarnation, message, i};
     for (auto& [about, behind] : walk_.send(id, entry.edges[i])) {
@@ -90,12 +95,12 @@ void ContextState::record_send(std::uint64_t message, const WorkerInfo& receiver
 
 void ContextState::record_recv(std::shared_ptr<RecvNode> node) {
   MutexLock lock(mutex_);
-  if (!released_) recvs_[node->edge(0)] = std::move(node);
+  if (!released_.has_value()) recvs_[node->edge(0)] = std::move(node);
 }
 
 void ContextState::learn(const std::vector<Lineage::Fact>& facts, Incarnation from) {
   MutexLock lock(mutex_);
-  if (released_) return;
+  if (released_.has_value()) return;
   for (const auto& [edge, behind] : facts) {
     // About its own graph this worker knows better.
     if (edge.sender != self_.incarnation && !lineage_.add(edge, behind, from)) return;
@@ -145,7 +150,7 @@ std::map<Incarnation, std::vector<EdgeId>> ContextState::follow(LiveEdges& live)
 absl::StatusOr<ContextState::Joined> ContextState::join_pass(
     const PassId& id, const std::function<std::shared_ptr<BackwardPass>()>& make) {
   MutexLock lock(mutex_);
-  if (released_) {
+  if (released_.has_value()) {
     return absl::NotFoundError(absl::StrFormat("context %s has ended at worker '%s'",
                                                autograd::to_string(id_), self_.name));
   }
@@ -228,7 +233,7 @@ absl::Status ContextState::check_brings(Incarnation from,
 
 bool ContextState::add_reducer(const std::shared_ptr<LeafReducer>& reducer) {
   MutexLock lock(mutex_);
-  if (released_) return false;
+  if (released_.has_value()) return false;
   // A module may be used several times before the pass.
   if (std::find(reducers_.begin(), reducers_.end(), reducer) == reducers_.end()) {
     reducers_.push_back(reducer);
@@ -246,7 +251,7 @@ bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& le
                           const PassReductions::Reduced& reduced) {
   PassReductions before;
   MutexLock lock(mutex_);
-  if (released_ || !book_.runs(id)) return false;
+  if (released_.has_value() || !book_.runs(id)) return false;
   gradients_.add(id, leaves, reduced);
   before = std::exchange(reductions_, reductions);
   reduced_by_ = id;
@@ -260,7 +265,7 @@ std::vector<Incarnation> ContextState::end_pass(const PassId& id, PassPart::End 
   PassBook::Ending ending;
   {
     MutexLock lock(mutex_);
-    if (released_) return {};
+    if (released_.has_value()) return {};
     ending = book_.end(id, end, std::move(asked));
     if (!book_.running().has_value()) ended = std::move(pass_);
     if (ended != nullptr) pass_ = nullptr;

@@ -43,13 +43,22 @@ class ContextState {
   const WorkerInfo& self() const { return self_; }
 
   bool released() const;
+  /// Released, although it may go on elsewhere.
+  bool is_lost() const;
+  /// Why nothing is recorded any more.
+  enum class Released {
+    /// Its creator, or whoever brought it here, has ended it.
+    kEnded,
+    /// This worker takes its creator for lost.
+    kLost,
+  };
   /// Forgets everything; from now on nothing is recorded. Returns the pass that ran, and the peers
   /// that took part.
   struct Remains {
     std::shared_ptr<BackwardPass> pass;
     std::vector<WorkerInfo> peers;
   };
-  Remains release();
+  Remains release(Released why);
 
   // --- Recording.
 
@@ -151,7 +160,7 @@ class ContextState {
   std::atomic<std::uint64_t> scopes_{0};
 
   mutable Mutex mutex_;
-  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Released> released_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Incarnation, WorkerInfo> peers_ ABSL_GUARDED_BY(mutex_);
   Sends sends_ ABSL_GUARDED_BY(mutex_);
   // Tensors hold them. The key: incarnation and message of the sender.

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include <torch/csrc/autograd/function.h>
 
@@ -41,6 +43,22 @@ class OutgoingEdges final : public TensorHook {
   const MessageName name_;
   const Recording recording_;
   torch::autograd::edge_list edges_;
+};
+
+/// A message that is written in a context which this worker has lost, while others may work in it:
+/// no gradient would come back along it, and nobody would notice.
+class LostEdges final : public TensorHook {
+ public:
+  LostEdges(const autograd::ContextId& context, std::string worker)
+      : context_(context), worker_(std::move(worker)) {}
+
+  /// Throws RpcError kAborted, unless no gradients are wanted.
+  std::optional<std::uint32_t> on_write(const at::Tensor& tensor) override;
+  void on_read(const at::Tensor&, std::uint32_t, c10::Device) override {}
+
+ private:
+  const autograd::ContextId context_;
+  const std::string worker_;
 };
 
 /// The tensors of one message that came inside a context.

@@ -9,6 +9,7 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -79,7 +80,10 @@ const torch::optim::OptimizerParamState* state_of(const States& states,
                                                   const at::Tensor& parameter) {
   typename States::const_iterator found;
   if constexpr (std::is_same_v<typename States::key_type, std::string>) {
-    found = states.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+    // As LibTorch writes the address.
+    std::ostringstream key;
+    key << parameter.unsafeGetTensorImpl();
+    found = states.find(key.str());
   } else {
     found = states.find(parameter.unsafeGetTensorImpl());
   }
