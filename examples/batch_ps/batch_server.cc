@@ -21,9 +21,11 @@ sinew::BatcherOptions all_of(std::size_t trainers) {
 
 }  // namespace
 
-BatchServer::BatchServer(std::size_t trainers, double lr, std::int64_t seed)
+BatchServer::BatchServer(std::size_t trainers, double lr, std::int64_t seed,
+                         const std::filesystem::path& history)
     : parameters_(make_parameters(seed)),
-      batcher_([this](const std::vector<Parameters>& gradients) { return step(gradients); },
+      history_(history, kServerName, kModelName),
+      batcher_([this](const std::vector<Gradients>& gradients) { return step(gradients); },
                all_of(trainers)) {
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::zeros_like(parameter);
   optimizer_ = std::make_unique<torch::optim::SGD>(parameters_, torch::optim::SGDOptions(lr));
@@ -35,15 +37,16 @@ Parameters BatchServer::parameters() const {
   return copy_locked();
 }
 
-sinew::Future<Parameters> BatchServer::update(const Parameters& gradients) {
+sinew::Future<Parameters> BatchServer::update(const Gradients& gradients) {
+  const Parameters& values = gradients.values;
   {
     const absl::MutexLock lock(&mutex_);
-    if (gradients.size() != parameters_.size()) {
+    if (values.size() != parameters_.size()) {
       throw std::invalid_argument("the model has " + std::to_string(parameters_.size()) +
-                                  " parameters, and not " + std::to_string(gradients.size()));
+                                  " parameters, and not " + std::to_string(values.size()));
     }
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].sizes() != parameters_[i].sizes()) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i].sizes() != parameters_[i].sizes()) {
         throw std::invalid_argument("gradient " + std::to_string(i) + " has another shape");
       }
     }
@@ -52,16 +55,17 @@ sinew::Future<Parameters> BatchServer::update(const Parameters& gradients) {
 }
 
 // One along the mean of what all trainers have sent; each gets the new model.
-std::vector<Parameters> BatchServer::step(const std::vector<Parameters>& gradients) {
+std::vector<Parameters> BatchServer::step(const std::vector<Gradients>& gradients) {
   const absl::MutexLock lock(&mutex_);
   const double share = 1.0 / static_cast<double>(gradients.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& mean = parameters_[i].mutable_grad();
     mean.zero_();
-    for (const Parameters& one : gradients) mean.add_(one[i], share);
+    for (const Gradients& one : gradients) mean.add_(one.values[i], share);
   }
   optimizer_->step();
   ++steps_;
+  for (const Gradients& one : gradients) history_.add_applied(one.id);
   return std::vector<Parameters>(gradients.size(), copy_locked());
 }
 

@@ -40,8 +40,8 @@ class Team {
        std::shared_ptr<batch_ps::BatchServer> server)
       : server_(std::move(server)), self_(sinew::share_rref(server_)) {
     for (int rank = 1; rank < world_size; ++rank) {
-      trainers_.push_back(
-          worker.remote<batch_ps::Trainer>(rank, rank, options.batch, options.seed));
+      trainers_.push_back(worker.remote<batch_ps::Trainer>(rank, rank, options.batch, options.seed,
+                                                           options.history.string()));
     }
     watch_ = worker.on_member([server = server_, worker](const sinew::MemberEvent& event) {
       using Kind = sinew::MemberEvent::Kind;
@@ -83,7 +83,7 @@ class Team {
 
 void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
   const auto server = std::make_shared<batch_ps::BatchServer>(
-      static_cast<std::size_t>(world_size - 1), options.lr, options.seed);
+      static_cast<std::size_t>(world_size - 1), options.lr, options.seed, options.history);
   Team team(worker, world_size, options, server);
   const examples::Spirals test = examples::Spirals::make(kTestPoints, kTestSeed);
   while (server->steps() < options.steps) {

@@ -16,6 +16,9 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   add_whole(app, "--batch", options.batch, 1, 1'000'000, "Points that each trainer sees in a step");
   add_number(app, "--lr", options.lr, 1e-9, 1000, "1e-9 to 1000", "Learning rate");
   examples::add_seed(app, options.seed);
+  app.add_option("--history", options.history,
+                 "File to which trainers append which gradients they have sent, and the server "
+                 "which ones are in the model, one JSON object a line");
   const examples::Parsed parsed = examples::parse(app, argc, argv);
   if (!parsed.go_on) return parsed.status;
   return options;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <variant>
 
 namespace batch_ps {
@@ -13,6 +14,9 @@ struct Options {
   std::int64_t batch = 60;
   double lr = 0.3;
   std::int64_t seed = 1;
+  /// Where all write what they have asked for, and what became of it
+  /// (examples/common/history_file.h); empty: nowhere.
+  std::filesystem::path history;
 };
 
 /// A mistake (or --help) is answered on the terminal; the result is then the exit status of the

@@ -13,11 +13,11 @@
 
 #include "ATen/Parallel.h"
 #include "bible.h"
+#include "course.h"
 #include "ending.h"
 #include "options.h"
 #include "sinew/examples/common/job.h"
 #include "sinew/sinew.h"
-#include "training.h"
 
 namespace {
 
@@ -31,8 +31,10 @@ void find_text(ps_rnn::Options& options) {
 }
 
 std::string name_of(int rank, const ps_rnn::Options& options) {
-  return rank < options.trainers ? "trainer" + std::to_string(rank)
-                                 : "server" + std::to_string(rank - options.trainers);
+  if (rank < options.trainers) return "trainer" + std::to_string(rank);
+  const int server = rank - options.trainers;
+  return server < options.servers ? "server" + std::to_string(server)
+                                  : "standby" + std::to_string(server - options.servers);
 }
 
 sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
@@ -59,15 +61,19 @@ void get_ready(const sinew::Worker& worker, const ps_rnn::Options& options) {
 }
 
 void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
-  std::vector<sinew::Peer> trainers;
-  std::vector<sinew::Peer> servers;
-  for (int rank = 0; rank < options.trainers + options.servers; ++rank) {
+  ps_rnn::Team team;
+  for (int rank = 0; rank < options.trainers + options.served(); ++rank) {
     const auto ready =
         worker.find<std::string>(name_of(rank, options) + "/" + ps_rnn::kReady, kLongestStart);
-    (rank < options.trainers ? trainers : servers).push_back(ready.peer());
+    if (rank < options.trainers) {
+      team.trainers.push_back(ready.peer());
+    } else {
+      (rank < options.trainers + options.servers ? team.servers : team.standbys)
+          .push_back(ready.peer());
+    }
   }
   std::ostream& log = options.json ? std::cerr : std::cout;
-  const ps_rnn::TrainingResult result = ps_rnn::train(worker, trainers, servers, options, log);
+  const ps_rnn::TrainingResult result = ps_rnn::train(worker, team, options, log);
   if (!options.output.empty()) {
     for (const char* name : {"loss_curve.csv", "loss_curve.svg"}) {
       log << "Loss curve: " << (options.output / name).string() << "\n";
@@ -90,11 +96,11 @@ int main(int argc, char** argv) {
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   auto& options = std::get<ps_rnn::Options>(parsed);
   const auto found = examples::find_place(
-      {"ps_rnn", "sinew-run --nproc 2 ps_rnn", options.servers + 1, options.servers + 256});
+      {"ps_rnn", "sinew-run --nproc 2 ps_rnn", options.served() + 1, options.served() + 256});
   if (const int* status = std::get_if<int>(&found)) return *status;
   const auto& place = std::get<sinew::LaunchPlace>(found);
   const int rank = place.rank;
-  options.trainers = place.world_size - options.servers;
+  options.trainers = place.world_size - options.served();
   try {
     if (rank < options.trainers) find_text(options);
     at::set_num_threads(options.threads);

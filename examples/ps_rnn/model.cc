@@ -133,14 +133,32 @@ void ServerModel::make_at(const sinew::Peer& server, std::int64_t shard,
   if (shard == 0) decoder = sinew::RemoteModule<Decoder>(server, settings);
 }
 
+namespace {
+
+void append(std::vector<sinew::RRef<at::Tensor>>& all,
+            const std::vector<sinew::RRef<at::Tensor>>& some) {
+  all.insert(all.end(), some.begin(), some.end());
+}
+
+}  // namespace
+
 std::vector<sinew::RRef<at::Tensor>> ServerModel::parameters() const {
   std::vector<sinew::RRef<at::Tensor>> all;
-  const auto add = [&all](const std::vector<sinew::RRef<at::Tensor>>& some) {
-    all.insert(all.end(), some.begin(), some.end());
-  };
-  for (const auto& shard : embedding) add(shard.remote_parameters());
-  add(decoder.remote_parameters());
+  for (const auto& shard : embedding) append(all, shard.remote_parameters());
+  append(all, decoder.remote_parameters());
   return all;
+}
+
+std::vector<sinew::RRef<at::Tensor>> ServerModel::parameters_at(std::int64_t shard) const {
+  std::vector<sinew::RRef<at::Tensor>> all =
+      embedding[static_cast<std::size_t>(shard)].remote_parameters();
+  if (shard == 0) append(all, decoder.remote_parameters());
+  return all;
+}
+
+void ServerModel::replace(std::int64_t shard, const ServerModel& by) {
+  embedding[static_cast<std::size_t>(shard)] = by.embedding[static_cast<std::size_t>(shard)];
+  if (shard == 0) decoder = by.decoder;
 }
 
 void ServerModel::begin_round(std::int64_t epoch, std::int64_t done) const {

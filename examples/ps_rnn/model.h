@@ -94,6 +94,10 @@ struct ServerModel {
   /// Makes what server number `shard` has, there.
   void make_at(const sinew::Peer& server, std::int64_t shard, const ModelSettings& settings);
   std::vector<sinew::RRef<at::Tensor>> parameters() const;
+  /// Those that server number `shard` has, in the same order.
+  std::vector<sinew::RRef<at::Tensor>> parameters_at(std::int64_t shard) const;
+  /// Takes what that server has from another model.
+  void replace(std::int64_t shard, const ServerModel& by);
   void begin_round(std::int64_t epoch, std::int64_t done) const;
   void train(bool on) const;
 

@@ -55,6 +55,9 @@ void add_job_flags(CLI::App& app, Options& options) {
       app, "--servers", options.servers, 1, 256,
       "Parameter servers, the last ranks: the embedding is spread over them. The others train, "
       "on a share of the text each");
+  app.add_flag("--standby", options.standby,
+               "As many processes more, the last ranks, each of which mirrors a server and takes "
+               "its place when it is lost: nobody goes back to a checkpoint");
   add_whole(app, "--threads", options.threads, 1, 1024, "Threads of a process that compute");
   app.add_option(
       "--data", options.data,
@@ -72,6 +75,9 @@ void add_job_flags(CLI::App& app, Options& options) {
             "written while they train; 0: one when an epoch begins");
   add_whole(app, "--server-wait", options.server_wait, 1, 86'400,
             "Seconds to wait for a server that is lost to be started again");
+  app.add_option("--history", options.history,
+                 "File to which each trainer appends the steps that it asks the servers for, and "
+                 "what became of them, one JSON object a line");
   app.add_flag("--resume", options.resume, "Go on after the last checkpoint in --checkpoint");
   app.add_flag("--json", options.json, "Print one JSON object on stdout, the rest on stderr");
 }
@@ -143,6 +149,9 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   if (!parsed.go_on) return parsed.status;
   if (options.resume && options.checkpoint.empty()) {
     return refuse("--resume needs --checkpoint: the folder to go on from");
+  }
+  if (options.resume && !options.history.empty()) {
+    return refuse("--history begins with the first step, so it does not go with --resume");
   }
   if (options.checkpoint_rounds > 0 && options.checkpoint.empty()) {
     return refuse("--checkpoint-rounds needs --checkpoint: the folder to write to");

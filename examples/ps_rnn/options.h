@@ -15,6 +15,11 @@ struct Options {
   /// trainers there are the command line does not say: all that are no servers.
   int trainers = 1;
   int servers = 1;
+  /// With as many processes more, the last ranks, each of which mirrors a server.
+  bool standby = false;
+
+  /// Processes that are no trainers.
+  int served() const { return standby ? 2 * servers : servers; }
 
   /// The text; empty: bible_text().
   std::filesystem::path data;
@@ -55,6 +60,10 @@ struct Options {
   std::int64_t server_wait = 300;
   /// Go on from the last checkpoint.
   bool resume = false;
+
+  /// Where trainers write which steps they have asked for, and what became of them
+  /// (examples/common/history_file.h); empty: nowhere.
+  std::filesystem::path history;
 
   /// Threads of a process that compute.
   int threads = 1;

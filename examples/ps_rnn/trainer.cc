@@ -11,6 +11,14 @@ namespace ps_rnn {
 
 using sinew::optim::DistributedOptimizer;
 
+examples::HistoryFile::Versions versions_by_server(const std::vector<std::uint64_t>& versions) {
+  examples::HistoryFile::Versions all;
+  for (std::size_t i = 0; i < versions.size(); ++i) {
+    all["server" + std::to_string(i)] = versions[i];
+  }
+  return all;
+}
+
 Trainer::Trainer(const TrainerSettings& settings, const ServerModel& servers,
                  const DistributedOptimizer& server_optimizer)
     : settings_(settings),
@@ -21,6 +29,7 @@ Trainer::Trainer(const TrainerSettings& settings, const ServerModel& servers,
       lstm_optimizer_(worker_, sinew::parameter_rrefs(worker_, lstm_),
                       optimizer_options(settings.optimizer, settings.learning_rate)),
       corpus_(load_corpus(settings.data, {settings.ntoken, settings.limit})),
+      history_(settings.history, worker_.name(), kServersInHistory),
       hidden_(zero_hidden(settings.model, settings.batch)),
       kept_hidden_(zero_hidden(settings.model, settings.batch)) {
   lstm_optimizer_.keep({sinew::make_rref(worker_, std::get<0>(kept_hidden_)),
@@ -63,38 +72,79 @@ Loss Trainer::train(std::int64_t steps) {
   // For the LSTM's dropout, so that a round is the same after a restart.
   at::manual_seed(static_cast<std::uint64_t>(
       ((settings_.model.seed * 1009 + epoch_) * 100'003 + done_) * 1009 + settings_.number));
-  Loss total;
+  total_ = {};
+  end_ = done_ + steps;
+  failed_.reset();
+  lstm_is_ahead_ = false;
   lstm_->train();
-  for (const std::int64_t end = done_ + steps; done_ < end && !rest_.empty(); ++done_) {
+  return make_steps();
+}
+
+Loss Trainer::go_on(const ServerModel& servers, const DistributedOptimizer& server_optimizer) {
+  servers_ = servers;
+  server_optimizer_ = server_optimizer;
+  return make_steps();
+}
+
+Loss Trainer::make_steps() {
+  for (; done_ < end_ && !rest_.empty(); ++done_) {
     if (rest_.front().share != share_) {
       share_ = rest_.front().share;
       columns_ = in_columns(corpus_.train, share_);
     }
     const Piece made = rest_.front();
-    step(made.first, total);
+    step(made.first);
     rest_ = rest_of(rest_, 1);
     const bool is_next = !rest_.empty() && rest_.front().share == made.share &&
                          rest_.front().first == made.first + 1;
     if (!is_next) hidden_ = zero_hidden(settings_.model, settings_.batch);
   }
   hidden_ = detached(hidden_);
-  return total;
+  return total_;
 }
 
-void Trainer::step(std::int64_t number, Loss& total) {
+void Trainer::step(std::int64_t number) {
   const std::int64_t first = number * settings_.bptt;
   const std::int64_t rows = std::min(settings_.bptt, columns_.size(0) - 1 - first);
   const at::Tensor words = columns_.narrow(0, first, rows);
   const at::Tensor targets = columns_.narrow(0, first + 1, rows);
 
   const sinew::autograd::Context context(worker_);
-  hidden_ = detached(hidden_);  // what came before this step gets no gradient
-  const at::Tensor loss = loss_of(words, targets, hidden_);
+  Hidden hidden = detached(hidden_);  // what came before this step gets no gradient
+  const at::Tensor loss = loss_of(words, targets, hidden);
   sinew::autograd::backward(context, {loss});
-  const auto server_step = server_optimizer_.step_async(context.id());
-  lstm_optimizer_.step(context);
-  server_step.wait();
-  total += {loss.item<double>() * static_cast<double>(words.numel()), words.numel()};
+  step_all(context,
+           std::to_string(epoch_) + "." + std::to_string(share_) + "." + std::to_string(number));
+  hidden_ = hidden;
+  total_ += {loss.item<double>() * static_cast<double>(words.numel()), words.numel()};
+}
+
+// When it throws, what is known of the step is kept, and the step may be made again.
+void Trainer::step_all(const sinew::autograd::Context& context, const std::string& name) {
+  using Result = examples::HistoryFile::Result;
+  if (!failed_) {
+    attempt_ = {worker_.name() + "." + std::to_string(++attempts_), name, run_};
+    history_.add(attempt_, Result::kUnknown);
+  }
+  sinew::optim::StepReport report;
+  try {
+    if (failed_) {
+      report = sinew::optim::repeat(server_optimizer_, *failed_, context);
+    } else {
+      const auto server_step = server_optimizer_.step_async(context.id());
+      lstm_optimizer_.step(context);
+      lstm_is_ahead_ = true;
+      report = server_step.wait();
+    }
+  } catch (const sinew::optim::PartialStep& error) {
+    failed_ = error;
+    throw;
+  }
+  failed_.reset();
+  if (!std::exchange(lstm_is_ahead_, false)) lstm_optimizer_.step(context);
+  versions_.clear();
+  for (const auto& owner : report.owners) versions_.push_back(owner.version);
+  history_.add(attempt_, Result::kOk, versions_by_server(versions_));
 }
 
 Loss Trainer::evaluate(const std::vector<std::int64_t>& shares) {
@@ -156,7 +206,9 @@ void Trainer::begin_checkpoint(const std::string& folder) {
 std::uint64_t Trainer::finish_checkpoint() { return saving_.wait().number; }
 
 void Trainer::restore(const ServerModel& servers, const DistributedOptimizer& server_optimizer,
-                      const std::string& folder, std::uint64_t number, const Position& position) {
+                      const std::string& folder, std::uint64_t number, const Position& position,
+                      std::int64_t run) {
+  run_ = run;
   servers_ = servers;
   server_optimizer_ = server_optimizer;
   lstm_optimizer_.load(folder, number);

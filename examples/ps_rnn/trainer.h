@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "corpus.h"
 #include "model.h"
 #include "plan.h"
+#include "sinew/examples/common/history_file.h"
 #include "sinew/sinew.h"
 
 namespace ps_rnn {
@@ -30,6 +32,8 @@ struct TrainerSettings {
   /// share.
   std::string optimizer = "sgd";
   double learning_rate = 1;
+  /// See Options::history.
+  std::string history;
 };
 
 /// Sum of the cross entropy of `words` words.
@@ -60,6 +64,10 @@ class Trainer {
   void begin_epoch(std::int64_t epoch, double learning_rate, const Plan& plan);
   /// Makes the next `steps` steps of this epoch's plan, or what is left of it.
   Loss train(std::int64_t steps);
+  /// Makes the rest of the steps of train() after a standby has taken over: the one that failed
+  /// again, where it was not applied. Returns the loss of all of them.
+  Loss go_on(const ServerModel& servers,
+             const sinew::optim::DistributedOptimizer& server_optimizer);
   /// Without dropout, on these shares of the validation text.
   Loss evaluate(const std::vector<std::int64_t>& shares);
 
@@ -76,16 +84,23 @@ class Trainer {
   void begin_checkpoint(const std::string& folder);
   /// Waits until it is written, and returns its number.
   std::uint64_t finish_checkpoint();
-  /// Goes back to a checkpoint, which was taken at `position`, and on with these servers.
+  /// By server: how many steps were in what it had when this trainer heard of it last.
+  std::vector<std::uint64_t> versions() const { return versions_; }
+  /// Goes back to a checkpoint, which was taken at `position`, and on with these servers. `run`
+  /// counts how often all have gone back.
   void restore(const ServerModel& servers,
                const sinew::optim::DistributedOptimizer& server_optimizer,
-               const std::string& folder, std::uint64_t number, const Position& position);
+               const std::string& folder, std::uint64_t number, const Position& position,
+               std::int64_t run);
 
  private:
   /// A share of `text`, one column for each of its pieces that are read side by side: {rows,
   /// batch}.
   at::Tensor in_columns(const std::vector<std::int64_t>& text, std::int64_t share) const;
-  void step(std::int64_t number, Loss& total);
+  Loss make_steps();
+  void step(std::int64_t number);
+  /// `name`: which step of the training it is.
+  void step_all(const sinew::autograd::Context& context, const std::string& name);
   at::Tensor loss_of(const at::Tensor& words, const at::Tensor& targets, Hidden& hidden);
 
   const TrainerSettings settings_;
@@ -100,6 +115,17 @@ class Trainer {
   // What is to be read, and how many steps of this epoch have been made.
   Plan rest_;
   std::int64_t done_ = 0;
+  // Of the round: where it ends, and what its steps have come to so far.
+  std::int64_t end_ = 0;
+  Loss total_;
+  // A step that the servers have not acknowledged, and whether the LSTM has made it.
+  std::optional<sinew::optim::PartialStep> failed_;
+  bool lstm_is_ahead_ = false;
+  examples::HistoryFile history_;
+  examples::HistoryFile::Step attempt_;
+  std::int64_t attempts_ = 0;
+  std::int64_t run_ = 0;
+  std::vector<std::uint64_t> versions_;
   // The share that columns_ has.
   std::int64_t share_ = -1;
   at::Tensor columns_;
@@ -112,17 +138,22 @@ class Trainer {
 /// Checkpoints that stay in a folder: that of a server may have failed where a trainer's has not.
 constexpr std::size_t kCheckpointsKept = 4;
 
+/// The target of steps in histories, and its owners: a standby that takes a server's place takes
+/// the name too.
+constexpr const char* kServersInHistory = "servers";
+examples::HistoryFile::Versions versions_by_server(const std::vector<std::uint64_t>& versions);
+
 /// What trainers must serve.
 void add_trainer_methods(sinew::MethodTable& methods);
 
 }  // namespace ps_rnn
 
 SINEW_STRUCT(ps_rnn::TrainerSettings, number, trainers, model, data, ntoken, limit, batch, bptt,
-             max_steps, scores_to_trainer, optimizer, learning_rate);
+             max_steps, scores_to_trainer, optimizer, learning_rate, history);
 SINEW_STRUCT(ps_rnn::Loss, sum, words);
 SINEW_STRUCT(ps_rnn::Piece, share, first, last);
 SINEW_STRUCT(ps_rnn::Position, epoch, plan, done);
 SINEW_SERVICE(ps_rnn::Trainer,
               (ps_rnn::TrainerSettings, ps_rnn::ServerModel, sinew::optim::DistributedOptimizer),
-              steps, begin_epoch, train, evaluate, parameters, set_parameters, save, load,
-              begin_checkpoint, finish_checkpoint, restore);
+              steps, begin_epoch, train, go_on, evaluate, parameters, set_parameters, save, load,
+              begin_checkpoint, finish_checkpoint, versions, restore);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <exception>
 #include <set>
 #include <sstream>
@@ -11,12 +10,10 @@
 
 #include "ATen/ATen.h"
 #include "sinew/examples/common/files.h"
-#include "sinew/examples/common/progress_bar.h"
 
 namespace ps_rnn {
 namespace {
 
-using examples::fixed;
 using sinew::optim::DistributedOptimizer;
 
 // Reading the text, a round and a checkpoint take as long as they take.
@@ -48,6 +45,14 @@ std::vector<T> all_of(const std::vector<sinew::Future<T>>& futures) {
   }
   if (failure != nullptr) std::rethrow_exception(failure);
   return values;
+}
+
+bool is_loss(const sinew::RpcError& error) {
+  return error.code() == sinew::ErrorCode::kUnavailable;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 std::filesystem::path latest_file(const Options& options) { return options.checkpoint / "latest"; }
@@ -86,11 +91,12 @@ ModelSettings model_settings(const Options& options, std::int64_t ntoken) {
   return model;
 }
 
-Training::Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& trainers,
-                   const std::vector<sinew::Peer>& servers, const Options& options,
+Training::Training(const sinew::Worker& worker, const Team& team, const Options& options,
                    std::int64_t ntoken)
-    : worker_(worker), options_(options) {
-  settings_.trainers = static_cast<std::int64_t>(trainers.size());
+    : worker_(worker),
+      options_(options),
+      history_(options.history, worker.name(), kServersInHistory) {
+  settings_.trainers = static_cast<std::int64_t>(team.trainers.size());
   settings_.model = model_settings(options, ntoken);
   settings_.data = options.data.string();
   settings_.ntoken = options.corpus.ntoken;
@@ -101,16 +107,25 @@ Training::Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& 
   settings_.scores_to_trainer = options.scores_to_trainer;
   settings_.optimizer = options.optimizer;
   settings_.learning_rate = options.learning_rate(1);
+  settings_.history = options.history.string();
 
-  for (const sinew::Peer& server : servers) server_names_.push_back(server.info().name);
-  servers_ = ServerModel::make(servers, settings_.model);
-  server_optimizer_ =
-      DistributedOptimizer(worker, servers_.parameters(),
-                           optimizer_options(settings_.optimizer, settings_.learning_rate));
+  std::vector<Standbys::Pair> pairs;
+  for (std::size_t i = 0; i < team.servers.size(); ++i) {
+    server_names_.push_back(team.servers[i].info().name);
+    if (i < team.standbys.size()) {
+      pairs.push_back({server_names_.back(), team.standbys[i].info().name});
+    }
+  }
+  served_.model = ServerModel::make(team.servers, settings_.model);
+  const auto optimizer = optimizer_options(settings_.optimizer, settings_.learning_rate);
+  served_.optimizer = DistributedOptimizer(worker, served_.model.parameters(), optimizer);
+  standbys_.emplace(worker, pairs, settings_.model, optimizer,
+                    std::chrono::seconds(options.server_wait));
+  standbys_->await(served_);
   TrainerSettings settings = settings_;
-  for (const sinew::Peer& trainer : trainers) {
+  for (const sinew::Peer& trainer : team.trainers) {
     trainers_.push_back(
-        trainer.with(patient()).remote<Trainer>(settings, servers_, server_optimizer_));
+        trainer.with(patient()).remote<Trainer>(settings, served_.model, served_.optimizer));
     ++settings.number;
   }
   all_trainers_ = trainers_;
@@ -157,7 +172,7 @@ void Training::begin_epoch(std::int64_t epoch) {
   }
   spread(rest_of(orphaned, 0));
   const double lr = options_.learning_rate(epoch);
-  server_optimizer_.set_learning_rate(lr);
+  with_standbys([&] { served_.optimizer.set_learning_rate(lr); });
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     trainers_[i].call<&Trainer::begin_epoch>(epoch, lr, plans_[i]);
   }
@@ -165,14 +180,41 @@ void Training::begin_epoch(std::int64_t epoch) {
   done_ = 0;
 }
 
-Loss Training::round(std::int64_t steps) {
-  servers_.begin_round(epoch_, done_);
-  std::vector<sinew::Future<Loss>> parts;
-  for (const auto& trainer : trainers_) {
-    parts.push_back(trainer.with(patient()).async<&Trainer::train>(steps));
+template <class Work>
+std::invoke_result_t<const Work&> Training::with_standbys(const Work& work) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      all_of(parts_);
+      return work();
+    } catch (const sinew::RpcError& error) {
+      const auto start = std::chrono::steady_clock::now();
+      if (!is_loss(error) || attempt == kMostRecoveriesInVain ||
+          !standbys_->take_over(served_, epoch_, done_)) {
+        throw;
+      }
+      // Of another owner, which may have no file of it.
+      writing_.reset();
+      parts_.clear();
+      for (const auto& trainer : trainers_) {
+        parts_.push_back(
+            trainer.with(patient()).async<&Trainer::go_on>(served_.model, served_.optimizer));
+      }
+      ++failovers_.count;
+      failovers_.seconds += seconds_since(start);
+    }
   }
+}
+
+Loss Training::round(std::int64_t steps) {
+  standbys_->look(served_);
+  with_standbys([&] { served_.model.begin_round(epoch_, done_); });
+  parts_.clear();
+  for (const auto& trainer : trainers_) {
+    parts_.push_back(trainer.with(patient()).async<&Trainer::train>(steps));
+  }
+  const std::vector<Loss> losses = with_standbys([&] { return all_of(parts_); });
   Loss total;
-  for (const Loss& part : all_of(parts)) total += part;
+  for (const Loss& part : losses) total += part;
   if (trainers_.size() > 1) average();
   done_ += steps;
   recoveries_in_vain_ = 0;
@@ -195,7 +237,11 @@ void Training::average() {
 }
 
 Loss Training::evaluate() {
-  servers_.train(false);
+  return with_standbys([&] { return evaluate_once(); });
+}
+
+Loss Training::evaluate_once() const {
+  served_.model.train(false);
   std::vector<std::vector<std::int64_t>> shares(trainers_.size());
   for (std::int64_t share = 0; share < settings_.trainers; ++share) {
     shares[static_cast<std::size_t>(share) % shares.size()].push_back(share);
@@ -206,7 +252,7 @@ Loss Training::evaluate() {
   }
   Loss total;
   for (const Loss& part : all_of(parts)) total += part;
-  servers_.train(true);
+  served_.model.train(true);
   return total;
 }
 
@@ -214,19 +260,33 @@ Loss Training::evaluate() {
 
 void Training::begin_checkpoint() {
   if (options_.checkpoint.empty()) return;
-  finish_checkpoint();
+  with_standbys([&] { begin_checkpoint_once(); });
+}
+
+void Training::begin_checkpoint_once() {
+  finish_checkpoint_once();
   sinew::optim::SaveOptions how;
   how.kept = kCheckpointsKept;
-  Checkpoint next{{epoch_, {}, done_}, trainers_, plans_, {}, {}};
+  Checkpoint next{{epoch_, {}, done_}, trainers_, plans_, {}, {}, {}};
+  next.versions.resize(server_names_.size());
   for (const auto& trainer : trainers_) {
     trainer.call<&Trainer::begin_checkpoint>(folder_of(trainer));
     next.parts.push_back(trainer.with(patient()).async<&Trainer::finish_checkpoint>());
+    // Nobody makes a step now, so the greatest one is the server's.
+    const auto seen = trainer.call<&Trainer::versions>();
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      next.versions[i] = std::max(next.versions[i], seen[i]);
+    }
   }
-  next.servers = server_optimizer_.save_async("now/servers", how, patient());
+  next.servers = served_.optimizer.save_async("now/servers", how, patient());
   writing_ = std::move(next);
 }
 
 void Training::finish_checkpoint() {
+  with_standbys([&] { finish_checkpoint_once(); });
+}
+
+void Training::finish_checkpoint_once() {
   if (!writing_) return;
   all_of(writing_->parts);
   writing_->servers.wait();
@@ -234,12 +294,10 @@ void Training::finish_checkpoint() {
 }
 
 void Training::recover(const sinew::RpcError& error) {
-  const auto is_loss = [](const sinew::RpcError& one) {
-    return one.code() == sinew::ErrorCode::kUnavailable;
-  };
   if (!written_ || !is_loss(error) || ++recoveries_in_vain_ > kMostRecoveriesInVain) throw error;
   const auto start = std::chrono::steady_clock::now();
   writing_.reset();
+  standbys_->forget();
   // Who is lost may be known to another one first: then the first calls fail, and this one knows.
   for (bool is_back = false; !is_back;) {
     try {
@@ -251,16 +309,15 @@ void Training::recover(const sinew::RpcError& error) {
     }
   }
   ++failovers_.count;
-  failovers_.seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  failovers_.seconds += seconds_since(start);
 }
 
 void Training::find_servers() {
   for (std::size_t i = 0; i < server_names_.size(); ++i) {
-    if (servers_.embedding[i].module_rref().peer().alive()) continue;
+    if (served_.model.embedding[i].module_rref().peer().alive()) continue;
     const auto ready = worker_.find<std::string>(server_names_[i] + "/" + kReady,
                                                  std::chrono::seconds(options_.server_wait));
-    servers_.make_at(ready.peer(), static_cast<std::int64_t>(i), settings_.model);
+    served_.model.make_at(ready.peer(), static_cast<std::int64_t>(i), settings_.model);
   }
 }
 
@@ -268,6 +325,7 @@ void Training::find_servers() {
 // have not read yet.
 void Training::restore() {
   const Checkpoint& from = *written_;
+  parts_.clear();
   trainers_.clear();
   plans_.clear();
   std::vector<std::uint64_t> numbers;
@@ -283,14 +341,15 @@ void Training::restore() {
     orphaned.insert(orphaned.end(), rest.begin(), rest.end());
   }
   spread(orphaned);
-  server_optimizer_ = server_optimizer_.rebind(
-      servers_.parameters(), optimizer_options(settings_.optimizer, settings_.learning_rate));
-  server_optimizer_.load("now/servers", from.servers.wait().number, patient());
-  servers_.train(true);
+  served_.optimizer = served_.optimizer.rebind(
+      served_.model.parameters(), optimizer_options(settings_.optimizer, settings_.learning_rate));
+  served_.optimizer.load("now/servers", from.servers.wait().number, patient());
+  served_.model.train(true);
+  history_.add_load(++run_, versions_by_server(from.versions));
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     trainers_[i].with(patient()).call<&Trainer::restore>(
-        servers_, server_optimizer_, folder_of(trainers_[i]), numbers[i],
-        Position{from.position.epoch, plans_[i], from.position.done});
+        served_.model, served_.optimizer, folder_of(trainers_[i]), numbers[i],
+        Position{from.position.epoch, plans_[i], from.position.done}, run_);
   }
   if (epoch_ == from.position.epoch) failovers_.lost_steps += done_ - from.position.done;
   epoch_ = from.position.epoch;
@@ -301,7 +360,7 @@ void Training::restore() {
 // trainers that were lost: "3 without 1".
 void Training::save(std::int64_t epoch) {
   const std::string folder = checkpoint_folder(epoch);
-  server_optimizer_.save(folder + "/servers", note_of(epoch), patient());
+  with_standbys([&] { served_.optimizer.save(folder + "/servers", note_of(epoch), patient()); });
   std::set<std::int64_t> lost;
   for (std::int64_t number = 0; number < settings_.trainers; ++number) lost.insert(number);
   for (const auto& trainer : trainers_) {
@@ -327,7 +386,7 @@ std::int64_t Training::load() {
   for (std::int64_t number = 0; latest >> number;) lost.insert(number);
 
   const std::string folder = checkpoint_folder(epoch);
-  std::vector<std::string> notes = {server_optimizer_.load(folder + "/servers", patient()).note};
+  std::vector<std::string> notes = {served_.optimizer.load(folder + "/servers", patient()).note};
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     if (lost.count(static_cast<std::int64_t>(i)) > 0) {
       // All LSTMs were the same.
@@ -345,188 +404,6 @@ std::int64_t Training::load() {
   }
   epoch_ = epoch;
   return epoch;
-}
-
-namespace {
-
-std::string title_of(const Options& options) {
-  return options.data.filename().string() + ", " + options.optimizer + ", " +
-         std::to_string(options.trainers) + (options.trainers == 1 ? " trainer, " : " trainers, ") +
-         std::to_string(options.servers) + (options.servers == 1 ? " server" : " servers");
-}
-
-void write_curve(const LossCurve& curve, const Options& options) {
-  if (options.output.empty()) return;
-  examples::replace_file(options.output / "loss_curve.csv", to_csv(curve));
-  examples::replace_file(options.output / "loss_curve.svg", to_svg(curve));
-}
-
-/// The loop, and what people see of it.
-class Course {
- public:
-  Course(Training& training, const Options& options, std::ostream& log)
-      : training_(training), options_(options), log_(log) {}
-
-  /// What threw RpcError is done again from the last checkpoint.
-  void run_epoch(std::int64_t epoch, TrainingResult& result) {
-    const std::vector<LossCurve::Point> before = result.curve.points;
-    const auto start = std::chrono::steady_clock::now();
-    while (true) {
-      try {
-        train_epoch(epoch);
-        result.curve.points = before;
-        end_epoch(epoch, start, result);
-        return;
-      } catch (const sinew::RpcError& error) {
-        recover(epoch, error);
-      }
-    }
-  }
-
- private:
-  double share(std::int64_t steps) const {
-    return static_cast<double>(steps) / static_cast<double>(training_.steps());
-  }
-
-  void train_epoch(std::int64_t epoch) {
-    if (training_.epoch() != epoch) {
-      training_.begin_epoch(epoch);
-      training_.begin_checkpoint();
-      rounds_.clear();
-    }
-    while (training_.done() < training_.steps()) {
-      if (is_due(training_.done())) training_.begin_checkpoint();
-      run_round();
-    }
-    training_.begin_checkpoint();
-    training_.finish_checkpoint();
-  }
-  bool is_due(std::int64_t done) const {
-    const std::int64_t interval = options_.checkpoint_rounds * options_.round;
-    return interval > 0 && done > 0 && done % interval == 0;
-  }
-
-  void end_epoch(std::int64_t epoch, std::chrono::steady_clock::time_point start,
-                 TrainingResult& result) {
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const Loss valid = training_.evaluate();
-    Loss total;
-    for (const Round& round : rounds_) {
-      total += round.loss;
-      result.curve.points.push_back(
-          {static_cast<double>(epoch - 1) + share(round.done), round.loss.mean(), 0});
-    }
-    result.curve.points.back().valid_loss = valid.mean();
-    write_curve(result.curve, options_);
-    if (!options_.checkpoint.empty()) training_.save(epoch);
-    trained_s_ += seconds;
-    result.words += total.words;
-    result.words_per_s = static_cast<double>(result.words) / trained_s_;
-    result.valid_perplexity = std::exp(valid.mean());
-    result.failovers = training_.failovers();
-    bar_.clear();
-    log_ << "Epoch " << epoch << ": train perplexity " << fixed(std::exp(total.mean()), 2)
-         << ", valid perplexity " << fixed(result.valid_perplexity, 2) << ", "
-         << fixed(static_cast<double>(total.words) / seconds, 0) << " words/s" << std::endl;
-  }
-
-  void recover(std::int64_t epoch, const sinew::RpcError& error) {
-    bar_.clear();
-    log_ << "  " << error.message() << std::endl;
-    const Failovers before = training_.failovers();
-    training_.recover(error);
-    const Failovers& after = training_.failovers();
-    log_ << "  going on at step " << training_.done() << " of epoch " << training_.epoch()
-         << " with " << training_.trainers().size()
-         << " trainers: " << after.lost_steps - before.lost_steps << " steps are made again, after "
-         << fixed(after.seconds - before.seconds, 1) << " s" << std::endl;
-    if (training_.epoch() != epoch) return;
-    while (!rounds_.empty() && rounds_.back().done > training_.done()) rounds_.pop_back();
-  }
-
-  void run_round() {
-    const std::int64_t epoch = training_.epoch();
-    const std::int64_t steps = std::min(options_.round, training_.steps() - training_.done());
-    const auto start = std::chrono::steady_clock::now();
-    const Loss loss = training_.round(steps);
-    const std::int64_t done = training_.done();
-    rounds_.push_back({done, loss});
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const std::string speed = fixed(static_cast<double>(loss.words) / seconds, 0) + " words/s";
-    bar_.clear();
-    log_ << "  epoch " << epoch << ", step " << done << " of " << training_.steps()
-         << ": train perplexity " << fixed(std::exp(loss.mean()), 2) << ", " << speed << std::endl;
-    bar_.show(
-        (static_cast<double>(epoch - 1) + share(done)) / static_cast<double>(options_.epochs),
-        "epoch " + std::to_string(epoch) + " of " + std::to_string(options_.epochs) + ", " + speed);
-  }
-
-  struct Round {
-    /// Steps of the epoch when it ended.
-    std::int64_t done = 0;
-    Loss loss;
-  };
-
-  Training& training_;
-  const Options& options_;
-  std::ostream& log_;
-  examples::ProgressBar bar_;
-  // Of this epoch.
-  std::vector<Round> rounds_;
-  double trained_s_ = 0;
-};
-
-/// What the epochs before a restart have written.
-void read_curve(LossCurve& curve, const Options& options, std::int64_t last_epoch) {
-  const std::filesystem::path file = options.output / "loss_curve.csv";
-  if (options.output.empty() || !std::filesystem::exists(file)) return;
-  curve.points = points_from_csv(examples::read_file(file), static_cast<double>(last_epoch));
-}
-
-}  // namespace
-
-TrainingResult train(const sinew::Worker& worker, const std::vector<sinew::Peer>& trainers,
-                     const std::vector<sinew::Peer>& servers, const Options& options,
-                     std::ostream& log) {
-  TrainingResult result;
-  const Corpus corpus = load_corpus(options.data, options.corpus);
-  result.curve.title = title_of(options);
-  result.curve.unigram_perplexity = unigram_perplexity(corpus);
-  log << options.data.string() << ": " << corpus.train.size() << " words to train with, "
-      << corpus.valid.size() << " to validate with, " << corpus.tokens() << " different ones\n"
-      << "Unigram model: valid perplexity " << fixed(result.curve.unigram_perplexity, 2)
-      << std::endl;
-  Training training(worker, trainers, servers, options, corpus.tokens());
-  std::int64_t epoch = 0;
-  if (options.resume) {
-    epoch = training.load();
-    read_curve(result.curve, options, epoch);
-    log << "Going on after epoch " << epoch << std::endl;
-    if (epoch >= options.epochs) {
-      throw std::runtime_error("the checkpoint is of epoch " + std::to_string(epoch) +
-                               ", and --epochs is " + std::to_string(options.epochs) +
-                               ": there is nothing left to train");
-    }
-  }
-  Course course(training, options, log);
-  training.begin_checkpoint();
-  training.finish_checkpoint();
-  while (epoch < options.epochs) course.run_epoch(++epoch, result);
-  return result;
-}
-
-std::string to_json(const TrainingResult& result, const Options& options) {
-  return "{\"trainers\": " + std::to_string(options.trainers) +
-         ", \"servers\": " + std::to_string(options.servers) + ", \"optimizer\": \"" +
-         options.optimizer + "\", \"words\": " + std::to_string(result.words) +
-         ", \"words_per_s\": " + fixed(result.words_per_s, 1) +
-         ", \"unigram_perplexity\": " + fixed(result.curve.unigram_perplexity, 3) +
-         ", \"valid_perplexity\": " + fixed(result.valid_perplexity, 3) +
-         ", \"failovers\": " + std::to_string(result.failovers.count) +
-         ", \"lost_steps\": " + std::to_string(result.failovers.lost_steps) +
-         ", \"failover_s\": " + fixed(result.failovers.seconds, 3) + "}";
 }
 
 }  // namespace ps_rnn

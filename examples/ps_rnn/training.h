@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <optional>
-#include <ostream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "loss_curve.h"
 #include "options.h"
 #include "sinew/sinew.h"
+#include "standbys.h"
 #include "trainer.h"
 
 namespace ps_rnn {
@@ -27,15 +27,24 @@ struct Failovers {
   double seconds = 0;
 };
 
+/// The processes of a job.
+struct Team {
+  std::vector<sinew::Peer> trainers;
+  std::vector<sinew::Peer> servers;
+  /// As many as there are servers, or none.
+  std::vector<sinew::Peer> standbys = {};
+};
+
 /// A model that lies on servers and trainers, and how it is trained: the first trainer has one of
-/// these. Not thread-safe. What waits for others throws RpcError; then recover() brings it back to
-/// the last checkpoint.
+/// these. Not thread-safe. A server that has a standby is replaced by it when it is lost, and
+/// whatever was being done goes on. Otherwise what waits for others throws RpcError; then recover()
+/// brings it back to the last checkpoint.
 class Training {
  public:
-  /// Makes the parts of the model at `servers`, and a Trainer at each of `trainers`. `ntoken` is
-  /// how many tokens the text has.
-  Training(const sinew::Worker& worker, const std::vector<sinew::Peer>& trainers,
-           const std::vector<sinew::Peer>& servers, const Options& options, std::int64_t ntoken);
+  /// Makes the parts of the model at the servers, and a Trainer at each of the trainers. `ntoken`
+  /// is how many tokens the text has.
+  Training(const sinew::Worker& worker, const Team& team, const Options& options,
+           std::int64_t ntoken);
 
   /// Steps of this epoch, of the trainer that has most.
   std::int64_t steps() const;
@@ -58,6 +67,8 @@ class Training {
   /// checkpoint that is written. Throws `error` unless somebody was lost and there is one.
   void recover(const sinew::RpcError& error);
   const Failovers& failovers() const { return failovers_; }
+  /// Servers that can be replaced at once.
+  std::int64_t standbys() const { return standbys_->count(); }
 
   /// After an epoch. Two checkpoints are kept in turn, so that one is whole at any time.
   void save(std::int64_t epoch);
@@ -65,7 +76,7 @@ class Training {
   /// std::runtime_error when there is none.
   std::int64_t load();
 
-  const ServerModel& servers() const { return servers_; }
+  const ServerModel& servers() const { return served_.model; }
   const std::vector<sinew::RRef<Trainer>>& trainers() const { return trainers_; }
 
  private:
@@ -76,8 +87,16 @@ class Training {
     std::vector<Plan> plans;
     sinew::Future<sinew::optim::Checkpoint> servers;
     std::vector<sinew::Future<std::uint64_t>> parts;
+    /// By server: the steps that are in it.
+    std::vector<std::uint64_t> versions;
   };
 
+  /// Does `work`, again when a standby has taken over meanwhile, and the trainers with it.
+  template <class Work>
+  std::invoke_result_t<const Work&> with_standbys(const Work& work);
+  Loss evaluate_once() const;
+  void begin_checkpoint_once();
+  void finish_checkpoint_once();
   void average();
   void find_servers();
   void restore();
@@ -91,39 +110,26 @@ class Training {
   const Options options_;
   TrainerSettings settings_;
   std::vector<std::string> server_names_;
-  ServerModel servers_;
-  sinew::optim::DistributedOptimizer server_optimizer_;
+  Served served_;
   // Those that live, and what each of them reads in this epoch.
   std::vector<sinew::RRef<Trainer>> trainers_;
   std::vector<Plan> plans_;
   std::vector<sinew::RRef<Trainer>> all_trainers_;
+  // What these do in the round that is under way.
+  std::vector<sinew::Future<Loss>> parts_;
   std::int64_t share_steps_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t done_ = 0;
   std::optional<Checkpoint> writing_;
   std::optional<Checkpoint> written_;
   Failovers failovers_;
+  examples::HistoryFile history_;
+  // How often all have gone back.
+  std::int64_t run_ = 0;
+  // Holds threads that use the others, until it goes.
+  std::optional<Standbys> standbys_;
   // Since a round was made.
   int recoveries_in_vain_ = 0;
 };
-
-struct TrainingResult {
-  LossCurve curve;
-  /// Of the last epoch.
-  double valid_perplexity = 0;
-  /// Of all trainers, while they trained.
-  std::int64_t words = 0;
-  double words_per_s = 0;
-  Failovers failovers;
-};
-
-/// Trains for `options.epochs`, with a line in `log` for each round and epoch, the curve and the
-/// checkpoints.
-TrainingResult train(const sinew::Worker& worker, const std::vector<sinew::Peer>& trainers,
-                     const std::vector<sinew::Peer>& servers, const Options& options,
-                     std::ostream& log);
-
-/// One JSON object without line breaks.
-std::string to_json(const TrainingResult& result, const Options& options);
 
 }  // namespace ps_rnn

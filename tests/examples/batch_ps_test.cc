@@ -32,7 +32,8 @@ class BatchPsTest : public sinew::testing::ClusterTest {
     server_ = std::make_shared<BatchServer>(static_cast<std::size_t>(trainers), kRate, kSeed);
     self_ = sinew::share_rref(worker(0), server_);
     for (int rank = 1; rank <= trainers; ++rank) {
-      trainers_.push_back(sinew::remote<Trainer>(worker(0).peer(rank), rank, kBatch, kSeed));
+      trainers_.push_back(
+          sinew::remote<Trainer>(worker(0).peer(rank), rank, kBatch, kSeed, std::string()));
     }
   }
   std::vector<double> train(std::int64_t steps) {
@@ -96,11 +97,13 @@ TEST_P(BatchPsTest, LearnsTheSpirals) {
 TEST_P(BatchPsTest, RefusesGradientsOfAnotherModel) {
   start_team(1);
   const Parameters before = server_->parameters();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(self_, Parameters()); }).what(),
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(self_, Gradients()); }).what(),
               HasSubstr("parameters"));
   Parameters wrong = before;
   wrong.back() = at::zeros({1});
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(self_, wrong); }).what(),
+  EXPECT_THAT(error_of([&] {
+                sinew::rpc_sync<&BatchServer::update>(self_, Gradients{"", wrong});
+              }).what(),
               HasSubstr("another shape"));
   EXPECT_EQ(server_->steps(), 0);
   for (std::size_t i = 0; i < before.size(); ++i) {

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/examples/common/files.h"
-#include "sinew/examples/ps_rnn/training.h"
+#include "sinew/examples/ps_rnn/course.h"
 #include "sinew/tests/support/cluster.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/sgd.h"
@@ -119,11 +119,11 @@ class PsRnnTest : public sinew::testing::ClusterTest {
   }
   Training make_training() const {
     const Corpus corpus = load_corpus(options_.data, options_.corpus);
-    return {worker(0), trainers_, servers_, options_, corpus.tokens()};
+    return {worker(0), {trainers_, servers_}, options_, corpus.tokens()};
   }
   TrainingResult train_all() const {
     std::ostringstream log;
-    return train(worker(0), trainers_, servers_, options_, log);
+    return train(worker(0), {trainers_, servers_}, options_, log);
   }
   void serve_checkpoints(const std::filesystem::path& root, int workers) {
     std::filesystem::create_directories(root);

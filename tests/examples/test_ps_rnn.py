@@ -21,9 +21,11 @@ from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "docker"))
 import example_process  # noqa: E402
 import ports  # noqa: E402
 from example_process import Ended  # noqa: E402
+from lab import history  # noqa: E402
 
 SINEW_RUN = Path()
 PS_RNN = Path()
@@ -119,6 +121,8 @@ class MistakeTest(PsRnnTest):
             (("--servers", "2"), "a job of 2 processes, and it takes 3 to 258"),
             (("--nonsense",), "--nonsense"),
             (("--resume",), "--checkpoint"),
+            (("--resume", "--checkpoint", "checkpoint", "--history", "history"), "--history"),
+            (("--standby",), "a job of 2 processes, and it takes 3 to 258"),
             (("--data", "/nowhere/text"), "/nowhere/text"),
             (("--data", "/dev/null"), "take a longer text"),
         ):
@@ -145,19 +149,22 @@ class MistakeTest(PsRnnTest):
         self.assertIn("sinew-run --nproc 2 ps_rnn", ended.stderr)
 
 
-class FailoverTest(PsRnnTest):
-    """Processes are killed while the others train."""
+class JobTest(PsRnnTest):
+    """A job of processes that are started, and killed, one by one."""
 
-    flags = (*SMALL, "--epochs", "2", "--max-steps", "24", "--round", "2", "--json")
+    epochs, steps = 2, 24
+    flags: tuple[str, ...] = (*SMALL, "--epochs", "2", "--max-steps", "24", "--round", "2", "--json")
     checkpoints = ("--checkpoint", "checkpoint", "--checkpoint-rounds", "2")
 
     def start(self, trainers: int, servers: int, *flags: str) -> None:
-        """Starts the job, and what a process of a rank is started with."""
+        """Starts the job, and what a process of a rank is started with. With --standby it has as many standbys as servers."""
+        served = servers * 2 if "--standby" in flags else servers
         self.command = [
-            PS_RNN, "--data", self.text, "--output", "parts", "--servers", str(servers), *self.flags, *flags,
+            PS_RNN, "--data", self.text, "--output", "parts", "--history", "history", "--servers", str(servers),
+            *self.flags, *flags,
         ]  # fmt: skip
         self.port = ports.free_port()
-        self.processes = example_process.start_by_hand([self.command] * (trainers + servers), self.port, str(self.folder))
+        self.processes = example_process.start_by_hand([self.command] * (trainers + served), self.port, str(self.folder))
         for process in self.processes:
             self.addCleanup(self.end, process)
 
@@ -204,6 +211,29 @@ class FailoverTest(PsRnnTest):
         self.assertEqual(ended.status, 0, ended.stderr)
         return json.loads(ended.stdout)
 
+    def without_history(self) -> list[str]:
+        """The command of a job that goes on."""
+        command = [str(word) for word in self.command]
+        at = command.index("--history")
+        return command[:at] + command[at + 2 :]
+
+    def check_history(self, acknowledged: int | None = None) -> None:
+        """What trainers were told of their steps is true: each was made once."""
+        entries = history.read_file(self.folder / "history")
+        self.assertEqual(history.check(entries), [])
+        last = {entry.id: entry for entry in entries if entry.kind == "step"}
+        steps = {entry.step for entry in last.values() if entry.result == "ok"}
+        self.assertGreaterEqual(len(steps), self.epochs * self.steps, history.counts(entries))
+        if acknowledged is not None:
+            self.assertEqual(history.counts(entries), f"step: {acknowledged} ok")
+
+    def curves(self) -> list[str]:
+        return [(self.folder / name / "loss_curve.csv").read_text() for name in ("whole", "parts")]
+
+
+class FailoverTest(JobTest):
+    """Processes are killed while the others train."""
+
     def test_killed_servers_come_back_and_nothing_is_lost_or_done_twice(self) -> None:
         self.uninterrupted(1, 2)
         seed = random.randrange(1 << 30)
@@ -228,8 +258,8 @@ class FailoverTest(PsRnnTest):
         figures = json.loads(trainer.stdout)
         self.assertGreaterEqual(figures["failovers"], 1, said)
         self.assertLessEqual(figures["failovers"], 6, said)
-        curves = [(self.folder / name / "loss_curve.csv").read_text() for name in ("whole", "parts")]
-        self.assertEqual(curves[0], curves[1], said)
+        self.check_history()
+        self.assertEqual(*self.curves(), said)
 
     def test_without_a_trainer_the_others_read_its_share(self) -> None:
         whole = self.uninterrupted(3, 1)
@@ -242,11 +272,12 @@ class FailoverTest(PsRnnTest):
         said = "".join(log) + trainer.stderr
         self.assertEqual(trainer.status, 0, said)
         self.assertIn("with 2 trainers", said)
+        self.check_history()
         figures = json.loads(trainer.stdout)
         self.assertEqual(figures["words"], whole["words"], said)
         self.assertEqual([self.end_of(rank).status for rank in (1, 3)], [0, 0])
         # The next job has all of them again.
-        command = [str(word) for word in self.command]
+        command = self.without_history()
         command[command.index("--epochs") + 1] = "3"
         job = [SINEW_RUN, "--nproc", "4", *command, "--resume"]
         resumed = example_process.run(job, 240, cwd=str(self.folder))
@@ -270,6 +301,90 @@ class FailoverTest(PsRnnTest):
         trainer = self.end_of(0)
         self.assertEqual(trainer.status, 3, trainer.stderr)
         self.assertIn("server0", trainer.stderr)
+
+
+class StandbyTest(JobTest):
+    """Servers are killed that others mirror. Rank 0 trains, then come two servers, and their standbys."""
+
+    # Long enough for processes to come back; and what is made again draws other numbers.
+    epochs, steps = 15, 100
+    flags = (*SMALL, "--epochs", "15", "--max-steps", "100", "--round", "4", "--json", "--dropout", "0")
+
+    def test_standbys_take_over_and_nobody_goes_back(self) -> None:
+        self.uninterrupted(1, 2)
+        seed = random.randrange(1 << 30)
+        print(f"seed {seed}", flush=True)
+        draw = random.Random(seed)
+        self.start(1, 2, "--standby")
+        log: list[str] = []
+        # The server, and what stands by, of each pair.
+        pairs = [[1, 3], [2, 4]]
+        for _ in range(3):
+            for _ in range(draw.randint(1, 3)):
+                self.read_round(log)
+            pair = draw.choice(pairs)
+            self.kill(pair[0])
+            self.read_until(log, "a standby has taken over")
+            self.start_again(pair[0])
+            self.read_until(log, "2 of 2 servers have a standby")
+            pair.reverse()
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertEqual([self.end_of(rank).status for rank in (1, 2, 3, 4)], [0] * 4)
+        figures = json.loads(trainer.stdout)
+        self.assertEqual((figures["failovers"], figures["lost_steps"]), (3, 0), said)
+        self.check_history(acknowledged=self.epochs * self.steps)
+        self.assertEqual(*self.curves(), said)
+
+    def test_a_standby_that_is_lost_costs_nothing(self) -> None:
+        self.uninterrupted(1, 1)
+        self.start(1, 1, "--standby")
+        log: list[str] = []
+        self.read_round(log)
+        self.kill(2)
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertEqual(json.loads(trainer.stdout)["failovers"], 0, said)
+        self.check_history(acknowledged=self.epochs * self.steps)
+        self.assertEqual(*self.curves(), said)
+
+    def test_without_a_standby_there_is_the_checkpoint(self) -> None:
+        self.uninterrupted(1, 1)
+        self.start(1, 1, "--standby", *self.checkpoints)
+        log: list[str] = []
+        for _ in range(3):
+            self.read_round(log)
+        self.kill(1)
+        self.read_until(log, "a standby has taken over")
+        self.read_round(log)
+        self.kill(2)
+        self.start_again(1)
+        self.read_until(log, "going on at step")
+        self.start_again(2)
+        self.read_until(log, "1 of 1 servers have a standby")
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertEqual(json.loads(trainer.stdout)["failovers"], 2, said)
+        self.check_history()
+        self.assertEqual(*self.curves(), said)
+
+    def test_the_next_job_goes_on_after_a_standby_has_taken_over(self) -> None:
+        self.start(1, 1, "--standby", *self.checkpoints)
+        log: list[str] = []
+        self.read_round(log)
+        self.kill(1)
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertIn("a standby has taken over", said)
+        command = [word for word in self.without_history() if word != "--standby"]
+        command[command.index("--epochs") + 1] = str(self.epochs + 1)
+        resumed = example_process.run([SINEW_RUN, "--nproc", "2", *command, "--resume"], 240, cwd=str(self.folder))
+        self.assertEqual(resumed.status, 0, resumed.stderr)
+        self.assertIn(f"Going on after epoch {self.epochs}", resumed.stderr)
 
 
 class BibleTest(PsRnnTest):

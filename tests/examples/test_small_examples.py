@@ -20,8 +20,10 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "docker"))
 import example_process  # noqa: E402
 import ports  # noqa: E402
+from lab import history  # noqa: E402
 
 SINEW_RUN = Path()
 EXAMPLES = Path()
@@ -69,7 +71,10 @@ class BatchPsTest(JobTest):
         self.assertLess(float(steps[1][1]), float(steps[0][1]), "the loss falls")
 
     def test_a_killed_trainer_is_not_waited_for(self) -> None:
-        command = [self.program(), "--steps", "400"]
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = Path(folder.name) / "history"
+        command = [self.program(), "--steps", "400", "--history", file]
         server, *trainers = example_process.start_by_hand([command] * 4, ports.free_port())
         for process in (server, *trainers):
             self.addCleanup(process.communicate)
@@ -82,6 +87,13 @@ class BatchPsTest(JobTest):
         self.assertIn("Step 400", ended.stdout)
         for trainer in (trainers[0], trainers[2]):
             self.assertEqual(example_process.finish(trainer, 60).status, 0)
+        # What trainers were told of their gradients is true, also of those of the one that was killed.
+        entries = history.read_file(file)
+        self.assertEqual(history.check(entries), [])
+        sent = {entry.id: entry for entry in entries if entry.kind == "increment"}
+        for name in ("worker1", "worker3"):
+            acknowledged = [one for one in sent.values() if one.worker == name and one.result == "ok"]
+            self.assertEqual(len(acknowledged), 400)
 
     def test_mistakes(self) -> None:
         self.check_mistakes(("--batch", "-1"), ("--lr", "x"))
