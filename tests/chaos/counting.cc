@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <torch/csrc/autograd/function.h>
+
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/tests/chaos/chaos_methods.h"
@@ -84,7 +86,8 @@ void Counting::backward(const sinew::Peer& peer) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   tally_.wrong(absl::StrCat("a gradient through ", counter_of(peer.info()), " is ",
                             gradient.defined() ? absl::StrCat(gradient[0].item<float>()) : "none",
-                            " after ", taken.count(), " s"));
+                            " after ", taken.count(), " s, of a result that is ",
+                            scaled.is_leaf() ? "a leaf" : scaled.grad_fn()->name()));
 }
 
 template <class Call>

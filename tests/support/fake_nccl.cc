@@ -362,6 +362,20 @@ void FakeGpus::let_go(internal::DeviceApi::Stream stream) {
   state_->released.notify_all();
 }
 
+int FakeGpus::watched_kernels(const std::string& name) const {
+  MutexLock lock(state_->mutex);
+  int watched = 0;
+  for (const auto& [handle, stream] : state_->streams) {
+    if (stream->worker != name) continue;
+    int kernels = 0;
+    for (const Op& op : stream->ops) {
+      if (op.kind == Op::Kind::kKernel) ++kernels;
+      if (op.kind == Op::Kind::kRecord) watched += std::exchange(kernels, 0);
+    }
+  }
+  return watched;
+}
+
 std::vector<std::string> FakeGpus::violations() const {
   MutexLock lock(state_->mutex);
   return state_->violations;

@@ -68,6 +68,9 @@ class FakeGpus {
   Live live() const;
   /// How many kernels of a device were queued or running at once, at most.
   int most_kernels() const;
+  /// Kernels of the worker that are queued or running and have an event behind them: who launched
+  /// them can tell when they leave.
+  int watched_kernels(const std::string& name) const;
   /// Calls of all workers so far, those that failed included.
   int calls(Call call) const;
   /// What the last init_rank was given.
