@@ -94,7 +94,7 @@ ContextId Context::current() {
 }
 
 std::optional<ContextId> Context::current_or_none() {
-  const auto work = internal::current_strand();
+  const auto work = internal::current_work();
   if (work == nullptr) return std::nullopt;
   return work->context()->id();
 }

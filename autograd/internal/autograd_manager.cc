@@ -17,7 +17,7 @@ namespace sinew::internal {
 namespace {
 
 // A reply is called what the call is that it answers.
-MessageName name_of(const MessageRoute& route, Strand& work) {
+MessageName name_of(const MessageRoute& route, ContextWork& work) {
   if (route.call() == nullptr) return {work.next_call(), MessageName::Kind::kCall};
   const auto* call = dynamic_cast<const IncomingEdges*>(route.call()->tensor_hook().get());
   return {call == nullptr ? CallName() : call->call(), MessageName::Kind::kReply};
@@ -305,7 +305,7 @@ void AutogradManager::add_counters(Counters& counters) const {
 
 void AutogradManager::begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) {
   // The only thing that follows work.
-  const auto work = std::static_pointer_cast<Strand>(ambient);
+  const auto work = std::static_pointer_cast<ContextWork>(ambient);
   const std::shared_ptr<ContextState>& context = work->context();
   // A worker of the same process may be called through; clients that are no workers take no part.
   if (context->self().incarnation != services_.self().incarnation || route.peer().rank < 0) return;
@@ -330,7 +330,7 @@ std::string AutogradManager::on_send(MessageRoute& route) {
   write_context(context.id(), *attachment.mutable_context());
   attachment.set_no_grad(edges->recording() == OutgoingEdges::Recording::kOff);
   if (edges->name().kind == MessageName::Kind::kCall) {
-    attachment.set_strand(edges->name().call.strand);
+    attachment.set_work(edges->name().call.work);
     attachment.set_call(edges->name().call.number);
   }
   if (auto sent = edges->take_edges(); !sent.empty()) {
@@ -378,7 +378,7 @@ void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const st
     // Not from here, where its creator is lost. What is not recorded must not pass for a result.
     auto lost = std::make_shared<ContextState>(id, services_.self());
     lost->release(ContextState::Released::kLost);
-    route.set_ambient(std::make_shared<Strand>(std::move(lost), CallName()));
+    route.set_ambient(std::make_shared<ContextWork>(std::move(lost), CallName()));
     return;
   }
   // It has ended: the work goes on, and records nothing.
@@ -386,8 +386,8 @@ void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const st
   std::vector<Lineage::Fact> facts;
   for (const proto::AutogradFact& fact : attachment.facts()) facts.push_back(read_fact(fact));
   if (!facts.empty()) context->learn(facts, route.peer().incarnation);
-  const CallName call{attachment.strand(), attachment.call()};
-  if (kind == MessageKind::kCall) route.set_ambient(std::make_shared<Strand>(context, call));
+  const CallName call{attachment.work(), attachment.call()};
+  if (kind == MessageKind::kCall) route.set_ambient(std::make_shared<ContextWork>(context, call));
   route.set_tensor_hook(
       std::make_shared<IncomingEdges>(context, route.peer(), attachment.message(), call));
 }

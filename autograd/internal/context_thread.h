@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "sinew/autograd/internal/context_state.h"
-#include "sinew/autograd/internal/strand.h"
+#include "sinew/autograd/internal/context_work.h"
 #include "sinew/rpc/base/internal/thread_context.h"
 
 namespace sinew::internal {
@@ -13,7 +13,7 @@ namespace sinew::internal {
 /// What a thread works on, plus an autograd context.
 class ContextThread final : public ThreadContext {
  public:
-  ContextThread(std::shared_ptr<const ThreadContext> outer, std::shared_ptr<Strand> work)
+  ContextThread(std::shared_ptr<const ThreadContext> outer, std::shared_ptr<ContextWork> work)
       : outer_(std::move(outer)), ambient_(std::move(work)) {}
 
   std::string describe_chain() const override {
@@ -33,11 +33,11 @@ class ContextThread final : public ThreadContext {
 };
 
 /// The work of the calling thread, if that works in a context.
-inline std::shared_ptr<Strand> current_strand() {
+inline std::shared_ptr<ContextWork> current_work() {
   const auto& current = ThreadContext::current();
   if (current == nullptr || current->ambient() == nullptr) return nullptr;
   // The only thing that follows work.
-  return std::static_pointer_cast<Strand>(current->ambient());
+  return std::static_pointer_cast<ContextWork>(current->ambient());
 }
 
 /// Lets the calling thread work in a context, for the scope's lifetime.
@@ -46,7 +46,7 @@ class ContextThreadScope {
   explicit ContextThreadScope(const std::shared_ptr<ContextState>& context)
       : scope_(std::make_shared<ContextThread>(
             ThreadContext::current(),
-            std::make_shared<Strand>(context, context->self().name, context->next_scope()))) {}
+            std::make_shared<ContextWork>(context, context->self().name, context->next_scope()))) {}
 
  private:
   const ThreadContext::Scope scope_;

@@ -5,7 +5,7 @@
 namespace sinew::internal {
 
 bool reduce_in_current_context(const std::shared_ptr<LeafReducer>& reducer) {
-  const auto work = current_strand();
+  const auto work = current_work();
   return work != nullptr && work->context()->add_reducer(reducer);
 }
 

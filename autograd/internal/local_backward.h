@@ -14,9 +14,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/context_work.h"
 #include "sinew/autograd/internal/gradient_sums.h"
 #include "sinew/autograd/internal/recv_node.h"
-#include "sinew/autograd/internal/strand.h"
 
 namespace sinew::internal {
 

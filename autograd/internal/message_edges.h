@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "sinew/autograd/internal/context_state.h"
+#include "sinew/autograd/internal/context_work.h"
 #include "sinew/autograd/internal/recv_node.h"
-#include "sinew/autograd/internal/strand.h"
 #include "sinew/rpc/wire/message_context.h"
 
 namespace sinew::internal {

@@ -15,12 +15,12 @@ class ContextState;
 /// the same in each run of a program, whatever runs at the same time, as long as each handler makes
 /// its calls in one order.
 struct CallName {
-  /// Strand::id() of the caller.
-  std::uint64_t strand = 0;
+  /// ContextWork::id() of the caller.
+  std::uint64_t work = 0;
   std::uint64_t number = 0;
 
   friend bool operator<(const CallName& a, const CallName& b) {
-    return std::tie(a.strand, a.number) < std::tie(b.strand, b.number);
+    return std::tie(a.work, a.number) < std::tie(b.work, b.number);
   }
 };
 
@@ -38,12 +38,12 @@ struct MessageName {
 /// One line of work in a context: that of a scope which somebody has opened, or of the handler of a
 /// call that was made in the context. It is what follows the work (ThreadContext::ambient).
 /// Thread-safe.
-class Strand {
+class ContextWork {
  public:
   /// The work of the handler of that call.
-  Strand(std::shared_ptr<ContextState> context, const CallName& call);
+  ContextWork(std::shared_ptr<ContextState> context, const CallName& call);
   /// The work within scope number `scope` at that worker.
-  Strand(std::shared_ptr<ContextState> context, std::string_view worker, std::uint64_t scope);
+  ContextWork(std::shared_ptr<ContextState> context, std::string_view worker, std::uint64_t scope);
 
   const std::shared_ptr<ContextState>& context() const { return context_; }
   std::uint64_t id() const { return id_; }

@@ -1,4 +1,4 @@
-#include "sinew/autograd/internal/strand.h"
+#include "sinew/autograd/internal/context_work.h"
 
 #include <functional>
 
@@ -19,10 +19,11 @@ std::uint64_t hash_of(std::uint64_t which, std::uint64_t number) {
 
 }  // namespace
 
-Strand::Strand(std::shared_ptr<ContextState> context, const CallName& call)
-    : context_(std::move(context)), id_(hash_of(call.strand, call.number)) {}
+ContextWork::ContextWork(std::shared_ptr<ContextState> context, const CallName& call)
+    : context_(std::move(context)), id_(hash_of(call.work, call.number)) {}
 
-Strand::Strand(std::shared_ptr<ContextState> context, std::string_view worker, std::uint64_t scope)
+ContextWork::ContextWork(std::shared_ptr<ContextState> context, std::string_view worker,
+                         std::uint64_t scope)
     : context_(std::move(context)), id_(hash_of(std::hash<std::string_view>()(worker), scope)) {}
 
 }  // namespace sinew::internal
