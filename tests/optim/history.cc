@@ -59,15 +59,12 @@ std::string check_history(const std::vector<Acknowledged>& history,
 void Picker::pick(const std::vector<sinew::RRef<Table>>& tables,
                   const sinew::optim::DistributedOptimizer& optimizer, std::int64_t run,
                   std::int64_t first, std::int64_t count) {
-  run_ = run;
-  next_ = first;
-  end_ = first + count;
-  failed_.reset();
-  go_on(tables, optimizer);
-}
-
-void Picker::go_on(const std::vector<sinew::RRef<Table>>& tables,
-                   const sinew::optim::DistributedOptimizer& optimizer) {
+  if (run != run_ || first + count != end_) {
+    run_ = run;
+    next_ = first;
+    end_ = first + count;
+    failed_.reset();
+  }
   for (; next_ < end_; ++next_) {
     try {
       step(tables, optimizer);

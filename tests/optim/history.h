@@ -33,14 +33,12 @@ std::string check_history(const std::vector<Acknowledged>& history,
 class Picker {
  public:
   /// Steps `first` to `first + count - 1`, each of which adds -1 to one element of each table. Says
-  /// so at worker0 between the backward pass and the step, and after it.
+  /// so at worker0 between the backward pass and the step, and after it. Called once more with the
+  /// same run and steps, after a standby has taken over, it makes what is left of them, the one
+  /// that failed first: again, where it was begun.
   void pick(const std::vector<sinew::RRef<Table>>& tables,
             const sinew::optim::DistributedOptimizer& optimizer, std::int64_t run,
             std::int64_t first, std::int64_t count);
-  /// Makes what is left of these steps after a standby has taken over, the one that failed first:
-  /// again, where it was begun.
-  void go_on(const std::vector<sinew::RRef<Table>>& tables,
-             const sinew::optim::DistributedOptimizer& optimizer);
   std::vector<Acknowledged> history() const { return history_; }
 
  private:
@@ -61,5 +59,5 @@ void on_reached(std::function<void()> happens);
 }  // namespace testoptim
 
 SINEW_STRUCT(testoptim::Acknowledged, step, run, versions);
-SINEW_SERVICE(testoptim::Picker, (), pick, go_on, history);
+SINEW_SERVICE(testoptim::Picker, (), pick, history);
 SINEW_METHOD(testoptim::reached);
