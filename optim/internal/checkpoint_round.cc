@@ -68,13 +68,13 @@ Future<Checkpoint> CheckpointRound::save(const SaveOptions& how) const {
   const std::uint64_t oldest = whole[whole.size() - std::min(whole.size(), how.kept)].number;
   return start_parts<&LocalOptimizer::finish_save>(parts_, options_, place.id)
       .then([parts = parts_, options = options_, folder = folder_,
-             oldest](const std::vector<PartAnswer<void>>& written) {
+             oldest](const std::vector<OwnerAnswer<void>>& written) {
         throw_if_any_failed(parts, written);
         return start_parts<&LocalOptimizer::forget_before>(parts, options, folder, oldest);
       })
       .then([worker = worker_, parts = parts_, folder = folder_,
              saved = Checkpoint{place.id.number, how.note, how.grad_scaler}](
-                const std::vector<PartAnswer<void>>& forgotten) {
+                const std::vector<OwnerAnswer<void>>& forgotten) {
         try {
           throw_if_any_failed(parts, forgotten);
         } catch (const RpcError& error) {

@@ -28,7 +28,7 @@ struct OptimizerPart {
 
 /// What one owner has answered: a result, or an error.
 template <class Result>
-struct PartAnswer {
+struct OwnerAnswer {
   /// An empty struct's for void.
   std::optional<std::conditional_t<std::is_void_v<Result>, char, Result>> result;
   std::optional<ErrorInfo> error;
@@ -47,11 +47,11 @@ auto start_part(const OptimizerPart& part, const CallOptions& options, const Arg
 
 /// All answers, in the order of the calls. Does not fail.
 template <class Result>
-Future<std::vector<PartAnswer<Result>>> gather(const std::vector<Future<Result>>& calls) {
-  std::vector<Future<PartAnswer<Result>>> answers;
+Future<std::vector<OwnerAnswer<Result>>> gather(const std::vector<Future<Result>>& calls) {
+  std::vector<Future<OwnerAnswer<Result>>> answers;
   for (const Future<Result>& call : calls) {
     answers.push_back(call.then([](Future<Result> done) {
-      PartAnswer<Result> answer;
+      OwnerAnswer<Result> answer;
       try {
         if constexpr (std::is_void_v<Result>) {
           done.value();
@@ -89,7 +89,7 @@ auto ask_parts(const std::vector<OptimizerPart>& parts, const CallOptions& optio
 /// Throws what the first one failed with, with a text that lists all that did.
 template <class Result>
 void throw_if_any_failed(const std::vector<OptimizerPart>& parts,
-                         const std::vector<PartAnswer<Result>>& answers) {
+                         const std::vector<OwnerAnswer<Result>>& answers) {
   std::vector<std::string> failures;
   std::optional<ErrorInfo> first;
   for (std::size_t i = 0; i < answers.size(); ++i) {

@@ -83,12 +83,7 @@ void Picker::step(const std::vector<sinew::RRef<Table>>& tables,
   Acknowledged acknowledged{next_, run_, {}};
   {
     const sinew::autograd::Context context(worker);
-    at::Tensor loss;
-    for (const auto& table : tables) {
-      const at::Tensor element = table.call<&Table::pick>(next_);
-      loss = loss.defined() ? loss + element : element;
-    }
-    sinew::autograd::backward(context, {loss});
+    pick_from(tables, next_, context);
     observer.call<&reached>();
     const auto report =
         failed_ ? sinew::optim::repeat(optimizer, *failed_, context) : optimizer.step(context);

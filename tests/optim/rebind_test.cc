@@ -37,8 +37,7 @@ namespace testoptim {
 std::uint64_t pick_once(const RRef<Table>& first, const RRef<Table>& second,
                         const DistributedOptimizer& optimizer, std::int64_t index) {
   const Context context;
-  sinew::autograd::backward(context,
-                            {first.call<&Table::pick>(index) + second.call<&Table::pick>(index)});
+  pick_from({first, second}, index, context);
   return optimizer.step(context).owners.at(0).version;
 }
 
@@ -82,13 +81,9 @@ class Rebind : public sinew::testing::ClusterTest {
     return all;
   }
   at::Tensor value(std::size_t table) const { return tables_[table].call<&Table::value>(); }
-  void backward(const Context& context, std::int64_t index) const {
-    sinew::autograd::backward(
-        context, {tables_[0].call<&Table::pick>(index) + tables_[1].call<&Table::pick>(index)});
-  }
   StepReport pick(const DistributedOptimizer& optimizer, std::int64_t index) const {
     const Context context(worker(0));
-    backward(context, index);
+    testoptim::pick_from(tables_, index, context);
     return optimizer.step(context);
   }
   /// worker2 dies, and is there again, empty.
@@ -158,7 +153,7 @@ TEST_P(Rebind, StateStaysWhereTheOwnerLives) {
 TEST_P(Rebind, StepsOfOtherHandlesAreRefused) {
   const DistributedOptimizer rebound = this->rebound();
   Context context(worker(0));
-  backward(context, 0);
+  testoptim::pick_from(tables_, 0, context);
   try {
     optimizer_.step(context);
     ADD_FAILURE() << "the step did not fail";
@@ -178,7 +173,7 @@ TEST_P(Rebind, AStepThatIsUnderWayIsRefusedByTheOwnersThatLive) {
   const sinew::testing::Fault held = cluster_->faults().hold(
       sinew::testing::calls<&sinew::internal::LocalOptimizer::step>().at("worker1"));
   Context context(worker(0));
-  backward(context, 0);
+  testoptim::pick_from(tables_, 0, context);
   const auto step = optimizer_.step_async(context.id());
   held.wait_for_hits(1);
   restart_second();
@@ -197,7 +192,7 @@ TEST_P(Rebind, AStepThatIsUnderWayIsRefusedByTheOwnersThatLive) {
 
 TEST_P(Rebind, ContextsOfBeforeAreRefused) {
   auto before = std::make_unique<Context>(worker(0));
-  backward(*before, 0);
+  testoptim::pick_from(tables_, 0, *before);
   restart_second();
   const DistributedOptimizer rebound = this->rebound();
   const sinew::RpcError error = error_of([&] { rebound.step(*before); });
@@ -211,7 +206,7 @@ TEST_P(Rebind, ContextsOfBeforeAreRefused) {
 
 TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
   Context context(worker(0));
-  backward(context, 0);
+  testoptim::pick_from(tables_, 0, context);
   // The answer is lost.
   cluster_->faults().drop(
       sinew::testing::replies<&sinew::internal::LocalOptimizer::step>().at("worker1").first(1));

@@ -52,8 +52,7 @@ class Deputy {
                                  std::int64_t index) {
     optimizer_ = sinew::optim::take_over(optimizer_, {standby_});
     const Context context;
-    sinew::autograd::backward(context,
-                              {first.call<&Table::pick>(index) + second.call<&Table::pick>(index)});
+    pick_from({first, second}, index, context);
     optimizer_.step(context);
     return optimizer_;
   }
@@ -123,24 +122,20 @@ class StandbyTest : public sinew::testing::ClusterTest {
   /// Ends what was killed for the shutdown at the end.
   void start_again(const std::string& name) { cluster_->start(name); }
 
-  void backward(const Context& context, std::int64_t index) const {
-    sinew::autograd::backward(
-        context, {tables_[0].call<&Table::pick>(index) + tables_[1].call<&Table::pick>(index)});
-  }
   StepReport pick(std::int64_t index) const {
     const Context context(worker(0));
-    backward(context, index);
+    testoptim::pick_from(tables_, index, context);
     return optimizer_.step(context);
   }
   sinew::Future<StepReport> begin_step(std::int64_t index) {
     context_ = std::make_unique<Context>(worker(0));
-    backward(*context_, index);
+    testoptim::pick_from(tables_, index, *context_);
     return optimizer_.step_async(context_->id());
   }
   /// Makes a step that has not been acknowledged once more.
   StepReport redo(std::int64_t index) {
     const Context context(worker(0));
-    backward(context, index);
+    testoptim::pick_from(tables_, index, context);
     return sinew::optim::repeat(optimizer_, *failed_, context);
   }
   /// Waits for a step that fails.
@@ -283,7 +278,7 @@ TEST_P(StandbyTest, AStepThatTheStandbyHasNotIsAppliedThereAlone) {
 TEST_P(StandbyTest, AStepThatWasNotBegunIsMadeWhole) {
   add_standby();
   context_ = std::make_unique<Context>(worker(0));
-  backward(*context_, 0);
+  testoptim::pick_from(tables_, 0, *context_);
   cluster_->kill("worker1");
   try {
     optimizer_.step(*context_);
@@ -374,8 +369,7 @@ TEST_P(StandbyTest, TheOwnerThatIsReplacedIsFencedOff) {
   EXPECT_EQ(redo(0).owners[0].version, 1U);
   // The gradients went to the old owner.
   const Context other(worker(0));
-  sinew::autograd::backward(other,
-                            {table.call<&Table::pick>(1) + tables_[1].call<&Table::pick>(1)});
+  testoptim::pick_from({table, tables_[1]}, 1, other);
   try {
     old.step(other);
     ADD_FAILURE() << "the step did not fail";
@@ -456,7 +450,7 @@ TEST_P(StandbyTest, OfTwoWhoLetItTakeOverTheLastOneCounts) {
   optimizer_ = sinew::optim::take_over(before, {standby_});
   {
     const Context context(worker(0));
-    backward(context, 1);
+    testoptim::pick_from(tables_, 1, context);
     EXPECT_EQ(error_of([&] { first.step(context); }).code(), ErrorCode::kAborted);
   }
   pick(1);

@@ -19,4 +19,14 @@ sinew::optim::SgdOptions rate_of_one() {
   return sgd;
 }
 
+void pick_from(const std::vector<sinew::RRef<Table>>& tables, std::int64_t index,
+               const sinew::autograd::Context& context) {
+  at::Tensor sum;
+  for (const auto& table : tables) {
+    const at::Tensor element = table.call<&Table::pick>(index);
+    sum = sum.defined() ? sum + element : element;
+  }
+  sinew::autograd::backward(context, {sum});
+}
+
 }  // namespace testoptim

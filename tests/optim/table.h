@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "sinew/sinew.h"
@@ -26,6 +27,9 @@ class Table {
 };
 
 sinew::optim::SgdOptions rate_of_one();
+/// Gives the context a gradient of one at `index` of each table.
+void pick_from(const std::vector<sinew::RRef<Table>>& tables, std::int64_t index,
+               const sinew::autograd::Context& context);
 
 }  // namespace testoptim
 

@@ -4,76 +4,35 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <future>
 #include <iostream>
-#include <memory>
+#include <map>
 #include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "ATen/ATen.h"
-#include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/tests/optim/history.h"
-#include "sinew/tests/optim/training.h"
-#include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/processes.h"
+#include "sinew/tests/process/training_processes.h"
 
 using sinew::RRef;
 using sinew::optim::Checkpoint;
 using sinew::optim::DistributedOptimizer;
-using sinew::testing::ChildProcess;
-using ::testing::StartsWith;
-using testoptim::Acknowledged;
-using testoptim::Picker;
 using testoptim::Table;
-using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int kServers = 2;
-constexpr int kTrainers = 2;
-// Of each trainer.
-constexpr std::int64_t kStepsOfARound = 8;
-constexpr std::int64_t kSteps = 6 * kTrainers * kStepsOfARound;
 constexpr int kKills = 3;
 
-class Failover : public ::testing::Test {
+class Failover : public testoptim::TrainingProcesses {
  protected:
-  void SetUp() override {
-    testoptim::on_reached([this] { reached(); });
-    sinew::WorkerOptions options;
-    options.name = "worker0";
-    testoptim::add_methods(options.methods);
-    options.methods.add<&testoptim::reached>();
-    options.init_method = "file://" + folder_.file("meet");
-    self_ = sinew::init_rpc(options);
-    std::filesystem::create_directories(folder_.file("checkpoints"));
-    processes_.resize(1 + kServers + kTrainers);
-    for (int rank = 1; rank <= kServers + kTrainers; ++rank) start(rank);
-    for (int rank = kServers + 1; rank <= kServers + kTrainers; ++rank) {
-      pickers_.push_back(self_.wait_for(name_of(rank), 2min).remote<Picker>());
-    }
-  }
+  static constexpr std::int64_t kSteps = 6 * kTrainers * kStepsOfARound;
+
   void TearDown() override {
-    pickers_.clear();
     optimizer_ = {};
     tables_.clear();
-    if (self_.valid()) self_.shutdown({false, std::chrono::seconds(60), false});
-  }
-
-  static std::string name_of(int rank) { return absl::StrCat("worker", rank); }
-  void start(int rank) {
-    auto process = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
-    ASSERT_THAT(process->ask(absl::StrCat("start name=", name_of(rank), " rank=", rank,
-                                          " init=file://", folder_.file("meet"),
-                                          " checkpoints=", folder_.file("checkpoints"))),
-                StartsWith("ok "));
-    const std::lock_guard<std::mutex> lock(mutex_);
-    processes_[static_cast<std::size_t>(rank)] = {std::move(process), {}};
+    TrainingProcesses::TearDown();
   }
 
   /// Which of these moments is one to kill a server at, and whether whoever is there waits for it.
@@ -82,33 +41,36 @@ class Failover : public ::testing::Test {
     int rank = 1;
     bool is_waited_for = false;
   };
-  void reached() {
+  void reached() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++moment_;
     if (kills_.empty() || moment_ < kills_.front().moment) return;
     const Kill next = kills_.front();
-    Process& one = processes_[static_cast<std::size_t>(next.rank)];
-    if (one.killer.valid()) return;  // later: it is not even there again
+    std::future<void>& killer = killers_[next.rank];
+    if (killer.valid()) return;  // later: it is not even there again
     kills_.erase(kills_.begin());
-    one.killer =
-        std::async(std::launch::async, [process = one.process.get()] { process->signal(SIGKILL); });
-    if (next.is_waited_for) one.killer.wait();
+    killer =
+        std::async(std::launch::async, [killed = &process(next.rank)] { killed->signal(SIGKILL); });
+    if (next.is_waited_for) killer.wait();
   }
 
-  bool is_killed(int rank) {
+  void start_if_killed(int rank) {
+    std::future<void>* killer = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      killer = &killers_[rank];
+      if (!killer->valid()) return;
+    }
+    killer->wait();
+    start(rank);
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Process& one = processes_[static_cast<std::size_t>(rank)];
-    if (!one.killer.valid()) return false;
-    one.killer.wait();
-    return true;
+    *killer = {};
   }
 
   /// Starts the servers that are dead, and makes what they had anew.
   void recover() {
     for (int attempt = 0;; ++attempt) {
-      for (int rank = 1; rank <= kServers; ++rank) {
-        if (is_killed(rank)) start(rank);
-      }
+      for (int rank = 1; rank <= kServers; ++rank) start_if_killed(rank);
       try {
         restore();
         return;
@@ -125,7 +87,7 @@ class Failover : public ::testing::Test {
     for (int rank = 1; rank <= kServers; ++rank) {
       RRef<Table>& table = tables_[static_cast<std::size_t>(rank - 1)];
       if (!table.valid() || !table.peer().alive()) {
-        table = self_.wait_for(name_of(rank), 2min).remote<Table>(kSteps);
+        table = wait_for(rank).remote<Table>(kSteps);
       }
       parameters.push_back(table.call<&Table::parameter>());
     }
@@ -144,29 +106,12 @@ class Failover : public ::testing::Test {
     if (saving_.valid()) saving_.take();
     saving_ = optimizer_.save_async("run", std::to_string(done_));
     reached();
-    std::vector<sinew::Future<void>> running;
-    std::int64_t first = done_;
-    for (const RRef<Picker>& picker : pickers_) {
-      running.push_back(picker.async<&Picker::pick>(tables_, optimizer_,
-                                                    static_cast<std::int64_t>(loaded_.size()) - 1,
-                                                    first, kStepsOfARound));
-      first += kStepsOfARound;
-    }
-    std::exception_ptr failure;
-    for (const sinew::Future<void>& one : running) {
-      try {
-        one.wait();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }
-    if (failure != nullptr) std::rethrow_exception(failure);
-    done_ = first;
+    const auto failures =
+        pick_all(tables_, optimizer_, static_cast<std::int64_t>(loaded_.size()) - 1, done_);
+    if (!failures.empty()) throw failures.back();
+    done_ += kTrainers * kStepsOfARound;
   }
 
-  const sinew::testing::TemporaryFolder folder_;
-  sinew::Worker self_;
-  std::vector<RRef<Picker>> pickers_;
   std::vector<RRef<Table>> tables_;
   DistributedOptimizer optimizer_;
   sinew::Future<Checkpoint> saving_;
@@ -174,14 +119,9 @@ class Failover : public ::testing::Test {
   // By run.
   std::vector<std::int64_t> loaded_;
 
-  struct Process {
-    std::unique_ptr<ChildProcess> process;
-    /// Once somebody kills it.
-    std::future<void> killer;
-  };
   std::mutex mutex_;
-  // By rank.
-  std::vector<Process> processes_;
+  // By rank, once somebody kills it.
+  std::map<int, std::future<void>> killers_;
   std::int64_t moment_ = 0;
   std::vector<Kill> kills_;
 };
@@ -210,11 +150,7 @@ TEST_F(Failover, WhatWasAcknowledgedIsThereOnce) {
   }
   EXPECT_TRUE(kills_.empty());
   EXPECT_GT(loaded_.size(), 1U);
-  std::vector<Acknowledged> history;
-  for (const RRef<Picker>& picker : pickers_) {
-    for (Acknowledged& one : picker.call<&Picker::history>()) history.push_back(std::move(one));
-  }
-  EXPECT_EQ(testoptim::check_history(history, loaded_, kSteps), "");
+  EXPECT_EQ(testoptim::check_history(history(), loaded_, kSteps), "");
   for (const RRef<Table>& table : tables_) {
     const at::Tensor value = table.call<&Table::value>();
     EXPECT_TRUE(value.equal(at::full({kSteps}, -1.0))) << value;

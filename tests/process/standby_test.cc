@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <iostream>
@@ -16,33 +15,18 @@
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/optim/standby.h"
 #include "sinew/testing/eventually.h"
-#include "sinew/tests/optim/history.h"
-#include "sinew/tests/optim/training.h"
+#include "sinew/tests/process/training_processes.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/processes.h"
 
 using sinew::RRef;
 using sinew::optim::DistributedOptimizer;
 using sinew::optim::Standby;
-using sinew::testing::ChildProcess;
-using ::testing::StartsWith;
-using testoptim::Acknowledged;
-using testoptim::Picker;
 using testoptim::Table;
-using namespace std::chrono_literals;
 
 namespace {
-
-constexpr int kServers = 2;
-constexpr int kTrainers = 2;
-// Of each trainer.
-constexpr std::int64_t kStepsOfARound = 8;
-constexpr std::int64_t kRounds = 14;
-constexpr std::int64_t kSteps = kRounds * kTrainers * kStepsOfARound;
 
 /// When the owner is killed.
 enum class Moment {
@@ -61,22 +45,13 @@ enum class Moment {
 /// What the trainer does that has come to the moment of a kill.
 enum class AtTheKill { kWaits, kGoesOn };
 
-class StandbyFailover : public ::testing::Test {
+class StandbyFailover : public testoptim::TrainingProcesses {
  protected:
+  static constexpr std::int64_t kRounds = 14;
+  static constexpr std::int64_t kSteps = kRounds * kTrainers * kStepsOfARound;
+
   void SetUp() override {
-    testoptim::on_reached([this] { reached(); });
-    sinew::WorkerOptions options;
-    options.name = "worker0";
-    testoptim::add_methods(options.methods);
-    options.methods.add<&testoptim::reached>();
-    options.init_method = "file://" + folder_.file("meet");
-    self_ = sinew::init_rpc(options);
-    std::filesystem::create_directories(folder_.file("checkpoints"));
-    processes_.resize(1 + kServers + kTrainers);
-    for (int rank = 1; rank <= kServers + kTrainers; ++rank) start(rank);
-    for (int rank = kServers + 1; rank <= kServers + kTrainers; ++rank) {
-      pickers_.push_back(self_.wait_for(name_of(rank), 2min).remote<Picker>());
-    }
+    TrainingProcesses::SetUp();
     owner_.table = make_table(owner_.rank);
     optimizer_ = DistributedOptimizer(self_, {owner_.table.call<&Table::parameter>()},
                                       testoptim::rate_of_one());
@@ -84,28 +59,15 @@ class StandbyFailover : public ::testing::Test {
   }
   void TearDown() override {
     if (killer_.valid()) killer_.wait();
-    pickers_.clear();
     saving_ = {};
     standby_ = {};
     optimizer_ = {};
     owner_.table = {};
     spare_.table = {};
-    if (self_.valid()) self_.shutdown({false, std::chrono::seconds(60), false});
+    TrainingProcesses::TearDown();
   }
 
-  static std::string name_of(int rank) { return absl::StrCat("worker", rank); }
-  ChildProcess& process(int rank) { return *processes_[static_cast<std::size_t>(rank)]; }
-  void start(int rank) {
-    auto process = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
-    ASSERT_THAT(process->ask(absl::StrCat("start name=", name_of(rank), " rank=", rank,
-                                          " init=file://", folder_.file("meet"),
-                                          " checkpoints=", folder_.file("checkpoints"))),
-                StartsWith("ok "));
-    processes_[static_cast<std::size_t>(rank)] = std::move(process);
-  }
-  RRef<Table> make_table(int rank) {
-    return self_.wait_for(name_of(rank), 2min).remote<Table>(kSteps);
-  }
+  RRef<Table> make_table(int rank) { return wait_for(rank).remote<Table>(kSteps); }
 
   void kill_owner_at(std::int64_t moment, std::function<void()> kill, AtTheKill trainer,
                      std::function<void()> prepare = nullptr) {
@@ -116,8 +78,7 @@ class StandbyFailover : public ::testing::Test {
     prepare_ = std::move(prepare);
     trainer_ = trainer;
   }
-  /// A trainer is between a backward pass and a step, or behind that.
-  void reached() {
+  void reached() override {
     std::shared_future<void> killed;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -136,7 +97,7 @@ class StandbyFailover : public ::testing::Test {
     applied_before_ = applied();
   }
   void kill_owner_before_an_acknowledgement() {
-    sinew::testing::eventually([&] { return applied() > applied_before_; });
+    EXPECT_TRUE(sinew::testing::eventually([&] { return applied() > applied_before_; }));
     kill_owner();
     process(spare_.rank).signal(SIGCONT);
   }
@@ -193,23 +154,9 @@ class StandbyFailover : public ::testing::Test {
   /// Has all trainers make what is left of their steps of this round; whether it went well.
   bool work() {
     const std::int64_t run = static_cast<std::int64_t>(loaded_.size()) - 1;
-    std::vector<sinew::Future<void>> running;
-    std::int64_t first = done_;
-    for (const RRef<Picker>& picker : pickers_) {
-      running.push_back(picker.async<&Picker::pick>(std::vector<RRef<Table>>{owner_.table},
-                                                    optimizer_, run, first, kStepsOfARound));
-      first += kStepsOfARound;
-    }
-    bool is_done = true;
-    for (const sinew::Future<void>& one : running) {
-      try {
-        one.wait();
-      } catch (const sinew::RpcError& error) {
-        std::cout << error.what() << std::endl;
-        is_done = false;
-      }
-    }
-    return is_done;
+    const auto failures = pick_all({owner_.table}, optimizer_, run, done_);
+    for (const sinew::RpcError& failure : failures) std::cout << failure.what() << std::endl;
+    return failures.empty();
   }
   bool wait_for_killer() {
     std::shared_future<void> killer;
@@ -251,9 +198,6 @@ class StandbyFailover : public ::testing::Test {
     RRef<Table> table;
   };
 
-  const sinew::testing::TemporaryFolder folder_;
-  sinew::Worker self_;
-  std::vector<RRef<Picker>> pickers_;
   Server owner_{1, {}};
   Server spare_{2, {}};
   DistributedOptimizer optimizer_;
@@ -263,8 +207,6 @@ class StandbyFailover : public ::testing::Test {
   std::int64_t done_ = 0;
   // By run.
   std::vector<std::int64_t> loaded_ = {0};
-  // By rank.
-  std::vector<std::unique_ptr<ChildProcess>> processes_;
   std::mutex mutex_;
   std::int64_t moment_ = 0;
   std::int64_t kill_at_ = 0;
@@ -306,11 +248,7 @@ TEST_F(StandbyFailover, WhatWasAcknowledgedIsThereOnceAndNobodyGoesBack) {
   }
   EXPECT_TRUE(moments.empty());
   EXPECT_LE(loaded_.size(), 2U) << "only where no standby had caught up";
-  std::vector<Acknowledged> history;
-  for (const RRef<Picker>& picker : pickers_) {
-    for (Acknowledged& one : picker.call<&Picker::history>()) history.push_back(std::move(one));
-  }
-  EXPECT_EQ(testoptim::check_history(history, loaded_, kSteps), "");
+  EXPECT_EQ(testoptim::check_history(history(), loaded_, kSteps), "");
   const at::Tensor value = owner_.table.call<&Table::value>();
   EXPECT_TRUE(value.equal(at::full({kSteps}, -1.0))) << value;
 }
