@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "sinew/benchmarks/failover.h"
 #include "sinew/benchmarks/measure.h"
 #include "sinew/benchmarks/one_thread.h"
 #include "sinew/benchmarks/worker_processes.h"
@@ -101,6 +103,8 @@ constexpr auto kLongestRun = std::chrono::hours(1);
 const std::map<int, std::string> kTrainerFigures = {
     {1, "ps_step_per_s_1"}, {2, "ps_step_per_s_2"}, {4, "ps_step_per_s_4"}};
 constexpr const char* kCheckpointStall = "checkpoint_stall_ms";
+constexpr const char* kFailover = "failover_s";
+constexpr const char* kFailoverCheckpoint = "failover_checkpoint_s";
 
 /// This process, the server, and further trainers.
 std::vector<std::string> worker_names(int trainers) {
@@ -112,9 +116,9 @@ std::vector<std::string> worker_names(int trainers) {
 /// A folder for checkpoints, which goes with this.
 class CheckpointRoot {
  public:
-  CheckpointRoot()
+  explicit CheckpointRoot(const std::string& stem)
       : path_(std::filesystem::temp_directory_path() /
-              ("sinew_bench_autograd_" + std::to_string(::getpid()))) {
+              ("sinew_bench_autograd_" + stem + std::to_string(::getpid()))) {
     std::filesystem::create_directories(path_);
   }
   ~CheckpointRoot() {
@@ -246,6 +250,11 @@ void measure_trainers(const Options& options, const sinew::Worker& worker, int t
   options.report(figure, static_cast<double>(trainers * steps) / took.count());
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 /// What a checkpoint of 256 MiB costs who trains on: the time of the steps while it is written,
 /// beyond what as many take without.
 void measure_checkpoint(const Options& options, const sinew::Worker& worker) {
@@ -267,8 +276,30 @@ void measure_checkpoint(const Options& options, const sinew::Worker& worker) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     stalls_ms.push_back(took.count() - steps * step_us / 1000);
   }
-  std::sort(stalls_ms.begin(), stalls_ms.end());
-  options.report(kCheckpointStall, stalls_ms[stalls_ms.size() / 2]);
+  options.report(kCheckpointStall, median(std::move(stalls_ms)));
+}
+
+/// From the kill of a server with 16 MiB of parameters to the next step that is acknowledged.
+void measure_failover(const Options& options, const sinew::bench::FailoverProcesses& processes) {
+  constexpr std::int64_t kWidth = 2048;
+  const sinew::Worker worker = sinew::init_rpc(processes.place("trainer"));
+  const at::Tensor input = at::randn({8, kWidth});
+  const auto step = [&](const sinew::RemoteModule<bench::Layer>& layer,
+                        const sinew::optim::DistributedOptimizer& optimizer) {
+    const Context context(worker);
+    sinew::autograd::backward(context, {layer.forward(input).sum()});
+    optimizer.step(context);
+  };
+  if (options.wants(kFailover)) {
+    options.report(kFailover, median(processes.standbys_take_over<bench::Layer>(
+                                  worker, kWidth, bench::sgd(), step)));
+  }
+  if (options.wants(kFailoverCheckpoint)) {
+    options.report(kFailoverCheckpoint, median(processes.servers_load<bench::Layer>(
+                                            worker, kWidth, bench::sgd(), step)));
+  }
+  // Those that were not killed serve for ever.
+  worker.shutdown({false, std::chrono::seconds(10), false});
 }
 
 /// Sizes of an RNN and of what it reads in an iteration.
@@ -358,15 +389,22 @@ int run(int argc, char** argv) {
   for (const auto& [count, figure] : kTrainerFigures) with_server.push_back(figure);
   with_server.emplace_back(kCheckpointStall);
   figures.insert(figures.end(), with_server.begin(), with_server.end());
+  figures.insert(figures.end(), {kFailover, kFailoverCheckpoint});
   const Options options = sinew::bench::parse_options(argc, argv, figures);
   for (const auto& [count, figure] : kTrainerFigures) {
     if (options.wants(figure)) trainers = count;
+  }
+  const CheckpointRoot failover_folder("failover");
+  std::optional<sinew::bench::FailoverProcesses> failover;
+  if (options.wants_any({kFailover, kFailoverCheckpoint})) {
+    failover.emplace(failover_folder.path(), options.quick() ? 1 : 5,
+                     [](sinew::WorkerOptions& worker) { worker.methods.serve<bench::Layer>(); });
   }
   const int tutorial_steps = options.quick() ? 50 : 600;
   const int word_steps = options.quick() ? 3 : 20;
   if (std::any_of(with_server.begin(), with_server.end(),
                   [&](const std::string& figure) { return options.wants(figure); })) {
-    const CheckpointRoot root;
+    const CheckpointRoot root("server");
     const sinew::bench::WorkerProcesses others(
         worker_names(trainers),
         [&](const sinew::Worker& worker) {
@@ -393,6 +431,7 @@ int run(int argc, char** argv) {
     worker.shutdown();
   }
   sinew::bench::compute_on_one_thread();
+  if (failover) measure_failover(options, *failover);
   measure_local_rnn(options, kLocalTutorial, tutorial(), tutorial_steps, kTutorial.unit);
   measure_local_rnn(options, kLocalWords, words(), word_steps, kWords.unit);
   for (const Iteration* iteration : {&kBackward, &kTrainStep, &kTutorial}) {

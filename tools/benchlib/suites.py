@@ -195,6 +195,8 @@ AUTOGRAD = Suite(
         Figure("ps_step_per_s_2", Better.HIGHER),
         Figure("ps_step_per_s_4", Better.HIGHER),
         Figure("checkpoint_stall_ms", Better.LOWER),
+        Figure("failover_s", Better.LOWER),
+        Figure("failover_checkpoint_s", Better.LOWER),
         *(
             Figure(name, Better.LOWER, counterparts={"torch": name})
             for name in ("rnn_tutorial_local_iter_p50_us", "rnn_words_local_iter_p50_ms")
