@@ -209,6 +209,8 @@ void Trainer::restore(const ServerModel& servers, const DistributedOptimizer& se
                       const std::string& folder, std::uint64_t number, const Position& position,
                       std::int64_t run) {
   run_ = run;
+  // What was heard of the run before is no version of this one.
+  versions_.clear();
   servers_ = servers;
   server_optimizer_ = server_optimizer;
   lstm_optimizer_.load(folder, number);

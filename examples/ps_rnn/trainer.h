@@ -84,7 +84,8 @@ class Trainer {
   void begin_checkpoint(const std::string& folder);
   /// Waits until it is written, and returns its number.
   std::uint64_t finish_checkpoint();
-  /// By server: how many steps were in what it had when this trainer heard of it last.
+  /// By server: how many steps were in what it had when this trainer heard of it last; empty if it
+  /// has made no step since the start or since restore().
   std::vector<std::uint64_t> versions() const { return versions_; }
   /// Goes back to a checkpoint, which was taken at `position`, and on with these servers. `run`
   /// counts how often all have gone back.

@@ -116,6 +116,7 @@ Training::Training(const sinew::Worker& worker, const Team& team, const Options&
       pairs.push_back({server_names_.back(), team.standbys[i].info().name});
     }
   }
+  begun_with_.resize(team.servers.size());
   served_.model = ServerModel::make(team.servers, settings_.model);
   const auto optimizer = optimizer_options(settings_.optimizer, settings_.learning_rate);
   served_.optimizer = DistributedOptimizer(worker, served_.model.parameters(), optimizer);
@@ -267,8 +268,7 @@ void Training::begin_checkpoint_once() {
   finish_checkpoint_once();
   sinew::optim::SaveOptions how;
   how.kept = kCheckpointsKept;
-  Checkpoint next{{epoch_, {}, done_}, trainers_, plans_, {}, {}, {}};
-  next.versions.resize(server_names_.size());
+  Checkpoint next{{epoch_, {}, done_}, trainers_, plans_, {}, {}, begun_with_};
   for (const auto& trainer : trainers_) {
     trainer.call<&Trainer::begin_checkpoint>(folder_of(trainer));
     next.parts.push_back(trainer.with(patient()).async<&Trainer::finish_checkpoint>());
@@ -345,7 +345,8 @@ void Training::restore() {
       served_.model.parameters(), optimizer_options(settings_.optimizer, settings_.learning_rate));
   served_.optimizer.load("now/servers", from.servers.wait().number, patient());
   served_.model.train(true);
-  history_.add_load(++run_, versions_by_server(from.versions));
+  begun_with_ = from.versions;
+  history_.add_load(++run_, versions_by_server(begun_with_));
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     trainers_[i].with(patient()).call<&Trainer::restore>(
         served_.model, served_.optimizer, folder_of(trainers_[i]), numbers[i],

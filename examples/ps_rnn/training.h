@@ -124,8 +124,9 @@ class Training {
   std::optional<Checkpoint> written_;
   Failovers failovers_;
   examples::HistoryFile history_;
-  // How often all have gone back.
+  // How often all have gone back, and by server the steps that were in what they went back to.
   std::int64_t run_ = 0;
+  std::vector<std::uint64_t> begun_with_;
   // Holds threads that use the others, until it goes.
   std::optional<Standbys> standbys_;
   // Since a round was made.

@@ -261,6 +261,23 @@ class FailoverTest(JobTest):
         self.check_history()
         self.assertEqual(*self.curves(), said)
 
+    def test_a_checkpoint_taken_right_after_another_was_loaded(self) -> None:
+        self.start(1, 2, *self.checkpoints)
+        log: list[str] = []
+        # Loaded checkpoints are those of even rounds; the one is taken again as soon as it is there, and is whole when the
+        # next one is due.
+        for rounds in (5, 3):
+            for _ in range(rounds):
+                self.read_round(log)
+            self.kill(1)
+            self.start_again(1)
+            self.read_until(log, "going on at step")
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.assertEqual([self.end_of(rank).status for rank in (1, 2)], [0, 0])
+        self.check_history()
+
     def test_without_a_trainer_the_others_read_its_share(self) -> None:
         whole = self.uninterrupted(3, 1)
         self.start(3, 1, *self.checkpoints)
