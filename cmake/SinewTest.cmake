@@ -11,6 +11,9 @@ target_precompile_headers(sinew_test_pch PRIVATE
     <gmock/gmock.h> <gtest/gtest.h> <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/cord.h>
     <absl/strings/str_cat.h>)
 
+# Builds the programs of the tests labelled unit.
+add_custom_target(unit_tests)
+
 # sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds])
 #
 # One program of GoogleTest tests, and one test of ctest that runs it. Labels:
@@ -45,6 +48,9 @@ function(sinew_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("unit" IN_LIST arg_LABELS)
+    add_dependencies(unit_tests ${name})
+  endif()
   sinew_sanitizer_environment(${name})
 endfunction()
 
