@@ -11,12 +11,10 @@
 
 #include <chrono>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +25,7 @@
 #include "sinew/tests/chaos/chaos_methods.h"
 #include "sinew/tests/chaos/counting.h"
 #include "sinew/tests/chaos/training.h"
+#include "sinew/tests/process/churn_arguments.h"
 #include "sinew/tests/process/churn_life.h"
 #include "sinew/tests/process/churn_methods.h"
 #include "sinew/tests/process/churn_work.h"
@@ -35,7 +34,7 @@ namespace {
 
 struct Settings {
   sinew::WorkerOptions options;
-  std::chrono::milliseconds pause{50};
+  std::chrono::milliseconds pause{};
   std::string folder;
   std::vector<std::string> servers;
   bool serves = false;
@@ -43,38 +42,17 @@ struct Settings {
 };
 
 Settings parse(int argc, char** argv) {
-  Settings settings;
-  sinew::WorkerOptions& options = settings.options;
-  options.methods = chaos::methods();
-  options.num_threads = 2;
-  options.credentials = sinew::Credentials::insecure_on_any_network();
-  const std::map<std::string, std::function<void(const std::string&)>> known = {
-      {"name", [&](const std::string& value) { options.name = value; }},
-      {"init", [&](const std::string& value) { options.init_method = value; }},
-      {"rank", [&](const std::string& value) { options.rank = std::stoi(value); }},
-      {"lease_ms",
-       [&](const std::string& value) {
-         options.lease = std::chrono::milliseconds(std::stol(value));
-       }},
-      {"pause_ms",
-       [&](const std::string& value) {
-         settings.pause = std::chrono::milliseconds(std::stol(value));
-       }},
-      {"folder", [&](const std::string& value) { settings.folder = value; }},
-      {"servers", [&](const std::string& value) { settings.servers = absl::StrSplit(value, ','); }},
-      {"serves", [&](const std::string& value) { settings.serves = value == "model"; }},
-      {"trains", [&](const std::string& value) { settings.trains = value == "yes"; }},
-  };
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::size_t equals = word.find('=');
-    const auto setting = known.find(word.substr(0, equals));
-    if (equals == std::string::npos || setting == known.end()) {
-      throw std::invalid_argument("unknown argument '" + word + "'");
-    }
-    setting->second(word.substr(equals + 1));
-  }
-  return settings;
+  churn::Arguments arguments =
+      churn::read_arguments(argc, argv, {"folder", "servers", "serves", "trains"});
+  arguments.worker.methods = chaos::methods();
+  arguments.worker.credentials = sinew::Credentials::insecure_on_any_network();
+  std::map<std::string, std::string>& own = arguments.own;
+  return {arguments.worker,
+          arguments.pause,
+          own["folder"],
+          absl::StrSplit(own["servers"], ','),
+          own["serves"] == "model",
+          own["trains"] == "yes"};
 }
 
 /// All that a worker of this job does.

@@ -17,62 +17,26 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 
+#include "sinew/tests/process/churn_arguments.h"
 #include "sinew/tests/process/churn_life.h"
 #include "sinew/tests/process/churn_work.h"
 
 namespace {
 
-struct Settings {
-  sinew::WorkerOptions options;
-  std::chrono::milliseconds pause{20};
-};
-
-Settings parse(int argc, char** argv) {
-  Settings settings;
-  sinew::WorkerOptions& options = settings.options;
-  options.methods = churn::methods();
-  options.num_threads = 2;
-  const std::map<std::string, std::function<void(const std::string&)>> known = {
-      {"name", [&](const std::string& value) { options.name = value; }},
-      {"init", [&](const std::string& value) { options.init_method = value; }},
-      {"rank", [&](const std::string& value) { options.rank = std::stoi(value); }},
-      {"world", [&](const std::string& value) { options.world_size = std::stoi(value); }},
-      {"lease_ms",
-       [&](const std::string& value) {
-         options.lease = std::chrono::milliseconds(std::stol(value));
-       }},
-      {"pause_ms",
-       [&](const std::string& value) {
-         settings.pause = std::chrono::milliseconds(std::stol(value));
-       }},
-  };
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::size_t equals = word.find('=');
-    const auto setting = known.find(word.substr(0, equals));
-    if (equals == std::string::npos || setting == known.end()) {
-      throw std::invalid_argument("unknown argument '" + word + "'");
-    }
-    setting->second(word.substr(equals + 1));
-  }
-  return settings;
-}
-
-churn::LifeOptions life_of(const Settings& settings) {
+churn::LifeOptions life_of(const churn::Arguments& arguments) {
   // Of all lives, as the process.
   static churn::Tally& tally = *new churn::Tally();
   churn::LifeOptions life;
-  life.worker = settings.options;
+  life.worker = arguments.worker;
+  life.worker.methods = churn::methods();
   life.tally = &tally;
   life.begin_anew = churn::forget;
-  life.make_work = [pause = settings.pause](const sinew::Worker& worker) {
+  life.make_work = [pause = arguments.pause](const sinew::Worker& worker) {
     return std::make_unique<churn::Work>(worker, pause, tally);
   };
   life.give_up = [] { churn::memory()->close(); };
@@ -85,7 +49,7 @@ int main(int argc, char** argv) {
   // Who drives it takes its processes along when it dies, also those that are stopped.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
-    churn::Life& life = *new churn::Life(life_of(parse(argc, argv)));
+    churn::Life& life = *new churn::Life(life_of(churn::read_arguments(argc, argv)));
     for (std::string line; std::getline(std::cin, line);) {
       std::istringstream words(line);
       std::string number;
