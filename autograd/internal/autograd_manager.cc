@@ -16,6 +16,8 @@ namespace sinew::internal {
 
 namespace {
 
+using Released = ContextState::Released;
+
 // A reply is called what the call is that it answers.
 MessageName name_of(const MessageRoute& route, ContextWork& work) {
   if (route.call() == nullptr) return {work.next_call(), MessageName::Kind::kCall};
@@ -130,13 +132,14 @@ void AutogradManager::end(const autograd::ContextId& id) {
     contexts_.erase(found);
     live_from = live_from_locked();
   }
-  drop(context, absl::CancelledError("the context was ended"), std::nullopt, live_from);
+  drop(context, Released::kEnded, absl::CancelledError("the context was ended"), std::nullopt,
+       live_from);
 }
 
-void AutogradManager::drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
-                           std::optional<Incarnation> told_by, std::uint64_t live_from) {
-  const ContextState::Remains remains = context->release(
-      absl::IsUnavailable(reason) ? ContextState::Released::kLost : ContextState::Released::kEnded);
+void AutogradManager::drop(const std::shared_ptr<ContextState>& context, ContextState::Released how,
+                           const absl::Status& reason, std::optional<Incarnation> told_by,
+                           std::uint64_t live_from) {
+  const ContextState::Remains remains = context->release(how);
   if (remains.pass != nullptr) {
     const std::string text = absl::StrFormat(
         "backward pass in context %s was given up at worker '%s': %s",
@@ -197,7 +200,7 @@ void AutogradManager::on_note(const WorkerInfo& from, std::string body) {
   for (const auto& context : ended) {
     // Others are told what the creator has said by itself, and no more.
     const bool by_creator = context->id().creator == from.incarnation;
-    drop(context, absl::CancelledError("the context has ended"), from.incarnation,
+    drop(context, Released::kEnded, absl::CancelledError("the context has ended"), from.incarnation,
          by_creator ? live_from : 0);
   }
   for (const autograd::ContextId& id : ended_long_ago) releases_.add_ended(from, id, own_live_from);
@@ -242,7 +245,7 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
   const absl::Status reason =
       absl::UnavailableError(absl::StrFormat("worker '%s', which leads it, is lost", worker.name));
   for (const auto& context : ended) {
-    drop(context, reason, worker.incarnation, 0);
+    drop(context, Released::kLost, reason, worker.incarnation, 0);
   }
   for (const auto& pass : passes) {
     pass->abandon(
@@ -273,7 +276,8 @@ void AutogradManager::stop() {
     contexts.swap(contexts_);
   }
   for (const auto& [id, context] : contexts) {
-    drop(context, absl::CancelledError("the worker was shut down"), std::nullopt, 0);
+    drop(context, Released::kEnded, absl::CancelledError("the worker was shut down"), std::nullopt,
+         0);
   }
 }
 

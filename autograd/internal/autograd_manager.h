@@ -133,8 +133,9 @@ class AutogradManager final : public Extension,
   void end_failed(const std::shared_ptr<ContextState>& context, const PassId& id,
                   const WorkerInfo& from);
   /// Forgets a context that is out of the table.
-  void drop(const std::shared_ptr<ContextState>& context, const absl::Status& reason,
-            std::optional<Incarnation> told_by, std::uint64_t live_from);
+  void drop(const std::shared_ptr<ContextState>& context, ContextState::Released how,
+            const absl::Status& reason, std::optional<Incarnation> told_by,
+            std::uint64_t live_from);
 
   WorkerServices& services_;
   ReleaseQueue releases_;
