@@ -227,13 +227,10 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
     // Its own eviction a worker logs once, not for each of the others.
     const bool is_news = !left && !core_.is_leaving();
     if (is_news && core_.evicted().ok()) core_.log(std::string(reason.message()));
-    Clock::TimePoint safe_at;
-    if (ended.has_value()) {
-      ended->retire(reason);
-      safe_at = ended->drop_at;
-    } else {
-      safe_at = end_link(worker, reason, left);
-    }
+    if (ended.has_value()) ended->retire(reason);
+    // Also one that was made while it was judged; nothing has come of that.
+    Clock::TimePoint safe_at = end_link(worker, reason, left);
+    if (ended.has_value()) safe_at = std::max(safe_at, ended->drop_at);
     if (left) {
       core_.member_events().left(worker);
     } else if (!core_.is_leaving()) {

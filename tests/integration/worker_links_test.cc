@@ -222,6 +222,23 @@ TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftDoesNotAnswerFailsWithTheLink) {
       "sinew.test.later", [&](const sinew::WorkerInfo&, const std::string&) {
         asked = true;
         return answer.future();
+// What a call has made while it was found out whether the peer is lost.
+TEST_P(WorkerLinksTest, ALinkThatWasMadeWhileThePeerWasJudgedEndsWithTheVerdict) {
+  start_two();
+  const sinew::WorkerInfo lost = worker(1).info();
+  const Future<int> call = worker(0).rpc_async<&testapp::stall>(1);
+  std::atomic<bool> retired{false};
+  // The one before, as it were.
+  links_of(0).on_link_ended(
+      lost, {sinew::internal::LinkEnd::kLease, absl::UnavailableError("silent, as the test wants"),
+             sinew::internal::Clock::system().now(), [&](const absl::Status&) { retired = true; }});
+  EXPECT_EQ(error_of([&] { call.wait_for(60s); }).code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(retired);
+  EXPECT_TRUE(links_of(0).is_lost(lost));
+  testapp::drop_stalled(worker(1));
+  abandon();
+}
+
       });
   const Future<std::string> call = sinew::WorkerAccess::core(worker(0))->control_call(
       worker(1).info(), "sinew.test.later", "", 5min);
