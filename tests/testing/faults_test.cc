@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ATen/ops/full.h"
@@ -338,7 +339,7 @@ TEST_P(FaultsTest, AnotherConnectionTakesThePlaceOfABrokenOne) {
   plan->fail_connects(cut, absl::UnavailableError("the network is cut"));
   plan->refuse_connects(cut, absl::UnavailableError("the network is cut"));
   sinew::testing::ClusterOptions options;
-  options.names = {"learner", "actor"};
+  options.names = {"learner", "actor", "other"};
   options.methods = testkit::methods();
   options.transport = GetParam();
   sinew::testing::wrap_transports(
@@ -346,23 +347,33 @@ TEST_P(FaultsTest, AnotherConnectionTakesThePlaceOfABrokenOne) {
         return sinew::internal::make_faulty_transport(std::move(transport), plan);
       });
   Cluster cluster(std::move(options));
-  const sinew::Worker actor = cluster.worker("actor");
-  const sinew::Peer peer = actor.peer("learner");
-  EXPECT_EQ(peer.call<&bump>(1), 1);
-  const auto link = sinew::WorkerAccess::core(actor)->link(cluster.worker("learner").info());
-  ASSERT_TRUE(link.ok()) << link.status();
-  const auto is_up = [&] { return (*link)->runner().is_up(); };
-  std::int64_t total = 1;
-  for (const Messages& hit : {calls<&bump>().first(1), replies<&bump>().first(1)}) {
-    SCOPED_TRACE(::testing::PrintToString(hit));
-    EXPECT_TRUE(eventually(is_up));
+  const auto is_up = [&](const char* one, const char* other) {
+    const auto link =
+        sinew::WorkerAccess::core(cluster.worker(one))->link(cluster.worker(other).info());
+    return link.ok() && (*link)->runner().is_up();
+  };
+  const sinew::Peer peer = cluster.worker("actor").peer("learner");
+  std::int64_t total = 0;
+  const auto expect_breaks = [&](const std::function<void()>& break_it) {
+    for (const char* one : {"actor", "learner"}) cluster.worker(one).rpc_sync<&bump>("other", 1);
+    EXPECT_EQ(peer.call<&bump>(1), ++total);
     is_cut = true;
-    cluster.faults().break_connection(hit);
+    break_it();
     const Future<std::int64_t> call = peer.async<&bump>(1);
-    EXPECT_TRUE(eventually([&] { return !is_up(); }));
+    EXPECT_TRUE(eventually([&] { return !is_up("actor", "learner"); }));
+    EXPECT_TRUE(is_up("actor", "other")) << "another one is broken";
+    EXPECT_TRUE(is_up("learner", "other")) << "another one is broken";
     is_cut = false;
     EXPECT_EQ(call.wait(), ++total);
-    EXPECT_TRUE(eventually(is_up));
+  };
+  for (const Messages& hit : {calls<&bump>().first(1), replies<&bump>().first(1)}) {
+    SCOPED_TRACE(::testing::PrintToString(hit));
+    expect_breaks([&] { cluster.faults().break_connection(hit); });
+  }
+  for (const auto& [one, other] : {std::pair("actor", "learner"), std::pair("learner", "actor")}) {
+    SCOPED_TRACE(one);
+    expect_breaks(
+        [&, one = one, other = other] { EXPECT_TRUE(cluster.break_connection(one, other)); });
   }
   cluster.shutdown();
 }
