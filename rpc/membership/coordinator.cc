@@ -177,6 +177,8 @@ std::int32_t Coordinator::smallest_free_rank() const {
 void Coordinator::update_complete() {
   const bool is_full = static_cast<int>(view_.members.size()) == view_.world_size;
   complete_ = complete_ || view_.world_size == 0 || is_full;
+  if (!is_full || !view_.world_names.empty()) return;
+  for (const Member& member : view_.members) view_.world_names.push_back(member.worker.name);
 }
 
 }  // namespace sinew::internal

@@ -55,6 +55,7 @@ void encode(const MemberView& view, proto::MemberList& out) {
   for (const Member& member : view.members) encode(member, *out.add_members());
   for (const Incarnation incarnation : view.left) out.add_left(incarnation.value);
   encode(view.instance, *out.mutable_instance());
+  for (const std::string& name : view.world_names) out.add_world_names(name);
 }
 
 void encode(const JobInstance& instance, proto::JobInstance& out) {
@@ -133,6 +134,16 @@ absl::StatusOr<MemberView> decode(const proto::MemberList& in) {
             [](const Member& a, const Member& b) { return a.worker.rank < b.worker.rank; });
   for (const std::uint64_t incarnation : in.left()) view.left.push_back({incarnation});
   view.instance = decode(in.instance());
+  for (const std::string& name : in.world_names()) {
+    const absl::Status valid = validate_worker_name(name);
+    if (!valid.ok()) return valid;
+    view.world_names.push_back(name);
+  }
+  if (in.world_names_size() != 0 && in.world_names_size() != in.world_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a member list with ", in.world_names_size(),
+                                                   " names for a world of ", in.world_size(),
+                                                   " is refused"));
+  }
   return view;
 }
 

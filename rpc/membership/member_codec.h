@@ -23,6 +23,8 @@ struct MemberView {
   std::vector<Incarnation> left = {};
   /// Of the job.
   JobInstance instance = {};
+  /// Of a fixed world: by rank, whom it had when it was complete for the first time. Empty before.
+  std::vector<std::string> world_names = {};
 };
 
 /// The member that is this process, whatever its rank; null if there is none.
@@ -54,7 +56,8 @@ JobInstance decode(const proto::JobInstance& in);
 /// -1 (only members of a list must have one), devices that can be (256 at most). kInvalidArgument
 /// names the culprit.
 absl::StatusOr<Member> decode(const proto::Member& in);
-/// Also: at most 65536 members, no name and no rank twice, at most 1024 that left.
+/// Also: at most 65536 members, no name and no rank twice, at most 1024 that left, and as many
+/// names of a fixed world as it has ranks, or none.
 absl::StatusOr<MemberView> decode(const proto::MemberList& in);
 
 /// `what` for the text: "a JoinRequest".

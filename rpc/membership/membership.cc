@@ -45,6 +45,8 @@ bool Membership::ready() const { return core_->ready(); }
 
 WorkerInfo Membership::self() const { return core_->self(); }
 
+std::vector<std::string> Membership::world_names() const { return core_->world_names(); }
+
 WorkerInfo Membership::coordinator() const { return core_->coordinator(); }
 
 }  // namespace sinew::internal

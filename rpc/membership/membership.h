@@ -155,6 +155,9 @@ class Membership {
   bool ready() const;
   /// This worker, with the rank that it was given.
   WorkerInfo self() const;
+  /// Of a fixed world, by rank: who had it when the world was complete for the first time. The same
+  /// at all workers, whatever has become of those. Empty before, and in open membership.
+  std::vector<std::string> world_names() const;
   /// Who coordinates, as far as this worker knows; no name before it has joined.
   WorkerInfo coordinator() const;
   MembershipState state() const;

@@ -155,6 +155,11 @@ WorkerInfo MembershipCore::self() const {
   return self_snapshot_;
 }
 
+std::vector<std::string> MembershipCore::world_names() const {
+  MutexLock lock(mutex_);
+  return world_names_;
+}
+
 WorkerInfo MembershipCore::coordinator() const {
   MutexLock lock(mutex_);
   return coordinator_snapshot_;
@@ -168,6 +173,8 @@ void MembershipCore::snapshot() {
   public_state_ = public_state();
   ready_ = is_in();
   self_snapshot_ = self_.worker;
+  // They never change.
+  if (world_names_.empty()) world_names_ = view_.world_names;
   coordinator_snapshot_ = coordinator == nullptr ? WorkerInfo() : coordinator->worker;
 }
 

@@ -47,6 +47,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool ready() const;
   bool uses_file() const { return file_operations_.load(std::memory_order_acquire) > 0; }
   WorkerInfo self() const;
+  std::vector<std::string> world_names() const;
   WorkerInfo coordinator() const;
   MembershipState state() const;
   std::vector<std::string> contacts() const;
@@ -418,6 +419,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   WorkerInfo coordinator_snapshot_ ABSL_GUARDED_BY(mutex_);
   MembershipState public_state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
   std::vector<std::string> contacts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Standings> standings_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<Standings>();
 };

@@ -191,7 +191,6 @@ void WorkerCore::join(const Succession* succession) {
     made.set_value();
   });
   made.future().wait();
-  note_world(directory_.members());
   note_worker(weak_services());
   joined_.store(true, std::memory_order_release);
   keep_leases();
@@ -453,16 +452,9 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
                                          self_.name, step, status.message()));
     }
   };
-  std::vector<std::string> names;
-  if (world_size_ > 0) {
-    // Not only those who live: who is lost, all workers learn at different times, but they must
-    // name the same set.
-    MutexLock lock(mutex_);
-    for (const auto& [rank, name] : world_names_) names.push_back(name);
-  } else {
-    // Others stay; only what concerns this worker must come to rest.
-    names.push_back(self_.name);
-  }
+  // In open membership others stay; only what concerns this worker must come to rest.
+  const std::vector<std::string> names =
+      world_size_ > 0 ? names_of_world() : std::vector<std::string>{self_.name};
   attempt("waited for the others to shut down too",
           [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
   attempt("waited for calls to end", [&] {

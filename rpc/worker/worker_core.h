@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -173,7 +172,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   MembershipOptions membership_options(Rendezvous rendezvous, const StartedTransport& started,
                                        const Succession* succession);
   void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);
-  void note_world(const std::vector<Member>& members);
+  std::vector<std::string> names_of_world() const;
   void on_unreachable(const WorkerInfo& worker);
   void on_evicted(const absl::Status& reason);
   void join(const Succession* succession);
@@ -229,8 +228,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
-  // Of a fixed world, by rank: who had it first, as far as this worker knows.
-  std::map<std::int32_t, std::string> world_names_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace internal

@@ -68,7 +68,6 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
     const absl::Status fits = check_device_map(options_, member);
     if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
   }
-  note_world(joined);
   // First, since the new ones may have their names.
   for (const auto& [worker, how] : gone) {
     const bool left = how == Departure::kLeft;
@@ -84,13 +83,16 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
   keep_leases();
 }
 
-// A worker that has come to a world in which ranks are missing hears of these when they are back.
-void WorkerCore::note_world(const std::vector<Member>& members) {
-  if (world_size_ == 0) return;
-  MutexLock lock(mutex_);
-  for (const Member& member : members) {
-    world_names_.try_emplace(member.worker.rank, member.worker.name);
-  }
+// Not only those who live: who is lost, all workers learn at different times, and who has come back
+// knows nothing of earlier losses, but they must name the same set. Who has taken a place under
+// another name is in nobody's set but its own, and waits until the others have gone.
+std::vector<std::string> WorkerCore::names_of_world() const {
+  std::vector<std::string> names = membership_->world_names();
+  if (std::find(names.begin(), names.end(), self_.name) != names.end()) return names;
+  const auto rank = static_cast<std::size_t>(membership_->self().rank);
+  if (rank < names.size()) names.erase(names.begin() + static_cast<std::ptrdiff_t>(rank));
+  names.push_back(self_.name);
+  return names;
 }
 
 void WorkerCore::on_unreachable(const WorkerInfo& worker) {
