@@ -152,24 +152,11 @@ class FailoverProcesses {
   }
   [[noreturn]] void serve(const std::string& name) const {
     compute_on_one_thread();
-    const Worker worker = join(name);
+    WorkerOptions options = place(name);
+    serve_(options);
+    const Worker worker = init_rpc(std::move(options));
     optim::serve_checkpoints(worker, folder_);
     for (;;) pause();  // The measuring process kills this one.
-  }
-
-  /// Not all have noticed yet that the one before it under this name is dead.
-  Worker join(const std::string& name) const {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (true) {
-      WorkerOptions options = place(name);
-      serve_(options);
-      try {
-        return init_rpc(std::move(options));
-      } catch (const RpcError& error) {
-        const bool is_taken = error.code() == ErrorCode::kAlreadyExists;
-        if (!is_taken || std::chrono::steady_clock::now() > until) throw;
-      }
-    }
   }
 
   template <class Layer, class Step>

@@ -44,6 +44,8 @@ class CallServer final : public UnaryHandler {
   /// How much of a method that it serves is under way; null for one without limits.
   std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;
 
+  /// A control method that tells nothing but by being answered.
+  static constexpr std::string_view kHeardMethod = "sinew.worker.heard";
   /// The control methods that a worker may call before this one knows it as a member.
   static bool is_for_guests(std::string_view method);
 

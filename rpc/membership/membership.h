@@ -48,9 +48,9 @@ struct MembershipOptions {
   /// half of `timeout`.
   std::optional<std::vector<std::string>> contacts;
   /// Asks the network whether a member is gone for certain: true when its address refuses
-  /// connections or another incarnation answers there, false when it lives or may live. Null: it
-  /// always may live.
-  std::function<Future<bool>(const WorkerInfo&)> probe_lost;
+  /// connections or another incarnation answers there, false when it has answered itself. Fails
+  /// while nobody knows: it does not answer, and has not been silent for a lease. Null: all live.
+  std::function<Future<bool>(const Member&)> probe_lost;
   /// Asks a member, at its address and whatever became of the link with it, what its list says of
   /// this worker, and tells it `own`. kNotFound: its address refuses, so it is gone, or somebody
   /// refuses for it; kAlreadyExists: another incarnation answers there, so it is gone for certain.
@@ -89,7 +89,7 @@ struct MembershipOptions {
 /// they saw. A worker joins a fixed world through rank 0, which answers when all ranks are there,
 /// and open membership through whoever answers at a seed. A worker that comes back with a
 /// new incarnation takes the place of the old one if that is known to be lost, or if a probe says
-/// so.
+/// so; while the old one is silent it waits until one of the two is known.
 ///
 /// The session layer must keep a lease with coordinator() and, at the coordinator, with every
 /// member, and report each end by on_worker_lost().

@@ -153,6 +153,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void decide(const JoinAsk& ask, std::chrono::nanoseconds patience, const Answer& answer);
   void probe(const JoinAsk& ask, std::chrono::nanoseconds patience,
              const std::vector<WorkerInfo>& incumbents, const Answer& answer);
+  void on_probed(const JoinAsk& ask, std::chrono::nanoseconds patience, const WorkerInfo& incumbent,
+                 const absl::StatusOr<bool>& is_lost, const Answer& answer);
   void wait_for_world(const WorkerInfo& worker, std::chrono::nanoseconds patience,
                       const Answer& answer);
   void on_patience_over(const WorkerInfo& worker, TimePoint since);
@@ -417,9 +419,9 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
   WorkerInfo self_snapshot_ ABSL_GUARDED_BY(mutex_);
   WorkerInfo coordinator_snapshot_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   MembershipState public_state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
   std::vector<std::string> contacts_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Standings> standings_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<Standings>();
 };

@@ -162,29 +162,40 @@ void MembershipCore::probe(const JoinAsk& ask, nanoseconds patience,
   const WorkerInfo& incumbent = incumbents.front();
   const bool is_self = incumbent.incarnation == self_.worker.incarnation;
   if (is_self || !options_.probe_lost) return fail(answer, coordinator_->refuse(ask, incumbent));
-  const Future<bool> probed = options_.probe_lost(incumbent);
+  const Future<bool> probed = options_.probe_lost(*coordinator_->find(incumbent));
   probed.on_done(
       [weak = weak_from_this(), ask, patience, incumbent, answer](const Future<bool>& result) {
         const std::shared_ptr<MembershipCore> self = weak.lock();
         if (self == nullptr) return;
-        // A probe that fails proves nothing.
-        const bool is_lost = result.error() == nullptr && result.value();
+        const std::exception_ptr error = result.error();
+        const absl::StatusOr<bool> is_lost =
+            error != nullptr ? absl::StatusOr<bool>(to_status(error)) : result.value();
         self->post([ask, patience, incumbent, answer, is_lost](MembershipCore& core) {
-          if (core.state_ != State::kCollecting && core.state_ != State::kCoordinating) {
-            return fail(answer, absl::UnavailableError("the coordinator has changed; ask again"));
-          }
-          const bool still_there = core.coordinator_->find(incumbent) != nullptr;
-          if (still_there && !is_lost)
-            return fail(answer, core.coordinator_->refuse(ask, incumbent));
-          core.lose(incumbent);
-          core.note_restart(ask.member.worker);
-          // Somebody else may coordinate by now.
-          if (!core.coordinator_.has_value()) {
-            return fail(answer, absl::UnavailableError("the coordinator has changed; ask again"));
-          }
-          core.decide(ask, patience, answer);
+          core.on_probed(ask, patience, incumbent, is_lost, answer);
         });
       });
+}
+
+void MembershipCore::on_probed(const JoinAsk& ask, nanoseconds patience,
+                               const WorkerInfo& incumbent, const absl::StatusOr<bool>& is_lost,
+                               const Answer& answer) {
+  const auto changed = absl::UnavailableError("the coordinator has changed; ask again");
+  if (state_ != State::kCollecting && state_ != State::kCoordinating) return fail(answer, changed);
+  if (coordinator_->find(incumbent) != nullptr) {
+    // Mostly it has just died, and the new one was quicker than the news of that.
+    if (!is_lost.ok()) {
+      return fail(answer, absl::UnavailableError(absl::StrCat(
+                              "worker '", incumbent.name, "' with rank ", incumbent.rank,
+                              " has that name or rank, and does not answer: it is not known yet "
+                              "whether it lives; ask again")));
+    }
+    if (!*is_lost) return fail(answer, coordinator_->refuse(ask, incumbent));
+  }
+  lose(incumbent);
+  note_restart(ask.member.worker);
+  // Somebody else may coordinate by now.
+  if (!coordinator_.has_value()) return fail(answer, changed);
+  decide(ask, patience, answer);
 }
 
 void MembershipCore::wait_for_world(const WorkerInfo& worker, nanoseconds patience,

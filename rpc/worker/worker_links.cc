@@ -8,6 +8,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_options.h"
+#include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/pending_call.h"
 #include "sinew/rpc/link/identity_codec.h"
@@ -22,7 +23,6 @@ namespace {
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
 constexpr std::size_t kMaxLost = 4096;
-constexpr std::string_view kHeardMethod = "sinew.worker.heard";
 // Of beats, where the user has no wish.
 constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
 // Nothing tells of the last receipt.
@@ -354,21 +354,42 @@ Future<std::string> WorkerLinks::call_address(const std::string& address, std::s
   return promise.future();
 }
 
-Future<bool> WorkerLinks::probe_lost(const WorkerInfo& worker) {
-  if (is_lost(worker)) return make_ready_future(true);
-  // Whoever is linked with this worker lives as long as its lease says so, also where nobody can
-  // reach it.
-  if (const auto link = table_.find(worker); link.runner != nullptr && link.runner->is_up()) {
-    return make_ready_future(false);
-  }
-  const absl::StatusOr<Member> member = core_.directory().find(worker);
-  if (!member.ok() || member->address.empty()) return make_ready_future(false);
+Future<bool> WorkerLinks::probe_lost(const Member& peer, std::chrono::nanoseconds patience) {
+  const LinkTable::Link link = table_.find(peer.worker);
+  if (link.runner == nullptr || !link.runner->is_up()) return probe_address(peer);
+  // That it is up says nothing before the death of its other end is known.
+  const Promise<bool> promise(&core_.control_executor());
+  call(calls_of(link.user), CallServer::kHeardMethod, "", patience)
+      .on_done([weak = core_.weak_from_this(), promise, peer](const Future<std::string>& heard) {
+        if (heard.error() == nullptr) return (void)promise.try_set_value(false);
+        const std::shared_ptr<WorkerCore> core = weak.lock();
+        if (core == nullptr) return (void)promise.try_set_error(heard.error());
+        core->links().probe_address(peer).on_done([promise](const Future<bool>& probed) {
+          probed.error() != nullptr ? promise.try_set_error(probed.error())
+                                    : promise.try_set_value(probed.value());
+        });
+      });
+  return promise.future();
+}
+
+Future<bool> WorkerLinks::probe_address(const Member& peer) {
+  if (is_lost(peer.worker)) return make_ready_future(true);
+  const std::exception_ptr unknown = make_error(absl::UnavailableError(
+      absl::StrCat("worker '", peer.worker.name, "' does not answer, and is not lost yet")));
+  // Whoever is linked with this worker has its lease, also where nobody can reach it.
+  const LinkTable::Link link = table_.find(peer.worker);
+  if (link.runner != nullptr && link.runner->is_up()) return make_failed_future<bool>(unknown);
   const Promise<bool> promise(&core_.control_executor());
   table_.ask_who_answers(
-      member->address, std::nullopt, [promise, worker](const absl::StatusOr<proto::Hello>& answer) {
-        promise.try_set_value(answer.ok()
-                                  ? answer->worker().incarnation() != worker.incarnation.value
-                                  : absl::IsNotFound(answer.status()));
+      peer.address, std::nullopt,
+      [promise, peer, unknown](const absl::StatusOr<proto::Hello>& answer) {
+        if (answer.ok()) {
+          promise.try_set_value(answer->worker().incarnation() != peer.worker.incarnation.value);
+        } else if (absl::IsNotFound(answer.status())) {
+          promise.try_set_value(true);
+        } else {
+          promise.try_set_error(unknown);
+        }
       });
   return promise.future();
 }
@@ -452,7 +473,7 @@ absl::Status WorkerLinks::deliver_results(std::chrono::nanoseconds patience) {
     } else {
       // A receipt for little comes with what is said next: an answer, or the next heartbeat.
       if (!heard.valid() || heard.done()) {
-        heard = call(calls_of(links[i].user), kHeardMethod, "", patience);
+        heard = call(calls_of(links[i].user), CallServer::kHeardMethod, "", patience);
       }
       std::this_thread::sleep_for(kReceiptPoll);
     }
@@ -461,9 +482,9 @@ absl::Status WorkerLinks::deliver_results(std::chrono::nanoseconds patience) {
 }
 
 void WorkerLinks::add_methods() {
-  core_.add_control_method(std::string(kHeardMethod), [](const WorkerInfo&, const std::string&) {
-    return make_ready_future(std::string());
-  });
+  core_.add_control_method(
+      std::string(CallServer::kHeardMethod),
+      [](const WorkerInfo&, const std::string&) { return make_ready_future(std::string()); });
 }
 
 // What closes a connection drops what it has not written, and the other end may drop what it has
@@ -487,7 +508,7 @@ void WorkerLinks::deliver_answers(std::chrono::nanoseconds patience) {
   for (const LinkTable::Link& link : table_.all()) {
     CallLink& calls = calls_of(link.user);
     if (link.runner->is_loopback() || !link.runner->is_up() || !calls.is_answering()) continue;
-    heard.push_back(call(calls, kHeardMethod, "", patience));
+    heard.push_back(call(calls, CallServer::kHeardMethod, "", patience));
   }
   for (const Future<std::string>& each : heard) wait(each);
 }

@@ -76,8 +76,10 @@ class WorkerLinks {
                                    std::string body, std::chrono::nanoseconds timeout);
   Future<std::string> call(CallLink& link, std::string_view method, std::string body,
                            std::chrono::nanoseconds timeout);
-  /// Asks at the peer's address who answers: true when nobody does, or another incarnation.
-  Future<bool> probe_lost(const WorkerInfo& worker);
+  /// Asks the peer, over the link that is up (for `patience`) or at its address: false when it
+  /// answers; true when it is lost, nobody listens there, or another incarnation. kUnavailable:
+  /// nobody knows yet.
+  Future<bool> probe_lost(const Member& peer, std::chrono::nanoseconds patience);
   /// Asks a worker, at its address, what its list of members says of this one, and tells it `own`.
   /// kNotFound: it is gone.
   Future<Standing> ask_standing(const Member& of, const Standing& own);
@@ -114,6 +116,7 @@ class WorkerLinks {
     EndedLink link;
   };
 
+  Future<bool> probe_address(const Member& peer);
   LinkTableOptions table_options() const;
   absl::StatusOr<std::shared_ptr<CallLink>> link_with(const Member& member);
   void remember_locked(const WorkerInfo& worker, const absl::Status& reason)

@@ -36,7 +36,11 @@ MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous,
   membership.served_seed = started.served_seed;
   membership.founds_at_once = started.is_first && succession == nullptr;
   membership.resolve = make_seed_resolver(options_, membership.rendezvous, executor_);
-  membership.probe_lost = [this](const WorkerInfo& worker) { return links_->probe_lost(worker); };
+  // Calls to who is lost wait as long.
+  membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
+  membership.probe_lost = [this, patience = membership.answer_time](const Member& member) {
+    return links_->probe_lost(member, patience);
+  };
   membership.ask_standing = [this](const Member& of, const Standing& own) {
     return links_->ask_standing(of, own);
   };
@@ -47,8 +51,6 @@ MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous,
     const LinkTable::Link found = links_->table().find(worker);
     return found.runner != nullptr && found.runner->is_up();
   };
-  // Calls to who is lost wait as long.
-  membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
   membership.before_change = [this](const std::vector<Departed>& gone) {
     for (const auto& [worker, how] : gone) gather_->on_worker_gone(worker, how);
   };

@@ -73,6 +73,11 @@ class WorkerLinksTest : public sinew::testing::ClusterTest {
     EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
   }
   WorkerLinks& links_of(int rank) { return sinew::WorkerAccess::core(worker(rank))->links(); }
+  /// Whether worker0 finds that one lost.
+  Future<bool> probe(int rank) {
+    const sinew::internal::Member peer{worker(rank).info(), worker(rank).address()};
+    return links_of(0).probe_lost(peer, 100ms);
+  }
   /// Cancels `source` in the middle of sending the first frame of worker0 that has this in it.
   void cancel_while_sending(const std::string& text, const CancellationSource& source) {
     FaultRule rule;
@@ -152,8 +157,40 @@ TEST_P(WorkerLinksTest, WhoIsLinkedIsNotLostThoughItsAddressRefuses) {
   const std::string address = worker(1).address();
   plan_->fail_connects([address](const std::string& to) { return to == address; },
                        absl::NotFoundError("nobody listens there"));
-  EXPECT_FALSE(links_of(0).probe_lost(worker(1).info()).wait());
+  EXPECT_FALSE(probe(1).wait());
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
+// Its process may have ended a moment ago.
+TEST_P(WorkerLinksTest, WhoIsLinkedAndDoesNotAnswerMayBeLost) {
+  start_two();
+  FaultRule rule;
+  rule.matches = [](const FaultyFrame& frame) {
+    return frame.direction == FaultDirection::kOutgoing &&
+           frame.frame.envelope.find("sinew.worker.heard") != std::string::npos;
+  };
+  plan_->add(std::move(rule));
+  EXPECT_EQ(error_of([&] { probe(1).wait(); }).code(), ErrorCode::kUnavailable);
+  links_of(0).worker_lost(worker(1).info(), absl::UnavailableError("lost, as the test wants"),
+                          sinew::internal::Certainty::kDead);
+  EXPECT_TRUE(probe(1).wait());
+  abandon();
+}
+
+// As where a worker of a fixed world has died before that was complete.
+TEST_P(WorkerLinksTest, WhoIsNoMemberIsLostWhereNobodyAnswersOrAnotherOne) {
+  start_two();
+  sinew::internal::Member other{{"other", 2, {4711}}, worker(1).address()};
+  EXPECT_TRUE(links_of(0).probe_lost(other, 1min).wait());
+  other.address = "nobody is here";
+  plan_->fail_connects([](const std::string& to) { return to == "nobody is here"; },
+                       absl::NotFoundError("nobody listens there"));
+  EXPECT_TRUE(links_of(0).probe_lost(other, 1min).wait());
+  other.address = "silence is here";
+  plan_->fail_connects([](const std::string& to) { return to == "silence is here"; },
+                       absl::UnavailableError("nothing comes back"));
+  EXPECT_EQ(error_of([&] { links_of(0).probe_lost(other, 1min).wait(); }).code(),
+            ErrorCode::kUnavailable);
 }
 
 // Somebody has found that the peer cannot be reached, and by the time that this is told it has
@@ -182,6 +219,23 @@ TEST_P(WorkerLinksTest, ALinkWithWhoIsLostFailsItsCalls) {
   EXPECT_FALSE((*link)->alive());
   const RpcError error = error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  abandon();
+}
+
+// What a call has made while it was found out whether the peer is lost.
+TEST_P(WorkerLinksTest, ALinkThatWasMadeWhileThePeerWasJudgedEndsWithTheVerdict) {
+  start_two();
+  const sinew::WorkerInfo lost = worker(1).info();
+  const Future<int> call = worker(0).rpc_async<&testapp::stall>(1);
+  std::atomic<bool> retired{false};
+  // The one before, as it were.
+  links_of(0).on_link_ended(
+      lost, {sinew::internal::LinkEnd::kLease, absl::UnavailableError("silent, as the test wants"),
+             sinew::internal::Clock::system().now(), [&](const absl::Status&) { retired = true; }});
+  EXPECT_EQ(error_of([&] { call.wait_for(60s); }).code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(retired);
+  EXPECT_TRUE(links_of(0).is_lost(lost));
+  testapp::drop_stalled(worker(1));
   abandon();
 }
 
@@ -222,23 +276,6 @@ TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftDoesNotAnswerFailsWithTheLink) {
       "sinew.test.later", [&](const sinew::WorkerInfo&, const std::string&) {
         asked = true;
         return answer.future();
-// What a call has made while it was found out whether the peer is lost.
-TEST_P(WorkerLinksTest, ALinkThatWasMadeWhileThePeerWasJudgedEndsWithTheVerdict) {
-  start_two();
-  const sinew::WorkerInfo lost = worker(1).info();
-  const Future<int> call = worker(0).rpc_async<&testapp::stall>(1);
-  std::atomic<bool> retired{false};
-  // The one before, as it were.
-  links_of(0).on_link_ended(
-      lost, {sinew::internal::LinkEnd::kLease, absl::UnavailableError("silent, as the test wants"),
-             sinew::internal::Clock::system().now(), [&](const absl::Status&) { retired = true; }});
-  EXPECT_EQ(error_of([&] { call.wait_for(60s); }).code(), ErrorCode::kUnavailable);
-  EXPECT_TRUE(retired);
-  EXPECT_TRUE(links_of(0).is_lost(lost));
-  testapp::drop_stalled(worker(1));
-  abandon();
-}
-
       });
   const Future<std::string> call = sinew::WorkerAccess::core(worker(0))->control_call(
       worker(1).info(), "sinew.test.later", "", 5min);

@@ -136,6 +136,66 @@ TEST(MembershipTest, RestartWhileTheWorldCollects) {
   EXPECT_EQ(world.probes, 1);
 }
 
+// It has died just now, or is stopped: what has its name waits until that is known.
+TEST(MembershipTest, WhoTakesTheNameOfOneThatIsSilentWaits) {
+  for (const bool dies : {true, false}) {
+    SCOPED_TRACE(dies);
+    World world;
+    world.add("a", World::open());
+    Worker& b = world.add("b", World::open());
+    world.advance(seconds(1));
+    ASSERT_EQ(b.outcome(), "ok");
+    const std::string address = b.plane.address();
+    world.stopped.insert(address);
+    Worker& b2 = world.add("b", World::open());
+    world.advance(seconds(3));
+    EXPECT_EQ(b2.outcome(), "pending");
+    EXPECT_GT(world.probes, 1) << "it asks again";
+    world.stopped.erase(address);
+    if (dies) world.lose(b);
+    world.advance(seconds(3));
+    EXPECT_EQ(
+        b2.outcome(),
+        dies ? "ok" : "name 'b' is already used by rank 1, which is alive; choose another name");
+  }
+}
+
+TEST(MembershipTest, WhoWaitsInVainSaysForWhom) {
+  World world;
+  world.add("a", World::open());
+  Worker& b = world.add("b", World::open());
+  world.advance(seconds(1));
+  world.stopped.insert(b.plane.address());
+  Worker& b2 = world.add("b", World::open(), seconds(5));
+  world.advance(seconds(7));
+  EXPECT_EQ(b2.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(b2.outcome(),
+              ::testing::HasSubstr("worker 'b' with rank 1 has that name or rank, and "
+                                   "does not answer: it is not known yet whether it "
+                                   "lives"));
+}
+
+// They name the same set when they shut down.
+TEST(MembershipTest, AFixedWorldKnowsItsNamesWhoeverIsThere) {
+  Trio world(Trio::Kind::kFixed);
+  const Names all{"a", "b", "c"};
+  EXPECT_EQ(world.c.membership->world_names(), all);
+  world.lose(world.c);
+  world.lose(world.b);
+  world.advance(seconds(1));
+  Worker& b2 = world.add("b", World::fixed(1, 3));
+  world.advance(seconds(3));
+  ASSERT_EQ(b2.outcome(), "ok");
+  EXPECT_EQ(b2.names(), (Names{"a", "b"}));
+  EXPECT_EQ(b2.membership->world_names(), all);
+  Worker& other = world.add("d", World::fixed(2, 3));
+  world.advance(seconds(3));
+  ASSERT_EQ(other.outcome(), "ok");
+  for (const Worker* worker : {&world.a, &b2, &other}) {
+    EXPECT_EQ(worker->membership->world_names(), all);
+  }
+}
+
 TEST(MembershipTest, FixedWorldReplacesAWorkerThatCameBack) {
   Trio world(Trio::Kind::kFixed);
   const WorkerInfo old = world.b.info();

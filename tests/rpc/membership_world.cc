@@ -14,9 +14,11 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.rendezvous = rendezvous;
   options.timeout = timeout;
   if (serves) options.served_seed = address;
-  options.probe_lost = [&world](const WorkerInfo& who) {
+  options.probe_lost = [&world](const Member& who) {
     ++world.probes;
-    return make_ready_future<bool>(world.dead.count(who.incarnation) > 0);
+    const bool is_known = world.stopped.count(who.address) == 0;
+    return is_known ? make_ready_future<bool>(world.dead.count(who.worker.incarnation) > 0)
+                    : make_failed_future<bool>(make_error(absl::UnavailableError("no answer")));
   };
   options.ask_standing = [&world, this](const Member& of, const Standing& own) {
     return world.ask(*this, of, own);

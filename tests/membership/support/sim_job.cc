@@ -146,10 +146,7 @@ void Job::connect(Slot& slot, MembershipOptions& options) {
   options.on_unreachable = [this, process](const WorkerInfo& other) {
     network_.end(*process, other);
   };
-  options.probe_lost = [plane, directory](const WorkerInfo& other) {
-    const absl::StatusOr<Member> member = directory->find(other);
-    return member.ok() ? plane->probe_lost(*member) : make_ready_future(false);
-  };
+  options.probe_lost = [plane](const Member& other) { return plane->probe_lost(other); };
   options.on_change = [this, &slot, process](const std::vector<Member>& joined,
                                              const std::vector<Departed>& gone) {
     on_change(slot, *process, joined, gone);

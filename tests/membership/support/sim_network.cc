@@ -435,7 +435,9 @@ Future<bool> Plane::probe_lost(const Member& member) {
   }
   if (is_linked(member.worker)) return make_ready_future(false);
   const Promise<bool> answer(nullptr);
-  process_->run_at(network_.clock_.now() + seconds(5), [answer] { answer.try_set_value(false); });
+  process_->run_at(network_.clock_.now() + seconds(5), [answer] {
+    answer.try_set_error(make_error(absl::UnavailableError("nobody knows")));
+  });
   network_.ask(*process_, member.address,
                [answer, member](const absl::StatusOr<Process*>& answerer) {
                  answer.try_set_value(!answerer.ok() ||
