@@ -117,6 +117,22 @@ TEST_P(LrSchedulers, SetTheRatesOfAllGroupsAtAllOwners) {
             ErrorCode::kFailedPrecondition);
 }
 
+TEST_P(LrSchedulers, TheFirstRatesHoldBeforeAStepOfTheSchedule) {
+  sinew::MethodTable methods;
+  testoptim::add_methods(methods);
+  start(3, methods);
+  const testoptim::RemoteTraining training(worker(0), 2, false);
+  sinew::optim::SgdOptions sgd;
+  sgd.lr = 0.5;
+  const DistributedOptimizer optimizer(worker(0), training.parameters(), sgd);
+  const auto rate = [&] { return optimizer.options<sinew::optim::SgdOptions>(0).lr; };
+  const LrScheduler first(optimizer, linear_lr(0.25, 1, 4));
+  EXPECT_EQ(rate(), 0.125);
+  // One that goes on in the middle.
+  const LrScheduler resumed(optimizer, linear_lr(0.25, 1, 4), 2);
+  EXPECT_EQ(rate(), 0.3125);
+}
+
 TEST_P(LrSchedulers, AStepThatFailsIsMadeAgain) {
   sinew::MethodTable methods;
   testoptim::add_methods(methods);
