@@ -57,7 +57,9 @@ class Standby {
 /// that were acknowledged. Owners that are replaced may live: steps of theirs that are under way
 /// are acknowledged no more. Otherwise as after DistributedOptimizer::rebind(): steps of other
 /// handles are refused, and contexts of before; what had not been acknowledged is made again, see
-/// repeat(). When an owner is lost that has no standby here, it throws RpcError kUnavailable;
+/// repeat(). What DistributedOptimizer::keep() had named is not mirrored: name the standby's, which
+/// are as its program has left them; until then checkpoints have none of its tensors but the
+/// parameters. When an owner is lost that has no standby here, it throws RpcError kUnavailable;
 /// kFailedPrecondition when a standby has not caught up, or was given up by its owner; kDataLoss
 /// when it has not got a step that this worker knows to be acknowledged. Then rebind() and load()
 /// are left. It may be called again. Blocks.
