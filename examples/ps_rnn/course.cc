@@ -90,6 +90,7 @@ class Course {
     result.words_per_s = static_cast<double>(result.words) / trained_s_;
     result.valid_perplexity = std::exp(valid.mean());
     result.failovers = training_.failovers();
+    say_take_overs();
     bar_.clear();
     log_ << "Epoch " << epoch << ": train perplexity " << fixed(std::exp(total.mean()), 2)
          << ", valid perplexity " << fixed(result.valid_perplexity, 2) << ", "
@@ -101,7 +102,8 @@ class Course {
     log_ << "  " << error.message() << std::endl;
     const Failovers before = training_.failovers();
     training_.recover(error);
-    const Failovers& after = training_.failovers();
+    const Failovers after = training_.failovers();
+    told_ = after;
     log_ << "  going on at step " << training_.done() << " of epoch " << training_.epoch()
          << " with " << training_.trainers().size()
          << " trainers: " << after.lost_steps - before.lost_steps << " steps are made again, after "
@@ -114,13 +116,8 @@ class Course {
     const std::int64_t epoch = training_.epoch();
     const std::int64_t steps = std::min(options_.round, training_.steps() - training_.done());
     const auto start = std::chrono::steady_clock::now();
-    const Failovers before = training_.failovers();
     const Loss loss = training_.round(steps);
-    if (const Failovers& after = training_.failovers(); after.count > before.count) {
-      bar_.clear();
-      log_ << "  a standby has taken over, after " << fixed(after.seconds - before.seconds, 1)
-           << " s" << std::endl;
-    }
+    say_take_overs();
     say_standbys();
     const std::int64_t done = training_.done();
     rounds_.push_back({done, loss});
@@ -133,6 +130,15 @@ class Course {
     bar_.show(
         (static_cast<double>(epoch - 1) + share(done)) / static_cast<double>(options_.epochs),
         "epoch " + std::to_string(epoch) + " of " + std::to_string(options_.epochs) + ", " + speed);
+  }
+
+  /// Also of those between two rounds, in a checkpoint for example.
+  void say_take_overs() {
+    const Failovers before = std::exchange(told_, training_.failovers());
+    if (told_.count == before.count) return;
+    bar_.clear();
+    log_ << "  a standby has taken over, after " << fixed(told_.seconds - before.seconds, 1) << " s"
+         << std::endl;
   }
 
   void say_standbys() {
@@ -155,6 +161,8 @@ class Course {
   examples::ProgressBar bar_;
   // Of this epoch.
   std::vector<Round> rounds_;
+  // What has been said of losses, and of standbys.
+  Failovers told_;
   std::int64_t standbys_ = 0;
   double trained_s_ = 0;
 };
