@@ -1,6 +1,7 @@
 #include "sinew/optim/internal/change_queue.h"
 
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -41,6 +42,22 @@ TEST(ChangeQueueTest, ChangesAreBegunInTheOrderOfTheirNumbers) {
     EXPECT_EQ(error_of([&] { add(7, number); }).code(), ErrorCode::kInvalidArgument);
   }
   EXPECT_EQ(error_of([&] { add(8, 1); }).code(), ErrorCode::kAborted);
+}
+
+// A change that comes on another thread while the one before it is begun does not overtake it.
+TEST(ChangeQueueTest, ChangesAreBegunOneAtATime) {
+  ChangeQueue queue;
+  queue.begin(7);
+  std::vector<std::uint64_t> begun;
+  const auto begin = [&begun](std::uint64_t number) {
+    begun.push_back(number);
+    return sinew::make_ready_future(FollowOutcome::kFollowed);
+  };
+  queue.add({7, 0}, [&] {
+    std::thread([&] { queue.add({7, 1}, [&] { return begin(1); }); }).join();
+    return begin(0);
+  });
+  EXPECT_THAT(begun, ElementsAre(0U, 1U));
 }
 
 TEST(ChangeQueueTest, WhatWaitsOfAStreamThatEndsFails) {

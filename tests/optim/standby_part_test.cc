@@ -1,0 +1,186 @@
+// What a standby's part of an optimizer does when it is told what no owner would say, or less than
+// it should be; and what of an owner's state it has.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ATen/ATen.h"
+#include "sinew/optim/internal/distributed_optimizer_impl.h"
+#include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/optim/internal/optimizer_parts.h"
+#include "sinew/optim/standby.h"
+#include "sinew/sinew.h"
+#include "sinew/testing/cluster.h"
+#include "sinew/tests/optim/table.h"
+#include "sinew/tests/optim/training.h"
+#include "sinew/tests/support/cluster.h"
+
+using sinew::ErrorCode;
+using sinew::RRef;
+using sinew::autograd::Context;
+using sinew::internal::Binding;
+using sinew::internal::LocalOptimizer;
+using sinew::internal::MirroredStep;
+using sinew::internal::StepAnswer;
+using sinew::internal::StepMode;
+using sinew::internal::StepOutcome;
+using sinew::optim::DistributedOptimizer;
+using sinew::optim::ParameterGroup;
+using sinew::optim::Standby;
+using sinew::testing::error_of;
+using ::testing::HasSubstr;
+using testoptim::rate_of_one;
+using testoptim::Table;
+
+namespace {
+
+constexpr std::int64_t kSize = 8;
+
+/// worker0 trains, worker1 owns a table, and worker2 has what will stand by.
+class StandbyPart : public sinew::testing::ClusterTest {
+ protected:
+  void SetUp() override {
+    sinew::testing::ClusterOptions options;
+    options.names = sinew::testing::worker_names(3);
+    testoptim::add_methods(options.methods);
+    cluster_ = &start(std::move(options));
+  }
+
+  RRef<Table> make_table(int rank) const { return worker(0).peer(rank).remote<Table>(kSize); }
+  static ParameterGroup group_of(const RRef<Table>& table) {
+    return {{table.call<&Table::parameter>()}, rate_of_one()};
+  }
+  RRef<LocalOptimizer> make_part(const RRef<Table>& table) const {
+    return sinew::internal::make_parts(worker(0), {group_of(table)}, {}).front().optimizer;
+  }
+  /// Has `spare` stand by for `owner`, of which it gets what that has. Returns the stream.
+  static std::uint64_t catch_up(const RRef<LocalOptimizer>& owner,
+                                const RRef<LocalOptimizer>& spare) {
+    const std::uint64_t stream = spare.call<&LocalOptimizer::stand_by>();
+    owner.call<&LocalOptimizer::add_standby>(spare, stream);
+    return stream;
+  }
+  static std::uint64_t step(const DistributedOptimizer& optimizer, const RRef<Table>& table,
+                            std::int64_t index) {
+    const Context context(optimizer.impl()->worker);
+    testoptim::pick_from({table}, index, context);
+    return optimizer.step(context).owners.front().version;
+  }
+
+  sinew::testing::Cluster* cluster_ = nullptr;
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(StandbyPart);
+
+MirroredStep some_step(std::vector<std::uint64_t> positions, std::vector<at::Tensor> gradients) {
+  MirroredStep step;
+  step.id = {5, 1};
+  step.answer.outcome = StepOutcome::kApplied;
+  step.answer.order = step.answer.version = 1;
+  step.positions = std::move(positions);
+  step.gradients = std::move(gradients);
+  return step;
+}
+
+TEST_P(StandbyPart, TakesNoStepsBeforeItHasTakenOver) {
+  const RRef<Table> table = make_table(2);
+  const RRef<LocalOptimizer> owner = make_part(make_table(1));
+  const RRef<LocalOptimizer> spare = make_part(table);
+  catch_up(owner, spare);
+  const Context context(worker(0));
+  testoptim::pick_from({table}, 0, context);
+  const std::uint64_t trainer = worker(0).info().incarnation.value;
+  const auto ask = [&](std::uint64_t number, const Binding& binding) {
+    return spare.call<&LocalOptimizer::step>(sinew::internal::StepRequest{
+        context.id(), {trainer, number}, number, StepMode::kApply, binding});
+  };
+  const StepAnswer refused = ask(1, {});
+  EXPECT_EQ(refused.outcome, StepOutcome::kRefused);
+  EXPECT_EQ(refused.code, static_cast<std::int32_t>(ErrorCode::kFailedPrecondition));
+  EXPECT_THAT(refused.error, HasSubstr("a standby that has not taken over"));
+  EXPECT_TRUE(table.call<&Table::value>().equal(at::zeros({kSize})));
+  spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 0);
+  EXPECT_EQ(ask(2, {1, 7}).outcome, StepOutcome::kApplied);
+}
+
+TEST_P(StandbyPart, DoesNotTakeOverWithoutAStepThatWasAcknowledged) {
+  const RRef<LocalOptimizer> owner = make_part(make_table(1));
+  const RRef<LocalOptimizer> spare = make_part(make_table(2));
+  const std::uint64_t stream = catch_up(owner, spare);
+  spare.call<&LocalOptimizer::follow_step>({stream, 1}, some_step({0}, {at::ones({kSize})}));
+  const sinew::RpcError error = error_of([&] {
+    spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 2);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(error.message(), HasSubstr("up to number 1, and number 2 was acknowledged"));
+  EXPECT_NO_THROW(spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 1));
+}
+
+TEST_P(StandbyPart, OneThatWasToldWhatDoesNotFitTakesNothingMore) {
+  const RRef<Table> table = make_table(2);
+  const RRef<LocalOptimizer> owner = make_part(make_table(1));
+  const RRef<LocalOptimizer> spare = make_part(table);
+  for (const MirroredStep& wrong :
+       {some_step({0}, {at::ones({kSize + 1})}), some_step({0}, {at::Tensor()}),
+        some_step({1}, {at::ones({kSize})}), some_step({0, 0}, {at::ones({kSize})})}) {
+    const std::uint64_t stream = catch_up(owner, spare);
+    const auto follow = [&](std::uint64_t number, const MirroredStep& step) {
+      return error_of([&] { spare.call<&LocalOptimizer::follow_step>({stream, number}, step); });
+    };
+    EXPECT_EQ(follow(1, wrong).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(follow(2, some_step({0}, {at::ones({kSize})})).code(), ErrorCode::kAborted);
+    const sinew::RpcError error = error_of([&] {
+      spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 0);
+    });
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(error.message(), HasSubstr("it could not make a step of the owner's"));
+    EXPECT_TRUE(table.call<&Table::value>().equal(at::zeros({kSize})));
+    spare.call<&LocalOptimizer::dismiss>(stream);
+  }
+}
+
+TEST_P(StandbyPart, WhatWaitsForAChangeThatWillNotComeFails) {
+  const RRef<LocalOptimizer> owner = make_part(make_table(1));
+  const RRef<LocalOptimizer> spare = make_part(make_table(2));
+  const std::uint64_t stream = catch_up(owner, spare);
+  const auto waiting =
+      spare.async<&LocalOptimizer::follow_step>({stream, 2}, some_step({0}, {at::ones({kSize})}));
+  // Behind it, on the same link.
+  spare.call<&LocalOptimizer::dismiss>(stream);
+  EXPECT_EQ(error_of([&] { waiting.wait(); }).code(), ErrorCode::kAborted);
+}
+
+TEST_P(StandbyPart, HasTheVersionsOfAnOwnerThatMakesNoMoreSteps) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  for (std::int64_t index = 0; index < 3; ++index) step(optimizer, table, index);
+  EXPECT_EQ(optimizer.impl()->numbers->acknowledged(optimizer.owners().front().incarnation), 3U)
+      << "what take_over() asks for";
+  const Standby standby(optimizer, "worker1", {group_of(spare)});
+  cluster_->kill("worker1");
+  optimizer = take_over(optimizer, {standby});
+  EXPECT_EQ(step(optimizer, spare, 3), 4U);
+  cluster_->start("worker1");
+}
+
+TEST_P(StandbyPart, HasTheOptionsOfEachGroup) {
+  const std::vector<RRef<Table>> tables = {make_table(1), make_table(1)};
+  const std::vector<RRef<Table>> spares = {make_table(2), make_table(2)};
+  DistributedOptimizer optimizer(worker(0), {group_of(tables[0]), group_of(tables[1])});
+  const Standby standby(optimizer, "worker1", {group_of(spares[0]), group_of(spares[1])});
+  optimizer.set_learning_rate(1, 3);
+  optimizer = take_over(optimizer, {standby});
+  const Context context(worker(0));
+  testoptim::pick_from(spares, 0, context);
+  optimizer.step(context);
+  EXPECT_EQ(spares[0].call<&Table::value>()[0].item<float>(), -1);
+  EXPECT_EQ(spares[1].call<&Table::value>()[0].item<float>(), -3);
+}
+
+}  // namespace
