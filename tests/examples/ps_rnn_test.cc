@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <sstream>
 
 #include "ATen/ATen.h"
@@ -10,6 +12,8 @@
 #include "gtest/gtest.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/ps_rnn/course.h"
+#include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/testing/cluster.h"
 #include "sinew/tests/support/cluster.h"
 #include "torch/optim/adam.h"
 #include "torch/optim/sgd.h"
@@ -17,7 +21,11 @@
 namespace ps_rnn {
 namespace {
 
+using sinew::internal::LocalOptimizer;
+using sinew::testing::calls;
 using sinew::testing::error_of;
+using sinew::testing::eventually;
+using sinew::testing::replies;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
@@ -104,18 +112,19 @@ class PsRnnTest : public sinew::testing::ClusterTest {
   }
 
   /// Trainers first, as the ranks of a job are.
-  void start_team(int trainers, int servers) {
+  sinew::testing::Cluster& start_team(int trainers, int servers) {
     options_.trainers = trainers;
     options_.servers = servers;
     sinew::MethodTable methods;
     add_trainer_methods(methods);
     add_server_methods(methods);
-    start(trainers + servers, methods);
+    sinew::testing::Cluster& cluster = start(trainers + servers, methods);
     trainers_.clear();
     servers_.clear();
     for (int rank = 0; rank < trainers + servers; ++rank) {
       (rank < trainers ? trainers_ : servers_).push_back(worker(0).peer(rank));
     }
+    return cluster;
   }
   Training make_training() const {
     const Corpus corpus = load_corpus(options_.data, options_.corpus);
@@ -256,6 +265,56 @@ TEST_P(PsRnnTest, SeveralTrainersShareTheServersAndMeetAfterEachRound) {
   const std::vector<at::Tensor> after = values_of(training);
   for (std::size_t i = 0; i < after.size(); ++i) {
     EXPECT_FALSE(at::equal(before[i], after[i])) << "parameter " << i << " has not moved";
+  }
+}
+
+// A server dies after it has applied a step that it has not acknowledged; the other one has applied
+// it too, and the LSTM. The standby has it, or has not.
+TEST_P(PsRnnTest, AStepInWhichAServerIsLostIsMadeOnce) {
+  Loss loss_of_whole;
+  std::vector<at::Tensor> values_of_whole;
+  {
+    start_team(1, 2);
+    Training whole = make_training();
+    whole.begin_epoch(1);
+    loss_of_whole = whole.round(kSteps);
+    values_of_whole = values_of(whole);
+  }
+  const Corpus corpus = load_corpus(options_.data, options_.corpus);
+  for (const bool standby_has_it : {true, false}) {
+    SCOPED_TRACE(standby_has_it);
+    sinew::testing::Cluster& cluster = start_team(1, 4);
+    for (int rank = 3; rank < 5; ++rank) {
+      worker(rank).publish(kReady, std::make_shared<std::string>());
+    }
+    {
+      const Team team{trainers_, {servers_[0], servers_[1]}, {servers_[2], servers_[3]}};
+      Training training(worker(0), team, options_, corpus.tokens());
+      training.begin_epoch(1);
+      if (standby_has_it) {
+        cluster.faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
+      } else {
+        cluster.faults().drop(calls<&LocalOptimizer::follow_step>().at("worker3").first(1));
+      }
+      auto round = std::async(std::launch::async, [&] { return training.round(kSteps); });
+      const auto has_made_the_step = [&](int rank) {
+        return worker(rank).counters()["optim.steps"] == 1;
+      };
+      ASSERT_TRUE(eventually([&] {
+        return has_made_the_step(0) && has_made_the_step(1) && has_made_the_step(2) &&
+               has_made_the_step(3) == standby_has_it;
+      }));
+      cluster.kill("worker1");
+      EXPECT_EQ(round.get().sum, loss_of_whole.sum);
+      EXPECT_EQ(training.failovers().count, 1);
+      EXPECT_EQ(training.failovers().lost_steps, 0);
+      const std::vector<at::Tensor> values = values_of(training);
+      ASSERT_EQ(values.size(), values_of_whole.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        EXPECT_TRUE(values[i].equal(values_of_whole[i])) << "parameter " << i;
+      }
+    }
+    cluster.start("worker1");
   }
 }
 
