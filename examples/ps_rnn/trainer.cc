@@ -63,7 +63,8 @@ at::Tensor Trainer::in_columns(const std::vector<std::int64_t>& text, std::int64
 void Trainer::begin_epoch(std::int64_t epoch, double learning_rate, const Plan& plan) {
   epoch_ = epoch;
   rest_ = plan;
-  done_ = 0;
+  // No round has begun: go_on() has nothing to make.
+  done_ = end_ = 0;
   hidden_ = zero_hidden(settings_.model, settings_.batch);
   lstm_optimizer_.set_learning_rate(learning_rate);
 }
@@ -217,7 +218,7 @@ void Trainer::restore(const ServerModel& servers, const DistributedOptimizer& se
   hidden_ = {std::get<0>(kept_hidden_).clone(), std::get<1>(kept_hidden_).clone()};
   epoch_ = position.epoch;
   rest_ = rest_of(position.plan, position.done);
-  done_ = position.done;
+  done_ = end_ = position.done;
 }
 
 void add_trainer_methods(sinew::MethodTable& methods) { methods.serve<Trainer>(); }

@@ -121,14 +121,25 @@ class PsRnnTest : public sinew::testing::ClusterTest {
     sinew::testing::Cluster& cluster = start(trainers + servers, methods);
     trainers_.clear();
     servers_.clear();
+    standbys_.clear();
     for (int rank = 0; rank < trainers + servers; ++rank) {
       (rank < trainers ? trainers_ : servers_).push_back(worker(0).peer(rank));
     }
     return cluster;
   }
+  /// One trainer and two servers, which worker3 and worker4 mirror.
+  sinew::testing::Cluster& start_team_with_standbys() {
+    sinew::testing::Cluster& cluster = start_team(1, 4);
+    for (int rank = 3; rank < 5; ++rank) {
+      worker(rank).publish(kReady, std::make_shared<std::string>());
+    }
+    standbys_.assign(servers_.begin() + 2, servers_.end());
+    servers_.resize(2);
+    return cluster;
+  }
   Training make_training() const {
     const Corpus corpus = load_corpus(options_.data, options_.corpus);
-    return {worker(0), {trainers_, servers_}, options_, corpus.tokens()};
+    return {worker(0), {trainers_, servers_, standbys_}, options_, corpus.tokens()};
   }
   TrainingResult train_all() const {
     std::ostringstream log;
@@ -146,6 +157,7 @@ class PsRnnTest : public sinew::testing::ClusterTest {
   Options options_;
   std::vector<sinew::Peer> trainers_;
   std::vector<sinew::Peer> servers_;
+  std::vector<sinew::Peer> standbys_;
 };
 
 /// In the order of LocalModel::parameters(); the shards of the embedding are put together.
@@ -280,16 +292,11 @@ TEST_P(PsRnnTest, AStepInWhichAServerIsLostIsMadeOnce) {
     loss_of_whole = whole.round(kSteps);
     values_of_whole = values_of(whole);
   }
-  const Corpus corpus = load_corpus(options_.data, options_.corpus);
   for (const bool standby_has_it : {true, false}) {
     SCOPED_TRACE(standby_has_it);
-    sinew::testing::Cluster& cluster = start_team(1, 4);
-    for (int rank = 3; rank < 5; ++rank) {
-      worker(rank).publish(kReady, std::make_shared<std::string>());
-    }
+    sinew::testing::Cluster& cluster = start_team_with_standbys();
     {
-      const Team team{trainers_, {servers_[0], servers_[1]}, {servers_[2], servers_[3]}};
-      Training training(worker(0), team, options_, corpus.tokens());
+      Training training = make_training();
       training.begin_epoch(1);
       if (standby_has_it) {
         cluster.faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
@@ -314,6 +321,22 @@ TEST_P(PsRnnTest, AStepInWhichAServerIsLostIsMadeOnce) {
         EXPECT_TRUE(values[i].equal(values_of_whole[i])) << "parameter " << i;
       }
     }
+    cluster.start("worker1");
+  }
+}
+
+TEST_P(PsRnnTest, AServerThatIsLostBetweenTwoEpochsIsReplacedBeforeTheNextStep) {
+  sinew::testing::Cluster& cluster = start_team_with_standbys();
+  {
+    Training training = make_training();
+    training.begin_epoch(1);
+    EXPECT_EQ(training.round(kSteps).words, kSteps * options_.batch * options_.bptt);
+    training.begin_epoch(2);
+    cluster.kill("worker1");
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(training.round(2).words, 2 * options_.batch * options_.bptt);
+    }
+    EXPECT_EQ(training.failovers().count, 1);
     cluster.start("worker1");
   }
 }
