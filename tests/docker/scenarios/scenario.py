@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Callable, Mapping, Sequence
 
 from lab.hosts import Host, Lab
-from lab.program import Program
+from lab.program import LabError, Program
 
 PORT = 29500
 # Of what takes seconds: however busy the machine is, it is faster than that.
@@ -24,6 +26,18 @@ class Wrong(AssertionError):
 def check(holds: bool, what: str) -> None:
     if not holds:
         raise Wrong(what)
+
+
+# Where the programs are that only scenarios need, so that no image has them. The command line says so.
+own_programs = Path()
+
+
+def own_program(lab: Lab, name: str) -> Path:
+    """A copy that all hosts see."""
+    built = own_programs / name
+    if not built.exists():
+        raise LabError(f"there is no {built}; build the target {name}")
+    return Path(shutil.copy(built, lab.folder))
 
 
 class Stopwatch:
