@@ -1,5 +1,10 @@
 #include "sinew/tests/chaos/chaos_methods.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "ATen/ATen.h"
@@ -8,6 +13,48 @@
 
 namespace chaos {
 namespace {
+
+constexpr auto kAnswerDelay = std::chrono::milliseconds(300);
+
+/// Gives answers after kAnswerDelay, as long as the process lives. Thread-safe.
+class LateAnswers {
+ public:
+  LateAnswers() {
+    std::thread([this] { run(); }).detach();
+  }
+  sinew::Future<std::int64_t> add(std::int64_t value) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    answers_.push_back({std::chrono::steady_clock::now() + kAnswerDelay, value, {}});
+    changed_.notify_one();
+    return answers_.back().promise.future();
+  }
+
+ private:
+  struct Answer {
+    std::chrono::steady_clock::time_point due;
+    std::int64_t value = 0;
+    sinew::Promise<std::int64_t> promise;
+  };
+
+  Answer next() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return !answers_.empty(); });
+    Answer first = std::move(answers_.front());
+    answers_.pop_front();
+    return first;
+  }
+  void run() {
+    while (true) {
+      const Answer answer = next();
+      std::this_thread::sleep_until(answer.due);
+      answer.promise.set_value(answer.value);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Answer> answers_;
+};
 
 std::shared_ptr<Belongings>& belongings_slot() {
   static auto& slot = *new std::shared_ptr<Belongings>(std::make_shared<Belongings>());
@@ -42,12 +89,16 @@ HistoryFile& history() { return *history_slot(); }
 void set_history(std::unique_ptr<HistoryFile> file) { history_slot() = std::move(file); }
 
 std::int64_t increment(const std::string& id) { return belongings()->counter->increment(id); }
+sinew::Future<std::int64_t> increment_and_answer_late(const std::string& id) {
+  static LateAnswers& answers = *new LateAnswers();
+  return answers.add(increment(id));
+}
 at::Tensor scale(const at::Tensor& tensor, double factor) { return tensor * factor; }
 
 sinew::MethodTable methods() {
   sinew::MethodTable table = churn::methods();
   table.add<&Counter::increment>().add<&Model::parameter>().add<&Model::pick>();
-  table.add<&Model::value>().add<&increment>().add<&scale>();
+  table.add<&Model::value>().add<&increment>().add<&increment_and_answer_late>().add<&scale>();
   return table;
 }
 

@@ -56,6 +56,9 @@ void set_history(std::unique_ptr<HistoryFile> file);
 
 /// The counter's, without a reference.
 std::int64_t increment(const std::string& id);
+/// The same, but the answer comes some tenths of a second later: when the owner or the way to it is
+/// lost meanwhile, the increment was made. Holds no thread.
+sinew::Future<std::int64_t> increment_and_answer_late(const std::string& id);
 at::Tensor scale(const at::Tensor& tensor, double factor);
 
 sinew::MethodTable methods();
@@ -63,4 +66,4 @@ sinew::MethodTable methods();
 }  // namespace chaos
 
 SINEW_METHOD(chaos::Counter::increment, chaos::Model::parameter, chaos::Model::pick,
-             chaos::Model::value, chaos::increment, chaos::scale);
+             chaos::Model::value, chaos::increment, chaos::increment_and_answer_late, chaos::scale);

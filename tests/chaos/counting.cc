@@ -15,6 +15,8 @@ using Result = HistoryFile::Result;
 
 /// Long enough for a call to one that is stopped to end by its loss.
 constexpr std::chrono::seconds kCallTimeout{40};
+/// Between two rounds of increments of all.
+constexpr std::chrono::milliseconds kRoundPause{100};
 /// A worker that is there has published its counter.
 constexpr std::chrono::seconds kFindTimeout{5};
 
@@ -27,6 +29,7 @@ Counting::Counting(sinew::Worker worker, std::chrono::milliseconds pause, churn:
       run(std::mt19937_64(worker_.info().incarnation.value + static_cast<std::uint64_t>(i)));
     });
   }
+  threads_.emplace_back([this] { run_together(); });
 }
 
 Counting::~Counting() {
@@ -42,11 +45,32 @@ void Counting::run(std::mt19937_64 random) {
     if (members.empty()) continue;
     const sinew::WorkerInfo other = members[random() % members.size()];
     if (other == worker_.info()) continue;
-    try {
-      act(other, random() % 4);
-    } catch (const sinew::RpcError& error) {
-      tally_.failed(error, absl::StrCat("work with ", counter_of(other)));
-    }
+    tell_errors(other, [&] { act(other, random() % 4); });
+  }
+}
+
+void Counting::run_together() {
+  while (!stopping_ && worker_.is_running()) {
+    std::this_thread::sleep_for(kRoundPause);
+    tell_errors(worker_.info(), [this] { increment_all(); });
+  }
+}
+
+void Counting::increment_all() {
+  struct Asked {
+    sinew::WorkerInfo owner;
+    std::string id;
+    sinew::Future<std::int64_t> count;
+  };
+  std::vector<Asked> asked;
+  for (const sinew::WorkerInfo& other : worker_.workers()) {
+    if (other == worker_.info()) continue;
+    const std::string id = begin(other);
+    const sinew::Peer peer = worker_.peer(other).within(kCallTimeout);
+    asked.push_back({other, id, peer.async<&increment_and_answer_late>(id)});
+  }
+  for (const Asked& one : asked) {
+    tell_errors(one.owner, [&] { finish(one.owner, one.id, [&] { one.count.wait(); }); });
   }
 }
 
@@ -90,13 +114,32 @@ void Counting::backward(const sinew::Peer& peer) {
                             scaled.is_leaf() ? "a leaf" : scaled.grad_fn()->name()));
 }
 
+template <class Work>
+void Counting::tell_errors(const sinew::WorkerInfo& other, const Work& work) {
+  try {
+    work();
+  } catch (const sinew::RpcError& error) {
+    tally_.failed(error, absl::StrCat("work with ", counter_of(other)));
+  }
+}
+
 template <class Call>
 void Counting::count(const sinew::WorkerInfo& owner, const Call& call) {
-  const std::string id = absl::StrCat(counter_of(worker_.info()), "-", ++numbers_);
+  const std::string id = begin(owner);
+  finish(owner, id, [&] { call(id); });
+}
+
+std::string Counting::begin(const sinew::WorkerInfo& owner) {
+  std::string id = absl::StrCat(counter_of(worker_.info()), "-", ++numbers_);
+  history().increment(id, counter_of(owner), Result::kUnknown);
+  return id;
+}
+
+template <class Wait>
+void Counting::finish(const sinew::WorkerInfo& owner, const std::string& id, const Wait& wait) {
   const std::string target = counter_of(owner);
-  history().increment(id, target, Result::kUnknown);
   try {
-    call(id);
+    wait();
     history().increment(id, target, Result::kOk);
     tally_.right();
   } catch (const sinew::RpcError& error) {

@@ -26,13 +26,24 @@ class Counting final : public churn::Activity {
   static constexpr int kThreads = 2;
 
   void run(std::mt19937_64 random);
+  void run_together();
+  /// Of all others at once, which answer late.
+  void increment_all();
   void act(const sinew::WorkerInfo& other, std::uint64_t choice);
   void by_call(const sinew::Peer& peer);
   void by_reference(const std::string& name);
   void backward(const sinew::Peer& peer);
+  /// Has what `work` throws counted.
+  template <class Work>
+  void tell_errors(const sinew::WorkerInfo& other, const Work& work);
   /// Makes one increment of the counter, and writes what has become of it.
   template <class Call>
   void count(const sinew::WorkerInfo& owner, const Call& call);
+  /// Which it is, once it is in the history.
+  std::string begin(const sinew::WorkerInfo& owner);
+  /// Waits with `wait`, and writes what has become of the increment.
+  template <class Wait>
+  void finish(const sinew::WorkerInfo& owner, const std::string& id, const Wait& wait);
 
   const sinew::Worker worker_;
   const std::chrono::milliseconds pause_;
