@@ -18,7 +18,7 @@ _TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_TESTS / "chaos"), str(_TESTS / "docker"), str(_TESTS.parent / "tools")]
 from chaoslib import cli  # noqa: E402
 from chaoslib.job import NAMES, ChaosJob  # noqa: E402
-from chaoslib.plan import Blow, Fault, make_plan  # noqa: E402
+from chaoslib.plan import OF_PROCESSES, Blow, Fault, make_plan  # noqa: E402
 from churnlib.run import Result, told_failures  # noqa: E402
 from lab.hosts import Address, Host, Lab, Reach  # noqa: E402
 
@@ -123,6 +123,9 @@ class PlanTest(unittest.TestCase):
             at_once = [one for one in turns if one.after_s <= turn.after_s < one.until_s]
             self.assertLessEqual(len(at_once), 2)
             self.assertEqual(len({one.worker for one in at_once}), len(at_once))
+
+    def test_has_those_alone_that_it_may_have(self) -> None:
+        self.assertEqual({turn.what.fault for turn in make_plan(6, 600, 1, 5, OF_PROCESSES)}, set(OF_PROCESSES))
 
     def test_faults_have_what_they_need(self) -> None:
         for turn in make_plan(6, 600, 2, 5):

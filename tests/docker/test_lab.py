@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from lab.hosts import Lab, Unsupported  # noqa: E402
 from lab.namespaces import NamespaceLab  # noqa: E402
 from lab.networked_host import NetworkedHost  # noqa: E402
+from lab.processes import ProcessLab  # noqa: E402
 from lab.program import LabError, Program, Timeout  # noqa: E402
 from scenarios import cli  # noqa: E402
 from scenarios.scenario import Result, Scenario, check  # noqa: E402
@@ -274,6 +275,36 @@ class ToolTest(unittest.TestCase):
         lines = cli.table(rows).splitlines()
         self.assertRegex(lines[1], r"^well +ok +1\.2 s +0\.0 s  as ever$")
         self.assertRegex(lines[2], r"^wrong +FAILED .* 2 instead of 3$")
+
+
+class ProcessLabTest(unittest.TestCase):
+    def setUp(self) -> None:
+        obstacle = ProcessLab.obstacle()
+        if obstacle is not None:
+            self.skipTest(obstacle)
+
+    def test_programs_are_killed_and_paused_and_have_no_network(self) -> None:
+        with ProcessLab() as lab:
+            host = lab.add_host("one")
+            ticking = host.start(["sh", "-c", "while sleep 0.05; do echo tick; done"])
+            ticking.expect("tick", LONG_S)
+            host.pause()
+            # What it has said before is still on its way.
+            with self.assertRaises(Timeout):
+                for _ in range(100):
+                    ticking.expect("tick", 0.5)
+            host.resume()
+            ticking.expect("tick", LONG_S)
+            host.kill()
+            self.assertEqual(ticking.status, 128 + signal.SIGKILL)
+            with self.assertRaisesRegex(LabError, "one is down"):
+                host.start(["true"])
+            host.restart()
+            self.assertEqual(host.start(["sh", "-c", "exit 3"]).wait(LONG_S), 3)
+            self.assertRaises(Unsupported, host.cut)
+            last = host.start(["sleep", "1000"])
+        self.assertEqual(last.status, 128 + signal.SIGKILL)
+        self.assertFalse(lab.folder.exists())
 
 
 class ReadmeTest(unittest.TestCase):

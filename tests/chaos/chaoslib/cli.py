@@ -12,10 +12,10 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from chaoslib.job import NAMES, TRAINER, ChaosJob
-from chaoslib.plan import Fault, make_plan
+from chaoslib.plan import OF_PROCESSES, Fault, make_plan
 from churnlib import verdict
 from churnlib.plan import start_order
 from churnlib.run import MEET_LIMIT_S, Result, is_one_job, rest, say, settle, told_failures, wait_for
@@ -23,6 +23,7 @@ from lab import history
 from lab.engine import EngineLab
 from lab.hosts import Lab
 from lab.namespaces import NamespaceLab
+from lab.processes import ProcessLab
 from lab.program import LabError
 
 DESCRIPTION = """\
@@ -51,8 +52,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10, metavar="N", help="how long it is shaken (10)")
     parser.add_argument("--seed", type=int, metavar="S", help="says what happens when (default: any)")
     parser.add_argument(
-        "--backend", choices=("namespaces", "docker"), default="namespaces",
-        help="what hosts are: network namespaces, or containers of the engine that DOCKER_HOST says (namespaces)",
+        "--backend", choices=("namespaces", "docker", "processes"), default="namespaces",
+        help="what hosts are: network namespaces; containers of the engine that DOCKER_HOST says; or processes of this "
+        "machine, which are killed and paused, and need neither root nor an engine (namespaces)",
     )  # fmt: skip
     parser.add_argument("--image", metavar="NAME", help="of the containers: one with what the worker is linked to (deploy/Dockerfile)")
     parser.add_argument("--lease", type=float, default=5, metavar="S", help="of all workers (5)")
@@ -65,7 +67,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if not os.access(options.worker, os.X_OK) or options.worker.is_dir():
         parser.error(f"argument --worker: {options.worker} is no program; build the target chaos_worker")
     if (options.backend == "docker") != (options.image is not None):
-        parser.error("argument --image: --backend docker needs one, and namespaces have none")
+        parser.error("argument --image: --backend docker needs one, and the others have none")
     options.worker = options.worker.resolve()
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)
@@ -81,7 +83,8 @@ def start(job: ChaosJob, seed: int) -> list[str]:
 
 
 def shake(job: ChaosJob, options: argparse.Namespace, done: Counter[Fault]) -> None:
-    turns = make_plan(len(NAMES), options.minutes * 60, options.seed, options.lease)
+    faults = OF_PROCESSES if options.backend == "processes" else tuple(Fault)
+    turns = make_plan(len(NAMES), options.minutes * 60, options.seed, options.lease, faults)
     events = [(turn.after_s, job.begin, turn) for turn in turns] + [(turn.until_s, job.end, turn) for turn in turns]
     begin = time.monotonic()
     for after_s, do, turn in sorted(events, key=lambda event: event[0]):
@@ -174,7 +177,12 @@ def _end(number: int, _: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    obstacle = (EngineLab if options.backend == "docker" else NamespaceLab).obstacle()
+    make_lab: dict[str, Callable[[], Lab]] = {
+        "namespaces": NamespaceLab,
+        "docker": lambda: EngineLab(options.image),
+        "processes": ProcessLab,
+    }
+    obstacle = {"namespaces": NamespaceLab, "docker": EngineLab, "processes": ProcessLab}[options.backend].obstacle()
     if obstacle is not None:
         print(f"skipped: {obstacle}")
         return 0
@@ -185,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     failures = ["it was interrupted"]
     try:
-        with EngineLab(options.image) if options.backend == "docker" else NamespaceLab() as lab:
+        with make_lab[options.backend]() as lab:
             failures = run(lab, options, logs)
     except LabError as error:
         failures = [str(error)]
@@ -196,6 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not failures:
         return 0
     again = f"tests/chaos/run --worker {options.worker} --seed {options.seed} --minutes {options.minutes:g} --lease {options.lease:g}"
+    if options.backend == "processes":
+        again += " --backend processes"
     if options.image is not None:
         again += f" --backend docker --image {options.image}"
     print(f"FAILED with seed {options.seed}; the record is {logs}/record; again: {again}")

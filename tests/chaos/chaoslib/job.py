@@ -45,7 +45,7 @@ class ChaosJob:
             (lab.folder / folder).chmod(0o777)
 
     def start(self, name: str) -> None:
-        words = [f"name={name}", f"init=tcp://{NAMES[0]}:{_PORT}", f"lease_ms={int(self._lease_s * 1000)}"]
+        words = [f"name={name}", f"init=tcp://{self._hosts[0].address}:{_PORT}", f"lease_ms={int(self._lease_s * 1000)}"]
         words += [f"folder={self._lab.folder}", f"servers={','.join(SERVERS)}"]
         if name == NAMES[0]:
             words.append("rank=0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import random
 from dataclasses import dataclass
+from typing import Sequence
 
 from churnlib.plan import Turn, make_turns
 
@@ -20,6 +21,10 @@ class Fault(enum.Enum):
     DEAF_TO_ONE = "what it sends to another host is lost"
     LOSSY = "some of what it sends is lost"
     SLOW = "what it sends is slow"
+
+
+# What needs no network of a host's own.
+OF_PROCESSES = (Fault.KILL, Fault.POWER, Fault.PAUSE_SHORT, Fault.PAUSE_ABOUT, Fault.PAUSE_LONG)
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,13 @@ _LASTS = {
 }
 
 
-def make_plan(hosts: int, seconds: float, seed: int, lease_s: float) -> list[Turn[Blow]]:
+def make_plan(
+    hosts: int, seconds: float, seed: int, lease_s: float, faults: Sequence[Fault] = tuple(Fault)
+) -> list[Turn[Blow]]:
     """In order. What ends the last ones may come up to three leases after `seconds`."""
 
     def choose(chance: random.Random, host: int) -> tuple[Blow, float]:
-        fault = chance.choice(list(Fault))
+        fault = chance.choice(faults)
         amount = 0.0
         if fault is Fault.DEAF_TO_ONE:
             amount = float(chance.choice([other for other in range(hosts) if other != host]))
