@@ -98,12 +98,12 @@ class Course {
   }
 
   void recover(std::int64_t epoch, const sinew::RpcError& error) {
+    say_take_overs();
     bar_.clear();
     log_ << "  " << error.message() << std::endl;
     const Failovers before = training_.failovers();
     training_.recover(error);
-    const Failovers after = training_.failovers();
-    told_ = after;
+    const Failovers after = told_ = training_.failovers();
     log_ << "  going on at step " << training_.done() << " of epoch " << training_.epoch()
          << " with " << training_.trainers().size()
          << " trainers: " << after.lost_steps - before.lost_steps << " steps are made again, after "
