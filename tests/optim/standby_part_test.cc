@@ -25,6 +25,7 @@ using sinew::ErrorCode;
 using sinew::RRef;
 using sinew::autograd::Context;
 using sinew::internal::Binding;
+using sinew::internal::ChangeId;
 using sinew::internal::LocalOptimizer;
 using sinew::internal::MirroredStep;
 using sinew::internal::StepAnswer;
@@ -112,7 +113,8 @@ TEST_P(StandbyPart, DoesNotTakeOverWithoutAStepThatWasAcknowledged) {
   const RRef<LocalOptimizer> owner = make_part(make_table(1));
   const RRef<LocalOptimizer> spare = make_part(make_table(2));
   const std::uint64_t stream = catch_up(owner, spare);
-  spare.call<&LocalOptimizer::follow_step>({stream, 1}, some_step({0}, {at::ones({kSize})}));
+  spare.call<&LocalOptimizer::follow_step>(ChangeId{stream, 1},
+                                           some_step({0}, {at::ones({kSize})}));
   const sinew::RpcError error = error_of([&] {
     spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 2);
   });
@@ -130,7 +132,9 @@ TEST_P(StandbyPart, OneThatWasToldWhatDoesNotFitTakesNothingMore) {
         some_step({1}, {at::ones({kSize})}), some_step({0, 0}, {at::ones({kSize})})}) {
     const std::uint64_t stream = catch_up(owner, spare);
     const auto follow = [&](std::uint64_t number, const MirroredStep& step) {
-      return error_of([&] { spare.call<&LocalOptimizer::follow_step>({stream, number}, step); });
+      return error_of([&] {
+        spare.call<&LocalOptimizer::follow_step>(ChangeId{stream, number}, step);
+      });
     };
     EXPECT_EQ(follow(1, wrong).code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(follow(2, some_step({0}, {at::ones({kSize})})).code(), ErrorCode::kAborted);
@@ -148,8 +152,8 @@ TEST_P(StandbyPart, WhatWaitsForAChangeThatWillNotComeFails) {
   const RRef<LocalOptimizer> owner = make_part(make_table(1));
   const RRef<LocalOptimizer> spare = make_part(make_table(2));
   const std::uint64_t stream = catch_up(owner, spare);
-  const auto waiting =
-      spare.async<&LocalOptimizer::follow_step>({stream, 2}, some_step({0}, {at::ones({kSize})}));
+  const auto waiting = spare.async<&LocalOptimizer::follow_step>(
+      ChangeId{stream, 2}, some_step({0}, {at::ones({kSize})}));
   // Behind it, on the same link.
   spare.call<&LocalOptimizer::dismiss>(stream);
   EXPECT_EQ(error_of([&] { waiting.wait(); }).code(), ErrorCode::kAborted);
