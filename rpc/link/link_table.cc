@@ -115,12 +115,12 @@ void LinkTable::close(const absl::Status& reason) {
   for (const Link& link : all()) link.runner->close(reason);
 }
 
-void LinkTable::ask_who_answers(const std::string& address, const std::optional<Standing>& own,
-                                OnAnswer on_answer) {
+void LinkTable::ask_who_answers(const std::string& address, const std::string& expected_name,
+                                const std::optional<Standing>& own, OnAnswer on_answer) {
   proto::Hello hello;
   write_self(options_.self, hello);
   if (own.has_value()) write_standing(*own, *hello.mutable_standing());
-  transport_->connect(address, hello.SerializeAsString(), "",
+  transport_->connect(address, hello.SerializeAsString(), expected_name,
                       std::make_shared<Question>(std::move(on_answer)));
 }
 

@@ -74,12 +74,13 @@ class LinkTable final : public Acceptor {
   Link find(const WorkerInfo& peer) const;
 
   /// Asks who answers at `address`, once, and says `own` of this worker's list, if there is one.
+  /// `expected_name`: see Transport::connect(); empty: whoever has a certificate for the address.
   /// `on_answer` runs on a transport thread, or within this call: kNotFound when nobody listens
   /// there, or what listens is no worker; the refusal's code and text when it does not want us;
   /// kUnavailable for all else.
   using OnAnswer = absl::AnyInvocable<void(absl::StatusOr<proto::Hello>) &&>;
-  void ask_who_answers(const std::string& address, const std::optional<Standing>& own,
-                       OnAnswer on_answer);
+  void ask_who_answers(const std::string& address, const std::string& expected_name,
+                       const std::optional<Standing>& own, OnAnswer on_answer);
   /// Whether that answer has come from the other end of the link that there is, or was, with the
   /// worker that it names; true where neither end can know.
   bool may_come_from(const WorkerInfo& worker, const proto::Hello& answer) const;

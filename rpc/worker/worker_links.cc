@@ -305,6 +305,14 @@ std::shared_ptr<LinkRunner> WorkerLinks::find_up(const std::string& address) con
   return nullptr;
 }
 
+// A certificate is the worker's, and mostly not its address's.
+std::string WorkerLinks::name_at(const std::string& address) const {
+  for (const Member& member : core_.directory().members()) {
+    if (member.address == address) return member.worker.name;
+  }
+  return "";
+}
+
 // What is said by address goes by the one link with whoever answers there, so that nothing is
 // numbered twice.
 Future<std::string> WorkerLinks::call_address(const std::string& address, std::string_view method,
@@ -324,7 +332,7 @@ Future<std::string> WorkerLinks::call_address(const std::string& address, std::s
     });
   }
   table_.ask_who_answers(
-      address, std::nullopt,
+      address, name_at(address), std::nullopt,
       [weak = core_.weak_from_this(), address, method = std::string(method), body = std::move(body),
        deadline, promise](const absl::StatusOr<proto::Hello>& answer) mutable {
         const std::shared_ptr<WorkerCore> core = weak.lock();
@@ -381,7 +389,7 @@ Future<bool> WorkerLinks::probe_address(const Member& peer) {
   if (link.runner != nullptr && link.runner->is_up()) return make_failed_future<bool>(unknown);
   const Promise<bool> promise(&core_.control_executor());
   table_.ask_who_answers(
-      peer.address, std::nullopt,
+      peer.address, peer.worker.name, std::nullopt,
       [promise, peer, unknown](const absl::StatusOr<proto::Hello>& answer) {
         if (answer.ok()) {
           promise.try_set_value(answer->worker().incarnation() != peer.worker.incarnation.value);
@@ -397,7 +405,7 @@ Future<bool> WorkerLinks::probe_address(const Member& peer) {
 Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own) {
   const Promise<Standing> promise(&core_.control_executor());
   table_.ask_who_answers(
-      of.address, own,
+      of.address, of.worker.name, own,
       [weak = core_.weak_from_this(), promise,
        worker = of.worker](const absl::StatusOr<proto::Hello>& answer) {
         const std::shared_ptr<WorkerCore> core = weak.lock();
@@ -422,7 +430,7 @@ Future<MembershipOptions::Answerer> WorkerLinks::ask_address(const std::string& 
                                                              const Standing& own) {
   const Promise<MembershipOptions::Answerer> promise(&core_.control_executor());
   table_.ask_who_answers(
-      address, own,
+      address, name_at(address), own,
       [promise, job = core_.options().job](const absl::StatusOr<proto::Hello>& answer) {
         if (!answer.ok()) {
           promise.try_set_error(make_error(answer.status()));

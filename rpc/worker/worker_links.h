@@ -135,6 +135,8 @@ class WorkerLinks {
   // Who is out is known.
   void on_judged(const Judged& judged);
   std::shared_ptr<LinkRunner> find_up(const std::string& address) const;
+  /// Of the member that is at an address; empty if nobody is known to be.
+  std::string name_at(const std::string& address) const;
 
   WorkerCore& core_;
   LinkTable table_;
