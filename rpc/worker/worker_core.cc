@@ -45,6 +45,8 @@ constexpr auto kGuestsTime = std::chrono::seconds(2);
 constexpr auto kFarewell = std::chrono::seconds(5);
 // For peers to hear what they were answered last. They mostly need a round trip.
 constexpr auto kAnswersTime = std::chrono::seconds(1);
+// Within which the next gather of a shutdown may begin.
+constexpr auto kBetweenGathers = std::chrono::milliseconds(50);
 
 std::size_t default_threads() {
   return std::max<std::size_t>(4, std::thread::hardware_concurrency());
@@ -485,6 +487,28 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
   return failed;
 }
 
+void WorkerCore::set_drain(Drain drain) {
+  MutexLock lock(mutex_);
+  drain_ = drain;
+  drain_changed_.notify_all();
+}
+
+// What a drain waits for are gathers, one after the other, so the next one may begin meanwhile.
+void WorkerCore::end_drain() {
+  MutexLock lock(mutex_);
+  while (drain_ == Drain::kUnderWay) {
+    lock.unlock();
+    gather_->end(own_shutdown());
+    lock.lock();
+    if (drain_ != Drain::kUnderWay) return;
+    drain_changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kBetweenGathers);
+  }
+}
+
+absl::Status WorkerCore::own_shutdown() const {
+  return absl::CancelledError(absl::StrFormat("worker '%s' was shut down", self_.name));
+}
+
 void WorkerCore::shutdown(const ShutdownOptions& options) {
   if (is_own_thread()) {
     throw RpcError(ErrorCode::kFailedPrecondition,
@@ -492,15 +516,18 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
                    "for itself");
   }
   rejoiner_->cancel_and_wait();
+  if (!options.graceful) end_drain();
   MutexLock lock(shutdown_mutex_);
   if (shut_down_) return;
   shut_down_ = true;
   absl::Status failed;
   if (options.graceful) {
     check_positive(options.timeout, "timeout");
+    set_drain(Drain::kUnderWay);
     failed = drain(deadline_after(clock().now(), options.timeout), options);
+    set_drain(Drain::kNone);
   }
-  teardown(absl::CancelledError(absl::StrFormat("worker '%s' was shut down", self_.name)));
+  teardown(own_shutdown());
   if (!failed.ok()) throw RpcError(failed.code(), std::string(failed.message()));
 }
 

@@ -182,6 +182,11 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void keep_leases();
   void drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks);
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
+  enum class Drain { kNone, kUnderWay };
+  void set_drain(Drain drain);
+  /// Has one that is under way fail.
+  void end_drain();
+  absl::Status own_shutdown() const;
   void teardown(const absl::Status& reason);
   void end_gathers(const absl::Status& reason);
 
@@ -225,6 +230,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, ControlHandler> control_methods_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
+  Drain drain_ ABSL_GUARDED_BY(mutex_) = Drain::kNone;
+  CondVar drain_changed_;
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

@@ -151,6 +151,37 @@ TEST_P(Shutdown, FromSeveralThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// As that of a worker which is told to leave while it waits for the others' end.
+TEST_P(Shutdown, HardEndsAGracefulOneThatWaits) {
+  for (const int leaver : {0, 1}) {
+    start_all();
+    std::promise<void> begins;
+    std::thread waiting([&] {
+      begins.set_value();
+      try {
+        worker(leaver).shutdown(graceful(20s));  // nothing to wait for if the other one was first
+      } catch (const RpcError& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
+        EXPECT_THAT(error.message(), HasSubstr("'" + worker(leaver).name() + "' was shut down"));
+      }
+    });
+    begins.get_future().wait();
+    // It waits, or is about to.
+    const Worker other = worker(2);
+    EXPECT_EQ(other.rpc_sync<&testapp::add>(leaver, 1, 2), 3);
+    worker(leaver).shutdown(hard());
+    waiting.join();
+    EXPECT_FALSE(worker(leaver).is_running());
+    // The others go on, and end together.
+    EXPECT_TRUE(eventually([&] { return other.workers().size() == 2; }));
+    EXPECT_EQ(other.rpc_sync<&testapp::add>(1 - leaver, 1, 2), 3);
+    std::thread third([&] { EXPECT_NO_THROW(other.shutdown(graceful(60s))); });
+    EXPECT_NO_THROW(worker(1 - leaver).shutdown(graceful(60s)));
+    third.join();
+    abandon();
+  }
+}
+
 TEST_P(Shutdown, CallsAfterItSaySo) {
   start_all(2);
   const sinew::Peer peer = worker(0).peer(1);
