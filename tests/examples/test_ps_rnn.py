@@ -230,6 +230,18 @@ class JobTest(PsRnnTest):
     def curves(self) -> list[str]:
         return [(self.folder / name / "loss_curve.csv").read_text() for name in ("whole", "parts")]
 
+    def check_curve_of_take_overs(self, said: str) -> None:
+        """It is nearly that of the uninterrupted job, as long as that is: a pass that is made again after a step has been
+        applied reads what the step has changed, so its loss is that after the step."""
+        whole, parts = ([line.split(",") for line in curve.splitlines()] for curve in self.curves())
+        self.assertGreaterEqual(len(parts), len(whole), said)
+        for ours, theirs in zip(parts[1:], whole[1:]):
+            self.assertEqual(ours[0], theirs[0], said)
+            for one, other in zip(ours[1:3], theirs[1:3]):
+                self.assertEqual(one == "", other == "", said)
+                if one:
+                    self.assertAlmostEqual(float(one), float(other), delta=0.1, msg=said)
+
 
 class FailoverTest(JobTest):
     """Processes are killed while the others train."""
@@ -344,7 +356,7 @@ class StandbyTest(JobTest):
         figures, said = self.end_well(log, 1, 3, 4)
         self.assertEqual((figures["failovers"], figures["lost_steps"]), (1, 0), said)
         self.check_history(acknowledged=self.epochs * self.steps)
-        self.assertEqual(*self.curves(), said)
+        self.check_curve_of_take_overs(said)
 
     def test_a_standby_that_is_lost_costs_nothing(self) -> None:
         self.uninterrupted(1, 1)
@@ -389,10 +401,7 @@ class ReturnTest(JobTest):
             self.kill(rank)
         self.flags = (*self.flags, "--epochs", str(self.epochs))
         self.uninterrupted(1, servers)
-        whole, parts = self.curves()
-        self.assertGreater(len(whole.splitlines()), self.epochs)
-        # Of one epoch more, it may be.
-        self.assertEqual(parts[: len(whole)], whole, "".join(log))
+        self.check_curve_of_take_overs("".join(log))
 
     def test_standbys_take_over_again_and_again(self) -> None:
         seed = random.randrange(1 << 30)
