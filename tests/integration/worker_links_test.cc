@@ -232,7 +232,10 @@ TEST_P(WorkerLinksTest, ALinkThatWasMadeWhileThePeerWasJudgedEndsWithTheVerdict)
   links_of(0).on_link_ended(
       lost, {sinew::internal::LinkEnd::kLease, absl::UnavailableError("silent, as the test wants"),
              sinew::internal::Clock::system().now(), [&](const absl::Status&) { retired = true; }});
-  EXPECT_EQ(error_of([&] { call.wait_for(60s); }).code(), ErrorCode::kUnavailable);
+  const RpcError error = error_of([&] { call.wait_for(60s); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+  // Not when the other one has heard of it and has ended it, too.
+  EXPECT_THAT(error.message(), ::testing::HasSubstr("silent, as the test wants"));
   EXPECT_TRUE(retired);
   EXPECT_TRUE(links_of(0).is_lost(lost));
   testapp::drop_stalled(worker(1));

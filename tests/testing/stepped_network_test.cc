@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/testing/error_of.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/testing/gate.h"
 #include "sinew/testing/internal/thread_snapshot.h"
 #include "sinew/tests/support/cluster.h"
@@ -36,6 +37,7 @@ using sinew::testing::ClusterNetwork;
 using sinew::testing::ClusterOptions;
 using sinew::testing::ClusterTransport;
 using sinew::testing::error_of;
+using sinew::testing::eventually;
 using sinew::testing::Failure;
 using sinew::testing::Fault;
 using sinew::testing::Leg;
@@ -365,13 +367,25 @@ TEST_P(Stepped, AThreadThatNapsIsNotAtRest) {
 // It is asleep at nearly every look.
 TEST(ThreadSnapshot, SeesWhoHasRunBetweenTwoLooks) {
   std::atomic<bool> stop{false};
+  std::atomic<int> naps_taken{0};
   std::thread naps([&] {
     pthread_setname_np(pthread_self(), "naps");
-    while (!stop) std::this_thread::sleep_for(1ms);
+    for (; !stop; ++naps_taken) std::this_thread::sleep_for(1ms);
   });
-  const auto before = sinew::internal::ThreadSnapshot::take();
-  std::this_thread::sleep_for(100ms);
-  EXPECT_THAT(sinew::internal::ThreadSnapshot::take().awake_since(before), HasSubstr("'naps'"));
+  auto before = sinew::internal::ThreadSnapshot::take();
+  const auto sees_it_asleep = [&](auto& look) {
+    return eventually([&] {
+      look = sinew::internal::ThreadSnapshot::take();
+      return look.all_sleep();
+    });
+  };
+  ASSERT_TRUE(eventually([&] { return naps_taken > 0; }));
+  ASSERT_TRUE(sees_it_asleep(before));
+  const int then = naps_taken;
+  ASSERT_TRUE(eventually([&] { return naps_taken > then + 1; }));
+  auto after = before;
+  ASSERT_TRUE(sees_it_asleep(after));
+  EXPECT_THAT(after.awake_since(before), HasSubstr("'naps'"));
   stop = true;
   naps.join();
 }
