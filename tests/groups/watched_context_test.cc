@@ -2,12 +2,14 @@
 
 #include "sinew/groups/internal/gloo/watched_context.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <functional>
 #include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gloo/common/error.h"
@@ -20,6 +22,7 @@
 
 namespace {
 
+using sinew::internal::await_on_broken;
 using sinew::internal::make_watched_context;
 using sinew::internal::OnBroken;
 
@@ -43,14 +46,18 @@ class WatchedContext : public ::testing::Test {
         if (peer != rank) contexts_.back()->createPair(peer);
       }
     }
-    std::vector<std::thread> threads;
+    // All before any: a pair that connects has another address.
+    std::vector<std::function<void()>> connects;
     for (int rank = 0; rank < kSize; ++rank) {
       for (int peer = 0; peer < kSize; ++peer) {
         if (peer == rank) continue;
-        threads.emplace_back(
-            [&, rank, peer] { pair(rank, peer).connect(pair(peer, rank).address().bytes()); });
+        connects.push_back([this, rank, peer, address = pair(peer, rank).address().bytes()] {
+          pair(rank, peer).connect(address);
+        });
       }
     }
+    std::vector<std::thread> threads;
+    for (auto& connect : connects) threads.emplace_back(std::move(connect));
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -87,6 +94,29 @@ TEST_F(WatchedContext, WritesToAClosedConnectionAreNoEndOfTheProcess) {
   EXPECT_THROW(buffer->waitSend(kPatience), gloo::IoException);
   // Others see the signal as before.
   EXPECT_EXIT(std::raise(SIGPIPE), ::testing::KilledBySignal(SIGPIPE), "");
+}
+
+// Gloo wakes who waits for data before it closes the connection.
+TEST_F(WatchedContext, WhoHearsOfABrokenConnectionCanWaitUntilItIsSaid) {
+  std::promise<void> thrown;
+  std::future<void> has_thrown = thrown.get_future();
+  std::atomic<bool> said{false};
+  connect({[&](int) {
+             has_thrown.wait_for(kPatience);
+             std::this_thread::sleep_for(std::chrono::milliseconds(20));
+             said = true;
+           },
+           [](int) {}, [](int) {}});
+  int data = 0;
+  const auto buffer = contexts_[0]->createUnboundBuffer(&data, sizeof data);
+  buffer->recv(1, 0, 0, sizeof data);
+  pair(1, 0).close();
+  EXPECT_THROW(buffer->waitRecv(kPatience), gloo::IoException);
+  thrown.set_value();
+  await_on_broken(*contexts_[0]);
+  EXPECT_TRUE(said);
+  // The callback's variables end here.
+  contexts_.clear();
 }
 
 TEST_F(WatchedContext, WhatIsClosedHereIsNotBroken) {

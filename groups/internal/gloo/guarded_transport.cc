@@ -119,8 +119,12 @@ class Guard final : public TransportGuard {
 
 class GuardedBuffer final : public UnboundBuffer {
  public:
-  GuardedBuffer(std::shared_ptr<Guard> guard, std::unique_ptr<UnboundBuffer> inner)
-      : UnboundBuffer(inner->ptr, inner->size), guard_(std::move(guard)), inner_(std::move(inner)) {
+  GuardedBuffer(std::shared_ptr<Guard> guard, std::shared_ptr<gloo::transport::Context> context,
+                std::unique_ptr<UnboundBuffer> inner)
+      : UnboundBuffer(inner->ptr, inner->size),
+        guard_(std::move(guard)),
+        context_(std::move(context)),
+        inner_(std::move(inner)) {
     guard_->add(this);
   }
   ~GuardedBuffer() override { guard_->remove(this); }
@@ -165,6 +169,8 @@ class GuardedBuffer final : public UnboundBuffer {
     } catch (const gloo::IoException&) {
       guard_->note_wait(rank, -1);
       guard_->check();
+      // Whoever hears of this asks whose connection it was.
+      await_on_broken(*context_);
       throw;
     }
     guard_->note_wait(rank, -1);
@@ -174,6 +180,7 @@ class GuardedBuffer final : public UnboundBuffer {
   }
 
   const std::shared_ptr<Guard> guard_;
+  const std::shared_ptr<gloo::transport::Context> context_;
   const std::unique_ptr<UnboundBuffer> inner_;
   // Of the latest operation; -1: any. A buffer is for one thread at a time.
   int source_ = -1;
@@ -236,7 +243,8 @@ class GuardedContext final : public gloo::transport::Context {
     return pairs_[at];
   }
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* ptr, std::size_t nbytes) override {
-    return std::make_unique<GuardedBuffer>(guard_, inner_->createUnboundBuffer(ptr, nbytes));
+    return std::make_unique<GuardedBuffer>(guard_, inner_,
+                                           inner_->createUnboundBuffer(ptr, nbytes));
   }
 
  private:

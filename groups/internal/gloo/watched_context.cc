@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <mutex>
 #include <typeinfo>
 #include <utility>
 
@@ -48,6 +49,9 @@ class WatchedPair final : public tcp::Pair {
               std::chrono::milliseconds timeout, const OnBroken& on_broken)
       : Pair(context, device, rank, timeout), on_broken_(on_broken) {}
 
+  /// Gloo holds this lock from before it wakes the buffers until the connection is closed.
+  void await_on_broken() { const std::lock_guard<std::mutex> lock(m_); }
+
  private:
   // All that Gloo writes goes through here, and without MSG_NOSIGNAL.
   bool write(tcp::Op& op) override {
@@ -79,6 +83,12 @@ class WatchedContext final : public tcp::Context {
     return pair;
   }
 
+  void await_on_broken() {
+    for (const auto& pair : pairs_) {
+      if (pair != nullptr) static_cast<WatchedPair&>(*pair).await_on_broken();
+    }
+  }
+
  private:
   const OnBroken on_broken_;
 };
@@ -93,6 +103,10 @@ std::shared_ptr<gloo::transport::Context> make_watched_context(
   if (typeid(made) != typeid(tcp::Device)) return device->createContext(rank, size);
   return std::make_shared<WatchedContext>(std::static_pointer_cast<tcp::Device>(device), rank, size,
                                           std::move(on_broken));
+}
+
+void await_on_broken(gloo::transport::Context& context) {
+  if (auto* const watched = dynamic_cast<WatchedContext*>(&context)) watched->await_on_broken();
 }
 
 }  // namespace sinew::internal

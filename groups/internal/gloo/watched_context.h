@@ -20,4 +20,9 @@ using OnBroken = std::function<void(int rank)>;
 std::shared_ptr<gloo::transport::Context> make_watched_context(
     const std::shared_ptr<gloo::transport::Device>& device, int rank, int size, OnBroken on_broken);
 
+/// Returns when OnBroken has been called for every connection of a context of
+/// make_watched_context() of whose breaking a buffer has heard: Gloo wakes the buffers first. Not
+/// while a lock is held that OnBroken takes.
+void await_on_broken(gloo::transport::Context& context);
+
 }  // namespace sinew::internal
