@@ -13,6 +13,7 @@
 #include "options.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/job.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/sinew.h"
 #include "trainer.h"
 
@@ -81,18 +82,20 @@ class Team {
   sinew::MemberWatch watch_;
 };
 
-void lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
+/// Returns what the program ends with.
+int lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
   const auto server = std::make_shared<batch_ps::BatchServer>(
       static_cast<std::size_t>(world_size - 1), options.lr, options.seed, options.history);
   Team team(worker, world_size, options, server);
   const examples::Spirals test = examples::Spirals::make(kTestPoints, kTestSeed);
-  while (server->steps() < options.steps) {
+  while (server->steps() < options.steps && !examples::StopSignal::requested()) {
     const double loss = team.train(std::min(kRound, options.steps - server->steps()));
     const double right =
         examples::accuracy(batch_ps::scores(server->parameters(), test.points), test.arms);
     std::cout << "Step " << server->steps() << ": loss " << examples::fixed(loss, 4)
               << ", accuracy " << examples::fixed(right, 4) << std::endl;
   }
+  return server->steps() < options.steps ? examples::stopped_status() : 0;
 }
 
 }  // namespace
@@ -108,7 +111,6 @@ int main(int argc, char** argv) {
   return examples::run_job(
       "batch_ps", [&] { return start_worker(place); },
       [&](const sinew::Worker& worker) {
-        if (worker.rank() == 0) lead(worker, place.world_size, options);
-        return 0;
+        return worker.rank() == 0 ? lead(worker, place.world_size, options) : 0;
       });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <variant>
@@ -26,12 +27,21 @@ struct JobShape {
 /// status of the program: 2.
 std::variant<sinew::LaunchPlace, int> find_place(const JobShape& job);
 
-/// init_rpc() with the credentials that the environment names (credentials.h).
+/// init_rpc() with the credentials that the environment names (credentials.h); tells the address
+/// (address_file.h).
 sinew::Worker join_job(sinew::WorkerOptions options);
+
+/// How long a leader that is asked to end may take to end its job; a container engine kills after
+/// 10 s.
+inline constexpr std::chrono::seconds kStopPatience{8};
 
 /// Starts a worker and does `work` with it; returns what `work` does. The others stay until the
 /// leader shuts down. When anything throws, says so in the name of `program`, waits for nobody, and
 /// returns kFailed.
+///
+/// When the process is asked to end (stop_signal.h) the worker leaves the job, what it waits for
+/// throws, and the result is stopped_status(). A leader's does so only after kStopPatience: its
+/// `work` looks at StopSignal::requested(), and returns early.
 int run_job(const std::string& program, const std::function<sinew::Worker()>& start,
             const std::function<int(const sinew::Worker&)>& work);
 

@@ -1,13 +1,17 @@
 #include "sinew/examples/common/ranks.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
+#include <future>
 #include <iostream>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "ATen/Parallel.h"
 #include "sinew/examples/common/credentials.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/groups/store.h"
 
 namespace examples {
@@ -54,10 +58,34 @@ int ranks_to_start(const RankOptions& options, int usual) {
   return is_alone(options) ? usual : 0;
 }
 
-int wait_for_ranks(const sinew::ProcessContext& ranks, const std::string& program) {
+int run_rank(RankMain main, const CommandLine& line) {
+  std::promise<void> over;
+  StopSignal stop;
+  stop.then([ended = over.get_future().share()] {
+    if (ended.wait_for(kStopPatience) == std::future_status::ready) return;
+    std::_Exit(stopped_status());
+  });
+  const int status = guarded(line.program, [&] {
+    try {
+      return main(line);
+    } catch (const sinew::RpcError&) {
+      if (StopSignal::requested()) return stopped_status();
+      throw;
+    }
+  });
+  over.set_value();
+  return status;
+}
+
+int start_ranks(const std::string& program, const std::function<sinew::ProcessContext()>& start) {
+  // In this order: the signal's thread is to be gone first.
+  std::optional<sinew::ProcessContext> ranks;
+  StopSignal stop;
+  ranks = start();
+  stop.then([&ranks] { ranks->terminate(); });
   try {
-    ranks.join();
-    return 0;
+    ranks->join();
+    return StopSignal::requested() ? stopped_status() : 0;
   } catch (const sinew::SpawnError& error) {
     // Who ended by itself has said why.
     if (error.end().kind == sinew::ProcessEnd::Kind::kExited) return error.end().number;

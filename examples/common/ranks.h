@@ -32,13 +32,19 @@ int guarded(const std::string& program, const std::function<int()>& body);
 /// other ranks. 0: it is one itself. Throws std::invalid_argument for --nproc in a process that was
 /// started as one of several, and RpcError for half a place.
 int ranks_to_start(const RankOptions& options, int usual);
-/// Waits for their end; returns what the program ends with.
-int wait_for_ranks(const sinew::ProcessContext& ranks, const std::string& program);
+/// Waits for the end of the ranks that `start` starts, which are asked to end when this process is;
+/// returns what the program ends with.
+int start_ranks(const std::string& program, const std::function<sinew::ProcessContext()>& start);
+
+/// kMain in this process, which is a rank. When it is asked to end, kMain looks at
+/// StopSignal::requested() and has all ranks end together; after kStopPatience it ends alone, and
+/// then the others fail. Ends with stopped_status() too when it was asked and the group has failed.
+int run_rank(RankMain main, const CommandLine& line);
 
 /// One that was started. A status other than 0 is a failure for whoever has started it.
 template <RankMain kMain>
 void run_spawned(int, const std::string& program, const std::vector<std::string>& words) {
-  const int status = guarded(program, [&] { return kMain({program, words}); });
+  const int status = run_rank(kMain, {program, words});
   if (status != 0) std::exit(status);
 }
 
@@ -48,10 +54,10 @@ template <RankMain kMain>
 int run_ranks(const CommandLine& line, const RankOptions& options, int usual = 0) {
   return guarded(line.program, [&] {
     const int nproc = ranks_to_start(options, usual);
-    if (nproc == 0) return kMain(line);
-    return wait_for_ranks(
-        sinew::start_processes(&run_spawned<kMain>, nproc, {}, line.program, line.words),
-        line.program);
+    if (nproc == 0) return run_rank(kMain, line);
+    return start_ranks(line.program, [&] {
+      return sinew::start_processes(&run_spawned<kMain>, nproc, {}, line.program, line.words);
+    });
   });
 }
 

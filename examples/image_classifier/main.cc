@@ -5,6 +5,7 @@
 
 #include "options.h"
 #include "sinew/examples/common/ranks.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "training.h"
 
 namespace {
@@ -14,8 +15,8 @@ int train(const examples::CommandLine& line) {
       std::get<image_classifier::Options>(image_classifier::parse_options(line.words));
   const examples::ImageFolder data = examples::load_images(options.data);
   const sinew::ProcessGroup group = examples::join_ranks(options.ranks);
-  image_classifier::train(group, data, options, std::cout);
-  return 0;
+  const auto result = image_classifier::train(group, data, options, std::cout);
+  return result.stopped ? examples::stopped_status() : 0;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "schedule.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/progress_bar.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/parallel/distributed_sampler.h"
 #include "sinew/parallel/scaled_all_reduce.h"
 #include "torch/optim/sgd.h"
@@ -102,7 +103,10 @@ class Training {
       say("There is nothing left to train");
       result.test = evaluate();
     }
-    while (progress_.epoch < options_.epochs) result.test = run_epoch();
+    while (progress_.epoch < options_.epochs && !is_stopped_) {
+      result.test = run_epoch().value_or(result.test);
+    }
+    result.stopped = progress_.epoch < options_.epochs;
     curve_.points = progress_.curve;
     result.curve = curve_;
     result.state = state();
@@ -154,7 +158,8 @@ class Training {
     }
   }
 
-  Metrics run_epoch() {
+  /// None: a rank was asked to end before the epoch is over, and all of them do.
+  std::optional<Metrics> run_epoch() {
     network_.module().train();
     sampler_.set_epoch(static_cast<std::uint64_t>(progress_.epoch));
     sampler_.reset();
@@ -169,6 +174,11 @@ class Training {
       seconds += took;
       samples += round.samples;
       tell_round(round, round.samples / took);
+      if (is_stopped_ && steps_done() < steps_) {
+        save("latest.pt");
+        say("Stopped");
+        return std::nullopt;
+      }
       if (options_.checkpoint_rounds > 0 && progress_.round % options_.checkpoint_rounds == 0 &&
           progress_.round * options_.round < steps_) {
         save("latest.pt");
@@ -187,7 +197,11 @@ class Training {
       show(step + 1);
     }
     ++progress_.round;
-    const Metrics round = over_all_ranks(sums);
+    const at::Tensor stops =
+        at::full({1}, examples::StopSignal::requested() ? 1.0 : 0.0, at::kDouble)
+            .to(network_.device());
+    const Metrics round = over_all_ranks({sums, stops});
+    is_stopped_ = stops.item<double>() > 0;
     progress_.train += round;
     progress_.curve.push_back({epochs_done(), {round.mean_loss(), kUnknown, kUnknown, kUnknown}});
     return round;
@@ -223,10 +237,11 @@ class Training {
     return to_tensor(*sampler_.next(static_cast<std::size_t>(options_.batch)));
   }
 
-  Metrics over_all_ranks(const at::Tensor& sums) const {
+  /// Puts sums over all ranks in place of the tensors, of which the first one is for metrics.
+  Metrics over_all_ranks(const std::vector<at::Tensor>& tensors) const {
     // Sums of sums: the ranks may have had different numbers of samples.
-    sinew::parallel::scaled_all_reduce(group_, std::vector<at::Tensor>{sums}, 1);
-    return to_metrics(sums);
+    sinew::parallel::scaled_all_reduce(group_, tensors, 1);
+    return to_metrics(tensors.front());
   }
 
   Metrics evaluate() {
@@ -246,7 +261,7 @@ class Training {
       const at::Tensor scores = network_.module().forward(batch.pictures.to(network_.device()));
       sums += sums_of(scores, labels, at::cross_entropy_loss(scores, labels));
     }
-    return over_all_ranks(sums);
+    return over_all_ranks({sums});
   }
 
   Metrics end_epoch(double rate) {
@@ -308,6 +323,7 @@ class Training {
   const std::int64_t steps_;
   std::optional<CheckpointFolder> checkpoints_;
   Progress progress_;
+  bool is_stopped_ = false;
   examples::TrainingCurve curve_;
   examples::ProgressBar bar_;
 };

@@ -16,6 +16,8 @@ struct TrainingResult {
   examples::TrainingCurve curve;
   /// Copies of what all ranks have in the end, running means and variances included.
   std::vector<at::Tensor> state;
+  /// A rank's process was asked to end before the training was over.
+  bool stopped = false;
 };
 
 /// Trains, from the checkpoint on if `options.resume` says so. All ranks call it, with the same

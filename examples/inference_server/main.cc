@@ -15,6 +15,7 @@
 #include "options.h"
 #include "report.h"
 #include "sinew/examples/common/job.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/sinew.h"
 
 namespace {
@@ -75,16 +76,20 @@ Measurement measure(const sinew::Worker& worker, const Options& options, std::si
   return inference_server::measure(max_batch, answers, time, classifier->stats().batches - batches);
 }
 
-void lead(const sinew::Worker& worker, const Options& options) {
+/// Returns what the program ends with.
+int lead(const sinew::Worker& worker, const Options& options) {
   std::cout << inference_server::table_head() << std::endl;
   std::vector<Measurement> measurements;
   for (const std::size_t max_batch : options.batches) {
+    if (examples::StopSignal::requested()) return examples::stopped_status();
     measurements.push_back(measure(worker, options, max_batch));
     std::cout << inference_server::table_line(measurements.back()) << std::endl;
   }
-  if (options.output.empty()) return;
-  inference_server::write_report(measurements, options.output);
-  std::cout << "Wrote throughput and latency to " << options.output << "/" << std::endl;
+  if (!options.output.empty()) {
+    inference_server::write_report(measurements, options.output);
+    std::cout << "Wrote throughput and latency to " << options.output << "/" << std::endl;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -100,8 +105,5 @@ int main(int argc, char** argv) {
   at::set_num_threads(place.rank == 0 ? options.threads : 1);
   return examples::run_job(
       "inference_server", [&] { return start_worker(place); },
-      [&](const sinew::Worker& worker) {
-        if (worker.rank() == 0) lead(worker, options);
-        return 0;
-      });
+      [&](const sinew::Worker& worker) { return worker.rank() == 0 ? lead(worker, options) : 0; });
 }

@@ -3,12 +3,14 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include "ATen/ATen.h"
 #include "model.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/progress_bar.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/parallel/data_partitioner.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
@@ -21,6 +23,9 @@ using examples::LabelledImages;
 // Of all training pictures.
 constexpr double kMean = 0.1307;
 constexpr double kDeviation = 0.3081;
+
+// Steps after which the ranks ask each other whether to end.
+constexpr std::int64_t kStopInterval = 20;
 
 at::Tensor normalized(const at::Tensor& pixels) {
   return pixels.to(at::kFloat).div_(255).sub_(kMean).div_(kDeviation);
@@ -47,8 +52,8 @@ class Course {
     return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
   }
 
-  /// The mean loss at this rank.
-  double run_epoch(std::int64_t epoch) {
+  /// The mean loss at this rank. None: a rank was asked to end, and all of them do.
+  std::optional<double> run_epoch(std::int64_t epoch) {
     model_.train();
     const at::Tensor order = at::randperm(part_.count(), at::kLong);
     double loss_sum = 0;
@@ -63,6 +68,7 @@ class Course {
       optimizer_.step();
       loss_sum += loss.item<double>();
       show(epoch, step + 1);
+      if (step % kStopInterval == 0 && is_one_asked_to_end()) return std::nullopt;
     }
     bar_.clear();
     return loss_sum / static_cast<double>(steps());
@@ -95,6 +101,12 @@ class Course {
   std::int64_t samples() const { return std::min(part_.count(), steps() * batch_) * group_.size(); }
 
  private:
+  bool is_one_asked_to_end() const {
+    const at::Tensor asked = at::tensor({examples::StopSignal::requested() ? 1 : 0}, at::kLong);
+    group_.all_reduce(asked);
+    return asked.item<std::int64_t>() > 0;
+  }
+
   // The test needs no equal shares: nobody waits for anybody there.
   LabelledImages share(const LabelledImages& all) const {
     const at::Tensor own = at::arange(group_.rank(), all.count(), group_.size(), at::kLong);
@@ -175,7 +187,12 @@ TrainingResult train(const sinew::ProcessGroup& group, const examples::ImageFold
   result.curve.names = {"training loss", "test accuracy"};
   for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
     const auto start = std::chrono::steady_clock::now();
-    const double loss = course.run_epoch(epoch);
+    const std::optional<double> own_loss = course.run_epoch(epoch);
+    if (!own_loss) {
+      result.stopped = true;
+      break;
+    }
+    const double loss = *own_loss;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     log << "Rank  " + std::to_string(group.rank()) + " , epoch  " + std::to_string(epoch) + " :  " +
                examples::number(loss) + "\n"

@@ -16,6 +16,8 @@ struct TrainingResult {
   examples::TrainingCurve curve;
   /// Copies of what all ranks have in the end.
   std::vector<at::Tensor> parameters;
+  /// A rank's process was asked to end before the training was over.
+  bool stopped = false;
 };
 
 /// Puts the mean over all ranks in place of each gradient that is there.

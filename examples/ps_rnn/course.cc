@@ -8,6 +8,7 @@
 
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/progress_bar.h"
+#include "sinew/examples/common/stop_signal.h"
 
 namespace ps_rnn {
 namespace {
@@ -32,17 +33,20 @@ class Course {
   Course(Training& training, const Options& options, std::ostream& log)
       : training_(training), options_(options), log_(log) {}
 
-  /// What threw RpcError is done again from the last checkpoint.
-  void run_epoch(std::int64_t epoch, TrainingResult& result) {
+  /// What threw RpcError is done again from the last checkpoint. False: the process was asked to
+  /// end before the epoch was over.
+  bool run_epoch(std::int64_t epoch, TrainingResult& result) {
     const std::vector<LossCurve::Point> before = result.curve.points;
     const auto start = std::chrono::steady_clock::now();
     while (true) {
       try {
-        train_epoch(epoch);
+        if (!train_epoch(epoch)) return false;
         result.curve.points = before;
         end_epoch(epoch, start, result);
-        return;
+        return true;
       } catch (const sinew::RpcError& error) {
+        // Others were asked to end too, or this worker has left.
+        if (examples::StopSignal::requested()) throw;
         recover(epoch, error);
       }
     }
@@ -53,7 +57,7 @@ class Course {
     return static_cast<double>(steps) / static_cast<double>(training_.steps());
   }
 
-  void train_epoch(std::int64_t epoch) {
+  bool train_epoch(std::int64_t epoch) {
     if (training_.epoch() != epoch) {
       training_.begin_epoch(epoch);
       training_.begin_checkpoint();
@@ -62,9 +66,11 @@ class Course {
     while (training_.done() < training_.steps()) {
       if (is_due(training_.done())) training_.begin_checkpoint();
       run_round();
+      if (examples::StopSignal::requested()) return false;
     }
     training_.begin_checkpoint();
     training_.finish_checkpoint();
+    return true;
   }
   bool is_due(std::int64_t done) const {
     const std::int64_t interval = options_.checkpoint_rounds * options_.round;
@@ -201,7 +207,10 @@ TrainingResult train(const sinew::Worker& worker, const Team& team, const Option
   Course course(training, options, log);
   training.begin_checkpoint();
   training.finish_checkpoint();
-  while (epoch < options.epochs) course.run_epoch(++epoch, result);
+  while (epoch < options.epochs && !result.stopped) {
+    result.stopped = !course.run_epoch(++epoch, result);
+  }
+  if (result.stopped) log << "Stopped in epoch " << epoch << std::endl;
   return result;
 }
 

@@ -19,6 +19,9 @@ struct TrainingResult {
   std::int64_t words = 0;
   double words_per_s = 0;
   Failovers failovers;
+  /// The process was asked to end: what was trained after the last epoch is in no checkpoint that
+  /// --resume goes on from.
+  bool stopped = false;
 };
 
 /// Trains for `options.epochs`, with a line in `log` for each round and epoch, the curve and the

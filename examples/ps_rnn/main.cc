@@ -17,6 +17,7 @@
 #include "ending.h"
 #include "options.h"
 #include "sinew/examples/common/job.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/sinew.h"
 
 namespace {
@@ -60,7 +61,8 @@ void get_ready(const sinew::Worker& worker, const ps_rnn::Options& options) {
   worker.publish(ps_rnn::kReady, root);
 }
 
-void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
+/// Returns what the program ends with.
+int lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
   ps_rnn::Team team;
   for (int rank = 0; rank < options.trainers + options.served(); ++rank) {
     const auto ready =
@@ -80,6 +82,7 @@ void lead(const sinew::Worker& worker, const ps_rnn::Options& options) {
     }
   }
   if (options.json) std::cout << ps_rnn::to_json(result, options) << std::endl;
+  return result.stopped ? examples::stopped_status() : 0;
 }
 
 // As long as the first trainer lives.
@@ -112,14 +115,14 @@ int main(int argc, char** argv) {
       "ps_rnn", [&] { return start_worker(options, rank); },
       [&](const sinew::Worker& worker) {
         get_ready(worker, options);
-        if (rank == 0) {
-          const auto ending = std::make_shared<ps_rnn::Ending>();
-          worker.publish(ps_rnn::Ending::kName, ending);
-          lead(worker, options);
-          ending->come();
-        } else {
+        if (rank != 0) {
           await_end(worker);
+          return 0;
         }
-        return 0;
+        const auto ending = std::make_shared<ps_rnn::Ending>();
+        worker.publish(ps_rnn::Ending::kName, ending);
+        const int status = lead(worker, options);
+        ending->come();
+        return status;
       });
 }

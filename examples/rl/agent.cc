@@ -10,9 +10,13 @@
 #include <utility>
 
 #include "sinew/examples/common/files.h"
+#include "sinew/examples/common/stop_signal.h"
 
 namespace rl {
 namespace {
+
+// How soon an agent that waits for observers notices that it is asked to end.
+constexpr absl::Duration kStopNoticed = absl::Milliseconds(100);
 
 // The layers draw their parameters when they are made.
 Policy seeded_policy(std::uint64_t seed) {
@@ -75,7 +79,7 @@ void Agent::report_reward(std::int64_t observer, double reward) {
 
 std::int64_t Agent::run_episode(const sinew::RRef<Agent>& self) {
   std::int64_t steps = 0;
-  while (steps == 0) {  // 0: all who played are lost
+  while (steps == 0 && !examples::StopSignal::requested()) {  // 0: all who played are lost
     take_in_newcomers();
     steps = play(self);
   }
@@ -135,18 +139,27 @@ void Agent::take_in(const sinew::WorkerInfo& worker) {
   team_[id] = {worker, worker_.remote<Observer>(worker, settings), {}, {}};
 }
 
+// False when the process is asked to end.
+bool Agent::await_team() {
+  const auto is_somebody_there = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !team_.empty() || !newcomers_.empty();
+  };
+  const absl::Time deadline = absl::Now() + absl::Seconds(options_.patience_s);
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&is_somebody_there), kStopNoticed)) {
+    if (examples::StopSignal::requested()) return false;
+    if (absl::Now() > deadline) {
+      throw std::runtime_error("all observers are lost, and none has come within " +
+                               examples::number(options_.patience_s) + " s");
+    }
+  }
+  return true;
+}
+
 void Agent::take_in_newcomers() {
   std::vector<std::string> names;
   {
     const absl::MutexLock lock(&mutex_);
-    const auto is_somebody_there = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return !team_.empty() || !newcomers_.empty();
-    };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&is_somebody_there),
-                                 absl::Seconds(options_.patience_s))) {
-      throw std::runtime_error("all observers are lost, and none has come within " +
-                               examples::number(options_.patience_s) + " s");
-    }
+    if (!await_team()) return;
     for (const sinew::WorkerInfo& newcomer : std::exchange(newcomers_, {})) {
       // Who came while the agent was made may have been seen twice.
       const auto is_it = [&](const auto& entry) { return entry.second.worker == newcomer; };

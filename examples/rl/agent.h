@@ -52,7 +52,7 @@ class Agent {
   /// An observer whose worker is lost leaves the team. One that has joined since the last episode,
   /// also again under its name, plays from now on; when there is nobody, the agent waits for one.
   /// Throws std::runtime_error when none comes within `patience_s`, RpcError when playing fails
-  /// otherwise.
+  /// otherwise. 0: the process was asked to end, and nobody has played.
   std::int64_t run_episode(const sinew::RRef<Agent>& self);
   /// One step of REINFORCE on that episode.
   EpisodeResult finish_episode();
@@ -76,6 +76,7 @@ class Agent {
   };
 
   void take_in(const sinew::WorkerInfo& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool await_team() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_in_newcomers();
   std::int64_t play(const sinew::RRef<Agent>& self);
   sinew::Future<std::int64_t> start(const sinew::RRef<Observer>& observer,

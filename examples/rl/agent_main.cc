@@ -14,6 +14,7 @@
 #include "sinew/examples/common/flags.h"
 #include "sinew/examples/common/job.h"
 #include "sinew/examples/common/progress_bar.h"
+#include "sinew/examples/common/stop_signal.h"
 #include "sinew/examples/common/training_curve.h"
 #include "sinew/sinew.h"
 
@@ -49,12 +50,16 @@ int finish(const examples::TrainingCurve& curve, const rl::Options& options) {
     examples::write_curve(curve, options.output, "reward_curve");
     std::cout << "Reward curve: " << (options.output / "reward_curve.svg").string() << "\n";
   }
-  const double average = curve.points.back().values[1];
+  const double average = curve.points.empty() ? 0 : curve.points.back().values[1];
   const std::string after = std::to_string(curve.points.size()) + " episodes";
   if (average >= *curve.goal) {
     std::cout << "Average reward " << examples::fixed(average, 2) << " after " << after
               << ".\nSolved!" << std::endl;
     return kSolved;
+  }
+  if (examples::StopSignal::requested()) {
+    std::cout << "Stopped after " << after << std::endl;
+    return examples::stopped_status();
   }
   std::cerr << "rl_agent: not solved: the average reward is " << examples::fixed(average, 2)
             << " after " << after << ", and " << examples::number(*curve.goal)
@@ -74,11 +79,12 @@ int play_and_learn(const sinew::Worker& worker, const rl::Options& options) {
   examples::TrainingCurve curve = empty_curve(*agent, options);
   bool over = false;
   for (int episode = 1; !over; ++episode) {
-    agent->run_episode(self);
+    if (agent->run_episode(self) == 0) break;
     const rl::EpisodeResult result = agent->finish_episode();
     curve.points.push_back(
         {static_cast<double>(episode), {result.last_reward, result.average_reward}});
-    over = result.average_reward >= *curve.goal || episode == options.episodes;
+    over = result.average_reward >= *curve.goal || episode == options.episodes ||
+           examples::StopSignal::requested();
     if (over || episode % options.log_interval == 0) {
       bar.clear();
       std::cout << "Episode " << episode

@@ -375,9 +375,9 @@ void Invocation::finish_retained(AnyValue value) {
 void Invocation::fail(std::exception_ptr error) {
   const std::shared_ptr<WorkerServices> services = weak_services_.lock();
   if (services == nullptr || !claim_reply()) return;
+  const bool was_entered = entered_.load(std::memory_order_relaxed);
   ErrorInfo info =
-      describe_served(error, entered_.load(std::memory_order_relaxed) ? ServedStage::kMethod
-                                                                      : ServedStage::kBeforeMethod);
+      describe_served(error, was_entered ? ServedStage::kMethod : ServedStage::kBeforeMethod);
   // Not for a call that was refused: its ids may be somebody else's.
   if (retain_begun_) {
     // A handler of this worker that uses the reference passes on that this call failed.
@@ -388,6 +388,9 @@ void Invocation::fail(std::exception_ptr error) {
   }
   drop_result();
   const bool is_foreign = !sink_->wants_envelope();
+  // It has failed because its worker ends, most likely, and another one is to see that, as it does
+  // when the link is closed now, rather than a fault of the method.
+  if (was_entered && !is_foreign && !services->is_running()) return;
   if (is_foreign && !absl::StrContains(info.message, method())) {
     info.message = absl::StrCat("method '", method(), "': ", info.message);
   }

@@ -487,9 +487,16 @@ absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions&
   return failed;
 }
 
-void WorkerCore::set_drain(Drain drain) {
+bool WorkerCore::begin_drain() {
   MutexLock lock(mutex_);
-  drain_ = drain;
+  if (drain_ == Drain::kEnded) return false;
+  drain_ = Drain::kUnderWay;
+  return true;
+}
+
+void WorkerCore::drain_is_over() {
+  MutexLock lock(mutex_);
+  drain_ = Drain::kEnded;
   drain_changed_.notify_all();
 }
 
@@ -500,9 +507,10 @@ void WorkerCore::end_drain() {
     lock.unlock();
     gather_->end(own_shutdown());
     lock.lock();
-    if (drain_ != Drain::kUnderWay) return;
+    if (drain_ == Drain::kEnded) return;
     drain_changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kBetweenGathers);
   }
+  drain_ = Drain::kEnded;
 }
 
 absl::Status WorkerCore::own_shutdown() const {
@@ -523,9 +531,9 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
   absl::Status failed;
   if (options.graceful) {
     check_positive(options.timeout, "timeout");
-    set_drain(Drain::kUnderWay);
-    failed = drain(deadline_after(clock().now(), options.timeout), options);
-    set_drain(Drain::kNone);
+    const Clock::TimePoint deadline = deadline_after(clock().now(), options.timeout);
+    failed = begin_drain() ? drain(deadline, options) : own_shutdown();
+    drain_is_over();
   }
   teardown(own_shutdown());
   if (!failed.ok()) throw RpcError(failed.code(), std::string(failed.message()));

@@ -182,9 +182,11 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void keep_leases();
   void drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks);
   absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
-  enum class Drain { kNone, kUnderWay };
-  void set_drain(Drain drain);
-  /// Has one that is under way fail.
+  enum class Drain { kNone, kUnderWay, kEnded };
+  /// False: it was ended before it has begun.
+  bool begin_drain();
+  void drain_is_over();
+  /// Has one that is under way fail, and none begin.
   void end_drain();
   absl::Status own_shutdown() const;
   void teardown(const absl::Status& reason);

@@ -293,7 +293,7 @@ class KillTest(JobTest):
         # It is asked to end, and actors wait for the next one. That has nothing left to do, and says so to all.
         seen = actor2.here()
         learner.signal(signal.SIGTERM)
-        self.assertEqual(learner.end(), 1, learner.story())
+        self.assertEqual(learner.end(), 0, learner.story())
         self.assertIn("Stopped", learner.lines())
         actor2.await_text("the learner is away", seen)
         last = self.learner(init_method, updates=1)

@@ -1,5 +1,6 @@
 // How workers end together, alone, and when one of them does not come.
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <thread>
@@ -27,8 +28,9 @@ using namespace std::chrono_literals;
 namespace integration {
 void relay(int hops);
 int slow_sum(int n);
+void call_for_ever(int other);
 }  // namespace integration
-SINEW_METHOD(integration::relay, integration::slow_sum);
+SINEW_METHOD(integration::relay, integration::slow_sum, integration::call_for_ever);
 
 namespace integration {
 
@@ -48,6 +50,14 @@ int slow_sum(int n) {
   for (int i = 0; i < n; ++i) sum = worker.rpc_sync<&testapp::add>(worker.self(), sum, i);
   return sum;
 }
+std::atomic<int> calls_made{0};
+void call_for_ever(int other) {
+  const Worker worker = sinew::current_worker();
+  while (true) {
+    worker.rpc_sync<&testapp::add>(other, 1, 2);
+    ++calls_made;
+  }
+}
 
 }  // namespace integration
 
@@ -57,7 +67,7 @@ class Shutdown : public sinew::testing::ClusterTest {
  protected:
   void start_all(int size = 3, std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
     sinew::MethodTable table = testapp::methods();
-    table.add<&integration::relay>().add<&integration::slow_sum>();
+    table.add<&integration::relay, &integration::slow_sum, &integration::call_for_ever>();
     start(size, std::move(table), std::move(tweak));
   }
   static ShutdownOptions graceful(std::chrono::nanoseconds timeout) {
@@ -180,6 +190,20 @@ TEST_P(Shutdown, HardEndsAGracefulOneThatWaits) {
     third.join();
     abandon();
   }
+}
+
+// The handler fails at once when its worker begins to end, before the others are told of that.
+TEST_P(Shutdown, AHandlerThatFailsWithItsWorkerIsNotToBlame) {
+  start_all();
+  integration::calls_made = 0;
+  const auto answer = worker(0).rpc_async<&integration::call_for_ever>(1, 2);
+  ASSERT_TRUE(eventually([] { return integration::calls_made > 10; }));
+  worker(1).shutdown(hard());
+  const RpcError error = error_of([&] { answer.wait(); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+  EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kNetwork) << error.what();
+  EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun) << error.what();
+  abandon();
 }
 
 TEST_P(Shutdown, CallsAfterItSaySo) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "common/address_file.h"
+
 namespace actor_learner {
 namespace {
 
@@ -36,6 +38,7 @@ bool passes(sinew::ErrorCode code) {
 LearnerLink::LearnerLink(sinew::WorkerOptions options, Tell tell) : tell_(std::move(tell)) {
   options.on_rejoined = [this](const sinew::Worker& next) { rejoined(next); };
   sinew::Worker worker = sinew::init_rpc(std::move(options));
+  examples::tell_address(worker);
   const std::lock_guard<std::mutex> lock(mutex_);
   // It may have been evicted, and have rejoined, since.
   if (!worker_.valid()) worker_ = std::move(worker);
@@ -91,6 +94,7 @@ bool LearnerLink::await_change(const sinew::RpcError& error) {
 
 void LearnerLink::rejoined(const sinew::Worker& worker) {
   tell_("was out of the job, and is back");
+  examples::tell_address(worker);
   const std::lock_guard<std::mutex> lock(mutex_);
   worker_ = worker;
   changed_.notify_all();

@@ -8,14 +8,14 @@
 #include "ATen/Parallel.h"
 #include "actor/actor.h"
 #include "actor/options.h"
-#include "shared/stop_signal.h"
+#include "common/stop_signal.h"
 
 int main(int argc, char** argv) {
   const auto parsed = actor_learner::parse_actor_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
-  // In this order: the signal's thread is to be there first, and to be gone first.
+  // In this order: the signal's thread is to be gone first.
   std::optional<actor_learner::Actor> actor;
-  actor_learner::StopSignal stop_signal;
+  examples::StopSignal stop_signal;
   // The network is too small for several threads.
   at::set_num_threads(1);
   try {
@@ -26,5 +26,5 @@ int main(int argc, char** argv) {
     std::cerr << "actor: " << error.what() << std::endl;
     return 3;
   }
-  return 0;
+  return examples::StopSignal::requested() ? examples::stopped_status() : 0;
 }

@@ -12,8 +12,8 @@
 #include "learner/options.h"
 #include "learner/seat.h"
 #include "learner/training.h"
-#include "shared/stop_signal.h"
 #include "sinew/examples/common/credentials.h"
+#include "sinew/examples/common/stop_signal.h"
 
 namespace {
 
@@ -43,7 +43,7 @@ int finish(Outcome outcome, actor_learner::Training& training, actor_learner::Se
   if (outcome == Outcome::kStopped) {
     seat.leave();
     training.say("Stopped");
-    return kNotSolved;
+    return examples::stopped_status();
   }
   training.service()->finish();
   seat.leave_last(kFarewell);
@@ -61,9 +61,9 @@ int main(int argc, char** argv) {
   const auto parsed = actor_learner::parse_options(argc, argv);
   if (const int* status = std::get_if<int>(&parsed)) return *status;
   const auto& options = std::get<actor_learner::Options>(parsed);
-  // In this order: the signal's thread is to be there first, and to be gone first.
+  // In this order: the signal's thread is to be gone first.
   std::optional<actor_learner::Training> training;
-  actor_learner::StopSignal stop_signal;
+  examples::StopSignal stop_signal;
   // The networks are too small for several threads, and actors need the cores.
   at::set_num_threads(1);
   try {

@@ -3,6 +3,8 @@
 #include <sstream>
 #include <utility>
 
+#include "sinew/examples/common/address_file.h"
+
 namespace actor_learner {
 
 Seat::Seat(sinew::WorkerOptions options, std::shared_ptr<Learner> learner, Tell tell)
@@ -22,6 +24,7 @@ Seat::Seat(sinew::WorkerOptions options, std::shared_ptr<Learner> learner, Tell 
 }
 
 void Seat::take(const sinew::Worker& worker) {
+  examples::tell_address(worker);
   sinew::MemberWatch watch;
   try {
     watch = watch_members(worker);

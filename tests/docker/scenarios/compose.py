@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.engine import EngineLab, docker
 from lab.hosts import Lab, Unsupported
 from lab.program import LabError
-from scenarios.scenario import LONG_S, Result, Scenario, check
+from scenarios.scenario import LONG_S, Result, Scenario, Stopwatch, check
 
 FILE = Path(__file__).resolve().parents[3] / "deploy" / "compose.yaml"
 OBSERVERS = 4
@@ -71,7 +71,8 @@ def scaled(lab: Lab) -> Result:
     with Project(lab.image, name, "rl", **variables) as project:
         agent = project.container("agent")
         wait_for_line(agent, "Episode 20 ")
-        docker("exec", agent, "health-check")
+        for container in (agent, *(project.container("observer", replica) for replica in range(1, OBSERVERS + 1))):
+            docker("exec", container, "health-check")
         status = docker("wait", agent, timeout_s=LONG_S)
         said = logs(agent)
         check(status in ("0", "1") and f"Episode {EPISODES} " in said, f"the agent ended with {status}: {said[-1000:]}")
@@ -83,4 +84,36 @@ def scaled(lab: Lab) -> Result:
     return Result(note=f"{OBSERVERS} observers")
 
 
-SCENARIOS = [Scenario("compose_scaled", scaled, quick=True)]
+def stopped(lab: Lab) -> Result:
+    """The engine stops a container (SIGTERM), and the others play on; it stops the agent's, and the job is over. All end
+    with 0, before the engine kills."""
+    if not isinstance(lab, EngineLab):
+        raise Unsupported("only an engine stops containers")
+    if shutil.which("docker-compose") is None:
+        raise Unsupported("there is no docker-compose; apt-get install docker-compose")
+    name = f"{lab.name}-stop"
+    with Project(lab.image, name, "rl", OBSERVERS="2", EPISODES="1000000") as project:
+        agent, first, second = (project.container(*which) for which in (("agent",), ("observer", 1), ("observer", 2)))
+        wait_for_line(agent, "Episode 20 ")
+        stop_container(first)
+        wait_for_line(agent, "is lost; the others go on")
+        played = logs(agent).count("Episode ")
+        deadline = time.monotonic() + LONG_S
+        while logs(agent).count("Episode ") == played:
+            check(time.monotonic() < deadline, f"the agent stands still: {logs(agent)[-1000:]}")
+            time.sleep(0.2)
+        with Stopwatch() as stopping:
+            stop_container(agent)
+        check("Stopped after" in logs(agent), f"the agent said last: {logs(agent)[-1000:]}")
+        ended = docker("wait", second, timeout_s=LONG_S)
+        check(ended == "0", f"the other observer ended with {ended}")
+    return Result(note=f"the agent took {stopping.seconds:.1f} s")
+
+
+def stop_container(container: str) -> None:
+    docker("stop", container, timeout_s=LONG_S)
+    status = docker("inspect", "--format", "{{.State.ExitCode}}", container)
+    check(status == "0", f"{container} was stopped, and ended with {status}: {logs(container)[-1000:]}")
+
+
+SCENARIOS = [Scenario("compose_scaled", scaled, quick=True), Scenario("compose_stopped", stopped, quick=True)]

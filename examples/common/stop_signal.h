@@ -1,0 +1,40 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace examples {
+
+/// What a program does that is asked to end (SIGINT or SIGTERM), as whoever deploys it does. There
+/// is one of it in a process at a time. Thread-safe.
+class StopSignal {
+ public:
+  /// Until then() the process ends at once, with stopped_status().
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  /// `on_stop` runs on a thread of this object, where it may lock and wait; or in this call, if the
+  /// signal has come before. Empty: the process ends at once. A second signal ends it anyhow.
+  void then(std::function<void()> on_stop);
+
+  /// Whether the signal has come, for whoever has to be told by nobody.
+  static bool requested();
+
+ private:
+  void watch();
+
+  std::atomic<bool> is_over_{false};
+  std::mutex mutex_;
+  std::function<void()> on_stop_;
+  std::thread thread_;
+};
+
+/// What a program ends with that was asked to end before its task was done: 0, or what
+/// SINEW_EXAMPLES_STOPPED_STATUS says, for schedulers to whom 0 means that nothing is left to do.
+int stopped_status();
+
+}  // namespace examples
