@@ -280,6 +280,94 @@ TEST_P(PsRnnTest, SeveralTrainersShareTheServersAndMeetAfterEachRound) {
   }
 }
 
+void move_apart(const Training& training, const std::vector<double>& values) {
+  ASSERT_EQ(training.trainers().size(), values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto& trainer = training.trainers()[i];
+    std::vector<at::Tensor> lstm;
+    for (const at::Tensor& one : trainer.call<&Trainer::parameters>()) {
+      lstm.push_back(at::full_like(one, values[i]));
+    }
+    trainer.call<&Trainer::set_parameters>(lstm);
+  }
+}
+
+/// All numbers of all LSTMs.
+void expect_lstms_are(const Training& training, double value) {
+  for (const auto& trainer : training.trainers()) {
+    for (const at::Tensor& one : trainer.call<&Trainer::parameters>()) {
+      EXPECT_TRUE(one.equal(at::full_like(one, value))) << trainer.owner_name() << ": " << one;
+    }
+  }
+}
+
+void expect_lstms_are_one(const Training& training) {
+  const auto first = training.trainers().front().call<&Trainer::parameters>();
+  for (const auto& trainer : training.trainers()) {
+    const auto other = trainer.call<&Trainer::parameters>();
+    ASSERT_EQ(other.size(), first.size());
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      EXPECT_TRUE(other[i].equal(first[i])) << trainer.owner_name() << ": parameter " << i;
+    }
+  }
+}
+
+// With a learning rate that changes nothing, so that a round does no more than that.
+TEST_P(PsRnnTest, LstmsMeetInTheMiddleOfThoseThatAreLeft) {
+  options_.lr = 1e-12;
+  sinew::testing::Cluster& cluster = start_team(3, 1);
+  serve_checkpoints(folder_ / "checkpoints", 4);
+  {
+    Training training = make_training();
+    expect_lstms_are_one(training);
+    training.begin_epoch(1);
+    move_apart(training, {1, 2, 6});
+    training.round(1);
+    expect_lstms_are(training, 3);
+    training.begin_checkpoint();
+    training.finish_checkpoint();
+    move_apart(training, {1, 2, 6});
+    cluster.kill("worker2");
+    training.recover(error_of([&] { training.round(1); }));
+    ASSERT_EQ(training.trainers().size(), 2U);
+    expect_lstms_are(training, 3);
+    move_apart(training, {1, 2});
+    training.round(1);
+    expect_lstms_are(training, 1.5);
+    cluster.start("worker2");
+  }
+}
+
+TEST_P(PsRnnTest, ATrainerThatWasLostBeforeARestartGetsTheLstmOfTheOthers) {
+  for (const bool is_lost : {false, true}) {
+    SCOPED_TRACE(is_lost);
+    sinew::testing::Cluster& cluster = start_team(3, 1);
+    serve_checkpoints(folder_ / std::to_string(is_lost), 4);
+    {
+      Training training = make_training();
+      training.begin_epoch(1);
+      training.begin_checkpoint();
+      training.finish_checkpoint();
+      if (is_lost) {
+        cluster.kill("worker1");
+        training.recover(error_of([&] { training.round(1); }));
+      }
+      training.round(1);
+      move_apart(training, std::vector<double>(is_lost ? 2 : 3, 0.25));
+      training.save(1);
+    }
+    if (is_lost) cluster.start("worker1");
+    EXPECT_EQ(examples::read_file(options_.checkpoint / "latest"),
+              is_lost ? "1 without 1\n" : "1\n");
+    start_team(3, 1);
+    serve_checkpoints(options_.checkpoint, 4);
+    Training training = make_training();
+    EXPECT_EQ(training.load(), 1);
+    ASSERT_EQ(training.trainers().size(), 3U);
+    expect_lstms_are(training, 0.25);
+  }
+}
+
 // A server dies after it has applied a step that it has not acknowledged; the other one has applied
 // it too, and the LSTM. The standby has it, or has not: then it gets gradients of another pass,
 // through what has changed meanwhile.
