@@ -30,7 +30,9 @@ class Standby {
   /// Blocks until the standby has caught up; from then on a step is not acknowledged before the
   /// standby has it, unless that is lost or fails, which costs the owner that wait and no more. One
   /// for each owner: another one takes its place. Throws RpcError kInvalidArgument for a worker
-  /// that is no owner, or is one itself, and for parameters that do not fit.
+  /// that is no owner, or is one itself, and for parameters that do not fit; kFailedPrecondition
+  /// for an owner of which a step failed half-way: it keeps the standby that it has, which can take
+  /// over.
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,
           const std::vector<ParameterGroup>& groups, const CallOptions& call = {});
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,

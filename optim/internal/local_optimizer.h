@@ -77,7 +77,8 @@ class LocalOptimizer {
 
   /// From now on `standby` gets all changes, and from when the future is done on, none is
   /// acknowledged that it has not got. The one before it gets none any more. Fails with RpcError
-  /// kInvalidArgument when it is made otherwise than this.
+  /// kInvalidArgument when it is made otherwise than this, kFailedPrecondition after a step that
+  /// failed half-way: then the one before it stays.
   /// `stream` is what its stand_by() has returned.
   Future<void> add_standby(const RRef<LocalOptimizer>& standby, std::uint64_t stream);
   // Of the standby.

@@ -66,7 +66,9 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   Future<void> apply_load(std::uint64_t load);
   void drop_load(std::uint64_t load);
 
-  /// Done when the standby that there is knows that it is none any more.
+  /// Makes room for another one: done when the standby that there is knows that it is none any
+  /// more. Neither this nor the next changes anything after a step that failed half-way: they throw
+  /// RpcError kFailedPrecondition.
   Future<void> dismiss_standby();
   /// Done when it has caught up.
   Future<void> add_standby(const Worker& worker, const RRef<LocalOptimizer>& standby,
@@ -118,6 +120,7 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   OwnerSnapshot snapshot() const;
   void mirror(const StepRequest& request, const StepAnswer& answer, const Stepped& gradients);
   Future<void> mirrored() const;
+  void check_is_whole() const;
   /// Throws RpcError kAborted for a change that is not of the stream that is followed.
   Following& following(std::uint64_t stream);
   Stepped checked(const MirroredStep& step) const;

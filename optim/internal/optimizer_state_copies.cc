@@ -170,17 +170,23 @@ OwnerSnapshot OptimizerState::snapshot() const {
   return snapshot;
 }
 
+// Half of a step is no state to go on from.
+void OptimizerState::check_is_whole() const {
+  if (broken_.empty()) return;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 absl::StrCat("an earlier step failed half-way: ", broken_,
+                              "; load a checkpoint before a standby is added"));
+}
+
 Future<void> OptimizerState::dismiss_standby() {
+  // Or the only one that has the state from before the step would be lost for one that gets none.
+  check_is_whole();
   return mirror_ == nullptr ? make_ready_future() : mirror_->dismiss();
 }
 
 Future<void> OptimizerState::add_standby(const Worker& worker, const RRef<LocalOptimizer>& standby,
                                          std::uint64_t stream, Clock::TimePoint deadline) {
-  if (!broken_.empty()) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrCat("an earlier step failed half-way: ", broken_,
-                                "; load a checkpoint before a standby is added"));
-  }
+  check_is_whole();
   if (has_standby()) {
     throw RpcError(ErrorCode::kAborted, "another standby was added at the same time");
   }

@@ -33,6 +33,7 @@ using sinew::internal::StepMode;
 using sinew::internal::StepOutcome;
 using sinew::optim::DistributedOptimizer;
 using sinew::optim::ParameterGroup;
+using sinew::optim::PartialStep;
 using sinew::optim::Standby;
 using sinew::testing::error_of;
 using ::testing::HasSubstr;
@@ -185,6 +186,36 @@ TEST_P(StandbyPart, HasTheOptionsOfEachGroup) {
   optimizer.step(context);
   EXPECT_EQ(spares[0].call<&Table::value>()[0].item<float>(), -1);
   EXPECT_EQ(spares[1].call<&Table::value>()[0].item<float>(), -3);
+}
+
+// What it has is neither that from before the step nor that from behind it, so nobody is to take
+// it for the owner's.
+TEST_P(StandbyPart, AnOwnerOfWhichAStepFailedHalfWayHasTheStandbyThatItHad) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  const RRef<Table> other = make_table(0);
+  DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  const Standby standby(optimizer, "worker1", {group_of(spare)});
+  step(optimizer, table, 0);
+  table.call<&Table::fold>();
+  std::optional<PartialStep> failed;
+  try {
+    step(optimizer, table, 1);
+    ADD_FAILURE() << "the step did not fail";
+  } catch (const PartialStep& error) {
+    failed = error;
+  }
+  EXPECT_EQ(failed->code(), ErrorCode::kDataLoss);
+  const sinew::RpcError error = error_of([&] { Standby(optimizer, "worker1", {group_of(other)}); });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("an earlier step failed half-way"));
+  EXPECT_TRUE(other.call<&Table::value>().equal(at::zeros({kSize})));
+  // That has all that came before, and the step can be made there.
+  optimizer = take_over(optimizer, {standby});
+  const Context context(worker(0));
+  testoptim::pick_from({spare}, 1, context);
+  EXPECT_EQ(repeat(optimizer, *failed, context).owners.front().version, 2U);
+  EXPECT_TRUE(spare.call<&Table::value>().slice(0, 0, 2).equal(-at::ones({2})));
 }
 
 }  // namespace
