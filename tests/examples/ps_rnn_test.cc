@@ -209,6 +209,8 @@ void expect_close(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
 }
 
 TEST_P(PsRnnTest, TrainsAsTheSameModelInOneProcess) {
+  // Not with the learning rate that all were made with.
+  constexpr std::int64_t kEpoch = 3;
   for (const int servers : {1, 2}) {
     for (const char* optimizer : {"sgd", "adam"}) {
       for (const bool scores_to_trainer : {false, true}) {
@@ -221,7 +223,7 @@ TEST_P(PsRnnTest, TrainsAsTheSameModelInOneProcess) {
         EXPECT_EQ(corpus.tokens(), 7);
         LocalModel local(model_settings(options_, corpus.tokens()), values_of(training));
         std::unique_ptr<torch::optim::Optimizer> stepper;
-        const double lr = options_.learning_rate(1);
+        const double lr = options_.learning_rate(kEpoch);
         if (options_.optimizer == "sgd") {
           stepper = std::make_unique<torch::optim::SGD>(local.parameters(), lr);
         } else {
@@ -231,7 +233,7 @@ TEST_P(PsRnnTest, TrainsAsTheSameModelInOneProcess) {
         local.reset(options_.nlayers, options_.batch, options_.nhid);
         const Batches batches(corpus, options_);
 
-        training.begin_epoch(1);
+        training.begin_epoch(kEpoch);
         for (std::int64_t step = 0; step < kSteps; ++step) {
           const Loss loss = training.round(1);
           stepper->zero_grad();
@@ -426,6 +428,72 @@ TEST_P(PsRnnTest, AServerThatIsLostBetweenTwoEpochsIsReplacedBeforeTheNextStep) 
     }
     EXPECT_EQ(training.failovers().count, 1);
     cluster.start("worker1");
+  }
+}
+
+// Whoever of a pair is lost stands by for the other one once it is back.
+TEST_P(PsRnnTest, AStandbyThatComesBackStandsByAgain) {
+  sinew::testing::Cluster& cluster = start_team_with_standbys();
+  {
+    Training training = make_training();
+    training.begin_epoch(1);
+    const auto are_there = [&](std::int64_t standbys) {
+      return eventually([&] {
+        training.round(0);
+        return training.standbys() == standbys;
+      });
+    };
+    const auto come_back = [&](int rank) {
+      cluster.start("worker" + std::to_string(rank));
+      worker(rank).publish(kReady, std::make_shared<std::string>());
+    };
+    ASSERT_TRUE(are_there(2));
+    cluster.kill("worker3");
+    ASSERT_TRUE(are_there(1));
+    come_back(3);
+    for (const int lost : {1, 3}) {
+      ASSERT_TRUE(are_there(2));
+      cluster.kill("worker" + std::to_string(lost));
+      EXPECT_EQ(training.round(2).words, 2 * options_.batch * options_.bptt);
+      come_back(lost);
+    }
+    EXPECT_EQ(training.failovers().count, 2);
+    EXPECT_EQ(training.failovers().lost_steps, 0);
+  }
+}
+
+TEST_P(PsRnnTest, AllGoBackToTheLastCheckpointOfWhichAllIsKnownToBeWritten) {
+  sinew::testing::Cluster& cluster = start_team(1, 2);
+  serve_checkpoints(folder_ / "checkpoints", 3);
+  {
+    Training training = make_training();
+    training.begin_epoch(1);
+    training.round(2);
+    training.begin_checkpoint();
+    training.finish_checkpoint();
+    const std::vector<at::Tensor> values = values_of(training);
+    const Loss loss = training.round(2);
+    // All parts of the next one are soon there too, and nobody has said so.
+    training.begin_checkpoint();
+    ASSERT_TRUE(eventually([&] {
+      const auto files = std::filesystem::recursive_directory_iterator(options_.checkpoint);
+      return std::count_if(begin(files), end(files), [](const auto& file) {
+               return file.path().extension() == ".manifest";
+             }) == 6;
+    }));
+    cluster.kill("worker2");
+    cluster.start("worker2");
+    worker(2).publish(kReady, std::make_shared<std::string>());
+    sinew::optim::serve_checkpoints(worker(2), options_.checkpoint.string());
+    training.recover(error_of([&] { training.round(2); }));
+    EXPECT_EQ(training.failovers().lost_steps, 2);
+    const std::vector<at::Tensor> restored = values_of(training);
+    ASSERT_EQ(restored.size(), values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(restored[i].equal(values[i])) << "parameter " << i;
+    }
+    EXPECT_EQ(training.round(2).sum, loss.sum) << "also what the LSTM remembered is that of then";
+    EXPECT_EQ(training.round(kSteps).words, 2 * options_.batch * options_.bptt);
   }
 }
 

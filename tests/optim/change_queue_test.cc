@@ -35,6 +35,7 @@ TEST(ChangeQueueTest, ChangesAreBegunInTheOrderOfTheirNumbers) {
   EXPECT_THAT(begun, ElementsAre(0U, 1U));
   EXPECT_FALSE(late.done());
   EXPECT_EQ(queue.waiting(), 1U);
+  EXPECT_EQ(error_of([&] { add(7, 3); }).code(), ErrorCode::kInvalidArgument) << "it waits";
   add(7, 2);
   EXPECT_THAT(begun, ElementsAre(0U, 1U, 2U, 3U));
   EXPECT_EQ(late.wait(), FollowOutcome::kFollowed);

@@ -1,6 +1,8 @@
 // What a standby's part of an optimizer does when it is told what no owner would say, or less than
 // it should be; and what of an owner's state it has.
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,10 +37,14 @@ using sinew::optim::DistributedOptimizer;
 using sinew::optim::ParameterGroup;
 using sinew::optim::PartialStep;
 using sinew::optim::Standby;
+using sinew::testing::calls;
 using sinew::testing::error_of;
+using sinew::testing::eventually;
+using sinew::testing::replies;
 using ::testing::HasSubstr;
 using testoptim::rate_of_one;
 using testoptim::Table;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -87,6 +93,17 @@ MirroredStep some_step(std::vector<std::uint64_t> positions, std::vector<at::Ten
   step.positions = std::move(positions);
   step.gradients = std::move(gradients);
   return step;
+}
+
+template <class Step>
+std::optional<PartialStep> failure_of(const Step& step) {
+  try {
+    step();
+  } catch (const PartialStep& error) {
+    return error;
+  }
+  ADD_FAILURE() << "the step did not fail";
+  return std::nullopt;
 }
 
 TEST_P(StandbyPart, TakesNoStepsBeforeItHasTakenOver) {
@@ -178,14 +195,94 @@ TEST_P(StandbyPart, HasTheOptionsOfEachGroup) {
   const std::vector<RRef<Table>> tables = {make_table(1), make_table(1)};
   const std::vector<RRef<Table>> spares = {make_table(2), make_table(2)};
   DistributedOptimizer optimizer(worker(0), {group_of(tables[0]), group_of(tables[1])});
+  sinew::optim::SgdOptions decayed = rate_of_one();
+  decayed.weight_decay = 0.5;
+  optimizer.set_options(0, decayed);
   const Standby standby(optimizer, "worker1", {group_of(spares[0]), group_of(spares[1])});
   optimizer.set_learning_rate(1, 3);
   optimizer = take_over(optimizer, {standby});
+  EXPECT_EQ(optimizer.options<sinew::optim::SgdOptions>(0).weight_decay, 0.5);
+  EXPECT_EQ(optimizer.options<sinew::optim::SgdOptions>(1).weight_decay, 0);
   const Context context(worker(0));
   testoptim::pick_from(spares, 0, context);
   optimizer.step(context);
   EXPECT_EQ(spares[0].call<&Table::value>()[0].item<float>(), -1);
   EXPECT_EQ(spares[1].call<&Table::value>()[0].item<float>(), -3);
+}
+
+// The owner has answered, and the trainer has not heard it.
+TEST_P(StandbyPart, KnowsStepsThatTheOwnerHadMadeBeforeItStoodBy) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
+  auto context = std::make_unique<Context>(worker(0));
+  testoptim::pick_from({table}, 0, *context);
+  const auto step = optimizer.step_async(context->id());
+  ASSERT_TRUE(eventually([&] { return worker(1).counters()["optim.steps"] == 1; }));
+  const Standby standby(optimizer, "worker1", {group_of(spare)});
+  cluster_->kill("worker1");
+  const std::optional<PartialStep> failed = failure_of([&] { step.wait(); });
+  ASSERT_TRUE(failed);
+  optimizer = take_over(optimizer, {standby});
+  context = nullptr;
+  context = std::make_unique<Context>(worker(0));
+  testoptim::pick_from({spare}, 0, *context);
+  EXPECT_EQ(repeat(optimizer, *failed, *context).owners.front().version, 1U);
+  EXPECT_EQ(spare.call<&Table::value>()[0].item<float>(), -1);
+  cluster_->start("worker1");
+}
+
+TEST_P(StandbyPart, HasCaughtUpWhenItHasWhatWasAcknowledgedMeanwhile) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  const DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  step(optimizer, table, 0);
+  const auto snapshot =
+      cluster_->faults().hold(calls<&LocalOptimizer::follow_snapshot>().at("worker2").first(1));
+  const auto change =
+      cluster_->faults().hold(calls<&LocalOptimizer::follow_step>().at("worker2").first(1));
+  auto adding = std::async(std::launch::async,
+                           [&] { return Standby(optimizer, "worker1", {group_of(spare)}); });
+  snapshot.wait_for_hits(1);
+  EXPECT_EQ(step(optimizer, table, 1), 2U);
+  change.wait_for_hits(1);
+  snapshot.release();
+  ASSERT_TRUE(eventually([&] { return spare.call<&Table::value>()[0].item<float>() == -1; }));
+  // Longer than it takes to say so.
+  for (int i = 0; i < 20; ++i) table.call<&Table::value>();
+  EXPECT_NE(adding.wait_for(0s), std::future_status::ready);
+  change.release();
+  adding.get();
+  EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
+}
+
+// Those of steps of which the trainer has heard are needed no more.
+TEST_P(StandbyPart, ForgetsAnswersAsItsOwnerDoes) {
+  const RRef<Table> table = make_table(1);
+  const DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  const Standby standby(optimizer, "worker1", {group_of(make_table(2))});
+  for (std::int64_t index = 0; index < kSize; ++index) step(optimizer, table, index);
+  EXPECT_EQ(worker(2).counters()["optim.answers"], worker(1).counters()["optim.answers"]);
+  EXPECT_LE(worker(2).counters()["optim.answers"], 2);
+}
+
+// A context may get more gradients while those of a step are on their way.
+TEST_P(StandbyPart, GetsTheGradientsThatTheOwnerHasStepped) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  const DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  const Standby standby(optimizer, "worker1", {group_of(spare)});
+  const auto change =
+      cluster_->faults().hold(calls<&LocalOptimizer::follow_step>().at("worker2").first(1));
+  const Context context(worker(0));
+  testoptim::pick_from({table}, 0, context);
+  const auto first = optimizer.step_async(context.id());
+  change.wait_for_hits(1);
+  testoptim::pick_from({table}, 1, context);
+  change.release();
+  first.wait();
+  EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
 }
 
 // What it has is neither that from before the step nor that from behind it, so nobody is to take
@@ -198,13 +295,8 @@ TEST_P(StandbyPart, AnOwnerOfWhichAStepFailedHalfWayHasTheStandbyThatItHad) {
   const Standby standby(optimizer, "worker1", {group_of(spare)});
   step(optimizer, table, 0);
   table.call<&Table::fold>();
-  std::optional<PartialStep> failed;
-  try {
-    step(optimizer, table, 1);
-    ADD_FAILURE() << "the step did not fail";
-  } catch (const PartialStep& error) {
-    failed = error;
-  }
+  const std::optional<PartialStep> failed = failure_of([&] { step(optimizer, table, 1); });
+  ASSERT_TRUE(failed);
   EXPECT_EQ(failed->code(), ErrorCode::kDataLoss);
   const sinew::RpcError error = error_of([&] { Standby(optimizer, "worker1", {group_of(other)}); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
