@@ -9,6 +9,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/testing/internal/fault_table.h"
 #include "sinew/testing/internal/message_choice.h"
+#include "sinew/testing/internal/processors.h"
 #include "sinew/testing/internal/step_queue.h"
 #include "sinew/testing/internal/thread_snapshot.h"
 
@@ -24,8 +25,10 @@ namespace {
 // every two milliseconds.
 constexpr std::chrono::milliseconds kStill{4};
 constexpr std::chrono::microseconds kPause{200};
-// For rest, however short the patience is with which a test waits for a message.
+// For rest, however short the patience is with which a test waits for a message; and so many looks,
+// since a machine may stand still for longer.
 constexpr std::chrono::seconds kLeastPatience{2};
+constexpr int kLeastLooks = 100;
 
 std::chrono::steady_clock::time_point deadline_of(std::chrono::nanoseconds patience) {
   return std::chrono::steady_clock::now() + patience;
@@ -49,16 +52,18 @@ SteppedNetwork::~SteppedNetwork() = default;
 void SteppedNetwork::rest(Deadline deadline) const {
   deadline = std::max(deadline, deadline_of(kLeastPatience));
   ThreadSnapshot before = ThreadSnapshot::take();
-  while (true) {
+  for (int looks = 1;; ++looks) {
     if (before.all_sleep()) {
       std::this_thread::sleep_for(kStill);
+      // Or it is the processor that sleeps, with who was to wake by now.
+      internal::visit_processors();
     } else {
       std::this_thread::sleep_for(kPause);
     }
     ThreadSnapshot after = ThreadSnapshot::take();
     const std::string awake = after.awake_since(before);
     if (awake.empty()) return;
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (looks >= kLeastLooks && std::chrono::steady_clock::now() >= deadline) {
       fail(absl::StrCat("the process does not come to rest, because of its threads ", awake),
            *queue_);
     }
