@@ -2,6 +2,8 @@
 
 #include "sinew/testing/stepped_network.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,6 +23,7 @@
 #include "sinew/testing/error_of.h"
 #include "sinew/testing/eventually.h"
 #include "sinew/testing/gate.h"
+#include "sinew/testing/internal/processors.h"
 #include "sinew/testing/internal/thread_snapshot.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/testing/store.h"
@@ -414,6 +417,22 @@ TEST(ThreadSnapshot, SeesWhoHasComeOrGoneBetweenTwoLooks) {
   EXPECT_THAT(awake, HasSubstr("'comes'"));
   gate.open();
   comes.join();
+}
+
+TEST(VisitProcessors, LeavesTheThreadItsChoice) {
+  const auto choice = [] {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(all), &all), 0);
+    std::vector<int> numbers;
+    for (int number = 0; number < CPU_SETSIZE; ++number) {
+      if (CPU_ISSET(number, &all)) numbers.push_back(number);
+    }
+    return numbers;
+  };
+  const std::vector<int> before = choice();
+  sinew::internal::visit_processors();
+  EXPECT_EQ(choice(), before);
 }
 
 TEST_P(Stepped, SaysWhatIsUnderWayWhenItWaitsInVain) {
