@@ -328,6 +328,7 @@ TEST_P(PsRnnTest, LstmsMeetInTheMiddleOfThoseThatAreLeft) {
     expect_lstms_are(training, 3);
     training.begin_checkpoint();
     training.finish_checkpoint();
+    const std::int64_t words = training.evaluate().words;
     move_apart(training, {1, 2, 6});
     cluster.kill("worker2");
     training.recover(error_of([&] { training.round(1); }));
@@ -336,6 +337,7 @@ TEST_P(PsRnnTest, LstmsMeetInTheMiddleOfThoseThatAreLeft) {
     move_apart(training, {1, 2});
     training.round(1);
     expect_lstms_are(training, 1.5);
+    EXPECT_EQ(training.evaluate().words, words) << "the others read its share of this text too";
     cluster.start("worker2");
   }
 }
@@ -411,6 +413,28 @@ TEST_P(PsRnnTest, AStepInWhichAServerIsLostIsMadeOnce) {
         EXPECT_TRUE(values[i].equal(values_of_whole[i])) << "parameter " << i;
       }
     }
+    cluster.start("worker1");
+  }
+}
+
+// With a learning rate that changes nothing, so that a step that is made again has the same loss.
+TEST_P(PsRnnTest, TheLstmRemembersWhatWasBeforeATakeOver) {
+  options_.lr = 1e-12;
+  std::vector<double> losses;
+  start_team(1, 2);
+  {
+    Training whole = make_training();
+    whole.begin_epoch(1);
+    for (int round = 0; round < 3; ++round) losses.push_back(whole.round(2).sum);
+  }
+  sinew::testing::Cluster& cluster = start_team_with_standbys();
+  {
+    Training training = make_training();
+    training.begin_epoch(1);
+    EXPECT_EQ(training.round(2).sum, losses[0]);
+    cluster.kill("worker1");
+    for (int round = 1; round < 3; ++round) EXPECT_EQ(training.round(2).sum, losses[round]);
+    EXPECT_EQ(training.failovers().count, 1);
     cluster.start("worker1");
   }
 }

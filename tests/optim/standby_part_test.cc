@@ -22,6 +22,7 @@
 #include "sinew/tests/optim/table.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/processes.h"
 
 using sinew::ErrorCode;
 using sinew::RRef;
@@ -255,6 +256,30 @@ TEST_P(StandbyPart, HasCaughtUpWhenItHasWhatWasAcknowledgedMeanwhile) {
   change.release();
   adding.get();
   EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
+}
+
+// Their ends say so, and a step that comes behind them does not.
+TEST_P(StandbyPart, HasLoadsAndOptionsBeforeTheyAreDone) {
+  const sinew::testing::TemporaryFolder folder;
+  sinew::optim::serve_checkpoints(worker(1), folder.file(""));
+  const RRef<Table> table = make_table(1);
+  const DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  const Standby standby(optimizer, "worker1", {group_of(make_table(2))});
+  optimizer.save("run");
+  const auto check = [&](const auto& change, const auto& work) {
+    auto done = std::async(std::launch::async, work);
+    change.wait_for_hits(1);
+    // Longer than it takes to say so.
+    for (int i = 0; i < 20; ++i) table.call<&Table::value>();
+    EXPECT_NE(done.wait_for(0s), std::future_status::ready);
+    change.release();
+    done.get();
+  };
+  auto& faults = cluster_->faults();
+  check(faults.hold(calls<&LocalOptimizer::follow_snapshot>().at("worker2").first(1)),
+        [&] { optimizer.load("run"); });
+  check(faults.hold(calls<&LocalOptimizer::follow_options>().at("worker2").first(1)),
+        [&] { optimizer.set_learning_rate(2); });
 }
 
 // Those of steps of which the trainer has heard are needed no more.

@@ -338,11 +338,11 @@ TEST_P(StandbyTest, OneThatHasMissedAStepDoesNotTakeOver) {
 TEST_P(StandbyTest, NothingIsAcknowledgedBeforeTheStandbyKnowsThatItIsNone) {
   add_standby();
   cluster_->faults().fail(calls<&LocalOptimizer::follow_step>().at("worker3").first(1));
-  const auto untold =
-      cluster_->faults().fail(calls<&LocalOptimizer::dismiss>().at("worker3").first(1));
+  const auto untold = cluster_->faults().fail(calls<&LocalOptimizer::dismiss>().at("worker3"));
   fail(begin_step(0));
   EXPECT_THAT(failed_->unknown(), ElementsAre("worker1"));
   untold.wait_for_hits(1);
+  untold.remove();
   EXPECT_EQ(redo(0).owners[0].version, 1U) << "the owner has it, and its standby knows now";
   EXPECT_EQ(error_of([&] { sinew::optim::take_over(optimizer_, {standby_}); }).code(),
             ErrorCode::kFailedPrecondition);
