@@ -338,6 +338,8 @@ TEST_P(PsRnnTest, LstmsMeetInTheMiddleOfThoseThatAreLeft) {
     training.round(1);
     expect_lstms_are(training, 1.5);
     EXPECT_EQ(training.evaluate().words, words) << "the others read its share of this text too";
+    // Each of the two has 4 of its own left, and the third one had made one of its.
+    EXPECT_EQ(training.round(2 * kSteps).words, 13 * options_.batch * options_.bptt);
     cluster.start("worker2");
   }
 }
@@ -441,15 +443,21 @@ TEST_P(PsRnnTest, TheLstmRemembersWhatWasBeforeATakeOver) {
 
 TEST_P(PsRnnTest, AServerThatIsLostBetweenTwoEpochsIsReplacedBeforeTheNextStep) {
   sinew::testing::Cluster& cluster = start_team_with_standbys();
+  serve_checkpoints(folder_ / "checkpoints", 5);
   {
     Training training = make_training();
     training.begin_epoch(1);
     EXPECT_EQ(training.round(kSteps).words, kSteps * options_.batch * options_.bptt);
     training.begin_epoch(2);
+    // Its part of a checkpoint is lost with it.
+    cluster.faults().drop(calls<&LocalOptimizer::finish_save>().at("worker1").first(1));
+    training.begin_checkpoint();
     cluster.kill("worker1");
     for (int round = 0; round < 3; ++round) {
       EXPECT_EQ(training.round(2).words, 2 * options_.batch * options_.bptt);
     }
+    training.begin_checkpoint();
+    training.finish_checkpoint();
     EXPECT_EQ(training.failovers().count, 1);
     cluster.start("worker1");
   }
