@@ -208,7 +208,7 @@ TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
   Context context(worker(0));
   testoptim::pick_from(tables_, 0, context);
   // The answer is lost.
-  cluster_->faults().drop(
+  const sinew::testing::Fault lost = cluster_->faults().drop(
       sinew::testing::replies<&sinew::internal::LocalOptimizer::step>().at("worker1").first(1));
   sinew::CancellationSource cancellation;
   sinew::CallOptions options;
@@ -217,6 +217,7 @@ TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
   for (const int owner : {1, 2}) {
     ASSERT_TRUE(eventually([&] { return worker(owner).counters()["optim.steps"] == 1; }));
   }
+  lost.wait_for_hits(1);
   cancellation.cancel();
   std::unique_ptr<PartialStep> failed;
   try {

@@ -116,9 +116,11 @@ TEST_P(StandbyPageTest, ItsProgramOutlivesTheOwner) {
   const auto steps_there = [&] { return cluster_->worker("server1").counters()["optim.steps"]; };
   for (int i = 0; i < 2; ++i) EXPECT_DOUBLE_EQ(step(), local_step());
   // The owner dies after it has applied a step, and before it has said so.
-  cluster_->faults().drop(replies<&LocalOptimizer::step>().at("server0").first(1));
+  const auto lost =
+      cluster_->faults().drop(replies<&LocalOptimizer::step>().at("server0").first(1));
   const auto third = training.async<&app::Training::step>(input, target);
   ASSERT_TRUE(eventually([&] { return steps_there() == 3; }));
+  lost.wait_for_hits(1);
   cluster_->kill("server0");
   // Both passes were made again, with the step that is there already.
   local_step();

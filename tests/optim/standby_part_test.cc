@@ -216,11 +216,13 @@ TEST_P(StandbyPart, KnowsStepsThatTheOwnerHadMadeBeforeItStoodBy) {
   const RRef<Table> table = make_table(1);
   const RRef<Table> spare = make_table(2);
   DistributedOptimizer optimizer(worker(0), {group_of(table)});
-  cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
+  const auto lost =
+      cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
   auto context = std::make_unique<Context>(worker(0));
   testoptim::pick_from({table}, 0, *context);
   const auto step = optimizer.step_async(context->id());
   ASSERT_TRUE(eventually([&] { return worker(1).counters()["optim.steps"] == 1; }));
+  lost.wait_for_hits(1);
   const Standby standby(optimizer, "worker1", {group_of(spare)});
   cluster_->kill("worker1");
   const std::optional<PartialStep> failed = failure_of([&] { step.wait(); });

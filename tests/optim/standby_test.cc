@@ -241,9 +241,11 @@ TEST_P(StandbyTest, StepsWaitForAStandbyThatIsFarBehind) {
 TEST_P(StandbyTest, AStepThatTheStandbyHasIsNotAppliedAgain) {
   add_standby();
   pick(0);
-  cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
+  const auto lost =
+      cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
   const auto step = begin_step(1);
   for (const int owner : {1, 2, 3}) ASSERT_TRUE(eventually([&] { return steps_at(owner) == 2; }));
+  lost.wait_for_hits(1);
   cluster_->kill("worker1");
   fail(step);
   EXPECT_THAT(failed_->unknown(), ElementsAre("worker1"));
@@ -478,10 +480,12 @@ TEST_P(StandbyTest, TheLostWorkerComesBackAsTheStandby) {
 TEST_P(StandbyTest, OrdersGoOnFromOwnerToOwner) {
   for (std::int64_t step = 0; step < 5; ++step) pick(step);
   add_standby();
-  cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
+  const auto lost =
+      cluster_->faults().drop(replies<&LocalOptimizer::step>().at("worker1").first(1));
   const auto step = begin_step(5);
   for (const int owner : {1, 2}) ASSERT_TRUE(eventually([&] { return steps_at(owner) == 6; }));
   ASSERT_TRUE(eventually([&] { return steps_at(3) == 1; }));
+  lost.wait_for_hits(1);
   cluster_->kill("worker1");
   fail(step);
   take_over();
