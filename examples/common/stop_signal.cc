@@ -3,9 +3,12 @@
 #include <semaphore.h>
 
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
-#include <utility>
+#include <cstring>
+#include <iostream>
+#include <system_error>
 
 namespace examples {
 namespace {
@@ -70,8 +73,15 @@ void StopSignal::watch() {
 }
 
 int stopped_status() {
-  const char* status = std::getenv("SINEW_EXAMPLES_STOPPED_STATUS");
-  return status == nullptr ? 0 : std::atoi(status);
+  const char* const text = std::getenv("SINEW_EXAMPLES_STOPPED_STATUS");
+  if (text == nullptr) return 0;
+  int status = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [last, error] = std::from_chars(text, end, status);
+  if (error == std::errc() && last == end && status >= 0 && status <= 255) return status;
+  std::cerr << "SINEW_EXAMPLES_STOPPED_STATUS: '" << text << "' is no number from 0 to 255"
+            << std::endl;
+  return 2;
 }
 
 }  // namespace examples

@@ -34,7 +34,8 @@ class StopSignal {
 };
 
 /// What a program ends with that was asked to end before its task was done: 0, or what
-/// SINEW_EXAMPLES_STOPPED_STATUS says, for schedulers to whom 0 means that nothing is left to do.
+/// SINEW_EXAMPLES_STOPPED_STATUS says, for schedulers to whom 0 means that nothing is left to do;
+/// 2, with a line on stderr, if that is no number from 0 to 255.
 int stopped_status();
 
 }  // namespace examples

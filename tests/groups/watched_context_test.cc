@@ -103,6 +103,7 @@ TEST_F(WatchedContext, WhoHearsOfABrokenConnectionCanWaitUntilItIsSaid) {
   std::atomic<bool> said{false};
   connect({[&](int) {
              has_thrown.wait_for(kPatience);
+             // Who does not wait looks first; who waits passes however long it takes.
              std::this_thread::sleep_for(std::chrono::milliseconds(20));
              said = true;
            },
