@@ -87,12 +87,22 @@ class RlTest(StoppingTest):
     def test_all_at_once(self) -> None:
         self.stop(*self.start_team(observers=2))
 
-    def test_who_waits_for_others(self) -> None:
-        observer = self.start(EXAMPLES / "rl" / "rl_observer", **example_process.place(ports.free_port(), 1, 2))
+    def start_lonely_observer(self, **variables: str) -> Program:
+        place = example_process.place(ports.free_port(), 1, 2)
+        observer = self.start(EXAMPLES / "rl" / "rl_observer", **place, **variables)
         # Before it handles the signal it ends by it.
         while not self.handles(signal.SIGTERM):
             observer.stay(0.05)
-        self.stop(observer)
+        return observer
+
+    def test_who_waits_for_others(self) -> None:
+        self.stop(self.start_lonely_observer())
+
+    def test_a_status_that_is_no_number_is_said(self) -> None:
+        for status in ("x", "256", ""):
+            observer = self.start_lonely_observer(SINEW_EXAMPLES_STOPPED_STATUS=status)
+            self.stop(observer, status=2)
+            self.assertEqual(observer.lines[-1], f"SINEW_EXAMPLES_STOPPED_STATUS: '{status}' is no number from 0 to 255")
 
     def handles(self, number: signal.Signals) -> bool:
         (caught,) = re.findall(r"^SigCgt:\t(\w+)$", Path(f"/proc/{self.process.pid}/status").read_text(), re.MULTILINE)
