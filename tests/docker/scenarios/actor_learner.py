@@ -10,6 +10,8 @@ from scenarios.scenario import LONG_S, PORT, Result, Scenario, Stopwatch, check
 
 UPDATE = r"^Update (\d+): .*weights (\d+)\.(\d+)"
 TRUSTED = {"SINEW_EXAMPLES_TRUSTED_NETWORK": "1", "OMP_NUM_THREADS": "1"}
+# No return is so good, so the training goes on until it is ended, however fast the machine learns.
+ENDLESS = ("--goal", "0", "--updates", "1000000000")
 
 
 def learner_killed(lab: Lab) -> Result:
@@ -18,7 +20,7 @@ def learner_killed(lab: Lab) -> Result:
     actors = [lab.add_host("actor1"), lab.add_host("actor2")]
     address = f"tcp://learner:{PORT}"
     rhythm = ("--warm-up", "400", "--evaluate-every", "25", "--checkpoint-every", "25", "--evaluation-episodes", "1")
-    command = ["learner", "--init-method", address, "--checkpoint", "checkpoint", *rhythm, "--batch", "16"]
+    command = ["learner", "--init-method", address, "--checkpoint", "checkpoint", *rhythm, *ENDLESS, "--batch", "16"]
 
     def start_learner() -> Program:
         return learner.start(command, TRUSTED)
@@ -27,6 +29,9 @@ def learner_killed(lab: Lab) -> Result:
     players = [
         host.start(["actor", "--init-method", address, "--name", host.name, "--speed", "0"], TRUSTED) for host in actors
     ]
+    # One alone is enough for updates, and the other one would meet only the next learner.
+    for player in players:
+        player.expect("found the learner", LONG_S)
     versions = [version_of(first.expect(UPDATE, LONG_S)) for _ in range(3)]
     with Stopwatch() as recovery:
         first.kill()
