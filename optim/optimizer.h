@@ -53,7 +53,8 @@
 ///   those of an optimizer that keeps nothing do nothing.
 ///
 /// It is given the parameters of one owner, each with a grad() or none, and steps those that have
-/// one. Groups always have options. Its steps run one at a time, with gradients disabled.
+/// one; it may change a grad() in place. Groups always have options. Its steps run one at a time,
+/// with gradients disabled.
 #define SINEW_OPTIMIZER(Optimizer, Options)                                               \
   SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_OPTIMIZER");                                      \
   SINEW_INTERNAL_NAME_OPTIONS(Options, #Optimizer, #Optimizer, #Optimizer "::(options)"); \

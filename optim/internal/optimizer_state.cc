@@ -161,6 +161,7 @@ StepAnswer OptimizerState::apply(const Worker& worker, const StepRequest& reques
   StepAnswer answer;
   answer.updated = stepped.size();
   answer.outcome = StepOutcome::kApplied;
+  Stepped for_standby = copies_for_standby(stepped);
   broken_ = apply(stepped);
   if (!broken_.empty()) {
     answer.outcome = StepOutcome::kBroken;
@@ -170,7 +171,7 @@ StepAnswer OptimizerState::apply(const Worker& worker, const StepRequest& reques
   manager_->add_step();
   answer.order = order_ = manager_->next_order();
   answer.version = ++version_;
-  if (broken_.empty()) mirror(request, answer, stepped);
+  if (broken_.empty()) mirror(request, answer, std::move(for_standby));
   return answer;
 }
 

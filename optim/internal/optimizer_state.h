@@ -118,7 +118,9 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   bool has_standby() const { return mirror_ != nullptr && mirror_->is_followed(); }
   void count_answers(std::size_t before);
   OwnerSnapshot snapshot() const;
-  void mirror(const StepRequest& request, const StepAnswer& answer, const Stepped& gradients);
+  /// Nothing without a standby.
+  Stepped copies_for_standby(const Stepped& gradients) const;
+  void mirror(const StepRequest& request, const StepAnswer& answer, Stepped gradients);
   Future<void> mirrored() const;
   void check_is_whole() const;
   /// Throws RpcError kAborted for a change that is not of the stream that is followed.

@@ -203,17 +203,27 @@ Future<void> OptimizerState::mirrored() const {
   return mirror_ == nullptr ? make_ready_future() : mirror_->acknowledged();
 }
 
+// Before the step: an optimizer may change its gradients in place, and that of the standby would do
+// so once more.
+OptimizerState::Stepped OptimizerState::copies_for_standby(const Stepped& gradients) const {
+  Stepped copies;
+  if (!has_standby()) return copies;
+  for (const auto& [position, gradient] : gradients) {
+    copies.emplace_back(position, gradient.clone());
+  }
+  return copies;
+}
+
 void OptimizerState::mirror(const StepRequest& request, const StepAnswer& answer,
-                            const Stepped& gradients) {
+                            Stepped gradients) {
   if (!has_standby()) return;
   MirroredStep step;
   step.id = request.id;
   step.live_from = request.live_from;
   step.answer = answer;
-  for (const auto& [position, gradient] : gradients) {
+  for (auto& [position, gradient] : gradients) {
     step.positions.push_back(position);
-    // The context's own may change while it is on its way.
-    step.gradients.push_back(gradient.clone());
+    step.gradients.push_back(std::move(gradient));
   }
   mirror_->send(step);
 }

@@ -82,6 +82,27 @@ at::Tensor Forgetful::step(LossClosure) {
   return {};
 }
 
-void add_optimizers(sinew::MethodTable& methods) { methods.serve<Lion, HeavyBall, Forgetful>(); }
+Decayed::Decayed(std::vector<torch::optim::OptimizerParamGroup> groups,
+                 sinew::optim::FieldOptions<DecayedOptions> defaults)
+    : Optimizer(std::move(groups),
+                std::make_unique<sinew::optim::FieldOptions<DecayedOptions>>(defaults)) {}
+
+at::Tensor Decayed::step(LossClosure) {
+  const at::AutoGradMode no_grad(false);
+  for (auto& group : param_groups_) {
+    const DecayedOptions& options =
+        static_cast<const sinew::optim::FieldOptions<DecayedOptions>&>(group.options()).fields();
+    for (at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      parameter.mutable_grad().add_(parameter, options.weight_decay);
+      parameter.sub_(parameter.grad(), options.lr);
+    }
+  }
+  return {};
+}
+
+void add_optimizers(sinew::MethodTable& methods) {
+  methods.serve<Lion, HeavyBall, Forgetful, Decayed>();
+}
 
 }  // namespace testoptim

@@ -82,6 +82,25 @@ class Forgetful final : public torch::optim::Optimizer,
   std::int64_t steps_ = 0;
 };
 
+/// It changes its gradients in place, as some do that were written for LibTorch.
+struct DecayedOptions {
+  double lr = 0.5;
+  double weight_decay = 0.5;
+};
+class Decayed final : public torch::optim::Optimizer,
+                      public sinew::optim::OptimizerRules<DecayedOptions> {
+ public:
+  Decayed(std::vector<torch::optim::OptimizerParamGroup> groups,
+          sinew::optim::FieldOptions<DecayedOptions> defaults);
+  at::Tensor step(LossClosure closure = nullptr) override;
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+
+  static sinew::optim::FieldOptions<DecayedOptions> torch_options(const DecayedOptions& options) {
+    return sinew::optim::FieldOptions<DecayedOptions>(options);
+  }
+};
+
 /// Nobody serves it.
 struct UnservedOptions {
   double lr = 1;
@@ -103,8 +122,10 @@ void add_optimizers(sinew::MethodTable& methods);
 SINEW_STRUCT(testoptim::LionOptions, lr, betas, weight_decay);
 SINEW_STRUCT(testoptim::HeavyBallOptions, lr, friction);
 SINEW_STRUCT(testoptim::ForgetfulOptions, lr);
+SINEW_STRUCT(testoptim::DecayedOptions, lr, weight_decay);
 SINEW_STRUCT(testoptim::UnservedOptions, lr);
 SINEW_OPTIMIZER(testoptim::Lion, testoptim::LionOptions);
 SINEW_OPTIMIZER(testoptim::HeavyBall, testoptim::HeavyBallOptions);
 SINEW_OPTIMIZER(testoptim::Forgetful, testoptim::ForgetfulOptions);
+SINEW_OPTIMIZER(testoptim::Decayed, testoptim::DecayedOptions);
 SINEW_OPTIMIZER(testoptim::Unserved, testoptim::UnservedOptions);

@@ -19,6 +19,7 @@
 #include "sinew/optim/standby.h"
 #include "sinew/sinew.h"
 #include "sinew/testing/cluster.h"
+#include "sinew/tests/optim/own_optimizers.h"
 #include "sinew/tests/optim/table.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
@@ -29,6 +30,7 @@ using sinew::RRef;
 using sinew::autograd::Context;
 using sinew::internal::Binding;
 using sinew::internal::ChangeId;
+using sinew::internal::CheckpointPlace;
 using sinew::internal::LocalOptimizer;
 using sinew::internal::MirroredStep;
 using sinew::internal::StepAnswer;
@@ -47,6 +49,20 @@ using testoptim::rate_of_one;
 using testoptim::Table;
 using namespace std::chrono_literals;
 
+namespace testoptim {
+
+/// Whether a part is done, when the call returns, with what it is told at its own worker.
+bool sets_rate_at_once(const RRef<LocalOptimizer>& owner, double lr) {
+  return owner.local_value().set_learning_rate(0, lr).done();
+}
+bool loads_at_once(const RRef<LocalOptimizer>& owner, std::uint64_t load) {
+  return owner.local_value().apply_load(load).done();
+}
+
+}  // namespace testoptim
+
+SINEW_METHOD(testoptim::sets_rate_at_once, testoptim::loads_at_once);
+
 namespace {
 
 constexpr std::int64_t kSize = 8;
@@ -58,12 +74,15 @@ class StandbyPart : public sinew::testing::ClusterTest {
     sinew::testing::ClusterOptions options;
     options.names = sinew::testing::worker_names(3);
     testoptim::add_methods(options.methods);
+    testoptim::add_optimizers(options.methods);
+    options.methods.add<&testoptim::sets_rate_at_once>().add<&testoptim::loads_at_once>();
     cluster_ = &start(std::move(options));
   }
 
   RRef<Table> make_table(int rank) const { return worker(0).peer(rank).remote<Table>(kSize); }
-  static ParameterGroup group_of(const RRef<Table>& table) {
-    return {{table.call<&Table::parameter>()}, rate_of_one()};
+  static ParameterGroup group_of(const RRef<Table>& table,
+                                 const sinew::optim::Options& options = rate_of_one()) {
+    return {{table.call<&Table::parameter>()}, options};
   }
   RRef<LocalOptimizer> make_part(const RRef<Table>& table) const {
     return sinew::internal::make_parts(worker(0), {group_of(table)}, {}).front().optimizer;
@@ -268,20 +287,21 @@ TEST_P(StandbyPart, HasLoadsAndOptionsBeforeTheyAreDone) {
   const DistributedOptimizer optimizer(worker(0), {group_of(table)});
   const Standby standby(optimizer, "worker1", {group_of(make_table(2))});
   optimizer.save("run");
-  const auto check = [&](const auto& change, const auto& work) {
-    auto done = std::async(std::launch::async, work);
-    change.wait_for_hits(1);
-    // Longer than it takes to say so.
-    for (int i = 0; i < 20; ++i) table.call<&Table::value>();
-    EXPECT_NE(done.wait_for(0s), std::future_status::ready);
-    change.release();
-    done.get();
-  };
+  const RRef<LocalOptimizer>& part = optimizer.impl()->parts.front().optimizer;
+  const CheckpointPlace place{"run", part.call<&LocalOptimizer::checkpoints>("run").whole.front()};
+  part.call<&LocalOptimizer::prepare_load>(place, 7);
   auto& faults = cluster_->faults();
-  check(faults.hold(calls<&LocalOptimizer::follow_snapshot>().at("worker2").first(1)),
-        [&] { optimizer.load("run"); });
-  check(faults.hold(calls<&LocalOptimizer::follow_options>().at("worker2").first(1)),
-        [&] { optimizer.set_learning_rate(2); });
+  const auto snapshot =
+      faults.hold(calls<&LocalOptimizer::follow_snapshot>().at("worker2").first(1));
+  EXPECT_FALSE(part.peer().call<&testoptim::loads_at_once>(part, 7));
+  snapshot.wait_for_hits(1);
+  const auto options = faults.hold(calls<&LocalOptimizer::follow_options>().at("worker2").first(1));
+  EXPECT_FALSE(part.peer().call<&testoptim::sets_rate_at_once>(part, 2));
+  options.wait_for_hits(1);
+  options.release();
+  snapshot.release();
+  optimizer.load("run");
+  optimizer.set_learning_rate(2);
 }
 
 // Those of steps of which the trainer has heard are needed no more.
@@ -310,6 +330,39 @@ TEST_P(StandbyPart, GetsTheGradientsThatTheOwnerHasStepped) {
   change.release();
   first.wait();
   EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
+}
+
+// That of the standby changes them too.
+TEST_P(StandbyPart, GetsGradientsAsTheyWereBeforeTheOptimizerChangedThem) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  const testoptim::DecayedOptions decayed;
+  const DistributedOptimizer optimizer(worker(0), {group_of(table, decayed)});
+  const Standby standby(optimizer, "worker1", {group_of(spare, decayed)});
+  for (int i = 0; i < 3; ++i) step(optimizer, table, 0);
+  EXPECT_EQ(table.call<&Table::value>()[0].item<float>(), -1.15625F);
+  EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
+}
+
+// It may take longer than calls of this owner do, and steps that come meanwhile wait for it.
+TEST_P(StandbyPart, CatchesUpForAsLongAsItTakes) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  const auto snapshot =
+      cluster_->faults().hold(calls<&LocalOptimizer::follow_snapshot>().at("worker2").first(1));
+  auto adding = std::async(std::launch::async,
+                           [&] { return Standby(optimizer, "worker1", {group_of(spare)}); });
+  snapshot.wait_for_hits(1);
+  const auto default_timeout = worker(1).default_timeout();
+  worker(1).set_default_timeout(1us);
+  EXPECT_EQ(step(optimizer, table, 0), 1U);
+  worker(1).set_default_timeout(default_timeout);
+  snapshot.release();
+  const Standby standby = adding.get();
+  optimizer = take_over(optimizer, {standby});
+  EXPECT_EQ(step(optimizer, spare, 1), 2U);
+  EXPECT_TRUE(spare.call<&Table::value>().slice(0, 0, 2).equal(-at::ones({2})));
 }
 
 // What it has is neither that from before the step nor that from behind it, so nobody is to take
