@@ -151,6 +151,37 @@ class ContentsTest(unittest.TestCase):
             self.assertEqual(variables.get("TRAINERS", str(trainers)), str(trainers))
             self.assertIn(f"--servers {servers}", " ".join([*container["command"], *container["args"]]))
 
+    def test_a_pod_that_is_lost_ends_no_job(self) -> None:
+        jobs = {one["metadata"]["name"]: one["spec"] for _, one in self.objects() if one["kind"] == "Job"}
+        for name, job in jobs.items():
+            with self.subTest(name):
+                # Several pods fail when the one that leads is lost.
+                self.assertGreater(job["backoffLimit"], job["completions"])
+                self.assertEqual(job["template"]["spec"]["restartPolicy"], "OnFailure")
+        # The others need not be there any more when the one that leads has ended.
+        self.assertEqual(jobs["trainer"]["successPolicy"]["rules"], [{"succeededIndexes": "0"}])
+
+    def test_trainers_that_are_started_again_go_on_after_the_last_epoch(self) -> None:
+        jobs = {one["metadata"]["name"]: one["spec"] for _, one in self.objects() if one["kind"] == "Job"}
+        container = jobs["trainer"]["template"]["spec"]["containers"][0]
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder, "ps_rnn")
+            program.write_text('#!/bin/sh\necho "$@"\n')
+            program.chmod(0o755)
+            command = [part.replace("/data/", f"{folder}/") for part in [*container["command"], *container["args"]]]
+
+            def flags() -> list[str]:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={"PATH": folder})
+                self.assertEqual(done.stderr, "")
+                return done.stdout.split()
+
+            first = flags()
+            checkpoints = Path(first[first.index("--checkpoint") + 1])
+            checkpoints.mkdir()
+            self.assertEqual(flags(), first)
+            (checkpoints / "latest").write_text("1\n")
+            self.assertEqual(flags(), [*first, "--resume"])
+
 
 def main() -> None:
     global MODULES
