@@ -29,10 +29,10 @@ class Standby {
   /// types and sizes and in the same order; their values become the owner's. Steps go on meanwhile.
   /// Blocks until the standby has caught up; from then on a step is not acknowledged before the
   /// standby has it, unless that is lost or fails, which costs the owner that wait and no more. One
-  /// for each owner: another one takes its place. Throws RpcError kInvalidArgument for a worker
-  /// that is no owner, or is one itself, and for parameters that do not fit; kFailedPrecondition
-  /// for an owner of which a step failed half-way: it keeps the standby that it has, which can take
-  /// over.
+  /// for each owner: another one takes its place, from when it begins to catch up. Throws RpcError
+  /// kInvalidArgument for a worker that is no owner, or is one itself, and for parameters that do
+  /// not fit; kFailedPrecondition for an owner of which a step failed half-way: in all these cases
+  /// the owner keeps the standby that it has, which can take over.
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,
           const std::vector<ParameterGroup>& groups, const CallOptions& call = {});
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,

@@ -11,6 +11,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/worker_services.h"
+#include "sinew/rref/remote.h"
 
 namespace sinew::internal {
 namespace {
@@ -172,8 +173,16 @@ std::uint64_t LocalOptimizer::stand_by() {
 Future<void> LocalOptimizer::add_standby(const RRef<LocalOptimizer>& standby,
                                          std::uint64_t stream) {
   return state_
-      ->when_free<void>([](OptimizerState& state, const Worker&, Clock::TimePoint) {
-        return state.dismiss_standby();
+      ->when_free<OwnerMake>(
+          [](OptimizerState& state, const Worker&, Clock::TimePoint) { return state.make(); })
+      // Before the one that there is goes.
+      .then([standby](const OwnerMake& make) {
+        return standby.async<&LocalOptimizer::check_fits>(make);
+      })
+      .then([state = state_] {
+        return state->when_free<void>([](OptimizerState& mine, const Worker&, Clock::TimePoint) {
+          return mine.dismiss_standby();
+        });
       })
       .then([state = state_, standby, stream] {
         return state->when_free<void>([standby, stream](OptimizerState& mine, const Worker& worker,
@@ -181,6 +190,11 @@ Future<void> LocalOptimizer::add_standby(const RRef<LocalOptimizer>& standby,
           return mine.add_standby(worker, standby, stream, deadline);
         });
       });
+}
+
+Future<void> LocalOptimizer::check_fits(const OwnerMake& make) {
+  return state_->when_free<void>(
+      [make](OptimizerState& state, const Worker&, Clock::TimePoint) { state.check_fits(make); });
 }
 
 Future<FollowOutcome> LocalOptimizer::follow_snapshot(const ChangeId& id,

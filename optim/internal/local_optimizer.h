@@ -78,12 +78,14 @@ class LocalOptimizer {
   /// From now on `standby` gets all changes, and from when the future is done on, none is
   /// acknowledged that it has not got. The one before it gets none any more. Fails with RpcError
   /// kInvalidArgument when it is made otherwise than this, kFailedPrecondition after a step that
-  /// failed half-way: then the one before it stays.
+  /// failed half-way, kUnavailable when it is lost by then: then the one before it stays.
   /// `stream` is what its stand_by() has returned.
   Future<void> add_standby(const RRef<LocalOptimizer>& standby, std::uint64_t stream);
   // Of the standby.
   /// Begins to, and draws a number for the owner's changes, of which others know nothing.
   std::uint64_t stand_by();
+  /// Throws RpcError kInvalidArgument when this is made otherwise than its owner.
+  Future<void> check_fits(const OwnerMake& make);
   // These may come in any order.
   Future<FollowOutcome> follow_snapshot(const ChangeId& id, const OwnerSnapshot& snapshot);
   Future<FollowOutcome> follow_step(const ChangeId& id, const MirroredStep& step);
@@ -134,6 +136,7 @@ SINEW_METHOD_AS("sinew.optim.drop_load", &sinew::internal::LocalOptimizer::drop_
 SINEW_METHOD_AS("sinew.optim.keep", &sinew::internal::LocalOptimizer::keep);
 SINEW_METHOD_AS("sinew.optim.add_standby", &sinew::internal::LocalOptimizer::add_standby);
 SINEW_METHOD_AS("sinew.optim.stand_by", &sinew::internal::LocalOptimizer::stand_by);
+SINEW_METHOD_AS("sinew.optim.check_fits", &sinew::internal::LocalOptimizer::check_fits);
 SINEW_METHOD_AS("sinew.optim.follow_snapshot", &sinew::internal::LocalOptimizer::follow_snapshot);
 SINEW_METHOD_AS("sinew.optim.follow_step", &sinew::internal::LocalOptimizer::follow_step);
 SINEW_METHOD_AS("sinew.optim.follow_options", &sinew::internal::LocalOptimizer::follow_options);

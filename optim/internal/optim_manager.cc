@@ -103,6 +103,7 @@ std::vector<Extension::Method> OptimManager::methods() const {
                                  method<&LocalOptimizer::keep>(),
                                  method<&LocalOptimizer::add_standby>(),
                                  method<&LocalOptimizer::stand_by>(),
+                                 method<&LocalOptimizer::check_fits>(),
                                  method<&LocalOptimizer::follow_snapshot>(),
                                  method<&LocalOptimizer::follow_step>(),
                                  method<&LocalOptimizer::follow_options>(),

@@ -66,6 +66,8 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   Future<void> apply_load(std::uint64_t load);
   void drop_load(std::uint64_t load);
 
+  /// What a standby has to be made of.
+  OwnerMake make() const;
   /// Makes room for another one: done when the standby that there is knows that it is none any
   /// more. Neither this nor the next changes anything after a step that failed half-way: they throw
   /// RpcError kFailedPrecondition.
@@ -76,6 +78,8 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
 
   // Of a standby.
 
+  /// Throws RpcError kInvalidArgument unless this is made of the same.
+  void check_fits(const OwnerMake& make) const;
   FollowOutcome follow(const ChangeId& id, const OwnerSnapshot& snapshot);
   FollowOutcome follow(const ChangeId& id, const MirroredStep& step);
   FollowOutcome follow(const ChangeId& id, std::size_t group, const optim::Options& options);

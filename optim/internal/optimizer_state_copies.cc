@@ -156,12 +156,15 @@ void OptimizerState::drop_load(std::uint64_t load) {
 
 // ---- An owner that has a standby.
 
+OwnerMake OptimizerState::make() const {
+  const CheckpointManifest own = manifest();
+  return {own.optimizer, options_.size(), own.parameters};
+}
+
 OwnerSnapshot OptimizerState::snapshot() const {
   OwnerSnapshot snapshot;
-  const CheckpointManifest fit = manifest();
   snapshot.name = name();
-  snapshot.optimizer = fit.optimizer;
-  snapshot.parameters = fit.parameters;
+  snapshot.make = make();
   snapshot.answers = answers_.snapshot();
   snapshot.order = order_;
   const std::string bytes = serialize({});
@@ -235,22 +238,31 @@ OptimizerState::Following& OptimizerState::following(std::uint64_t stream) {
   throw RpcError(ErrorCode::kAborted, "the standby does not follow these changes any more");
 }
 
-void OptimizerState::check_fits(const OwnerSnapshot& snapshot) const {
+void OptimizerState::check_fits(const OwnerMake& make) const {
   CheckpointManifest theirs;
-  theirs.optimizer = snapshot.optimizer;
-  theirs.parameters = snapshot.parameters;
+  theirs.optimizer = make.optimizer;
+  theirs.parameters = make.parameters;
   CheckpointManifest ours = manifest();
   ours.kept.clear();
   std::string fault = theirs.difference(ours);
-  if (fault.empty() && (snapshot.options.size() != options_.size() || !snapshot.state.defined() ||
-                        snapshot.state.scalar_type() != at::kByte)) {
-    fault = "it has another number of groups, or no state";
+  if (fault.empty() && make.groups != options_.size()) {
+    fault = absl::StrFormat("it has %d groups there, and %d here", make.groups, options_.size());
   }
-  // It becomes a part of files' names.
-  if (snapshot.name.empty() || absl::StrContains(snapshot.name, '/')) fault = "it has no name";
   if (fault.empty()) return;
   throw RpcError(ErrorCode::kInvalidArgument,
                  absl::StrCat("the standby is not made as the owner of the parameters: ", fault));
+}
+
+void OptimizerState::check_fits(const OwnerSnapshot& snapshot) const {
+  check_fits(snapshot.make);
+  // Its name becomes a part of files' names.
+  if (snapshot.options.size() == options_.size() && snapshot.state.defined() &&
+      snapshot.state.scalar_type() == at::kByte && !snapshot.name.empty() &&
+      !absl::StrContains(snapshot.name, '/')) {
+    return;
+  }
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 "what the owner has comes without its name, its options or its state");
 }
 
 FollowOutcome OptimizerState::follow(const ChangeId& id, const OwnerSnapshot& snapshot) {

@@ -37,13 +37,19 @@ struct TrainerAnswers {
   std::vector<StepAnswer> answers;
 };
 
+/// What an owner's part of the optimizer is made of; that of its standby is made of the same.
+struct OwnerMake {
+  std::string optimizer;
+  std::uint64_t groups = 0;
+  /// As OptimizedParameter::describe() says it.
+  std::vector<std::string> parameters;
+};
+
 /// All that an owner has.
 struct OwnerSnapshot {
   /// By which the owner's parts of checkpoints are found.
   std::string name;
-  std::string optimizer;
-  /// As OptimizedParameter::describe() says it.
-  std::vector<std::string> parameters;
+  OwnerMake make;
   /// Of the groups; they live at the standby.
   std::vector<RRef<optim::Options>> options;
   std::vector<TrainerAnswers> answers;
@@ -64,5 +70,5 @@ enum class FollowOutcome : std::int32_t {
 SINEW_STRUCT(sinew::internal::ChangeId, stream, number);
 SINEW_STRUCT(sinew::internal::MirroredStep, id, live_from, answer, positions, gradients);
 SINEW_STRUCT(sinew::internal::TrainerAnswers, trainer, live_from, numbers, answers);
-SINEW_STRUCT(sinew::internal::OwnerSnapshot, name, optimizer, parameters, options, answers, order,
-             state);
+SINEW_STRUCT(sinew::internal::OwnerMake, optimizer, groups, parameters);
+SINEW_STRUCT(sinew::internal::OwnerSnapshot, name, make, options, answers, order, state);

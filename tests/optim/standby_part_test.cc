@@ -365,6 +365,35 @@ TEST_P(StandbyPart, CatchesUpForAsLongAsItTakes) {
   EXPECT_TRUE(spare.call<&Table::value>().slice(0, 0, 2).equal(-at::ones({2})));
 }
 
+TEST_P(StandbyPart, AnOwnerThatRefusesAnotherOneHasTheStandbyThatItHad) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  const Standby standby(optimizer, "worker1", {group_of(spare)});
+  step(optimizer, table, 0);
+  const auto offer = [&](const std::vector<ParameterGroup>& groups) {
+    return error_of([&] { Standby(optimizer, "worker1", groups); });
+  };
+  const ParameterGroup fitting = group_of(make_table(0));
+  const sinew::RpcError small = offer({group_of(worker(0).peer(0).remote<Table>(3))});
+  EXPECT_EQ(small.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(small.message(), HasSubstr("is '0 Float [8]' there, and '0 Float [3]' here"));
+  EXPECT_EQ(offer({group_of(make_table(0), sinew::optim::AdamOptions())}).code(),
+            ErrorCode::kInvalidArgument);
+  const sinew::RpcError groups = offer({fitting, {{}, rate_of_one()}});
+  EXPECT_EQ(groups.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(groups.message(), HasSubstr("it has 1 groups there, and 2 here"));
+  EXPECT_EQ(step(optimizer, table, 1), 2U);
+  EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
+  // As one that is lost by then.
+  cluster_->faults().fail(calls<&LocalOptimizer::check_fits>().at("worker0").first(1));
+  EXPECT_EQ(offer({fitting}).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(step(optimizer, table, 2), 3U);
+  EXPECT_TRUE(spare.call<&Table::value>().equal(table.call<&Table::value>()));
+  optimizer = take_over(optimizer, {standby});
+  EXPECT_EQ(step(optimizer, spare, 3), 4U);
+}
+
 // What it has is neither that from before the step nor that from behind it, so nobody is to take
 // it for the owner's.
 TEST_P(StandbyPart, AnOwnerOfWhichAStepFailedHalfWayHasTheStandbyThatItHad) {
