@@ -106,9 +106,7 @@ const MethodTable::Entry* CallServer::nearest_method(const CallContext& call) co
 }
 
 bool CallServer::is_for_guests(std::string_view method) {
-  // Each of them looks itself at who asks, or says nothing.
-  return method == kJoinMethod || method == kListMethod || method == kUpdateMethod ||
-         method == kInviteMethod || method == kHeardMethod;
+  return method == kHeardMethod || internal::is_for_guests(method);
 }
 
 // ---- Calls.

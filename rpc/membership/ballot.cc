@@ -46,11 +46,12 @@ bool Ballot::accept(const MemberView& proposed) {
 }
 
 void Ballot::learn(MemberView accepted) {
+  if (term_of(accepted.version) > voted_term_ + kMostTermsMissed) return;
   if (accepted.version > latest().version) proposed_ = std::move(accepted);
 }
 
 bool Ballot::vote(std::uint64_t term, std::uint64_t version) {
-  if (term <= voted_term_ || version < latest().version) return false;
+  if (term <= voted_term_ || term > kLastTerm || version < latest().version) return false;
   voted_term_ = term;
   return true;
 }

@@ -24,6 +24,9 @@ Support support_of(const MemberView& view, const std::set<Incarnation>& present,
 
 /// The high half of a list's version: the coordinators that there have been.
 inline std::uint64_t term_of(std::uint64_t version) { return version >> 32; }
+inline constexpr std::uint64_t kLastTerm = 0xffffffff;
+/// Workers stand twice a second at most: who has slept for three months has missed no more.
+inline constexpr std::uint64_t kMostTermsMissed = std::uint64_t{1} << 24;
 inline std::uint64_t first_version_of(std::uint64_t term) { return term << 32; }
 
 /// How a fixed world agrees on its list of members, so that no two parts of it go on each on its
@@ -46,7 +49,8 @@ class Ballot {
   /// A coordinator proposes a list. False: this worker knows a newer one, or has voted in a later
   /// term.
   bool accept(const MemberView& proposed);
-  /// Somebody else has accepted that: a candidate takes it over if it is newer.
+  /// Somebody else has accepted that: a candidate takes it over if it is newer. Not if it is of a
+  /// term that is made up, since terms come to an end.
   void learn(MemberView accepted);
   /// A candidate for `term` asks for this worker's vote; the newest list that it has accepted has
   /// that version. False: it gets none.

@@ -18,6 +18,7 @@ enum class MembershipBug {
   kStrangersNotMet,     // nobody looks where workers look for the job
   kFrozenForGood,       // who cannot decide does not look for those that are dead
   kJoinerHasNoSay,      // who is being let in accepts no list
+  kJoinerIsDeaf,        // nor does it hear who asks for its vote
 };
 
 /// The bug that is active in this process. Not thread-safe.

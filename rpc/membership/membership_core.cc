@@ -54,7 +54,7 @@ void MembershipCore::add_methods() {
   add_method("sinew.member.leave", &MembershipCore::handle_leave);
   add_method("sinew.member.lost", &MembershipCore::handle_lost);
   add_method(std::string(kVoteMethod), &MembershipCore::handle_vote);
-  add_method("sinew.member.propose", &MembershipCore::handle_propose);
+  add_method(std::string(kProposeMethod), &MembershipCore::handle_propose);
 }
 
 void MembershipCore::add_method(std::string name, Handler handler) {
@@ -295,7 +295,8 @@ void MembershipCore::handle_update(const WorkerInfo& from, const std::string& bo
   if (!view.ok()) return fail(answer, view.status());
   if (is_lost(from)) return fail(answer, absl::UnavailableError("you were taken for lost"));
   const bool is_member = is_in() || is_leaving();
-  if (state_ == State::kSeeking && find_process(*view, self_.worker) != nullptr) {
+  const bool has_asked = state_ == State::kSeeking && has_asked_;
+  if (has_asked && find_process(*view, self_.worker) != nullptr) {
     // The list came sooner than the answer to our JoinRequest.
     finish_join(*std::move(view));
     answer.set_value({});

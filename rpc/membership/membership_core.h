@@ -227,6 +227,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void on_vote(std::uint64_t term, const absl::StatusOr<std::string>& reply);
   void check_votes();
   bool is_let_in();
+  bool believes(const WorkerInfo& from) const;
   void handle_vote(const WorkerInfo& from, const std::string& body, const Answer& answer);
   void propose(const MemberView& next);
   void offer();
@@ -334,6 +335,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   // A member has answered in this round, and was busy with something else.
   bool has_met_member_ = false;
   bool asking_ = false;
+  // Somebody may have this worker on a list.
+  bool has_asked_ = false;
+  // For whom it has voted meanwhile.
+  std::optional<Incarnation> voted_for_;
   // All seeds are asked at once.
   std::optional<SeedRound> seed_round_;
   std::uint64_t seed_round_number_ = 0;

@@ -223,7 +223,7 @@ void MembershipCore::ask_to_join(const std::string& address) {
   request.set_world_size(options_.rendezvous.world_size);
   request.set_timeout_us(static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(left).count()));
-  asking_ = true;
+  asking_ = has_asked_ = true;
   call_address(address, "sinew.member.join", request.SerializeAsString(),
                std::min(left, nanoseconds::max() - kAnswerGrace) + kAnswerGrace,
                [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {

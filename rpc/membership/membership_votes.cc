@@ -105,11 +105,20 @@ void MembershipCore::check_votes() {
 }
 
 // Whoever lets it in has proposed to, or done so, and may be gone before this worker has the list
-// that it is on. It knows nothing of the others, and has a say all the same.
+// that it is on. It knows nothing of the others, and has a say all the same. Who has asked nobody
+// is on no list.
 bool MembershipCore::is_let_in() {
-  if (state_ != State::kSeeking || options_.rendezvous.world_size == 0) return false;
+  const bool is_fixed = options_.rendezvous.world_size > 0;
+  if (state_ != State::kSeeking || !is_fixed || !has_asked_) return false;
   if (!ballot_.has_value()) ballot_.emplace(self_.worker.incarnation);
   return true;
+}
+
+// Of one that is being let in: anybody may say that it is a member. As long as whom this worker has
+// asked answers here nobody else is believed, as members do not vote while who is before a
+// candidate answers them.
+bool MembershipCore::believes(const WorkerInfo& from) const {
+  return !asking_ || from.incarnation == voted_for_;
 }
 
 void MembershipCore::handle_vote(const WorkerInfo& from, const std::string& body,
@@ -121,18 +130,23 @@ void MembershipCore::handle_vote(const WorkerInfo& from, const std::string& body
   response.set_voter(self_.worker.incarnation.value);
   if (is_let_in()) {
     // It believes nobody of an earlier term from here on.
-    response.set_granted(ballot_->vote(request->term(), request->version()));
-    const MemberView& latest = ballot_->latest();
-    if (latest.version > request->version()) encode(latest, *response.mutable_accepted());
+    if (believes(from)) {
+      response.set_granted(ballot_->vote(request->term(), request->version()));
+      if (response.granted()) voted_for_ = from.incarnation;
+      const MemberView& latest = ballot_->latest();
+      if (latest.version > request->version()) encode(latest, *response.mutable_accepted());
+    }
     return answer.set_value(response.SerializeAsString());
   }
   const bool knows = ballot_.has_value() && (is_in() || is_leaving());
   if (!knows) return fail(answer, absl::UnavailableError("this worker is no member; ask again"));
   const Member* first = lowest_alive();
-  const bool is_next = first != nullptr && first->worker.incarnation == from.incarnation;
+  const bool is_listed = find_process(view_, from) != nullptr;
+  const bool is_next =
+      is_listed && first != nullptr && first->worker.incarnation == from.incarnation;
   // Not as long as one before the candidate answers here.
   response.set_granted(is_next && ballot_->vote(request->term(), request->version()));
-  if (find_process(view_, from) != nullptr) {
+  if (is_listed) {
     encode(view_, *response.mutable_list());
     const MemberView& latest = ballot_->latest();
     if (latest.version > request->version()) encode(latest, *response.mutable_accepted());
@@ -161,7 +175,7 @@ void MembershipCore::offer() {
     const WorkerInfo& to = member.worker;
     const bool is_done = to == self_.worker || is_lost(to) || ballot_->has_accepted(to.incarnation);
     if (is_done || !offering_.insert(to.incarnation).second) continue;
-    call(to, "sinew.member.propose", body, kOfferTimeout,
+    call(to, kProposeMethod, body, kOfferTimeout,
          [to, version = proposed.version](MembershipCore& core,
                                           const absl::StatusOr<std::string>& reply) {
            core.on_offered(to, version, reply.status());
@@ -222,9 +236,13 @@ void MembershipCore::handle_propose(const WorkerInfo& from, const std::string& b
       parse_message<proto::MemberList>("a MemberList", body);
   const absl::StatusOr<MemberView> view = list.ok() ? decode(*list) : list.status();
   if (!view.ok()) return fail(answer, view.status());
-  const bool concerns_joiner = find_process(*view, from) != nullptr && is_let_in();
-  if (concerns_joiner && !SINEW_MEMBERSHIP_BUG(kJoinerHasNoSay) && ballot_->accept(*view))
+  const bool concerns_joiner = view->world_size == options_.rendezvous.world_size &&
+                               find_process(*view, from) != nullptr &&
+                               find_process(*view, self_.worker) != nullptr;
+  if (concerns_joiner && is_let_in() && believes(from) && !SINEW_MEMBERSHIP_BUG(kJoinerHasNoSay) &&
+      ballot_->accept(*view)) {
     return answer.set_value({});
+  }
   const bool knows = ballot_.has_value() && (is_in() || is_leaving());
   if (!knows) return fail(answer, absl::UnavailableError("this worker is no member; ask again"));
   if (is_lost(from)) return fail(answer, absl::UnavailableError("you were taken for lost"));

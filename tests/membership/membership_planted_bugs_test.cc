@@ -93,8 +93,10 @@ TEST(ExploredMembershipBugs, AJoinerWithoutASayIsFound) {
   scenario.faults = 2;
   scenario.starts_evicted = false;
   EXPECT_EQ(explore(scenario).violation, "");
-  const Active active(MembershipBug::kJoinerHasNoSay);
-  EXPECT_NE(explore(scenario).violation, "");
+  for (const MembershipBug bug : {MembershipBug::kJoinerHasNoSay, MembershipBug::kJoinerIsDeaf}) {
+    const Active active(bug);
+    EXPECT_NE(explore(scenario).violation, "") << static_cast<int>(bug);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, ExploredMembershipBug, ::testing::ValuesIn(kBugsOfOneFault),

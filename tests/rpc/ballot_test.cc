@@ -113,6 +113,17 @@ TEST(Ballot, ACandidateTakesOverWhatAVoterHasAccepted) {
   EXPECT_EQ(candidate.latest().version, 6u);
 }
 
+// Versions have 32 bits for terms.
+TEST(Ballot, TermsThatAreMadeUpDoNotUseThemUp) {
+  Voter worker(1, view(5, {0, 1, 2}));
+  EXPECT_FALSE(worker.vote(kLastTerm + 1, 5));
+  worker.learn(view(first_version_of(kMostTermsMissed + 1), {1, 2}));
+  EXPECT_EQ(worker.latest().version, 5u);
+  worker.learn(view(first_version_of(kMostTermsMissed), {1, 2}));
+  EXPECT_EQ(worker.latest().version, first_version_of(kMostTermsMissed));
+  EXPECT_TRUE(worker.vote(kLastTerm, worker.latest().version));
+}
+
 TEST(Ballot, AListIsDecidedByTheOneBeforeAndByItself) {
   Voter coordinator(0, view(5, {0, 1, 2, 3, 4}));
   coordinator.propose(view(6, {0, 1}));

@@ -163,6 +163,7 @@ void Job::on_change(Slot& slot, const Process& process, const std::vector<Member
     each.how == Departure::kLeft ? network_.retire(process, each.worker)
                                  : network_.end(process, each.worker);
   }
+  slot.plane->serve_held();
   if (!narrate_) return;
   say(absl::StrCat(text_of(slot), " sees ", view_text(slot), " (", joined.size(), " new, ",
                    gone.size(), " gone)"));
@@ -306,7 +307,7 @@ void Job::keep_leases(Slot& slot) {
 
 void Job::look_at(const WorkerInfo& from, const WorkerInfo& to, const std::string& method,
                   const std::string& body) {
-  if (method == "sinew.member.propose" || method == kVoteMethod)
+  if (method == kProposeMethod || method == kVoteMethod)
     say(absl::StrCat(method, " from ", from.name, " to ", to.name));
   if (method != "sinew.member.update") return;
   proto::MemberList list;

@@ -14,6 +14,8 @@ namespace {
 constexpr nanoseconds kFuse = milliseconds(700);
 // How long a link outlives a goodbye.
 constexpr nanoseconds kFarewell = seconds(5);
+// How long a call waits until its caller is known to be a member.
+constexpr nanoseconds kHeldTime = seconds(5);
 
 absl::Status lost(const WorkerInfo& other) {
   return absl::UnavailableError(absl::StrCat("worker '", other.name, "' is lost"));
@@ -318,8 +320,41 @@ void Network::request(std::uint64_t from, std::uint64_t to, const std::string& m
   WorkerInfo who = caller->process_->self();
   who.rank = caller->rank ? caller->rank() : -1;
   if (tap) tap(who, callee->process_->self(), method, body);
-  const auto handler = callee->handlers_.find(method);
-  if (handler == callee->handlers_.end()) return;
+  if (is_for_guests(method) || callee->lists(who)) {
+    return serve(who, *callee, method, std::move(body), answer);
+  }
+  const std::uint64_t number = ++callee->last_held_;
+  const auto begin = [this, who, to, method, body = std::move(body), answer] {
+    if (Plane* still = plane(to)) serve(who, *still, method, body, answer);
+  };
+  callee->held_.try_emplace(number, Plane::HeldCall{who, begin});
+  callee->process_->run_at(clock_.now() + kHeldTime, [this, from, to, number, answer] {
+    Plane* still = plane(to);
+    if (still == nullptr || still->held_.erase(number) == 0) return;
+    send(to, from, [answer] {
+      answer.try_set_error(
+          make_error(absl::UnavailableError("its caller is not on the list of members there")));
+    });
+  });
+}
+
+void Plane::serve_held() {
+  for (auto each = held_.begin(); each != held_.end();) {
+    if (!lists(each->second.from)) {
+      ++each;
+      continue;
+    }
+    process_->post(std::move(each->second.serve));
+    each = held_.erase(each);
+  }
+}
+
+void Network::serve(const WorkerInfo& who, Plane& callee, const std::string& method,
+                    std::string body, const Promise<std::string>& answer) {
+  const auto handler = callee.handlers_.find(method);
+  if (handler == callee.handlers_.end()) return;
+  const std::uint64_t from = who.incarnation.value;
+  const std::uint64_t to = callee.process_->self().incarnation.value;
   handler->second(who, std::move(body))
       .on_done([this, alive = std::weak_ptr<bool>(alive_), from, to, answer](const auto& done) {
         if (alive.expired()) return;

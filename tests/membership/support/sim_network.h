@@ -28,7 +28,8 @@ class Network;
 /// One worker's end of the network: what the link layer is to a membership. Links come up when two
 /// processes say something to each other, deliver in order and once, go on after an interruption
 /// that is shorter than a lease, and have ended for good after one that is longer, at each end when
-/// that notices.
+/// that notices. Calls of who is not on this worker's list wait until it is, or a while, but for
+/// those that guests may make (is_for_guests()).
 class Plane final : public ControlPlane {
  public:
   Plane(Network& network, std::shared_ptr<Process> process)
@@ -44,6 +45,8 @@ class Plane final : public ControlPlane {
   Future<Standing> ask_standing(const Member& of, const Standing& own);
   Future<MembershipOptions::Answerer> ask_address(const std::string& address, const Standing& own);
   Future<bool> probe_lost(const Member& member);
+  /// This worker's list has changed.
+  void serve_held();
   bool is_linked(const WorkerInfo& other) const;
 
   /// Null as long as there is none, or it has ended.
@@ -58,6 +61,13 @@ class Plane final : public ControlPlane {
   Network& network_;
   const std::shared_ptr<Process> process_;
   std::map<std::string, ControlHandler> handlers_;
+  struct HeldCall {
+    WorkerInfo from;
+    std::function<void()> serve;
+  };
+  // In the order in which they have come.
+  std::map<std::uint64_t, HeldCall> held_;
+  std::uint64_t last_held_ = 0;
 };
 
 /// The wires between the processes.
@@ -133,6 +143,8 @@ class Network {
   void pump_later(std::uint64_t from, std::uint64_t to, TimePoint when);
   void request(std::uint64_t from, std::uint64_t to, const std::string& method, std::string body,
                const Promise<std::string>& answer);
+  void serve(const WorkerInfo& from, Plane& callee, const std::string& method, std::string body,
+             const Promise<std::string>& answer);
   void take_up_again(Link& link);
   void beat(std::uint64_t a, std::uint64_t b);
   void beat_end(Link& link, std::size_t end);
