@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -66,7 +67,9 @@ class FakeSource final : public EventSource {
     ++interrupts;
     send([] {});
   }
+  bool add_thread() override { return on_add_thread(); }
 
+  std::function<bool()> on_add_thread;
   std::atomic<int> interrupts{0};
   std::atomic<int> looks{0};
 
@@ -86,12 +89,13 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
     options.num_threads = 2;
     executor_ = std::make_unique<Executor>(options);
     executor_->set_polling_duty(duty_);
-    for (int i = 0; i < 2; ++i) pool_.emplace_back([this] { duty_->serve(); });
+    source_.on_add_thread = [this] { return add_thread(); };
+    for (int i = 0; i < 2; ++i) add_thread();
   }
   ~PollingDutyTest() override {
     duty_->close();
     source_.end();
-    for (std::thread& thread : pool_) thread.join();
+    for (std::thread& thread : pool()) thread.join();
     executor_->shutdown();
     has_core_ = true;
   }
@@ -101,8 +105,24 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
     return has;
   }
 
-  bool is_of_pool(std::thread::id id) const {
-    return id == pool_[0].get_id() || id == pool_[1].get_id();
+  bool add_thread() {
+    const MutexLock lock(pool_mutex_);
+    if (!has_room_) return false;
+    pool_.emplace_back([this] { duty_->serve(); });
+    return true;
+  }
+  void has_no_room() {
+    const MutexLock lock(pool_mutex_);
+    has_room_ = false;
+  }
+  std::deque<std::thread>& pool() {
+    const MutexLock lock(pool_mutex_);
+    return pool_;
+  }
+  bool is_of_pool(std::thread::id id) {
+    const MutexLock lock(pool_mutex_);
+    return std::any_of(pool_.begin(), pool_.end(),
+                       [id](const std::thread& thread) { return thread.get_id() == id; });
   }
 
   /// Waits for what an event brings, as a call does for its answer. Which thread handled it.
@@ -115,6 +135,45 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
     });
     answer.future().wait();
     return handled_by;
+  }
+
+  bool tasks_run_where_events_come() {
+    return eventually([&] {
+      const Promise<bool> same_thread(static_cast<Executor*>(nullptr));
+      source_.send([&] {
+        executor_->post([&, handled_by = std::this_thread::get_id()] {
+          EXPECT_EQ(Executor::current(), executor_.get());
+          same_thread.set_value(handled_by == std::this_thread::get_id());
+        });
+      });
+      return same_thread.future().wait();
+    });
+  }
+
+  /// Tasks that wait.
+  struct Waits {
+    Promise<void> all_end{static_cast<Executor*>(nullptr)};
+    std::vector<Future<void>> ended;
+  };
+  /// Posts such until one is run by a thread of the pool.
+  bool a_task_of_the_pool_waits(Waits& waits) {
+    return eventually([&] {
+      const Promise<bool> is_of_pool_thread(static_cast<Executor*>(nullptr));
+      const Promise<void> ended(static_cast<Executor*>(nullptr));
+      waits.ended.push_back(ended.future());
+      source_.send([&, ended] {
+        executor_->post([&, ended] {
+          is_of_pool_thread.set_value(is_of_pool(std::this_thread::get_id()));
+          waits.all_end.future().wait();
+          ended.set_value();
+        });
+      });
+      return is_of_pool_thread.future().wait();
+    });
+  }
+  static void end(Waits& waits) {
+    waits.all_end.set_value();
+    for (const Future<void>& each : waits.ended) each.wait();
   }
 
   /// Calls until the calling thread polls for its answers by itself.
@@ -132,7 +191,9 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
   std::shared_ptr<PollingDuty> duty_ = std::make_shared<PollingDuty>(
       &source_, GetParam(), [](PollingDuty::TimePoint) { return has_core().load(); });
   std::unique_ptr<Executor> executor_;
-  std::vector<std::thread> pool_;
+  Mutex pool_mutex_;
+  bool has_room_ ABSL_GUARDED_BY(pool_mutex_) = true;
+  std::deque<std::thread> pool_ ABSL_GUARDED_BY(pool_mutex_);
 };
 
 TEST_P(PollingDutyTest, ThePoolLeadsWhereNobodyWaits) {
@@ -155,16 +216,39 @@ TEST_P(PollingDutyTest, ThePoolTakesOverFromOneThatCallsNoMore) {
 }
 
 TEST_P(PollingDutyTest, ShortTasksRunOnTheThreadThatGotTheEvent) {
-  EXPECT_TRUE(eventually([&] {
-    const Promise<bool> same_thread(static_cast<Executor*>(nullptr));
-    source_.send([&] {
-      executor_->post([&, handled_by = std::this_thread::get_id()] {
-        EXPECT_EQ(Executor::current(), executor_.get());
-        same_thread.set_value(handled_by == std::this_thread::get_id());
-      });
-    });
-    return same_thread.future().wait();
-  }));
+  EXPECT_TRUE(tasks_run_where_events_come());
+}
+
+TEST_P(PollingDutyTest, SoTheyDoWhileTasksOfThePoolWait) {
+  Waits waits;
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(a_task_of_the_pool_waits(waits));
+  EXPECT_TRUE(tasks_run_where_events_come());
+  end(waits);
+  EXPECT_TRUE(tasks_run_where_events_come());
+}
+
+TEST_P(PollingDutyTest, ThePoolHasAThreadMoreOnlyWhereItIsShortOfOne) {
+  Waits first;
+  ASSERT_TRUE(a_task_of_the_pool_waits(first));
+  EXPECT_TRUE(eventually([&] { return pool().size() == 3; }));
+  end(first);
+  for (int i = 0; i < 20; ++i) {
+    Waits waits;
+    ASSERT_TRUE(a_task_of_the_pool_waits(waits));
+    end(waits);
+  }
+  EXPECT_EQ(pool().size(), 3U);
+}
+
+TEST_P(PollingDutyTest, TasksRunElsewhereWhereNoThreadCanBeAdded) {
+  has_no_room();
+  Waits waits;
+  ASSERT_TRUE(a_task_of_the_pool_waits(waits));
+  const Promise<void> ran(static_cast<Executor*>(nullptr));
+  source_.send([&] { executor_->post([&] { ran.set_value(); }); });
+  ran.future().wait();
+  end(waits);
+  EXPECT_TRUE(tasks_run_where_events_come());
 }
 
 TEST_P(PollingDutyTest, EventsGoOnWhileATaskBlocks) {

@@ -1,4 +1,4 @@
-// Who polls: all that can happen to two threads of a pool and two that wait.
+// Who polls: all that can happen to the threads of a pool and two that wait.
 
 #include <gtest/gtest.h>
 
@@ -33,6 +33,18 @@ LeadWorld world(int waits, int tasks, int ticks, bool closes) {
 INSTANTIATE_TEST_SUITE_P(Worlds, LeadExploration,
                          ::testing::Values(world(2, 0, 4, false), world(1, 1, 3, false),
                                            world(0, 3, 4, false), world(1, 1, 1, true)));
+
+LeadWorld with_waiting_tasks(LeadWorld world, bool has_no_room = false) {
+  world.waiting_tasks = true;
+  world.has_no_room = has_no_room;
+  return world;
+}
+
+INSTANTIATE_TEST_SUITE_P(WaitingTasks, LeadExploration,
+                         ::testing::Values(with_waiting_tasks(world(0, 2, 3, false)),
+                                           with_waiting_tasks(world(1, 1, 1, false)),
+                                           with_waiting_tasks(world(0, 2, 1, true)),
+                                           with_waiting_tasks(world(0, 2, 2, false), true)));
 
 }  // namespace
 }  // namespace sinew::internal::sim

@@ -24,6 +24,7 @@ constexpr Planted<LeadBug> kLeadBugs[] = {
     {LeadBug::kNobodyPromoted, "kNobodyPromoted"},
     {LeadBug::kWatcherTrustsAll, "kWatcherTrustsAll"},
     {LeadBug::kTwoLead, "kTwoLead"},
+    {LeadBug::kNobodyReplaces, "kNobodyReplaces"},
 };
 
 class PlantedLeadBug : public ::testing::TestWithParam<Planted<LeadBug>> {
@@ -32,9 +33,10 @@ class PlantedLeadBug : public ::testing::TestWithParam<Planted<LeadBug>> {
 };
 
 TEST_P(PlantedLeadBug, IsFound) {
-  LeadWorld world;
-  world.closes = true;
   lead_bug = GetParam().bug;
+  LeadWorld world;
+  world.waiting_tasks = lead_bug == LeadBug::kNobodyReplaces;
+  world.closes = !world.waiting_tasks;
   const std::string found = explore(world, nullptr);
   EXPECT_NE(found, "");
   RecordProperty("found", found);

@@ -59,7 +59,9 @@ Executor::DetachedScope::~DetachedScope() {
   Impl::this_worker = static_cast<Impl::Worker*>(worker_);
 }
 
-Executor::Helper::Helper() : state_(std::make_unique<State>()) {}
+Executor::Helper::Helper(Waits* waits) : state_(std::make_unique<State>()) {
+  for (Engagement& engagement : state_->engagements) engagement.worker->waits = waits;
+}
 
 Executor::Helper::~Helper() = default;
 
@@ -98,6 +100,7 @@ Executor::BlockingScope::BlockingScope(const std::function<std::string()>& descr
     worker->more_follow = false;
     Impl::flush(*worker);
     worker->pool->enter_blocking(describe_caller);
+    if (worker->waits != nullptr) worker->waits->begin_task_wait();
   }
   ++worker->blocking_scopes;
 }
@@ -105,7 +108,9 @@ Executor::BlockingScope::BlockingScope(const std::function<std::string()>& descr
 Executor::BlockingScope::~BlockingScope() {
   Impl::Worker* worker = Impl::this_worker;
   if (worker == nullptr) return;
-  if (--worker->blocking_scopes == 0) worker->pool->leave_blocking();
+  if (--worker->blocking_scopes > 0) return;
+  worker->pool->leave_blocking();
+  if (worker->waits != nullptr) worker->waits->end_task_wait();
 }
 
 }  // namespace sinew::internal

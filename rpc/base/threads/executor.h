@@ -118,7 +118,19 @@ class Executor {
   /// that thread.
   class Helper {
    public:
-    Helper();
+    /// Is told, by the helper's thread, when one of the tasks that it runs begins to wait, and ends
+    /// to: marks itself as blocked, see BlockingScope.
+    class Waits {
+     public:
+      virtual void begin_task_wait() = 0;
+      virtual void end_task_wait() = 0;
+
+     protected:
+      ~Waits() = default;
+    };
+
+    /// `waits` outlives this, or is null.
+    explicit Helper(Waits* waits = nullptr);
     ~Helper();
     Helper(const Helper&) = delete;
     Helper& operator=(const Helper&) = delete;

@@ -38,6 +38,8 @@ class Executor::Impl final : public TaskRunner,
     bool woken = false;
     // Touched by the worker's own thread only.
     std::size_t blocking_scopes = 0;
+    // Of a helper; or null.
+    Helper::Waits* waits = nullptr;
     // Tasks follow the one that it runs.
     bool more_follow = false;
     std::chrono::steady_clock::time_point task_begun;

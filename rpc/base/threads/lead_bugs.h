@@ -13,6 +13,7 @@ enum class LeadBug {
   kNobodyPromoted,    // a wait that lasts lays the duty down, and wakes nobody
   kWatcherTrustsAll,  // who has watched goes back to sleep although the duty still lies
   kTwoLead,           // who comes back from tasks leads, whoever else does
+  kNobodyReplaces,    // a task waits, and the pool gets no other thread
 };
 
 /// The bug that is active in this process. Not thread-safe.

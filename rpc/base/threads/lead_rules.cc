@@ -21,6 +21,10 @@ constexpr Duration kLongWait = milliseconds(1);
 // Waits that last longer on the average are too often cut off by that: the duty then goes back and
 // forth between the wait and the pool, and each time a thread is woken.
 constexpr Duration kShortWait = microseconds(300);
+// One leads, one stands by.
+constexpr int kUsualThreads = 2;
+// With as many it has no more, and the executor's own threads run tasks where too many of its wait.
+constexpr int kMostThreads = 8;
 // From then on the executor's own threads run all tasks that are not very short.
 constexpr double kCrowded = 0.25;
 // What each event leaves of the crowding then, so that it is measured again now and then.
@@ -45,6 +49,11 @@ LeadRules::Wake LeadRules::promote() {
 }
 
 // ---- threads of the pool
+
+int LeadRules::add_thread() {
+  if (coming_ > 0) --coming_;
+  return threads_++;
+}
 
 LeadRules::Parked LeadRules::park(int thread) {
   ++parked_;
@@ -76,7 +85,7 @@ LeadRules::Parked LeadRules::next(int thread, bool interval_is_over) {
 
 bool LeadRules::may_help() {
   woke_waiter_ = false;
-  if (parked_ == 0) return false;
+  if (parked_ == 0 || away_ > waiting_) return false;
   if (crowding_ <= kCrowded || tasks_are_brisk_) return true;
   crowding_ *= kCrowdingDecay;
   return false;
@@ -89,6 +98,7 @@ bool LeadRules::on_event_after_tasks(bool was_there) {
 
 LeadRules::Wake LeadRules::lay_down_for_tasks(Duration length, bool are_brisk) {
   lay_down();
+  ++away_;
   tasks_are_brisk_ = are_brisk;
   if (length > kMaxAbsence) return promote();
   if (SINEW_LEAD_BUG(kNobodyWatches)) return Wake::kNobody;
@@ -96,7 +106,17 @@ LeadRules::Wake LeadRules::lay_down_for_tasks(Duration length, bool are_brisk) {
   return watcher_ < 0 ? Wake::kOneParked : Wake::kNobody;
 }
 
+bool LeadRules::begin_task_wait() {
+  ++waiting_;
+  const int all = threads_ + coming_;
+  const bool is_short = all - waiting_ < kUsualThreads && all < kMostThreads;
+  if (!is_short || closed_ || ended_ || SINEW_LEAD_BUG(kNobodyReplaces)) return false;
+  ++coming_;
+  return true;
+}
+
 bool LeadRules::lead_again() {
+  --away_;
   if (ended_ || (leader_ != Leader::kNobody && !SINEW_LEAD_BUG(kTwoLead))) return false;
   take(Leader::kPool);
   return true;
@@ -163,8 +183,9 @@ LeadRules::Wake LeadRules::end_wait(int wait, bool leads, TimePoint now) {
 void LeadRules::append_key(TimePoint now, std::string& key) const {
   const bool is_watched_since = watcher_ >= 0 && changes_ == watched_since_;
   absl::StrAppend(&key, static_cast<int>(leader_), promoted_, closed_, ended_, watch_, watcher_,
-                  is_watched_since, parked_, woke_waiter_, tasks_are_brisk_, crowding_ > kCrowded,
-                  average_gap_ > kShortGap, average_wait_ > kShortWait);
+                  is_watched_since, parked_, ",", threads_, coming_, away_, waiting_, ",",
+                  woke_waiter_, tasks_are_brisk_, crowding_ > kCrowded, average_gap_ > kShortGap,
+                  average_wait_ > kShortWait);
   for (std::size_t i = 0; i < waits_.size(); ++i) absl::StrAppend(&key, is_young(i, now));
 }
 

@@ -13,7 +13,7 @@ namespace sinew::internal {
 /// The duty to poll is with nobody, with a thread of the source's pool, or with a thread that waits
 /// for what an event brings. It never lies unseen: whoever lays it down has a parked thread of the
 /// pool woken to lead ("promoted"), or leaves a parked one watching, which takes the duty up if it
-/// lies for a whole interval. Whoever has the threads of the pool numbers them.
+/// lies for a whole interval.
 ///
 /// Copyable, for tests that look at what may follow from each state.
 class LeadRules {
@@ -36,6 +36,8 @@ class LeadRules {
 
   // ---- Threads of the pool.
 
+  /// One more. Returns its number.
+  int add_thread();
   /// A thread that parks, or is parked and was woken, or has watched for the whole interval.
   Parked park(int thread);
   Parked on_woken(int thread) { return next(thread, false); }
@@ -50,6 +52,11 @@ class LeadRules {
   bool on_event_after_tasks(bool was_there);
   /// It runs tasks of such a length. `are_brisk`: no thread could have helped with them.
   [[nodiscard]] Wake lay_down_for_tasks(Duration length, bool are_brisk);
+  /// One of them begins to wait, for as long as it likes. Returns whether the pool is to have
+  /// another thread, so that one can lead while one stands by: add_thread() or not_added() follows.
+  [[nodiscard]] bool begin_task_wait();
+  void not_added() { --coming_; }
+  void end_task_wait() { --waiting_; }
   /// It has run them. False: somebody else has the duty, and it parks.
   bool lead_again();
   /// The event has woken a thread in its wait that was asleep.
@@ -107,6 +114,12 @@ class LeadRules {
   // How often the duty was taken up or laid down.
   std::uint64_t changes_ = 0;
   std::size_t parked_ = 0;
+  // Of the pool; and those that are being started.
+  int threads_ = 0;
+  int coming_ = 0;
+  // Threads of the pool that run tasks; and those of them whose task waits.
+  int away_ = 0;
+  int waiting_ = 0;
 
   // In the order in which they began.
   std::vector<Wait> waits_;

@@ -136,11 +136,11 @@ void PollingDuty::carry_out_locked(LeadRules::Wake wake) {
 // ---- the pool
 
 void PollingDuty::serve() {
-  Executor::Helper helper;
+  Executor::Helper helper(this);
   int thread = 0;
   {
     MutexLock lock(mutex_);
-    thread = threads_++;
+    thread = rules_.add_thread();
   }
   while (await_lead(thread)) lead_pool(helper);
 }
@@ -230,6 +230,21 @@ bool PollingDuty::run_tasks(Executor::Helper& helper) {
   helper.run();
   MutexLock lock(mutex_);
   return rules_.lead_again();
+}
+
+void PollingDuty::begin_task_wait() {
+  {
+    MutexLock lock(mutex_);
+    if (!rules_.begin_task_wait()) return;
+  }
+  if (source_->add_thread()) return;
+  MutexLock lock(mutex_);
+  rules_.not_added();
+}
+
+void PollingDuty::end_task_wait() {
+  MutexLock lock(mutex_);
+  rules_.end_task_wait();
 }
 
 bool PollingDuty::lay_down_for_waiter() {

@@ -36,6 +36,9 @@ class EventSource {
   /// Brings about an event that asks for nothing. Thread-safe; not called after next() may have
   /// returned kEnd.
   virtual void interrupt() = 0;
+  /// Has another thread call serve() of the source's PollingDuty. False when there can be none.
+  /// Thread-safe; called by threads in serve() only.
+  virtual bool add_thread() = 0;
 };
 
 class PollingWait;
@@ -49,11 +52,12 @@ class PollingWait;
 /// - those that wait for the outcome of a call, which then is brought by themselves.
 /// A leader with something better to do lays the duty down. As long as it is likely to be back soon
 /// it wakes no successor; a parked thread of the pool watches, and takes the duty up when it has
-/// lain for one to two milliseconds. Otherwise a thread of the pool is woken to lead. The rules are
-/// LeadRules, how long a leader polls before it sleeps is up to PollPolicy; docs/threads.md.
+/// lain for one to two milliseconds. Otherwise a thread of the pool is woken to lead. For a thread
+/// whose task waits the pool has another one. The rules are LeadRules, how long a leader polls
+/// before it sleeps is up to PollPolicy; docs/threads.md.
 ///
 /// Thread-safe.
-class PollingDuty final : private ProcessLife::Busy {
+class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::Waits {
  public:
   using TimePoint = EventSource::TimePoint;
 
@@ -66,7 +70,7 @@ class PollingDuty final : private ProcessLife::Busy {
   PollingDuty(const PollingDuty&) = delete;
   PollingDuty& operator=(const PollingDuty&) = delete;
 
-  /// Takes part with the calling thread, as one of the pool's two, until the source's end.
+  /// Takes part with the calling thread, as one of the pool's, until the source's end.
   void serve();
 
   /// From here on only the pool leads. Returns when no waiting thread does.
@@ -99,6 +103,8 @@ class PollingDuty final : private ProcessLife::Busy {
   void count(std::atomic<std::int64_t>& polls, std::chrono::nanoseconds polled);
   void look_up() override;
   bool stands_still() override;
+  void begin_task_wait() override;
+  void end_task_wait() override;
   void stand_still_at_exit();
   bool await_lead(int thread);
   void lead_pool(Executor::Helper& helper);
@@ -133,8 +139,6 @@ class PollingDuty final : private ProcessLife::Busy {
   CondVar changed_;      // for the pool's parked threads
   CondVar waiter_left_;  // no waiting thread leads any more, and none will
   LeadRules rules_ ABSL_GUARDED_BY(mutex_);
-  // Threads of the pool that there have been.
-  int threads_ ABSL_GUARDED_BY(mutex_) = 0;
   // Whoever leads stands still, since the process ends.
   bool stands_still_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -23,6 +23,11 @@ constexpr int kMaxSteps = 400;
 
 LeadModel::LeadModel(const LeadWorld& world) : world_(world) {
   for (Waiter& waiter : waiters_) waiter.waits_left = world.waits;
+  for (int i = 0; i < 2; ++i) start_thread();
+}
+
+void LeadModel::start_thread() {
+  pool_.at(static_cast<std::size_t>(rules_.add_thread())).state = PoolThread::State::kToPark;
 }
 
 LeadModel::Event LeadModel::pop() {
@@ -52,10 +57,12 @@ bool LeadModel::may_step_pool(std::size_t index) const {
     case PoolThread::State::kLeads:
       return has_event();
     case PoolThread::State::kRuns:
-      return thread.task != Task::kEndless && thread.task != Task::kLongEndless;
+      return thread.task != Task::kEndless && thread.task != Task::kLongEndless &&
+             !(thread.task == Task::kWaitsForEver && thread.task_waits);
     case PoolThread::State::kToPark:
     case PoolThread::State::kHandles:
       return true;
+    case PoolThread::State::kNotStarted:
     case PoolThread::State::kEnded:
       return false;
   }
@@ -80,13 +87,26 @@ void LeadModel::step_pool(std::size_t index) {
     case PoolThread::State::kHandles:
       return finish_event(thread);
     case PoolThread::State::kRuns:
-      thread.task = Task::kNone;
-      thread.ran_tasks = rules_.lead_again();
-      thread.state = thread.ran_tasks ? PoolThread::State::kLeads : PoolThread::State::kToPark;
-      return;
+      return go_on(thread);
+    case PoolThread::State::kNotStarted:
     case PoolThread::State::kEnded:
       return;
   }
+}
+
+// With its task.
+void LeadModel::go_on(PoolThread& thread) {
+  const bool is_to_wait = thread.task == Task::kWaits || thread.task == Task::kWaitsForEver;
+  if (is_to_wait && !thread.task_waits) {
+    thread.task_waits = true;
+    if (!rules_.begin_task_wait()) return;
+    world_.has_no_room ? rules_.not_added() : start_thread();
+    return;
+  }
+  if (std::exchange(thread.task_waits, false)) rules_.end_task_wait();
+  thread.task = Task::kNone;
+  thread.ran_tasks = rules_.lead_again();
+  thread.state = thread.ran_tasks ? PoolThread::State::kLeads : PoolThread::State::kToPark;
 }
 
 void LeadModel::on_parked(PoolThread& thread, Parked next) {
@@ -259,11 +279,14 @@ void LeadModel::each_input(const Visit& visit) const {
     elsewhere.answer_elsewhere(i);
     visit(elsewhere, absl::StrCat("answer elsewhere ", i));
   }
-  for (const Task task : {Task::kShort, Task::kLong, Task::kEndless, Task::kLongEndless}) {
+  for (const Task task : {Task::kShort, Task::kLong, Task::kEndless, Task::kLongEndless,
+                          Task::kWaits, Task::kWaitsForEver}) {
     const bool is_long = task == Task::kLong || task == Task::kLongEndless;
     const bool is_endless = task == Task::kEndless || task == Task::kLongEndless;
+    const bool waits = task == Task::kWaits || task == Task::kWaitsForEver;
     if (world_.tasks == 0 || closed_ || (is_long && !world_.long_tasks)) continue;
-    if (is_endless && !world_.endless_tasks) continue;
+    if (is_endless && (!world_.endless_tasks || world_.waiting_tasks)) continue;
+    if (waits && !world_.waiting_tasks) continue;
     LeadModel next = *this;
     --next.world_.tasks;
     next.events_.push_back({Event::Kind::kTask, 0, task});
@@ -354,11 +377,20 @@ std::string LeadModel::unsettled() const {
   }
   if (ended_) {
     const bool all = std::all_of(pool_.begin(), pool_.end(), [](const PoolThread& thread) {
-      return thread.state == PoolThread::State::kEnded || thread.state == PoolThread::State::kRuns;
+      return thread.state == PoolThread::State::kEnded ||
+             thread.state == PoolThread::State::kRuns ||
+             thread.state == PoolThread::State::kNotStarted;
     });
     return all ? "" : "a thread of the pool does not end";
   }
   if (rules_.leader() != Leader::kPool) return "nobody looks for events";
+  const auto parked = std::count_if(pool_.begin(), pool_.end(), [](const PoolThread& thread) {
+    return thread.state == PoolThread::State::kParked;
+  });
+  // In the place of one whose task waits there is another one.
+  if (world_.waiting_tasks && !world_.has_no_room && !closed_ && parked == 0) {
+    return "nobody stands by";
+  }
   const bool watches = std::any_of(pool_.begin(), pool_.end(), [](const PoolThread& thread) {
     return thread.state == PoolThread::State::kParked && thread.parked == Parked::kWatches;
   });
@@ -374,7 +406,7 @@ std::string LeadModel::key() const {
     absl::StrAppend(&key, static_cast<int>(each.state), static_cast<int>(each.parked),
                     each.signalled, age(each.until), ",", static_cast<int>(each.event.kind),
                     each.event.waiter, static_cast<int>(each.event.task), each.helps,
-                    each.ran_tasks, static_cast<int>(each.task), ";");
+                    each.ran_tasks, static_cast<int>(each.task), each.task_waits, ";");
   }
   for (const Waiter& each : waiters_) {
     absl::StrAppend(&key, static_cast<int>(each.state), each.waits_left, each.asked, each.answered,

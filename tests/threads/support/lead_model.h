@@ -21,14 +21,19 @@ struct LeadWorld {
   bool long_tasks = true;
   /// Whether tasks that were to be short may never end.
   bool endless_tasks = true;
+  /// Whether there are tasks that wait, some for ever; then those that never end otherwise are left
+  /// out.
+  bool waiting_tasks = false;
+  /// No further thread can be started for the pool.
+  bool has_no_room = false;
   /// How many half milliseconds pass.
   int ticks = 4;
   /// Whether only the pool is to lead at some time, and the source ends.
   bool closes = false;
 };
 
-/// Two threads of a pool and two that wait, which do what PollingDuty has threads do, step by step.
-/// Copyable.
+/// Two threads of a pool, with those that are added to it, and two that wait, which do what
+/// PollingDuty has threads do, step by step. Copyable.
 class LeadModel {
  public:
   explicit LeadModel(const LeadWorld& world);
@@ -46,7 +51,15 @@ class LeadModel {
 
  private:
   using TimePoint = LeadRules::TimePoint;
-  enum class Task : std::uint8_t { kNone, kShort, kLong, kEndless, kLongEndless };
+  enum class Task : std::uint8_t {
+    kNone,
+    kShort,
+    kLong,
+    kEndless,
+    kLongEndless,
+    kWaits,
+    kWaitsForEver
+  };
 
   struct Event {
     enum class Kind : std::uint8_t { kAnswer, kTask, kNothing, kEnd } kind = Kind::kNothing;
@@ -55,13 +68,14 @@ class LeadModel {
   };
   struct PoolThread {
     enum class State : std::uint8_t {
+      kNotStarted,
       kToPark,
       kParked,
       kLeads,
       kHandles,
       kRuns,
       kEnded
-    } state = State::kToPark;
+    } state = State::kNotStarted;
     LeadRules::Parked parked = LeadRules::Parked::kSleeps;
     bool signalled = false;
     TimePoint until;
@@ -69,6 +83,7 @@ class LeadModel {
     bool helps = false;
     bool ran_tasks = false;
     Task task = Task::kNone;
+    bool task_waits = false;
   };
   struct Waiter {
     enum class State : std::uint8_t { kIdle, kDecides, kAsleep, kLeads, kHandles } state;
@@ -86,6 +101,8 @@ class LeadModel {
   bool may_step_pool(std::size_t thread) const;
   void step_pool(std::size_t thread);
   void on_parked(PoolThread& thread, LeadRules::Parked next);
+  void start_thread();
+  void go_on(PoolThread& thread);
   void take_event(PoolThread& thread);
   void finish_event(PoolThread& thread);
   bool may_step_waiter(std::size_t waiter) const;
@@ -106,7 +123,7 @@ class LeadModel {
   LeadRules rules_;
   TimePoint now_{std::chrono::seconds(1)};
   std::deque<Event> events_;
-  std::array<PoolThread, 2> pool_;
+  std::array<PoolThread, 4> pool_;
   std::array<Waiter, 2> waiters_{};
   // Wakes one of the parked threads, whichever.
   int signals_ = 0;

@@ -9,6 +9,7 @@
 #include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/completion_queue_tag.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
@@ -67,20 +68,49 @@ Poller::Poller(std::chrono::nanoseconds max_poll)
     : queue_(builder_.AddCompletionQueue()),
       duty_(std::make_shared<PollingDuty>(static_cast<EventSource*>(this), max_poll)) {
   ProcessLife::let_no_child_start_workers();
+  bool is_served = false;
   try {
+    MutexLock lock(threads_mutex_);
     for (int i = 0; i < kThreads; ++i) {
-      threads_.push_back(start_thread([this] {
-        pthread_setname_np(pthread_self(), "sinew-grpc");
-        duty_->serve();
-      }));
+      start_one_locked();
+      is_served = true;
     }
   } catch (...) {
     queue_->Shutdown();
     // Somebody has to see the end of the queue.
-    if (threads_.empty()) duty_->serve();
-    for (std::thread& thread : threads_) thread.join();
+    if (!is_served) duty_->serve();
+    join_all();
     throw;
   }
+}
+
+void Poller::start_one_locked() {
+  threads_.push_back(start_thread([this] {
+    pthread_setname_np(pthread_self(), "sinew-grpc");
+    duty_->serve();
+  }));
+}
+
+bool Poller::add_thread() {
+  MutexLock lock(threads_mutex_);
+  if (is_shut_down_) return false;
+  try {
+    start_one_locked();
+  } catch (const RpcError&) {
+    // Out of threads: it goes on with those that there are.
+    return false;
+  }
+  return true;
+}
+
+void Poller::join_all() {
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(threads_mutex_);
+    is_shut_down_ = true;
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 Poller::~Poller() { shutdown(); }
@@ -150,11 +180,13 @@ std::optional<bool> Poller::try_now(Completion* tag, absl::FunctionRef<void()> s
 }
 
 void Poller::shutdown() {
-  if (threads_.empty()) return;
+  {
+    MutexLock lock(threads_mutex_);
+    if (is_shut_down_) return;
+  }
   duty_->close();
   queue_->Shutdown();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  join_all();
 }
 
 }  // namespace sinew::internal

@@ -43,8 +43,8 @@ class MemberCompletion final : public Completion {
 class LaneStream;
 
 /// The one completion queue of a transport, for the calls that it makes and those that it serves.
-/// Two threads are there to poll it, of which one at a time does, and threads that wait for an
-/// answer do in their place: see PollingDuty. Thread-safe.
+/// Two threads are there to poll it, and more where tasks that they run wait. One at a time does,
+/// and threads that wait for an answer do in their place: see PollingDuty. Thread-safe.
 class Poller final : private EventSource {
  public:
   /// `max_poll` as PollingDuty's. Throws RpcError kResourceExhausted when the threads cannot be
@@ -79,12 +79,18 @@ class Poller final : private EventSource {
   Event next(TimePoint deadline) override;
   void handle(const Event& event) override;
   void interrupt() override;
+  bool add_thread() override;
+  void start_one_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(threads_mutex_);
+  void join_all();
 
   grpc::ServerBuilder builder_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   /// Those who wait may know of it for longer than this object lives.
   const std::shared_ptr<PollingDuty> duty_;
-  std::vector<std::thread> threads_;
+  Mutex threads_mutex_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(threads_mutex_);
+  /// There will be no more.
+  bool is_shut_down_ ABSL_GUARDED_BY(threads_mutex_) = false;
 
   using Reads = absl::InlinedVector<std::shared_ptr<LaneStream>, 2>;
   void start_reads();
