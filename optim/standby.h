@@ -32,7 +32,8 @@ class Standby {
   /// for each owner: another one takes its place, from when it begins to catch up. Throws RpcError
   /// kInvalidArgument for a worker that is no owner, or is one itself, and for parameters that do
   /// not fit; kFailedPrecondition for an owner of which a step failed half-way: in all these cases
-  /// the owner keeps the standby that it has, which can take over.
+  /// the owner keeps the standby that it has, which can take over. kAborted for one that missed a
+  /// change while it was catching up, so it is none: make another one.
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,
           const std::vector<ParameterGroup>& groups, const CallOptions& call = {});
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,

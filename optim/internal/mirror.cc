@@ -88,7 +88,13 @@ Future<void> Mirror::begin(OwnerSnapshot snapshot, const std::vector<optim::Opti
             if (self->phase_ == Phase::kCatchingUp) self->phase_ = Phase::kInSync;
           }
           // What was acknowledged meanwhile is to be there, too.
-          return self->acknowledged();
+          return self->acknowledged().then([self] {
+            if (self->is_followed()) return;
+            throw RpcError(ErrorCode::kAborted,
+                           absl::StrFormat("the standby '%s' has missed a change while it was "
+                                           "catching up, and was given up: add it once more",
+                                           self->standby_.owner().name));
+          });
         });
       });
 }

@@ -25,8 +25,9 @@ class Mirror : public std::enable_shared_from_this<Mirror> {
   Mirror(Worker worker, RRef<LocalOptimizer> standby, std::uint64_t stream);
 
   const RRef<LocalOptimizer>& standby() const { return standby_; }
-  /// The first change. The future fails when the standby does not fit, or does not answer in time;
-  /// from when it is done on, acknowledged() waits for all. `options` are those of the groups.
+  /// The first change. The future fails when the standby does not fit, does not answer in time, or
+  /// misses a change meanwhile (kAborted); from when it is done on, acknowledged() waits for all.
+  /// `options` are those of the groups.
   Future<void> begin(OwnerSnapshot snapshot, const std::vector<optim::Options>& options,
                      std::chrono::nanoseconds timeout);
   void send(OwnerSnapshot snapshot, const std::vector<optim::Options>& options);

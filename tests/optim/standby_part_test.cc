@@ -365,6 +365,40 @@ TEST_P(StandbyPart, CatchesUpForAsLongAsItTakes) {
   EXPECT_TRUE(spare.call<&Table::value>().slice(0, 0, 2).equal(-at::ones({2})));
 }
 
+TEST_P(StandbyPart, OneThatMissesAChangeWhileItCatchesUpIsNone) {
+  const RRef<Table> table = make_table(1);
+  const RRef<Table> spare = make_table(2);
+  DistributedOptimizer optimizer(worker(0), {group_of(table)});
+  step(optimizer, table, 0);
+  auto& faults = cluster_->faults();
+  const auto snapshot =
+      faults.hold(calls<&LocalOptimizer::follow_snapshot>().at("worker2").first(1));
+  const auto dismissal = faults.hold(calls<&LocalOptimizer::dismiss>().at("worker2").first(1));
+  faults.fail(calls<&LocalOptimizer::follow_step>().at("worker2").first(1));
+  auto adding = std::async(std::launch::async, [&] {
+    return error_of([&] { Standby(optimizer, "worker1", {group_of(spare)}); });
+  });
+  snapshot.wait_for_hits(1);
+  {
+    const Context context(worker(0));
+    testoptim::pick_from({table}, 1, context);
+    const auto missed = optimizer.step_async(context.id());
+    dismissal.wait_for_hits(1);
+    snapshot.release();
+    // It takes what it gets in time.
+    ASSERT_TRUE(eventually([&] { return spare.call<&Table::value>()[0].item<float>() == -1; }));
+    dismissal.release();
+    EXPECT_EQ(missed.wait().owners.front().version, 2U);
+  }
+  const sinew::RpcError error = adding.get();
+  EXPECT_EQ(error.code(), ErrorCode::kAborted);
+  EXPECT_THAT(error.message(), HasSubstr("'worker2' has missed a change"));
+  const Standby standby(optimizer, "worker1", {group_of(spare)});
+  EXPECT_EQ(step(optimizer, table, 2), 3U);
+  optimizer = take_over(optimizer, {standby});
+  EXPECT_EQ(step(optimizer, spare, 3), 4U);
+}
+
 TEST_P(StandbyPart, AnOwnerThatRefusesAnotherOneHasTheStandbyThatItHad) {
   const RRef<Table> table = make_table(1);
   const RRef<Table> spare = make_table(2);
