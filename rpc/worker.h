@@ -204,9 +204,11 @@ class Worker {
   Counters counters() const;
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to
-  /// be called in a handler. Throws what the graceful part failed with (kDeadlineExceeded names who
-  /// did not come) after the teardown. An evicted worker that is shut down does not rejoin any
-  /// more, and if it is about to that ends; once it has, the new worker is to be shut down itself.
+  /// be called in a handler. Without grace it ends a graceful one that waits in another thread,
+  /// which then throws kCancelled. Throws what the graceful part failed with (kDeadlineExceeded
+  /// names who did not come, kInvalidArgument a timeout that is not positive) after the teardown.
+  /// An evicted worker that is shut down does not rejoin any more, and if it is about to that ends;
+  /// once it has, the new worker is to be shut down itself.
   void shutdown(const ShutdownOptions& options = {}) const;
   /// False from its shutdown on, and when it was evicted.
   bool is_running() const;

@@ -71,6 +71,22 @@ struct Cluster::State {
     if (options.transport == ClusterTransport::kGrpc) meeting_file = new_meeting_file();
   }
 
+  /// Also where not all have started.
+  ~State() {
+    let_all_go();
+    ShutdownOptions now;
+    now.graceful = false;
+    for (const Member& member : members) {
+      if (member.worker.valid()) member.worker.shutdown(now);
+    }
+    if (meeting_file.empty()) return;
+    std::error_code ignored;
+    std::filesystem::remove(meeting_file, ignored);
+    std::filesystem::remove(meeting_file + ".lock", ignored);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
   std::size_t index_of(std::string_view name) const {
     const auto found = std::find(options.names.begin(), options.names.end(), name);
     if (found != options.names.end()) {
@@ -162,18 +178,7 @@ Cluster::Cluster(ClusterOptions options) : state_(std::make_unique<State>(std::m
   if (state_->steps != nullptr) state_->steps->begin();
 }
 
-Cluster::~Cluster() {
-  state_->let_all_go();
-  ShutdownOptions now;
-  now.graceful = false;
-  for (const State::Member& member : state_->members) {
-    if (member.worker.valid()) member.worker.shutdown(now);
-  }
-  if (state_->meeting_file.empty()) return;
-  std::error_code ignored;
-  std::filesystem::remove(state_->meeting_file, ignored);
-  std::filesystem::remove(state_->meeting_file + ".lock", ignored);
-}
+Cluster::~Cluster() = default;
 
 int Cluster::size() const { return static_cast<int>(state_->members.size()); }
 

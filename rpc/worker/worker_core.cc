@@ -436,7 +436,14 @@ void WorkerCore::drain_layers(Clock::TimePoint deadline, std::vector<std::string
   }
 }
 
-absl::Status WorkerCore::drain(Clock::TimePoint deadline, const ShutdownOptions& options) {
+absl::Status WorkerCore::drain(const ShutdownOptions& options) {
+  if (options.timeout <= std::chrono::nanoseconds(0)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ShutdownOptions::timeout must be positive, it is %d ns: worker '%s' was "
+                        "shut down without waiting for anything",
+                        options.timeout.count(), self_.name));
+  }
+  const Clock::TimePoint deadline = deadline_after(clock().now(), options.timeout);
   const auto left = [&]() -> std::chrono::nanoseconds {
     if (deadline == Clock::TimePoint::max()) return kNoTimeout;
     return std::max<std::chrono::nanoseconds>(deadline - clock().now(),
@@ -530,9 +537,7 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
   shut_down_ = true;
   absl::Status failed;
   if (options.graceful) {
-    check_positive(options.timeout, "timeout");
-    const Clock::TimePoint deadline = deadline_after(clock().now(), options.timeout);
-    failed = begin_drain() ? drain(deadline, options) : own_shutdown();
+    failed = begin_drain() ? drain(options) : own_shutdown();
     drain_is_over();
   }
   teardown(own_shutdown());

@@ -181,7 +181,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   CallCounts call_counts() const;
   void keep_leases();
   void drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks);
-  absl::Status drain(Clock::TimePoint deadline, const ShutdownOptions& options);
+  absl::Status drain(const ShutdownOptions& options);
   enum class Drain { kNone, kUnderWay, kEnded };
   /// False: it was ended before it has begun.
   bool begin_drain();

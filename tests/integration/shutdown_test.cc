@@ -239,6 +239,21 @@ TEST_P(Shutdown, HardEndsABarrierThatWaits) {
   }
 }
 
+// As one does that comes to shut down when its time is over.
+TEST_P(Shutdown, WithoutTimeForGraceEndsTheWorkerAllTheSame) {
+  start_all();
+  for (const auto timeout : {0ns, -5ns}) {
+    const Worker& ending = worker(timeout == 0ns ? 0 : 1);
+    const RpcError error = error_of([&] { ending.shutdown(graceful(timeout)); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.message(), HasSubstr("ShutdownOptions::timeout must be positive"));
+    EXPECT_FALSE(ending.is_running());
+    EXPECT_NO_THROW(ending.shutdown(graceful(60s)));
+  }
+  EXPECT_TRUE(worker(2).is_running());
+  abandon();
+}
+
 TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
   start_all();
   std::thread other([&] {

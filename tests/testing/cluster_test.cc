@@ -257,17 +257,19 @@ TEST(ClusterTest, TweaksAreOfOneWorker) {
 }
 
 #ifndef __SANITIZE_THREAD__
+/// Of the clusters of this process.
+std::vector<std::string> meeting_files() {
+  const std::string prefix = absl::StrCat("sinew_cluster_", getpid(), "_");
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::temp_directory_path())) {
+    const std::string name = entry.path().filename();
+    if (name.compare(0, prefix.size(), prefix) == 0) names.push_back(name);
+  }
+  return names;
+}
+
 TEST(ClusterTest, LeavesNoFiles) {
-  const auto files = [] {
-    const std::string prefix = absl::StrCat("sinew_cluster_", getpid(), "_");
-    std::vector<std::string> names;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(std::filesystem::temp_directory_path())) {
-      const std::string name = entry.path().filename();
-      if (name.compare(0, prefix.size(), prefix) == 0) names.push_back(name);
-    }
-    return names;
-  };
   // The last worker that leaves takes the file of their meeting with it; of those that end at once,
   // none does.
   for (const bool with_grace : {true, false}) {
@@ -276,11 +278,20 @@ TEST(ClusterTest, LeavesNoFiles) {
       ClusterOptions options;
       options.transport = ClusterTransport::kGrpc;
       Cluster cluster(std::move(options));
-      EXPECT_FALSE(files().empty());
+      EXPECT_FALSE(meeting_files().empty());
       if (with_grace) cluster.shutdown();
     }
-    EXPECT_THAT(files(), IsEmpty());
+    EXPECT_THAT(meeting_files(), IsEmpty());
   }
+}
+
+TEST(ClusterTest, LeavesNothingWhereNotAllCouldStart) {
+  ClusterOptions options;
+  options.transport = ClusterTransport::kGrpc;
+  options.world = ClusterWorld::kOpen;
+  options.names = {"learner", "not a name"};
+  EXPECT_EQ(error_of([&] { const Cluster cluster(options); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(meeting_files(), IsEmpty());
 }
 #endif
 
