@@ -19,12 +19,14 @@ inline constexpr std::string_view kJoinMethod = "sinew.member.join";
 inline constexpr std::string_view kListMethod = "sinew.member.list";
 inline constexpr std::string_view kUpdateMethod = "sinew.member.update";
 inline constexpr std::string_view kInviteMethod = "sinew.member.invite";
+inline constexpr std::string_view kLeaveMethod = "sinew.member.leave";
 inline constexpr std::string_view kVoteMethod = "sinew.member.vote";
 inline constexpr std::string_view kProposeMethod = "sinew.member.propose";
 
 /// Whether a worker may call the control method where it is not known as a member: before it is
-/// one, or of a worker that is being let in, which knows nobody, and has a vote. Each of these
-/// looks itself at who asks. Calls of the others wait, for a while, until their caller is known.
+/// one, of a worker that is being let in, which knows nobody, and has a vote, or when it has left
+/// and was not told so. Each of these looks itself at who asks. Calls of the others wait, for a
+/// while, until their caller is known.
 bool is_for_guests(std::string_view method);
 
 /// Calls by which workers run the job itself (joining, leaving, gathering). They travel on the

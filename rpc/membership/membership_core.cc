@@ -51,7 +51,7 @@ void MembershipCore::add_methods() {
   add_method("sinew.member.list", &MembershipCore::handle_list);
   add_method("sinew.member.invite", &MembershipCore::handle_invite);
   add_method("sinew.member.update", &MembershipCore::handle_update);
-  add_method("sinew.member.leave", &MembershipCore::handle_leave);
+  add_method(std::string(kLeaveMethod), &MembershipCore::handle_leave);
   add_method("sinew.member.lost", &MembershipCore::handle_lost);
   add_method(std::string(kVoteMethod), &MembershipCore::handle_vote);
   add_method(std::string(kProposeMethod), &MembershipCore::handle_propose);

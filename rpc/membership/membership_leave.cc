@@ -35,7 +35,7 @@ void MembershipCore::handle_leave(const WorkerInfo& from, const std::string& bod
                             "worker '", printable(from.name, 128), "' cannot leave for '",
                             printable(request->worker().name(), 128), "'")));
   }
-  // It asks again.
+  // It asks again: whoever let it go may be gone, and could not tell it.
   const bool takes_part = is_in() || is_leaving();
   if (takes_part && find_process(view_, from) == nullptr) return answer.set_value({});
   if (state_ != State::kCoordinating) {
@@ -133,7 +133,7 @@ void MembershipCore::leave_as_member(const WorkerInfo& coordinator) {
   request.mutable_worker()->set_rank(self_.worker.rank);
   request.mutable_worker()->set_incarnation(self_.worker.incarnation.value);
   const nanoseconds left = leave_deadline_ - scheduler_.now();
-  call(coordinator, "sinew.member.leave", request.SerializeAsString(),
+  call(coordinator, kLeaveMethod, request.SerializeAsString(),
        std::clamp(left, nanoseconds(1), kLeaveTimeout),
        [](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
          if (reply.ok()) return core.finish_leave(absl::OkStatus());

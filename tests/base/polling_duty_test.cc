@@ -95,7 +95,8 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
   ~PollingDutyTest() override {
     duty_->close();
     source_.end();
-    for (std::thread& thread : pool()) thread.join();
+    has_no_room();
+    for (std::thread& thread : pool_) thread.join();
     executor_->shutdown();
     has_core_ = true;
   }
@@ -115,9 +116,9 @@ class PollingDutyTest : public ::testing::TestWithParam<std::chrono::nanoseconds
     const MutexLock lock(pool_mutex_);
     has_room_ = false;
   }
-  std::deque<std::thread>& pool() {
+  std::size_t pool_size() {
     const MutexLock lock(pool_mutex_);
-    return pool_;
+    return pool_.size();
   }
   bool is_of_pool(std::thread::id id) {
     const MutexLock lock(pool_mutex_);
@@ -230,14 +231,14 @@ TEST_P(PollingDutyTest, SoTheyDoWhileTasksOfThePoolWait) {
 TEST_P(PollingDutyTest, ThePoolHasAThreadMoreOnlyWhereItIsShortOfOne) {
   Waits first;
   ASSERT_TRUE(a_task_of_the_pool_waits(first));
-  EXPECT_TRUE(eventually([&] { return pool().size() == 3; }));
+  EXPECT_TRUE(eventually([&] { return pool_size() == 3; }));
   end(first);
   for (int i = 0; i < 20; ++i) {
     Waits waits;
     ASSERT_TRUE(a_task_of_the_pool_waits(waits));
     end(waits);
   }
-  EXPECT_EQ(pool().size(), 3U);
+  EXPECT_EQ(pool_size(), 3U);
 }
 
 TEST_P(PollingDutyTest, TasksRunElsewhereWhereNoThreadCanBeAdded) {

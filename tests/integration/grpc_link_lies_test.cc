@@ -335,7 +335,7 @@ TEST_F(LinkLies, ACallWaitsNoLongerThanItsDeadlineUntilItsCallerIsAMember) {
   liar_.send(FrameKind::kRequest, call,
              [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
   call.mutable_call()->set_id(1001);
-  call.mutable_call()->set_method("sinew.member.leave");
+  call.mutable_call()->set_method("sinew.member.lost");
   liar_.send(FrameKind::kControl, call,
              [](LinkHeader& header) { header.time_left = std::chrono::milliseconds(100); });
   for (const std::uint64_t id : {1000, 1001}) {

@@ -121,11 +121,11 @@ class Who : public ::testing::TestWithParam<Security> {
     *message.mutable_delete_fork()->mutable_rref() = ids_of(held_).rref();
     *message.mutable_delete_fork()->mutable_fork() = ids_of(held_).fork();
     peer.send_note("rref", note.SerializeAsString());
-    sinew::proto::LeaveRequest leave;
-    sinew::internal::write_identity(worker(0).info(), *leave.mutable_worker());
+    sinew::proto::WorkerIdentity lost;
+    sinew::internal::write_identity(worker(0).info(), lost);
     envelope.mutable_call()->set_id(1000);
-    envelope.mutable_call()->set_method("sinew.member.leave");
-    envelope.mutable_call()->add_arguments()->set_binary(leave.SerializeAsString());
+    envelope.mutable_call()->set_method("sinew.member.lost");
+    envelope.mutable_call()->add_arguments()->set_binary(lost.SerializeAsString());
     peer.send(FrameKind::kControl, envelope);
     EXPECT_TRUE(peer.control_call("sinew.member.list").ok());
     EXPECT_TRUE(peer.wait_receipts());

@@ -114,6 +114,26 @@ TEST(Strangers, FindNoVotesInOpenMembership) {
             absl::StatusCode::kUnavailable);
 }
 
+// Who has left, and was not told so by a coordinator that is gone, asks the next one: no member.
+TEST(Strangers, LeaveForThemselvesAlone) {
+  Trio world(Trio::Kind::kOpen);
+  const WorkerInfo claims{"stranger", -1, {99}};
+  Stranger stranger(world, claims);
+  for (const Worker* member : {&world.a, &world.b}) {
+    for (const WorkerInfo& whose : {world.c.info(), claims}) {
+      proto::LeaveRequest leave;
+      leave.mutable_worker()->set_name(whose.name);
+      leave.mutable_worker()->set_rank(whose.rank);
+      leave.mutable_worker()->set_incarnation(whose.incarnation.value);
+      const auto answer = stranger.call(*member, kLeaveMethod, leave.SerializeAsString());
+      EXPECT_EQ(answer.status().code(), whose.name == claims.name
+                                            ? absl::StatusCode::kOk
+                                            : absl::StatusCode::kPermissionDenied);
+    }
+    EXPECT_EQ(member->names(), (Names{"a", "b", "c"}));
+  }
+}
+
 TEST(Strangers, AreNotBelievedByWhoHasAskedNobodyYet) {
   World world;
   const Worker& joiner = world.add("c", World::fixed(2, 3));
