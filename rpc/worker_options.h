@@ -145,7 +145,8 @@ struct ShutdownOptions {
   /// way anywhere, and until references are given up. Otherwise only this worker stops, at once;
   /// its calls fail.
   bool graceful = true;
-  /// Bound of the whole graceful shutdown.
+  /// Bound of the whole graceful shutdown. Positive; otherwise that fails with kInvalidArgument,
+  /// and the worker ends without grace.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   /// Throw when references are left (the text lists them); otherwise they are only logged.
   bool fail_on_leaks = false;

@@ -73,7 +73,8 @@ std::vector<std::string> worker_names(int count);
 class Cluster {
  public:
   Cluster(std::vector<std::string> names, MethodTable methods);
-  /// Starts all workers, those of a fixed world at once; throws what the first of them failed with.
+  /// Starts all workers, those of a fixed world at once; throws what the first of them failed with,
+  /// once those that have started have ended.
   explicit Cluster(ClusterOptions options);
   /// Ends what still runs, without grace, and checks nothing.
   ~Cluster();

@@ -27,9 +27,10 @@ namespace sinew::internal {
 
 /// What Membership is made of. All of it runs on one strand, so nothing but the published snapshot
 /// needs a lock. membership_join.cc: this worker asks to join. membership_serve.cc: it answers
-/// others who do, and coordinates. membership_seeds.cc: the addresses where workers meet.
-/// membership_core.cc: lists, leaving. membership_losses.cc: losses. membership_standing.cc:
-/// whether it is still in.
+/// others who do. membership_seeds.cc: the addresses where workers meet. membership_core.cc: lists.
+/// membership_lead.cc: it takes over, and coordinates. membership_votes.cc: how a fixed world
+/// decides. membership_leave.cc: leaving. membership_losses.cc: losses. membership_standing.cc:
+/// whether it is still in. Why one class: docs/adr/0033-one-class-for-membership.md.
 class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
  public:
   MembershipCore(ControlPlane& plane, Directory& directory, MembershipOptions options,

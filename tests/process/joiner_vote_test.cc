@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/membership.pb.h"
+#include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/member_codec.h"
 #include "sinew/testing/eventually.h"
@@ -25,6 +26,7 @@
 #include "sinew/tests/support/raw_peer.h"
 
 using sinew::WorkerInfo;
+using sinew::internal::kLastTerm;
 using sinew::internal::kProposeMethod;
 using sinew::internal::kUpdateMethod;
 using sinew::internal::kVoteMethod;
@@ -41,7 +43,6 @@ namespace {
 using Child = std::unique_ptr<ChildProcess>;
 
 constexpr std::uint64_t kTerm = 7;
-constexpr std::uint64_t kLastTerm = 0xffffffff;
 
 /// Rank 0 waits for a world of three, rank 2 for rank 0.
 class JoinerVote : public ::testing::Test {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "sinew/rpc/base/threads/lead_rules.h"
 #include "sinew/tests/threads/support/lead_model.h"
 
 namespace sinew::internal::sim {
@@ -45,6 +46,40 @@ INSTANTIATE_TEST_SUITE_P(WaitingTasks, LeadExploration,
                                            with_waiting_tasks(world(1, 1, 1, false)),
                                            with_waiting_tasks(world(0, 2, 1, true)),
                                            with_waiting_tasks(world(0, 2, 2, false), true)));
+
+// Two threads would only share short tasks; one whose task waits is no longer in the way.
+TEST(LeadRules, OneThreadOfThePoolIsInATaskThatDoesNotWait) {
+  LeadRules rules;
+  EXPECT_EQ(rules.add_thread(), 0);
+  EXPECT_EQ(rules.add_thread(), 1);
+  EXPECT_EQ(rules.park(0), LeadRules::Parked::kLeads);
+  EXPECT_EQ(rules.park(1), LeadRules::Parked::kSleeps);
+  EXPECT_TRUE(rules.may_help());
+  EXPECT_EQ(rules.lay_down_for_tasks({}, true), LeadRules::Wake::kOneParked);
+  EXPECT_EQ(rules.on_woken(1), LeadRules::Parked::kWatches);
+
+  EXPECT_TRUE(rules.begin_task_wait());
+  EXPECT_EQ(rules.add_thread(), 2);
+  EXPECT_EQ(rules.park(2), LeadRules::Parked::kSleeps);
+  EXPECT_EQ(rules.on_interval_over(1), LeadRules::Parked::kLeads);
+  EXPECT_TRUE(rules.may_help());
+  rules.end_task_wait();
+  EXPECT_FALSE(rules.may_help());
+  EXPECT_FALSE(rules.begin_task_wait()) << "there are enough";
+  EXPECT_TRUE(rules.may_help());
+}
+
+TEST(LeadRules, ThePoolGetsEightThreadsAtMost) {
+  LeadRules rules;
+  for (int i = 0; i < 2; ++i) rules.add_thread();
+  int threads = 2;
+  for (int waits = 0; waits < 20; ++waits) {
+    if (!rules.begin_task_wait()) continue;
+    rules.add_thread();
+    ++threads;
+  }
+  EXPECT_EQ(threads, 8);
+}
 
 }  // namespace
 }  // namespace sinew::internal::sim
