@@ -22,6 +22,9 @@ add_custom_target(unit_tests)
 #   slow     takes more than ten seconds
 #   grpc     runs gRPC, whose packaged library ThreadSanitizer knows nothing of
 #   style    looks at the sources
+#
+# Most tests wait more than they compute, so tools/test runs two for each core. PROCESSORS is 2 for what computes all the time
+# and 4 for what keeps two cores busy.
 function(sinew_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SRCS;LIBS;LABELS")
   if(NOT arg_LABELS)
@@ -49,6 +52,9 @@ function(sinew_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if("slow" IN_LIST arg_LABELS AND NOT "process" IN_LIST arg_LABELS)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
   if("unit" IN_LIST arg_LABELS)
     add_dependencies(unit_tests ${name})
   endif()
@@ -109,7 +115,7 @@ function(sinew_compile_fail_test name file regex)
            COMMAND "${CMAKE_COMMAND}" "-DFILE=${CMAKE_CURRENT_SOURCE_DIR}/${file}" "-DREGEX=${regex}"
                    "-DCOMPILERS=${SINEW_TEST_COMPILERS}" "-DFLAGS=-std=c++17"
                    "-DINCLUDES=${includes};${TORCH_INCLUDE_DIRS}" -P "${PROJECT_SOURCE_DIR}/cmake/CompileFail.cmake")
-  set_tests_properties(${name} PROPERTIES LABELS style TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS style TIMEOUT 300 PROCESSORS 2)
 endfunction()
 
 # The compiler of the build, and the other one.
