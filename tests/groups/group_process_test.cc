@@ -54,7 +54,7 @@ class GroupProcesses : public ::testing::Test {
   }
   std::string tcp() const { return absl::StrCat(" init=tcp://127.0.0.1:", port_); }
 
-  const int port_ = free_port(AF_INET);
+  const int port_ = free_port();
   const sinew::testing::TemporaryFolder folder_;
   std::vector<std::unique_ptr<ChildProcess>> ranks_;
 };

@@ -204,7 +204,7 @@ TEST(StoreKinds, OneServerAtAPort) {
             ErrorCode::kAlreadyExists);
   EXPECT_EQ(error_of([&] { Store::tcp(address, Store::TcpRole::kSharedServer); }).code(),
             ErrorCode::kAlreadyExists);
-  const int port = sinew::testing::free_port(AF_INET);
+  const int port = sinew::testing::free_port();
   const std::string free = absl::StrCat("127.0.0.1:", port);
   const Store one = Store::tcp(free, Store::TcpRole::kSharedServer);
   const Store two = Store::tcp(free, Store::TcpRole::kSharedServer);
@@ -223,12 +223,12 @@ TEST(StoreKinds, ATcpStoreStaysOnThisMachineUnlessToldOtherwise) {
 }
 
 TEST(StoreKinds, AClientThatComesFirstWaitsForTheServer) {
-  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port());
   std::thread client([&] { Store::tcp(address, Store::TcpRole::kClient).set("key", "value"); });
   const Store server = Store::tcp(address, Store::TcpRole::kServer);
   EXPECT_EQ(server.get("key"), "value");
   client.join();
-  const std::string nobody = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string nobody = absl::StrCat("127.0.0.1:", sinew::testing::free_port());
   const auto begin = std::chrono::steady_clock::now();
   const RpcError error = error_of(
       [&] { Store::tcp(nobody, Store::TcpRole::kClient, Store::TcpReach::kLoopbackOnly, 300ms); });
@@ -443,7 +443,7 @@ TEST(StoreKinds, AClientThatReadsLateIsServedAsItReads) {
 }
 
 TEST(StoreKinds, AServerThatAnswersWhatWasNotAskedIsLeft) {
-  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port());
   const auto listener = sinew::internal::listen_at(address);
   ASSERT_TRUE(listener.ok());
   std::thread client([&] {

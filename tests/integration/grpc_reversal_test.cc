@@ -93,7 +93,7 @@ class Reversal : public ::testing::Test {
         .code();
   }
 
-  const int refused_port_ = sinew::testing::free_port(AF_INET);
+  const int refused_port_ = sinew::testing::free_port();
   std::unique_ptr<sinew::testing::Cluster> cluster_;
 };
 

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+import ports  # noqa: E402
 
 SKIPPED = 77
 WORKERS = 3
@@ -159,10 +162,7 @@ def main() -> int:
         run_worker(int(sys.argv[2]))
         return 0
     import_reference()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TP_SOCKET_IFNAME="lo")
+    environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(ports.free_port()), TP_SOCKET_IFNAME="lo")
     processes = [
         subprocess.Popen([sys.executable, __file__, "--rank", str(rank)], env=environment, stdout=subprocess.PIPE, text=True)
         for rank in range(WORKERS)

@@ -16,6 +16,8 @@ import unittest
 from pathlib import Path
 from typing import Callable
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+
 RUN = Path(sys.argv[1])
 WORKER = Path(sys.argv[2])
 # Only a failing test waits as long.

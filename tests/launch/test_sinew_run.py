@@ -11,6 +11,8 @@ from pathlib import Path
 
 from sinew_run_case import ANNOUNCE, PATIENCE_S, RUN, WAIT, WORKER, Case, environment, eventually, main, pids_in, state
 
+import ports  # noqa: E402  (in the folder that sinew_run_case names)
+
 FLAGS = (
     "--nproc --nproc-per-node --role --nnodes --node-rank --master-addr --master-port --leader --leave-grace --grace"
     " --max-restarts --restart-back-off --run-id --log-dir --prefix --table --help --version"
@@ -78,19 +80,18 @@ class Places(Case):
 
     def test_ports_are_free_and_of_one_job(self) -> None:
         jobs = [self.start("-n", "2", "sh", "-c", "echo $MASTER_PORT; read line; exit 0", stdin=subprocess.PIPE) for _ in range(8)]
-        ports = []
+        given = []
         for job in jobs:
             first, second = job.stdout.readline(), job.stdout.readline()
             self.assertEqual(first, second)
-            ports.append(int(first))
+            given.append(int(first))
             with socket.socket() as listener:
-                listener.bind(("", ports[-1]))
-        self.assertEqual(len(set(ports)), len(ports))
+                listener.bind(("", given[-1]))
+            self.assertFalse(ports.reserve(given[-1]), "tests that run beside it do not get it")
+        self.assertEqual(len(set(given)), len(given))
 
     def test_two_nodes_are_one_job(self) -> None:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = str(listener.getsockname()[1])
+        port = str(ports.free_port())
         flags = ["-n", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port]
         nodes = [self.start(*flags, "--node-rank", str(node), WORKER, "--drive", "call") for node in range(2)]
         for node in nodes:

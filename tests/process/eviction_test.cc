@@ -1,8 +1,6 @@
 // A process that is stopped for longer than its lease is out of the job, and knows it when it goes
 // on. The test only looks on.
 
-#include <sys/socket.h>
-
 #include <csignal>
 #include <memory>
 #include <string>
@@ -32,7 +30,7 @@ class Stopped : public ::testing::TestWithParam<Meet> {
   using Child = std::unique_ptr<ChildProcess>;
 
   void SetUp() override {
-    port_ = sinew::testing::free_port(AF_INET);
+    port_ = sinew::testing::free_port();
     a_ = begin("a", 0);
     b_ = begin("b", 1);
     c_ = begin("c", 2);
@@ -142,7 +140,7 @@ class Rejoins : public Stopped {
 };
 
 TEST_P(Rejoins, AMember) {
-  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string address = absl::StrCat("127.0.0.1:", sinew::testing::free_port());
   begin_again(c_, "c", 2, " bind=" + address);
   for (int times = 0; times < 2; ++times) {
     EXPECT_THAT(c_->ask("rejoin"),

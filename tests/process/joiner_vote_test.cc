@@ -2,8 +2,6 @@
 // stands, or proposes a list with it, is heard although it knows nobody. Strangers change nothing
 // by that. The other members are made by hand.
 
-#include <sys/socket.h>
-
 #include <csignal>
 #include <cstdint>
 #include <limits>
@@ -99,8 +97,8 @@ class JoinerVote : public ::testing::Test {
 
   std::optional<Certificates> certificates_;
   bool tls_ = false;
-  const std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
-  const std::string joiner_ = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
+  const std::string joiner_ = absl::StrCat("127.0.0.1:", sinew::testing::free_port());
   WorkerInfo joiner_info_;
 };
 

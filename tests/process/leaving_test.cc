@@ -1,8 +1,6 @@
 // Leaving is not losing: processes pass a barrier to which all have come, whichever of them leaves
 // as soon as it has passed.
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <csignal>
 #include <memory>
@@ -44,7 +42,7 @@ TEST(Leaving, WithoutGraceBehindABarrierOfAFixedWorld) {
   constexpr int kWorld = 3;
   for (std::size_t round = 0; round < 9; ++round) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
-    const std::string meet = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
+    const std::string meet = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
     Children children;
     for (int rank = 0; rank < kWorld; ++rank) {
       children.push_back(spawn());

@@ -1,7 +1,6 @@
 // Processes that exit while their worker works, that fork, and that get too little of the system.
 // The test is a worker itself, named "test".
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -47,8 +46,8 @@ std::unique_ptr<ChildProcess> new_process() {
 
 /// A world of one, for a process that may be another user's.
 std::string start_alone(ChildProcess& process, const std::string& name) {
-  return process.ask(absl::StrCat("start ", name, " tcp://127.0.0.1:",
-                                  sinew::testing::free_port(AF_INET), "?rank=0&world_size=1"));
+  return process.ask(absl::StrCat("start ", name, " tcp://127.0.0.1:", sinew::testing::free_port(),
+                                  "?rank=0&world_size=1"));
 }
 
 /// Open membership over a file: the test first, then a process with a worker named "child".
@@ -179,7 +178,7 @@ class LifeLimits : public Life {
 
   /// The test and a process with a worker named "child", which has the limit.
   void start_world_of_two(const std::string& limit) {
-    const std::string meet = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
+    const std::string meet = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
     child_ = new_process();
     ASSERT_EQ(child_->ask(limit), "ok ");
     child_->send("start child " + meet + "?rank=1&world_size=2");

@@ -1,8 +1,6 @@
 // What lies between two workers, as a program outside sees it: what arrives, what still fits, and
 // who lives, over real processes. The test is mostly a worker itself, named "test".
 
-#include <sys/socket.h>
-
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -90,7 +88,7 @@ class RestartedRankZero : public ::testing::Test {
     for (const auto& worker : workers_) EXPECT_EQ(worker->finish(), 0);
   }
 
-  const std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
   std::vector<std::unique_ptr<ChildProcess>> workers_;
 };
 
@@ -438,8 +436,8 @@ class Firewalled : public Pair {
   }
 
   const Certificates certificates_;
-  const int own_port_ = sinew::testing::free_port(AF_INET);
-  const int child_port_ = sinew::testing::free_port(AF_INET);
+  const int own_port_ = sinew::testing::free_port();
+  const int child_port_ = sinew::testing::free_port();
   TcpProxy to_self_{own_port_};
   TcpProxy to_child_{child_port_};
   std::unique_ptr<ChildProcess> child_;

@@ -1,8 +1,6 @@
 // What becomes of the others when a process is killed, stopped, or comes back. The test is a worker
 // itself, named "test".
 
-#include <sys/socket.h>
-
 #include <atomic>
 #include <csignal>
 #include <memory>
@@ -236,7 +234,7 @@ TEST_F(Loss, ReaderThatStopsCostsBoundedMemory) {
 }
 
 TEST_F(Loss, GracefulShutdownWithProcessesAndADeadOne) {
-  const std::string meet = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
+  const std::string meet = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
   std::vector<std::unique_ptr<ChildProcess>> children;
   for (int rank = 0; rank < 3; ++rank) {
     children.push_back(std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER}));
@@ -256,7 +254,7 @@ TEST_F(Loss, GracefulShutdownWithProcessesAndADeadOne) {
 }
 
 TEST_F(Loss, EnvironmentOfEachProcessNamesItsPlace) {
-  const std::string port = absl::StrCat("MASTER_PORT=", sinew::testing::free_port(AF_INET));
+  const std::string port = absl::StrCat("MASTER_PORT=", sinew::testing::free_port());
   std::vector<std::unique_ptr<ChildProcess>> children;
   for (int rank = 0; rank < 3; ++rank) {
     children.push_back(std::make_unique<ChildProcess>(

@@ -1,8 +1,6 @@
 // What becomes of a job when a process of it is killed, stopped, started again or leaves: over each
 // way to meet, in each kind of world, in each place. What is expected stands in kRows.
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -345,7 +343,7 @@ class Cell {
   // Of the survivors: one that owns what the victim holds, and one that holds what the victim owns.
   std::string owner_;
   std::string user_;
-  const int port_ = sinew::testing::free_port(AF_INET);
+  const int port_ = sinew::testing::free_port();
   const sinew::testing::TemporaryFolder folder_;
   std::map<std::string, Child> children_;
 };

@@ -1,8 +1,6 @@
 // A worker is started again under its name, sooner than the others know that the one before it is
 // dead, or while another one is down. The test only looks on.
 
-#include <sys/socket.h>
-
 #include <csignal>
 #include <memory>
 #include <stdexcept>
@@ -56,7 +54,7 @@ class Restart : public ::testing::TestWithParam<Meet> {
   }
 
   const sinew::testing::TemporaryFolder folder_;
-  const int port_ = sinew::testing::free_port(AF_INET);
+  const int port_ = sinew::testing::free_port();
 };
 INSTANTIATE_TEST_SUITE_P(All, Restart, ::testing::Values(Meet::kFile, Meet::kTcp),
                          [](const auto& param) {

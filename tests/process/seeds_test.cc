@@ -1,7 +1,5 @@
 // Processes that meet at several addresses, some of which lead nowhere.
 
-#include <sys/socket.h>
-
 #include <csignal>
 #include <memory>
 #include <string>
@@ -27,7 +25,7 @@ class Seeds : public ::testing::Test {
 
   Seeds() {
     for (std::string& each : seeds_) {
-      each = absl::StrCat("127.0.0.1:", sinew::testing::free_port(AF_INET));
+      each = absl::StrCat("127.0.0.1:", sinew::testing::free_port());
     }
   }
   /// Its answer to that is yet to be received.

@@ -1,7 +1,5 @@
 // Encrypted connections between processes, with certificates made here.
 
-#include <sys/socket.h>
-
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -31,13 +29,13 @@ class Tls : public ::testing::Test {
   }
 
   const Certificates certificates_;
-  std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
+  std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
 };
 
 TEST_F(Tls, RightCertificatesWorkBothWays) {
   for (const char* kind : {"mutual", "one-way"}) {
     SCOPED_TRACE(kind);
-    meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port(AF_INET));
+    meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
     const auto a = spawn();
     const auto b = spawn();
     a->send(start_line("a", 0, certificates_.issue("a"), kind));

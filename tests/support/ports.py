@@ -1,4 +1,4 @@
-"""Ports for tests, chosen as free_port() of processes.h chooses them."""
+"""Ports for tests, chosen as sinew-run chooses them (launch/internal/port_reservation.h)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ COUNT = 12000
 _reserved: list[socket.socket] = []
 
 
+def reserve(port: int) -> bool:
+    """Takes the port among all that choose theirs as sinew-run does, until this process ends; false if one has it."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0sinew-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _reserved.append(name)
+    return True
+
+
 def free_port() -> int:
-    """A loopback port on which nobody listens, and which no other test gets while this process runs."""
+    """A loopback port on which nobody listens, and which no other test and no launcher gets while this process runs."""
     for _ in range(COUNT):
         port = random.randrange(FIRST, FIRST + COUNT)
-        name = socket.socket(socket.AF_UNIX)
-        try:
-            name.bind(f"\0sinew-test-port-{port}")
-        except OSError:
-            name.close()
+        if not reserve(port):
             continue
-        _reserved.append(name)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

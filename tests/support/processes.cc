@@ -1,29 +1,24 @@
 #include "sinew/tests/support/processes.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/launch/internal/port_reservation.h"
 
 extern char** environ;
 
@@ -206,64 +201,15 @@ std::string TemporaryFolder::file(std::string_view name) const {
   return absl::StrCat(path_, "/", absl::string_view(name.data(), name.size()));
 }
 
-namespace {
-
-/// Ports below those that the system gives to whoever asks for any (Linux: 32768 and up).
-constexpr int kFirstPort = 20000;
-constexpr int kPortCount = 12000;
-
-/// Takes the port among the processes that choose theirs here, until this one ends: the abstract
-/// name goes with its socket, and is, as ports are, one of the network namespace.
-bool reserve(int port) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  const std::string text = absl::StrCat("sinew-test-port-", port);
-  std::memcpy(name.sun_path + 1, text.data(), text.size());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  // Stays open on purpose.
-  const int number = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (number < 0) fail("socket");
-  if (::bind(number, reinterpret_cast<sockaddr*>(&name), size) == 0) return true;
-  ::close(number);
-  return false;
-}
-
-bool can_bind(int family, int port) {
-  const int number = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (number < 0) fail("socket");
-  sockaddr_storage address{};
-  address.ss_family = static_cast<sa_family_t>(family);
-  socklen_t size = sizeof(sockaddr_in);
-  if (family == AF_INET6) {
-    auto& six = reinterpret_cast<sockaddr_in6&>(address);
-    six.sin6_addr = in6addr_loopback;
-    six.sin6_port = htons(static_cast<std::uint16_t>(port));
-    size = sizeof(sockaddr_in6);
-  } else {
-    auto& four = reinterpret_cast<sockaddr_in&>(address);
-    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    four.sin_port = htons(static_cast<std::uint16_t>(port));
-  }
-  const bool bound = ::bind(number, reinterpret_cast<sockaddr*>(&address), size) == 0;
-  const int error = errno;
-  ::close(number);
-  if (!bound && error != EADDRINUSE) {
-    errno = error;
-    fail("bind");
-  }
-  return bound;
-}
-
-}  // namespace
-
-int free_port(int family) {
-  std::random_device random;
-  for (int attempt = 0; attempt < kPortCount; ++attempt) {
-    const int port = kFirstPort + static_cast<int>(random() % kPortCount);
-    if (reserve(port) && can_bind(family, port)) return port;
-  }
-  errno = EADDRINUSE;
-  fail("free_port");
+int free_port() {
+  static std::mutex mutex;
+  // The ports stay taken until this process ends.
+  static auto& kept = *new std::vector<internal::PortReservation>;
+  absl::StatusOr<internal::PortReservation> port = internal::PortReservation::make();
+  if (!port.ok()) throw std::runtime_error(std::string(port.status().message()));
+  const std::lock_guard<std::mutex> lock(mutex);
+  kept.push_back(*std::move(port));
+  return kept.back().port();
 }
 
 }  // namespace sinew::testing

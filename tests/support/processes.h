@@ -75,8 +75,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A port of the loopback interface on which nobody listens, and which no other test gets while
-/// this process runs. `family`: AF_INET or AF_INET6. Throws when there is no such interface.
-int free_port(int family);
+/// A port on which nobody listens, and which no other test and no launcher gets while this process
+/// runs. Throws when there is none.
+int free_port();
 
 }  // namespace sinew::testing

@@ -6,17 +6,18 @@ import argparse
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Callable, Sequence
 
-from churnlib.job import Job
-from churnlib.run import run, summary
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "support"))
+import ports  # noqa: E402
+from churnlib.job import Job  # noqa: E402
+from churnlib.run import run, summary  # noqa: E402
+
 DESCRIPTION = """\
 Shakes a job, and checks what it comes to. Its workers, processes of this host, are started in random order within a
 second. Then, for a time, they are killed, stopped (for less and for more than the lease), made to leave, and started
@@ -89,22 +90,10 @@ def build_worker(build_dir: Path) -> Path:
     return build_dir / "tests" / "process" / "churn_worker"
 
 
-def free_port() -> int:
-    """Below those that the system gives to whoever asks for any: founders come back to it."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-
-
 def command_line(options: argparse.Namespace, program: Path, logs: Path) -> Callable[[int], list[str]]:
     init = f"file://{logs.resolve()}/meet"
     if options.init == "tcp":
-        init = f"tcp://127.0.0.1:{free_port()}"
+        init = f"tcp://127.0.0.1:{ports.free_port()}"
     pause_ms = max(2, round(PAUSE_PER_WORKER_MS * options.workers))
 
     def command_of(worker: int) -> list[str]:
