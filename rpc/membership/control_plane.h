@@ -7,6 +7,7 @@
 
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/membership/contact.h"
 
 namespace sinew::internal {
 
@@ -44,10 +45,10 @@ class ControlPlane {
   virtual Future<std::string> control_call(const WorkerInfo& to, std::string_view method,
                                            std::string body, std::chrono::nanoseconds timeout) = 0;
 
-  /// Calls whoever answers at `address`, known or not. One try: kUnavailable or kNotFound when
-  /// nobody answers there.
-  virtual Future<std::string> control_call_address(const std::string& address,
-                                                   std::string_view method, std::string body,
+  /// Calls whoever answers there, known or not. One try: kUnavailable or kNotFound when nobody
+  /// does.
+  virtual Future<std::string> control_call_address(const Contact& contact, std::string_view method,
+                                                   std::string body,
                                                    std::chrono::nanoseconds timeout) = 0;
 };
 

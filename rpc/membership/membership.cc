@@ -37,7 +37,7 @@ Standing Membership::on_asked(const WorkerInfo& asker, const std::string& addres
 
 MembershipState Membership::state() const { return core_->state(); }
 
-std::vector<std::string> Membership::contacts() const { return core_->contacts(); }
+std::vector<Contact> Membership::contacts() const { return core_->contacts(); }
 
 bool Membership::uses_file() const { return core_->uses_file(); }
 

@@ -43,10 +43,10 @@ struct MembershipOptions {
   bool founds_at_once = false;
   /// The addresses that a seed stands for at present; never blocks. Null: itself.
   std::function<Future<std::vector<std::string>>(const std::string& seed)> resolve;
-  /// Set: this worker takes the place of one that was evicted, and these are addresses of members
-  /// whom that one knew. It looks for the job there too, and founds none before it has looked for
+  /// Set: this worker takes the place of one that was evicted, and these are members whom that one
+  /// knew. It looks for the job there too, and founds none before it has looked for
   /// half of `timeout`.
-  std::optional<std::vector<std::string>> contacts;
+  std::optional<std::vector<Contact>> contacts;
   /// Asks the network whether a member is gone for certain: true when its address refuses
   /// connections or another incarnation answers there, false when it has answered itself. Fails
   /// while nobody knows: it does not answer, and has not been silent for a lease. Null: all live.
@@ -56,12 +56,12 @@ struct MembershipOptions {
   /// refuses for it; kAlreadyExists: another incarnation answers there, so it is gone for certain.
   /// Null: nobody is asked.
   std::function<Future<Standing>(const Member& of, const Standing& own)> ask_standing;
-  /// The same of whoever answers at an address. Null: nobody is asked.
+  /// The same of whoever answers there. Null: nobody is asked.
   struct Answerer {
     WorkerInfo worker;
     Standing standing;
   };
-  std::function<Future<Answerer>(const std::string& address, const Standing& own)> ask_address;
+  std::function<Future<Answerer>(const Contact& contact, const Standing& own)> ask_address;
   /// Whether that worker answers heartbeats at present. Null: all do.
   std::function<bool(const WorkerInfo&)> is_linked;
   /// A member is lost although no link with it has ended: a link must not come up any more.
@@ -162,7 +162,7 @@ class Membership {
   WorkerInfo coordinator() const;
   MembershipState state() const;
   /// Of an evicted worker: where it knew members, of either side (16 at most).
-  std::vector<std::string> contacts() const;
+  std::vector<Contact> contacts() const;
 
  private:
   const std::shared_ptr<class MembershipCore> core_;

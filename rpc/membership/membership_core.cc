@@ -98,9 +98,9 @@ void MembershipCore::call(const WorkerInfo& to, std::string_view method, std::st
   on_reply(plane_.control_call(to, method, std::move(body), timeout), std::move(reply));
 }
 
-void MembershipCore::call_address(const std::string& address, std::string_view method,
-                                  std::string body, nanoseconds timeout, Reply reply) {
-  on_reply(plane_.control_call_address(address, method, std::move(body), timeout),
+void MembershipCore::call_address(const Contact& contact, std::string_view method, std::string body,
+                                  nanoseconds timeout, Reply reply) {
+  on_reply(plane_.control_call_address(contact, method, std::move(body), timeout),
            std::move(reply));
 }
 

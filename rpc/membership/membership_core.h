@@ -51,7 +51,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::vector<std::string> world_names() const;
   WorkerInfo coordinator() const;
   MembershipState state() const;
-  std::vector<std::string> contacts() const;
+  std::vector<Contact> contacts() const;
 
  private:
   using TimePoint = Scheduler::TimePoint;
@@ -92,7 +92,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void after(std::chrono::nanoseconds delay, Step step);
   void call(const WorkerInfo& to, std::string_view method, std::string body,
             std::chrono::nanoseconds timeout, Reply reply);
-  void call_address(const std::string& address, std::string_view method, std::string body,
+  void call_address(const Contact& contact, std::string_view method, std::string body,
                     std::chrono::nanoseconds timeout, Reply reply);
   void on_reply(const Future<std::string>& future, Reply reply);
   using Handler = void (MembershipCore::*)(const WorkerInfo& from, const std::string& body,
@@ -117,7 +117,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
                                   state_ == State::kCoordinating);
   }
   // A member has called this worker in, which does not coordinate, or not yet.
-  bool is_called() const { return state_ == State::kSeeking && !invited_to_.empty(); }
+  bool is_invited() const { return !invited_to_.address.empty(); }
+  bool is_called() const { return state_ == State::kSeeking && is_invited(); }
   std::string job_text() const;
 
   // membership_join.cc
@@ -130,13 +131,13 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void seek();
   void seek_next();
   void seek_again();
-  void ask_to_join(const std::string& address);
+  void ask_to_join(const Contact& contact);
   void on_join_reply(const absl::StatusOr<std::string>& reply);
   bool is_contact(const std::string& address) const;
   void on_candidate_failed(const std::string& address, const absl::Status& status);
   void on_join_deadline();
   absl::Status never_answered() const;
-  void on_listed(const std::string& address);
+  void on_listed(const Contact& contact);
   void on_list_fetched(const absl::StatusOr<std::string>& reply);
   void finish_join(MemberView view);
   void fail_join(const absl::Status& status);
@@ -186,7 +187,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   std::vector<std::string> seeds_without_member() const;
   void invite();
   void invite_at_seed(const std::string& seed);
-  void invite_at(const std::string& address, const std::string& seed);
+  void invite_at(const Contact& contact, const std::string& seed);
   void on_invited(const std::string& address, const std::string& seed,
                   const absl::StatusOr<std::string>& reply);
 
@@ -287,10 +288,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   bool ask_some_gone();
   void look_around();
   void ask_at_seeds();
-  void on_stranger(const std::string& address, const Standing& claim);
+  void on_stranger(const Contact& contact, const Standing& claim);
   void ask_entries();
   void stay_in_file(const FileRendezvous::Contents& contents);
-  void ask_at(const std::string& address);
+  void ask_at(const Contact& contact);
   void on_other_side(const WorkerInfo& worker, const Standing& standing);
   Standing own_standing() const {
     MutexLock lock(mutex_);
@@ -324,10 +325,10 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   TimePoint deadline_;
   std::chrono::nanoseconds backoff_{};
   FileRendezvous::Contents file_contents_;
-  // Addresses that are left in this round, to be tried from the back.
-  std::vector<std::string> candidates_;
+  // Those who are left in this round, to be tried from the back.
+  std::vector<Contact> candidates_;
   // Set by an invitation: the only place to ask.
-  std::string invited_to_;
+  Contact invited_to_;
   std::size_t tried_ = 0;
   // Where somebody has sent this worker in this round.
   std::set<std::string> sent_to_;
@@ -427,7 +428,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   WorkerInfo coordinator_snapshot_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   MembershipState public_state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
-  std::vector<std::string> contacts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Contact> contacts_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Standings> standings_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<Standings>();
 };

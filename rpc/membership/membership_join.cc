@@ -138,8 +138,8 @@ void MembershipCore::seek() {
   candidates_.clear();
   sent_to_.clear();
   file_contents_ = {};
-  if (invited_to_.empty() && options_.contacts.has_value()) candidates_ = *options_.contacts;
-  if (invited_to_.empty()) return file_ != nullptr ? search_file() : ask_seeds();
+  if (!is_invited() && options_.contacts.has_value()) candidates_ = *options_.contacts;
+  if (!is_invited()) return file_ != nullptr ? search_file() : ask_seeds();
   candidates_.push_back(invited_to_);
   seek_next();
 }
@@ -152,7 +152,7 @@ void MembershipCore::search_file() {
     core.file_contents_ = std::move(*read);
     for (const std::string& warning : core.file_contents_.warnings) core.warn(warning);
     for (const Member& entry : core.file_contents_.entries) {
-      core.candidates_.push_back(entry.address);
+      core.candidates_.push_back(Contact::of(entry));
     }
     core.seek_next();
   });
@@ -173,34 +173,35 @@ void MembershipCore::seek_next() {
     may_found_by_file() ? found_by_file() : seek_again();
     return;
   }
-  const std::string address = std::move(candidates_.back());
+  const Contact contact = std::move(candidates_.back());
   candidates_.pop_back();
   ++tried_;
-  if (address == self_.address) {
+  if (contact.address == self_.address) {
     // This worker listens there, so whoever wrote it is dead.
     ++refused_;
     seek_next();
     return;
   }
   const nanoseconds left = deadline_ - scheduler_.now();
-  call_address(address, "sinew.member.list", {}, std::min(left, kGreetTimeout),
-               [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+  call_address(contact, "sinew.member.list", {}, std::min(left, kGreetTimeout),
+               [contact](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
                  if (core.state_ != State::kSeeking) return;
                  proto::MemberList list;
-                 if (!reply.ok()) return core.on_candidate_failed(address, reply.status());
+                 if (!reply.ok()) return core.on_candidate_failed(contact.address, reply.status());
                  if (!list.ParseFromString(*reply) || list.waits_to_found()) {
                    return core.on_candidate_failed(
-                       address, absl::UnavailableError("I wait to found the job; ask again"));
+                       contact.address,
+                       absl::UnavailableError("I wait to found the job; ask again"));
                  }
                  core.has_met_member_ = true;
-                 core.ask_to_join(address);
+                 core.ask_to_join(contact);
                });
 }
 
 bool MembershipCore::is_contact(const std::string& address) const {
   if (!options_.contacts.has_value()) return false;
-  return std::find(options_.contacts->begin(), options_.contacts->end(), address) !=
-         options_.contacts->end();
+  return std::any_of(options_.contacts->begin(), options_.contacts->end(),
+                     [&](const Contact& contact) { return contact.address == address; });
 }
 
 void MembershipCore::on_candidate_failed(const std::string& address, const absl::Status& status) {
@@ -215,7 +216,7 @@ void MembershipCore::on_candidate_failed(const std::string& address, const absl:
   seek_next();
 }
 
-void MembershipCore::ask_to_join(const std::string& address) {
+void MembershipCore::ask_to_join(const Contact& contact) {
   const nanoseconds left = std::max(deadline_ - scheduler_.now(), nanoseconds(0));
   proto::JoinRequest request;
   encode(self_, *request.mutable_member());
@@ -224,17 +225,18 @@ void MembershipCore::ask_to_join(const std::string& address) {
   request.set_timeout_us(static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(left).count()));
   asking_ = has_asked_ = true;
-  call_address(address, "sinew.member.join", request.SerializeAsString(),
-               std::min(left, nanoseconds::max() - kAnswerGrace) + kAnswerGrace,
-               [address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
-                 core.asking_ = false;
-                 if (core.state_ != State::kSeeking) return;
-                 if (reply.ok() || !worth_another_try(reply.status())) {
-                   core.on_join_reply(reply);
-                 } else {
-                   core.on_candidate_failed(address, reply.status());
-                 }
-               });
+  call_address(
+      contact, "sinew.member.join", request.SerializeAsString(),
+      std::min(left, nanoseconds::max() - kAnswerGrace) + kAnswerGrace,
+      [address = contact.address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+        core.asking_ = false;
+        if (core.state_ != State::kSeeking) return;
+        if (reply.ok() || !worth_another_try(reply.status())) {
+          core.on_join_reply(reply);
+        } else {
+          core.on_candidate_failed(address, reply.status());
+        }
+      });
 }
 
 void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
@@ -249,7 +251,9 @@ void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
     return;
   }
   if (!response->ask_at().empty()) {
-    if (sent_to_.insert(response->ask_at()).second) candidates_.push_back(response->ask_at());
+    if (sent_to_.insert(response->ask_at()).second) {
+      candidates_.push_back({response->ask_at(), response->ask_name()});
+    }
     return seek_next();
   }
   absl::StatusOr<MemberView> view = decode(response->members());
@@ -261,10 +265,10 @@ void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
 }
 
 // A member has this worker on its list: whoever let it in could not tell it any more.
-void MembershipCore::on_listed(const std::string& address) {
+void MembershipCore::on_listed(const Contact& contact) {
   const bool looks = state_ == State::kSeeking || state_ == State::kPausing;
-  if (!looks || address.empty() || std::exchange(fetches_list_, true)) return;
-  call_address(address, "sinew.member.list", {}, kGreetTimeout,
+  if (!looks || contact.address.empty() || std::exchange(fetches_list_, true)) return;
+  call_address(contact, "sinew.member.list", {}, kGreetTimeout,
                [](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
                  core.fetches_list_ = false;
                  core.on_list_fetched(reply);
@@ -311,7 +315,7 @@ void MembershipCore::publish_to_file() {
 
 // At the end of a round over a file's entries.
 bool MembershipCore::may_found_by_file() const {
-  if (file_ == nullptr || !invited_to_.empty()) return false;
+  if (file_ == nullptr || is_invited()) return false;
   const bool fixed = options_.rendezvous.world_size > 0;
   // An entry that merely does not answer may be that of a busy worker: two jobs would come of it.
   // Rank 0 of a fixed world cannot wait for it, since an old file would keep the job from ever
@@ -336,9 +340,9 @@ void MembershipCore::found_by_file() {
 }
 
 void MembershipCore::seek_again() {
-  if (!invited_to_.empty() && refused_ > 0) {
+  if (is_invited() && refused_ > 0) {
     // Whoever called this worker in is gone.
-    invited_to_.clear();
+    invited_to_ = {};
     return begin_search();
   }
   const nanoseconds left = deadline_ - scheduler_.now();
@@ -418,7 +422,7 @@ void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& bo
   // Who coordinates is asked rather than who would like to.
   const bool leads = inviter != nullptr && inviter == &view->members.front();
   const bool waits = state_ == State::kCollecting || state_ == State::kPausing ||
-                     (is_called() && leads && inviter->address != invited_to_);
+                     (is_called() && leads && inviter->address != invited_to_.address);
   const bool fits =
       waits && inviter != nullptr && view->world_size == options_.rendezvous.world_size;
   if (!fits) {
@@ -430,7 +434,7 @@ void MembershipCore::handle_invite(const WorkerInfo& from, const std::string& bo
   fail_waiting(absl::UnavailableError("rank 0 joins a job that runs already; ask again"));
   coordinator_.reset();
   const bool was_called = is_called();
-  invited_to_ = inviter->address;
+  invited_to_ = Contact::of(*inviter);
   // Otherwise from the next round on.
   if (!was_called) seek();
 }

@@ -58,7 +58,7 @@ void MembershipCore::resolve(const std::string& seed, OnResolved then) {
 void MembershipCore::ask_seeds() {
   const std::vector<std::string> seeds = dial_addresses(options_.rendezvous);
   if (seeds.size() == 1 && !options_.resolve) {
-    candidates_.push_back(seeds.front());
+    candidates_.push_back(Contact::at(seeds.front()));
     return seek_next();
   }
   const std::uint64_t round = ++seed_round_number_;
@@ -82,7 +82,7 @@ void MembershipCore::greet_seed(std::size_t seed,
   const std::uint64_t round = seed_round_number_;
   const nanoseconds left = std::max(deadline_ - scheduler_.now(), nanoseconds(0));
   for (const std::string& address : seed_round_->on_resolved(seed, addresses, self_.address)) {
-    call_address(address, "sinew.member.list", {}, std::min(left, kGreetTimeout),
+    call_address(Contact::at(address), "sinew.member.list", {}, std::min(left, kGreetTimeout),
                  [round, address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
                    if (!core.is_in_round(round)) return;
                    core.seed_round_->on_answer(address, greeting_of(reply));
@@ -116,7 +116,7 @@ void MembershipCore::finish_round() {
   if (const absl::Status refusal = round.refusal(); !refusal.ok() && candidates_.empty()) {
     return fail_join(refusal);
   }
-  candidates_.insert(candidates_.end(), members.rbegin(), members.rend());
+  std::transform(members.rbegin(), members.rend(), std::back_inserter(candidates_), Contact::at);
   seek_next();
 }
 
@@ -143,7 +143,7 @@ void MembershipCore::look_at_seeds() {
 void MembershipCore::look_for_founder(std::size_t seed, const std::string& address) {
   if (state_ != State::kPausing || address == self_.address) return;
   if (!looked_at_.insert(address).second) return;
-  call_address(address, "sinew.member.list", {}, kInviteTimeout,
+  call_address(Contact::at(address), "sinew.member.list", {}, kInviteTimeout,
                [seed, address](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
                  core.looked_at_.erase(address);
                  core.on_founder_found(seed, address, greeting_of(reply));
@@ -154,7 +154,7 @@ void MembershipCore::on_founder_found(std::size_t seed, const std::string& addre
                                       const absl::StatusOr<SeedRound::Greeting>& greeting) {
   if (state_ != State::kPausing || !greeting.ok()) return;
   if (!greeting->waits_to_found) {
-    invited_to_ = address;
+    invited_to_ = Contact::at(address);
     return seek();
   }
   // Of several that wait the one at the first place founds.
@@ -223,17 +223,18 @@ void MembershipCore::invite_at_seed(const std::string& seed) {
           [seed](MembershipCore& core, const absl::StatusOr<std::vector<std::string>>& addresses) {
             if (!addresses.ok()) return;
             for (const std::string& address : *addresses) {
-              if (address != core.self_.address) core.invite_at(address, seed);
+              if (address != core.self_.address) core.invite_at(Contact::at(address), seed);
             }
           });
 }
 
 // Nobody is there most of the time.
-void MembershipCore::invite_at(const std::string& address, const std::string& seed) {
+void MembershipCore::invite_at(const Contact& contact, const std::string& seed) {
   proto::MemberList list;
   encode(view_, list);
-  call_address(address, kInviteMethod, list.SerializeAsString(), kInviteTimeout,
-               [address, seed](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
+  call_address(contact, kInviteMethod, list.SerializeAsString(), kInviteTimeout,
+               [address = contact.address, seed](MembershipCore& core,
+                                                 const absl::StatusOr<std::string>& reply) {
                  core.on_invited(address, seed, reply);
                });
 }

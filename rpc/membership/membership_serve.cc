@@ -53,7 +53,8 @@ void MembershipCore::handle_join(const WorkerInfo& from, const std::string& body
   }
   if (is_called()) {
     proto::JoinResponse response;
-    response.set_ask_at(invited_to_);
+    response.set_ask_at(invited_to_.address);
+    response.set_ask_name(invited_to_.name);
     return answer.set_value(response.SerializeAsString());
   }
   note_restart(asker);

@@ -79,9 +79,13 @@ Standing MembershipCore::on_asked(const WorkerInfo& asker, const std::string& ad
   if (claim.of_other == Standing::OfOther::kEvicted && claim.members > 0) {
     post([asker, address, claim](MembershipCore& core) { core.on_claim(asker, address, claim); });
   } else if (claim.of_other == Standing::OfOther::kMember) {
-    post([address](MembershipCore& core) { core.on_listed(address); });
+    post([contact = Contact{address, asker.name}](MembershipCore& core) {
+      core.on_listed(contact);
+    });
   } else if (claim.of_other == Standing::OfOther::kUnknown && claim.members > 0) {
-    post([address, claim](MembershipCore& core) { core.on_stranger(address, claim); });
+    post([contact = Contact{address, asker.name}, claim](MembershipCore& core) {
+      core.on_stranger(contact, claim);
+    });
   }
   MutexLock lock(mutex_);
   return closed_ ? Standing() : standings_->of(asker);
@@ -94,7 +98,7 @@ void MembershipCore::on_claim(const WorkerInfo& asker, const std::string& addres
                          std::any_of(gone_.begin(), gone_.end(), [&](const GoneMember& gone) {
                            return gone.member.worker.incarnation == asker.incarnation;
                          });
-  if (!was_there) return on_stranger(address, claim);
+  if (!was_there) return on_stranger({address, asker.name}, claim);
   if (scheduler_.now() >= claims_heard_from_) start_poll();
 }
 
@@ -268,10 +272,10 @@ absl::Status MembershipCore::evicted(const std::string& why) const {
 // For the worker that takes the place of this one: its side may have struck the others off the
 // file, and nobody need answer at the rendezvous address any more.
 void MembershipCore::note_contacts() {
-  std::vector<std::string> contacts;
+  std::vector<Contact> contacts;
   const auto add = [&](const Member& member) {
     if (member.worker != self_.worker && contacts.size() < kMostContacts) {
-      contacts.push_back(member.address);
+      contacts.push_back(Contact::of(member));
     }
   };
   std::for_each(gone_.rbegin(), gone_.rend(), [&](const GoneMember& gone) {
@@ -282,7 +286,7 @@ void MembershipCore::note_contacts() {
   contacts_ = std::move(contacts);
 }
 
-std::vector<std::string> MembershipCore::contacts() const {
+std::vector<Contact> MembershipCore::contacts() const {
   MutexLock lock(mutex_);
   return contacts_;
 }
@@ -366,18 +370,18 @@ void MembershipCore::ask_at_seeds() {
             [](MembershipCore& core, const absl::StatusOr<std::vector<std::string>>& addresses) {
               if (!addresses.ok()) return;
               for (const std::string& address : *addresses) {
-                if (address != core.self_.address) core.ask_at(address);
+                if (address != core.self_.address) core.ask_at(Contact::at(address));
               }
             });
   }
 }
 
 // Who asks has looked here. Nothing is believed but what somebody says who is asked back.
-void MembershipCore::on_stranger(const std::string& address, const Standing& claim) {
+void MembershipCore::on_stranger(const Contact& contact, const Standing& claim) {
   const bool is_larger = leads() && outweighs(claim, own_standing());
-  if (!is_larger || address.empty() || scheduler_.now() < strangers_heard_from_) return;
+  if (!is_larger || contact.address.empty() || scheduler_.now() < strangers_heard_from_) return;
   strangers_heard_from_ = scheduler_.now() + kStrangerPause;
-  ask_at(address);
+  ask_at(contact);
 }
 
 void MembershipCore::ask_entries() {
@@ -389,9 +393,9 @@ void MembershipCore::ask_entries() {
     for (const Member& entry : read->entries) {
       const bool known = find_process(core.view_, entry.worker) != nullptr;
       if (known || asked++ >= kMostAskedAgain) continue;
-      core.ask_at(entry.address);
+      core.ask_at(Contact::of(entry));
       // Who begins a fixed world anew waits for this worker, too.
-      if (core.ballot_.has_value()) core.invite_at(entry.address, "");
+      if (core.ballot_.has_value()) core.invite_at(Contact::of(entry), "");
     }
   });
   file_->read(
@@ -425,8 +429,8 @@ void MembershipCore::stay_in_file(const FileRendezvous::Contents& contents) {
   }
 }
 
-void MembershipCore::ask_at(const std::string& address) {
-  options_.ask_address(address, own_standing())
+void MembershipCore::ask_at(const Contact& contact) {
+  options_.ask_address(contact, own_standing())
       .on_done([weak = weak_from_this()](const Future<MembershipOptions::Answerer>& done) {
         const std::shared_ptr<MembershipCore> self = weak.lock();
         if (self == nullptr || done.error() != nullptr) return;

@@ -51,7 +51,7 @@ void MembershipCore::stand() {
   for (const Member& joiner : ballot_->latest().members) {
     if (find_process(view_, joiner.worker) != nullptr) continue;
     call_address(
-        joiner.address, kVoteMethod, body, kVoteTimeout,
+        Contact::of(joiner), kVoteMethod, body, kVoteTimeout,
         [term = request.term()](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
           core.on_vote(term, reply);
         });

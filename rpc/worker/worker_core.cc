@@ -342,10 +342,10 @@ Future<std::string> WorkerCore::control_call(const WorkerInfo& to, std::string_v
   return links_->call(**found, method, std::move(body), timeout);
 }
 
-Future<std::string> WorkerCore::control_call_address(const std::string& address,
+Future<std::string> WorkerCore::control_call_address(const Contact& contact,
                                                      std::string_view method, std::string body,
                                                      std::chrono::nanoseconds timeout) {
-  return links_->call_address(address, method, std::move(body), timeout);
+  return links_->call_address(contact, method, std::move(body), timeout);
 }
 
 // ---- Numbers.
@@ -564,7 +564,7 @@ void WorkerCore::end_evicted() {
   teardown(evicted());
 }
 
-std::vector<std::string> WorkerCore::contacts() const { return membership_->contacts(); }
+std::vector<Contact> WorkerCore::contacts() const { return membership_->contacts(); }
 
 void WorkerCore::stop_joining() { membership_->leave_async(kGuestsTime); }
 

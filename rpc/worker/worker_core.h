@@ -54,7 +54,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// What a worker is told that takes the place of an evicted one.
   struct Succession {
     /// See MembershipOptions::contacts.
-    std::vector<std::string> contacts;
+    std::vector<Contact> contacts;
     /// Called when the worker begins to look for the job.
     std::function<void(WorkerCore&)> on_joining;
   };
@@ -103,7 +103,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// that is done, by whomever.
   void end_evicted();
   /// Of an evicted worker, where it knew others.
-  std::vector<std::string> contacts() const;
+  std::vector<Contact> contacts() const;
   /// Its start fails with kCancelled; if it has joined already it leaves. Never blocks.
   void stop_joining();
   /// The calling thread runs a task of this worker, so it cannot wait for its end.
@@ -152,7 +152,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void add_control_method(std::string name, ControlHandler handler) override;
   Future<std::string> control_call(const WorkerInfo& to, std::string_view method, std::string body,
                                    std::chrono::nanoseconds timeout) override;
-  Future<std::string> control_call_address(const std::string& address, std::string_view method,
+  Future<std::string> control_call_address(const Contact& contact, std::string_view method,
                                            std::string body,
                                            std::chrono::nanoseconds timeout) override;
 

@@ -306,17 +306,19 @@ std::shared_ptr<LinkRunner> WorkerLinks::find_up(const std::string& address) con
 }
 
 // A certificate is the worker's, and mostly not its address's.
-std::string WorkerLinks::name_at(const std::string& address) const {
+std::string WorkerLinks::name_at(const Contact& contact) const {
+  if (!contact.name.empty()) return contact.name;
   for (const Member& member : core_.directory().members()) {
-    if (member.address == address) return member.worker.name;
+    if (member.address == contact.address) return member.worker.name;
   }
   return "";
 }
 
 // What is said by address goes by the one link with whoever answers there, so that nothing is
 // numbered twice.
-Future<std::string> WorkerLinks::call_address(const std::string& address, std::string_view method,
+Future<std::string> WorkerLinks::call_address(const Contact& contact, std::string_view method,
                                               std::string body, std::chrono::nanoseconds timeout) {
+  const std::string& address = contact.address;
   if (const auto up = find_up(address); up != nullptr) {
     if (const auto link = table_.find(up->peer()); link.runner != nullptr) {
       return call(calls_of(link.user), method, std::move(body), timeout);
@@ -332,7 +334,7 @@ Future<std::string> WorkerLinks::call_address(const std::string& address, std::s
     });
   }
   table_.ask_who_answers(
-      address, name_at(address), std::nullopt,
+      address, name_at(contact), std::nullopt,
       [weak = core_.weak_from_this(), address, method = std::string(method), body = std::move(body),
        deadline, promise](const absl::StatusOr<proto::Hello>& answer) mutable {
         const std::shared_ptr<WorkerCore> core = weak.lock();
@@ -426,11 +428,11 @@ Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own
   return promise.future();
 }
 
-Future<MembershipOptions::Answerer> WorkerLinks::ask_address(const std::string& address,
+Future<MembershipOptions::Answerer> WorkerLinks::ask_address(const Contact& contact,
                                                              const Standing& own) {
   const Promise<MembershipOptions::Answerer> promise(&core_.control_executor());
   table_.ask_who_answers(
-      address, name_at(address), own,
+      contact.address, name_at(contact), own,
       [promise, job = core_.options().job](const absl::StatusOr<proto::Hello>& answer) {
         if (!answer.ok()) {
           promise.try_set_error(make_error(answer.status()));

@@ -71,8 +71,8 @@ class WorkerLinks {
   /// Members that are new to this worker: what they have sent before is served.
   void on_joined(const std::vector<Member>& members);
 
-  /// Calls whoever answers at an address.
-  Future<std::string> call_address(const std::string& address, std::string_view method,
+  /// Calls whoever answers there.
+  Future<std::string> call_address(const Contact& contact, std::string_view method,
                                    std::string body, std::chrono::nanoseconds timeout);
   Future<std::string> call(CallLink& link, std::string_view method, std::string body,
                            std::chrono::nanoseconds timeout);
@@ -83,8 +83,8 @@ class WorkerLinks {
   /// Asks a worker, at its address, what its list of members says of this one, and tells it `own`.
   /// kNotFound: it is gone.
   Future<Standing> ask_standing(const Member& of, const Standing& own);
-  /// The same of whoever answers at an address.
-  Future<MembershipOptions::Answerer> ask_address(const std::string& address, const Standing& own);
+  /// The same of whoever answers there.
+  Future<MembershipOptions::Answerer> ask_address(const Contact& contact, const Standing& own);
 
   /// Blocks until everything that was sent has arrived, and the answers to control calls that were
   /// begun; `patience` at most.
@@ -136,7 +136,7 @@ class WorkerLinks {
   void on_judged(const Judged& judged);
   std::shared_ptr<LinkRunner> find_up(const std::string& address) const;
   /// Of the member that is at an address; empty if nobody is known to be.
-  std::string name_at(const std::string& address) const;
+  std::string name_at(const Contact& contact) const;
 
   WorkerCore& core_;
   LinkTable table_;

@@ -44,8 +44,8 @@ MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous,
   membership.ask_standing = [this](const Member& of, const Standing& own) {
     return links_->ask_standing(of, own);
   };
-  membership.ask_address = [this](const std::string& address, const Standing& own) {
-    return links_->ask_address(address, own);
+  membership.ask_address = [this](const Contact& contact, const Standing& own) {
+    return links_->ask_address(contact, own);
   };
   membership.is_linked = [this](const WorkerInfo& worker) {
     const LinkTable::Link found = links_->table().find(worker);

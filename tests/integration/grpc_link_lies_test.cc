@@ -303,7 +303,7 @@ TEST_F(LinkLies, AnAddressThatIsSomebodyElses) {
   EXPECT_TRUE(other.control_call("sinew.member.list").ok());
   const std::size_t heard = other.heard().size();
   const auto answer = sinew::WorkerAccess::core(worker(1))->control_call_address(
-      somebody.address(), "sinew.member.list", "", std::chrono::seconds(30));
+      {somebody.address(), ""}, "sinew.member.list", "", std::chrono::seconds(30));
   const sinew::RpcError error = sinew::testing::error_of([&] { answer.wait(); });
   EXPECT_THAT(error.message(), HasSubstr("nobody is let in here"));
   EXPECT_EQ(other.heard().size(), heard);

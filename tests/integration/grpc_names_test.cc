@@ -29,7 +29,7 @@ TEST(CertificatesOfNames, MembersAskEachOtherAtTheirAddresses) {
   sinew::testing::Cluster cluster(std::move(options));
   for (const int asked : {1, 2}) {
     auto& links = sinew::WorkerAccess::core(cluster.worker(0))->links();
-    const auto answer = links.ask_address(cluster.worker(asked).address(), {}).wait_for(60s);
+    const auto answer = links.ask_address({cluster.worker(asked).address(), ""}, {}).wait_for(60s);
     EXPECT_EQ(answer.worker.incarnation, cluster.worker(asked).info().incarnation);
   }
   cluster.shutdown();

@@ -53,6 +53,24 @@ TEST_F(Tls, RightCertificatesWorkBothWays) {
   }
 }
 
+// A file has the names of those who are at its addresses.
+TEST_F(Tls, AFileNeedsNoAddressInACertificate) {
+  const sinew::testing::TemporaryFolder folder;
+  meet_ = absl::StrCat("file://", folder.file("meet"));
+  const auto a = spawn();
+  const auto b = spawn();
+  a->send(start_line("a", 0, certificates_.issue("a", "DNS:a"), "mutual"));
+  b->send(start_line("b", 1, certificates_.issue("b", "DNS:b"), "mutual"));
+  EXPECT_THAT(a->receive(), StartsWith("ok "));
+  EXPECT_THAT(b->receive(), StartsWith("ok "));
+  EXPECT_EQ(a->ask("add b"), "ok 3");
+  EXPECT_EQ(b->ask("add a"), "ok 3");
+  a->send("shutdown graceful 50000");
+  b->send("shutdown graceful 50000");
+  EXPECT_EQ(a->receive(), "ok ");
+  EXPECT_EQ(b->receive(), "ok ");
+}
+
 TEST_F(Tls, ForeignAuthorityIsRefused) {
   sinew::TlsFiles foreign = certificates_.issue("b", "", "other-ca");
   // It trusts the right authority, but shows a certificate of another one.

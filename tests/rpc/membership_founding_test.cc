@@ -133,6 +133,19 @@ TEST(FoundingTest, ARankZeroThatNeverFoundsWaitsToBeCalledIn) {
   EXPECT_NE(alone.outcome().find("never called"), std::string::npos) << alone.outcome();
 }
 
+TEST(FoundingTest, WhoIsCalledInExpectsItsCallerByName) {
+  Trio world(Trio::Kind::kFixed);
+  world.lose(world.a);
+  world.advance(seconds(1));
+  world.network.cover_names_and(World::kMeetingPlace);
+  Rendezvous rendezvous = World::fixed(0, 3);
+  rendezvous.founds = false;
+  Worker& again = world.add("a", rendezvous);
+  world.advance(seconds(5));
+  EXPECT_EQ(again.outcome(), "ok");
+  EXPECT_EQ(again.names(), (Names{"a", "b", "c"}));
+}
+
 // A member answers at the address: nobody need be called in, until it is gone.
 TEST(FoundingTest, NobodyIsCalledInWhileAMemberAnswersThere) {
   Trio world(Trio::Kind::kOpen);
@@ -190,7 +203,7 @@ TEST(FoundingTest, TwoJobsThatMeetSaySo) {
   encode(member_at("at:other", {"other", 0, {99}}), *list.add_members());
   for (int i = 0; i < 2; ++i) {
     const Future<std::string> reply = other.control_call_address(
-        "at:rank0", "sinew.member.invite", list.SerializeAsString(), seconds(5));
+        {"at:rank0", ""}, "sinew.member.invite", list.SerializeAsString(), seconds(5));
     world.advance(seconds(1));
     ASSERT_TRUE(reply.done());
     EXPECT_EQ(to_status(reply.error()).code(), absl::StatusCode::kAlreadyExists);

@@ -25,7 +25,7 @@ class Stranger {
   absl::StatusOr<std::string> call(const Worker& to, std::string_view method,
                                    const std::string& body) {
     const Future<std::string> reply =
-        plane_.control_call_address(to.plane.address(), method, body, seconds(5));
+        plane_.control_call_address(Contact::at(to.plane.address()), method, body, seconds(5));
     world_.run();
     if (!reply.done()) return absl::DeadlineExceededError("no answer");
     if (reply.error() != nullptr) return to_status(reply.error());

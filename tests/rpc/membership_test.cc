@@ -406,7 +406,7 @@ TEST(MembershipTest, HostileRequestsChangeNothing) {
   FakeControlPlane stranger(world.network, {"stranger", -1, {99}}, "at:stranger");
   const auto code_of = [&](const std::string& method, const std::string& body) {
     const Future<std::string> reply =
-        stranger.control_call_address("at:rank0", method, body, seconds(5));
+        stranger.control_call_address({"at:rank0", ""}, method, body, seconds(5));
     world.advance(seconds(1));
     return reply.done() && reply.error() != nullptr ? to_status(reply.error()).code()
                                                     : absl::StatusCode::kOk;

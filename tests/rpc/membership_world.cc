@@ -26,8 +26,8 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   options.is_linked = [&world](const WorkerInfo& other) {
     return world.unlinked.count(other.incarnation) == 0;
   };
-  options.ask_address = [&world, this](const std::string& where, const Standing& own) {
-    return world.ask_at(*this, where, own);
+  options.ask_address = [&world, this](const Contact& where, const Standing& own) {
+    return world.ask_at(*this, where.address, own);
   };
   options.before_change = [this](const std::vector<Departed>& gone) {
     for (const Departed& each : gone) {

@@ -76,6 +76,18 @@ void FakeControlNetwork::cut(const std::string& one, const std::string& other) {
   cut_.insert({other, one});
 }
 
+void FakeControlNetwork::cover_names_and(const std::string& address) {
+  MutexLock lock(mutex_);
+  covered_ = address;
+}
+
+bool FakeControlNetwork::is_proved(const internal::Contact& contact) const {
+  MutexLock lock(mutex_);
+  const auto there = planes_.find(contact.address);
+  return !covered_.has_value() || contact.address == *covered_ || there == planes_.end() ||
+         there->second->self().name == contact.name;
+}
+
 std::vector<std::string> FakeControlNetwork::log() const {
   MutexLock lock(mutex_);
   return log_;
@@ -180,11 +192,16 @@ Future<std::string> FakeControlPlane::control_call(const WorkerInfo& to, std::st
                        std::string(method), std::move(body), timeout);
 }
 
-Future<std::string> FakeControlPlane::control_call_address(const std::string& address,
+Future<std::string> FakeControlPlane::control_call_address(const internal::Contact& contact,
                                                            std::string_view method,
                                                            std::string body,
                                                            std::chrono::nanoseconds timeout) {
-  return network_.call(*this, address, absl::NotFoundError(absl::StrCat(address, " refuses")),
+  if (!network_.is_proved(contact)) {
+    return make_failed_future<std::string>(internal::make_error(
+        absl::UnauthenticatedError(absl::StrCat("no certificate covers '", contact.address, "'"))));
+  }
+  return network_.call(*this, contact.address,
+                       absl::NotFoundError(absl::StrCat(contact.address, " refuses")),
                        std::string(method), std::move(body), timeout);
 }
 

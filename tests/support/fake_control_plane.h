@@ -63,6 +63,9 @@ class FakeControlNetwork {
   void cut(const std::string& one, const std::string& other);
   /// Replies from the address get lost, requests arrive.
   void mute(const std::string& address);
+  /// From now on certificates cover the names of workers and the one address: who calls another one
+  /// says whom it expects there.
+  void cover_names_and(const std::string& address);
   /// "method>name", in the order in which requests were handled.
   std::vector<std::string> log() const;
 
@@ -74,6 +77,8 @@ class FakeControlNetwork {
   void deliver(const WorkerInfo& from, const std::string& address, const absl::Status& if_dead,
                const std::string& method, std::string body, const Promise<std::string>& answer);
 
+  bool is_proved(const internal::Contact& contact) const;
+
   const std::shared_ptr<internal::TaskRunner> runner_;
   internal::Timers& timers_;
   internal::Clock& clock_;
@@ -82,6 +87,7 @@ class FakeControlNetwork {
   std::set<std::string> silent_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> mute_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<std::string, std::string>> cut_ ABSL_GUARDED_BY(mutex_);
+  std::optional<std::string> covered_ ABSL_GUARDED_BY(mutex_);
   // Under way, by the address of the callee.
   std::multimap<std::string, Promise<std::string>> open_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> log_ ABSL_GUARDED_BY(mutex_);
@@ -96,8 +102,8 @@ class FakeControlPlane final : public internal::ControlPlane {
   void add_control_method(std::string name, internal::ControlHandler handler) override;
   Future<std::string> control_call(const WorkerInfo& to, std::string_view method, std::string body,
                                    std::chrono::nanoseconds timeout) override;
-  Future<std::string> control_call_address(const std::string& address, std::string_view method,
-                                           std::string body,
+  Future<std::string> control_call_address(const internal::Contact& contact,
+                                           std::string_view method, std::string body,
                                            std::chrono::nanoseconds timeout) override;
 
   const WorkerInfo& self() const { return self_; }

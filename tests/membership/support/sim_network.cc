@@ -397,8 +397,9 @@ Future<std::string> Plane::control_call(const WorkerInfo& to, std::string_view m
                        timeout);
 }
 
-Future<std::string> Plane::control_call_address(const std::string& address, std::string_view method,
-                                                std::string body, nanoseconds timeout) {
+Future<std::string> Plane::control_call_address(const internal::Contact& contact,
+                                                std::string_view method, std::string body,
+                                                nanoseconds timeout) {
   const Promise<std::string> answer(nullptr);
   const TimePoint when = deadline_after(network_.clock_.now(), timeout);
   if (when != TimePoint::max()) {
@@ -406,7 +407,7 @@ Future<std::string> Plane::control_call_address(const std::string& address, std:
       answer.try_set_error(make_error(absl::DeadlineExceededError("nobody answered")));
     });
   }
-  network_.ask(*process_, address,
+  network_.ask(*process_, contact.address,
                [this, answer, method = std::string(method), body = std::move(body),
                 timeout](const absl::StatusOr<Process*>& answerer) mutable {
                  if (!answerer.ok()) {
@@ -445,20 +446,22 @@ Future<Standing> Plane::ask_standing(const Member& of, const Standing& own) {
   return answer.future();
 }
 
-Future<MembershipOptions::Answerer> Plane::ask_address(const std::string& address,
+Future<MembershipOptions::Answerer> Plane::ask_address(const internal::Contact& contact,
                                                        const Standing& own) {
   const Promise<MembershipOptions::Answerer> answer(nullptr);
-  network_.ask(*process_, address, [this, answer, own](const absl::StatusOr<Process*>& answerer) {
-    if (!answerer.ok()) {
-      answer.set_error(make_error(answerer.status()));
-      return;
-    }
-    Plane* there = network_.plane((*answerer)->self().incarnation.value);
-    answer.set_value({(*answerer)->self(), there->membership == nullptr
-                                               ? Standing()
-                                               : there->membership->on_asked(
-                                                     process_->self(), process_->address(), own)});
-  });
+  network_.ask(
+      *process_, contact.address, [this, answer, own](const absl::StatusOr<Process*>& answerer) {
+        if (!answerer.ok()) {
+          answer.set_error(make_error(answerer.status()));
+          return;
+        }
+        Plane* there = network_.plane((*answerer)->self().incarnation.value);
+        answer.set_value(
+            {(*answerer)->self(),
+             there->membership == nullptr
+                 ? Standing()
+                 : there->membership->on_asked(process_->self(), process_->address(), own)});
+      });
   return answer.future();
 }
 
