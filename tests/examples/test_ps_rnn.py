@@ -313,6 +313,24 @@ class FailoverTest(JobTest):
         self.assertEqual(resumed.status, 0, resumed.stderr)
         self.assertIn("Going on after epoch 2", resumed.stderr)
 
+    def test_a_trainer_that_comes_back_is_not_taken_back(self) -> None:
+        # So many that it is there before they are over.
+        self.epochs = 40
+        self.flags = (*SMALL, "--epochs", "40", "--max-steps", "24", "--round", "2", "--json")
+        self.start(3, 1, *self.checkpoints)
+        log: list[str] = []
+        self.read_round(log)
+        self.kill(2)
+        self.read_until(log, "with 2 trainers")
+        self.start_again(2)
+        trainer = self.end_of(0)
+        said = "".join(log) + trainer.stderr
+        self.assertEqual(trainer.status, 0, said)
+        self.check_history()
+        self.assertNotIn("with 3 trainers", said)
+        others = [self.end_of(rank) for rank in (1, 2, 3)]
+        self.assertEqual([ended.status for ended in others], [0, 0, 0], said + others[1].stderr)
+
     def test_a_server_that_does_not_come_back_is_named(self) -> None:
         self.start(1, 1, *self.checkpoints, "--server-wait", "1")
         log: list[str] = []
