@@ -145,7 +145,9 @@ TEST(SameHostAttack, AThirdOneIsNotTheOtherEnd) {
 /// What they read of each other is still what they have located themselves.
 TEST(SameHostAttack, WhoIsInBetweenNamesNoMemory) {
   Ends ends(*plane);
-  ASSERT_TRUE(ends.meet().ok());
+  const absl::Status met = ends.meet();
+  if (is_forbidden(met)) GTEST_SKIP() << "the system forbids it: " << met;
+  ASSERT_TRUE(met.ok()) << met;
   const std::string secret(4096, 's');
   const auto address = reinterpret_cast<std::uintptr_t>(secret.data());
   const std::string raw(reinterpret_cast<const char*>(&address), sizeof address);
@@ -197,6 +199,7 @@ TEST(SameHostAttack, StrangersDoNotKeepTheEndsFromMeeting) {
   Verdict of_acceptor;
   ends.acceptor->verify("", of_acceptor.on_end());
   const absl::Status of_opener = verify(*ends.opener, *place);
+  if (is_forbidden(of_opener)) GTEST_SKIP() << "the system forbids it: " << of_opener;
   EXPECT_TRUE(of_opener.ok()) << of_opener;
   EXPECT_TRUE(of_acceptor.wait().ok()) << of_acceptor.wait();
 }
@@ -262,10 +265,6 @@ class Owner {
   std::string bytes_;
   std::unique_ptr<ListeningProcess> process_;
 };
-
-bool is_forbidden(const absl::Status& status) {
-  return status.message().find("Operation not permitted") != std::string::npos;
-}
 
 TEST(SameHostAttack, TheOneThatWasMetIsReadForAsLongAsItLives) {
   for (const PeerProcess::Source source :

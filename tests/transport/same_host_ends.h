@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "sinew/plane.pb.h"
@@ -93,5 +94,11 @@ struct Ends {
   std::unique_ptr<PullLink> opener;
   std::unique_ptr<PullLink> acceptor;
 };
+
+/// Some containers, while an image is built for one, let no process look into another, nor into
+/// itself that way.
+inline bool is_forbidden(const absl::Status& met) {
+  return absl::StrContains(met.message(), "Operation not permitted");
+}
 
 }  // namespace sinew::internal

@@ -21,7 +21,15 @@ using ::testing::HasSubstr;
 
 const std::unique_ptr<PullPlane> plane = make_same_host_plane();
 
-TEST(SameHostPlane, FetchesWhatTheOtherEndLocates) {
+class SameHostPlane : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::Status met = Ends(*plane).meet();
+    if (is_forbidden(met)) GTEST_SKIP() << "the system forbids it: " << met;
+  }
+};
+
+TEST_F(SameHostPlane, FetchesWhatTheOtherEndLocates) {
   Ends ends(*plane);
   ASSERT_TRUE(ends.meet().ok());
   // The second one is copied in pieces, by several threads.
@@ -37,7 +45,7 @@ TEST(SameHostPlane, FetchesWhatTheOtherEndLocates) {
   }
 }
 
-TEST(SameHostPlane, MeetsAsOlderKernelsDo) {
+TEST_F(SameHostPlane, MeetsAsOlderKernelsDo) {
   SameHostOptions options;
   options.process_source = PeerProcess::Source::kNumber;
   const std::unique_ptr<PullPlane> older = make_same_host_plane(options);
@@ -50,7 +58,7 @@ TEST(SameHostPlane, MeetsAsOlderKernelsDo) {
   EXPECT_EQ(copy, bytes);
 }
 
-TEST(SameHostPlane, ManyMeetAtOnce) {
+TEST_F(SameHostPlane, ManyMeetAtOnce) {
   std::vector<std::unique_ptr<Ends>> all;
   std::vector<std::pair<Verdict, Verdict>> verdicts;
   for (int i = 0; i < 60; ++i) {
@@ -68,7 +76,7 @@ TEST(SameHostPlane, ManyMeetAtOnce) {
   }
 }
 
-TEST(SameHostPlane, FetchesNothingBeforeTheEndsHaveMet) {
+TEST_F(SameHostPlane, FetchesNothingBeforeTheEndsHaveMet) {
   Ends ends(*plane);
   const std::string bytes(5000, 'x');
   std::string copy(bytes.size(), ' ');
@@ -76,7 +84,7 @@ TEST(SameHostPlane, FetchesNothingBeforeTheEndsHaveMet) {
       absl::IsInvalidArgument(fetch(*ends.opener, *ends.acceptor->locate(flat(bytes)), copy)));
 }
 
-TEST(SameHostPlane, FetchesNothingOnceTheOwnerHasClosed) {
+TEST_F(SameHostPlane, FetchesNothingOnceTheOwnerHasClosed) {
   Ends ends(*plane);
   ASSERT_TRUE(ends.meet().ok());
   const std::string bytes(5000, 'x');
@@ -88,7 +96,7 @@ TEST(SameHostPlane, FetchesNothingOnceTheOwnerHasClosed) {
   EXPECT_THAT(status.message(), HasSubstr("closed the connection"));
 }
 
-TEST(SameHostPlane, FetchesNothingOfAnOwnerThatIsGoneWhateverTookItsMemory) {
+TEST_F(SameHostPlane, FetchesNothingOfAnOwnerThatIsGoneWhateverTookItsMemory) {
   Ends ends(*plane);
   ASSERT_TRUE(ends.meet().ok());
   const std::string bytes(5000, 'x');
@@ -104,7 +112,7 @@ TEST(SameHostPlane, FetchesNothingOfAnOwnerThatIsGoneWhateverTookItsMemory) {
   EXPECT_TRUE(absl::IsNotFound(fetch(*ends.opener, location, copy)));
 }
 
-TEST(SameHostPlane, AnswersOneChallengeOnly) {
+TEST_F(SameHostPlane, AnswersOneChallengeOnly) {
   Ends ends(*plane);
   ASSERT_TRUE(ends.meet().ok());
   for (PullLink* const link : {ends.opener.get(), ends.acceptor.get()}) {
@@ -116,7 +124,7 @@ TEST(SameHostPlane, AnswersOneChallengeOnly) {
 }
 
 // Nothing that anybody need be told.
-TEST(SameHostPlane, OtherHostsAreNotReached) {
+TEST_F(SameHostPlane, OtherHostsAreNotReached) {
   Ends ends(*plane);
   proto::SameHostChallenge challenge;
   ASSERT_TRUE(challenge.ParseFromString(ends.opener->challenge()));
@@ -129,7 +137,7 @@ TEST(SameHostPlane, OtherHostsAreNotReached) {
 }
 
 // Likewise: it happens when a worker leaves soon after it came.
-TEST(SameHostPlane, AnEndThatClosesMeanwhileIsNotReached) {
+TEST_F(SameHostPlane, AnEndThatClosesMeanwhileIsNotReached) {
   Ends ends(*plane);
   ASSERT_TRUE(ends.acceptor->prove(ends.opener->challenge()).ok());
   Verdict verdict;
@@ -141,7 +149,7 @@ TEST(SameHostPlane, AnEndThatClosesMeanwhileIsNotReached) {
   EXPECT_TRUE(absl::IsFailedPrecondition(ends.opener->prove(ends.acceptor->challenge()).status()));
 }
 
-TEST(SameHostPlane, ALinkMayGoWhileItsEndsMeet) {
+TEST_F(SameHostPlane, ALinkMayGoWhileItsEndsMeet) {
   Verdict verdict;
   {
     const std::unique_ptr<PullPlane> own = make_same_host_plane();
@@ -152,7 +160,7 @@ TEST(SameHostPlane, ALinkMayGoWhileItsEndsMeet) {
   EXPECT_TRUE(absl::IsNotFound(verdict.wait())) << verdict.wait();
 }
 
-TEST(SameHostPlane, NobodyIsWaitedForTooLong) {
+TEST_F(SameHostPlane, NobodyIsWaitedForTooLong) {
   SameHostOptions options;
   options.meeting_timeout = std::chrono::milliseconds(20);
   const std::unique_ptr<PullPlane> impatient = make_same_host_plane(options);
@@ -168,7 +176,7 @@ TEST(SameHostPlane, NobodyIsWaitedForTooLong) {
   EXPECT_THAT(nobody_is_there.message(), HasSubstr("nobody is at"));
 }
 
-TEST(SameHostPlane, GarbageIsRefused) {
+TEST_F(SameHostPlane, GarbageIsRefused) {
   for (const char* const garbage : {"", "\xff\xff", "garbage"}) {
     Ends ends(*plane);
     ASSERT_TRUE(ends.opener->prove(ends.acceptor->challenge()).ok());
@@ -179,7 +187,7 @@ TEST(SameHostPlane, GarbageIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(verify(*early.acceptor, "")));
 }
 
-TEST(SameHostPlane, MemoryThatEndsEarlyIsAnError) {
+TEST_F(SameHostPlane, MemoryThatEndsEarlyIsAnError) {
   Ends ends(*plane);
   ASSERT_TRUE(ends.meet().ok());
   const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
