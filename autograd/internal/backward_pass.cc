@@ -1,6 +1,7 @@
 #include "sinew/autograd/internal/backward_pass.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -82,14 +83,12 @@ PassOptions BackwardPass::options() const {
 
 bool BackwardPass::prepare(const PassOptions& options, std::optional<Incarnation> requester,
                            Answering answering, OnAnswer& on_answer) {
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    if (part_.is_prepared()) return false;
-    options_ = options;
-    todo = look_up(part_.prepare(requester, answering, store(std::move(on_answer))));
-  }
-  carry_out(std::move(todo));
+  MutexLock lock(mutex_);
+  if (part_.is_prepared()) return false;
+  options_ = options;
+  Todo todo = look_up(part_.prepare(requester, answering, store(std::move(on_answer))));
+  lock.unlock();
+  carry_out(todo);
   return true;
 }
 
@@ -115,15 +114,14 @@ void BackwardPass::begin(Part part) {
   for (auto& [worker, live] : part.ask_later) plan.ask_later.insert(worker);
   live_of_others_ = std::move(part.ask);
   live_of_others_.merge(part.ask_later);
-  bool begun = false;
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    begun = !part_.has_ended();
-    if (begun) todo = look_up(part_.begin(std::move(plan), store(std::move(arrivals))));
+  MutexLock lock(mutex_);
+  if (part_.has_ended()) {
+    lock.unlock();
+    return reductions_.fail(make_error(absl::AbortedError("the pass failed before it began")));
   }
-  if (begun) return carry_out(std::move(todo));
-  reductions_.fail(make_error(absl::AbortedError("the pass failed before it began")));
+  Todo todo = look_up(part_.begin(std::move(plan), store(std::move(arrivals))));
+  lock.unlock();
+  carry_out(todo);
 }
 
 PassReductions BackwardPass::begin_reductions() const {
@@ -134,36 +132,30 @@ PassReductions BackwardPass::begin_reductions() const {
 
 void BackwardPass::deliver(std::vector<EdgeGradients> gradients, Answering answering,
                            OnAnswer on_answer) {
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    todo =
-        look_up(part_.deliver(store(std::move(gradients)), answering, store(std::move(on_answer))));
-  }
-  carry_out(std::move(todo));
+  MutexLock lock(mutex_);
+  Todo todo =
+      look_up(part_.deliver(store(std::move(gradients)), answering, store(std::move(on_answer))));
+  lock.unlock();
+  carry_out(todo);
 }
 
 void BackwardPass::on_answer(Incarnation worker, std::exception_ptr error, PartAnswer answer) {
   if (error != nullptr) return fail(std::move(error));
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    todo = look_up(part_.on_answer(worker, store(std::move(answer.gradients)), answer.waits));
-  }
-  carry_out(std::move(todo));
+  MutexLock lock(mutex_);
+  Todo todo = look_up(part_.on_answer(worker, store(std::move(answer.gradients)), answer.waits));
+  lock.unlock();
+  carry_out(todo);
 }
 
 void BackwardPass::fail(std::exception_ptr error) {
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    if (part_.has_ended()) return;
-    failure_ = std::move(error);
-    todo = look_up(part_.fail());
-    // Destroyed without the lock, as what tensors hold may be anything.
-    todo.arrivals = take_all();
-  }
-  carry_out(std::move(todo));
+  MutexLock lock(mutex_);
+  if (part_.has_ended()) return;
+  failure_ = std::move(error);
+  Todo todo = look_up(part_.fail());
+  // Destroyed without the lock, as what tensors hold may be anything.
+  todo.arrivals = take_all();
+  lock.unlock();
+  carry_out(todo);
 }
 
 void BackwardPass::abandon(std::exception_ptr error) {
@@ -177,29 +169,29 @@ PassPart::Parcels BackwardPass::store(std::vector<EdgeGradients> gradients) {
   PassPart::Parcels parcels;
   parcels.reserve(gradients.size());
   for (EdgeGradients& one : gradients) {
-    parcels.push_back({one.edges.message, next_number_});
-    parcels_.emplace(next_number_++, std::move(one));
+    parcels.push_back({one.edges.message, static_cast<std::uint32_t>(parcels_.size())});
+    parcels_.push_back(std::move(one));
   }
   return parcels;
 }
 
 PassPart::Waiter BackwardPass::store(OnAnswer on_answer) {
-  waiters_.emplace(next_number_, std::move(on_answer));
-  return next_number_++;
+  waiters_.push_back(std::move(on_answer));
+  return static_cast<PassPart::Waiter>(waiters_.size() - 1);
 }
 
 std::vector<EdgeGradients> BackwardPass::take(const PassPart::Parcels& parcels) {
   std::vector<EdgeGradients> gradients;
   gradients.reserve(parcels.size());
   for (const PassPart::Parcel& parcel : parcels) {
-    gradients.push_back(std::move(parcels_.extract(parcel.slot).mapped()));
+    gradients.push_back(std::move(parcels_[parcel.slot]));
   }
   return gradients;
 }
 
 std::vector<EdgeGradients> BackwardPass::take_all() {
-  std::vector<EdgeGradients> gradients;
-  for (auto& [slot, one] : parcels_) gradients.push_back(std::move(one));
+  std::vector<EdgeGradients> gradients(std::make_move_iterator(parcels_.begin()),
+                                       std::make_move_iterator(parcels_.end()));
   parcels_.clear();
   return gradients;
 }
@@ -209,13 +201,15 @@ std::vector<BackwardPass::OnAnswer> BackwardPass::take(
   std::vector<OnAnswer> result;
   result.reserve(waiters.size());
   for (const PassPart::Waiter waiter : waiters) {
-    result.push_back(std::move(waiters_.extract(waiter).mapped()));
+    result.push_back(std::move(waiters_[waiter]));
   }
   return result;
 }
 
-BackwardPass::Todo BackwardPass::look_up(PassPart::Actions actions) {
-  Todo todo;
+BackwardPass::Todo BackwardPass::look_up(PassPart::Actions said) {
+  Todo todo(std::move(said));
+  const PassPart::Actions& actions = todo.actions;
+  todo.sends.reserve(actions.sends.size());
   for (const PassPart::Send& one : actions.sends) todo.sends.push_back(take(one.gradients));
   todo.arrivals = take(actions.arrivals);
   todo.answer = take(actions.answer.gradients);
@@ -223,13 +217,12 @@ BackwardPass::Todo BackwardPass::look_up(PassPart::Actions actions) {
   todo.failed = take(actions.failed);
   todo.failure = failure_;
   if (actions.end == PassPart::End::kDone) todo.asked = part_.asked();
-  todo.actions = std::move(actions);
   return todo;
 }
 
 // ---- Doing it.
 
-void BackwardPass::carry_out(Todo todo) {
+void BackwardPass::carry_out(Todo& todo) {
   for (;;) {
     perform(todo);
     if (!todo.actions.run) return;
@@ -297,15 +290,15 @@ BackwardPass::Todo BackwardPass::run(std::vector<EdgeGradients> arrivals) {
     if (to_self != outgoing.end()) {
       for (EdgeGradients& one : to_self->second) move_to_targets(one);
     }
-    Todo todo;
     {
       MutexLock lock(mutex_);
       PassPart::Outgoing parcels;
       for (auto& [worker, gradients] : outgoing) parcels[worker] = store(std::move(gradients));
-      todo = look_up(part_.on_ran(std::move(parcels)));
+      Todo todo = look_up(part_.on_ran(std::move(parcels)));
+      lock.unlock();
+      perform(todo);
     }
-    perform(todo);
-    MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     return look_up(part_.next());
   } catch (...) {
     fail(named(std::current_exception()));
@@ -368,19 +361,18 @@ void BackwardPass::reduce() {
 }
 
 void BackwardPass::after_reduction() {
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    todo = look_up(part_.on_reduced());
-  }
   try {
-    perform(todo);
     MutexLock lock(mutex_);
-    todo = look_up(part_.next());
+    Todo todo = look_up(part_.on_reduced());
+    lock.unlock();
+    perform(todo);
   } catch (...) {
     return fail(named(std::current_exception()));
   }
-  carry_out(std::move(todo));
+  MutexLock lock(mutex_);
+  Todo todo = look_up(part_.next());
+  lock.unlock();
+  carry_out(todo);
 }
 
 void BackwardPass::commit() {
@@ -399,21 +391,18 @@ void BackwardPass::commit() {
 
 bool BackwardPass::send_early(Incarnation worker, std::vector<LocalBackward::Outgoing>& gradients,
                               const std::set<Incarnation>& receivers) {
-  Todo todo;
-  {
-    MutexLock lock(mutex_);
-    PassPart::Parcels parcels;
-    std::uint32_t number = next_number_;
-    for (const LocalBackward::Outgoing& out : gradients) {
-      parcels.push_back({out.node->message(), number++});
-    }
-    std::optional<PassPart::Actions> actions = part_.on_early(worker, parcels, receivers);
-    if (!actions.has_value()) return false;
-    std::vector<EdgeGradients> edges;
-    for (LocalBackward::Outgoing& out : gradients) edges.push_back(to_edges(out));
-    store(std::move(edges));
-    todo = look_up(*std::move(actions));
+  MutexLock lock(mutex_);
+  PassPart::Parcels parcels;
+  parcels.reserve(gradients.size());
+  auto number = static_cast<std::uint32_t>(parcels_.size());
+  for (const LocalBackward::Outgoing& out : gradients) {
+    parcels.push_back({out.node->message(), number++});
   }
+  std::optional<PassPart::Actions> actions = part_.on_early(worker, parcels, receivers);
+  if (!actions.has_value()) return false;
+  for (LocalBackward::Outgoing& out : gradients) parcels_.push_back(to_edges(out));
+  Todo todo = look_up(*std::move(actions));
+  lock.unlock();
   perform(todo);
   return true;
 }

@@ -8,10 +8,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "sinew/autograd/internal/context_state.h"
 #include "sinew/autograd/internal/edge_gradients.h"
@@ -121,6 +122,9 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   using Outgoing = std::map<Incarnation, std::vector<EdgeGradients>>;
   /// What PassPart wants to be done, with what stands behind its numbers.
   struct Todo {
+    Todo() = default;
+    explicit Todo(PassPart::Actions said) : actions(std::move(said)) {}
+
     PassPart::Actions actions;
     std::vector<std::vector<EdgeGradients>> sends;
     std::vector<EdgeGradients> arrivals;
@@ -142,7 +146,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   std::vector<OnAnswer> take(const std::vector<PassPart::Waiter>& waiters)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  void carry_out(Todo todo);
+  void carry_out(Todo& todo);
   void perform(Todo& todo);
   void tell_failed(Todo& todo) const;
   void undo_reductions(PassPart::Unreduce what, const std::exception_ptr& failure);
@@ -177,10 +181,9 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
   PassOptions options_ ABSL_GUARDED_BY(mutex_);
   // What the pass has failed with: told to those who call later.
   std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
-  // What the numbers of part_ stand for.
-  std::uint32_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<std::uint32_t, EdgeGradients> parcels_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<PassPart::Waiter, OnAnswer> waiters_ ABSL_GUARDED_BY(mutex_);
+  // What the numbers of part_ stand for: places here, which are empty once it is taken.
+  absl::InlinedVector<EdgeGradients, 4> parcels_ ABSL_GUARDED_BY(mutex_);
+  absl::InlinedVector<OnAnswer, 4> waiters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal
