@@ -18,6 +18,16 @@ constexpr int kMostMembers = 65536;
 constexpr int kMostLeft = 1024;
 constexpr int kMostDevices = 256;
 
+absl::Status check_address(const std::string& worker, const std::string& address) {
+  const bool is_printable = printable(address) == address;
+  if (!address.empty() && address.size() <= kMostAddressBytes && is_printable) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("worker '", worker,
+                                                 "' gives no usable address; it must be 1 to ",
+                                                 kMostAddressBytes, " printable characters"));
+}
+
 }  // namespace
 
 const Member* find_process(const MemberView& view, const WorkerInfo& worker) {
@@ -83,12 +93,8 @@ absl::StatusOr<Member> decode(const proto::Member& in) {
     return absl::InvalidArgumentError(absl::StrCat("worker '", member.worker.name, "' gives rank ",
                                                    member.worker.rank, "; ranks start at 0"));
   }
-  const bool printable_address = printable(member.address) == member.address;
-  if (member.address.empty() || member.address.size() > kMostAddressBytes || !printable_address) {
-    return absl::InvalidArgumentError(absl::StrCat("worker '", member.worker.name,
-                                                   "' gives no usable address; it must be 1 to ",
-                                                   kMostAddressBytes, " printable characters"));
-  }
+  const absl::Status address = check_address(member.worker.name, member.address);
+  if (!address.ok()) return address;
   member.has_device_plane = in.device_plane();
   member.devices.emplace();
   for (const proto::Device& each : in.devices()) {
@@ -100,6 +106,16 @@ absl::StatusOr<Member> decode(const proto::Member& in) {
     member.devices->push_back(*device);
   }
   return member;
+}
+
+absl::StatusOr<Contact> decode_ask_at(const proto::JoinResponse& in) {
+  if (!in.ask_name().empty()) {
+    const absl::Status name = validate_worker_name(in.ask_name());
+    if (!name.ok()) return name;
+  }
+  const absl::Status address = check_address(in.ask_name(), in.ask_at());
+  if (!address.ok()) return address;
+  return Contact{in.ask_at(), in.ask_name()};
 }
 
 absl::StatusOr<MemberView> decode(const proto::MemberList& in) {

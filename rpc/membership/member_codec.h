@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sinew/membership.pb.h"
+#include "sinew/rpc/membership/contact.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/job_instance.h"
 
@@ -56,6 +57,9 @@ JobInstance decode(const proto::JobInstance& in);
 /// -1 (only members of a list must have one), devices that can be (256 at most). kInvalidArgument
 /// names the culprit.
 absl::StatusOr<Member> decode(const proto::Member& in);
+/// Where somebody who is no member sends a joiner on to: an address of sane length, and a name that
+/// is allowed, or none. kInvalidArgument names the culprit.
+absl::StatusOr<Contact> decode_ask_at(const proto::JoinResponse& in);
 /// Also: at most 65536 members, no name and no rank twice, at most 1024 that left, and as many
 /// names of a fixed world as it has ranks, or none.
 absl::StatusOr<MemberView> decode(const proto::MemberList& in);

@@ -251,9 +251,9 @@ void MembershipCore::on_join_reply(const absl::StatusOr<std::string>& reply) {
     return;
   }
   if (!response->ask_at().empty()) {
-    if (sent_to_.insert(response->ask_at()).second) {
-      candidates_.push_back({response->ask_at(), response->ask_name()});
-    }
+    absl::StatusOr<Contact> next = decode_ask_at(*response);
+    if (!next.ok()) return fail_join(next.status());
+    if (sent_to_.insert(next->address).second) candidates_.push_back(*std::move(next));
     return seek_next();
   }
   absl::StatusOr<MemberView> view = decode(response->members());

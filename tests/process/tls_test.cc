@@ -27,6 +27,19 @@ class Tls : public ::testing::Test {
   static std::unique_ptr<ChildProcess> spawn() {
     return std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
   }
+  /// The two that have been told to start join, call each other, and leave.
+  static void expect_a_job(ChildProcess& a, ChildProcess& b) {
+    EXPECT_THAT(a.receive(), StartsWith("ok "));
+    EXPECT_THAT(b.receive(), StartsWith("ok "));
+    EXPECT_EQ(a.ask("add b"), "ok 3");
+    EXPECT_EQ(b.ask("add a"), "ok 3");
+    EXPECT_EQ(a.ask("hold b it"), "ok ");
+    EXPECT_EQ(a.ask("use it"), "ok 2");
+    a.send("shutdown graceful 50000");
+    b.send("shutdown graceful 50000");
+    EXPECT_EQ(a.receive(), "ok ");
+    EXPECT_EQ(b.receive(), "ok ");
+  }
 
   const Certificates certificates_;
   std::string meet_ = absl::StrCat("tcp://127.0.0.1:", sinew::testing::free_port());
@@ -40,16 +53,7 @@ TEST_F(Tls, RightCertificatesWorkBothWays) {
     const auto b = spawn();
     a->send(start_line("a", 0, certificates_.issue("a"), kind));
     b->send(start_line("b", 1, certificates_.issue("b"), kind));
-    EXPECT_THAT(a->receive(), StartsWith("ok "));
-    EXPECT_THAT(b->receive(), StartsWith("ok "));
-    EXPECT_EQ(a->ask("add b"), "ok 3");
-    EXPECT_EQ(b->ask("add a"), "ok 3");
-    EXPECT_EQ(a->ask("hold b it"), "ok ");
-    EXPECT_EQ(a->ask("use it"), "ok 2");
-    a->send("shutdown graceful 50000");
-    b->send("shutdown graceful 50000");
-    EXPECT_EQ(a->receive(), "ok ");
-    EXPECT_EQ(b->receive(), "ok ");
+    expect_a_job(*a, *b);
   }
 }
 
@@ -61,14 +65,7 @@ TEST_F(Tls, AFileNeedsNoAddressInACertificate) {
   const auto b = spawn();
   a->send(start_line("a", 0, certificates_.issue("a", "DNS:a"), "mutual"));
   b->send(start_line("b", 1, certificates_.issue("b", "DNS:b"), "mutual"));
-  EXPECT_THAT(a->receive(), StartsWith("ok "));
-  EXPECT_THAT(b->receive(), StartsWith("ok "));
-  EXPECT_EQ(a->ask("add b"), "ok 3");
-  EXPECT_EQ(b->ask("add a"), "ok 3");
-  a->send("shutdown graceful 50000");
-  b->send("shutdown graceful 50000");
-  EXPECT_EQ(a->receive(), "ok ");
-  EXPECT_EQ(b->receive(), "ok ");
+  expect_a_job(*a, *b);
 }
 
 TEST_F(Tls, ForeignAuthorityIsRefused) {

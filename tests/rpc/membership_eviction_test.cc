@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/tests/rpc/membership_world.h"
 
@@ -59,6 +60,13 @@ TEST_P(Eviction, AMemberThatWasStoppedIsToldWhenItGoesOn) {
   go_on(world, world.b, {&world.a});
   expect_evicted(world.b);
   expect_members({&world.a, &world.c}, {"a", "c"});
+  // For whoever takes its place.
+  Names known;
+  for (const Contact& contact : world.b.membership->contacts()) {
+    known.push_back(contact.name + " " + contact.address);
+  }
+  EXPECT_THAT(known, ::testing::UnorderedElementsAre("a " + world.a.plane.address(),
+                                                     "c " + world.c.plane.address()));
 }
 
 TEST_P(Eviction, ACoordinatorThatWasStoppedIsToldWhenItGoesOn) {

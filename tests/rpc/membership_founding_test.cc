@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/membership/member_codec.h"
@@ -10,10 +11,26 @@
 namespace sinew::internal {
 namespace {
 
+using ::testing::HasSubstr;
+
 Rendezvous joins_only(int rank = -1) {
   Rendezvous rendezvous = World::open(rank);
   rendezvous.founds = false;
   return rendezvous;
+}
+
+Rendezvous rank_zero_that_never_founds() {
+  Rendezvous rendezvous = World::fixed(0, 3);
+  rendezvous.founds = false;
+  return rendezvous;
+}
+
+/// In the place of `a`, which is lost.
+void expect_called_in(Trio& world) {
+  Worker& again = world.add("a", rank_zero_that_never_founds());
+  world.advance(seconds(5));
+  EXPECT_EQ(again.outcome(), "ok");
+  EXPECT_EQ(again.names(), (Names{"a", "b", "c"}));
 }
 
 TEST(FoundingTest, WhoIsNoFounderWaitsForOne) {
@@ -119,15 +136,10 @@ TEST(FoundingTest, ARankZeroThatNeverFoundsWaitsToBeCalledIn) {
   Trio world(Trio::Kind::kFixed);
   world.lose(world.a);
   world.advance(seconds(1));
-  Rendezvous rendezvous = World::fixed(0, 3);
-  rendezvous.founds = false;
-  Worker& again = world.add("a", rendezvous);
-  world.advance(seconds(5));
-  EXPECT_EQ(again.outcome(), "ok");
-  EXPECT_EQ(again.names(), (Names{"a", "b", "c"}));
+  expect_called_in(world);
 
   World empty;
-  Worker& alone = empty.add("a", rendezvous, seconds(5));
+  Worker& alone = empty.add("a", rank_zero_that_never_founds(), seconds(5));
   empty.advance(seconds(6));
   EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(alone.outcome().find("never called"), std::string::npos) << alone.outcome();
@@ -138,12 +150,36 @@ TEST(FoundingTest, WhoIsCalledInExpectsItsCallerByName) {
   world.lose(world.a);
   world.advance(seconds(1));
   world.network.cover_names_and(World::kMeetingPlace);
-  Rendezvous rendezvous = World::fixed(0, 3);
-  rendezvous.founds = false;
-  Worker& again = world.add("a", rendezvous);
-  world.advance(seconds(5));
-  EXPECT_EQ(again.outcome(), "ok");
-  EXPECT_EQ(again.names(), (Names{"a", "b", "c"}));
+  expect_called_in(world);
+}
+
+// By somebody who has been called in, and is no member yet.
+TEST(FoundingTest, WhoIsSentOnExpectsTheMemberByName) {
+  const auto outcome = [](const std::string& at, const std::string& name) {
+    Trio world(Trio::Kind::kOpen);
+    world.network.cover_names_and("at:called");
+    FakeControlPlane called(world.network, {"called", -1, {98}}, "at:called");
+    called.add_control_method("sinew.member.list", [](const WorkerInfo&, const std::string&) {
+      return make_ready_future(proto::MemberList().SerializeAsString());
+    });
+    called.add_control_method("sinew.member.join", [&](const WorkerInfo&, const std::string&) {
+      proto::JoinResponse response;
+      response.set_ask_at(at);
+      response.set_ask_name(name);
+      return make_ready_future(response.SerializeAsString());
+    });
+    Rendezvous rendezvous = joins_only();
+    rendezvous.seeds = {"at:called"};
+    Worker& joiner = world.add("d", rendezvous, seconds(4));
+    world.advance(seconds(5));
+    return joiner.outcome();
+  };
+  EXPECT_EQ(outcome(World::kMeetingPlace, "a"), "ok");
+  EXPECT_THAT(outcome(World::kMeetingPlace, ""), HasSubstr("no certificate covers 'at:rank0'"));
+  EXPECT_THAT(outcome(World::kMeetingPlace, "b"), HasSubstr("no certificate covers 'at:rank0'"));
+  EXPECT_THAT(outcome(World::kMeetingPlace, "two\nlines"), HasSubstr("at position 3"));
+  EXPECT_THAT(outcome(std::string(2000, 'x'), "a"),
+              HasSubstr("worker 'a' gives no usable address"));
 }
 
 // A member answers at the address: nobody need be called in, until it is gone.

@@ -139,7 +139,7 @@ void Job::connect(Slot& slot, MembershipOptions& options) {
   options.ask_standing = [plane](const Member& of, const Standing& own) {
     return plane->ask_standing(of, own);
   };
-  options.ask_address = [plane](const internal::Contact& where, const Standing& own) {
+  options.ask_address = [plane](const Contact& where, const Standing& own) {
     return plane->ask_address(where, own);
   };
   options.is_linked = [plane](const WorkerInfo& other) { return plane->is_linked(other); };

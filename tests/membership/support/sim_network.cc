@@ -397,9 +397,8 @@ Future<std::string> Plane::control_call(const WorkerInfo& to, std::string_view m
                        timeout);
 }
 
-Future<std::string> Plane::control_call_address(const internal::Contact& contact,
-                                                std::string_view method, std::string body,
-                                                nanoseconds timeout) {
+Future<std::string> Plane::control_call_address(const Contact& contact, std::string_view method,
+                                                std::string body, nanoseconds timeout) {
   const Promise<std::string> answer(nullptr);
   const TimePoint when = deadline_after(network_.clock_.now(), timeout);
   if (when != TimePoint::max()) {
@@ -446,7 +445,7 @@ Future<Standing> Plane::ask_standing(const Member& of, const Standing& own) {
   return answer.future();
 }
 
-Future<MembershipOptions::Answerer> Plane::ask_address(const internal::Contact& contact,
+Future<MembershipOptions::Answerer> Plane::ask_address(const Contact& contact,
                                                        const Standing& own) {
   const Promise<MembershipOptions::Answerer> answer(nullptr);
   network_.ask(

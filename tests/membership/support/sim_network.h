@@ -40,12 +40,10 @@ class Plane final : public ControlPlane {
   }
   Future<std::string> control_call(const WorkerInfo& to, std::string_view method, std::string body,
                                    nanoseconds timeout) override;
-  Future<std::string> control_call_address(const internal::Contact& contact,
-                                           std::string_view method, std::string body,
-                                           nanoseconds timeout) override;
+  Future<std::string> control_call_address(const Contact& contact, std::string_view method,
+                                           std::string body, nanoseconds timeout) override;
   Future<Standing> ask_standing(const Member& of, const Standing& own);
-  Future<MembershipOptions::Answerer> ask_address(const internal::Contact& contact,
-                                                  const Standing& own);
+  Future<MembershipOptions::Answerer> ask_address(const Contact& contact, const Standing& own);
   Future<bool> probe_lost(const Member& member);
   /// This worker's list has changed.
   void serve_held();
