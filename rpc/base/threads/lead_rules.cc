@@ -20,7 +20,7 @@ constexpr Duration kShortGap = microseconds(200);
 constexpr Duration kLongWait = milliseconds(1);
 // Waits that last longer on the average are too often cut off by that: the duty then goes back and
 // forth between the wait and the pool, and each time a thread is woken.
-constexpr Duration kShortWait = microseconds(300);
+constexpr Duration kShortWait = microseconds(600);
 // One leads, one stands by.
 constexpr int kUsualThreads = 2;
 // With as many it has no more, and the executor's own threads run tasks where too many of its wait.
