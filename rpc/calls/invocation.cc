@@ -242,17 +242,17 @@ void Invocation::guard_late(absl::FunctionRef<void()> run) {
   if (const std::shared_ptr<WorkerServices> services = weak_services_.lock()) guard(run);
 }
 
-void Invocation::when_ready(Task run) {
+// What the arguments wait for. Without anything, the room of the request is free from here on.
+std::vector<Future<void>> Invocation::take_waits() {
   // Tensors of devices are fetched with requests the other way, which may wait for this room.
   const bool waits_for_peer = route().device_part() != nullptr;
   if (waits_for_peer) route().device_part()->accept_transfers(route());
   std::vector<Future<void>> waits = request_->route.take_waits();
   if (!keeps_room_ && (waits.empty() || waits_for_peer)) request_->room.give_back();
-  if (waits.empty()) {
-    entered_.store(true, std::memory_order_relaxed);
-    std::move(run)();
-    return;
-  }
+  return waits;
+}
+
+void Invocation::enter_later(std::vector<Future<void>> waits, Task run) {
   // shared_ptr: on_done's callbacks must be copyable.
   auto shared_run = std::make_shared<Task>(std::move(run));
   collect_all(std::move(waits))
@@ -260,7 +260,7 @@ void Invocation::when_ready(Task run) {
         self->guard_late([&] {
           if (!self->keeps_room_) self->request_->room.give_back();
           ready.value();
-          self->entered_.store(true, std::memory_order_relaxed);
+          self->enter();
           std::move (*shared_run)();
         });
       });

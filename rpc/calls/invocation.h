@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -116,7 +117,15 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void finish_with_target();
   /// Runs `run` in this context now, or when everything that the arguments wait for is complete.
   /// What it throws becomes the reply.
-  void when_ready(Task run);
+  template <class Run>
+  void when_ready(Run run) {
+    // Mostly there is nothing to wait for, and nothing to keep then.
+    if (std::vector<Future<void>> waits = take_waits(); !waits.empty()) {
+      return enter_later(std::move(waits), std::move(run));
+    }
+    enter();
+    run();
+  }
   /// Runs `run` in this context; what it throws becomes the reply.
   void guard(absl::FunctionRef<void()> run);
   /// As guard(), for what a future calls: its worker may be gone, and then nobody waits any more.
@@ -138,6 +147,9 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void begin();
   std::string explain_no_method() const;
   void throw_if_given_up() const;
+  std::vector<Future<void>> take_waits();
+  void enter() { entered_.store(true, std::memory_order_relaxed); }
+  void enter_later(std::vector<Future<void>> waits, Task run);
   /// As the method's rules say; throws.
   void check_allowed() const;
   void take_share();

@@ -12,7 +12,7 @@ namespace {
 
 // About what it takes until a polling thread has reported the end of a write.
 constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
-// Memory for so many is taken at once.
+// Memory for so many is kept for the next packet.
 constexpr std::size_t kUsualFramesPerPacket = 64;
 
 }  // namespace
@@ -24,9 +24,15 @@ std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
   const std::size_t encoded_bytes = encoded_size_bytes(frame);
   MutexLock lock(mutex_);
   if (closed_) return std::nullopt;
-  queue_.push_back({std::move(frame), encoded_bytes});
+  if (loads_.empty() || loads_.back().encoded_bytes >= packet_bytes_ ||
+      loads_.back().frames.size() == kMaxFramesPerPacket) {
+    loads_.emplace_back().frames.swap(spare_);
+  }
+  Load& load = loads_.back();
+  load.frames.push_back(std::move(frame));
+  load.encoded_bytes += encoded_bytes;
   kept_bytes_.fetch_add(encoded_bytes, std::memory_order_relaxed);
-  return queue_.size();
+  return ++queued_frames_;
 }
 
 void LaneWriter::flush() {
@@ -118,7 +124,7 @@ LaneWriter::Batch LaneWriter::next_batch() {
 }
 
 bool LaneWriter::has_work_locked() const {
-  return !queue_.empty() || !planes_.empty() || fetched_is_due_ || packet_is_due_;
+  return !loads_.empty() || !planes_.empty() || fetched_is_due_ || packet_is_due_;
 }
 
 LaneWriter::Batch LaneWriter::take_batch_locked() {
@@ -126,6 +132,8 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   if (writing_ || corked_ || !has_work_locked()) return batch;
   batch.stream = stream_;
   writing_ = true;
+  // Nobody writes, so nobody has it.
+  if (spare_.capacity() == 0) spare_.swap(written_);
   packet_is_due_ = false;
   batch.packet.riders = std::exchange(riders_, 0);
   batch.packet.planes.swap(planes_);
@@ -133,15 +141,13 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   batch.packet.fetched.assign(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
   fetched_.erase(fetched_.begin(), fetched_.begin() + static_cast<long>(fetched));
   fetched_is_due_ = fetched_is_due_ && !fetched_.empty();
-  batch.packet.frames.reserve(std::min(queue_.size(), kUsualFramesPerPacket));
-  std::size_t encoded_bytes = 0;
-  while (!queue_.empty() && encoded_bytes < packet_bytes_ &&
-         batch.packet.frames.size() < kMaxFramesPerPacket) {
-    encoded_bytes += queue_.front().encoded_bytes;
-    batch.packet.frames.push_back(std::move(queue_.front().frame));
-    queue_.pop_front();
+  if (!loads_.empty()) {
+    Load& load = loads_.front();
+    queued_frames_ -= load.frames.size();
+    kept_bytes_.fetch_sub(load.encoded_bytes, std::memory_order_relaxed);
+    batch.packet.frames = std::move(load.frames);
+    loads_.pop_front();
   }
-  kept_bytes_.fetch_sub(encoded_bytes, std::memory_order_relaxed);
   return batch;
 }
 
@@ -153,20 +159,30 @@ WriteMode LaneWriter::next_mode(int written) {
   return crowded || written >= kMaxWritesInARow ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
 }
 
+grpc::ByteBuffer LaneWriter::encode(Packet& packet) {
+  grpc::ByteBuffer bytes = encode_packet(packet);
+  const std::size_t memory = packet.frames.capacity();
+  if (memory > written_.capacity() && memory <= kUsualFramesPerPacket) {
+    written_ = std::move(packet.frames);
+    written_.clear();
+  }
+  return bytes;
+}
+
 void LaneWriter::write(Batch batch) {
   for (int written = 1; batch.stream != nullptr; ++written) {
     const WriteMode mode = next_mode(written);
-    if (batch.stream->start_write(encode_packet(batch.packet), mode) == WriteEnd::kLater) return;
+    if (batch.stream->start_write(encode(batch.packet), mode) == WriteEnd::kLater) return;
     batch = next_batch();
   }
 }
 
 void LaneWriter::close() {
-  std::deque<Queued> dropped;
+  std::deque<Load> dropped;
   std::shared_ptr<LaneStream> stream;
   MutexLock lock(mutex_);
   closed_ = true;
-  dropped.swap(queue_);
+  dropped.swap(loads_);
   stream.swap(stream_);
 }
 

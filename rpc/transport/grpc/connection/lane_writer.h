@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/flushable.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
@@ -65,6 +66,8 @@ class LaneWriter final : public Flushable {
   bool has_work_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Writes the batch, and those that are ready when that has ended at once.
   void write(Batch batch);
+  /// Of the next packet; what it took memory for is kept.
+  grpc::ByteBuffer encode(Packet& packet);
   /// Whether the end of the next write is to be waited for by others. `written` counts
   /// those that one thread makes in a row.
   WriteMode next_mode(int written);
@@ -74,11 +77,17 @@ class LaneWriter final : public Flushable {
   const std::size_t packet_bytes_;
   Mutex mutex_;
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
-  struct Queued {
-    PacketFrame frame;
+  /// What one packet will hold.
+  struct Load {
+    std::vector<PacketFrame> frames;
     std::size_t encoded_bytes = 0;
   };
-  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  /// All but the last one are full.
+  std::deque<Load> loads_ ABSL_GUARDED_BY(mutex_);
+  /// In all of them.
+  std::size_t queued_frames_ ABSL_GUARDED_BY(mutex_) = 0;
+  /// Memory for the next one's frames.
+  std::vector<PacketFrame> spare_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> kept_bytes_{0};
   /// A thread of the executor is going to flush.
   std::atomic<bool> flush_is_due_{false};
@@ -93,7 +102,9 @@ class LaneWriter final : public Flushable {
   bool packet_is_due_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t riders_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  /// When the last write began. Touched only by the one who writes.
+  /// Memory for frames, of the last packet. As the next one, touched only by the one who writes.
+  std::vector<PacketFrame> written_;
+  /// When the last write began.
   std::chrono::steady_clock::time_point last_write_;
 };
 
