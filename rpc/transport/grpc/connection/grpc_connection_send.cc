@@ -112,9 +112,11 @@ std::optional<std::size_t> GrpcConnection::ride(PacketFrame& frame, std::size_t 
   if (!calls_ride_.load(std::memory_order_acquire) || !may_ride(frame, size_bytes)) return 0;
   MutexLock lock(rides_mutex_);
   if (!calls_ride_.load(std::memory_order_relaxed)) return 0;
-  ++riders_sent_;
   frame.is_call = true;
-  return writer(Lane::kControl).queue(std::move(frame));
+  const std::optional<std::size_t> queued = writer(Lane::kControl).queue(frame);
+  // Not before: the other end would wait for one that memory was too short for.
+  if (queued.has_value()) ++riders_sent_;
+  return queued;
 }
 
 absl::Status GrpcConnection::send(Lane lane, Frame frame) {
@@ -127,7 +129,7 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   if (lane == Lane::kCalls) queued = ride(packet_frame, size_bytes);
   const bool rides = queued != std::size_t{0};
   LaneWriter& way = writer(rides ? Lane::kControl : lane);
-  if (!rides) queued = way.queue(std::move(packet_frame));
+  if (!rides) queued = way.queue(packet_frame);
   if (!queued.has_value()) {
     // The frame that tells of them does not leave.
     for (const std::uint64_t transfer : beside.located) located_.take(transfer);

@@ -12,25 +12,37 @@ namespace {
 
 // About what it takes until a polling thread has reported the end of a write.
 constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
-// Memory for so many is kept for the next packet.
-constexpr std::size_t kUsualFramesPerPacket = 64;
+// Memory for so much is kept for the next packet.
+constexpr std::size_t kKeptBytes = std::size_t{16} << 10;
 
 }  // namespace
 
-// The batch is taken under the lock, encoded and handed to gRPC outside of it: `writing_` keeps
-// others from the stream, and senders do not wait for a system call.
+// The batch is taken under the lock, and handed to gRPC outside of it: `writing_` keeps others from
+// the stream, and senders do not wait for a system call.
 
-std::optional<std::size_t> LaneWriter::queue(PacketFrame frame) {
+std::optional<std::size_t> LaneWriter::queue(const PacketFrame& frame) {
   const std::size_t encoded_bytes = encoded_size_bytes(frame);
+  // A larger one is copied before the lock is taken; and where memory ends no half of one is left.
+  const bool small = encoded_bytes < SliceWriter::kAliasBytes;
+  SliceWriter aside;
+  if (!small) {
+    write_frame(aside, frame);
+    aside.flush();
+  }
   MutexLock lock(mutex_);
   if (closed_) return std::nullopt;
-  if (loads_.empty() || loads_.back().encoded_bytes >= packet_bytes_ ||
-      loads_.back().frames.size() == kMaxFramesPerPacket) {
-    loads_.emplace_back().frames.swap(spare_);
+  if (loads_.empty() || loads_.back().frames.size_bytes() >= packet_bytes_ ||
+      loads_.back().count == kMaxFramesPerPacket) {
+    std::swap(loads_.emplace_back().frames, spare_);
   }
   Load& load = loads_.back();
-  load.frames.push_back(std::move(frame));
-  load.encoded_bytes += encoded_bytes;
+  if (small) {
+    load.frames.reserve(encoded_bytes);
+    write_frame(load.frames, frame);
+  } else {
+    load.frames.append(std::move(aside));
+  }
+  ++load.count;
   kept_bytes_.fetch_add(encoded_bytes, std::memory_order_relaxed);
   return ++queued_frames_;
 }
@@ -133,7 +145,7 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   batch.stream = stream_;
   writing_ = true;
   // Nobody writes, so nobody has it.
-  if (spare_.capacity() == 0) spare_.swap(written_);
+  if (spare_.capacity() == SliceWriter().capacity()) std::swap(spare_, written_);
   packet_is_due_ = false;
   batch.packet.riders = std::exchange(riders_, 0);
   batch.packet.planes.swap(planes_);
@@ -143,9 +155,9 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   fetched_is_due_ = fetched_is_due_ && !fetched_.empty();
   if (!loads_.empty()) {
     Load& load = loads_.front();
-    queued_frames_ -= load.frames.size();
-    kept_bytes_.fetch_sub(load.encoded_bytes, std::memory_order_relaxed);
-    batch.packet.frames = std::move(load.frames);
+    queued_frames_ -= load.count;
+    kept_bytes_.fetch_sub(load.frames.size_bytes(), std::memory_order_relaxed);
+    batch.frames = std::move(load.frames);
     loads_.pop_front();
   }
   return batch;
@@ -159,20 +171,18 @@ WriteMode LaneWriter::next_mode(int written) {
   return crowded || written >= kMaxWritesInARow ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
 }
 
-grpc::ByteBuffer LaneWriter::encode(Packet& packet) {
-  grpc::ByteBuffer bytes = encode_packet(packet);
-  const std::size_t memory = packet.frames.capacity();
-  if (memory > written_.capacity() && memory <= kUsualFramesPerPacket) {
-    written_ = std::move(packet.frames);
-    written_.clear();
-  }
-  return bytes;
+grpc::ByteBuffer LaneWriter::encode(Batch& batch) {
+  write_beside_frames(batch.frames, batch.packet);
+  grpc::ByteBuffer message = batch.frames.finish();
+  const std::size_t memory = batch.frames.capacity();
+  if (memory > written_.capacity() && memory <= kKeptBytes) written_ = std::move(batch.frames);
+  return message;
 }
 
 void LaneWriter::write(Batch batch) {
   for (int written = 1; batch.stream != nullptr; ++written) {
     const WriteMode mode = next_mode(written);
-    if (batch.stream->start_write(encode(batch.packet), mode) == WriteEnd::kLater) return;
+    if (batch.stream->start_write(encode(batch), mode) == WriteEnd::kLater) return;
     batch = next_batch();
   }
 }

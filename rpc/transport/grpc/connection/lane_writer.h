@@ -16,6 +16,7 @@
 #include "sinew/rpc/base/threads/flushable.h"
 #include "sinew/rpc/transport/grpc/connection/lane_stream.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
+#include "sinew/rpc/transport/grpc/connection/slice_writer.h"
 
 namespace sinew::internal {
 
@@ -27,7 +28,7 @@ class LaneWriter final : public Flushable {
 
   /// Queues a frame, which leaves with the next flush(), or when a write that is in flight is done.
   /// Returns the number of queued frames; none, dropping it, after close().
-  std::optional<std::size_t> queue(PacketFrame frame);
+  std::optional<std::size_t> queue(const PacketFrame& frame);
   void flush() override;
   void flush_unless_due() override;
   /// Asks the executor whose task the calling thread runs to flush `self`, which is this writer,
@@ -58,6 +59,8 @@ class LaneWriter final : public Flushable {
 
  private:
   struct Batch {
+    SliceWriter frames;
+    /// What stands beside them.
     Packet packet;
     std::shared_ptr<LaneStream> stream;
   };
@@ -66,8 +69,8 @@ class LaneWriter final : public Flushable {
   bool has_work_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Writes the batch, and those that are ready when that has ended at once.
   void write(Batch batch);
-  /// Of the next packet; what it took memory for is kept.
-  grpc::ByteBuffer encode(Packet& packet);
+  /// Of the next packet; memory for it is kept.
+  grpc::ByteBuffer encode(Batch& batch);
   /// Whether the end of the next write is to be waited for by others. `written` counts
   /// those that one thread makes in a row.
   WriteMode next_mode(int written);
@@ -79,15 +82,15 @@ class LaneWriter final : public Flushable {
   std::shared_ptr<LaneStream> stream_ ABSL_GUARDED_BY(mutex_);
   /// What one packet will hold.
   struct Load {
-    std::vector<PacketFrame> frames;
-    std::size_t encoded_bytes = 0;
+    SliceWriter frames;
+    std::size_t count = 0;
   };
   /// All but the last one are full.
   std::deque<Load> loads_ ABSL_GUARDED_BY(mutex_);
   /// In all of them.
   std::size_t queued_frames_ ABSL_GUARDED_BY(mutex_) = 0;
-  /// Memory for the next one's frames.
-  std::vector<PacketFrame> spare_ ABSL_GUARDED_BY(mutex_);
+  /// Empty, with memory for the next one's frames.
+  SliceWriter spare_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> kept_bytes_{0};
   /// A thread of the executor is going to flush.
   std::atomic<bool> flush_is_due_{false};
@@ -102,8 +105,8 @@ class LaneWriter final : public Flushable {
   bool packet_is_due_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t riders_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  /// Memory for frames, of the last packet. As the next one, touched only by the one who writes.
-  std::vector<PacketFrame> written_;
+  /// Empty, with memory, of the last packet. As the next one, touched only by the one who writes.
+  SliceWriter written_;
   /// When the last write began.
   std::chrono::steady_clock::time_point last_write_;
 };

@@ -7,7 +7,6 @@
 #include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/planes/pull_plane.h"
 #include "sinew/rpc/transport/grpc/connection/slice_reader.h"
-#include "sinew/rpc/transport/grpc/connection/slice_writer.h"
 
 namespace sinew::internal {
 namespace {
@@ -111,28 +110,6 @@ void write_ticket(SliceWriter& writer, int field, const PayloadTicket& ticket) {
   writer.write_varint_field(kTicketPlane, ticket.plane);
   writer.open_field(kTicketLocation, ticket.location.size());
   writer.write_bytes(ticket.location);
-}
-
-void write_frame(SliceWriter& writer, const PacketFrame& frame) {
-  writer.open_field(kPacketFrames, frame_size(frame));
-  if (!frame.envelope.empty()) {
-    writer.open_field(kFrameEnvelope, frame.envelope.size());
-    writer.write_bytes(frame.envelope);
-  }
-  if (!frame.envelope_ticket.inlined()) {
-    write_ticket(writer, kFrameEnvelopeTicket, frame.envelope_ticket);
-  }
-  if (!frame.header.empty()) {
-    writer.open_field(kFrameHeader, frame.header.size());
-    writer.write_bytes(frame.header);
-  }
-  writer.write_varint_field(kFrameIsCall, frame.is_call ? 1 : 0);
-  for (const PayloadTicket& ticket : frame.tickets) write_ticket(writer, kFrameTickets, ticket);
-  for (std::size_t i = 0; i < frame.payloads.size(); ++i) {
-    if (!frame.tickets.empty() && !frame.tickets[i].inlined()) continue;
-    writer.open_field(kFramePayloads, frame.payloads[i].size());
-    writer.write_cord(frame.payloads[i]);
-  }
 }
 
 void write_chunk(SliceWriter& writer, const Chunk& chunk) {
@@ -329,10 +306,30 @@ std::size_t encoded_size_bytes(const PacketFrame& frame) {
   return SliceWriter::field_size(frame_size(frame));
 }
 
-grpc::ByteBuffer encode_packet(const Packet& packet) {
-  SliceWriter writer;
+void write_frame(SliceWriter& writer, const PacketFrame& frame) {
+  writer.open_field(kPacketFrames, frame_size(frame));
+  if (!frame.envelope.empty()) {
+    writer.open_field(kFrameEnvelope, frame.envelope.size());
+    writer.write_bytes(frame.envelope);
+  }
+  if (!frame.envelope_ticket.inlined()) {
+    write_ticket(writer, kFrameEnvelopeTicket, frame.envelope_ticket);
+  }
+  if (!frame.header.empty()) {
+    writer.open_field(kFrameHeader, frame.header.size());
+    writer.write_bytes(frame.header);
+  }
+  writer.write_varint_field(kFrameIsCall, frame.is_call ? 1 : 0);
+  for (const PayloadTicket& ticket : frame.tickets) write_ticket(writer, kFrameTickets, ticket);
+  for (std::size_t i = 0; i < frame.payloads.size(); ++i) {
+    if (!frame.tickets.empty() && !frame.tickets[i].inlined()) continue;
+    writer.open_field(kFramePayloads, frame.payloads[i].size());
+    writer.write_cord(frame.payloads[i]);
+  }
+}
+
+void write_beside_frames(SliceWriter& writer, const Packet& packet) {
   writer.write_varint_field(kPacketRiders, packet.riders);
-  for (const PacketFrame& frame : packet.frames) write_frame(writer, frame);
   write_transfers(writer, kPacketGranted, packet.granted);
   for (const std::string& message : packet.planes) {
     writer.open_field(kPacketPlanes, message.size());
@@ -340,6 +337,12 @@ grpc::ByteBuffer encode_packet(const Packet& packet) {
   }
   write_transfers(writer, kPacketFetched, packet.fetched);
   for (const Chunk& chunk : packet.chunks) write_chunk(writer, chunk);
+}
+
+grpc::ByteBuffer encode_packet(const Packet& packet) {
+  SliceWriter writer;
+  for (const PacketFrame& frame : packet.frames) write_frame(writer, frame);
+  write_beside_frames(writer, packet);
   return writer.finish();
 }
 

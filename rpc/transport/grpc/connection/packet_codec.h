@@ -7,6 +7,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
+#include "sinew/rpc/transport/grpc/connection/slice_writer.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -30,7 +31,10 @@ absl::StatusOr<Frame> decode_unary(const grpc::ByteBuffer& message,
 /// kInvalidArgument with the size for a hello that is larger than kMaxHelloBytes.
 absl::Status check_hello_bytes(std::size_t bytes);
 
-/// Upper bound of what `frame` adds to a packet.
+/// encode_packet() piece by piece: what `frame` adds to a packet, the frame itself, and all that
+/// stands beside the frames.
 std::size_t encoded_size_bytes(const PacketFrame& frame);
+void write_frame(SliceWriter& writer, const PacketFrame& frame);
+void write_beside_frames(SliceWriter& writer, const Packet& packet);
 
 }  // namespace sinew::internal

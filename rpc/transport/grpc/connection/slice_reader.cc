@@ -21,20 +21,25 @@ SliceReader::SliceReader(const grpc::ByteBuffer& message) {
 }
 
 absl::string_view SliceReader::piece() {
-  while (offset_ == slices_[slice_].size()) {
-    ++slice_;
-    offset_ = 0;
+  while (rest_.empty()) {
+    const grpc::Slice& slice = slices_[next_slice_++];
+    rest_ = {reinterpret_cast<const char*>(slice.begin()), slice.size()};
   }
-  const grpc::Slice& slice = slices_[slice_];
-  return {reinterpret_cast<const char*>(slice.begin()) + offset_, slice.size() - offset_};
+  return rest_;
 }
 
 void SliceReader::advance(std::size_t size_bytes) {
-  offset_ += size_bytes;
+  rest_.remove_prefix(size_bytes);
   position_ += size_bytes;
 }
 
 std::optional<std::uint64_t> SliceReader::read_varint() {
+  // Most are of one byte.
+  if (!at_end() && !rest_.empty() && static_cast<std::uint8_t>(rest_.front()) < 0x80) {
+    const auto value = static_cast<std::uint8_t>(rest_.front());
+    advance(1);
+    return value;
+  }
   std::uint64_t value = 0;
   for (unsigned shift = 0; shift < 70; shift += 7) {
     if (at_end()) return std::nullopt;
@@ -80,7 +85,7 @@ absl::Cord SliceReader::read_cord(std::size_t size_bytes) {
   while (wanted > 0) {
     const absl::string_view part = piece().substr(0, wanted);
     if (part.size() >= kAliasBytes) {
-      bytes.Append(absl::MakeCordFromExternal(part, [slice = slices_[slice_]] {}));
+      bytes.Append(absl::MakeCordFromExternal(part, [slice = slices_[next_slice_ - 1]] {}));
     } else {
       bytes.Append(part);
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
@@ -18,6 +19,8 @@ namespace sinew::internal {
 class SliceReader {
  public:
   explicit SliceReader(const grpc::ByteBuffer& message);
+  SliceReader(const SliceReader&) = delete;
+  SliceReader& operator=(const SliceReader&) = delete;
 
   /// Bytes left in the innermost open field.
   std::size_t left() const { return limit_ - position_; }
@@ -47,8 +50,9 @@ class SliceReader {
   void advance(std::size_t size_bytes);
 
   std::vector<grpc::Slice> slices_;
-  std::size_t slice_ = 0;
-  std::size_t offset_ = 0;
+  std::size_t next_slice_ = 0;
+  /// Of the one before that.
+  absl::string_view rest_;
   std::size_t position_ = 0;
   std::size_t limit_ = 0;
 };

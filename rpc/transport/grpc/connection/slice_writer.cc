@@ -5,11 +5,20 @@
 namespace sinew::internal {
 namespace {
 
-// Below this a copy costs less than one more slice on the way to the socket.
-constexpr std::size_t kAliasBytes = std::size_t{4} << 10;
-
 constexpr std::uint32_t kVarint = 0;
 constexpr std::uint32_t kLengthDelimited = 2;
+
+constexpr std::size_t kMaxVarintBytes = 10;
+
+// Returns where it ends.
+char* put_varint(std::uint64_t value, char* to) {
+  while (value >= 0x80) {
+    *to++ = static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  *to++ = static_cast<char>(value);
+  return to;
+}
 
 void drop_cord(void* cord) { delete static_cast<absl::Cord*>(cord); }
 
@@ -25,22 +34,21 @@ std::size_t SliceWriter::varint_size(std::uint64_t value) {
 }
 
 void SliceWriter::write_varint(std::uint64_t value) {
-  while (value >= 0x80) {
-    pending_.push_back(static_cast<char>(value | 0x80));
-    value >>= 7;
-  }
-  pending_.push_back(static_cast<char>(value));
+  char bytes[kMaxVarintBytes];
+  pending_.append(bytes, put_varint(value, bytes));
 }
 
 void SliceWriter::write_varint_field(int field, std::uint64_t value) {
   if (value == 0) return;
-  write_varint(static_cast<std::uint32_t>(field) << 3 | kVarint);
-  write_varint(value);
+  char bytes[2 * kMaxVarintBytes];
+  char* const end = put_varint(static_cast<std::uint32_t>(field) << 3 | kVarint, bytes);
+  pending_.append(bytes, put_varint(value, end));
 }
 
 void SliceWriter::open_field(int field, std::size_t content_bytes) {
-  write_varint(static_cast<std::uint32_t>(field) << 3 | kLengthDelimited);
-  write_varint(content_bytes);
+  char bytes[2 * kMaxVarintBytes];
+  char* const end = put_varint(static_cast<std::uint32_t>(field) << 3 | kLengthDelimited, bytes);
+  pending_.append(bytes, put_varint(content_bytes, end));
 }
 
 void SliceWriter::write_bytes(absl::string_view bytes) {
@@ -69,10 +77,20 @@ void SliceWriter::flush() {
   pending_.clear();
 }
 
+void SliceWriter::append(SliceWriter other) {
+  other.flush();
+  flush();
+  slices_.insert(slices_.end(), other.slices_.begin(), other.slices_.end());
+  flushed_bytes_ += other.flushed_bytes_;
+}
+
 grpc::ByteBuffer SliceWriter::finish() {
   flush();
   if (slices_.empty()) slices_.emplace_back();
-  return grpc::ByteBuffer(slices_.data(), slices_.size());
+  grpc::ByteBuffer message(slices_.data(), slices_.size());
+  slices_.clear();
+  flushed_bytes_ = 0;
+  return message;
 }
 
 }  // namespace sinew::internal

@@ -16,6 +16,10 @@ namespace sinew::internal {
 /// copied.
 class SliceWriter {
  public:
+  /// Smaller pieces of cords are copied: that costs less than one more slice on the way to the
+  /// socket.
+  static constexpr std::size_t kAliasBytes = std::size_t{4} << 10;
+
   static std::size_t varint_size(std::uint64_t value);
   /// Size of a length-delimited field with a one-byte tag.
   static std::size_t field_size(std::size_t content_bytes) {
@@ -34,12 +38,19 @@ class SliceWriter {
   void write_cord(const absl::Cord& cord);
   /// Of what has been written so far.
   std::size_t size_bytes() const { return flushed_bytes_ + pending_.size(); }
+  /// Writing so many bytes of pieces below kAliasBytes throws nothing from here on.
+  void reserve(std::size_t bytes) { pending_.reserve(pending_.size() + bytes); }
+  /// What follows goes into another slice.
+  void flush();
+  /// All or, when it throws, nothing. Nothing of `other` is copied if that has been flushed.
+  void append(SliceWriter other);
+  /// Of memory for what is copied.
+  std::size_t capacity() const { return pending_.capacity(); }
 
+  /// Leaves the writer as new, but with its memory.
   grpc::ByteBuffer finish();
 
  private:
-  void flush();
-
   std::vector<grpc::Slice> slices_;
   std::size_t flushed_bytes_ = 0;
   std::string pending_;
