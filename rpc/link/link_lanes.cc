@@ -217,20 +217,27 @@ void LinkLanes::drop_ended(std::deque<FrameToken>& waiting) {
 void LinkLanes::end(FrameToken token, FrameEnd how, LinkOutputs& outputs) {
   const auto found = frames_.find(token);
   if (found == frames_.end()) return;
-  Entry entry = std::move(found->second);
-  frames_.erase(found);
+  const Entry& entry = found->second;
+  if (entry.number != 0) {
+    out_[static_cast<std::size_t>(lane_of(entry.frame.kind))].written.erase(entry.number);
+  }
+  end_unlisted(found, how, outputs);
+}
+
+// No lane has it among its written ones any more.
+void LinkLanes::end_unlisted(FrameMap::iterator found, FrameEnd how, LinkOutputs& outputs) {
+  Entry& entry = found->second;
   const FrameKind kind = entry.frame.kind;
   const std::uint64_t bytes = cost(entry.frame.room());
   if (entry.number != 0) {
-    OutLane& lane = out_[static_cast<std::size_t>(lane_of(kind))];
-    lane.written.erase(entry.number);
-    if (entry.frame.large) --lane.large;
+    if (entry.frame.large) --out_[static_cast<std::size_t>(lane_of(kind))].large;
     if (kind != FrameKind::kRequest) written_bytes_[index(kind)] -= bytes;
   }
   if (kind == FrameKind::kRequest) requests_here_bytes_ -= bytes;
   if (kind == FrameKind::kReply) replies_here_bytes_ -= bytes;
   if (kind != FrameKind::kControl) outputs.room = true;
   outputs.ended.push_back({std::move(entry.frame.content), how});
+  frames_.erase(found);
 }
 
 void LinkLanes::apply_receipts(Lane lane, const NumberRanges& ranges, LinkOutputs& outputs) {
@@ -238,10 +245,11 @@ void LinkLanes::apply_receipts(Lane lane, const NumberRanges& ranges, LinkOutput
   for (const NumberRange& range : ranges) {
     // Only what was written can have arrived: the other end may say anything. Each frame ends as it
     // is met, so that ranges which overlap cost no more than others.
-    for (auto at = out.written.lower_bound(range.first);
-         at != out.written.end() && at->first <= range.last;
-         at = out.written.lower_bound(range.first)) {
-      end(at->second, FrameEnd::kReceived, outputs);
+    auto at = out.written.lower_bound(range.first);
+    while (at != out.written.end() && at->first <= range.last) {
+      const auto found = frames_.find(at->second);
+      at = out.written.erase(at);
+      end_unlisted(found, FrameEnd::kReceived, outputs);
     }
   }
 }

@@ -189,10 +189,11 @@ class LinkLanes {
     std::uint64_t number = 0;
     bool given_up = false;
   };
+  using FrameMap = absl::flat_hash_map<FrameToken, Entry>;
   struct OutLane {
     std::uint64_t last_number = 0;
     std::size_t large = 0;
-    // Written and without a receipt.
+    // Written and without a receipt. All are in frames_.
     absl::btree_map<std::uint64_t, FrameToken> written;
   };
   struct InLane {
@@ -210,6 +211,7 @@ class LinkLanes {
   void write(const Entry& entry, bool is_void, TimePoint now, LinkOutputs& outputs);
   void apply_receipts(Lane lane, const NumberRanges& ranges, LinkOutputs& outputs);
   void end(FrameToken token, FrameEnd how, LinkOutputs& outputs);
+  void end_unlisted(FrameMap::iterator found, FrameEnd how, LinkOutputs& outputs);
   void on_returned(std::uint64_t frames, std::uint64_t bytes);
   Delivery take_new(const LinkHeader& header, std::uint64_t room, TimePoint now,
                     LinkOutputs& outputs);
@@ -224,7 +226,7 @@ class LinkLanes {
   bool closed_ = false;
 
   FrameToken last_token_ = 0;
-  absl::flat_hash_map<FrameToken, Entry> frames_;
+  FrameMap frames_;
   // Not written yet, by kind. May name frames that have ended.
   std::deque<FrameToken> waiting_[4];
   OutLane out_[kLaneCount];
