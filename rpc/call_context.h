@@ -57,7 +57,7 @@ class CallContext : public internal::ThreadContext {
 
   const WorkerInfo caller_;
   const internal::Clock::TimePoint deadline_;
-  const CancellationSource cancellation_;
+  internal::LateCancellation cancellation_;
 };
 
 /// The worker whose handler this thread runs; elsewhere the only one that runs in this process.

@@ -69,4 +69,28 @@ CancellationSource::CancellationSource()
 
 void CancellationSource::cancel() const { token_.state_->cancel(); }
 
+namespace internal {
+
+LateCancellation::~LateCancellation() { delete source_.load(std::memory_order_acquire); }
+
+// Whoever makes the source and whoever cancels write one variable and then read the other one, in
+// one order for all: at least one of the two sees both. Who only finds the source may be ahead of
+// whoever made it. So callbacks of other tokens may run in here, at the moment of cancelling.
+CancellationToken LateCancellation::token() const {
+  const CancellationSource* source = source_.load();
+  if (source == nullptr) {
+    auto made = std::make_unique<const CancellationSource>();
+    if (source_.compare_exchange_strong(source, made.get())) source = made.release();
+  }
+  if (cancelled_.load()) source->cancel();
+  return source->token();
+}
+
+void LateCancellation::cancel() {
+  cancelled_.store(true);
+  if (const CancellationSource* const source = source_.load()) source->cancel();
+}
+
+}  // namespace internal
+
 }  // namespace sinew

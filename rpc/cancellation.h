@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -51,4 +52,24 @@ class CancellationSource {
   CancellationToken token_;
 };
 
+namespace internal {
+
+/// A source that is made when somebody asks for its token, which hardly anybody does. Thread-safe.
+class LateCancellation {
+ public:
+  LateCancellation() = default;
+  ~LateCancellation();
+  LateCancellation(const LateCancellation&) = delete;
+  LateCancellation& operator=(const LateCancellation&) = delete;
+  CancellationToken token() const;
+  bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  /// Idempotent.
+  void cancel();
+
+ private:
+  std::atomic<bool> cancelled_{false};
+  mutable std::atomic<const CancellationSource*> source_{nullptr};
+};
+
+}  // namespace internal
 }  // namespace sinew

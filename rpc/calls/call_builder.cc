@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/retried_call.h"
 #include "sinew/rpc/calls/retry_rules.h"
+#include "sinew/rpc/calls/scratch_envelope.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/message_context.h"
 
@@ -69,53 +71,60 @@ struct CallBuilder::State {
   const Clock::TimePoint deadline;
   MessageRoute route;
   EncodeContext context;
-  proto::Envelope envelope;
+  ScratchEnvelope envelope{ScratchEnvelope::Kind::kCall};
   std::function<std::exception_ptr()> explain;
   std::vector<CancellationToken> cancellations;
   WhenFull when_full = WhenFull::kWait;
   bool is_idempotent = false;
 };
 
+void CallBuilder::End::operator()(State* state) const { state->~State(); }
+
 CallBuilder::CallBuilder(const Peer& peer, std::string_view method, const std::string& signature)
-    : state_([&] {
-        WorkerServices& services = services_of(peer);
-        if (peer.options().retry.has_value()) checked(*peer.options().retry);
-        const Clock::TimePoint now = services.clock().now();
-        const std::uint64_t timeout_us =
-            rounded_timeout_us(peer.options().timeout.value_or(services.default_timeout()));
-        Clock::TimePoint deadline = Clock::TimePoint::max();
-        // Compared in microseconds: in nanoseconds the timeout might not fit.
-        const auto longest =
-            std::chrono::duration_cast<std::chrono::microseconds>(Clock::TimePoint::max() - now);
-        if (timeout_us != 0 && timeout_us < static_cast<std::uint64_t>(longest.count())) {
-          deadline = now + std::chrono::microseconds(timeout_us);
-        }
-        const CallContext* parent = CallContext::current_or_null();
-        if (parent != nullptr) deadline = std::min(deadline, parent->deadline());
-        auto state = std::make_unique<State>(peer, services, now, deadline);
-        state->context.set_describe([called = state.get()] {
-          return absl::StrFormat("a call of method '%s' to worker '%s'",
-                                 called->envelope.call().method(), called->route.peer().name);
-        });
-        if (peer.options().retry.has_value()) state->route.set_may_be_repeated();
-        if (const auto& current = ThreadContext::current(); current != nullptr) {
-          begin_message(state->route, current->ambient(), state->context);
-        }
-        proto::Call& call = *state->envelope.mutable_call();
-        call.set_method(std::string(method));
-        call.set_signature(signature);
-        if (parent != nullptr) {
-          const std::vector<std::string> chain = parent->chain();
-          const std::size_t first = chain.size() > kMaxChain ? chain.size() - kMaxChain : 0;
-          for (std::size_t i = first; i < chain.size(); ++i) call.add_chain(chain[i]);
-        }
-        return state;
-      }()) {}
+    : state_(begin(peer, method, signature)) {}
+
+CallBuilder::StateInPlace CallBuilder::begin(const Peer& peer, std::string_view method,
+                                             const std::string& signature) {
+  WorkerServices& services = services_of(peer);
+  if (peer.options().retry.has_value()) checked(*peer.options().retry);
+  const Clock::TimePoint now = services.clock().now();
+  const std::uint64_t timeout_us =
+      rounded_timeout_us(peer.options().timeout.value_or(services.default_timeout()));
+  Clock::TimePoint deadline = Clock::TimePoint::max();
+  // Compared in microseconds: in nanoseconds the timeout might not fit.
+  const auto longest =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::TimePoint::max() - now);
+  if (timeout_us != 0 && timeout_us < static_cast<std::uint64_t>(longest.count())) {
+    deadline = now + std::chrono::microseconds(timeout_us);
+  }
+  const CallContext* parent = CallContext::current_or_null();
+  if (parent != nullptr) deadline = std::min(deadline, parent->deadline());
+  static_assert(sizeof(State) <= kStateBytes && alignof(State) <= alignof(std::max_align_t));
+  StateInPlace state(new (memory_) State(peer, services, now, deadline));
+  state->context.set_describe([called = state.get()] {
+    return absl::StrFormat("a call of method '%s' to worker '%s'",
+                           called->envelope->call().method(), called->route.peer().name);
+  });
+  if (peer.options().retry.has_value()) state->route.set_may_be_repeated();
+  if (const auto& current = ThreadContext::current(); current != nullptr) {
+    begin_message(state->route, current->ambient(), state->context);
+  }
+  proto::Call& call = *state->envelope->mutable_call();
+  // Of set_method() a string would be made first.
+  call.mutable_method()->assign(method.data(), method.size());
+  call.set_signature(signature);
+  if (parent != nullptr) {
+    const std::vector<std::string> chain = parent->chain();
+    const std::size_t first = chain.size() > kMaxChain ? chain.size() - kMaxChain : 0;
+    for (std::size_t i = first; i < chain.size(); ++i) call.add_chain(chain[i]);
+  }
+  return state;
+}
 
 CallBuilder::~CallBuilder() = default;
 
 ValueWriter CallBuilder::argument() {
-  return ValueWriter(*state_->envelope.mutable_call()->add_arguments(), state_->context);
+  return ValueWriter(*state_->envelope->mutable_call()->add_arguments(), state_->context);
 }
 
 proto::Reference& CallBuilder::target() {
@@ -127,11 +136,11 @@ proto::Reference& CallBuilder::target() {
                                    "for calls on a Peer",
                                    method(), state_->peer.name()));
   }
-  return *state_->envelope.mutable_call()->mutable_target();
+  return *state_->envelope->mutable_call()->mutable_target();
 }
 
 proto::Retain& CallBuilder::retain() {
-  proto::Call& call = *state_->envelope.mutable_call();
+  proto::Call& call = *state_->envelope->mutable_call();
   call.set_disposition(proto::RETAIN);
   return *call.mutable_retain();
 }
@@ -150,7 +159,7 @@ void CallBuilder::set_when_full(WhenFull when_full) { state_->when_full = when_f
 
 MessageRoute& CallBuilder::route() { return state_->route; }
 
-const std::string& CallBuilder::method() const { return state_->envelope.call().method(); }
+const std::string& CallBuilder::method() const { return state_->envelope->call().method(); }
 
 std::shared_ptr<TaskRunner> CallBuilder::runner() const {
   return state_->services.executor()->runner();
@@ -158,7 +167,7 @@ std::shared_ptr<TaskRunner> CallBuilder::runner() const {
 
 void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   State& state = *state_;
-  proto::Call& call = *state.envelope.mutable_call();
+  proto::Call& call = *state.envelope->mutable_call();
   pending->method = call.method();
   pending->started = state.started;
   pending->deadline = state.deadline;
@@ -178,7 +187,7 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   }
   pending->cancellations = std::move(state.cancellations);
   if (may_be_repeated()) {
-    std::make_shared<RetriedCall>(state.services, std::move(state.envelope),
+    std::make_shared<RetriedCall>(state.services, std::move(*state.envelope),
                                   std::move(state.context.payloads()), retry_rules(),
                                   std::move(pending))
         ->start(PeerAccess::link(state.peer), state.route);
@@ -186,8 +195,9 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   }
   pending->on_end = state.route.take_on_end();
   PeerAccess::link(state.peer)
-      ->start_call(std::move(pending), state.envelope, std::move(state.context.payloads()),
+      ->start_call(std::move(pending), *state.envelope, std::move(state.context.payloads()),
                    Lane::kCalls);
+  state.envelope.note_serialised();
 }
 
 // What layers and devices expect along a message they expect once.
@@ -198,7 +208,7 @@ bool CallBuilder::may_be_repeated() const {
 }
 
 RetryRules CallBuilder::retry_rules() const {
-  const bool retains = state_->envelope.call().disposition() == proto::RETAIN;
+  const bool retains = state_->envelope->call().disposition() == proto::RETAIN;
   const RetryRules::Safety safety = retains                 ? RetryRules::Safety::kStartsOnce
                                     : state_->is_idempotent ? RetryRules::Safety::kIdempotent
                                                             : RetryRules::Safety::kRunsOnce;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -59,9 +60,18 @@ class CallBuilder {
 
  private:
   struct State;
+  struct End {
+    void operator()(State* state) const;
+  };
+  using StateInPlace = std::unique_ptr<State, End>;
+  StateInPlace begin(const Peer& peer, std::string_view method, const std::string& signature);
   bool may_be_repeated() const;
   RetryRules retry_rules() const;
-  const std::unique_ptr<State> state_;
+
+  // Builders stand on their thread's stack, and what is of this size takes the allocator long.
+  static constexpr std::size_t kStateBytes = 1536;
+  alignas(std::max_align_t) std::byte memory_[kStateBytes];
+  const StateInPlace state_;
 };
 
 }  // namespace sinew::internal

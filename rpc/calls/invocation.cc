@@ -198,7 +198,7 @@ void Invocation::throw_if_given_up() const {
         absl::StrFormat("the time of the call had passed before worker '%s' could start it",
                         services_.self().name));
   }
-  if (cancellation_.token().is_cancelled()) {
+  if (cancellation_.is_cancelled()) {
     throw did_not_run(ErrorCode::kCancelled, "the call was cancelled before it started");
   }
 }
@@ -331,7 +331,7 @@ bool Invocation::can_return(c10::Device device) const {
 
 ValueWriter Invocation::result() {
   begin_message(request_->reply_route, ambient(), request_->results);
-  return ValueWriter(*request_->reply.mutable_reply()->mutable_value(), request_->results);
+  return ValueWriter(*request_->reply->mutable_reply()->mutable_value(), request_->results);
 }
 
 // ---- Replies.
@@ -347,7 +347,7 @@ void Invocation::finish() {
   const std::shared_ptr<WorkerServices> services = weak_services_.lock();
   if (services == nullptr || !claim_reply()) return;
   send_claimed([this] {
-    proto::Reply& reply = *request_->reply.mutable_reply();
+    proto::Reply& reply = *request_->reply->mutable_reply();
     if (reply.outcome_case() == proto::Reply::OUTCOME_NOT_SET) reply.mutable_value();
     attach_layers(request_->reply_route, *reply.mutable_attachments());
     const MessageRoute::DevicePart* devices = request_->reply_route.device_part();
@@ -369,7 +369,7 @@ void Invocation::finish_retained(AnyValue value) {
   // It is kept from here on, whatever becomes of the answer.
   retain_begun_ = false;
   if (!claim_reply()) return;
-  send_claimed([this] { request_->reply.mutable_reply()->mutable_retained(); });
+  send_claimed([this] { request_->reply->mutable_reply()->mutable_retained(); });
 }
 
 void Invocation::fail(std::exception_ptr error) {
@@ -409,13 +409,14 @@ void Invocation::send_claimed(absl::FunctionRef<void()> fill) {
 }
 
 void Invocation::send_reply() {
-  proto::Reply& reply = *request_->reply.mutable_reply();
+  proto::Reply& reply = *request_->reply->mutable_reply();
   reply.set_id(call_id());
   Frame frame;
   const google::protobuf::Message& sent =
-      sink_->wants_envelope() ? static_cast<const google::protobuf::Message&>(request_->reply)
+      sink_->wants_envelope() ? static_cast<const google::protobuf::Message&>(*request_->reply)
                               : reply;
   frame.envelope = sent.SerializeAsString();
+  request_->reply.note_serialised();
   if (const absl::Status fits = check_envelope_size(frame.envelope, sent); !fits.ok()) {
     return send_instead(fits);
   }
@@ -426,7 +427,7 @@ void Invocation::send_reply() {
 
 // A result that could not be written to the end must not travel half.
 void Invocation::drop_result() {
-  request_->reply.Clear();
+  request_->reply->Clear();
   request_->results.payloads().clear();
   for (OnCarrierEnd& end : request_->reply_route.take_on_end()) {
     std::move(end)(CarrierEnd::kNotSent);

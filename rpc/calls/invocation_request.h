@@ -11,6 +11,7 @@
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/method_load.h"
 #include "sinew/rpc/calls/received_envelope.h"
+#include "sinew/rpc/calls/scratch_envelope.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/wire/message_context.h"
 
@@ -43,7 +44,7 @@ struct Invocation::Request {
   MethodLoad::Share share;
   /// See Invocation::keep_room().
   RequestRoom room;
-  proto::Envelope reply;
+  ScratchEnvelope reply{ScratchEnvelope::Kind::kReply};
   AnyValue target;
   const MethodTable::Entry* method = nullptr;
 };
