@@ -125,8 +125,10 @@ class OpenMpiTest(LauncherTest):
 
     def test_two_jobs_at_once_do_not_meet(self) -> None:
         job = " ".join([*MPIRUN, "-n", "3", WORKER])
-        both = f"{job} & first=$!; {job} && wait $first"
-        self.check_job(self.run_command(["sh", "-c", both]), 3, jobs=2)
+        # Each with a folder of its own: of two that make the host's folder at once mpirun lets one fail.
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            both = f"TMPDIR={one} {job} & first=$!; TMPDIR={other} {job} && wait $first"
+            self.check_job(self.run_command(["sh", "-c", both]), 3, jobs=2)
 
     def test_variables_of_the_user_win(self) -> None:
         port = str(ports.free_port())
