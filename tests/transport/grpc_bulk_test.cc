@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,36 +10,12 @@
 #include "gtest/gtest.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_receiver.h"
 #include "sinew/rpc/transport/grpc/bulk/bulk_sender.h"
-#include "sinew/rpc/transport/grpc/connection/packet_codec.h"
+#include "sinew/tests/transport/keeping_stream.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-
-class NoEvents : public StreamEvents {
- public:
-  void on_read(StreamKind, grpc::ByteBuffer) override {}
-  void on_written(StreamKind) override {}
-  void on_ended(StreamKind, const absl::Status&, bool) override {}
-};
-
-/// Keeps what is written.
-class FakeStream : public LaneStream {
- public:
-  FakeStream() : LaneStream(StreamKind::kBulk, AfterEnd::kNoReads, std::make_shared<NoEvents>()) {}
-  std::deque<Packet> packets;
-
- private:
-  std::optional<bool> issue_write(const grpc::ByteBuffer& message, WriteMode) override {
-    absl::StatusOr<Packet> packet = decode_packet(message, {});
-    EXPECT_TRUE(packet.ok()) << packet.status();
-    if (packet.ok()) packets.push_back(*std::move(packet));
-    return std::nullopt;
-  }
-  void issue_read(grpc::ByteBuffer*) override {}
-  void issue_end(const EndState&) override {}
-};
 
 struct Sender {
   Sender() { bulk.open(stream); }
@@ -68,7 +43,8 @@ struct Sender {
     return packet;
   }
 
-  std::shared_ptr<FakeStream> stream = std::make_shared<FakeStream>();
+  std::shared_ptr<KeepingStream> stream =
+      std::make_shared<KeepingStream>(StreamKind::kBulk, WriteEnd::kLater);
   BulkSender bulk{kChunkBytes};
 };
 

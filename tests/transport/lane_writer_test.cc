@@ -1,5 +1,6 @@
 #include "sinew/rpc/transport/grpc/connection/lane_writer.h"
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,28 +9,12 @@
 
 #include "gtest/gtest.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
+#include "sinew/tests/transport/keeping_stream.h"
 
 namespace sinew::internal {
 namespace {
 
 constexpr std::size_t kPacketBytes = 20'000;
-
-/// Keeps what was written; each write ends at once.
-class KeepingStream final : public LaneStream {
- public:
-  KeepingStream() : LaneStream(StreamKind::kCalls, AfterEnd::kNoReads, nullptr) {}
-  std::vector<Packet> packets;
-
- private:
-  std::optional<bool> issue_write(const grpc::ByteBuffer& message, WriteMode) override {
-    absl::StatusOr<Packet> packet = decode_packet(message, {});
-    EXPECT_TRUE(packet.ok()) << packet.status();
-    if (packet.ok()) packets.push_back(*std::move(packet));
-    return true;
-  }
-  void issue_read(grpc::ByteBuffer*) override {}
-  void issue_end(const EndState&) override {}
-};
 
 PacketFrame frame(std::string envelope, std::vector<absl::Cord> payloads = {}) {
   PacketFrame frame;
@@ -88,7 +73,8 @@ class LaneWriterTest : public ::testing::Test {
     return frames;
   }
 
-  std::shared_ptr<KeepingStream> stream_ = std::make_shared<KeepingStream>();
+  std::shared_ptr<KeepingStream> stream_ =
+      std::make_shared<KeepingStream>(StreamKind::kCalls, WriteEnd::kNow);
   LaneWriter writer_{kPacketBytes};
 };
 
@@ -114,7 +100,7 @@ TEST_F(LaneWriterTest, WhatWaitsArrivesInItsOrderAndIsKeptNoLonger) {
   ASSERT_EQ(came.size(), sent.size());
   for (std::size_t i = 0; i < sent.size(); ++i) expect_same(sent[i], came[i]);
   // Beside the frames of the first one only.
-  const std::vector<Packet>& packets = stream_->packets;
+  const std::deque<Packet>& packets = stream_->packets;
   ASSERT_GT(packets.size(), 2U);
   EXPECT_EQ(packets[0].riders, 7U);
   EXPECT_EQ(packets[0].fetched, std::vector<std::uint64_t>{5});
