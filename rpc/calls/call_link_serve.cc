@@ -83,24 +83,22 @@ void CallLink::end_lost(const Inbound& frame, Entry answered) {
 std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimePoint now) {
   const std::uint64_t room = frame.room();
   ArrivedCall call;
+  call.id = frame.header.subject;
   call.deadline = deadline_of(frame.header, now);
-  call.envelope = ReceivedEnvelope::make();
+  call.bytes = std::move(frame.envelope);
   call.payloads = std::move(frame.payloads);
   call.size_bytes = room;
   call.room = RequestRoom(runner_, room);
-  absl::Status parsed = parse_envelope(frame.envelope, *call.envelope);
-  if (parsed.ok() && (!call.envelope->has_call() || call.id() != frame.header.subject)) {
-    parsed = absl::InvalidArgumentError("a request that is no call");
-  }
-  if (!parsed.ok()) {
-    refuse_call(frame.header.subject, std::move(call.room), parsed);
-    return std::nullopt;
-  }
   const bool member = is_member();
   if (member && !guest_calls_wait_.load(std::memory_order_relaxed)) return call;
+  // Who is a guest hears at once of what would wait in vain.
+  if (const absl::Status read = call.read(); !read.ok()) {
+    refuse_call(call.id, std::move(call.room), read);
+    return std::nullopt;
+  }
   if (hold(call, room)) return std::nullopt;
   if (is_member()) return call;
-  refuse_call(call.id(), std::move(call.room),
+  refuse_call(call.id, std::move(call.room),
               absl::PermissionDeniedError(absl::StrFormat(
                   "worker '%s' is no member of the job: it may not call methods", name_)));
   return std::nullopt;
@@ -120,7 +118,7 @@ bool CallLink::hold(ArrivedCall& call, std::uint64_t room) {
   if (!wait || guest_bytes_ + room > kMaxHeldBytes || guest_calls_.size() >= kMaxHeldFrames) {
     return false;
   }
-  if (take_cancelled_locked(call.id())) {
+  if (take_cancelled_locked(call.id)) {
     dropped = std::move(call);
     return true;
   }
@@ -338,7 +336,7 @@ void CallLink::refuse_held() {
       "while its call waited for that",
       name_, services_.options().name));
   for (HeldCall& held : calls) {
-    refuse_call(held.call.id(), std::move(held.call.room), refused);
+    refuse_call(held.call.id, std::move(held.call.room), refused);
   }
   for (ArrivedControl& control : controls) refuse_control(std::move(control), refused);
 }
@@ -379,7 +377,7 @@ void CallLink::cancel_served(std::uint64_t id) {
     MutexLock lock(mutex_);
     const auto found = served_.find(id);
     const auto waits = std::find_if(guest_calls_.begin(), guest_calls_.end(),
-                                    [id](const HeldCall& each) { return each.call.id() == id; });
+                                    [id](const HeldCall& each) { return each.call.id == id; });
     if (found != served_.end()) {
       running = found->second;
     } else if (waits != guest_calls_.end()) {

@@ -111,9 +111,11 @@ bool CallServer::is_for_guests(std::string_view method) {
 
 // ---- Calls.
 
-std::shared_ptr<ReplySink> CallServer::sink_for(const ArrivedCall& call,
+std::shared_ptr<ReplySink> CallServer::sink_for(ArrivedCall& call,
                                                 std::shared_ptr<ReplySink> sink) {
-  return wrap_sink_ ? wrap_sink_(services_, call, std::move(sink)) : sink;
+  if (!wrap_sink_) return sink;
+  call.read().IgnoreError();  // Which it is answered with when it starts.
+  return wrap_sink_(services_, call, std::move(sink));
 }
 
 void CallServer::start(std::vector<std::shared_ptr<Invocation>> calls) {
@@ -184,6 +186,7 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
       left == std::chrono::nanoseconds::max() ? Clock::TimePoint::max() : now + left;
   std::string method = printable(envelope->call().method(), 512);
   ArrivedCall arrived;
+  arrived.id = envelope->call().id();
   arrived.deadline = std::min(own, by_transport);
   arrived.envelope = std::move(envelope);
   arrived.size_bytes = size_bytes;

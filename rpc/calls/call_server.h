@@ -24,7 +24,8 @@ class ReplySink;
 struct ArrivedCall;
 class WorkerServices;
 
-/// Wraps what takes the reply of a call that has come, and says when the call may start.
+/// Wraps what takes the reply of a call that has come and been read, and says when the call may
+/// start.
 using WrapReplySink = std::function<std::shared_ptr<ReplySink>(
     WorkerServices& services, const ArrivedCall& call, std::shared_ptr<ReplySink> sink)>;
 
@@ -49,8 +50,8 @@ class CallServer final : public UnaryHandler {
   /// The control methods that a worker may call before this one knows it as a member.
   static bool is_for_guests(std::string_view method);
 
-  /// `sink`, or what it was wrapped in.
-  std::shared_ptr<ReplySink> sink_for(const ArrivedCall& call, std::shared_ptr<ReplySink> sink);
+  /// `sink`, or what it was wrapped in; the call has been read then.
+  std::shared_ptr<ReplySink> sink_for(ArrivedCall& call, std::shared_ptr<ReplySink> sink);
 
   /// Until then calls are held back: the worker does not know its own job, nor its layers, yet.
   void open();

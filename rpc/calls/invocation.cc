@@ -37,13 +37,24 @@ RpcError did_not_run(ErrorCode code, std::string message) {
 
 }  // namespace
 
-std::uint64_t ArrivedCall::id() const { return envelope->call().id(); }
+const absl::Status& ArrivedCall::read() {
+  if (envelope.is_made()) return read_status;
+  envelope = ReceivedEnvelope::make();
+  read_status = parse_envelope(bytes, *envelope);
+  if (read_status.ok() && (!envelope->has_call() || envelope->call().id() != id)) {
+    read_status = absl::InvalidArgumentError("a request that is no call");
+  }
+  if (!read_status.ok()) envelope = ReceivedEnvelope::make();
+  // They may be many, and what is read is kept until the call has ended.
+  std::string().swap(bytes);
+  return read_status;
+}
 
 Invocation::Invocation(WorkerServices& services, ArrivedCall call, std::shared_ptr<ReplySink> sink)
     : CallContext(call.caller, call.deadline),
       services_(services),
       weak_services_(services.weak_services()),
-      id_(call.id()),
+      id_(call.id),
       sink_(std::move(sink)),
       arrived_(std::move(call)) {
   services_.server().call_began();
@@ -81,7 +92,9 @@ std::vector<std::string> Invocation::identities() const {
 
 void Invocation::start() {
   if (!sink_->may_start(shared_from_this())) return;
-  make_request();
+  if (const absl::Status read = make_request(); !read.ok()) {
+    return fail(std::make_exception_ptr(did_not_run(read.code(), std::string(read.message()))));
+  }
   try {
     receive_layers(request_->route, Extension::MessageKind::kCall, request_->call().attachments(),
                    request_->arguments);
@@ -91,12 +104,14 @@ void Invocation::start() {
   guard([this] { begin(); });
 }
 
-void Invocation::make_request() {
+absl::Status Invocation::make_request() {
+  absl::Status read = arrived_.read();
   request_ = std::make_unique<Request>(services_, std::move(arrived_));
   request_->results.set_describe([this] {
     return absl::StrFormat("the result of method '%s' for worker '%s'", printable(method(), 512),
                            printable(caller_.name, 512));
   });
+  return read;
 }
 
 void Invocation::begin() {
@@ -268,7 +283,7 @@ void Invocation::enter_later(std::vector<Future<void>> waits, Task run) {
 
 void Invocation::abort(const absl::Status& status) {
   cancellation_.cancel();
-  make_request();
+  make_request().IgnoreError();
   fail(make_error(status));
 }
 

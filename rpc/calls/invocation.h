@@ -56,16 +56,23 @@ class ReplySink {
 /// A call that has come and has not begun.
 struct ArrivedCall {
   WorkerInfo caller;
+  /// The caller's number for it.
+  std::uint64_t id = 0;
   Clock::TimePoint deadline = Clock::TimePoint::max();
-  /// Holds a call.
+  /// A serialised Envelope, until it is read.
+  std::string bytes;
+  /// Holds a call once it is read, an empty one where that failed.
   ReceivedEnvelope envelope;
+  absl::Status read_status;
   std::vector<absl::Cord> payloads;
   /// As LinkLanes::room_of() counts, which is also what `room` holds if the caller is a worker.
   std::uint64_t size_bytes = 0;
   RequestRoom room;
 
-  /// The caller's number for it.
-  std::uint64_t id() const;
+  /// Reads `bytes` into `envelope`, unless that has been done. By the thread that serves the call:
+  /// it lets go of what reading allocates, and the one that takes frames goes on meanwhile.
+  /// kInvalidArgument, kResourceExhausted: as parse_envelope(), or it is no call of this id.
+  const absl::Status& read();
 };
 
 /// One call that is being served: reads its arguments, runs its method and replies once. It is the
@@ -94,7 +101,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   std::vector<std::string> chain() const override;
   std::vector<std::string> identities() const override;
   const std::shared_ptr<void>& ambient() const override;
-  /// As ArrivedCall::id().
+  /// As ArrivedCall::id.
   std::uint64_t call_id() const { return id_; }
   WorkerServices& services() const { return services_; }
   /// For what may outlive the worker.
@@ -141,8 +148,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
 
  private:
   struct Request;
-  /// By start(), so that one thread allocates what it lets go of.
-  void make_request();
+  /// By start(), so that one thread allocates what it lets go of. Returns what reading it did.
+  absl::Status make_request();
   /// Before the method is entered.
   void begin();
   std::string explain_no_method() const;

@@ -15,6 +15,7 @@ class ReceivedEnvelope {
  public:
   ReceivedEnvelope();
   static ReceivedEnvelope make();
+  bool is_made() const { return envelope_ != nullptr; }
   ReceivedEnvelope(ReceivedEnvelope&&) noexcept;
   ReceivedEnvelope& operator=(ReceivedEnvelope&&) noexcept;
   ~ReceivedEnvelope();

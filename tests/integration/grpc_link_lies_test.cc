@@ -358,6 +358,35 @@ TEST_F(LinkLies, ACallThatWaitedForAMembershipHasItsRank) {
   EXPECT_EQ(reply->value().integer(), 7) << reply->ShortDebugString();
 }
 
+// Read only when a thread is there to serve them, beside calls that can be.
+TEST_F(LinkLies, RequestsOfAMemberThatAreNoCallsAreAnswered) {
+  expect_heard();
+  const auto link = sinew::WorkerAccess::core(worker(1))->links().table().find(liar_.claims());
+  ASSERT_NE(link.user, nullptr);
+  static_cast<sinew::internal::CallLink&>(*link.user).on_member(7);
+  sinew::proto::Envelope envelope;
+  envelope.mutable_note()->set_layer("rref");
+  liar_.send(FrameKind::kRequest, envelope, [](LinkHeader& header) { header.subject = 1001; });
+  envelope.mutable_call()->set_id(5);
+  envelope.mutable_call()->set_method("lies::rank_of_caller");
+  liar_.send(FrameKind::kRequest, envelope, [](LinkHeader& header) { header.subject = 1002; });
+  LinkHeader header;
+  header.kind = FrameKind::kRequest;
+  for (const std::string& bytes : {std::string(100, '\xff'), std::string()}) {
+    header.number = header.subject = bytes.empty() ? 1003 : 1004;
+    liar_.send_bytes(Lane::kCalls, sinew::internal::write_header(header), bytes);
+  }
+  const std::uint64_t good = liar_.call("lies::rank_of_caller");
+  for (const std::uint64_t id : {1001, 1002, 1003, 1004}) {
+    const auto reply = liar_.reply(id);
+    ASSERT_TRUE(reply.has_value()) << id;
+    EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kInvalidArgument)) << id;
+    EXPECT_EQ(reply->error().execution(), sinew::proto::DID_NOT_RUN) << id;
+  }
+  EXPECT_EQ(liar_.reply(good)->value().integer(), 7);
+  expect_heard();
+}
+
 // A cancel and its call come on two lanes, which two threads may read: the link has handed the call
 // over, but nobody knows it yet. Here its cancel names the number of one that has come.
 TEST_F(LinkLies, ACancelOfWhatNobodyKnowsYetIsRemembered) {
