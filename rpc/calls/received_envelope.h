@@ -9,8 +9,8 @@ class Envelope;
 namespace sinew::internal {
 
 /// An Envelope to be read into, and all that small ones hold but longer texts, in one piece of
-/// memory: the thread that reads makes it, and another one lets go of it, which for each piece may
-/// take a lock of the allocator that the reading thread needs too. Empty until it is made.
+/// memory: of an answer another thread lets go than the one that reads it, and for each piece that
+/// may take a lock of the allocator that the reading thread needs too. Empty until it is made.
 class ReceivedEnvelope {
  public:
   ReceivedEnvelope();
