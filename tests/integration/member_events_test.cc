@@ -58,6 +58,13 @@ class Diary {
   bool wait_for(std::size_t count) const {
     return eventually([&] { return events().size() >= count; });
   }
+  /// Until the latest of them is this one.
+  bool wait_for(const std::string& text) const {
+    return eventually([&] {
+      const std::vector<std::string> all = texts();
+      return !all.empty() && all.back() == text;
+    });
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -107,7 +114,7 @@ TEST_P(MemberEvents, WhoEndsWithoutAGoodbyeIsLost) {
   const Worker late = start_late();
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
   late.shutdown({false});
-  EXPECT_TRUE(eventually([&] { return diary.texts().back() == "lost:late"; }));
+  EXPECT_TRUE(diary.wait_for("lost:late"));
   EXPECT_EQ(diary.texts().front(), "joined:late");
   EXPECT_THAT(diary.events().back().reason, HasSubstr("'late'"));
 }
@@ -147,8 +154,7 @@ TEST_P(MemberEvents, AnEvictionAndWhoComesBack) {
   const Diary out(worker(2));
   const WorkerInfo old = worker(2).info();
   evict(2);
-  EXPECT_TRUE(
-      eventually([&] { return !out.texts().empty() && out.texts().back() == "evicted:worker2"; }));
+  EXPECT_TRUE(out.wait_for("evicted:worker2"));
   EXPECT_EQ(out.events().back().worker, old);
   EXPECT_THAT(out.events().back().reason, HasSubstr("was evicted from the job"));
   EXPECT_EQ(error_of([&] { Diary none(worker(2)); }).code(), ErrorCode::kAborted);
@@ -230,18 +236,14 @@ TEST_P(MemberEvents, WhoRejoinsIsToldOfWhatFollows) {
   start_open(3);
   const Diary out(worker(2));
   evict(2);
-  EXPECT_TRUE(
-      eventually([&] { return !out.texts().empty() && out.texts().back() == "evicted:worker2"; }));
+  EXPECT_TRUE(out.wait_for("evicted:worker2"));
   replace(2, worker(2).rejoin());
   const Diary back(worker(2));
   const Worker late = start_late();
-  EXPECT_TRUE(eventually([&] {
-    const std::vector<std::string> texts = back.texts();
-    return !texts.empty() && texts.back() == "joined:late";
-  }));
+  EXPECT_TRUE(back.wait_for("joined:late"));
   EXPECT_EQ(out.texts().back(), "evicted:worker2");
   late.shutdown();
-  EXPECT_TRUE(eventually([&] { return back.texts().back() == "left:late"; }));
+  EXPECT_TRUE(back.wait_for("left:late"));
 }
 
 TEST_P(MemberEvents, WrongUseIsRefused) {
