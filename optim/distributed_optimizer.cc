@@ -29,20 +29,11 @@ const std::vector<OptimizerPart>& DistributedOptimizer::Impl::parts_with(std::si
 
 // ---- Making one.
 
-namespace {
-
-std::vector<ParameterGroup> one_group(std::vector<RRef<at::Tensor>> parameters, Options options) {
-  std::vector<ParameterGroup> groups;
-  groups.push_back({std::move(parameters), std::move(options)});
-  return groups;
-}
-
-}  // namespace
-
 DistributedOptimizer::DistributedOptimizer(const Worker& worker,
                                            std::vector<RRef<at::Tensor>> parameters,
                                            Options options, const CallOptions& call)
-    : DistributedOptimizer(worker, one_group(std::move(parameters), std::move(options)), call) {}
+    : DistributedOptimizer(worker, internal::one_group(std::move(parameters), std::move(options)),
+                           call) {}
 
 DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<ParameterGroup> groups,
                                            const CallOptions& call)
@@ -52,7 +43,7 @@ DistributedOptimizer::DistributedOptimizer(const Worker& worker, std::vector<Par
 
 DistributedOptimizer DistributedOptimizer::rebind(std::vector<RRef<at::Tensor>> parameters,
                                                   Options options, const CallOptions& call) const {
-  return rebind(one_group(std::move(parameters), std::move(options)), call);
+  return rebind(internal::one_group(std::move(parameters), std::move(options)), call);
 }
 
 DistributedOptimizer DistributedOptimizer::rebind(const std::vector<ParameterGroup>& groups,

@@ -41,17 +41,12 @@ DistributedOptimizer::Impl& impl_of(const DistributedOptimizer& optimizer) {
   return *optimizer.impl();
 }
 
-std::vector<ParameterGroup> one_group(std::vector<RRef<at::Tensor>> parameters, Options options) {
-  std::vector<ParameterGroup> groups;
-  groups.push_back({std::move(parameters), std::move(options)});
-  return groups;
-}
-
 }  // namespace
 
 Standby::Standby(const DistributedOptimizer& optimizer, std::string_view owner,
                  std::vector<RRef<at::Tensor>> parameters, Options options, const CallOptions& call)
-    : Standby(optimizer, owner, one_group(std::move(parameters), std::move(options)), call) {}
+    : Standby(optimizer, owner, internal::one_group(std::move(parameters), std::move(options)),
+              call) {}
 
 Standby::Standby(const DistributedOptimizer& optimizer, std::string_view owner,
                  const std::vector<ParameterGroup>& groups, const CallOptions& call) {

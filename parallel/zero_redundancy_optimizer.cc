@@ -17,12 +17,13 @@
 namespace sinew::parallel {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_optimizer(const std::string& text) {
   throw RpcError(ErrorCode::kInvalidArgument, absl::StrCat("ZeroRedundancyOptimizer: ", text));
 }
 
 ProcessGroup require_valid(ProcessGroup group) {
-  if (!group.valid()) refuse("the process group is empty: this process is not among its ranks");
+  if (!group.valid())
+    refuse_optimizer("the process group is empty: this process is not among its ranks");
   return group;
 }
 
@@ -106,7 +107,7 @@ void ZeroRedundancyOptimizer::set_learning_rate(std::size_t group, double lr) {
 std::string ZeroRedundancyOptimizer::save(int to) const {
   const ProcessGroup& group = impl_->group;
   if (to < 0 || to >= group.size()) {
-    refuse(absl::StrFormat("there is no rank %d that could save the state", to));
+    refuse_optimizer(absl::StrFormat("there is no rank %d that could save the state", to));
   }
   const std::string own = impl_->shard.save_part();
   const auto own_bytes = static_cast<std::int64_t>(own.size());

@@ -46,13 +46,14 @@ class AdapterWork final : public c10d::Work {
   int source_ = -1;
 };
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_operation(const std::string& text) {
   throw RpcError(ErrorCode::kUnimplemented, text);
 }
 
 const at::Tensor& only(const Tensors& tensors, const char* function) {
   if (tensors.size() != 1) {
-    refuse(absl::StrCat(function, " of ", tensors.size(), " tensors at once; a group takes one"));
+    refuse_operation(
+        absl::StrCat(function, " of ", tensors.size(), " tensors at once; a group takes one"));
   }
   return tensors.front();
 }
@@ -60,7 +61,8 @@ const at::Tensor& only(const Tensors& tensors, const char* function) {
 Tensors only_list(const std::vector<Tensors>& lists, const char* function) {
   if (lists.empty()) return {};
   if (lists.size() != 1) {
-    refuse(absl::StrCat(function, " of ", lists.size(), " lists at once; a group takes one"));
+    refuse_operation(
+        absl::StrCat(function, " of ", lists.size(), " lists at once; a group takes one"));
   }
   return lists.front();
 }
@@ -78,7 +80,7 @@ ReduceOp op_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::MAX:
       return ReduceOp::kMax;
     default:
-      refuse("a group reduces by SUM, AVG, PRODUCT, MIN and MAX");
+      refuse_operation("a group reduces by SUM, AVG, PRODUCT, MIN and MAX");
   }
 }
 

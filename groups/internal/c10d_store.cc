@@ -12,7 +12,7 @@ namespace sinew::internal {
 namespace {
 
 // How often it is asked whether the others are still there.
-constexpr std::chrono::milliseconds kLook{500};
+constexpr std::chrono::milliseconds kKeyLook{500};
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -59,9 +59,9 @@ class C10dStore final : public c10d::Store {
       const auto left = std::max<std::chrono::nanoseconds>(deadline - Clock::system().now(),
                                                            std::chrono::milliseconds(1));
       try {
-        return store_.wait(keys, {std::min<std::chrono::nanoseconds>(left, kLook)});
+        return store_.wait(keys, {std::min<std::chrono::nanoseconds>(left, kKeyLook)});
       } catch (const RpcError& error) {
-        if (error.code() != ErrorCode::kDeadlineExceeded || left <= kLook) throw;
+        if (error.code() != ErrorCode::kDeadlineExceeded || left <= kKeyLook) throw;
       }
       const absl::Status health = health_ ? health_() : absl::OkStatus();
       if (!health.ok()) throw_error(health);

@@ -24,9 +24,9 @@ namespace sinew::internal {
 namespace {
 
 // How often a file is looked at for a key; LibTorch's own wait does so every 10 ms.
-constexpr std::chrono::milliseconds kLook{5};
+constexpr std::chrono::milliseconds kFileLook{5};
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<std::uint8_t> file_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 /// Whose file it is. A missing one is made by the store, in a folder whose rights are the user's
@@ -70,7 +70,7 @@ class FileStore final : public StoreBackend {
           if (missing.empty()) return apply_locked(request);
         }
         if (Clock::system().now() >= deadline) return missing_keys_error(missing);
-        std::this_thread::sleep_for(kLook);
+        std::this_thread::sleep_for(kFileLook);
       }
     } catch (const std::exception& error) {
       return absl::UnavailableError(
@@ -96,7 +96,7 @@ class FileStore final : public StoreBackend {
     proto::StoreReply reply;
     switch (request.kind()) {
       case proto::StoreRequest::SET:
-        store_->set(request.keys(0), bytes_of(request.value()));
+        store_->set(request.keys(0), file_bytes(request.value()));
         break;
       case proto::StoreRequest::GET:
         reply.set_value(text_of(store_->get(request.keys(0))));
@@ -107,8 +107,8 @@ class FileStore final : public StoreBackend {
         reply.set_number(store_->check({request.keys().begin(), request.keys().end()}) ? 1 : 0);
         break;
       case proto::StoreRequest::COMPARE_SET:
-        reply.set_value(text_of(store_->compareSet(request.keys(0), bytes_of(request.expected()),
-                                                   bytes_of(request.value()))));
+        reply.set_value(text_of(store_->compareSet(request.keys(0), file_bytes(request.expected()),
+                                                   file_bytes(request.value()))));
         break;
       case proto::StoreRequest::DELETE:
         // It goes by what it has read last, and check() reads.

@@ -30,7 +30,7 @@ std::string sealed(const absl::Status& reason) {
   return absl::StrCat(static_cast<int>(reason.code()), ":", std::string(reason.message()));
 }
 
-absl::Status unsealed(const std::string& text) {
+absl::Status unsealed_end(const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
   int code = 0;
   if (!absl::SimpleAtoi(parts.first, &code) || code <= 0 ||
@@ -106,14 +106,14 @@ std::vector<int> OperationBoard::missing_ranks(std::uint64_t number) const {
 
 absl::Status OperationBoard::agree_on_end(const absl::Status& reason) const {
   return ask(reason, [&] {
-    return unsealed(store_.compare_set(kEndKey, "", sealed(reason), {kStoreTime}));
+    return unsealed_end(store_.compare_set(kEndKey, "", sealed(reason), {kStoreTime}));
   });
 }
 
 absl::Status OperationBoard::end() const {
   return ask(absl::OkStatus(), [&] {
     if (!store_.check({kEndKey}, {kStoreTime})) return absl::OkStatus();
-    return unsealed(store_.get(kEndKey, {kStoreTime}));
+    return unsealed_end(store_.get(kEndKey, {kStoreTime}));
   });
 }
 

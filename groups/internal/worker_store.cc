@@ -17,7 +17,7 @@ namespace sinew::internal {
 namespace {
 
 // The server gives up first, and says which keys are missing.
-constexpr std::chrono::milliseconds kAnswerTime{2000};
+constexpr std::chrono::milliseconds kReplyTime{2000};
 
 class WorkerStore final : public StoreBackend {
  public:
@@ -32,7 +32,7 @@ class WorkerStore final : public StoreBackend {
           "the store cannot be reached: this process's worker was shut down");
     }
     request.set_timeout_ms(milliseconds_until(deadline));
-    const auto timeout = std::chrono::milliseconds(request.timeout_ms()) + kAnswerTime;
+    const auto timeout = std::chrono::milliseconds(request.timeout_ms()) + kReplyTime;
     try {
       Future<std::string> answer = services->control_call(server_, GroupsManager::kStoreMethod,
                                                           request.SerializeAsString(), timeout);

@@ -99,6 +99,13 @@ std::vector<OptimizerPart> make_missing_parts(const Worker& worker,
 
 }  // namespace
 
+std::vector<optim::ParameterGroup> one_group(std::vector<RRef<at::Tensor>> parameters,
+                                             optim::Options options) {
+  std::vector<optim::ParameterGroup> groups;
+  groups.push_back({std::move(parameters), std::move(options)});
+  return groups;
+}
+
 std::vector<OptimizerPart> make_parts(const Worker& worker,
                                       const std::vector<ParameterGroup>& groups,
                                       const CallOptions& call) {

@@ -115,6 +115,9 @@ auto call_parts(const std::vector<OptimizerPart>& parts, const CallOptions& opti
   return results;
 }
 
+std::vector<optim::ParameterGroup> one_group(std::vector<RRef<at::Tensor>> parameters,
+                                             optim::Options options);
+
 /// Makes a part at each owner of parameters, or throws what the first one failed with.
 std::vector<OptimizerPart> make_parts(const Worker& worker,
                                       const std::vector<optim::ParameterGroup>& groups,

@@ -17,7 +17,7 @@
 namespace sinew::parallel::internal {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_shard(const std::string& text) {
   throw RpcError(ErrorCode::kInvalidArgument, absl::StrCat("ZeroRedundancyOptimizer: ", text));
 }
 
@@ -30,7 +30,7 @@ void check_parameter(const at::Tensor& parameter, std::size_t number) {
   } else if (!parameter.is_floating_point() || parameter.is_sparse()) {
     problem = "is not dense and of floating point";
   }
-  if (problem != nullptr) refuse(absl::StrFormat("parameter %d %s", number, problem));
+  if (problem != nullptr) refuse_shard(absl::StrFormat("parameter %d %s", number, problem));
 }
 
 /// For each parameter the rank that steps it.
@@ -73,11 +73,11 @@ std::string to_bytes(torch::serialize::OutputArchive& archive) {
 
 OptimizerShard::OptimizerShard(const std::vector<ParameterGroup>& groups, int rank, int ranks) {
   for (const ParameterGroup& group : groups) add_group(group);
-  if (parameters_.empty()) refuse("there are no parameters");
+  if (parameters_.empty()) refuse_shard("there are no parameters");
   absl::flat_hash_set<const c10::TensorImpl*> seen;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (seen.insert(parameters_[i].tensor.unsafeGetTensorImpl()).second) continue;
-    refuse(absl::StrFormat("parameter %d is there twice", i));
+    refuse_shard(absl::StrFormat("parameter %d is there twice", i));
   }
   const std::vector<int> owners = assign_owners(groups, ranks);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -92,8 +92,9 @@ OptimizerShard::OptimizerShard(const std::vector<ParameterGroup>& groups, int ra
 void OptimizerShard::add_group(const ParameterGroup& group) {
   group.options.check();
   if (!options_.empty() && group.options.name() != options_.front().name()) {
-    refuse(absl::StrFormat("the groups of one optimizer are of one kind, but there are %s and %s",
-                           options_.front().name(), group.options.name()));
+    refuse_shard(
+        absl::StrFormat("the groups of one optimizer are of one kind, but there are %s and %s",
+                        options_.front().name(), group.options.name()));
   }
   for (const at::Tensor& tensor : group.parameters) {
     check_parameter(tensor, parameters_.size());
@@ -142,8 +143,8 @@ int OptimizerShard::owner_of(std::size_t parameter) const {
 }
 
 void OptimizerShard::step(const std::function<at::Tensor(const at::Tensor&)>& gradient_of) {
-  // All of them, and before anything is stepped: the other ranks have the same gradients and refuse
-  // them too, rather than wait for this one.
+  // All of them, and before anything is stepped: the other ranks have the same gradients and
+  // refuse_shard them too, rather than wait for this one.
   std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
@@ -151,7 +152,7 @@ void OptimizerShard::step(const std::function<at::Tensor(const at::Tensor&)>& gr
     if (!gradients[i].defined()) continue;
     const std::string refusal =
         TorchOptimizer::refusal(options_[parameter.group], parameter.tensor, gradients[i]);
-    if (!refusal.empty()) refuse(absl::StrFormat("parameter %d: %s", i, refusal));
+    if (!refusal.empty()) refuse_shard(absl::StrFormat("parameter %d: %s", i, refusal));
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = parameters_[i];
@@ -237,7 +238,7 @@ void OptimizerShard::load(const std::string& state) {
     rates = read_rates(archive);
     loaded = read_parts(archive, rates);
   } catch (const c10::Error& error) {
-    refuse(absl::StrCat("the state cannot be read: ", error.what_without_backtrace()));
+    refuse_shard(absl::StrCat("the state cannot be read: ", error.what_without_backtrace()));
   }
   for (std::size_t i = 0; i < rates.size(); ++i) options_[i].set_learning_rate(rates[i]);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
@@ -257,7 +258,7 @@ std::vector<double> OptimizerShard::read_rates(torch::serialize::InputArchive& a
   if (name.toStringRef() != own_name ||
       count.toInt() != static_cast<std::int64_t>(parameters_.size()) ||
       result.size() != options_.size()) {
-    refuse(
+    refuse_shard(
         absl::StrFormat("the state that was saved is of %s with %d parameters in %d groups, "
                         "but this is %s with %d in %d",
                         name.toStringRef(), count.toInt(), result.size(), own_name,
@@ -275,8 +276,8 @@ OptimizerShard::Optimizers OptimizerShard::read_parts(torch::serialize::InputArc
     c10::IValue description;
     archive.read(parameter_key(i), description);
     if (description.toStringRef() != parameters_[i].description) {
-      refuse(absl::StrFormat("the state that was saved is of %s, but there is %s",
-                             description.toStringRef(), parameters_[i].description));
+      refuse_shard(absl::StrFormat("the state that was saved is of %s, but there is %s",
+                                   description.toStringRef(), parameters_[i].description));
     }
     if (parameters_[i].optimizer == nullptr) continue;
     at::Tensor bytes;

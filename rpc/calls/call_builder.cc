@@ -13,6 +13,7 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/call_link.h"
+#include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/retried_call.h"
@@ -23,8 +24,6 @@
 
 namespace sinew::internal {
 namespace {
-
-constexpr std::size_t kMaxChain = 16;
 
 WorkerServices& services_of(const Peer& peer) {
   const auto& services = PeerAccess::services(peer);

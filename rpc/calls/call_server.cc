@@ -49,7 +49,7 @@ void serve_list(const std::shared_ptr<Invocation>& call) {
   deliver(*call, std::move(signatures));
 }
 
-void serve_fetch(const std::shared_ptr<Invocation>& call) {
+void serve_fetch_value(const std::shared_ptr<Invocation>& call) {
   call->check_argument_count(0);
   call->finish_with_target();
 }
@@ -59,7 +59,7 @@ void serve_fetch(const std::shared_ptr<Invocation>& call) {
 CallServer::CallServer(WorkerServices& services, WrapReplySink wrap_sink)
     : services_(services),
       wrap_sink_(std::move(wrap_sink)),
-      fetch_{kFetchMethod, "", &serve_fetch},
+      fetch_{kFetchMethod, "", &serve_fetch_value},
       list_{kListMethodsMethod, "()->map<text,text>", &serve_list} {
   const MethodTable& methods = services_.options().methods;
   for (const std::string& name : methods.names()) {

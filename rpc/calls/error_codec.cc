@@ -13,7 +13,6 @@ constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 constexpr std::size_t kMaxReceivedTextBytes = kMaxTextBytes + 256;
 
 constexpr std::size_t kMaxNameBytes = 512;
-constexpr std::size_t kMaxCauses = 16;
 
 proto::ErrorOrigin write_origin(ErrorOrigin origin) {
   switch (origin) {

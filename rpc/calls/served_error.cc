@@ -1,13 +1,11 @@
 #include "sinew/rpc/calls/served_error.h"
 
-#include <cstddef>
 #include <utility>
+
+#include "sinew/rpc/calls/error_codec.h"
 
 namespace sinew::internal {
 namespace {
-
-// With those that every call of a chain adds it would grow without end.
-constexpr std::size_t kMaxCauses = 16;
 
 bool is_rejected(const std::exception_ptr& error) {
   try {

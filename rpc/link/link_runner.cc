@@ -17,8 +17,6 @@ namespace {
 constexpr std::uint64_t kFewFrames = 64;
 constexpr std::uint64_t kFewBytes = std::uint64_t{32} << 10;
 
-BootClock::TimePoint now() { return BootClock::system().now(); }
-
 Link::Options link_options(const LinkTable& table, const WorkerInfo& peer) {
   const LinkTableOptions& options = table.options();
   return {options.self.worker.incarnation, peer.incarnation,    options.limits, options.terms,

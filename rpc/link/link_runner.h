@@ -168,6 +168,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   };
   using WriteBatches = absl::InlinedVector<Writes, 1>;
 
+  static BootClock::TimePoint now() { return BootClock::system().now(); }
+
   void take_turn(Credit turn);
   void open(std::uint64_t attempt, Credit turn);
   void wire_up(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Connection>& connection);

@@ -15,8 +15,6 @@
 namespace sinew::internal {
 namespace {
 
-BootClock::TimePoint now() { return BootClock::system().now(); }
-
 bool has_control(const std::vector<Inbound>& frames) {
   return std::any_of(frames.begin(), frames.end(),
                      [](const Inbound& frame) { return frame.header.kind == FrameKind::kControl; });

@@ -23,13 +23,12 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 // flock() itself knows no deadline; the lock is held for the time of a small write.
-constexpr std::chrono::seconds kPatience{10};
-constexpr std::chrono::milliseconds kLockPoll{5};
+constexpr std::chrono::seconds kLockPatience{10};
 
 class PatientWait final : public LockWait {
  public:
   Then pause(SteadyClock::time_point since) override {
-    if (SteadyClock::now() - since >= kPatience) return Then::kGiveUp;
+    if (SteadyClock::now() - since >= kLockPatience) return Then::kGiveUp;
     std::this_thread::sleep_for(kLockPoll);
     return Then::kTryAgain;
   }

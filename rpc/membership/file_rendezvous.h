@@ -13,6 +13,9 @@
 
 namespace sinew::internal {
 
+/// How often the lock of a rendezvous file that another process has is tried.
+inline constexpr std::chrono::milliseconds kLockPoll{5};
+
 /// How those who want the lock of a rendezvous file spend the time until they have it.
 class LockWait {
  public:

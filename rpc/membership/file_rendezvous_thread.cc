@@ -18,7 +18,6 @@ namespace sinew::internal {
 namespace {
 
 // Nobody tells when a lock is free. close() does not wait for this.
-constexpr std::chrono::milliseconds kLockPoll{5};
 
 }  // namespace
 

@@ -20,7 +20,7 @@ using std::chrono::nanoseconds;
 // Gathers that one worker may have begun with us and that we have not joined yet.
 constexpr std::size_t kMostUnjoined = 1024;
 constexpr std::size_t kMostNames = 65536;
-constexpr std::size_t kMostShown = 16;
+constexpr std::size_t kMostNamed = 16;
 constexpr std::size_t kMostLossText = 4096;
 
 absl::StatusOr<proto::GatherRequest> parse_request(const std::string& body,
@@ -38,7 +38,7 @@ absl::StatusOr<proto::GatherRequest> parse_request(const std::string& body,
 }  // namespace
 
 std::string GatherCore::shown(const std::vector<std::string>& names) {
-  const std::size_t count = std::min(names.size(), kMostShown);
+  const std::size_t count = std::min(names.size(), kMostNamed);
   std::string text = absl::StrCat(
       "'", absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count), "', '"),
       "'");

@@ -14,12 +14,6 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-constexpr nanoseconds kListTimeout = seconds(2);
-
-void fail(const Promise<std::string>& answer, const absl::Status& status) {
-  answer.try_set_error(make_error(status));
-}
-
 Member with_rank(Member member, int rank) {
   member.worker.rank = rank;
   return member;

@@ -14,6 +14,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/threads/strand.h"
 #include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/coordinator.h"
@@ -24,6 +27,15 @@
 #include "sinew/rpc/membership/standings.h"
 
 namespace sinew::internal {
+
+/// For an answer with the list: of a member, and of whoever is at an address.
+inline constexpr std::chrono::nanoseconds kListTimeout = std::chrono::seconds(2);
+inline constexpr std::chrono::nanoseconds kGreetTimeout = std::chrono::seconds(5);
+
+/// Answers a control method with an error.
+inline void fail(const Promise<std::string>& answer, const absl::Status& status) {
+  answer.try_set_error(make_error(status));
+}
 
 /// What Membership is made of. All of it runs on one strand, so nothing but the published snapshot
 /// needs a lock. membership_join.cc: this worker asks to join. membership_serve.cc: it answers

@@ -18,7 +18,6 @@ using std::chrono::seconds;
 constexpr nanoseconds kFirstBackoff = milliseconds(50);
 constexpr nanoseconds kLongestBackoff = seconds(1);
 // To find out whether somebody is there at all.
-constexpr nanoseconds kGreetTimeout = seconds(5);
 // We wait for this much longer than we say, since the coordinator's answer at the deadline names
 // who is missing and our own would not.
 constexpr nanoseconds kAnswerGrace = seconds(1);
@@ -46,10 +45,6 @@ JobInstance draw_instance() {
 }
 
 void ignore_end(MembershipCore&, const absl::Status&) {}
-
-bool is_refusal(const absl::Status& status) {
-  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
-}
 
 }  // namespace
 

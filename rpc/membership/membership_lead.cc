@@ -14,7 +14,6 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-constexpr nanoseconds kListTimeout = seconds(2);
 constexpr nanoseconds kUpdateTimeout = seconds(5);
 constexpr nanoseconds kUpdateRetry = milliseconds(500);
 // Who refuses lists for so long is of another side of the job.

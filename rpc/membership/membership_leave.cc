@@ -17,10 +17,6 @@ using std::chrono::seconds;
 constexpr nanoseconds kLeaveTimeout = seconds(5);
 constexpr nanoseconds kLeaveRetry = milliseconds(100);
 
-void fail(const Promise<std::string>& answer, const absl::Status& status) {
-  answer.try_set_error(make_error(status));
-}
-
 }  // namespace
 
 void MembershipCore::handle_leave(const WorkerInfo& from, const std::string& body,

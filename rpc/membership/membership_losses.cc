@@ -23,7 +23,7 @@ constexpr int kRefusalCounts = 2;
 // Longer than a worker waits for the answer that it is in (kSettleTime).
 constexpr nanoseconds kJoinsFor = seconds(4);
 
-proto::WorkerIdentity identity_of(const WorkerInfo& worker) {
+proto::WorkerIdentity identity_message(const WorkerInfo& worker) {
   proto::WorkerIdentity identity;
   identity.set_name(worker.name);
   identity.set_rank(worker.rank);
@@ -77,7 +77,7 @@ void MembershipCore::lose(const WorkerInfo& worker) {
 void MembershipCore::report_lost(const WorkerInfo& worker) {
   const Member* coordinator = lowest_alive();
   if (!is_in() || coordinator == nullptr || coordinator->worker == self_.worker) return;
-  call(coordinator->worker, "sinew.member.lost", identity_of(worker).SerializeAsString(),
+  call(coordinator->worker, "sinew.member.lost", identity_message(worker).SerializeAsString(),
        kReportTimeout, [worker](MembershipCore& core, const absl::StatusOr<std::string>& reply) {
          if (reply.ok()) return;
          core.after(kReportPause, [worker](MembershipCore& again) {

@@ -19,7 +19,6 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 // To find out whether somebody is there at all.
-constexpr nanoseconds kGreetTimeout = seconds(5);
 // One seed that is silent does not hold up a worker that has found the job at another one.
 constexpr nanoseconds kOthersTime = milliseconds(500);
 constexpr nanoseconds kInviteTimeout = seconds(2);

@@ -16,10 +16,6 @@ using std::chrono::seconds;
 constexpr nanoseconds kSettleTime = seconds(2);
 constexpr nanoseconds kLongestPatience = std::chrono::hours(24);
 
-void fail(const Promise<std::string>& answer, const absl::Status& status) {
-  answer.try_set_error(make_error(status));
-}
-
 struct Request {
   JoinAsk ask;
   nanoseconds patience{};

@@ -25,10 +25,6 @@ constexpr nanoseconds kTryAgain = milliseconds(500);
 constexpr nanoseconds kFrozenAfter = seconds(3);
 constexpr nanoseconds kAskSilent = seconds(1);
 
-void fail(const Promise<std::string>& answer, const absl::Status& status) {
-  answer.try_set_error(make_error(status));
-}
-
 }  // namespace
 
 // ---- Who coordinates.

@@ -17,8 +17,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr nanoseconds kFirstPause = milliseconds(1);
-constexpr nanoseconds kLongestPause = milliseconds(100);
+constexpr nanoseconds kFirstRound = milliseconds(1);
+constexpr nanoseconds kLongestRound = milliseconds(100);
 
 using Round = std::vector<std::string>;
 
@@ -80,7 +80,7 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
     last_ = round;
     if (is_quiet) return next_round();
     const Scheduler::TimePoint when = std::min(deadline_, deadline_after(scheduler_.now(), pause_));
-    pause_ = std::min(pause_ * 2, kLongestPause);
+    pause_ = std::min(pause_ * 2, kLongestRound);
     scheduler_.run_at(when, [self = shared_from_this()] {
       self->scheduler_.runner()->post([self] { self->next_round(); });
     });
@@ -109,7 +109,7 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
   // Touched by one round after the other.
   Round before_;
   Round last_;
-  nanoseconds pause_ = kFirstPause;
+  nanoseconds pause_ = kFirstRound;
 };
 
 }  // namespace

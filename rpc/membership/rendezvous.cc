@@ -21,7 +21,6 @@ namespace sinew {
 namespace {
 
 using absl::InvalidArgumentError;
-using internal::quoted;
 using internal::shown;
 
 // A worker asks all of them again and again.
@@ -43,7 +42,7 @@ absl::Status take_parameter(absl::string_view text, Url& url) {
   const bool is_rank = parameter.first == "rank";
   if (!is_rank && parameter.first != "world_size") {
     return InvalidArgumentError(absl::StrCat("the rendezvous URL has an unknown parameter ",
-                                             quoted(parameter.first),
+                                             internal::quoted(parameter.first),
                                              "; only rank and world_size can be given"));
   }
   std::optional<int>& target = is_rank ? url.rank : url.world_size;
@@ -62,7 +61,7 @@ absl::StatusOr<Url> split_url(absl::string_view text) {
   const std::size_t colon = text.find("://");
   if (colon == absl::string_view::npos) {
     return InvalidArgumentError(
-        absl::StrCat("the rendezvous ", quoted(text),
+        absl::StrCat("the rendezvous ", internal::quoted(text),
                      " is no URL; write env://, tcp://host:port, file:///path or inproc://name"));
   }
   Url url;
@@ -85,7 +84,7 @@ absl::StatusOr<std::string> parse_address(absl::string_view text) {
   if (absl::StartsWith(text, "[")) {
     const std::size_t end = text.find("]:");
     if (end == absl::string_view::npos) {
-      return InvalidArgumentError(absl::StrCat("the rendezvous address ", quoted(text),
+      return InvalidArgumentError(absl::StrCat("the rendezvous address ", internal::quoted(text),
                                                " lacks \"]:port\"; write tcp://[address]:port"));
     }
     host = text.substr(1, end - 1);
@@ -93,21 +92,21 @@ absl::StatusOr<std::string> parse_address(absl::string_view text) {
   } else {
     const std::size_t colon = text.rfind(':');
     if (colon == absl::string_view::npos) {
-      return InvalidArgumentError(absl::StrCat("the rendezvous address ", quoted(text),
+      return InvalidArgumentError(absl::StrCat("the rendezvous address ", internal::quoted(text),
                                                " has no port; write tcp://host:port"));
     }
     host = text.substr(0, colon);
     port = text.substr(colon + 1);
     if (absl::StrContains(host, ':')) {
       return InvalidArgumentError(
-          absl::StrCat("the rendezvous address ", quoted(text),
+          absl::StrCat("the rendezvous address ", internal::quoted(text),
                        " has more than one colon; write an IPv6 address in brackets: "
                        "tcp://[address]:port"));
     }
   }
   if (host.empty()) {
     return InvalidArgumentError(
-        absl::StrCat(kWhat, " is missing in ", quoted(text), "; write tcp://host:port"));
+        absl::StrCat(kWhat, " is missing in ", internal::quoted(text), "; write tcp://host:port"));
   }
   const absl::Status is_host = internal::check_host(kWhat, host);
   if (!is_host.ok()) return is_host;
@@ -120,11 +119,11 @@ absl::StatusOr<std::string> parse_address(absl::string_view text) {
 // What one host resolves to is asked at one port, so a port that any will do for cannot be found.
 absl::Status check_seed(const std::string& seed, const std::vector<std::string>& before) {
   if (std::find(before.begin(), before.end(), seed) != before.end()) {
-    return InvalidArgumentError(
-        absl::StrCat("the rendezvous URL names ", quoted(seed), " twice; name each address once"));
+    return InvalidArgumentError(absl::StrCat("the rendezvous URL names ", internal::quoted(seed),
+                                             " twice; name each address once"));
   }
   if (absl::EndsWith(seed, ":0")) {
-    return InvalidArgumentError(absl::StrCat("the rendezvous address ", quoted(seed),
+    return InvalidArgumentError(absl::StrCat("the rendezvous address ", internal::quoted(seed),
                                              " is one of several and has port 0, which nobody can "
                                              "find; write the port"));
   }
@@ -166,7 +165,7 @@ absl::StatusOr<std::string> percent_decoded(absl::string_view text) {
                            absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]));
     if (!is_escape) {
       return InvalidArgumentError(
-          absl::StrCat("the path of the rendezvous URL, ", quoted(text),
+          absl::StrCat("the path of the rendezvous URL, ", internal::quoted(text),
                        ", has a '%' without two hexadecimal digits; write %25 for a percent sign"));
     }
     decoded.push_back(static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2])));
@@ -192,7 +191,8 @@ absl::StatusOr<std::string> parse_path(absl::string_view text) {
     return InvalidArgumentError("the path of the rendezvous URL has a NUL byte; leave out %00");
   }
   if (path->back() == '/') {
-    return InvalidArgumentError(absl::StrCat("the path of the rendezvous URL, ", quoted(*path),
+    return InvalidArgumentError(absl::StrCat("the path of the rendezvous URL, ",
+                                             internal::quoted(*path),
                                              ", names a folder; name a file in it"));
   }
   return path;
@@ -223,7 +223,7 @@ absl::StatusOr<std::string> parse_inproc_name(absl::string_view text) {
   }
   for (const char c : text) {
     if (internal::is_name_character(c)) continue;
-    return InvalidArgumentError(absl::StrCat("the rendezvous name ", quoted(text),
+    return InvalidArgumentError(absl::StrCat("the rendezvous name ", internal::quoted(text),
                                              " has a character other than letters, digits and "
                                              "'_', '.', ':', '-'"));
   }
@@ -255,7 +255,7 @@ absl::Status fill_location(const Url& url, Rendezvous& rendezvous) {
     return take_only_seed(parse_inproc_name(url.rest), rendezvous);
   }
   return InvalidArgumentError(
-      absl::StrCat("the rendezvous scheme ", quoted(url.scheme),
+      absl::StrCat("the rendezvous scheme ", internal::quoted(url.scheme),
                    " is unknown; write env://, tcp://host:port, file:///path or inproc://name"));
 }
 
@@ -302,7 +302,7 @@ absl::StatusOr<Rendezvous> environment_rendezvous(const Url& url, std::optional<
                                                   const EnvironmentReader& environment) {
   if (!url.rest.empty()) {
     return InvalidArgumentError(absl::StrCat("the rendezvous URL env:// takes no ",
-                                             quoted(url.rest), "; write env:// alone"));
+                                             internal::quoted(url.rest), "; write env:// alone"));
   }
   const absl::StatusOr<internal::LaunchEnvironment> launch =
       internal::LaunchEnvironment::read(environment, rank, world_size);

@@ -7,10 +7,6 @@ namespace {
 
 constexpr std::size_t kMostFailures = 3;
 
-bool is_refusal(const absl::Status& status) {
-  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
-}
-
 }  // namespace
 
 std::vector<std::string> SeedRound::on_resolved(

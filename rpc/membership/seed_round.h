@@ -11,6 +11,11 @@
 
 namespace sinew::internal {
 
+/// Whether somebody answered that this worker may not join.
+inline bool is_refusal(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
+}
+
 /// One round of asking at all seed addresses at once whether the job is there. A seed may be a name
 /// of several addresses, which differ from round to round. Pure; not thread-safe.
 class SeedRound {

@@ -19,8 +19,8 @@ namespace {
 using std::chrono::nanoseconds;
 
 // Between two attempts. Each looks for the job for join_timeout already.
-constexpr nanoseconds kFirstPause = std::chrono::milliseconds(500);
-constexpr nanoseconds kLongestPause = std::chrono::seconds(30);
+constexpr nanoseconds kFirstRetry = std::chrono::milliseconds(500);
+constexpr nanoseconds kLongestRetry = std::chrono::seconds(30);
 
 ShutdownOptions at_once() {
   ShutdownOptions options;
@@ -176,12 +176,12 @@ void Rejoiner::run() {
   pthread_setname_np(pthread_self(), "sinew-rejoin");
   // Between the two workers this may be the only thread that exit() has to wait for.
   ProcessLife::add(this);
-  nanoseconds next_pause = kFirstPause;
+  nanoseconds next_pause = kFirstRetry;
   while (!try_once()) {
     log_line(name_, absl::StrFormat("tries to rejoin the job again in %.6g s",
                                     std::chrono::duration<double>(next_pause).count()));
     if (!pause(next_pause)) break;
-    next_pause = std::min(2 * next_pause, kLongestPause);
+    next_pause = std::min(2 * next_pause, kLongestRetry);
   }
   ProcessLife::remove(this);
   MutexLock lock(mutex_);

@@ -21,7 +21,7 @@ namespace sinew::internal {
 namespace {
 
 // Longer than leaving takes.
-constexpr auto kFarewell = std::chrono::seconds(5);
+constexpr auto kLeavingTime = std::chrono::seconds(5);
 constexpr std::size_t kMaxLost = 4096;
 // Of beats, where the user has no wish.
 constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
@@ -260,7 +260,7 @@ Clock::TimePoint WorkerLinks::end_link(const WorkerInfo& worker, const absl::Sta
   }
   // It still waits for the answer to its goodbye, and others may have heard of that before what it
   // said last has come here. It mostly ends the link itself.
-  core_.timers().run_at(core_.clock().now() + kFarewell,
+  core_.timers().run_at(core_.clock().now() + kLeavingTime,
                         [runner = link.runner, reason] { runner->close(reason); });
   return safe_at;
 }

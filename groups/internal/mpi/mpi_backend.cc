@@ -15,7 +15,7 @@
 namespace sinew::internal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 class MpiBackend final : public Backend {
  public:
@@ -41,7 +41,7 @@ class MpiBackend final : public Backend {
   const c10::intrusive_ptr<MpiProcessGroup> group_;
 };
 
-MpiRuntime& start_runtime(Clock::time_point deadline) {
+MpiRuntime& start_runtime(SteadyClock::time_point deadline) {
   // MPI alone would take such a process for a world of its own.
   const auto task = find_scheduler_task(process_environment());
   if (task.ok() && !*task && !MpiRuntime::has_begun()) {
@@ -57,12 +57,12 @@ MpiRuntime& start_runtime(Clock::time_point deadline) {
 }  // namespace
 
 MpiPlace mpi_place(std::chrono::milliseconds timeout) {
-  const MpiRuntime& runtime = start_runtime(Clock::now() + timeout);
+  const MpiRuntime& runtime = start_runtime(SteadyClock::now() + timeout);
   return MpiPlace{runtime.rank(), runtime.size()};
 }
 
 std::unique_ptr<Backend> make_mpi_backend(const BackendRequest& request) {
-  const Clock::time_point deadline = Clock::now() + request.timeout;
+  const SteadyClock::time_point deadline = SteadyClock::now() + request.timeout;
   MpiRuntime& runtime = start_runtime(deadline);
   for (const int rank : request.job_ranks) {
     if (rank < 0 || rank >= runtime.size()) {

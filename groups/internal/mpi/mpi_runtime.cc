@@ -19,7 +19,7 @@ namespace {
 // For what is under way when the process ends well, such as a message that is on its way.
 constexpr auto kLastOperations = std::chrono::seconds(5);
 // While it waits for operations of other threads then.
-constexpr auto kLookAgain = std::chrono::milliseconds(1);
+constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 // Open MPI takes algorithms for MPI_Iallreduce by default that need two to five times as long as
 // those of MPI_Allreduce. Rabenseifner's does not, whatever the size. Other MPIs do not know the
@@ -217,7 +217,7 @@ bool MpiRuntime::take_adopted(std::vector<Adopted>& running) {
   MutexLock lock(mutex_);
   while (running.empty() && arrived_.empty() && !is_to_end_locked()) {
     if (ends_by_) {
-      changed_.wait_until(mutex_, Clock::now() + kLookAgain);
+      changed_.wait_until(mutex_, Clock::now() + kPollInterval);
     } else {
       changed_.wait(mutex_);
     }

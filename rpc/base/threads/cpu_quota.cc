@@ -14,7 +14,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr auto kInterval = std::chrono::seconds(1);
+constexpr auto kQuotaInterval = std::chrono::seconds(1);
 
 /// The numbers in a file; none where it cannot be read or says "max".
 std::vector<double> numbers_in(const std::string& file) {
@@ -68,7 +68,7 @@ bool has_core_to_spare(SteadyClock::time_point now) {
   static std::atomic<bool> has_one{true};
   SteadyClock::rep due = next_reading.load(std::memory_order_relaxed);
   const SteadyClock::rep at = now.time_since_epoch().count();
-  const SteadyClock::rep next = at + SteadyClock::duration(kInterval).count();
+  const SteadyClock::rep next = at + SteadyClock::duration(kQuotaInterval).count();
   if (at >= due && next_reading.compare_exchange_strong(due, next, std::memory_order_relaxed)) {
     has_one.store(cpu_quota().value_or(2) > 1, std::memory_order_relaxed);
   }

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 // What the wake-up of an idle core takes, in the order of magnitude.
-constexpr PollPolicy::Duration kWakeUp = microseconds(30);
+constexpr PollPolicy::Duration kTimeOfWakeUp = microseconds(30);
 // Of what a moment less of waiting is worth, a moment of polling costs one part in so many.
 constexpr std::int64_t worth_of_waiting(PollPolicy::Waits whose) {
   return whose == PollPolicy::Waits::kForItself ? 8 : 2;
@@ -60,7 +60,7 @@ void PollPolicy::on_polled(Duration waited) {
 }
 
 void PollPolicy::on_slept(Duration waited, Duration polled) {
-  learn(std::max(waited - kWakeUp, polled + Duration(1)));
+  learn(std::max(waited - kTimeOfWakeUp, polled + Duration(1)));
 }
 
 void PollPolicy::on_messages(int messages) {
@@ -93,7 +93,7 @@ void PollPolicy::choose() {
   poll_ = Duration(0);
   for (std::size_t i = 0; i < kBounds; ++i) {
     longer -= waits_[i];
-    saved += waits_[i] * kWakeUp.count();
+    saved += waits_[i] * kTimeOfWakeUp.count();
     polled += waits_[i] * bound(i).count();
     const std::int64_t gain =
         saved - (polled + longer * bound(i).count()) / worth_of_waiting(whose_);

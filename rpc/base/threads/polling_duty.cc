@@ -15,7 +15,7 @@ using std::chrono::nanoseconds;
 using SteadyClock = std::chrono::steady_clock;
 
 // The duty lies for twice that at most.
-constexpr auto kWatchInterval = milliseconds(1);
+constexpr auto kDutyWatchInterval = milliseconds(1);
 // An event that takes no longer to come was there before.
 constexpr nanoseconds kAtOnce = microseconds(5);
 // Where events crowd, so many more are handled before the tasks that they lead to. With all of
@@ -157,7 +157,7 @@ bool PollingDuty::await_lead(int thread) {
       next = rules_.on_woken(thread);
       continue;
     }
-    if (until == TimePoint::max()) until = SteadyClock::now() + kWatchInterval;
+    if (until == TimePoint::max()) until = SteadyClock::now() + kDutyWatchInterval;
     changed_.wait_until(mutex_, until);
     if (SteadyClock::now() < until) {
       next = rules_.on_woken(thread);

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::nanoseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr auto kInterval = std::chrono::milliseconds(10);
+constexpr auto kReadInterval = std::chrono::milliseconds(10);
 
 struct Reading {
   SteadyClock::time_point at = SteadyClock::time_point::min();
@@ -43,7 +43,8 @@ std::optional<nanoseconds> delay_of_this_thread() {
 
 std::optional<RunDelay> new_run_delay(SteadyClock::time_point now) {
   thread_local Reading last;
-  if (last.at != SteadyClock::time_point::min() && now - last.at < kInterval) return std::nullopt;
+  if (last.at != SteadyClock::time_point::min() && now - last.at < kReadInterval)
+    return std::nullopt;
   const Reading before = last;
   last = {now, delay_of_this_thread()};
   if (!before.delay.has_value() || !last.delay.has_value()) return std::nullopt;

@@ -32,7 +32,7 @@ std::vector<c10::Device> existing_devices() {
   return devices;
 }
 
-[[noreturn]] void refuse(const std::string& problem) {
+[[noreturn]] void refuse_options(const std::string& problem) {
   throw RpcError(ErrorCode::kInvalidArgument, absl::StrCat("WorkerOptions::", problem));
 }
 
@@ -42,15 +42,15 @@ void check_here(const std::string& peer, const DeviceMap& map,
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [here, there] = pairs[i];
     if (!contains(usable, here)) {
-      refuse(absl::StrCat("device_maps[\"", peer, "\"] maps ", here.str(),
-                          ", which this worker does not have or use: its devices are ",
-                          list_text(usable)));
+      refuse_options(absl::StrCat("device_maps[\"", peer, "\"] maps ", here.str(),
+                                  ", which this worker does not have or use: its devices are ",
+                                  list_text(usable)));
     }
     for (std::size_t k = 0; k < i; ++k) {
       if (pairs[k].second != there) continue;
-      refuse(absl::StrCat("device_maps[\"", peer, "\"] maps ", pairs[k].first.str(), " and ",
-                          here.str(), " to the same ", there.str(),
-                          ": results would not know where to go"));
+      refuse_options(absl::StrCat("device_maps[\"", peer, "\"] maps ", pairs[k].first.str(),
+                                  " and ", here.str(), " to the same ", there.str(),
+                                  ": results would not know where to go"));
     }
   }
 }
@@ -63,9 +63,9 @@ std::vector<c10::Device> usable_devices(const WorkerOptions& options) {
   for (const c10::Device device : options.devices) {
     if (device.is_cpu() || contains(usable, device)) continue;
     if (!contains(existing, device)) {
-      refuse(absl::StrCat("devices names ", device.str(),
-                          ", which this worker does not have: its devices are ",
-                          list_text(existing)));
+      refuse_options(absl::StrCat("devices names ", device.str(),
+                                  ", which this worker does not have: its devices are ",
+                                  list_text(existing)));
     }
     usable.push_back(device);
   }

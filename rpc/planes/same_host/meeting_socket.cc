@@ -18,15 +18,15 @@ namespace {
 // Strangers who see the name among those of the system may stand in the way; so many at once.
 constexpr int kBacklog = 16;
 
-struct Name {
+struct SocketName {
   sockaddr_un address{};
   socklen_t size = 0;
 
   const sockaddr* generic() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-absl::StatusOr<Name> name_of(absl::string_view place) {
-  Name name;
+absl::StatusOr<SocketName> name_of(absl::string_view place) {
+  SocketName name;
   const std::string text = absl::StrCat("sinew-plane/", absl::BytesToHexString(place));
   if (text.size() >= sizeof name.address.sun_path) {
     return absl::InvalidArgumentError("a place to meet with too long a name");
@@ -74,7 +74,7 @@ std::optional<ucred> sender_of(msghdr& message) {
 }  // namespace
 
 absl::StatusOr<FileDescriptor> listen_at(absl::string_view place) {
-  const absl::StatusOr<Name> name = name_of(place);
+  const absl::StatusOr<SocketName> name = name_of(place);
   if (!name.ok()) return name.status();
   FileDescriptor socket = new_socket();
   if (!socket.valid()) return failed("no Unix socket");
@@ -86,7 +86,7 @@ absl::StatusOr<FileDescriptor> listen_at(absl::string_view place) {
 }
 
 absl::StatusOr<std::optional<FileDescriptor>> connect_to_place(absl::string_view place) {
-  const absl::StatusOr<Name> name = name_of(place);
+  const absl::StatusOr<SocketName> name = name_of(place);
   if (!name.ok()) return name.status();
   FileDescriptor socket = new_socket();
   if (!socket.valid()) return failed("no Unix socket");

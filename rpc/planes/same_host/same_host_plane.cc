@@ -19,7 +19,7 @@
 namespace sinew::internal {
 namespace {
 
-constexpr std::uint32_t kNumber = 1;
+constexpr std::uint32_t kSameHostNumber = 1;
 
 // Tells the machines apart, and one from itself before it was started anew.
 const std::string& boot_id() {
@@ -260,7 +260,7 @@ class SameHostPlane final : public PullPlane {
   explicit SameHostPlane(const SameHostOptions& options)
       : shared_(std::make_shared<Shared>(options)) {}
 
-  std::uint32_t number() const override { return kNumber; }
+  std::uint32_t number() const override { return kSameHostNumber; }
   absl::string_view name() const override { return "same-host memory"; }
   std::unique_ptr<PullLink> open(ConnectionEnds ends) override {
     return std::make_unique<SameHostLink>(std::move(ends), shared_);

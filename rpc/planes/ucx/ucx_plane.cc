@@ -18,7 +18,7 @@
 namespace sinew::internal {
 namespace {
 
-constexpr std::uint32_t kNumber = 2;
+constexpr std::uint32_t kUcxNumber = 2;
 constexpr std::size_t kMaxWorkerAddressBytes = std::size_t{8} << 10;
 
 UcxToken token_of(absl::string_view bytes) {
@@ -157,7 +157,7 @@ class UcxPlane final : public PullPlane {
   explicit UcxPlane(std::shared_ptr<UcxEngine> engine) : engine_(std::move(engine)) {}
   ~UcxPlane() override { engine_->stop(); }
 
-  std::uint32_t number() const override { return kNumber; }
+  std::uint32_t number() const override { return kUcxNumber; }
   absl::string_view name() const override { return "UCX"; }
   std::unique_ptr<PullLink> open(ConnectionEnds ends) override {
     return std::make_unique<UcxLink>(engine_, std::move(ends.local_hello),

@@ -36,9 +36,6 @@ constexpr int kUnaryEnvelope = 1;
 constexpr int kUnaryPadding = 14;
 constexpr int kUnaryPayloads = 15;
 
-constexpr std::uint32_t kVarint = 0;
-constexpr std::uint32_t kLengthDelimited = 2;
-
 constexpr std::size_t kMostLikelyFrames = 64;
 
 struct Field {

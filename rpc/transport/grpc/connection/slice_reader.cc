@@ -10,8 +10,6 @@ namespace {
 // alias would pin the whole buffer that the socket was read into.
 constexpr std::size_t kAliasBytes = std::size_t{16} << 10;
 
-enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
-
 }  // namespace
 
 SliceReader::SliceReader(const grpc::ByteBuffer& message) {

@@ -13,6 +13,9 @@
 
 namespace sinew::internal {
 
+/// Of fields, in the encoding of Protocol Buffers.
+enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+
 /// Reads protobuf's wire format out of the slices of a received message. Every read is checked
 /// against the end of the innermost open field, so hostile bytes make it return nullopt or false,
 /// never read astray.

@@ -2,11 +2,10 @@
 
 #include <memory>
 
+#include "sinew/rpc/transport/grpc/connection/slice_reader.h"
+
 namespace sinew::internal {
 namespace {
-
-constexpr std::uint32_t kVarint = 0;
-constexpr std::uint32_t kLengthDelimited = 2;
 
 constexpr std::size_t kMaxVarintBytes = 10;
 

@@ -15,9 +15,9 @@ namespace sinew::internal {
 namespace {
 
 namespace reflection = standard::grpc::reflection::v1alpha;
-using google::protobuf::FileDescriptor;
+using ProtoFile = google::protobuf::FileDescriptor;
 
-void add_file(const FileDescriptor& file, absl::flat_hash_set<const FileDescriptor*>& added,
+void add_file(const ProtoFile& file, absl::flat_hash_set<const ProtoFile*>& added,
               reflection::FileDescriptorResponse& files) {
   if (!added.insert(&file).second) return;
   google::protobuf::FileDescriptorProto description;
@@ -33,10 +33,10 @@ void answer_unknown(const std::string& what, reflection::ServerReflectionRespons
 }
 
 /// `file` may be null: `what` was not found.
-void answer_file(const FileDescriptor* file, const std::string& what,
+void answer_file(const ProtoFile* file, const std::string& what,
                  reflection::ServerReflectionResponse& response) {
   if (file == nullptr) return answer_unknown(what, response);
-  absl::flat_hash_set<const FileDescriptor*> added;
+  absl::flat_hash_set<const ProtoFile*> added;
   add_file(*file, added, *response.mutable_file_descriptor_response());
 }
 

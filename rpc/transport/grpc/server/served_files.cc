@@ -15,12 +15,12 @@ namespace sinew::internal {
 namespace {
 
 using google::protobuf::DescriptorPool;
-using google::protobuf::FileDescriptor;
+using ProtoFile = google::protobuf::FileDescriptor;
 using google::protobuf::FileDescriptorProto;
 using Renaming = std::vector<std::pair<const char*, const char*>>;
 
 // Names stand in many places of a file, and nothing else of it looks like them.
-FileDescriptorProto renamed(const FileDescriptor& file, const Renaming& names) {
+FileDescriptorProto renamed(const ProtoFile& file, const Renaming& names) {
   FileDescriptorProto description;
   file.CopyTo(&description);
   std::string text;
@@ -29,9 +29,9 @@ FileDescriptorProto renamed(const FileDescriptor& file, const Renaming& names) {
   return description;
 }
 
-void add(const FileDescriptor& file, const Renaming& names, DescriptorPool& pool) {
+void add(const ProtoFile& file, const Renaming& names, DescriptorPool& pool) {
   for (int i = 0; i < file.dependency_count(); ++i) {
-    const FileDescriptor& import = *file.dependency(i);
+    const ProtoFile& import = *file.dependency(i);
     if (pool.FindFileByName(import.name()) == nullptr) add(import, {}, pool);
   }
   pool.BuildFile(renamed(file, names));
@@ -42,7 +42,7 @@ std::unique_ptr<const DescriptorPool> make_files() {
   add(*proto::CallRequest::descriptor()->file(), {}, *pool);
   const Renaming standard = {{"sinew.standard.", ""}, {"sinew/standard/", ""}};
   add(*standard::grpc::health::v1::HealthCheckRequest::descriptor()->file(), standard, *pool);
-  const FileDescriptor& reflection =
+  const ProtoFile& reflection =
       *standard::grpc::reflection::v1alpha::ServerReflectionRequest::descriptor()->file();
   add(reflection, standard, *pool);
   Renaming v1 = standard;
