@@ -8,6 +8,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "sinew/autograd/context_id.h"
+#include "sinew/autograd/internal/layer.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/worker.h"
 

@@ -43,6 +43,11 @@ endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/protos/sinew" DESTINATION "${CMAKE_INSTALL_DATADIR}/sinew/protos"
         COMPONENT sinew_dev FILES_MATCHING PATTERN "*.proto")
 
+# What find_package(Sinew COMPONENTS ...) and pkg-config know, from the bottom upward. Sinew::sinew is all but testing.
+set(SINEW_COMPONENTS rpc ${SINEW_LAYERS} sinew testing)
+list(TRANSFORM SINEW_COMPONENTS REPLACE "^sinew_" "")
+list(JOIN SINEW_COMPONENTS ", " SINEW_COMPONENTS_TEXT)
+
 set(sinew_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Sinew")
 install(EXPORT SinewTargets NAMESPACE Sinew:: DESTINATION "${sinew_package_dir}" COMPONENT sinew_dev)
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/SinewConfig.cmake.in" "${PROJECT_BINARY_DIR}/SinewConfig.cmake"

@@ -12,16 +12,13 @@ function(sinew_set_install_rpath target folder)
   endif()
 endfunction()
 
-# sinew_library(<name> [APART] [EXPORT_NAME name] [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
+# sinew_library(<name> [APART] [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
 #
-# A library of Sinew, also known as Sinew::<name> (or EXPORT_NAME), that is installed with the others. Without sources (a
-# layer that is headers only) it is an interface library. LINK: what its public headers need too. APART: programs do not link it
-# unless they say so; it has a file for pkg-config of its own.
+# A library of Sinew, known as Sinew::<name without sinew_>, that is installed with the others. Without sources it is an
+# interface library. LINK: what its public headers need too. APART: Sinew::sinew does not have it.
 function(sinew_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "EXPORT_NAME" "SOURCES;LINK;LINK_PRIVATE")
-  if(NOT arg_EXPORT_NAME)
-    set(arg_EXPORT_NAME ${name})
-  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "" "SOURCES;LINK;LINK_PRIVATE")
+  string(REGEX REPLACE "^sinew_" "" arg_EXPORT_NAME ${name})
   if(arg_SOURCES)
     add_library(${name} ${arg_SOURCES})
     target_link_libraries(${name} PUBLIC ${arg_LINK} PRIVATE ${arg_LINK_PRIVATE})

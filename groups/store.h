@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sinew/groups/internal/layer.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/worker.h"
 

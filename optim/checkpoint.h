@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sinew/optim/grad_scaler_state.h"
+#include "sinew/optim/internal/layer.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew::optim {

@@ -4,6 +4,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "sinew/autograd/context.h"
+#include "sinew/optim/internal/layer.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rref/rref.h"
 

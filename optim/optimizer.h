@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "sinew/optim/internal/layer.h"
 #include "sinew/optim/internal/options_model.h"
 #include "sinew/optim/options.h"
 #include "sinew/optim/per_parameter_optimizer.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ATen/core/Tensor.h"
+#include "sinew/optim/internal/layer.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/worker.h"
 

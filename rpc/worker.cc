@@ -29,10 +29,17 @@ Peer peer_of(const std::shared_ptr<internal::WorkerCore>& core,
 
 }  // namespace
 
-Worker Worker::start(WorkerOptions options) {
-  Worker worker(internal::WorkerCore::start(std::move(options)));
-  worker.core_->rejoiner().allow();
+Worker init_rpc(WorkerOptions options) {
+  Worker worker = WorkerAccess::make(internal::WorkerCore::start(std::move(options)));
+  WorkerAccess::core(worker)->rejoiner().allow();
   return worker;
+}
+
+Worker init_rpc(std::string name, MethodTable methods) {
+  WorkerOptions options;
+  options.name = std::move(name);
+  options.methods = std::move(methods);
+  return init_rpc(std::move(options));
 }
 
 internal::WorkerCore& Worker::core() const {

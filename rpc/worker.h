@@ -48,15 +48,6 @@ class Worker {
  public:
   /// An invalid handle.
   Worker() = default;
-  /// Starts a worker and joins the job; returns when all workers of a fixed world are there. Prefer
-  /// init_rpc(), which adds the layers of Sinew (references) first. Throws RpcError:
-  /// kInvalidArgument for options that make no sense (the text names the option), kAlreadyExists
-  /// for a name, rank or address that is taken, kDeadlineExceeded with the missing ranks,
-  /// kPermissionDenied and kUnauthenticated for credentials, kResourceExhausted where the process
-  /// gets too few threads or file descriptors (the text names the limit), kFailedPrecondition in a
-  /// process that was forked from one with a worker.
-  static Worker start(WorkerOptions options);
-
   bool valid() const { return core_ != nullptr; }
   const WorkerInfo& info() const;
   const std::string& name() const { return info().name; }
@@ -225,7 +216,7 @@ class Worker {
   ///
   /// Of threads that call it at once all get the same new worker, or the error of the one attempt;
   /// so does who calls it later, as long as that worker is there. After an error it may be called
-  /// again. Throws RpcError: what Worker::start throws; kFailedPrecondition when this worker is not
+  /// again. Throws RpcError: what init_rpc() throws; kFailedPrecondition when this worker is not
   /// evicted, was shut down by the user, or runs the calling thread (a handler or a continuation);
   /// kCancelled when it is shut down meanwhile.
   ///
@@ -268,6 +259,20 @@ class Worker {
 
   std::shared_ptr<internal::WorkerCore> core_;
 };
+
+/// Starts a worker and joins the job; returns when all workers of a fixed world are there. It has
+/// the layers whose headers the program includes: references (sinew/rref/), gradients
+/// (sinew/autograd/), optimizers (sinew/optim/), the store of process groups (sinew/groups/);
+/// sinew/sinew.h has all. Throws RpcError: kInvalidArgument for options that make no sense (the
+/// text names the option), kAlreadyExists for a name, rank or address that is taken,
+/// kDeadlineExceeded with the missing ranks, kPermissionDenied and kUnauthenticated for
+/// credentials, kResourceExhausted where the process gets too few threads or file descriptors (the
+/// text names the limit), kFailedPrecondition in a process that was forked from one with a worker.
+Worker init_rpc(WorkerOptions options);
+
+/// The common case: the meeting place, rank and world size come from the environment (MASTER_ADDR,
+/// MASTER_PORT, RANK, WORLD_SIZE, or what Slurm and MPI set; see docs/launch.md).
+Worker init_rpc(std::string name, MethodTable methods);
 
 /// For the layers of Sinew.
 struct WorkerAccess {

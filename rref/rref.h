@@ -11,6 +11,7 @@
 #include "sinew/rpc/call.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/worker.h"
+#include "sinew/rref/internal/layer.h"
 #include "sinew/rref/internal/reference_handle.h"
 
 namespace sinew {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/autograd.pb.h"
 #include "sinew/autograd/internal/authority.h"
+#include "sinew/autograd/internal/layer.h"
 #include "sinew/autograd/internal/message_edges.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
@@ -27,6 +28,10 @@ MessageName name_of(const MessageRoute& route, ContextWork& work) {
 
 }  // namespace
 
+std::shared_ptr<Extension> make_autograd(WorkerServices& services) {
+  return AutogradManager::make(services);
+}
+
 std::shared_ptr<AutogradManager> AutogradManager::make(WorkerServices& services) {
   std::shared_ptr<AutogradManager> manager(new AutogradManager(services));
   const std::weak_ptr<AutogradManager> weak = manager;
@@ -39,13 +44,7 @@ std::shared_ptr<AutogradManager> AutogradManager::make(WorkerServices& services)
 }
 
 std::shared_ptr<AutogradManager> AutogradManager::of(const WorkerServices& services) {
-  auto* manager = dynamic_cast<AutogradManager*>(services.extension("autograd"));
-  if (manager == nullptr) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrFormat("worker '%s' has no autograd: start it with sinew::init_rpc()",
-                                   services.self().name));
-  }
-  return manager->shared_from_this();
+  return require_layer<AutogradManager>(services, kAutogradLayer);
 }
 
 AutogradManager::AutogradManager(WorkerServices& services)

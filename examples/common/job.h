@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "sinew/rpc/base/launch_place.h"
-#include "sinew/sinew.h"
+#include "sinew/rpc/worker.h"
 
 /// What the processes of a job have in common, whose rank 0 leads.
 namespace examples {

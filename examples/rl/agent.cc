@@ -9,8 +9,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "policy.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/stop_signal.h"
+#include "torch/optim.h"
 
 namespace rl {
 namespace {
@@ -38,14 +40,21 @@ std::vector<float> discounted_returns(const std::vector<double>& rewards, double
 
 }  // namespace
 
+struct Agent::Learner {
+  explicit Learner(std::uint64_t seed)
+      : policy(seeded_policy(seed)),
+        optimizer(policy->parameters(), torch::optim::AdamOptions(1e-2)) {}
+  Policy policy;
+  torch::optim::Adam optimizer;
+};
+
 Agent::Agent(const sinew::Worker& worker, const Options& options, Tell tell)
     : worker_(worker),
       options_(options),
       tell_(std::move(tell)),
       steps_per_observer_(options.max_steps /
                           std::max<std::int64_t>(worker.workers().size() - 1, 1)),
-      policy_(seeded_policy(options.seed)),
-      optimizer_(policy_->parameters(), torch::optim::AdamOptions(1e-2)) {
+      learner_(std::make_unique<Learner>(options.seed)) {
   if (options.batch) {
     sinew::BatcherOptions together;
     together.max_wait = std::chrono::nanoseconds(std::llround(options.max_wait_ms * 1e6));
@@ -62,6 +71,8 @@ Agent::Agent(const sinew::Worker& worker, const Options& options, Tell tell)
     if (other != worker.info()) take_in(other);
   }
 }
+
+Agent::~Agent() = default;
 
 sinew::Future<Push> Agent::select_action(std::int64_t observer, const State& state) {
   {
@@ -107,9 +118,9 @@ EpisodeResult Agent::finish_episode() {
   at::Tensor weights = torch::tensor(returns);
   weights = (weights - weights.mean()) / (weights.std() + std::numeric_limits<float>::epsilon());
   const at::Tensor loss = -(torch::cat(probabilities).log() * weights).sum();
-  optimizer_.zero_grad();
+  learner_->optimizer.zero_grad();
   loss.backward();
-  optimizer_.step();
+  learner_->optimizer.step();
   average_reward_ = 0.05 * least + 0.95 * average_reward_;
   return {least, average_reward_};
 }
@@ -234,7 +245,7 @@ std::vector<Push> Agent::act(const std::vector<Request>& requests) {
   const auto rows = static_cast<std::int64_t>(states.size());
 
   const absl::MutexLock lock(&mutex_);
-  const at::Tensor probabilities = policy_->forward(
+  const at::Tensor probabilities = learner_->policy->forward(
       torch::from_blob(states.data(), {rows, 4}, torch::kDouble).to(torch::kFloat));
   const at::Tensor actions = probabilities.multinomial(1);
   const at::Tensor chosen = probabilities.gather(1, actions);

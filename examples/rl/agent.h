@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,10 +13,9 @@
 #include "cart_pole.h"
 #include "observer.h"
 #include "options.h"
-#include "policy.h"
 #include "sinew/rpc/batcher.h"
-#include "sinew/sinew.h"
-#include "torch/optim.h"
+#include "sinew/rpc/rpc.h"
+#include "sinew/rref/remote.h"
 
 namespace rl {
 
@@ -37,6 +37,7 @@ class Agent {
   /// Makes an Observer at every other worker, and later at those that join. `tell` is called by
   /// run_episode().
   Agent(const sinew::Worker& worker, const Options& options, Tell tell);
+  ~Agent();
 
   /// What the policy does in `state`. Called by the observer with that id. With `batch` a request
   /// waits until all who play have made one, but no longer than `max_wait_ms`; then one forward
@@ -63,6 +64,7 @@ class Agent {
   double goal() const;
 
  private:
+  struct Learner;
   struct Request {
     std::int64_t observer = 0;
     State state{};
@@ -92,8 +94,8 @@ class Agent {
   const std::int64_t steps_per_observer_;
 
   mutable absl::Mutex mutex_;
-  Policy policy_ ABSL_GUARDED_BY(mutex_);
-  torch::optim::Adam optimizer_ ABSL_GUARDED_BY(mutex_);
+  /// The policy and its optimizer.
+  const std::unique_ptr<Learner> learner_ ABSL_PT_GUARDED_BY(mutex_);
   /// By their ids, which are used once.
   std::map<std::int64_t, Member> team_ ABSL_GUARDED_BY(mutex_);
   std::vector<sinew::WorkerInfo> newcomers_ ABSL_GUARDED_BY(mutex_);

@@ -16,7 +16,6 @@
 #include "sinew/examples/common/progress_bar.h"
 #include "sinew/examples/common/stop_signal.h"
 #include "sinew/examples/common/training_curve.h"
-#include "sinew/sinew.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "cart_pole.h"
-#include "sinew/sinew.h"
+#include "sinew/rref/remote.h"
 
 namespace rl {
 

@@ -11,7 +11,6 @@
 #include "options.h"
 #include "sinew/examples/common/flags.h"
 #include "sinew/examples/common/job.h"
-#include "sinew/sinew.h"
 
 namespace {
 

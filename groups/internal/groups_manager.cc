@@ -4,11 +4,16 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/groups/internal/group_runtime.h"
+#include "sinew/groups/internal/layer.h"
 #include "sinew/groups/internal/store_service.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/wire/bounded_parse.h"
 
 namespace sinew::internal {
+std::shared_ptr<Extension> make_groups(WorkerServices& services) {
+  return GroupsManager::make(services);
+}
+
 std::shared_ptr<GroupsManager> GroupsManager::make(WorkerServices& services) {
   std::shared_ptr<GroupsManager> manager(new GroupsManager(services));
   services.add_control_method(
@@ -35,13 +40,7 @@ std::shared_ptr<GroupsManager> GroupsManager::of(const Worker& worker) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "this Worker is empty: start one with sinew::init_rpc()");
   }
-  for (const std::shared_ptr<Extension>& extension : services->extensions()) {
-    auto manager = std::dynamic_pointer_cast<GroupsManager>(extension);
-    if (manager != nullptr) return manager;
-  }
-  throw RpcError(ErrorCode::kFailedPrecondition,
-                 absl::StrFormat("worker '%s' serves no store: start it with sinew::init_rpc()",
-                                 services->self().name));
+  return require_layer<GroupsManager>(*services, "groups");
 }
 
 GroupsManager::GroupsManager(WorkerServices& services)

@@ -14,7 +14,7 @@ namespace sinew::internal {
 class StoreService;
 
 /// A worker's part in stores and groups: at rank 0 it serves the store of the job.
-class GroupsManager final : public Extension {
+class GroupsManager final : public Extension, public std::enable_shared_from_this<GroupsManager> {
  public:
   static constexpr std::string_view kStoreMethod = "sinew.store";
 

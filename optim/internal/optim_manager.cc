@@ -8,6 +8,7 @@
 #include "sinew/optim/checkpoint.h"
 #include "sinew/optim/internal/built_in_optimizers.h"
 #include "sinew/optim/internal/gradient_norms.h"
+#include "sinew/optim/internal/layer.h"
 #include "sinew/optim/internal/local_optimizer.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
@@ -26,18 +27,16 @@ Extension::Method method() {
 
 }  // namespace
 
+std::shared_ptr<Extension> make_optim(WorkerServices& services) {
+  return OptimManager::make(services);
+}
+
 std::shared_ptr<OptimManager> OptimManager::make(WorkerServices& services) {
   return std::shared_ptr<OptimManager>(new OptimManager(services));
 }
 
 std::shared_ptr<OptimManager> OptimManager::of(const WorkerServices& services) {
-  auto* manager = dynamic_cast<OptimManager*>(services.extension("optim"));
-  if (manager == nullptr) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrFormat("worker '%s' has no optimizers: start it with sinew::init_rpc()",
-                                   services.self().name));
-  }
-  return manager->shared_from_this();
+  return require_layer<OptimManager>(services, "optim");
 }
 
 OptimManager::OptimManager(WorkerServices& services)

@@ -24,8 +24,6 @@
 namespace sinew::internal {
 namespace {
 
-constexpr std::size_t kMaxChain = 16;
-
 RpcError did_not_run(ErrorCode code, std::string message) {
   ErrorInfo info;
   info.code = code;
@@ -120,9 +118,11 @@ void Invocation::begin() {
   // already wait for.
   if (retains()) {
     if (services_.references() == nullptr) {
-      throw did_not_run(ErrorCode::kUnimplemented,
-                        absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                                        services_.self().name));
+      throw did_not_run(
+          ErrorCode::kUnimplemented,
+          absl::StrFormat("worker '%s' keeps no references: its program does not include "
+                          "sinew/rref/rref.h",
+                          services_.self().name));
     }
     const absl::Status begun = services_.references()->begin_retain(call, caller_);
     if (!begun.ok()) throw did_not_run(begun.code(), std::string(begun.message()));
@@ -192,6 +192,12 @@ std::string Invocation::explain_no_method() const {
   const proto::Call& call = request_->call();
   const std::string& worker = services_.self().name;
   const std::string called = printable(call.method(), 512);
+  if (absl::StartsWith(call.method(), "sinew.")) {
+    return absl::StrFormat(
+        "worker '%s' has no layer that serves '%s': its program includes none of that layer's "
+        "headers",
+        worker, called);
+  }
   const MethodTable::Entry* nearest = services_.server().nearest_method(*this);
   if (nearest == nullptr) {
     return absl::StrFormat(
@@ -220,9 +226,11 @@ void Invocation::throw_if_given_up() const {
 
 void Invocation::resolve_target_and_run() {
   if (services_.references() == nullptr) {
-    throw did_not_run(ErrorCode::kUnimplemented,
-                      absl::StrFormat("worker '%s' keeps no references: start it with init_rpc()",
-                                      services_.self().name));
+    throw did_not_run(
+        ErrorCode::kUnimplemented,
+        absl::StrFormat("worker '%s' keeps no references: its program does not include "
+                        "sinew/rref/rref.h",
+                        services_.self().name));
   }
   Future<AnyValue> target =
       services_.references()->resolve(request_->call().target(), caller_, deadline());

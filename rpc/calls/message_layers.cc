@@ -2,10 +2,27 @@
 
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
+namespace {
+
+// Without the layer the call would do something else than its caller asks for.
+void require_layers(const WorkerServices& services, const Attachments& attachments) {
+  for (const auto& attachment : attachments) {
+    if (services.extension(attachment.first) != nullptr) continue;
+    throw RpcError(
+        ErrorCode::kUnimplemented,
+        absl::StrFormat("worker '%s' has no layer '%s', which the call needs: its program includes "
+                        "none of that layer's headers",
+                        services.self().name, printable(attachment.first, 64)));
+  }
+}
+
+}  // namespace
 
 void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient,
                    EncodeContext& context) {
@@ -40,6 +57,7 @@ void receive_layers(MessageRoute& route, Extension::MessageKind kind,
                     const Attachments& attachments, DecodeContext& context) {
   // A client that is no worker takes part in nothing.
   if (attachments.empty() || route.peer().rank < 0) return;
+  require_layers(route.services(), attachments);
   for (const auto& extension : route.services().extensions()) {
     const auto found = attachments.find(std::string(extension->layer()));
     if (found != attachments.end()) extension->on_receive(route, kind, found->second);

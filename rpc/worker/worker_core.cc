@@ -18,6 +18,7 @@
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/call_server.h"
+#include "sinew/rpc/calls/layers.h"
 #include "sinew/rpc/calls/running_workers.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
@@ -185,6 +186,7 @@ void WorkerCore::join(const Succession* succession) {
   control_executor_->post([this, made] {
     devices_->start_plane();
     extensions_.push_back(devices_);
+    for (const MakeLayer make : added_layers()) extensions_.push_back(make(*this));
     if (options_.parts != nullptr) {
       for (const auto& make : options_.parts->extensions) extensions_.push_back(make(*this));
     }

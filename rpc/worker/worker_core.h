@@ -58,7 +58,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
     /// Called when the worker begins to look for the job.
     std::function<void(WorkerCore&)> on_joining;
   };
-  /// See Worker::start. `succession` may be null.
+  /// See init_rpc(). `succession` may be null.
   static std::shared_ptr<WorkerCore> start(WorkerOptions options,
                                            const Succession* succession = nullptr);
   ~WorkerCore() override;

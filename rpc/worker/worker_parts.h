@@ -14,7 +14,7 @@ namespace sinew::internal {
 
 /// What a worker is made of beside what users choose.
 struct WorkerParts {
-  /// Layers above calls; init_rpc() adds those of Sinew.
+  /// Layers above those of Sinew.
   std::vector<std::function<std::shared_ptr<Extension>(WorkerServices&)>> extensions;
   /// Wraps the transport; tests inject faults with it. May be empty.
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_transport;

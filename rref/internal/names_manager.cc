@@ -1,4 +1,5 @@
 #include "sinew/rref/internal/names_manager.h"
+#include "sinew/rpc/calls/layers.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/codec.h"
+#include "sinew/rref/internal/layer.h"
 #include "sinew/rref/internal/name_search.h"
 
 namespace sinew::internal {
@@ -25,6 +27,10 @@ std::string published_text() {
 }
 
 }  // namespace
+
+std::shared_ptr<Extension> make_names(WorkerServices& services) {
+  return NamesManager::make(services);
+}
 
 std::shared_ptr<NamesManager> NamesManager::make(WorkerServices& services) {
   std::shared_ptr<NamesManager> manager(new NamesManager(services));
@@ -40,14 +46,7 @@ std::shared_ptr<NamesManager> NamesManager::make(WorkerServices& services) {
 }
 
 std::shared_ptr<NamesManager> NamesManager::of(const WorkerServices& services) {
-  auto* manager = dynamic_cast<NamesManager*>(services.extension("names"));
-  if (manager == nullptr) {
-    throw RpcError(
-        ErrorCode::kFailedPrecondition,
-        absl::StrFormat("worker '%s' knows no named objects: start it with sinew::init_rpc()",
-                        services.self().name));
-  }
-  return manager->shared_from_this();
+  return require_layer<NamesManager>(services, "names");
 }
 
 // ---- What is published.

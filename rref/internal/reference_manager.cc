@@ -1,4 +1,5 @@
 #include "sinew/rref/internal/reference_manager.h"
+#include "sinew/rpc/calls/layers.h"
 
 #include <algorithm>
 #include <deque>
@@ -11,6 +12,7 @@
 #include "sinew/rpc/calls/method_traits.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref.pb.h"
+#include "sinew/rref/internal/layer.h"
 #include "sinew/rref/internal/ledger_codec.h"
 
 namespace sinew::internal {
@@ -52,6 +54,10 @@ struct ReferenceManager::After {
   std::vector<absl::Status> refused;
 };
 
+std::shared_ptr<Extension> make_references(WorkerServices& services) {
+  return ReferenceManager::make(services);
+}
+
 std::shared_ptr<ReferenceManager> ReferenceManager::make(WorkerServices& services) {
   std::shared_ptr<ReferenceManager> manager(new ReferenceManager(services));
   services.set_references(manager.get());
@@ -59,14 +65,7 @@ std::shared_ptr<ReferenceManager> ReferenceManager::make(WorkerServices& service
 }
 
 std::shared_ptr<ReferenceManager> ReferenceManager::of(const WorkerServices& services) {
-  auto* manager = dynamic_cast<ReferenceManager*>(services.extension("rref"));
-  if (manager == nullptr) {
-    throw RpcError(
-        ErrorCode::kFailedPrecondition,
-        absl::StrFormat("worker '%s' keeps no references: start it with sinew::init_rpc()",
-                        services.self().name));
-  }
-  return manager->shared_from_this();
+  return require_layer<ReferenceManager>(services, "rref");
 }
 
 ReferenceManager::ReferenceManager(WorkerServices& services)

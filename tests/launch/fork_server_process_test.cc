@@ -76,7 +76,7 @@ void act_before_launch() {
     WorkerOptions options;
     options.name = "early";
     options.init_method = "tcp://127.0.0.1:0?rank=0&world_size=1";
-    Worker::start(options).shutdown();
+    init_rpc(options).shutdown();
   } else if (what == "text") {
     // Each has a buffer of its own then.
     std::ios::sync_with_stdio(false);

@@ -184,7 +184,7 @@ void call_all_others(int rank, int nprocs) {
   options.name = absl::StrCat("w", rank);
   options.init_method = "env://";
   options.methods.add<&twice>();
-  Worker worker = Worker::start(options);
+  Worker worker = init_rpc(options);
   for (int other = 0; other < nprocs; ++other) {
     const int result = worker.rpc_sync<&twice>(absl::StrCat("w", other), other);
     require(result == 2 * other, "a call went wrong");

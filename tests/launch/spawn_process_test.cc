@@ -256,7 +256,7 @@ TEST_P(Spawn, WorksBesideThreadsAndAWorker) {
   options.name = "parent";
   options.methods.add<&twice>();
   options.init_method = "tcp://127.0.0.1:0?rank=0&world_size=1";
-  Worker worker = Worker::start(options);
+  Worker worker = init_rpc(options);
   std::atomic<bool> is_over = false;
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {
