@@ -76,7 +76,7 @@ function(sinew_test_folder prefix)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(support ${sources})
-  list(FILTER support EXCLUDE REGEX "_test\\.cc$|/fuzz_[^/]*$|/compile_fail/")
+  list(FILTER support EXCLUDE REGEX "_test\\.cc$|/fuzz_[^/]*$")
   set(libraries ${arg_LIBS})
   if(support)
     add_library(${prefix}_test_objects OBJECT ${support})
@@ -97,25 +97,6 @@ function(sinew_test_folder prefix)
     endif()
     sinew_test(${prefix}_${stem} SRCS "${source}" LIBS ${libraries} LABELS ${labels})
   endforeach()
-endfunction()
-
-# sinew_compile_fail_test(<name> <file> <regex> [LIBS ...])
-#
-# Compiles a file that must not compile, with each compiler that is there, and wants a message that matches the regex.
-function(sinew_compile_fail_test name file regex)
-  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "LIBS")
-  if(NOT arg_LIBS)
-    set(arg_LIBS sinew)
-  endif()
-  set(includes "${PROJECT_BINARY_DIR}/include")
-  foreach(library IN LISTS arg_LIBS)
-    list(APPEND includes "$<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>")
-  endforeach()
-  add_test(NAME ${name}
-           COMMAND "${CMAKE_COMMAND}" "-DFILE=${CMAKE_CURRENT_SOURCE_DIR}/${file}" "-DREGEX=${regex}"
-                   "-DCOMPILERS=${SINEW_TEST_COMPILERS}" "-DFLAGS=-std=c++17"
-                   "-DINCLUDES=${includes};${TORCH_INCLUDE_DIRS}" -P "${PROJECT_SOURCE_DIR}/cmake/CompileFail.cmake")
-  set_tests_properties(${name} PROPERTIES LABELS style TIMEOUT 300 PROCESSORS 2)
 endfunction()
 
 # The compiler of the build, and the other one.

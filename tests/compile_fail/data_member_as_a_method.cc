@@ -1,8 +1,0 @@
-#include "sinew/sinew.h"
-
-namespace app {
-struct Agent {
-  int seed = 0;
-};
-}  // namespace app
-SINEW_SERVICE(app::Agent, (), seed);

@@ -1,8 +1,0 @@
-#include "sinew/sinew.h"
-
-namespace app {
-int add(int a, int b);
-}
-
-int call(const sinew::Peer& peer) { return peer.call<&app::add>(1, 2); }
-SINEW_METHOD(app::add);
