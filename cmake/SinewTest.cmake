@@ -1,22 +1,44 @@
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
-# The headers that nearly every test includes, compiled once. Its flags must be those of the tests.
-file(WRITE "${PROJECT_BINARY_DIR}/generated/test_pch.cc.in" "// Only there to compile the headers.\n")
-configure_file("${PROJECT_BINARY_DIR}/generated/test_pch.cc.in" "${PROJECT_BINARY_DIR}/generated/test_pch.cc" COPYONLY)
-add_library(sinew_test_pch OBJECT "${PROJECT_BINARY_DIR}/generated/test_pch.cc")
-target_link_libraries(sinew_test_pch PUBLIC GTest::gtest GTest::gmock Sinew::abseil Sinew::libtorch)
-target_precompile_headers(sinew_test_pch PRIVATE
-    <chrono> <functional> <map> <memory> <string> <thread> <vector>
-    <gmock/gmock.h> <gtest/gtest.h> <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/cord.h>
-    <absl/strings/str_cat.h>)
+# The headers that nearly every test includes, compiled once: those of GoogleTest and Abseil, and with LibTorch's and all of
+# Sinew's for tests of the upper layers.
+function(sinew_test_headers name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS;HEADERS")
+  set(source "${PROJECT_BINARY_DIR}/generated/${name}.cc")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "// Only there to compile the headers.\n" @ONLY)
+  add_library(${name} OBJECT "${source}")
+  target_link_libraries(${name} PUBLIC GTest::gtest GTest::gmock Sinew::abseil Sinew::libtorch ${arg_LIBS})
+  target_precompile_headers(${name} PRIVATE
+      <chrono> <functional> <map> <memory> <string> <thread> <vector>
+      <gmock/gmock.h> <gtest/gtest.h> <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/cord.h>
+      <absl/strings/str_cat.h> ${arg_HEADERS})
+endfunction()
+sinew_test_headers(sinew_test_pch)
+sinew_test_headers(sinew_test_pch_all LIBS sinew HEADERS <ATen/ATen.h> <sinew/sinew.h>)
+
+# sinew_use_test_headers(<target> <library>...): the precompiled headers for a target that links these.
+function(sinew_use_test_headers target)
+  # Each test is compiled alone, with these: helpers of two files may have one name.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  if(SINEW_TEST_WITHOUT_PCH)
+    return()
+  endif()
+  set(headers sinew_test_pch)
+  foreach(library sinew sinew_test_cluster sinew_autograd sinew_groups)
+    if(library IN_LIST ARGN)
+      set(headers sinew_test_pch_all)
+    endif()
+  endforeach()
+  target_precompile_headers(${target} REUSE_FROM ${headers})
+endfunction()
 
 # Builds the programs of the tests labelled unit.
 add_custom_target(unit_tests)
 
-# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds])
+# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n])
 #
-# One program of GoogleTest tests, and one test of ctest that runs it. Labels:
+# One program of GoogleTest tests, and one test of ctest that runs it, or one for each of the n parts of it. Labels:
 #   unit     in one process, seconds at most (what a test without labels is)
 #   process  starts processes
 #   slow     takes more than ten seconds
@@ -26,7 +48,7 @@ add_custom_target(unit_tests)
 # Most tests wait more than they compute, so tools/test runs two for each core. PROCESSORS is 2 for what computes all the time
 # and 4 for what keeps two cores busy.
 function(sinew_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SRCS;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS" "SRCS;LIBS;LABELS")
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -46,57 +68,80 @@ function(sinew_test name)
   endif()
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main Sinew::libtorch)
-  # gRPC's own target adds -pthread, with which the precompiled headers do not match.
-  if(NOT "grpc" IN_LIST arg_LABELS AND NOT SINEW_TEST_WITHOUT_PCH)
-    target_precompile_headers(${name} REUSE_FROM sinew_test_pch)
+  sinew_use_test_headers(${name} ${arg_LIBS})
+  set(tests ${name})
+  if(arg_SHARDS GREATER 1)
+    set(tests)
+    foreach(shard RANGE 1 ${arg_SHARDS})
+      list(APPEND tests ${name}_${shard})
+    endforeach()
   endif()
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-  if("slow" IN_LIST arg_LABELS AND NOT "process" IN_LIST arg_LABELS)
-    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
-  endif()
+  foreach(test IN LISTS tests)
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+    if("slow" IN_LIST arg_LABELS AND NOT "process" IN_LIST arg_LABELS)
+      set_tests_properties(${test} PROPERTIES PROCESSORS 2)
+    endif()
+    sinew_sanitizer_environment(${test})
+    if(NOT test STREQUAL name)
+      string(REPLACE "${name}_" "" shard ${test})
+      math(EXPR shard "${shard} - 1")
+      set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${shard})
+    endif()
+  endforeach()
   if("unit" IN_LIST arg_LABELS)
     add_dependencies(unit_tests ${name})
   endif()
-  sinew_sanitizer_environment(${name})
 endfunction()
 
-# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex])
+# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [TIMEOUT seconds])
 #
-# Each *_test.cc of this folder and its subfolders is a program <prefix>_<file>; the other sources are linked to all of
-# them, as objects (a linker would drop suites that nothing refers to from a library). A name that begins or ends so
-# gets a label: grpc_*, *_process_test.cc, *_slow_test.cc. Fuzzers (fuzz_*.cc) and what EXCLUDE
-# matches are left out.
+# The *_test.cc of this folder and its subfolders are one program, <prefix>_test, since each program costs a link. Programs of
+# their own are <prefix>_grpc_test of what begins with grpc_, and one for each of ALONE and of *_process_test.cc and
+# *_slow_test.cc, which get that label. The other sources are linked to all of them, as objects (a linker would drop suites that
+# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS is for <prefix>_test.
 function(sinew_test_folder prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE;SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
   if(arg_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
   endif()
-  set(tests ${sources})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(support ${sources})
   list(FILTER support EXCLUDE REGEX "_test\\.cc$|/fuzz_[^/]*$")
+  list(FILTER sources INCLUDE REGEX "_test\\.cc$")
   set(libraries ${arg_LIBS})
   if(support)
     add_library(${prefix}_test_objects OBJECT ${support})
     target_link_libraries(${prefix}_test_objects PUBLIC ${arg_LIBS} GTest::gmock GTest::gtest Sinew::libtorch)
-    if(NOT SINEW_TEST_WITHOUT_PCH)
-      target_precompile_headers(${prefix}_test_objects REUSE_FROM sinew_test_pch)
-    endif()
+    sinew_use_test_headers(${prefix}_test_objects ${arg_LIBS})
     list(APPEND libraries ${prefix}_test_objects)
   endif()
-  foreach(source IN LISTS tests)
+  set(together)
+  set(with_grpc)
+  foreach(source IN LISTS sources)
     get_filename_component(stem "${source}" NAME_WE)
-    set(labels ${arg_LABELS})
-    if(stem MATCHES "^grpc_")
-      list(APPEND labels grpc)
+    if(stem MATCHES "_(process|slow)_test$" OR stem IN_LIST arg_ALONE)
+      set(labels ${arg_LABELS})
+      if(stem MATCHES "^grpc_")
+        list(APPEND labels grpc)
+      endif()
+      if(stem MATCHES "_(process|slow)_test$")
+        list(APPEND labels ${CMAKE_MATCH_1})
+      endif()
+      sinew_test(${prefix}_${stem} SRCS "${source}" LIBS ${libraries} LABELS ${labels})
+    elseif(stem MATCHES "^grpc_")
+      list(APPEND with_grpc "${source}")
+    else()
+      list(APPEND together "${source}")
     endif()
-    if(stem MATCHES "_(process|slow)_test$")
-      list(APPEND labels ${CMAKE_MATCH_1})
-    endif()
-    sinew_test(${prefix}_${stem} SRCS "${source}" LIBS ${libraries} LABELS ${labels})
   endforeach()
+  if(together)
+    sinew_test(${prefix}_test SRCS ${together} LIBS ${libraries} LABELS ${arg_LABELS} SHARDS ${arg_SHARDS}
+               TIMEOUT ${arg_TIMEOUT})
+  endif()
+  if(with_grpc)
+    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc)
+  endif()
 endfunction()
 
 # The compiler of the build, and the other one.
