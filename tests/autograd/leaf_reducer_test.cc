@@ -16,6 +16,7 @@
 #include "ATen/ATen.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventual_value.h"
 
 using sinew::ErrorCode;
 using sinew::Future;
@@ -31,6 +32,7 @@ using sinew::internal::MutexLock;
 using sinew::internal::reduce_in_current_context;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
+using sinew::testing::last_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -162,8 +164,8 @@ TEST_P(LeafReducers, ReplaceGradients) {
   // It is asked again with what there is; and a pass that it did not ask for is none of its.
   EXPECT_TRUE(reduce_in_current_context(recorder));
   backward(context, {(a * b).sum()});
-  EXPECT_THAT(recorder->notes().back(), "finish");
-  EXPECT_THAT(recorder->notes()[3], "begin reached+ reached");
+  EXPECT_EQ(last_of(recorder->notes()), "finish");
+  EXPECT_EQ(recorder->notes().at(3), "begin reached+ reached");
   EXPECT_TRUE(gradient_of(context, a).equal(at::full({2}, 620.0)));
   backward(context, {(a * b).sum()});
   EXPECT_EQ(recorder->notes().size(), 7U);
@@ -192,8 +194,8 @@ TEST_P(LeafReducers, HearOfFailures) {
   const at::Tensor loss = (worker(0).rpc_sync<&reducers::broken>(1, a * 1) * a).sum();
   EXPECT_THAT(error_of([&] { backward(context, {loss}); }).message(),
               HasSubstr("no gradient today"));
-  EXPECT_EQ(recorder->notes().front(), "begin reached");
-  EXPECT_EQ(recorder->notes().back(), "fail");
+  EXPECT_EQ(recorder->notes().at(0), "begin reached");
+  EXPECT_EQ(last_of(recorder->notes()), "fail");
   EXPECT_FALSE(gradient_of(context, a).defined());
   EXPECT_TRUE(no_pass());
 }
@@ -247,7 +249,7 @@ TEST_P(LeafReducers, HearThatAPassHasFailedElsewhereLater) {
   input.register_hook([](const at::Tensor&) { throw std::runtime_error("too late"); });
   const at::Tensor loss = worker(0).rpc_sync<&reducers::scaled>(1, input).sum();
   EXPECT_THAT(error_of([&] { backward(context, {loss}); }).message(), HasSubstr("too late"));
-  EXPECT_TRUE(eventually([&] { return callee()->recorder->notes().back() == "fail"; }));
+  EXPECT_EVENTUALLY(last_of(callee()->recorder->notes()), "fail");
   EXPECT_FALSE(gradient_of(worker(1), context.id(), callee()->weight).defined());
 }
 

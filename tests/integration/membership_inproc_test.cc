@@ -17,6 +17,7 @@
 #include "sinew/tests/process/membership_matrix.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventual_value.h"
 
 using sinew::RpcError;
 using sinew::Worker;
@@ -66,10 +67,7 @@ class MembershipInproc : public ::testing::Test {
     workers_[name] = sinew::init_rpc(options);
   }
   void expect_list(const std::string& list) {
-    for (const auto& [name, worker] : workers_) {
-      EXPECT_TRUE(eventually([&, &worker = worker] { return list_at(worker) == list; }))
-          << "at " << name << ": " << list_at(worker) << " instead of " << list;
-    }
+    for (const auto& each : workers_) EXPECT_EVENTUALLY(list_at(each.second), list) << each.first;
   }
   void expect_barrier() {
     std::vector<std::future<std::string>> barriers;

@@ -13,6 +13,7 @@
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::ErrorCode;
@@ -100,12 +101,12 @@ TEST_P(AutogradKill, WorkerInTheMiddleOfBackward) {
     EXPECT_TRUE(sinew::autograd::gradients(context).empty());
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == victim) continue;
-      EXPECT_TRUE(eventually([&] { return counter(rank, "autograd.passes") == 0; })) << rank;
+      EXPECT_EVENTUALLY(counter(rank, "autograd.passes"), 0) << rank;
     }
   }
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == victim) continue;
-    EXPECT_TRUE(eventually([&] { return counter(rank, "autograd.contexts") == 0; })) << rank;
+    EXPECT_EVENTUALLY(counter(rank, "autograd.contexts"), 0) << rank;
   }
 }
 
@@ -131,11 +132,9 @@ TEST_F(AutogradProcesses, InitiatorDiesThatAReferenceBelongsTo) {
     EXPECT_TRUE(sinew::autograd::gradients(context).empty());
     // It has been told, or has noticed, that nobody waits for its part.
     self_.rpc_sync<&testgrad::go_on>("worker2");
-    EXPECT_TRUE(eventually([&] { return counter(2, "autograd.passes") == 0; }));
-    EXPECT_EQ(counter(0, "autograd.passes"), 0);
+    for (const int rank : {0, 2}) EXPECT_EVENTUALLY(counter(rank, "autograd.passes"), 0);
   }
-  EXPECT_TRUE(eventually([&] { return counter(2, "autograd.contexts") == 0; }));
-  EXPECT_EQ(counter(0, "autograd.contexts"), 0);
+  for (const int rank : {0, 2}) EXPECT_EVENTUALLY(counter(rank, "autograd.contexts"), 0);
 }
 
 TEST_F(AutogradProcesses, ContextsEndWithTheirCreator) {
@@ -143,8 +142,9 @@ TEST_F(AutogradProcesses, ContextsEndWithTheirCreator) {
   EXPECT_EQ(counter(1, "autograd.contexts"), 1);
   EXPECT_EQ(counter(1, "autograd.sends"), 1);
   children_[2]->signal(SIGKILL);
-  EXPECT_TRUE(eventually([&] { return counter(1, "autograd.contexts") == 0; }));
-  EXPECT_EQ(counter(1, "autograd.sends"), 0);
+  for (const char* name : {"contexts", "sends"}) {
+    EXPECT_EVENTUALLY(counter(1, absl::StrCat("autograd.", name)), 0);
+  }
 }
 
 }  // namespace

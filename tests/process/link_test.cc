@@ -17,6 +17,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/tcp_proxy.h"
 
@@ -75,12 +76,8 @@ class RestartedRankZero : public ::testing::Test {
     ASSERT_THAT(worker(0).receive(), StartsWith("ok "));
   }
   void expect_counter(int rank, const std::string& counter, std::int64_t value) {
-    std::int64_t last = -1;
-    EXPECT_TRUE(eventually([&] {
-      last = number_of(worker(rank).ask("counter " + counter));
-      return last == value;
-    })) << "w"
-        << rank << ": " << counter << " is " << last;
+    EXPECT_EVENTUALLY(number_of(worker(rank).ask("counter " + counter)), value)
+        << "w" << rank << ": " << counter;
   }
   void expect_graceful_end() {
     for (const auto& worker : workers_) worker->send("shutdown graceful 40000");

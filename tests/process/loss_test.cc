@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::ErrorCode;
@@ -166,10 +167,7 @@ TEST_F(Loss, KilledCoordinatorIsReplaced) {
   EXPECT_EQ(one->ask("add two"), "ok 3");
   // The test founded the job; it goes without a word.
   self_.shutdown({false, 60s, false});
-  const auto both_know = [&] {
-    return one->ask("members") == "ok one two" && two->ask("members") == "ok one two";
-  };
-  EXPECT_TRUE(eventually(both_know)) << one->ask("members");
+  for (const auto* each : {&one, &two}) EXPECT_EVENTUALLY((*each)->ask("members"), "ok one two");
   ChildProcess late(std::vector<std::string>{SINEW_TEST_WORKER});
   EXPECT_THAT(late.ask("start name=late init=file://" + folder_.file("meet")), StartsWith("ok "));
   EXPECT_EQ(late.ask("add one"), "ok 3");

@@ -18,6 +18,7 @@
 #include "sinew/testing/error_of.h"
 #include "sinew/testing/gate.h"
 #include "sinew/testing/leftovers.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/testing/store.h"
 
 using sinew::ErrorCode;
@@ -342,6 +343,8 @@ TEST(Eventually, WaitsForWhatBecomesTrue) {
                   "it counts on", [&] { return count == 2; }, 1ms);
             }),
             "waited in vain until it counts on");
+  EXPECT_EVENTUALLY(++count, 5);
+  EXPECT_EQ(count, 5) << "what matched is not asked for again";
 }
 
 }  // namespace
