@@ -207,7 +207,7 @@ TEST_P(LeafReducers, AreWaitedForUntilTheDeadline) {
   const Context context(worker(0));
   reduce_in_current_context(recorder);
   BackwardOptions options;
-  options.timeout = std::chrono::seconds(1);
+  options.timeout = std::chrono::seconds(3);
   const RpcError error = error_of([&] { backward(context, {(a * 2).sum()}, options); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(), HasSubstr("data-parallel module"));

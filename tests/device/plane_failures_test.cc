@@ -188,6 +188,8 @@ TEST_P(PlaneFailures, LostPeersEndAtOnce) {
 
 TEST_P(PlaneFailures, AbortThatHangs) {
   NetworkOptions options = impatient();
+  // The kernel is to run by then.
+  options.plane.connect_timeout = options.plane.transfer_timeout = std::chrono::seconds(2);
   PlaneNetwork network(options);
   network.gpus().inject(victim(), Call::kAbort, Fault::kHang);
   network.gpus().inject(victim(), victims_part(), Fault::kNeverEnds);

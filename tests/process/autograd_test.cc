@@ -37,13 +37,14 @@ class AutogradProcesses : public ::testing::Test {
     testgrad::add_methods(options.methods);
     testgrad::add_chain_methods(options.methods);
     options.init_method = "file://" + folder_.file("meet");
+    options.lease = std::chrono::minutes(10);
     self_ = sinew::init_rpc(options);
     for (int rank = 1; rank < 4; ++rank) {
       children_.push_back(
           std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER}));
       const std::string name = absl::StrCat("worker", rank);
       const std::string answer = children_.back()->ask(
-          absl::StrCat("start name=", name, " init=file://", folder_.file("meet")));
+          absl::StrCat("start name=", name, " lease_ms=600000 init=file://", folder_.file("meet")));
       ASSERT_THAT(answer, StartsWith("ok "));
       ASSERT_TRUE(eventually([&] { return self_.workers().size() == children_.size() + 1; }));
     }
@@ -94,7 +95,7 @@ TEST_P(AutogradKill, WorkerInTheMiddleOfBackward) {
     ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testgrad::has_stopped>(name); }));
     children_[static_cast<std::size_t>(victim - 1)]->signal(SIGKILL);
     // Long before its lease is over.
-    ASSERT_EQ(pass.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    ASSERT_EQ(pass.wait_for(std::chrono::minutes(1)), std::future_status::ready);
     const RpcError error = pass.get();
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_THAT(error.message(), HasSubstr("worker '" + name + "'"));
@@ -124,7 +125,7 @@ TEST_F(AutogradProcesses, InitiatorDiesThatAReferenceBelongsTo) {
     ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testgrad::has_stopped>("worker2"); }));
     children_[0]->signal(SIGKILL);
     // Long before its lease is over.
-    ASSERT_EQ(pass.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    ASSERT_EQ(pass.wait_for(std::chrono::minutes(1)), std::future_status::ready);
     const RpcError error = pass.get();
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_EQ(error.peer(), "worker1");

@@ -46,7 +46,7 @@ class Stopped : public ::testing::TestWithParam<Meet> {
       absl::StrAppend(&where, " rank=", rank);
     }
     child->send(
-        absl::StrCat("start name=", name, " init=", where, " lease_ms=2000 beat_ms=200", more));
+        absl::StrCat("start name=", name, " init=", where, " lease_ms=4000 beat_ms=200", more));
     return child;
   }
   static void expect_evicted(ChildProcess& child, const std::string& name) {

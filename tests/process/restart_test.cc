@@ -91,7 +91,7 @@ TEST_P(Restart, AtOnceAgainAndAgain) {
 }
 
 TEST_P(Restart, WhoComesWhileItsPredecessorIsStoppedTakesItsPlaceAfterTheLease) {
-  const std::string lease = "lease_ms=2000 beat_ms=200";
+  const std::string lease = "lease_ms=4000 beat_ms=200";
   const std::vector<Child> children = start_world(2, lease);
   children[1]->signal(SIGSTOP);
   const Child next = begin("b", 1, lease);

@@ -31,8 +31,8 @@ class Seeds : public ::testing::Test {
   /// Its answer to that is yet to be received.
   Child begin(const std::string& name, const std::string& more = "") const {
     auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
-    child->send(absl::StrCat("start name=", name, " init=tcp://", seeds_[0], ",", seeds_[1],
-                             " lease_ms=3000 ", more));
+    child->send(
+        absl::StrCat("start name=", name, " init=tcp://", seeds_[0], ",", seeds_[1], " ", more));
     return child;
   }
   static void expect_in_job(ChildProcess& child, const std::string& names) {

@@ -228,7 +228,7 @@ TEST(ClusterTest, AShutdownThatFailsSaysWhoAndWhatIsLeft) {
   ClusterOptions options;
   options.names = {"learner", "actor"};
   options.methods = testkit::methods();
-  options.shutdown_timeout = 200ms;
+  options.shutdown_timeout = 3s;
   Cluster cluster(std::move(options));
   const Future<void> stalled = cluster.worker("actor").rpc_async<&testkit::stall>("learner");
   EXPECT_TRUE(eventually(
