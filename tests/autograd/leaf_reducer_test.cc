@@ -16,7 +16,6 @@
 #include "ATen/ATen.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventual_value.h"
 
 using sinew::ErrorCode;
 using sinew::Future;
@@ -31,7 +30,6 @@ using sinew::internal::LeafReduction;
 using sinew::internal::MutexLock;
 using sinew::internal::reduce_in_current_context;
 using sinew::testing::error_of;
-using sinew::testing::eventually;
 using sinew::testing::last_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -138,11 +136,8 @@ class LeafReducers : public sinew::testing::ClusterTest {
     start(2, methods);
     callee() = std::make_shared<Callee>();
   }
-  bool no_pass() {
-    return eventually([&] {
-      return worker(0).counters()["autograd.passes"] == 0 &&
-             worker(1).counters()["autograd.passes"] == 0;
-    });
+  void expect_no_pass() {
+    for (int rank : {0, 1}) EXPECT_EVENTUALLY(worker(rank).counters()["autograd.passes"], 0);
   }
 };
 
@@ -197,7 +192,7 @@ TEST_P(LeafReducers, HearOfFailures) {
   EXPECT_EQ(recorder->notes().at(0), "begin reached");
   EXPECT_EQ(last_of(recorder->notes()), "fail");
   EXPECT_FALSE(gradient_of(context, a).defined());
-  EXPECT_TRUE(no_pass());
+  expect_no_pass();
 }
 
 TEST_P(LeafReducers, AreWaitedForUntilTheDeadline) {
@@ -214,7 +209,7 @@ TEST_P(LeafReducers, AreWaitedForUntilTheDeadline) {
   EXPECT_THAT(recorder->notes(), ElementsAre("begin reached", "gradient 0", "finish", "fail"));
   // What comes too late does not count.
   recorder->gate->set_value();
-  EXPECT_TRUE(no_pass());
+  expect_no_pass();
   EXPECT_FALSE(gradient_of(context, a).defined());
 }
 

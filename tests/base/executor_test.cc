@@ -14,7 +14,6 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::internal {

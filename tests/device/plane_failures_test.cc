@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "plane_network.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::testing {
 namespace {
@@ -212,8 +212,7 @@ TEST_P(PlaneFailures, AbortThatHangs) {
   network.gpus().release();
   EXPECT_TRUE(eventually([&] { return hanging.expired(); }));
   expect_recovery(network, from(), to());
-  EXPECT_TRUE(eventually(
-      [&] { return network.plane(GetParam().victim).counters().threads_left_behind == 0; }));
+  EXPECT_EVENTUALLY(network.plane(GetParam().victim).counters().threads_left_behind, 0);
 }
 
 TEST_P(PlaneFailures, CallsThatHang) {

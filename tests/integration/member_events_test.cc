@@ -16,7 +16,6 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/open_job_test.h"
 
 using sinew::ErrorCode;

@@ -17,7 +17,6 @@
 #include "sinew/tests/process/membership_matrix.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventual_value.h"
 
 using sinew::RpcError;
 using sinew::Worker;
@@ -119,8 +118,7 @@ void MembershipInproc::run(const Row& row) {
   }
   expect_list(row.list.file);
   // workers() leaves out who is lost before the list does.
-  EXPECT_TRUE(eventually(
-      [&] { return code_of([&] { user.rpc_sync<&testapp::add>(name, 1, 2); }) == row.call; }));
+  EXPECT_EVENTUALLY(code_of([&] { user.rpc_sync<&testapp::add>(name, 1, 2); }), row.call);
   EXPECT_EQ(code_of([&] { sinew::rpc_sync<&testapp::Counter::get>(its); }), row.use);
   EXPECT_EQ(code_of([&] { victim.rpc_sync<&testapp::add>(owner.name(), 1, 2); }),
             "FAILED_PRECONDITION");

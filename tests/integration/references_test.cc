@@ -15,7 +15,6 @@
 #include "sinew/rref.pb.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/reference_messages.h"
 
 using sinew::CallOptions;

@@ -13,7 +13,6 @@
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::ErrorCode;

@@ -18,7 +18,6 @@
 #include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/member_codec.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"

@@ -17,7 +17,6 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/tcp_proxy.h"
 

@@ -10,7 +10,6 @@
 #include "gtest/gtest.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::ErrorCode;
@@ -126,8 +125,7 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   EXPECT_EQ(found_alive, 0);
   // Its references go at all owners, also at one that only it knew.
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 0; }));
-  EXPECT_TRUE(eventually(
-      [&] { return self_.rpc_sync<&testapp::counter_value>("other", "rref.forks") == 1; }));
+  EXPECT_EVENTUALLY(self_.rpc_sync<&testapp::counter_value>("other", "rref.forks"), 1);
   for (const RpcError& error :
        {error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }),
         error_of([&] { self_.rpc_sync<&testapp::keep>("other", "it", lost); }),

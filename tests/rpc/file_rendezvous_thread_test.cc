@@ -17,7 +17,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/tests/rpc/rendezvous_folder.h"
 #include "sinew/tests/support/eventual_value.h"
 

@@ -196,8 +196,7 @@ TEST_P(ClusterOf, TellsWhatIsLeft) {
     // A call is served until a moment after its reply.
     const std::vector<std::string> expected = {"learner: rref.forks is 1",
                                                "learner: rref.owned is 1"};
-    EXPECT_TRUE(eventually(
-        [&] { return sinew::testing::leftovers(cluster_->worker("learner")) == expected; }));
+    EXPECT_EVENTUALLY(sinew::testing::leftovers(cluster_->worker("learner")), expected);
     const std::string failure = failure_of([&] { cluster_->wait_until_at_rest(1ms); });
     EXPECT_THAT(failure, HasSubstr("the cluster does not come to rest:\nlearner: rref.forks is 1"));
     EXPECT_THAT(failure, HasSubstr("actor: rref.users is 1"));
@@ -231,8 +230,7 @@ TEST(ClusterTest, AShutdownThatFailsSaysWhoAndWhatIsLeft) {
   options.shutdown_timeout = 3s;
   Cluster cluster(std::move(options));
   const Future<void> stalled = cluster.worker("actor").rpc_async<&testkit::stall>("learner");
-  EXPECT_TRUE(eventually(
-      [&] { return cluster.worker("learner").counters()["rpc.server_active_calls"] == 1; }));
+  EXPECT_EVENTUALLY(cluster.worker("learner").counters()["rpc.server_active_calls"], 1);
   const std::string failure = failure_of([&] { cluster.shutdown(); });
   EXPECT_THAT(failure, HasSubstr("the cluster leaves something behind:\n"));
   EXPECT_THAT(failure,
