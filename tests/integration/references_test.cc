@@ -327,7 +327,7 @@ TEST_P(References, CreationThatTimesOutIsCleanedUpWhenItEnds) {
   start_all();
   {
     const auto number =
-        sinew::remote<&integration::slow_number>(worker(0).peer(1).with({50ms, {}}), 7);
+        sinew::remote<&integration::slow_number>(worker(0).peer(1).with({3s, {}}), 7);
     EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
     EXPECT_EQ(error_of([&] { number.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { number.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
