@@ -24,22 +24,18 @@ namespace sinew::bench {
 /// launch/internal/port_reservation.h, for the peers, which do not have that.
 inline std::uint16_t free_loopback_port() {
   std::random_device random;
-  std::uniform_int_distribution<std::uint16_t> any(20000, 31999);
   for (int tries = 0; tries < 10000; ++tries) {
-    const std::uint16_t port = any(random);
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
+    const auto port = static_cast<std::uint16_t>(20000 + random() % 12000);
+    sockaddr_un name{AF_UNIX, {}};
     char* const text = name.sun_path + 1;
     const int length = std::snprintf(text, sizeof name.sun_path - 1, "sinew-port-%d", port);
     const auto size = static_cast<socklen_t>(text - reinterpret_cast<char*>(&name) + length);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
+    const sockaddr_in address{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
     const int reserved = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool is_free = bind(reserved, reinterpret_cast<sockaddr*>(&name), size) == 0 &&
-                         bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    const bool is_free =
+        bind(reserved, reinterpret_cast<const sockaddr*>(&name), size) == 0 &&
+        bind(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     close(probe);
     if (is_free) return port;  // `reserved` stays open
     close(reserved);
