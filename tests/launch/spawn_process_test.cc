@@ -153,9 +153,7 @@ TEST_P(Spawn, TheFirstFailureEndsTheOthers) {
 
 TEST_P(Spawn, TheFirstFailureEndsTheOthersThoughNobodyWaits) {
   const ProcessContext processes = start_processes(&one_throws, 3, spawn_options(), 1);
-  for (const pid_t pid : processes.pids()) {
-    EXPECT_TRUE(eventually([&] { return !is_running(pid); }));
-  }
+  for (const pid_t pid : processes.pids()) EXPECT_EVENTUALLY(is_running(pid), false);
   EXPECT_THROW(processes.join(), SpawnError);
 }
 

@@ -28,8 +28,12 @@ std::optional<typename List::value_type> last_of(const List& list) {
   return list.back();
 }
 
-/// Expects that the expression comes to match; shows what it was at last if it does not.
-#define EXPECT_EVENTUALLY(expression, matcher) \
-  EXPECT_THAT(::sinew::testing::eventual_value([&] { return expression; }, matcher), matcher)
+/// Expects that the expression comes to match; shows what it was at last if it does not. Looks at
+/// `matcher` once.
+#define EXPECT_EVENTUALLY(expression, matcher)                                               \
+  if (const auto& sinew_matcher = matcher; false) {                                          \
+  } else                                                                                     \
+    EXPECT_THAT(::sinew::testing::eventual_value([&] { return expression; }, sinew_matcher), \
+                sinew_matcher)
 
 }  // namespace sinew::testing
