@@ -76,8 +76,8 @@ sinew::Worker start_worker(int rank, std::uint16_t port) {
   return sinew::init_rpc(std::move(options));
 }
 
-/// A port that was free a moment ago. The server must know it before it starts, and reports it
-/// before it listens: the client tries until it is there.
+/// The server must know its port before it starts, and reports it before it listens: the client
+/// tries until it is there.
 void serve(const sinew::bench::ServerProcess::ReportPort& report) {
   const std::uint16_t port = sinew::bench::free_loopback_port();
   report(port);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,25 +14,33 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <random>
 #include <stdexcept>
 #include <system_error>
 
 namespace sinew::bench {
 
-/// A loopback port that was free a moment ago.
+/// A loopback port that is nobody else's while this process runs, of all who take theirs so:
+/// launch/internal/port_reservation.h, for the peers, which do not have that.
 inline std::uint16_t free_loopback_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool found = listener >= 0 &&
-                     bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int error = errno;
-  if (listener >= 0) close(listener);
-  if (!found) throw std::system_error(error, std::generic_category(), "cannot find a free port");
-  return ntohs(address.sin_port);
+  std::random_device random;
+  for (int tries = 0; tries < 10000; ++tries) {
+    const auto port = static_cast<std::uint16_t>(20000 + random() % 12000);
+    sockaddr_un name{AF_UNIX, {}};
+    char* const text = name.sun_path + 1;
+    const int length = std::snprintf(text, sizeof name.sun_path - 1, "sinew-port-%d", port);
+    const auto size = static_cast<socklen_t>(text - reinterpret_cast<char*>(&name) + length);
+    const sockaddr_in address{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
+    const int reserved = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_free =
+        bind(reserved, reinterpret_cast<const sockaddr*>(&name), size) == 0 &&
+        bind(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    close(probe);
+    if (is_free) return port;  // `reserved` stays open
+    close(reserved);
+  }
+  throw std::runtime_error("cannot find a free port");
 }
 
 /// A second process of a benchmark, forked from this one, that serves on a loopback port of its own

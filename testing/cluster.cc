@@ -290,9 +290,9 @@ std::vector<std::string> Cluster::leftovers() const {
 }
 
 void Cluster::wait_until_at_rest(std::chrono::nanoseconds patience) const {
-  if (eventually([this] { return leftovers().empty(); }, patience)) return;
-  throw Failure(
-      absl::StrCat("the cluster does not come to rest:\n", absl::StrJoin(leftovers(), "\n")));
+  std::vector<std::string> lines;
+  if (eventually([&] { return (lines = leftovers()).empty(); }, patience)) return;
+  throw Failure(absl::StrCat("the cluster does not come to rest:\n", absl::StrJoin(lines, "\n")));
 }
 
 void Cluster::shutdown() {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,9 @@ from pathlib import Path
 
 import peer_options
 from tensor_figures import BYTES, figure_name
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+import ports  # noqa: E402
 
 PERFTEST = "ucx_perftest"
 TESTS = {"push": "tag_bw", "pull": "ucp_get"}
@@ -56,12 +58,6 @@ def iterations(options: peer_options.Options, size: int) -> int:
     return 3 if options.quick else min(max(ALTOGETHER_BYTES // size, 3), 100_000)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def is_listening(port: int) -> bool:
     # Not by connecting: the server takes the first connection for its client.
     wanted = f"{port:04X}"
@@ -89,7 +85,7 @@ def wait_until_listening(server: subprocess.Popen, port: int) -> None:
 
 def run_perftest(plane: str, direction: str, size: int, count: int) -> float:
     environment = {**os.environ, "UCX_WARN_UNUSED_ENV_VARS": "n", **ENVIRONMENTS[plane]}
-    port = free_port()
+    port = ports.free_port()
     server = subprocess.Popen(
         [PERFTEST, "-p", str(port)],
         env=environment,

@@ -52,10 +52,7 @@ TEST_P(RandomGraphs, EqualLocalAutograd) {
     EXPECT_GT(sends, graphs);
     EXPECT_GT(tame, graphs / 2);
     for (int rank = 0; rank < size; ++rank) {
-      EXPECT_TRUE(sinew::testing::eventually([&] {
-        return worker(rank).counters()["autograd.contexts"] == 0;
-      })) << "worker "
-          << rank;
+      EXPECT_EVENTUALLY(worker(rank).counters()["autograd.contexts"], 0) << "worker " << rank;
     }
     finish();
   }

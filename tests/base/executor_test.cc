@@ -14,7 +14,7 @@
 
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::internal {
 namespace {
@@ -209,8 +209,7 @@ TEST(ExecutorBlocking, FiftyNestedWaitsFinishOnOneThread) {
   executor.post([&] { outer.set_value(nest(executor, 50)); });
   EXPECT_EQ(outer.future().wait(), 50);
   // The threads of the nested waits go, but for a few.
-  EXPECT_TRUE(eventually([&] { return executor.stats().threads <= 5; }))
-      << executor.stats().threads;
+  EXPECT_EVENTUALLY(executor.stats().threads, ::testing::Le(5U));
   EXPECT_EQ(executor.stats().blocked_threads, 0u);
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "plane_network.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::testing {
 namespace {
@@ -188,6 +188,8 @@ TEST_P(PlaneFailures, LostPeersEndAtOnce) {
 
 TEST_P(PlaneFailures, AbortThatHangs) {
   NetworkOptions options = impatient();
+  // The kernel is to run by then.
+  options.plane.connect_timeout = options.plane.transfer_timeout = std::chrono::seconds(2);
   PlaneNetwork network(options);
   network.gpus().inject(victim(), Call::kAbort, Fault::kHang);
   network.gpus().inject(victim(), victims_part(), Fault::kNeverEnds);
@@ -210,8 +212,7 @@ TEST_P(PlaneFailures, AbortThatHangs) {
   network.gpus().release();
   EXPECT_TRUE(eventually([&] { return hanging.expired(); }));
   expect_recovery(network, from(), to());
-  EXPECT_TRUE(eventually(
-      [&] { return network.plane(GetParam().victim).counters().threads_left_behind == 0; }));
+  EXPECT_EVENTUALLY(network.plane(GetParam().victim).counters().threads_left_behind, 0);
 }
 
 TEST_P(PlaneFailures, CallsThatHang) {

@@ -234,7 +234,7 @@ class EndingTest(JobTest):
             process = self.start(observers=2)
             self.assertEqual(len(self.members(process)), 3)
             process.send_signal(number)
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0)
             self.assertEqual(self.members(process), [])
 

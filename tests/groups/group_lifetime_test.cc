@@ -33,6 +33,7 @@ using sinew::testing::error_of;
 using sinew::testing::Ranks;
 using sinew::testing::run_ranks;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 namespace {
@@ -48,14 +49,11 @@ TEST(GroupLifetime, OneOperationsTimeLimitCountsAndNamesWhoIsMissing) {
       EXPECT_THAT(late.message(), HasSubstr("rank 1 has not come to it"));
       return;
     }
-    const auto begin = std::chrono::steady_clock::now();
-    const RpcError error = error_of([&] {
-      group.all_reduce(at::zeros({2}), ReduceOp::kSum, {group.rank() == 0 ? 1500ms : 30s});
-    });
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+    const RpcError error = error_of(
+        [&] { group.all_reduce(at::zeros({2}), ReduceOp::kSum, {group.rank() == 0 ? 3s : 60s}); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
     EXPECT_THAT(error.message(),
-                AllOf(HasSubstr("all_reduce(SUM) of float32 [2] was not done within 1.5 s"),
+                AllOf(HasSubstr("all_reduce(SUM) of float32 [2] was not done within 3 s"),
                       HasSubstr("rank 1 has not come to it")));
     const RpcError again = error_of([&] { group.barrier(); });
     EXPECT_EQ(again.code(), ErrorCode::kFailedPrecondition);
@@ -124,7 +122,9 @@ TEST(GroupLifetime, IsMadeAnewUnderItsName) {
       EXPECT_TRUE(sum.equal(at::full({2}, 2.0)));
       const RpcError error =
           error_of([&] { group.recv(at::zeros({1}), 1 - group.rank(), 3, {200ms}); });
-      EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+      // The other one's time may be over before this one begins.
+      EXPECT_THAT(error.code(),
+                  AnyOf(ErrorCode::kDeadlineExceeded, ErrorCode::kFailedPrecondition));
     });
   }
 }
@@ -133,7 +133,7 @@ TEST(GroupLifetime, AStartInVainNamesTheMissingRanksAndSpoilsNothing) {
   const Ranks ranks(3);
   run_ranks(2, [&](int rank) {
     GroupOptions options = ranks.options(rank == 0 ? 0 : 2);
-    options.timeout = rank == 0 ? 500ms : std::chrono::nanoseconds(20s);
+    options.timeout = rank == 0 ? 3s : 60s;
     const RpcError error = error_of([&] { init_process_group(options); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
     EXPECT_THAT(error.message(), HasSubstr("rank 1 of 3 has not come"));
@@ -311,7 +311,7 @@ TEST(GroupLifetime, WhoIsGoneBeforeItConnectsIsNamed) {
 }
 
 TEST(GroupLifetime, WhoDoesNotConnectInTimeIsNamed) {
-  for (const absl::Status& status : connect({{connects, 300ms}, {waits}})) {
+  for (const absl::Status& status : connect({{connects, 3s}, {waits}})) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("rank 1 of 2 has not connected with all others"));

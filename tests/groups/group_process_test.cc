@@ -118,8 +118,8 @@ TEST_F(GroupProcesses, AStoppedMemberIsNamedWhenTheTimeIsOver) {
   start(3);
   all("group", tcp(), StartsWith("ok rank "));
   rank(1).signal(SIGSTOP);
-  rank(0).send("all_reduce timeout_ms=2000");
-  rank(2).send("all_reduce timeout_ms=2000");
+  rank(0).send("all_reduce timeout_ms=4000");
+  rank(2).send("all_reduce timeout_ms=4000");
   for (const int other : {0, 2}) {
     EXPECT_THAT(
         rank(other).receive(std::chrono::seconds(30)),
@@ -200,7 +200,7 @@ TEST_F(GroupProcesses, FilesAreSharedWithWorkersAndRemoved) {
 TEST_F(GroupProcesses, TheStartNamesWhoIsMissing) {
   start(3);
   for (const int here : {0, 2}) {
-    rank(here).send(absl::StrCat("group timeout_ms=1500", place(here), tcp()));
+    rank(here).send(absl::StrCat("group timeout_ms=4000", place(here), tcp()));
   }
   for (const int here : {0, 2}) {
     EXPECT_THAT(rank(here).receive(),

@@ -211,8 +211,7 @@ TEST_P(AsyncHandlersTest, PendingAnswersHoldNoThread) {
   for (int i = 0; i < kPending; ++i) parked.push_back(rpc_async<&Parking::park>(parking));
   ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(kPending));
   // The creating call counts until its own thread is through with it.
-  EXPECT_TRUE(sinew::testing::eventually(
-      [&] { return worker(1).counters().at("rpc.server_active_calls") == kPending; }));
+  EXPECT_EVENTUALLY(worker(1).counters().at("rpc.server_active_calls"), kPending);
   EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
   EXPECT_LT(worker(1).counters().at("rpc.threads"), 20);
   EXPECT_EQ(worker(1).counters().at("rpc.max_threads"), 2);

@@ -224,10 +224,8 @@ TEST_P(FuturesTest, CallIsActiveUntilItEnds) {
   EXPECT_EQ(worker(1).counters().at("rpc.server_active_calls"), 1);
   futures::gate.open();
   blocked.wait();
-  EXPECT_TRUE(testing::eventually([&] {
-    return worker(0).counters().at("rpc.client_active_calls") == 0 &&
-           worker(1).counters().at("rpc.server_active_calls") == 0;
-  }));
+  EXPECT_EVENTUALLY(worker(0).counters().at("rpc.client_active_calls"), 0);
+  EXPECT_EVENTUALLY(worker(1).counters().at("rpc.server_active_calls"), 0);
 }
 
 TEST_P(FuturesTest, AbandonedFuturesDoNoHarm) {

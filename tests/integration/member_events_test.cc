@@ -25,9 +25,13 @@ using sinew::Worker;
 using sinew::WorkerInfo;
 using sinew::WorkerOptions;
 using sinew::testing::error_of;
+using sinew::testing::eventual_value;
 using sinew::testing::eventually;
+using sinew::testing::last_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Optional;
+using ::testing::ResultOf;
 using namespace std::chrono_literals;
 
 namespace {
@@ -46,24 +50,25 @@ class Diary {
     return events_;
   }
   /// "joined:worker1"
+  static std::string text_of(const MemberEvent& event) {
+    std::ostringstream text;
+    text << event.kind << ":" << event.worker.name;
+    return text.str();
+  }
   std::vector<std::string> texts() const {
     std::vector<std::string> texts;
-    for (const MemberEvent& event : events()) {
-      std::ostringstream text;
-      text << event.kind << ":" << event.worker.name;
-      texts.push_back(text.str());
-    }
+    for (const MemberEvent& event : events()) texts.push_back(text_of(event));
     return texts;
   }
   bool wait_for(std::size_t count) const {
     return eventually([&] { return events().size() >= count; });
   }
-  /// Until the latest of them is this one.
-  bool wait_for(const std::string& text) const {
-    return eventually([&] {
-      const std::vector<std::string> all = texts();
-      return !all.empty() && all.back() == text;
-    });
+  /// The latest of them, once it is this one.
+  MemberEvent wait_for(const std::string& text) const {
+    const auto is_latest = Optional(ResultOf(&text_of, text));
+    const auto latest = eventual_value([&] { return last_of(events()); }, is_latest);
+    EXPECT_THAT(latest, is_latest);
+    return latest.value_or(MemberEvent());
   }
 
  private:
@@ -97,7 +102,7 @@ TEST_P(MemberEvents, OthersJoinAndLeave) {
   const Worker again = start_late();
   for (const Diary* diary : {&first, &second}) {
     EXPECT_TRUE(diary->wait_for(3));
-    EXPECT_THAT(diary->texts(), ElementsAre("joined:late", "left:late", "joined:late"));
+    ASSERT_THAT(diary->texts(), ElementsAre("joined:late", "left:late", "joined:late"));
     const std::vector<MemberEvent> events = diary->events();
     EXPECT_EQ(events[0].worker, late.info());
     EXPECT_EQ(events[1].worker, late.info());
@@ -114,9 +119,8 @@ TEST_P(MemberEvents, WhoEndsWithoutAGoodbyeIsLost) {
   const Worker late = start_late();
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
   late.shutdown({false});
-  EXPECT_TRUE(diary.wait_for("lost:late"));
-  EXPECT_EQ(diary.texts().front(), "joined:late");
-  EXPECT_THAT(diary.events().back().reason, HasSubstr("'late'"));
+  EXPECT_THAT(diary.wait_for("lost:late").reason, HasSubstr("'late'"));
+  EXPECT_EQ(diary.texts().at(0), "joined:late");
 }
 
 // What follows may be seen at once: it is gone from the list, and calls to it have ended.
@@ -154,14 +158,14 @@ TEST_P(MemberEvents, AnEvictionAndWhoComesBack) {
   const Diary out(worker(2));
   const WorkerInfo old = worker(2).info();
   evict(2);
-  EXPECT_TRUE(out.wait_for("evicted:worker2"));
-  EXPECT_EQ(out.events().back().worker, old);
-  EXPECT_THAT(out.events().back().reason, HasSubstr("was evicted from the job"));
+  const MemberEvent evicted = out.wait_for("evicted:worker2");
+  EXPECT_EQ(evicted.worker, old);
+  EXPECT_THAT(evicted.reason, HasSubstr("was evicted from the job"));
   EXPECT_EQ(error_of([&] { Diary none(worker(2)); }).code(), ErrorCode::kAborted);
   const std::size_t told = out.events().size();
   replace(2, worker(2).rejoin());
   EXPECT_TRUE(first.wait_for(2));
-  EXPECT_THAT(first.texts(), ElementsAre("lost:worker2", "joined:worker2"));
+  ASSERT_THAT(first.texts(), ElementsAre("lost:worker2", "joined:worker2"));
   EXPECT_EQ(first.events()[0].worker, old);
   EXPECT_EQ(first.events()[1].worker, worker(2).info());
   EXPECT_EQ(out.events().size(), told);
@@ -236,14 +240,14 @@ TEST_P(MemberEvents, WhoRejoinsIsToldOfWhatFollows) {
   start_open(3);
   const Diary out(worker(2));
   evict(2);
-  EXPECT_TRUE(out.wait_for("evicted:worker2"));
+  out.wait_for("evicted:worker2");
   replace(2, worker(2).rejoin());
   const Diary back(worker(2));
   const Worker late = start_late();
-  EXPECT_TRUE(back.wait_for("joined:late"));
-  EXPECT_EQ(out.texts().back(), "evicted:worker2");
+  back.wait_for("joined:late");
+  EXPECT_EQ(last_of(out.texts()), "evicted:worker2");
   late.shutdown();
-  EXPECT_TRUE(back.wait_for("left:late"));
+  back.wait_for("left:late");
 }
 
 TEST_P(MemberEvents, WrongUseIsRefused) {

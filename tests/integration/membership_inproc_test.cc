@@ -66,10 +66,7 @@ class MembershipInproc : public ::testing::Test {
     workers_[name] = sinew::init_rpc(options);
   }
   void expect_list(const std::string& list) {
-    for (const auto& [name, worker] : workers_) {
-      EXPECT_TRUE(eventually([&, &worker = worker] { return list_at(worker) == list; }))
-          << "at " << name << ": " << list_at(worker) << " instead of " << list;
-    }
+    for (const auto& each : workers_) EXPECT_EVENTUALLY(list_at(each.second), list) << each.first;
   }
   void expect_barrier() {
     std::vector<std::future<std::string>> barriers;
@@ -121,8 +118,7 @@ void MembershipInproc::run(const Row& row) {
   }
   expect_list(row.list.file);
   // workers() leaves out who is lost before the list does.
-  EXPECT_TRUE(eventually(
-      [&] { return code_of([&] { user.rpc_sync<&testapp::add>(name, 1, 2); }) == row.call; }));
+  EXPECT_EVENTUALLY(code_of([&] { user.rpc_sync<&testapp::add>(name, 1, 2); }), row.call);
   EXPECT_EQ(code_of([&] { sinew::rpc_sync<&testapp::Counter::get>(its); }), row.use);
   EXPECT_EQ(code_of([&] { victim.rpc_sync<&testapp::add>(owner.name(), 1, 2); }),
             "FAILED_PRECONDITION");

@@ -211,7 +211,7 @@ TEST_P(Rejoin, ThreadsThatDoSoAtOnceGetTheSameWorker) {
 
 TEST_P(Rejoin, WhatFailedMayBeTriedAgain) {
   start_three([](int rank, WorkerOptions& options) {
-    if (rank == 2) options.join_timeout = 1s;
+    if (rank == 2) options.join_timeout = 3s;
   });
   const Worker old = worker(2);
   evict(2);
@@ -220,7 +220,7 @@ TEST_P(Rejoin, WhatFailedMayBeTriedAgain) {
   EXPECT_EQ(old.membership_state(), MembershipState::kEvicted);
   expect_aborted([&] { old.rpc_sync<&testapp::add>(0, 1, 2); });
   plan_->remove(rule);
-  // A machine with much to do may need more than that second.
+  // A machine with much to do may need more than that.
   Worker next;
   EXPECT_TRUE(eventually([&] {
     try {
@@ -293,7 +293,7 @@ TEST_P(Rejoin, ByItselfAgainAndAgain) {
 }
 
 TEST_P(Rejoin, ByItselfUntilItSucceeds) {
-  start_three_with_arrivals(1s);
+  start_three_with_arrivals(3s);
   const auto rule = isolate();
   evict(2);
   const Worker old = worker(2);

@@ -281,9 +281,7 @@ TEST_P(Retries, PausesHoldNoThreadAndCanBeCancelled) {
     numbers.push_back(next_number());
     pausing.push_back(peer.async<&integration::flaky>(numbers.back(), 1, kUnavailable));
   }
-  for (const int number : numbers) {
-    ASSERT_TRUE(eventually([&] { return integration::runs(number) == 1; }));
-  }
+  for (const int number : numbers) EXPECT_EVENTUALLY(integration::runs(number).load(), 1);
   EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   EXPECT_GE(worker(0).counters()["rpc.client_active_calls"], 100) << "they are under way";
   source.cancel();

@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 // What a call may take that has nothing to wait for. Calls have minutes.
-constexpr auto kAtOnce = 10s;
+constexpr auto kAtOnce = 30s;
 
 class Room : public sinew::testing::ClusterTest {
  protected:

@@ -257,12 +257,12 @@ TEST_P(Shutdown, WithoutTimeForGraceEndsTheWorkerAllTheSame) {
 TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
   start_all();
   std::thread other([&] {
-    const RpcError error = error_of([&] { worker(1).shutdown(graceful(500ms)); });
+    const RpcError error = error_of([&] { worker(1).shutdown(graceful(3s)); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
     EXPECT_THAT(error.message(), AnyOf(HasSubstr("worker2"), HasSubstr("worker0")));
     EXPECT_FALSE(worker(1).is_running());
   });
-  const RpcError error = error_of([&] { worker(0).shutdown(graceful(500ms)); });
+  const RpcError error = error_of([&] { worker(0).shutdown(graceful(3s)); });
   other.join();
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(), HasSubstr("'worker2' did not come"));
@@ -280,10 +280,10 @@ TEST_P(Shutdown, TimesOutOnACallThatDoesNotEnd) {
   const auto call = sinew::rpc_async<&testapp::stall>(stuck);
   ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
   std::thread other([&] {
-    EXPECT_EQ(error_of([&] { worker(1).shutdown(graceful(1s)); }).code(),
+    EXPECT_EQ(error_of([&] { worker(1).shutdown(graceful(3s)); }).code(),
               ErrorCode::kDeadlineExceeded);
   });
-  const RpcError error = error_of([&] { worker(0).shutdown(graceful(1s)); });
+  const RpcError error = error_of([&] { worker(0).shutdown(graceful(3s)); });
   other.join();
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(), HasSubstr("waited for calls to end"));

@@ -115,8 +115,7 @@ TEST_P(ThreadsTest, PollingIsADutyOfThoseWhoWaitAndServe) {
     EXPECT_EQ(duty, nullptr);
   } else {
     ASSERT_NE(duty, nullptr);
-    EXPECT_TRUE(eventually(
-        [&] { return worker(0).rpc_sync<&threads::name_of_thread>(1) == "sinew-grpc"; }));
+    EXPECT_EVENTUALLY(worker(0).rpc_sync<&threads::name_of_thread>(1), "sinew-grpc");
   }
 }
 
@@ -182,10 +181,8 @@ TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
   // Who may not wait has called already: the calls go on to the last one, which nobody waits for.
   EXPECT_TRUE(eventually([] { return threads::rounds_ended == 1; }));
   // Nothing is stuck.
-  EXPECT_TRUE(eventually([&] {
-    return worker(0).counters().at("rpc.blocked_threads") == 0 &&
-           worker(1).counters().at("rpc.blocked_threads") == 0;
-  }));
+  EXPECT_EVENTUALLY(worker(0).counters().at("rpc.blocked_threads"), 0);
+  EXPECT_EVENTUALLY(worker(1).counters().at("rpc.blocked_threads"), 0);
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 5), 5);
 }
 

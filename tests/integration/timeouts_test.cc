@@ -388,7 +388,7 @@ TEST_P(TimeoutsTest, CancellationReachesNestedCallees) {
 TEST_P(TimeoutsTest, TimeoutReachesTheCalleeAsCancellation) {
   timeouts::gate.open();
   EXPECT_EQ(
-      error_of([&] { rpc_sync<&timeouts::wait_for_cancellation>(callee().within(kShort)); }).code(),
+      error_of([&] { rpc_sync<&timeouts::wait_for_cancellation>(callee().within(3s)); }).code(),
       ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([] { return timeouts::cancellations == 1; }));
 }

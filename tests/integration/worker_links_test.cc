@@ -74,9 +74,9 @@ class WorkerLinksTest : public sinew::testing::ClusterTest {
   }
   WorkerLinks& links_of(int rank) { return sinew::WorkerAccess::core(worker(rank))->links(); }
   /// Whether worker0 finds that one lost.
-  Future<bool> probe(int rank) {
+  Future<bool> probe(int rank, std::chrono::nanoseconds patience = 100ms) {
     const sinew::internal::Member peer{worker(rank).info(), worker(rank).address()};
-    return links_of(0).probe_lost(peer, 100ms);
+    return links_of(0).probe_lost(peer, patience);
   }
   /// Cancels `source` in the middle of sending the first frame of worker0 that has this in it.
   void cancel_while_sending(const std::string& text, const CancellationSource& source) {
@@ -157,7 +157,7 @@ TEST_P(WorkerLinksTest, WhoIsLinkedIsNotLostThoughItsAddressRefuses) {
   const std::string address = worker(1).address();
   plan_->fail_connects([address](const std::string& to) { return to == address; },
                        absl::NotFoundError("nobody listens there"));
-  EXPECT_FALSE(probe(1).wait());
+  EXPECT_FALSE(probe(1, 1min).wait());
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
 }
 

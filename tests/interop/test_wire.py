@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import ports  # noqa: E402
 
 SKIPPED = 77
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 try:
     import google.protobuf  # noqa: F401

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -39,6 +38,7 @@
 #include "sinew/rpc/rpc.h"
 #include "sinew/tests/launch/spawn_checks.h"
 #include "sinew/tests/launch/spawn_functions.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 namespace sinew::testing {
@@ -238,11 +238,7 @@ void compute(int) {
 TEST(ForkServer, ProcessesComputeWithThreads) { EXPECT_NO_THROW(spawn(&compute, 3)); }
 
 pid_t server_of(const TemporaryFolder& folder, int nprocs) {
-  EXPECT_TRUE(eventually([&] {
-    const std::vector<std::string> parents = written(folder, nprocs);
-    return std::count(parents.begin(), parents.end(), "") == 0;
-  }));
-  return std::stoi(written(folder, nprocs).front());
+  return std::stoi(eventual_value([&] { return written(folder, nprocs); }, Each(Ne(""))).front());
 }
 
 TEST(ForkServer, ProcessesEndWithIt) {

@@ -23,6 +23,7 @@
 #include "sinew/rpc/rpc.h"
 #include "sinew/tests/launch/spawn_checks.h"
 #include "sinew/tests/launch/spawn_functions.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 namespace sinew::testing {
@@ -152,9 +153,7 @@ TEST_P(Spawn, TheFirstFailureEndsTheOthers) {
 
 TEST_P(Spawn, TheFirstFailureEndsTheOthersThoughNobodyWaits) {
   const ProcessContext processes = start_processes(&one_throws, 3, spawn_options(), 1);
-  for (const pid_t pid : processes.pids()) {
-    EXPECT_TRUE(eventually([&] { return !is_running(pid); }));
-  }
+  for (const pid_t pid : processes.pids()) EXPECT_EVENTUALLY(is_running(pid), false);
   EXPECT_THROW(processes.join(), SpawnError);
 }
 
@@ -363,10 +362,9 @@ TEST_P(Spawn, NoneOutlivesAParentThatIsKilled) {
   for (const auto& [what, count] : {std::pair("announce", 3), std::pair("nested", 4)}) {
     const TemporaryFolder folder;
     ChildProcess program({own_path(), "--drive", what, folder.file("")});
-    ASSERT_TRUE(eventually([&, n = count] {
-      return announced(folder.file("")).size() == static_cast<std::size_t>(n);
-    }));
-    const std::vector<pid_t> pids = announced(folder.file(""));
+    const std::vector<pid_t> pids =
+        eventual_value([&] { return announced(folder.file("")); }, SizeIs(count));
+    ASSERT_THAT(pids, SizeIs(count));
     for (const pid_t pid : pids) EXPECT_TRUE(is_running(pid));
     program.signal(SIGKILL);
     for (const pid_t pid : pids) EXPECT_TRUE(eventually([&] { return !is_running(pid); })) << what;

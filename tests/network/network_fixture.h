@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/tests/network/network_world.h"
+#include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::testing {
 
@@ -38,8 +38,7 @@ class NetworkTest : public ::testing::Test {
     return child;
   }
   static void expect_members(ChildProcess& child, const std::string& names) {
-    EXPECT_TRUE(eventually([&] { return child.ask("members") == "ok " + names; }))
-        << child.ask("members");
+    EXPECT_EVENTUALLY(child.ask("members"), "ok " + names);
   }
   static void expect_barrier(const std::vector<ChildProcess*>& all) {
     for (ChildProcess* child : all) child->send("barrier 20000");

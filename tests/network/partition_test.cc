@@ -11,7 +11,6 @@
 
 namespace {
 
-using sinew::testing::eventually;
 using sinew::testing::NetworkTest;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -30,8 +29,7 @@ class Partition : public NetworkTest {
     return children;
   }
   static void expect_state(sinew::testing::ChildProcess& child, const std::string& state) {
-    EXPECT_TRUE(eventually([&] { return child.ask("state") == "ok " + state; }))
-        << child.ask("state");
+    EXPECT_EVENTUALLY(child.ask("state"), "ok " + state);
   }
 };
 
@@ -44,8 +42,7 @@ TEST_F(Partition, OfAFixedWorldTheMajorityGoesOn) {
   expect_state(*all[0], "suspected, runs");
   EXPECT_EQ(all[1]->ask("add c"), "ok 3");
   // members() leaves out who is lost before the list does.
-  EXPECT_TRUE(eventually(
-      [&] { return ::testing::Matches(StartsWith("error NOT_FOUND"))(all[1]->ask("add a")); }));
+  EXPECT_EVENTUALLY(all[1]->ask("add a"), StartsWith("error NOT_FOUND"));
   world().heal(1);
   expect_state(*all[0], "evicted, does not run");
   EXPECT_THAT(all[0]->ask("add b"), StartsWith("error ABORTED"));

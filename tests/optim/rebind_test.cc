@@ -24,7 +24,6 @@ using sinew::optim::PartialStep;
 using sinew::optim::StepReport;
 using sinew::testing::Cluster;
 using sinew::testing::error_of;
-using sinew::testing::eventually;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testoptim::rate_of_one;
@@ -214,9 +213,7 @@ TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
   sinew::CallOptions options;
   options.cancellation = cancellation.token();
   const auto step = optimizer_.step_async(context.id(), options);
-  for (const int owner : {1, 2}) {
-    ASSERT_TRUE(eventually([&] { return worker(owner).counters()["optim.steps"] == 1; }));
-  }
+  for (const int owner : {1, 2}) EXPECT_EVENTUALLY(worker(owner).counters()["optim.steps"], 1);
   lost.wait_for_hits(1);
   cancellation.cancel();
   std::unique_ptr<PartialStep> failed;

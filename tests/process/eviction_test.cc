@@ -6,15 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::testing::ChildProcess;
-using sinew::testing::eventually;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -35,8 +33,7 @@ class Stopped : public ::testing::TestWithParam<Meet> {
     b_ = begin("b", 1);
     c_ = begin("c", 2);
     for (const auto* child : {&a_, &b_, &c_}) ASSERT_THAT((*child)->receive(), StartsWith("ok "));
-    ASSERT_TRUE(eventually([&] { return a_->ask("members") == "ok a b c"; }));
-    ASSERT_TRUE(eventually([&] { return b_->ask("members") == "ok a b c"; }));
+    for (const auto* child : {&a_, &b_}) EXPECT_EVENTUALLY((*child)->ask("members"), "ok a b c");
   }
   /// Its answer to that is yet to be received.
   Child begin(const std::string& name, int rank, const std::string& more = "") const {
@@ -49,12 +46,11 @@ class Stopped : public ::testing::TestWithParam<Meet> {
       absl::StrAppend(&where, " rank=", rank);
     }
     child->send(
-        absl::StrCat("start name=", name, " init=", where, " lease_ms=2000 beat_ms=200", more));
+        absl::StrCat("start name=", name, " init=", where, " lease_ms=4000 beat_ms=200", more));
     return child;
   }
   static void expect_evicted(ChildProcess& child, const std::string& name) {
-    EXPECT_TRUE(eventually([&] { return child.ask("state") == "ok evicted, does not run"; }))
-        << child.ask("state");
+    EXPECT_EVENTUALLY(child.ask("state"), "ok evicted, does not run");
     for (const char* what : {"add a", "add b", "add c", "barrier 1000"}) {
       EXPECT_THAT(child.ask(what), AllOf(StartsWith("error ABORTED"),
                                          HasSubstr("'" + name + "' was evicted from the job")))
@@ -62,10 +58,9 @@ class Stopped : public ::testing::TestWithParam<Meet> {
     }
   }
   static void expect_in_job(ChildProcess& child, const std::string& names) {
-    EXPECT_TRUE(eventually([&] { return child.ask("members") == "ok " + names; }))
-        << child.ask("members");
+    EXPECT_EVENTUALLY(child.ask("members"), "ok " + names);
     // It may just have been asked by one that was stopped.
-    EXPECT_TRUE(eventually([&] { return child.ask("state") == "ok member, runs"; }));
+    EXPECT_EVENTUALLY(child.ask("state"), "ok member, runs");
   }
 
   const sinew::testing::TemporaryFolder folder_;
@@ -163,31 +158,27 @@ TEST_P(Rejoins, AndEachIsToldOfIt) {
   for (const auto* child : {&a_, &b_, &c_}) EXPECT_EQ((*child)->ask("watch"), "ok ");
   stop_until_out(*c_, {a_.get(), b_.get()}, "a b");
   // Others it may take for lost before it knows.
-  EXPECT_TRUE(eventually([&] { return absl::EndsWith(c_->ask("events"), "evicted:c"); }))
-      << c_->ask("events");
+  EXPECT_EVENTUALLY(c_->ask("events"), EndsWith("evicted:c"));
   EXPECT_THAT(c_->ask("watch"), StartsWith("error ABORTED"));
   EXPECT_THAT(c_->ask("rejoin"), StartsWith("ok "));
   expect_all();
-  for (const auto* child : {&a_, &b_}) {
-    EXPECT_TRUE(eventually([&] { return absl::EndsWith((*child)->ask("events"), " joined:c"); }));
-  }
   // It was silent for some time before; who has no lease with it need not have noticed.
   for (const auto* child : {&a_, &b_}) {
-    EXPECT_THAT((*child)->ask("events"), EndsWith("lost:c joined:c"));
+    EXPECT_EVENTUALLY((*child)->ask("events"), EndsWith("lost:c joined:c"));
   }
   EXPECT_EQ(c_->ask("watch"), "ok ");
   EXPECT_EQ(b_->ask("shutdown hard 1000"), "ok ");
-  EXPECT_TRUE(eventually([&] { return absl::EndsWith(c_->ask("events"), "lost:b"); }));
+  EXPECT_EVENTUALLY(c_->ask("events"), EndsWith("lost:b"));
 }
 
 TEST_P(Rejoins, ByItself) {
   begin_again(c_, "c", 2, " rejoins=1");
   begin_again(a_, "a", 0, " rejoins=1");
   stop_until_out(*c_, {a_.get(), b_.get()}, "a b");
-  EXPECT_TRUE(eventually([&] { return c_->ask("rejoined") == "ok yes"; }));
+  EXPECT_EVENTUALLY(c_->ask("rejoined"), "ok yes");
   expect_all();
   stop_until_out(*a_, {b_.get(), c_.get()}, "b c");
-  EXPECT_TRUE(eventually([&] { return a_->ask("rejoined") == "ok yes"; }));
+  EXPECT_EVENTUALLY(a_->ask("rejoined"), "ok yes");
   expect_all();
 }
 

@@ -18,8 +18,8 @@
 #include "sinew/rpc/membership/ballot.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/member_codec.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/certificates.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/raw_peer.h"
 
@@ -169,8 +169,7 @@ TEST_P(StrangerAtJoiner, ChangesNothing) {
   leader->send("shutdown hard 1000");
   EXPECT_EQ(leader->receive(), "ok ");
   for (ChildProcess* const child : {last.get(), joiner.get()}) {
-    EXPECT_TRUE(eventually([&] { return child->ask("members") == "ok last joiner"; }))
-        << child->ask("members");
+    EXPECT_EVENTUALLY(child->ask("members"), "ok last joiner");
   }
 }
 

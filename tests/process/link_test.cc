@@ -75,12 +75,8 @@ class RestartedRankZero : public ::testing::Test {
     ASSERT_THAT(worker(0).receive(), StartsWith("ok "));
   }
   void expect_counter(int rank, const std::string& counter, std::int64_t value) {
-    std::int64_t last = -1;
-    EXPECT_TRUE(eventually([&] {
-      last = number_of(worker(rank).ask("counter " + counter));
-      return last == value;
-    })) << "w"
-        << rank << ": " << counter << " is " << last;
+    EXPECT_EVENTUALLY(number_of(worker(rank).ask("counter " + counter)), value)
+        << "w" << rank << ": " << counter;
   }
   void expect_graceful_end() {
     for (const auto& worker : workers_) worker->send("shutdown graceful 40000");

@@ -125,8 +125,7 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   EXPECT_EQ(found_alive, 0);
   // Its references go at all owners, also at one that only it knew.
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 0; }));
-  EXPECT_TRUE(eventually(
-      [&] { return self_.rpc_sync<&testapp::counter_value>("other", "rref.forks") == 1; }));
+  EXPECT_EVENTUALLY(self_.rpc_sync<&testapp::counter_value>("other", "rref.forks"), 1);
   for (const RpcError& error :
        {error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }),
         error_of([&] { self_.rpc_sync<&testapp::keep>("other", "it", lost); }),
@@ -166,10 +165,7 @@ TEST_F(Loss, KilledCoordinatorIsReplaced) {
   EXPECT_EQ(one->ask("add two"), "ok 3");
   // The test founded the job; it goes without a word.
   self_.shutdown({false, 60s, false});
-  const auto both_know = [&] {
-    return one->ask("members") == "ok one two" && two->ask("members") == "ok one two";
-  };
-  EXPECT_TRUE(eventually(both_know)) << one->ask("members");
+  for (const auto* each : {&one, &two}) EXPECT_EVENTUALLY((*each)->ask("members"), "ok one two");
   ChildProcess late(std::vector<std::string>{SINEW_TEST_WORKER});
   EXPECT_THAT(late.ask("start name=late init=file://" + folder_.file("meet")), StartsWith("ok "));
   EXPECT_EQ(late.ask("add one"), "ok 3");

@@ -10,11 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::testing::ChildProcess;
-using sinew::testing::eventually;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -49,8 +48,7 @@ class Restart : public ::testing::TestWithParam<Meet> {
     EXPECT_THROW(ADD_FAILURE() << child.receive(500ms), std::runtime_error);
   }
   static void expect_members(ChildProcess& child, const std::string& names) {
-    EXPECT_TRUE(eventually([&] { return child.ask("members") == "ok " + names; }))
-        << child.ask("members");
+    EXPECT_EVENTUALLY(child.ask("members"), "ok " + names);
   }
 
   const sinew::testing::TemporaryFolder folder_;
@@ -93,15 +91,14 @@ TEST_P(Restart, AtOnceAgainAndAgain) {
 }
 
 TEST_P(Restart, WhoComesWhileItsPredecessorIsStoppedTakesItsPlaceAfterTheLease) {
-  const std::string lease = "lease_ms=2000 beat_ms=200";
+  const std::string lease = "lease_ms=4000 beat_ms=200";
   const std::vector<Child> children = start_world(2, lease);
   children[1]->signal(SIGSTOP);
   const Child next = begin("b", 1, lease);
   EXPECT_THAT(next->receive(), StartsWith("ok "));
   expect_members(*children[0], "a b");
   children[1]->signal(SIGCONT);
-  EXPECT_TRUE(eventually([&] { return children[1]->ask("state") == "ok evicted, does not run"; }))
-      << children[1]->ask("state");
+  EXPECT_EVENTUALLY(children[1]->ask("state"), "ok evicted, does not run");
   EXPECT_EQ(children[0]->ask("add b"), "ok 3");
 }
 

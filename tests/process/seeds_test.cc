@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
 
 using sinew::testing::ChildProcess;
-using sinew::testing::eventually;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 namespace {
@@ -31,13 +31,12 @@ class Seeds : public ::testing::Test {
   /// Its answer to that is yet to be received.
   Child begin(const std::string& name, const std::string& more = "") const {
     auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
-    child->send(absl::StrCat("start name=", name, " init=tcp://", seeds_[0], ",", seeds_[1],
-                             " lease_ms=3000 ", more));
+    child->send(
+        absl::StrCat("start name=", name, " init=tcp://", seeds_[0], ",", seeds_[1], " ", more));
     return child;
   }
   static void expect_in_job(ChildProcess& child, const std::string& names) {
-    EXPECT_TRUE(eventually([&] { return child.ask("members") == "ok " + names; }))
-        << child.ask("members");
+    EXPECT_EVENTUALLY(child.ask("members"), "ok " + names);
   }
 
   std::string seeds_[2];
@@ -65,10 +64,7 @@ TEST_F(Seeds, SeveralFoundersFoundOneJob) {
   std::vector<Child> founders;
   for (const char* name : {"a", "b", "c"}) founders.push_back(begin(name, "found=always"));
   for (const Child& child : founders) ASSERT_THAT(child->receive(), StartsWith("ok "));
-  for (const Child& child : founders) {
-    EXPECT_TRUE(eventually([&] { return child->ask("members").size() == 8; }))
-        << child->ask("members");
-  }
+  for (const Child& child : founders) EXPECT_EVENTUALLY(child->ask("members"), SizeIs(8));
 }
 
 TEST_F(Seeds, AFixedWorldMeetsWhereItsRankZeroListens) {

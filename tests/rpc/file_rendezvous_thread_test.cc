@@ -17,8 +17,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/tests/rpc/rendezvous_folder.h"
+#include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::internal {
 namespace {
@@ -189,7 +189,8 @@ TEST_F(FileRendezvousThreadTest, CloseDoesNotWaitForTheLock) {
   EXPECT_NE(::access(path_.c_str(), F_OK), 0);
 
   file.remove(member("a", 0).worker, results_.done("late"));
-  EXPECT_EQ(results_.all().back(), "late CANCELLED") << "at once: there is no thread any more";
+  EXPECT_EQ(testing::last_of(results_.all()), "late CANCELLED")
+      << "at once: there is no thread any more";
   EXPECT_THAT(results_.last_message(), HasSubstr(path_));
   file.close();
 }
@@ -253,7 +254,7 @@ TEST_F(FileRendezvousThreadTest, WithoutAThreadAnOperationFailsAndTheNextTriesAg
   EXPECT_THAT(results_.last_message(), StartsWith("a worker needs 1 more thread"));
   file.read(results_.read());
   ASSERT_TRUE(results_.wait_for(2));
-  EXPECT_EQ(results_.all().back(), "read 0-0-0");
+  EXPECT_EQ(testing::last_of(results_.all()), "read 0-0-0");
 }
 
 TEST_F(FileRendezvousThreadTest, WhatWaitsIsBounded) {

@@ -10,8 +10,8 @@
 #include "sinew/sinew.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/testing/error_of.h"
-#include "sinew/testing/eventually.h"
 #include "sinew/testing/gate.h"
+#include "sinew/tests/support/eventual_value.h"
 
 namespace sinew::testing {
 

@@ -18,6 +18,7 @@
 #include "sinew/testing/error_of.h"
 #include "sinew/testing/gate.h"
 #include "sinew/testing/leftovers.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/testing/store.h"
 
 using sinew::ErrorCode;
@@ -195,8 +196,7 @@ TEST_P(ClusterOf, TellsWhatIsLeft) {
     // A call is served until a moment after its reply.
     const std::vector<std::string> expected = {"learner: rref.forks is 1",
                                                "learner: rref.owned is 1"};
-    EXPECT_TRUE(eventually(
-        [&] { return sinew::testing::leftovers(cluster_->worker("learner")) == expected; }));
+    EXPECT_EVENTUALLY(sinew::testing::leftovers(cluster_->worker("learner")), expected);
     const std::string failure = failure_of([&] { cluster_->wait_until_at_rest(1ms); });
     EXPECT_THAT(failure, HasSubstr("the cluster does not come to rest:\nlearner: rref.forks is 1"));
     EXPECT_THAT(failure, HasSubstr("actor: rref.users is 1"));
@@ -227,11 +227,10 @@ TEST(ClusterTest, AShutdownThatFailsSaysWhoAndWhatIsLeft) {
   ClusterOptions options;
   options.names = {"learner", "actor"};
   options.methods = testkit::methods();
-  options.shutdown_timeout = 200ms;
+  options.shutdown_timeout = 3s;
   Cluster cluster(std::move(options));
   const Future<void> stalled = cluster.worker("actor").rpc_async<&testkit::stall>("learner");
-  EXPECT_TRUE(eventually(
-      [&] { return cluster.worker("learner").counters()["rpc.server_active_calls"] == 1; }));
+  EXPECT_EVENTUALLY(cluster.worker("learner").counters()["rpc.server_active_calls"], 1);
   const std::string failure = failure_of([&] { cluster.shutdown(); });
   EXPECT_THAT(failure, HasSubstr("the cluster leaves something behind:\n"));
   EXPECT_THAT(failure,
@@ -342,6 +341,8 @@ TEST(Eventually, WaitsForWhatBecomesTrue) {
                   "it counts on", [&] { return count == 2; }, 1ms);
             }),
             "waited in vain until it counts on");
+  EXPECT_EVENTUALLY(++count, 5);
+  EXPECT_EQ(count, 5) << "what matched is not asked for again";
 }
 
 }  // namespace

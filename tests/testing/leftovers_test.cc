@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/testing/cluster.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/testing/store.h"
 
 using sinew::Future;
@@ -22,7 +23,6 @@ using sinew::Worker;
 using sinew::testing::CallKind;
 using sinew::testing::calls;
 using sinew::testing::Cluster;
-using sinew::testing::eventually;
 using sinew::testing::Fault;
 using ::testing::ElementsAreArray;
 using testkit::Cell;
@@ -191,9 +191,7 @@ TEST_P(Leftovers, AreToldUntilTheyAreGone) {
   {
     LetGo let_go = row.leave(cluster_);
     // A call is counted until its server has let go of it, which its caller may see late.
-    std::vector<std::string> seen;
-    eventually([&] { return (seen = cluster_.leftovers()) == row.lines; });
-    EXPECT_THAT(seen, ElementsAreArray(row.lines));
+    EXPECT_EVENTUALLY(cluster_.leftovers(), ElementsAreArray(row.lines));
     let_go();
   }
   cluster_.wait_until_at_rest();

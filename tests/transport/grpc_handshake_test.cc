@@ -15,7 +15,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "sinew/rpc/transport/grpc/connection/packet.h"
-#include "sinew/testing/eventually.h"
+#include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/transport/grpc_fixture.h"
 #include "sinew/tests/transport/happening.h"
 #include "sinew/tests/transport/recording_handler.h"
@@ -310,8 +310,8 @@ TEST(GrpcHandshake, TheBulkLaneIsOpenedWhenItIsWanted) {
     }
     ASSERT_TRUE(acceptor.wait_chunk());
     // Each has a thread of its own there.
-    EXPECT_TRUE(sinew::testing::eventually([&] { return acceptor.lanes().size() >= 3; }));
-    EXPECT_THAT(acceptor.lanes(), ::testing::UnorderedElementsAre("control", "calls", "bulk"));
+    EXPECT_EVENTUALLY(acceptor.lanes(),
+                      ::testing::UnorderedElementsAre("control", "calls", "bulk"));
     connection->close(absl::UnavailableError("done"));
     EXPECT_TRUE(handler->wait_down());
   }
@@ -349,8 +349,8 @@ TEST(GrpcHandshake, ALargeCallDoesNotRide) {
     ASSERT_TRUE(connection->send(Lane::kCalls, Frame{std::string(bytes, 'e'), {}, {}}).ok());
   }
   // By two streams, of which either may be read first.
-  EXPECT_TRUE(sinew::testing::eventually(
-      [&] { return acceptor.frames("calls") == 2 && acceptor.frames("rides") == 1; }));
+  EXPECT_EVENTUALLY(acceptor.frames("calls"), 2U);
+  EXPECT_EVENTUALLY(acceptor.frames("rides"), 1U);
   connection->close(absl::UnavailableError("done"));
   EXPECT_TRUE(handler->wait_down());
 }

@@ -340,7 +340,7 @@ TEST(GrpcIntrospection, ReflectionKnowsNothingElse) {
 
 TEST(GrpcIntrospection, AReflectionStreamWithoutRequestsEnds) {
   GrpcTransportOptions options;
-  options.tuning.unary_transfer_timeout = std::chrono::milliseconds(200);
+  options.tuning.unary_transfer_timeout = std::chrono::seconds(2);
   Worker a(options);
   RawCall call(a.address(), kReflection);
   reflection::ServerReflectionResponse response;
@@ -355,7 +355,7 @@ TEST(GrpcIntrospection, AnAnswerThatIsNotTakenEndsTheCall) {
   for (const std::string method : {kReflection, kWatch}) {
     Happening ended;
     GrpcTransportOptions options;
-    options.tuning.unary_transfer_timeout = std::chrono::milliseconds(200);
+    options.tuning.unary_transfer_timeout = std::chrono::seconds(2);
     options.log = [&ended](const std::string& line) {
       EXPECT_THAT(line, HasSubstr("its result was not taken in time"));
       ended.notify();
