@@ -36,6 +36,20 @@ endfunction()
 # Builds the programs of the tests labelled unit.
 add_custom_target(unit_tests)
 
+set(SINEW_UNITS_ELSEWHERE "" CACHE STRING "Folders of tests/ whose unit tests another preset has")
+set(SINEW_EXPLORE "autograd;launch;link;membership;rref;threads" CACHE STRING
+    "Folders of tests/ whose pure machines are explored, also with bugs planted in them")
+
+# Whether the machines that this folder tests are explored in this build.
+macro(sinew_explores variable)
+  get_filename_component(${variable} "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  if(${variable} IN_LIST SINEW_EXPLORE)
+    set(${variable} TRUE)
+  else()
+    set(${variable} FALSE)
+  endif()
+endmacro()
+
 # sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n])
 #
 # One program of GoogleTest tests, and one test of ctest that runs it, or one for each of the n parts of it. Labels:
@@ -58,6 +72,10 @@ function(sinew_test name)
   endif()
   if("slow" IN_LIST arg_LABELS AND arg_TIMEOUT LESS 1200)
     set(arg_TIMEOUT 1200)
+  endif()
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  if(arg_LABELS STREQUAL "unit" AND folder IN_LIST SINEW_UNITS_ELSEWHERE)
+    return()
   endif()
   if(SINEW_SANITIZE)
     # What the presets of the sanitizers leave out is not built there either.

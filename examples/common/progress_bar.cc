@@ -8,7 +8,7 @@
 
 namespace examples {
 namespace {
-constexpr int kWidth = 30;
+constexpr int kBarWidth = 30;
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 }  // namespace
 
@@ -21,7 +21,7 @@ void ProgressBar::show(double fraction, const std::string& label) {
   if (now < next_redraw_) return;
   next_redraw_ = now + kRedrawInterval;
   visible_ = true;
-  std::cerr << "\r" << draw(fraction, kWidth, label) << "\x1b[K" << std::flush;
+  std::cerr << "\r" << draw(fraction, kBarWidth, label) << "\x1b[K" << std::flush;
 }
 
 void ProgressBar::clear() {
