@@ -12,12 +12,13 @@ function(sinew_set_install_rpath target folder)
   endif()
 endfunction()
 
-# sinew_library(<name> [APART] [SOURCES ...] [LINK ...] [LINK_PRIVATE ...])
+# sinew_library(<name> [APART] [SOURCES ...] [LINK ...] [LINK_PRIVATE ...] [PRECOMPILE header...])
 #
 # A library of Sinew, known as Sinew::<name without sinew_>, that is installed with the others. Without sources it is an
-# interface library. LINK: what its public headers need too. APART: Sinew::sinew does not have it.
+# interface library. LINK: what its public headers need too. APART: Sinew::sinew does not have it. PRECOMPILE: headers
+# that most of its sources include; sources that are compiled in batches share them anyway.
 function(sinew_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "" "SOURCES;LINK;LINK_PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "" "SOURCES;LINK;LINK_PRIVATE;PRECOMPILE")
   string(REGEX REPLACE "^sinew_" "" arg_EXPORT_NAME ${name})
   if(arg_SOURCES)
     add_library(${name} ${arg_SOURCES})
@@ -25,6 +26,9 @@ function(sinew_library name)
     # Nothing says what is exported (all is), so shared and static libraries share what a compiler cache has.
     set_target_properties(${name} PROPERTIES DEFINE_SYMBOL ""
         VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    if(arg_PRECOMPILE AND NOT CMAKE_UNITY_BUILD)
+      target_precompile_headers(${name} PRIVATE ${arg_PRECOMPILE})
+    endif()
     if(BUILD_SHARED_LIBS)
       sinew_set_install_rpath(${name} "${CMAKE_INSTALL_LIBDIR}")
     endif()

@@ -37,13 +37,13 @@ endfunction()
 add_custom_target(unit_tests)
 
 set(SINEW_UNITS_ELSEWHERE "" CACHE STRING "Folders of tests/ whose unit tests another preset has")
-set(SINEW_EXPLORE "autograd;launch;link;membership;rref;threads" CACHE STRING
-    "Folders of tests/ whose pure machines are explored, also with bugs planted in them")
+set(SINEW_PROVE "autograd;gpu;launch;link;membership;rref;threads" CACHE STRING
+    "Folders of tests/ whose proofs are run: explorations of pure machines, also with planted bugs, and what GPUs run compiles")
 
-# Whether the machines that this folder tests are explored in this build.
-macro(sinew_explores variable)
+# Whether the proofs of this folder are in this build.
+macro(sinew_proves variable)
   get_filename_component(${variable} "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  if(${variable} IN_LIST SINEW_EXPLORE)
+  if(${variable} IN_LIST SINEW_PROVE)
     set(${variable} TRUE)
   else()
     set(${variable} FALSE)
@@ -58,6 +58,7 @@ endmacro()
 #   slow     takes more than ten seconds
 #   grpc     runs gRPC, whose packaged library ThreadSanitizer knows nothing of
 #   style    looks at the sources
+#   nightly  repeats, for longer or in another way, what other tests show: for .ci/full
 #
 # Most tests wait more than they compute, so tools/test runs two for each core. PROCESSORS is 2 for what computes all the time
 # and 4 for what keeps two cores busy.

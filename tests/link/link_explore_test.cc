@@ -1,7 +1,7 @@
 // Every order of deliveries, program steps and faults, for small worlds of two workers: see
 // support/explorer.h.
 //
-// SINEW_EXPLORE_LEVEL chooses how far: 0 (the default) takes well under a minute, 1 some minutes.
+// SINEW_PROVE_LEVEL chooses how far: 0 (the default) takes well under a minute, 1 some minutes.
 
 #include <chrono>
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace sinew::internal::link_model {
 namespace {
 
 int level() {
-  const char* const text = std::getenv("SINEW_EXPLORE_LEVEL");
+  const char* const text = std::getenv("SINEW_PROVE_LEVEL");
   return text == nullptr ? 0 : std::atoi(text);
 }
 

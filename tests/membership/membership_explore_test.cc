@@ -1,8 +1,8 @@
 // Every place at which one fault, or two, can strike small worlds of two or three workers: see
 // support/explorer.h.
 //
-// SINEW_EXPLORE_LEVEL chooses how far: 0 (the default) takes half a minute, 1 hours.
-// SINEW_EXPLORE_FAULTS="12:kill a, 30:delay", with a filter of one scenario, tells that run.
+// SINEW_PROVE_LEVEL chooses how far: 0 (the default) takes half a minute, 1 hours.
+// SINEW_PROVE_FAULTS="12:kill a, 30:delay", with a filter of one scenario, tells that run.
 
 #include <cstdlib>
 #include <iostream>
@@ -15,14 +15,14 @@ namespace sinew::internal::sim {
 namespace {
 
 int level() {
-  const char* const text = std::getenv("SINEW_EXPLORE_LEVEL");
+  const char* const text = std::getenv("SINEW_PROVE_LEVEL");
   return text == nullptr ? 0 : std::atoi(text);
 }
 
 class MembershipExplore : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(MembershipExplore, EveryRuleHoldsInEveryRun) {
-  if (const char* const faults = std::getenv("SINEW_EXPLORE_FAULTS")) {
+  if (const char* const faults = std::getenv("SINEW_PROVE_FAULTS")) {
     return narrate(GetParam(), faults);
   }
   const Exploration result = explore(GetParam());

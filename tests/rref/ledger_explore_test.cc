@@ -1,7 +1,7 @@
 // Every order of deliveries, program steps and faults, for every small scenario: see
 // support/explorer.h.
 //
-// SINEW_EXPLORE_LEVEL chooses how far: 0 (the default) takes under a minute without optimisation, 1
+// SINEW_PROVE_LEVEL chooses how far: 0 (the default) takes under a minute without optimisation, 1
 // some minutes and 2 most of an hour with optimisation. Level 1 exhausts 3 workers, one reference
 // and 4 forks with one drop, one duplicate and one crash together; with what
 // ledger_reduction_test.cc shows of references, that is all for 2 references too. Level 2 does
@@ -53,9 +53,9 @@ std::vector<Bound> bounds() {
 class LedgerExplore : public testing::TestWithParam<Bound> {};
 
 TEST_P(LedgerExplore, every_invariant_holds_in_every_state) {
-  const char* level = std::getenv("SINEW_EXPLORE_LEVEL");
+  const char* level = std::getenv("SINEW_PROVE_LEVEL");
   if (GetParam().level > (level == nullptr ? 0 : std::atoi(level))) {
-    GTEST_SKIP() << "needs SINEW_EXPLORE_LEVEL=" << GetParam().level;
+    GTEST_SKIP() << "needs SINEW_PROVE_LEVEL=" << GetParam().level;
   }
   Exploration sum;
   const std::vector<Scenario> scenarios = all_scenarios(GetParam().forks, 3);

@@ -1,0 +1,13 @@
+// A worker with references, and without the layers above them.
+
+#include "part.h"
+
+at::Tensor app::twice(const at::Tensor& input) { return input * 2; }
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  sinew::WorkerOptions options = app::member("part", 1, argv[1]);
+  options.methods = sinew::serve<app::Counter>().add<&app::twice>();
+  sinew::init_rpc(options).shutdown();
+  return 0;
+}
