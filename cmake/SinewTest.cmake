@@ -19,8 +19,6 @@ sinew_test_headers(sinew_test_pch_all LIBS sinew HEADERS <ATen/ATen.h> <sinew/si
 
 # sinew_use_test_headers(<target> <library>...): the precompiled headers for a target that links these.
 function(sinew_use_test_headers target)
-  # Each test is compiled alone, with these: helpers of two files may have one name.
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   if(SINEW_TEST_WITHOUT_PCH)
     return()
   endif()
