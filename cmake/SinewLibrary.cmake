@@ -60,6 +60,16 @@ function(sinew_sources variable)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
+# sinew_planted_sources(<folder of tests/> <regex> <source>...): a test of that folder links its own objects of these, with bugs
+# planted in them, in the place of the library's: each must be an object of its own there.
+function(sinew_planted_sources folder regex)
+  if(BUILD_TESTING AND (NOT DEFINED SINEW_PROVE OR folder IN_LIST SINEW_PROVE))
+    set(sources ${ARGN})
+    list(FILTER sources INCLUDE REGEX "${regex}")
+    set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 # sinew_install_headers(<folder>): the folder's own headers are public.
 function(sinew_install_headers folder)
   file(GLOB headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.h")

@@ -16,13 +16,13 @@ namespace testgrad {
 
 using at::Tensor;
 
-Tensor twice(const Tensor& input) { return input * 2; }
+Tensor doubled(const Tensor& input) { return input * 2; }
 /// Without a graph.
-Tensor numbers(const Tensor& input) { return twice(input).detach(); }
+Tensor numbers(const Tensor& input) { return doubled(input).detach(); }
 
 }  // namespace testgrad
 
-SINEW_METHOD(testgrad::twice, testgrad::numbers);
+SINEW_METHOD(testgrad::doubled, testgrad::numbers);
 
 namespace {
 
@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 class LostContexts : public sinew::testing::ClusterTest {
  protected:
   void SetUp() override {
-    start(3, sinew::MethodTable().add<&testgrad::twice>().add<&testgrad::numbers>());
+    start(3, sinew::MethodTable().add<&testgrad::doubled>().add<&testgrad::numbers>());
     const sinew::autograd::ContextId id{worker(0).info().incarnation, 1, 77};
     evict(0);
     ASSERT_TRUE(eventually([&] { return worker(2).workers().size() == 2; }));
@@ -54,7 +54,7 @@ class LostContexts : public sinew::testing::ClusterTest {
 
 TEST_P(LostContexts, AResultWhoseGradientCannotComeBackIsAnError) {
   const sinew::RpcError error =
-      sinew::testing::error_of([&] { worker(1).rpc_sync<&testgrad::twice>(2, leaf()); });
+      sinew::testing::error_of([&] { worker(1).rpc_sync<&testgrad::doubled>(2, leaf()); });
   EXPECT_EQ(error.code(), sinew::ErrorCode::kAborted);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker2' takes the creator of autograd context"));
 }
@@ -62,7 +62,7 @@ TEST_P(LostContexts, AResultWhoseGradientCannotComeBackIsAnError) {
 TEST_P(LostContexts, AResultWithoutAGradientIsAResult) {
   EXPECT_TRUE(at::equal(worker(1).rpc_sync<&testgrad::numbers>(2, leaf()), at::full({2}, 2.0)));
   const at::NoGradGuard no_grad;
-  EXPECT_TRUE(at::equal(worker(1).rpc_sync<&testgrad::twice>(2, leaf()), at::full({2}, 2.0)));
+  EXPECT_TRUE(at::equal(worker(1).rpc_sync<&testgrad::doubled>(2, leaf()), at::full({2}, 2.0)));
 }
 
 SINEW_INSTANTIATE_CLUSTER_TEST(LostContexts);

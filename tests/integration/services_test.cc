@@ -91,13 +91,13 @@ namespace internal {
 struct Reading {
   int level = 0;
 };
-class Gauge {
+class Meter {
  public:
   Reading read(Reading offset) { return {7 + offset.level}; }
 };
 }  // namespace internal
 SINEW_STRUCT(internal::Reading, level);
-SINEW_SERVICE(internal::Gauge, (), read);
+SINEW_SERVICE(internal::Meter, (), read);
 
 namespace sinew {
 namespace {
@@ -117,7 +117,7 @@ MethodTable table() {
   return sinew::serve<Agent, services::Empty>()
       .add<&services::scale, &services::mean, &services::nothing, &services::wait>()
       .add<&services::sum<double>, kAddNumbers, kAddTexts, kSeedTimes>()
-      .serve<::internal::Gauge>();
+      .serve<::internal::Meter>();
 }
 
 class ServicesTest : public testing::ClusterTest {
@@ -171,8 +171,8 @@ TEST_P(ServicesTest, ReferencesCallMemberFunctions) {
   EXPECT_EQ(made.remote<&Agent::reward>().to_here(), 0.5);
   EXPECT_EQ(worker(0).remote<services::Empty>(1).owner_name(), "worker1");
   EXPECT_EQ(worker(0)
-                .remote<::internal::Gauge>(1)
-                .call<&::internal::Gauge::read>(::internal::Reading{1})
+                .remote<::internal::Meter>(1)
+                .call<&::internal::Meter::read>(::internal::Reading{1})
                 .level,
             8);
 }

@@ -15,7 +15,7 @@ class Eviction : public ::testing::TestWithParam<Trio::Kind> {
   using Workers = std::vector<Worker*>;
 
   /// Nobody of `ones` and nobody of `others` sees each other any more, and both sides notice.
-  static void split(World& world, const Workers& ones, const Workers& others) {
+  static void split(MembershipWorld& world, const Workers& ones, const Workers& others) {
     world.is_down = true;
     for (Worker* one : ones) {
       for (Worker* other : others) world.part(*one, *other);
@@ -23,18 +23,18 @@ class Eviction : public ::testing::TestWithParam<Trio::Kind> {
     world.advance(seconds(5));
   }
   /// `worker` stops, for longer than the lease: the others take it for lost.
-  static void stop(World& world, Worker& worker, const Workers& others) {
+  static void stop(MembershipWorld& world, Worker& worker, const Workers& others) {
     world.stopped.insert(worker.plane.address());
     for (Worker* other : others) {
       world.network.cut(worker.plane.address(), other->plane.address());
-      World::suspect(*other, worker.info());
+      MembershipWorld::suspect(*other, worker.info());
     }
     world.advance(seconds(3));
   }
   /// It goes on, and sees that its leases are over.
-  static void go_on(World& world, Worker& worker, const Workers& others) {
+  static void go_on(MembershipWorld& world, Worker& worker, const Workers& others) {
     world.stopped.erase(worker.plane.address());
-    for (Worker* other : others) World::suspect(worker, other->info());
+    for (Worker* other : others) MembershipWorld::suspect(worker, other->info());
     world.advance(seconds(3));
   }
   static void expect_members(const Workers& workers, const Names& names) {
@@ -137,7 +137,7 @@ TEST_P(Eviction, WhoDiesWhileItIsAskedIsLost) {
 TEST_P(Eviction, WhoLivesIsSuspectedForAMomentOnly) {
   Trio world(GetParam());
   world.is_down = true;
-  World::suspect(world.a, world.b.info());
+  MembershipWorld::suspect(world.a, world.b.info());
   world.run();
   EXPECT_EQ(world.a.state(), MembershipState::kSuspected);
   EXPECT_EQ(world.a.names().size(), 3u) << "it is asked first";
@@ -180,7 +180,7 @@ TEST_P(Eviction, WhoWasStoppedForAboutALeaseTakesNobodyIn) {
   world.part(world.a, world.b);
   world.part(world.a, world.c);
   const bool fixed = GetParam() == Trio::Kind::kFixed;
-  Worker& late = world.add("late", fixed ? World::fixed(0, 3) : World::open(7));
+  Worker& late = world.add("late", fixed ? MembershipWorld::fixed(0, 3) : MembershipWorld::open(7));
   world.advance(milliseconds(100));
   EXPECT_EQ(late.outcome(), "pending");
   world.advance(seconds(3));
@@ -205,8 +205,8 @@ TEST_P(Eviction, WhoMayBeOutTakesNobodyIn) {
   stop(world, world.a, {&world.b, &world.c});
   const bool fixed = GetParam() == Trio::Kind::kFixed;
   world.stopped.erase(world.a.plane.address());
-  for (Worker* other : {&world.b, &world.c}) World::suspect(world.a, other->info());
-  Worker& late = world.add("late", fixed ? World::fixed(0, 3) : World::open(7));
+  for (Worker* other : {&world.b, &world.c}) MembershipWorld::suspect(world.a, other->info());
+  Worker& late = world.add("late", fixed ? MembershipWorld::fixed(0, 3) : MembershipWorld::open(7));
   world.advance(seconds(3));
   expect_evicted(world.a);
   expect_members({&world.b, &world.c}, {"b", "c"});
@@ -220,7 +220,7 @@ TEST(Sides, StrangersOfOneJobMeetWhereWorkersLookForIt) {
   world.is_down = true;
   world.part(world.a, world.b);
   world.advance(seconds(3));
-  Worker& late = world.add("late", World::open());
+  Worker& late = world.add("late", MembershipWorld::open());
   world.advance(seconds(3));
   ASSERT_EQ(late.names(), (Names{"a", "late"}));
   world.lose(world.a);
@@ -228,7 +228,7 @@ TEST(Sides, StrangersOfOneJobMeetWhereWorkersLookForIt) {
   ASSERT_EQ(late.names(), (Names{"late"}));
   ASSERT_EQ(world.b.names(), (Names{"b"}));
   // Whichever of the two calls it in.
-  Worker& again = world.add("a", World::open(0));
+  Worker& again = world.add("a", MembershipWorld::open(0));
   world.advance(seconds(3));
   ASSERT_EQ(again.names().size(), 2u);
   world.is_down = false;
@@ -266,7 +266,8 @@ TEST_P(Eviction, WhoWasEvictedMayJoinAgainAsSomebodyNew) {
   stop(world, world.c, {&world.a, &world.b});
   go_on(world, world.c, {&world.a});
   expect_evicted(world.c);
-  const Rendezvous again = GetParam() == Trio::Kind::kFixed ? World::fixed(2, 3) : World::open();
+  const Rendezvous again =
+      GetParam() == Trio::Kind::kFixed ? MembershipWorld::fixed(2, 3) : MembershipWorld::open();
   Worker& next = world.add("c", again);
   world.advance(seconds(5));
   EXPECT_EQ(next.outcome(), "ok");

@@ -34,7 +34,7 @@ class FileMembershipTest : public ::testing::Test {
 };
 
 TEST_F(FileMembershipTest, OpenJobOutlivesItsFounderAndRemovesTheFile) {
-  World world;
+  MembershipWorld world;
   Worker& a = world.add("a", file());
   world.run();  // it is the first in the file
   Worker& b = world.add("b", file());
@@ -61,7 +61,7 @@ TEST_F(FileMembershipTest, FixedWorldOverAnOldFile) {
   ASSERT_TRUE(old.publish(member_at("at:gone", {"a", 0, {900}}), JobInstance{}).ok());
   ASSERT_TRUE(old.publish(member_at("at:gone2", {"b", 1, {901}}), JobInstance{}).ok());
   std::ofstream(path(), std::ios::app) << "garbage\n";
-  World world;
+  MembershipWorld world;
   Worker& b = world.add("b", file(1, 2));
   world.advance(seconds(1));
   Worker& a = world.add("a", file(0, 2));
@@ -74,7 +74,7 @@ TEST_F(FileMembershipTest, FixedWorldOverAnOldFile) {
 }
 
 TEST_F(FileMembershipTest, RankZeroComesBackByTheFile) {
-  World world;
+  MembershipWorld world;
   Worker& a = world.add("a", file(0, 2));
   Worker& b = world.add("b", file(1, 2));
   world.advance(seconds(3));
@@ -90,7 +90,7 @@ TEST_F(FileMembershipTest, RankZeroComesBackByTheFile) {
 TEST_F(FileMembershipTest, SilentEntriesAreNamedAtTheDeadline) {
   const FileRendezvous old(path(), "job");
   ASSERT_TRUE(old.publish(member_at("at:hole", {"a", 0, {900}}), JobInstance{}).ok());
-  World world;
+  MembershipWorld world;
   world.network.silence("at:hole");
   Worker& b = world.add("b", file(), seconds(12));
   world.advance(seconds(14));
@@ -99,7 +99,7 @@ TEST_F(FileMembershipTest, SilentEntriesAreNamedAtTheDeadline) {
 }
 
 TEST_F(FileMembershipTest, EmptyFileIsNamedAtTheDeadline) {
-  World world;
+  MembershipWorld world;
   Worker& b = world.add("b", file(1, 2), seconds(5));
   world.advance(seconds(6));
   EXPECT_THAT(b.outcome(), ::testing::HasSubstr("names no worker of the job"));

@@ -14,13 +14,13 @@ namespace {
 using ::testing::HasSubstr;
 
 Rendezvous joins_only(int rank = -1) {
-  Rendezvous rendezvous = World::open(rank);
+  Rendezvous rendezvous = MembershipWorld::open(rank);
   rendezvous.founds = false;
   return rendezvous;
 }
 
 Rendezvous rank_zero_that_never_founds() {
-  Rendezvous rendezvous = World::fixed(0, 3);
+  Rendezvous rendezvous = MembershipWorld::fixed(0, 3);
   rendezvous.founds = false;
   return rendezvous;
 }
@@ -34,11 +34,11 @@ void expect_called_in(Trio& world) {
 }
 
 TEST(FoundingTest, WhoIsNoFounderWaitsForOne) {
-  World world;
+  MembershipWorld world;
   Worker& early = world.add("early", joins_only(3), seconds(60));
   world.advance(seconds(20));
   EXPECT_EQ(early.outcome(), "pending");
-  Worker& founder = world.add("founder", World::open(0));
+  Worker& founder = world.add("founder", MembershipWorld::open(0));
   world.advance(seconds(5));
   EXPECT_EQ(founder.outcome(), "ok");
   EXPECT_EQ(early.outcome(), "ok");
@@ -47,7 +47,7 @@ TEST(FoundingTest, WhoIsNoFounderWaitsForOne) {
 }
 
 TEST(FoundingTest, WithoutAFounderTheErrorSaysWhoThatMightBe) {
-  World world;
+  MembershipWorld world;
   Worker& alone = world.add("alone", joins_only(), seconds(5));
   world.advance(seconds(6));
   EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded);
@@ -63,7 +63,7 @@ TEST(FoundingTest, AFounderThatComesBackFindsItsJob) {
   world.lose(world.a);
   world.advance(seconds(1));
   EXPECT_EQ(world.b.membership->coordinator().name, "b");
-  Worker& again = world.add("a", World::open(0));
+  Worker& again = world.add("a", MembershipWorld::open(0));
   world.advance(seconds(5));
   EXPECT_EQ(again.outcome(), "ok");
   for (Worker* worker : {&world.b, &world.c, &again}) {
@@ -79,7 +79,7 @@ TEST(FoundingTest, AFounderWaitsLongerWhereItsPredecessorIsCalled) {
   world.network.kill(world.a.plane.address());
   world.dead.insert(before.incarnation);
   world.a.membership.reset();
-  Worker& again = world.add("a", World::open(0), seconds(60));
+  Worker& again = world.add("a", MembershipWorld::open(0), seconds(60));
   EXPECT_EQ(again.outcome(), "ok") << "nobody called: it has founded a job of its own";
 
   Trio other(Trio::Kind::kOpen);
@@ -87,7 +87,7 @@ TEST(FoundingTest, AFounderWaitsLongerWhereItsPredecessorIsCalled) {
   other.network.kill(other.a.plane.address());
   other.dead.insert(lost.incarnation);
   other.a.membership.reset();
-  Worker& sought = other.add_without_pause("a", World::open(0));
+  Worker& sought = other.add_without_pause("a", MembershipWorld::open(0));
   other.advance(milliseconds(500));
   sought.membership->on_sought();
   other.advance(seconds(2));
@@ -109,15 +109,15 @@ TEST(FoundingTest, AFounderThatComesBackHasItsRankAgain) {
   world.advance(seconds(5));
   ASSERT_EQ(actor.outcome(), "ok");
   EXPECT_EQ(actor.info().rank, 3);
-  Worker& again = world.add("a", World::open(0));
+  Worker& again = world.add("a", MembershipWorld::open(0));
   world.advance(seconds(5));
   EXPECT_EQ(again.outcome(), "ok");
   EXPECT_EQ(again.info().rank, 0);
 }
 
 TEST(FoundingTest, SignsPutTheFoundingOffByHalfTheTimeAtMost) {
-  World world;
-  Worker& founder = world.add_without_pause("a", World::open(0));
+  MembershipWorld world;
+  Worker& founder = world.add_without_pause("a", MembershipWorld::open(0));
   for (int i = 0; i < 40; ++i) {
     founder.membership->on_sought();
     world.advance(seconds(1));
@@ -126,8 +126,8 @@ TEST(FoundingTest, SignsPutTheFoundingOffByHalfTheTimeAtMost) {
 }
 
 TEST(FoundingTest, AFounderThatHasLittleTimeFoundsSooner) {
-  World world;
-  Worker& founder = world.add_without_pause("a", World::open(0), seconds(1));
+  MembershipWorld world;
+  Worker& founder = world.add_without_pause("a", MembershipWorld::open(0), seconds(1));
   world.advance(milliseconds(600));
   EXPECT_EQ(founder.outcome(), "ok");
 }
@@ -138,7 +138,7 @@ TEST(FoundingTest, ARankZeroThatNeverFoundsWaitsToBeCalledIn) {
   world.advance(seconds(1));
   expect_called_in(world);
 
-  World empty;
+  MembershipWorld empty;
   Worker& alone = empty.add("a", rank_zero_that_never_founds(), seconds(5));
   empty.advance(seconds(6));
   EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded);
@@ -149,7 +149,7 @@ TEST(FoundingTest, WhoIsCalledInExpectsItsCallerByName) {
   Trio world(Trio::Kind::kFixed);
   world.lose(world.a);
   world.advance(seconds(1));
-  world.network.cover_names_and(World::kMeetingPlace);
+  world.network.cover_names_and(MembershipWorld::kMeetingPlace);
   expect_called_in(world);
 }
 
@@ -174,10 +174,12 @@ TEST(FoundingTest, WhoIsSentOnExpectsTheMemberByName) {
     world.advance(seconds(5));
     return joiner.outcome();
   };
-  EXPECT_EQ(outcome(World::kMeetingPlace, "a"), "ok");
-  EXPECT_THAT(outcome(World::kMeetingPlace, ""), HasSubstr("no certificate covers 'at:rank0'"));
-  EXPECT_THAT(outcome(World::kMeetingPlace, "b"), HasSubstr("no certificate covers 'at:rank0'"));
-  EXPECT_THAT(outcome(World::kMeetingPlace, "two\nlines"), HasSubstr("at position 3"));
+  EXPECT_EQ(outcome(MembershipWorld::kMeetingPlace, "a"), "ok");
+  EXPECT_THAT(outcome(MembershipWorld::kMeetingPlace, ""),
+              HasSubstr("no certificate covers 'at:rank0'"));
+  EXPECT_THAT(outcome(MembershipWorld::kMeetingPlace, "b"),
+              HasSubstr("no certificate covers 'at:rank0'"));
+  EXPECT_THAT(outcome(MembershipWorld::kMeetingPlace, "two\nlines"), HasSubstr("at position 3"));
   EXPECT_THAT(outcome(std::string(2000, 'x'), "a"),
               HasSubstr("worker 'a' gives no usable address"));
 }
@@ -187,8 +189,8 @@ TEST(FoundingTest, NobodyIsCalledInWhileAMemberAnswersThere) {
   Trio world(Trio::Kind::kOpen);
   world.lose(world.a);
   world.advance(seconds(1));
-  world.add("a", World::open(7));  // whose list has it behind the others
-  Rendezvous last = World::open(9);
+  world.add("a", MembershipWorld::open(7));  // whose list has it behind the others
+  Rendezvous last = MembershipWorld::open(9);
   Worker& holder = world.add_at_rendezvous("z", last);
   world.advance(seconds(5));
   ASSERT_EQ(holder.outcome(), "ok");
@@ -210,8 +212,8 @@ TEST(FoundingTest, NobodyIsCalledInWhileAMemberAnswersThere) {
 }
 
 TEST(FoundingTest, AJobOfOneSaysSoUntilSomebodyComes) {
-  World world;
-  Worker& a = world.add("a", World::open(0));
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::open(0));
   world.advance(seconds(4));
   EXPECT_TRUE(a.warnings.empty());
   world.advance(seconds(2));
@@ -231,8 +233,8 @@ TEST(FoundingTest, AJobOfOneSaysSoUntilSomebodyComes) {
 }
 
 TEST(FoundingTest, TwoJobsThatMeetSaySo) {
-  World world;
-  Worker& a = world.add("a", World::open(0));
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::open(0));
   FakeControlPlane other(world.network, {"other", 0, {99}}, "at:other");
   proto::MemberList list;
   list.set_version(7);

@@ -18,7 +18,7 @@ Rendezvous seeded(bool founds, int world_size = 0, int rank = -1) {
 
 TEST(SeedsTest, TheJobIsFoundAtWhicheverSeedAMemberIs) {
   for (const char* seed : {kFirst, kSecond}) {
-    World world;
+    MembershipWorld world;
     Worker& founder = world.add_at_seed(seed, "founder", seeded(true));
     world.advance(seconds(2));
     ASSERT_EQ(founder.outcome(), "ok");
@@ -31,7 +31,7 @@ TEST(SeedsTest, TheJobIsFoundAtWhicheverSeedAMemberIs) {
 
 // The reason to have several.
 TEST(SeedsTest, WorkersJoinThroughAnotherSeedWhileTheFounderIsDead) {
-  World world;
+  MembershipWorld world;
   Worker& founder = world.add_at_seed(kFirst, "founder", seeded(true, 0, 0));
   world.advance(seconds(2));
   Worker& actor = world.add_at_seed(kSecond, "actor", seeded(false));
@@ -55,7 +55,7 @@ TEST(SeedsTest, WorkersJoinThroughAnotherSeedWhileTheFounderIsDead) {
 // Nobody answers at any seed, so the founder waits to be called.
 TEST(SeedsTest, AFounderIsCalledInAtEitherSeed) {
   for (const char* seed : {kFirst, kSecond}) {
-    World world;
+    MembershipWorld world;
     Worker& founder = world.add_at_seed(kFirst, "founder", seeded(true));
     world.advance(seconds(2));
     Worker& actor = world.add("actor", seeded(false));
@@ -73,7 +73,7 @@ TEST(SeedsTest, AFounderIsCalledInAtEitherSeed) {
 
 TEST(SeedsTest, OfTwoFoundersTheOneAtTheFirstSeedFounds) {
   for (const bool first_comes_first : {false, true}) {
-    World world;
+    MembershipWorld world;
     Worker& one = world.add_at_seed(first_comes_first ? kFirst : kSecond, "one", seeded(true));
     world.advance(milliseconds(500));
     Worker& two = world.add_at_seed(first_comes_first ? kSecond : kFirst, "two", seeded(true));
@@ -88,7 +88,7 @@ TEST(SeedsTest, OfTwoFoundersTheOneAtTheFirstSeedFounds) {
 }
 
 TEST(SeedsTest, AFounderDoesNotWaitForOneThatDies) {
-  World world;
+  MembershipWorld world;
   Worker& first = world.add_at_seed(kFirst, "first", seeded(true));
   Worker& second = world.add_at_seed(kSecond, "second", seeded(true));
   world.advance(milliseconds(800));
@@ -101,7 +101,7 @@ TEST(SeedsTest, AFounderDoesNotWaitForOneThatDies) {
 
 // Two founders that could not see each other.
 TEST(SeedsTest, SeedsOfTwoJobsLetNobodyInAndSaySo) {
-  World world;
+  MembershipWorld world;
   world.network.cut(kFirst, kSecond);
   world.is_down = true;
   Worker& one = world.add_at_seed(kFirst, "one", seeded(true));
@@ -121,7 +121,7 @@ TEST(SeedsTest, SeedsOfTwoJobsLetNobodyInAndSaySo) {
 }
 
 TEST(SeedsTest, ASilentSeedHoldsNobodyUp) {
-  World world;
+  MembershipWorld world;
   Worker& founder = world.add_at_seed(kSecond, "founder", seeded(true));
   world.advance(seconds(2));
   ASSERT_EQ(founder.outcome(), "ok");
@@ -132,7 +132,7 @@ TEST(SeedsTest, ASilentSeedHoldsNobodyUp) {
 }
 
 TEST(SeedsTest, TheErrorNamesAllSeeds) {
-  World world;
+  MembershipWorld world;
   Worker& alone = world.add("alone", seeded(false), seconds(5));
   world.advance(seconds(6));
   EXPECT_EQ(alone.code(), absl::StatusCode::kDeadlineExceeded);
@@ -143,7 +143,7 @@ TEST(SeedsTest, TheErrorNamesAllSeeds) {
 }
 
 TEST(SeedsTest, AFixedWorldMeetsAtTheSeedOfItsRankZero) {
-  World world;
+  MembershipWorld world;
   Worker& b = world.add("b", seeded(false, 3, 1));
   world.advance(seconds(2));
   Worker& a = world.add_at_seed(kSecond, "a", seeded(true, 3, 0));

@@ -19,7 +19,7 @@ namespace {
 /// Somebody who calls as it likes.
 class Stranger {
  public:
-  Stranger(World& world, WorkerInfo claims)
+  Stranger(MembershipWorld& world, WorkerInfo claims)
       : world_(world), plane_(world.network, claims, "at:stranger") {}
 
   absl::StatusOr<std::string> call(const Worker& to, std::string_view method,
@@ -58,7 +58,7 @@ class Stranger {
   }
 
  private:
-  World& world_;
+  MembershipWorld& world_;
   FakeControlPlane plane_;
 };
 
@@ -135,8 +135,8 @@ TEST(Strangers, LeaveForThemselvesAlone) {
 }
 
 TEST(Strangers, AreNotBelievedByWhoHasAskedNobodyYet) {
-  World world;
-  const Worker& joiner = world.add("c", World::fixed(2, 3));
+  MembershipWorld world;
+  const Worker& joiner = world.add("c", MembershipWorld::fixed(2, 3));
   world.advance(seconds(1));
   Stranger stranger(world, {"stranger", 0, {99}});
   EXPECT_FALSE(stranger.stand(joiner, 9).has_value());
@@ -151,11 +151,12 @@ TEST(Strangers, AreNotBelievedByWhoHasAskedNobodyYet) {
 class StrangersAtJoiner : public ::testing::Test {
  protected:
   StrangersAtJoiner()
-      : leader(world.add("a", World::fixed(0, 3))), joiner(world.add("c", World::fixed(2, 3))) {
+      : leader(world.add("a", MembershipWorld::fixed(0, 3))),
+        joiner(world.add("c", MembershipWorld::fixed(2, 3))) {
     world.advance(seconds(1));
   }
 
-  World world;
+  MembershipWorld world;
   Worker& leader;
   Worker& joiner;
 };
@@ -167,7 +168,7 @@ TEST_F(StrangersAtJoiner, AreNotBelievedAsLongAsWhomItHasAskedAnswers) {
   EXPECT_FALSE(vote->granted());
   EXPECT_EQ(stranger.propose(joiner, kNewest, {stranger.at_rank(1), entry_of(joiner, 2)}),
             absl::StatusCode::kUnavailable);
-  world.add("b", World::fixed(1, 3));
+  world.add("b", MembershipWorld::fixed(1, 3));
   world.advance(seconds(1));
   EXPECT_EQ(joiner.outcome(), "ok");
   EXPECT_EQ(joiner.names(), (Names{"a", "b", "c"}));

@@ -16,15 +16,15 @@ namespace sinew::internal {
 namespace {
 
 TEST(MembershipTest, FixedWorldStartsWhenAllAreThere) {
-  World world;
-  Worker& b = world.add("b", World::fixed(1, 3));
+  MembershipWorld world;
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 3));
   world.advance(seconds(3));
-  Worker& a = world.add("a", World::fixed(0, 3));
+  Worker& a = world.add("a", MembershipWorld::fixed(0, 3));
   world.advance(seconds(2));
   EXPECT_EQ(a.outcome(), "pending");
   EXPECT_EQ(b.outcome(), "pending");
   EXPECT_FALSE(b.membership->ready());
-  Worker& c = world.add("c", World::fixed(2, 3));
+  Worker& c = world.add("c", MembershipWorld::fixed(2, 3));
   world.advance(seconds(2));
   for (const auto& worker : world.workers) {
     EXPECT_EQ(worker->outcome(), "ok");
@@ -38,8 +38,8 @@ TEST(MembershipTest, FixedWorldStartsWhenAllAreThere) {
 }
 
 TEST(MembershipTest, AWorldOfOne) {
-  World world;
-  Worker& a = world.add("a", World::fixed(0, 1));
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::fixed(0, 1));
   world.run();
   EXPECT_EQ(a.outcome(), "ok");
   const Future<void> left = a.membership->leave_async(seconds(5));
@@ -49,10 +49,10 @@ TEST(MembershipTest, AWorldOfOne) {
 }
 
 TEST(MembershipTest, MissingRanksAreNamedToAllOfThem) {
-  World world;
-  Worker& a = world.add("a", World::fixed(0, 4));
-  Worker& b = world.add("b", World::fixed(1, 4));
-  Worker& d = world.add("d", World::fixed(3, 4));
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::fixed(0, 4));
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 4));
+  Worker& d = world.add("d", MembershipWorld::fixed(3, 4));
   world.advance(seconds(59));
   EXPECT_EQ(a.outcome(), "pending");
   world.advance(seconds(2));
@@ -64,14 +64,14 @@ TEST(MembershipTest, MissingRanksAreNamedToAllOfThem) {
 }
 
 TEST(MembershipTest, AnImpatientWorkerIsToldWhoIsMissing) {
-  World world;
-  Worker& a = world.add("a", World::fixed(0, 3));
-  Worker& b = world.add("b", World::fixed(1, 3), seconds(5));
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::fixed(0, 3));
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 3), seconds(5));
   world.advance(seconds(6));
   EXPECT_THAT(b.outcome(),
               ::testing::HasSubstr("2 of 3 workers joined within 5 s; missing ranks: 2"));
-  Worker& b2 = world.add("b", World::fixed(1, 3));
-  world.add("c", World::fixed(2, 3));
+  Worker& b2 = world.add("b", MembershipWorld::fixed(1, 3));
+  world.add("c", MembershipWorld::fixed(2, 3));
   world.advance(seconds(2));
   EXPECT_EQ(a.outcome(), "ok");
   EXPECT_EQ(b2.outcome(), "ok");
@@ -79,8 +79,8 @@ TEST(MembershipTest, AnImpatientWorkerIsToldWhoIsMissing) {
 }
 
 TEST(MembershipTest, NobodyAnswers) {
-  World world;
-  Worker& b = world.add("b", World::fixed(1, 2), seconds(10));
+  MembershipWorld world;
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 2), seconds(10));
   world.advance(seconds(11));
   EXPECT_EQ(b.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(b.outcome(),
@@ -90,23 +90,23 @@ TEST(MembershipTest, NobodyAnswers) {
 }
 
 TEST(MembershipTest, BlackHoleEndsWithTheDeadline) {
-  World world;
+  MembershipWorld world;
   world.network.silence("at:rank0");
-  Worker& b = world.add("b", World::fixed(1, 2), seconds(7));
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 2), seconds(7));
   world.advance(seconds(8));
   EXPECT_THAT(b.outcome(), ::testing::HasSubstr("was not answered in time"));
 }
 
 TEST(MembershipTest, DuplicatesAreRefusedAndTheOthersGoOn) {
-  World world;
-  Worker& a = world.add("a", World::fixed(0, 3));
-  Worker& b = world.add("b", World::fixed(1, 3));
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::fixed(0, 3));
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 3));
   world.run();
-  Worker& same_name = world.add("b", World::fixed(2, 3));
-  Worker& same_rank = world.add("x", World::fixed(1, 3));
-  Worker& as_master = world.add("a", World::fixed(2, 3));
-  Worker& wrong_size = world.add("y", World::fixed(2, 4));
-  Worker& dynamic = world.add("z", World::open());
+  Worker& same_name = world.add("b", MembershipWorld::fixed(2, 3));
+  Worker& same_rank = world.add("x", MembershipWorld::fixed(1, 3));
+  Worker& as_master = world.add("a", MembershipWorld::fixed(2, 3));
+  Worker& wrong_size = world.add("y", MembershipWorld::fixed(2, 4));
+  Worker& dynamic = world.add("z", MembershipWorld::open());
   world.advance(seconds(1));
   EXPECT_EQ(same_name.outcome(),
             "name 'b' is already used by rank 1, which is alive; choose another name");
@@ -115,22 +115,22 @@ TEST(MembershipTest, DuplicatesAreRefusedAndTheOthersGoOn) {
   EXPECT_THAT(as_master.outcome(), ::testing::HasSubstr("name 'a' is already used by rank 0"));
   EXPECT_THAT(wrong_size.outcome(), ::testing::HasSubstr("a fixed world of 4"));
   EXPECT_THAT(dynamic.outcome(), ::testing::HasSubstr("do not mix"));
-  Worker& c = world.add("c", World::fixed(2, 3));
+  Worker& c = world.add("c", MembershipWorld::fixed(2, 3));
   world.advance(seconds(1));
   for (const Worker* worker : {&a, &b, &c}) EXPECT_EQ(worker->outcome(), "ok");
 }
 
 TEST(MembershipTest, RestartWhileTheWorldCollects) {
-  World world;
-  world.add("a", World::fixed(0, 3));
-  Worker& b = world.add("b", World::fixed(1, 3));
+  MembershipWorld world;
+  world.add("a", MembershipWorld::fixed(0, 3));
+  Worker& b = world.add("b", MembershipWorld::fixed(1, 3));
   world.run();
   // It dies, and nobody has noticed when the new one comes: the coordinator asks the network.
   world.network.kill(b.plane.address());
   world.dead.insert(b.plane.self().incarnation);
   b.membership.reset();
-  Worker& b2 = world.add("b", World::fixed(1, 3));
-  world.add("c", World::fixed(2, 3));
+  Worker& b2 = world.add("b", MembershipWorld::fixed(1, 3));
+  world.add("c", MembershipWorld::fixed(2, 3));
   world.advance(seconds(2));
   EXPECT_EQ(b2.outcome(), "ok");
   EXPECT_EQ(world.probes, 1);
@@ -140,14 +140,14 @@ TEST(MembershipTest, RestartWhileTheWorldCollects) {
 TEST(MembershipTest, WhoTakesTheNameOfOneThatIsSilentWaits) {
   for (const bool dies : {true, false}) {
     SCOPED_TRACE(dies);
-    World world;
-    world.add("a", World::open());
-    Worker& b = world.add("b", World::open());
+    MembershipWorld world;
+    world.add("a", MembershipWorld::open());
+    Worker& b = world.add("b", MembershipWorld::open());
     world.advance(seconds(1));
     ASSERT_EQ(b.outcome(), "ok");
     const std::string address = b.plane.address();
     world.stopped.insert(address);
-    Worker& b2 = world.add("b", World::open());
+    Worker& b2 = world.add("b", MembershipWorld::open());
     world.advance(seconds(3));
     EXPECT_EQ(b2.outcome(), "pending");
     EXPECT_GT(world.probes, 1) << "it asks again";
@@ -161,12 +161,12 @@ TEST(MembershipTest, WhoTakesTheNameOfOneThatIsSilentWaits) {
 }
 
 TEST(MembershipTest, WhoWaitsInVainSaysForWhom) {
-  World world;
-  world.add("a", World::open());
-  Worker& b = world.add("b", World::open());
+  MembershipWorld world;
+  world.add("a", MembershipWorld::open());
+  Worker& b = world.add("b", MembershipWorld::open());
   world.advance(seconds(1));
   world.stopped.insert(b.plane.address());
-  Worker& b2 = world.add("b", World::open(), seconds(5));
+  Worker& b2 = world.add("b", MembershipWorld::open(), seconds(5));
   world.advance(seconds(7));
   EXPECT_EQ(b2.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(b2.outcome(),
@@ -183,12 +183,12 @@ TEST(MembershipTest, AFixedWorldKnowsItsNamesWhoeverIsThere) {
   world.lose(world.c);
   world.lose(world.b);
   world.advance(seconds(1));
-  Worker& b2 = world.add("b", World::fixed(1, 3));
+  Worker& b2 = world.add("b", MembershipWorld::fixed(1, 3));
   world.advance(seconds(3));
   ASSERT_EQ(b2.outcome(), "ok");
   EXPECT_EQ(b2.names(), (Names{"a", "b"}));
   EXPECT_EQ(b2.membership->world_names(), all);
-  Worker& other = world.add("d", World::fixed(2, 3));
+  Worker& other = world.add("d", MembershipWorld::fixed(2, 3));
   world.advance(seconds(3));
   ASSERT_EQ(other.outcome(), "ok");
   for (const Worker* worker : {&world.a, &b2, &other}) {
@@ -203,7 +203,7 @@ TEST(MembershipTest, FixedWorldReplacesAWorkerThatCameBack) {
   world.advance(seconds(1));
   EXPECT_EQ(world.a.names(), (Names{"a", "c"}));
   EXPECT_EQ(world.c.names(), (Names{"a", "c"}));
-  Worker& b2 = world.add("b", World::fixed(1, 3));
+  Worker& b2 = world.add("b", MembershipWorld::fixed(1, 3));
   world.advance(seconds(3));
   EXPECT_EQ(b2.outcome(), "ok");
   EXPECT_EQ(world.c.names(), (Names{"a", "b", "c"}));
@@ -217,7 +217,7 @@ TEST(MembershipTest, RankZeroComesBackToAFixedWorld) {
   world.advance(seconds(1));
   EXPECT_EQ(world.c.membership->coordinator().name, "b");
   EXPECT_EQ(world.c.names(), (Names{"b", "c"}));
-  Worker& a2 = world.add("a", World::fixed(0, 3));
+  Worker& a2 = world.add("a", MembershipWorld::fixed(0, 3));
   world.advance(seconds(6));
   EXPECT_EQ(a2.outcome(), "ok");
   for (const Worker* worker : {&a2, &world.b, &world.c}) {
@@ -227,14 +227,14 @@ TEST(MembershipTest, RankZeroComesBackToAFixedWorld) {
 }
 
 TEST(MembershipTest, OpenMembershipComesAndGoes) {
-  World world;
-  Worker& a = world.add("a", World::open());
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::open());
   world.run();
   EXPECT_EQ(a.outcome(), "ok");
   EXPECT_EQ(a.info().rank, 0);
-  Worker& b = world.add("b", World::open());
+  Worker& b = world.add("b", MembershipWorld::open());
   world.advance(seconds(1));
-  Worker& c = world.add("c", World::open(5));
+  Worker& c = world.add("c", MembershipWorld::open(5));
   world.advance(seconds(1));
   EXPECT_EQ(b.info().rank, 1);
   EXPECT_EQ(c.info().rank, 5);
@@ -244,7 +244,7 @@ TEST(MembershipTest, OpenMembershipComesAndGoes) {
   EXPECT_TRUE(left.done() && left.error() == nullptr);
   EXPECT_EQ(a.names(), (Names{"a", "c"}));
   EXPECT_EQ(c.names(), (Names{"a", "c"}));
-  Worker& d = world.add("d", World::open());
+  Worker& d = world.add("d", MembershipWorld::open());
   world.advance(seconds(1));
   EXPECT_EQ(d.info().rank, 1) << "the smallest free one";
   EXPECT_EQ(c.events, (Names{"+a", "+b", "bye b", "+d"}));
@@ -264,12 +264,12 @@ TEST(MembershipTest, EveryoneKnowsThatAWorkerLeavesBeforeItIsGone) {
 }
 
 TEST(MembershipTest, EveryoneKnowsAWorkerWhenItsJoinIsDone) {
-  World world;
-  Worker& a = world.add("a", World::open());
-  Worker& b = world.add("b", World::open());
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::open());
+  Worker& b = world.add("b", MembershipWorld::open());
   world.advance(seconds(1));
   world.network.mute(b.plane.address());
-  Worker& c = world.add("c", World::open());
+  Worker& c = world.add("c", MembershipWorld::open());
   world.advance(seconds(1));
   EXPECT_EQ(a.names().size(), 3u);
   EXPECT_EQ(c.outcome(), "pending") << "b has not confirmed";
@@ -310,9 +310,9 @@ TEST(MembershipTest, WhoTakesOverDropsWhomItHasLost) {
 TEST(MembershipTest, AllLeaveAtOnce) {
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    World world(seed);
+    MembershipWorld world(seed);
     for (int rank = 0; rank < 4; ++rank) {
-      world.add(std::string(1, static_cast<char>('a' + rank)), World::fixed(rank, 4));
+      world.add(std::string(1, static_cast<char>('a' + rank)), MembershipWorld::fixed(rank, 4));
     }
     world.advance(seconds(2));
     std::vector<Future<void>> left;
@@ -338,9 +338,9 @@ TEST(MembershipTest, AllLeaveAtOnce) {
 }
 
 TEST(MembershipTest, LeaveOfAMuteWorldEndsWithItsDeadline) {
-  World world;
-  Worker& a = world.add("a", World::open());
-  Worker& b = world.add("b", World::open());
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::open());
+  Worker& b = world.add("b", MembershipWorld::open());
   world.advance(seconds(1));
   world.network.silence(a.plane.address());
   const Future<void> left = b.membership->leave_async(seconds(3));
@@ -355,7 +355,7 @@ TEST(MembershipTest, TakeOverKeepsWhoJoinedLast) {
   // The coordinator admits d, tells only c of it, and dies. b goes on from c's list.
   Trio world(Trio::Kind::kOpen);
   world.network.cut(world.a.plane.address(), world.b.plane.address());
-  Worker& d = world.add("d", World::open());
+  Worker& d = world.add("d", MembershipWorld::open());
   world.advance(milliseconds(200));
   ASSERT_EQ(world.c.names().size(), 4u);
   ASSERT_EQ(world.b.names().size(), 3u);
@@ -392,16 +392,16 @@ TEST(MembershipTest, ACoordinatorThatWasTakenForLostIsTold) {
   EXPECT_EQ(world.c.names(), (Names{"b", "c"}));
   // Its next list meets members that know better.
   world.a.membership->on_worker_lost({"nobody", 7, {77}});
-  world.add("d", World::open());
+  world.add("d", MembershipWorld::open());
   world.advance(seconds(3));
   EXPECT_THAT(world.a.removed, ::testing::HasSubstr("took it for lost"));
   EXPECT_FALSE(world.a.membership->ready());
 }
 
 TEST(MembershipTest, HostileRequestsChangeNothing) {
-  World world;
-  Worker& a = world.add("a", World::open());
-  Worker& b = world.add("b", World::open());
+  MembershipWorld world;
+  Worker& a = world.add("a", MembershipWorld::open());
+  Worker& b = world.add("b", MembershipWorld::open());
   world.advance(seconds(1));
   FakeControlPlane stranger(world.network, {"stranger", -1, {99}}, "at:stranger");
   const auto code_of = [&](const std::string& method, const std::string& body) {
@@ -463,9 +463,9 @@ TEST(MembershipTest, TheLivingAgreeInTheEnd) {
   for (std::uint32_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    World world(seed);
+    MembershipWorld world(seed);
     // The first one stays reachable at the rendezvous, so that others can always join.
-    world.add("w0", World::open());
+    world.add("w0", MembershipWorld::open());
     world.advance(milliseconds(100));
     std::vector<std::pair<Worker*, Future<void>>> leaving;
     for (int i = 1; i < 14; ++i) {
@@ -483,7 +483,7 @@ TEST(MembershipTest, TheLivingAgreeInTheEnd) {
           }
           break;
         default:
-          world.add("w" + std::to_string(i), World::open());
+          world.add("w" + std::to_string(i), MembershipWorld::open());
       }
       world.advance(milliseconds(50 * (random() % 4)));
     }

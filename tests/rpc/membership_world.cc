@@ -4,7 +4,7 @@
 
 namespace sinew::internal {
 
-Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, bool serves,
+Worker::Worker(MembershipWorld& world, const std::string& name, Rendezvous rendezvous, bool serves,
                std::uint64_t incarnation, const std::string& address, seconds timeout)
     : plane(world.network, {name, -1, {incarnation}}, address) {
   MembershipOptions options;
@@ -48,7 +48,7 @@ Worker::Worker(World& world, const std::string& name, Rendezvous rendezvous, boo
   joined = membership->join_async();
 }
 
-Future<Standing> World::ask(const Worker& asker, const Member& of, const Standing& own) {
+Future<Standing> MembershipWorld::ask(const Worker& asker, const Member& of, const Standing& own) {
   ++questions;
   const Promise<Standing> answer(scheduler.executor());
   if (is_down || stopped.count(of.address) > 0) {
@@ -65,8 +65,9 @@ Future<Standing> World::ask(const Worker& asker, const Member& of, const Standin
   return answer.future();
 }
 
-Future<MembershipOptions::Answerer> World::ask_at(const Worker& asker, const std::string& address,
-                                                  const Standing& own) {
+Future<MembershipOptions::Answerer> MembershipWorld::ask_at(const Worker& asker,
+                                                            const std::string& address,
+                                                            const Standing& own) {
   for (const auto& worker : workers) {
     const bool is_there = worker->plane.address() == address && worker->membership != nullptr;
     if (!is_there || is_down || stopped.count(address) > 0) continue;

@@ -35,11 +35,11 @@ inline Member member_at(std::string address, WorkerInfo worker) {
   return {std::move(worker), std::move(address)};
 }
 
-class World;
+class MembershipWorld;
 
 /// A worker of which there is only the membership.
 struct Worker {
-  Worker(World& world, const std::string& name, Rendezvous rendezvous, bool serves,
+  Worker(MembershipWorld& world, const std::string& name, Rendezvous rendezvous, bool serves,
          std::uint64_t incarnation, const std::string& address, seconds timeout);
 
   Names names() const {
@@ -66,10 +66,11 @@ struct Worker {
 };
 
 /// The protocol, over a fake plane and a clock that is moved by hand.
-class World {
+class MembershipWorld {
  public:
-  World() : World(std::make_shared<StepRunner>()) {}
-  explicit World(std::uint32_t seed) : World(std::make_shared<StepRunner>(seed)) {}
+  MembershipWorld() : MembershipWorld(std::make_shared<StepRunner>()) {}
+  explicit MembershipWorld(std::uint32_t seed)
+      : MembershipWorld(std::make_shared<StepRunner>(seed)) {}
 
   static constexpr char kMeetingPlace[] = "at:rank0";
 
@@ -107,7 +108,7 @@ class World {
   }
 
   // Tasks that never run would keep their strands, which keep the runner.
-  ~World() { run(); }
+  ~MembershipWorld() { run(); }
 
   /// Also waits for what threads of rendezvous files do.
   void run() {
@@ -174,7 +175,7 @@ class World {
   std::vector<std::unique_ptr<Worker>> workers;
 
  private:
-  explicit World(std::shared_ptr<StepRunner> step_runner)
+  explicit MembershipWorld(std::shared_ptr<StepRunner> step_runner)
       : runner(std::move(step_runner)),
         scheduler(runner, clock, clock),
         network(runner, clock, clock) {}
@@ -188,7 +189,7 @@ class World {
 };
 
 /// A world of three that have joined.
-struct Trio : World {
+struct Trio : MembershipWorld {
   enum class Kind { kOpen, kFixed };
 
   explicit Trio(Kind kind)
