@@ -1,4 +1,5 @@
 #include "sinew/examples/rl/agent.h"
+#include "sinew/examples/rl/policy.h"
 
 #include <algorithm>
 #include <array>

@@ -530,6 +530,8 @@ TEST_P(Steps, OwnerThatMayHaveAppliedOneIsAskedThoughAnotherIsLost) {
       ASSERT_TRUE(eventually([&] { return worker(2).counters()["optim.steps"] == 1; }));
     }
     ASSERT_TRUE(plan_->wait_for_hits(second, 1, 30s));
+    // The first one's answer has come.
+    ASSERT_TRUE(eventually([&] { return worker(0).counters()["rpc.client_active_calls"] == 2; }));
     worker(3).shutdown({false, 60s, false});
     cancellation.cancel();
     std::unique_ptr<PartialStep> failed;
