@@ -20,6 +20,7 @@
 #include "sinew/testing/eventually.h"
 #include "sinew/testing/faults.h"
 #include "sinew/tests/support/cluster.h"
+#include "torch/optim/adam.h"
 
 namespace rl {
 namespace {
