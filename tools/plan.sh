@@ -30,4 +30,4 @@ say_plan() {
   export NINJA_STATUS
 }
 # How many of that loop one file with torch/torch.h takes.
-SINEW_PLAN_RATIO=18
+SINEW_PLAN_RATIO=25
