@@ -85,7 +85,7 @@ class Peer {
   auto remote(Args&&... arguments) const;
 
   friend bool operator==(const Peer& a, const Peer& b) {
-    return a.link_ == b.link_ && a.info_ == b.info_;
+    return a.link_ == b.link_ && (a.link_ != nullptr || a.info_ == b.info_);
   }
   friend bool operator!=(const Peer& a, const Peer& b) { return !(a == b); }
 
