@@ -241,7 +241,7 @@ ServedUntil WorkerCore::serve_until_done() {
                    "the job would wait for that");
   }
   if (const absl::Status out = evicted(); !out.ok()) throw_error(out);
-  if (!is_running()) throw_error(ended("it serves nobody any more"));
+  if (!is_running()) return ServedUntil::kAskedToEnd;
   {
     // Ends when what was asked for has been done.
     const StopSignals signals([this] { leave_when_asked(); });

@@ -1,6 +1,10 @@
 // Servers of jobs whose other workers end, are killed, or have them end.
 
+#include <sys/types.h>
+
 #include <csignal>
+#include <cstdint>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +25,18 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// Whether it has a handler for SIGTERM.
+bool catches_signals(pid_t pid) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  for (std::string word; status >> word;) {
+    if (word != "SigCgt:") continue;
+    std::uint64_t caught = 0;
+    status >> std::hex >> caught;
+    return (caught >> (SIGTERM - 1) & 1) != 0;
+  }
+  return false;
+}
+
 class Serving : public ::testing::Test {
  protected:
   enum class World { kFixed, kOpen };
@@ -39,6 +55,11 @@ class Serving : public ::testing::Test {
     ASSERT_TRUE(eventually([&] {
       return child(0).ask("members").size() == std::string("ok").size() + 3u * children_.size();
     }));
+  }
+  /// Returns when a signal no longer ends the process.
+  void serve(int rank) {
+    child(rank).send("serve");
+    EXPECT_TRUE(eventually([&] { return catches_signals(child(rank).pid()); }));
   }
   ChildProcess& child(int rank) { return *children_[static_cast<std::size_t>(rank)]; }
 
@@ -91,7 +112,7 @@ TEST_F(Serving, AShutdownWithoutALimitEndsWhenTheOthersAreLost) {
 
 TEST_F(Serving, ASignalHasItLeaveAFixedWorld) {
   start(4);
-  for (const int server : {1, 2, 3}) child(server).send("serve");
+  for (const int server : {1, 2, 3}) serve(server);
   EXPECT_EQ(child(0).ask("add w1"), "ok 3");
   EXPECT_EQ(child(0).ask("add w2"), "ok 3");
   child(1).signal(SIGTERM);
@@ -110,7 +131,7 @@ TEST_F(Serving, ASignalHasItLeaveAFixedWorld) {
 TEST_F(Serving, ASignalHasItSayGoodbyeInOpenMembership) {
   start(2, World::kOpen);
   EXPECT_EQ(child(0).ask("watch"), "ok ");
-  child(1).send("serve");
+  serve(1);
   EXPECT_EQ(child(0).ask("add w1"), "ok 3");
   child(1).signal(SIGTERM);
   EXPECT_EQ(child(1).receive(), "ok asked");
@@ -121,7 +142,7 @@ TEST_F(Serving, ASignalHasItSayGoodbyeInOpenMembership) {
 // The first one waits for a call that does not end.
 TEST_F(Serving, ASecondSignalEndsTheProcess) {
   start(2, World::kOpen);
-  child(1).send("serve");
+  serve(1);
   EXPECT_EQ(child(0).ask("begin s stall w1"), "ok ");
   EXPECT_TRUE(
       eventually([&] { return child(0).ask("counter rpc.client_active_calls") == "ok 1"; }));

@@ -54,6 +54,7 @@ TEST(StopSignals, NobodyIsToldOfOneThatCameBefore) {
 }
 
 TEST(StopSignals, TheProgramsOwnHandlerStays) {
+  own_signals = 0;
   std::signal(SIGTERM, &on_own_signal);
   std::signal(SIGINT, SIG_IGN);
   std::atomic<int> told{0};
