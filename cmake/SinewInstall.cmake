@@ -57,6 +57,10 @@ install(FILES "${PROJECT_BINARY_DIR}/SinewConfig.cmake" "${PROJECT_BINARY_DIR}/S
               "${CMAKE_CURRENT_LIST_DIR}/SinewDependencies.cmake" "${CMAKE_CURRENT_LIST_DIR}/SinewPrecompile.cmake"
         DESTINATION "${sinew_package_dir}" COMPONENT sinew_dev)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT sinew_dev)
+# For pip, and for PYTHONPATH; Debian's package has it where Python looks. In no package.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/clients/python/" DESTINATION "${CMAKE_INSTALL_DATADIR}/sinew/python"
+        COMPONENT sinew_python_source FILES_MATCHING PATTERN "sinew_client/*.py" PATTERN "sinew_client/py.typed"
+        PATTERN pyproject.toml PATTERN README.md PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
 
 if(SINEW_RUN)
   install(TARGETS sinew-run EXPORT SinewToolsTargets RUNTIME COMPONENT sinew_tools)

@@ -82,7 +82,8 @@ constexpr bool is_spawn_parameter() {
       std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>;
   static_assert(fits,
                 "Sinew: a parameter of this function has a type that cannot travel to another "
-                "process: specialise sinew::Codec for it");
+                "process: if it is a struct of yours, list its fields with SINEW_STRUCT before its "
+                "first use; otherwise specialise sinew::Codec for it");
   static_assert(!is_changed,
                 "Sinew: a function that is spawned cannot take a non-const reference: memory is "
                 "not shared between processes");

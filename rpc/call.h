@@ -63,10 +63,12 @@ Future<R> send_for(CallBuilder& call) {
 
 template <class Result>
 constexpr bool check_result() {
-  static_assert(std::is_void_v<Result> || is_wire_type_v<Result>,
-                "Sinew: the result of this method has a type that cannot travel: call it with "
-                "remote() to keep the result "
-                "where it is made, or specialise sinew::Codec for the type");
+  static_assert(
+      std::is_void_v<Result> || is_wire_type_v<Result>,
+      "Sinew: the result of this method has a type that cannot travel: call it with "
+      "remote() to keep the result where it is made; or, if it is a struct of yours, list "
+      "its fields with SINEW_STRUCT before its first use, otherwise specialise "
+      "sinew::Codec for it");
   return std::is_void_v<Result> || is_wire_type_v<Result>;
 }
 

@@ -9,20 +9,25 @@
 #include "sinew/rpc/worker.h"
 
 namespace sinew {
-namespace {
 
-[[noreturn]] void throw_empty_peer() {
+void Peer::fail() const {
+  if (gone_ != nullptr) throw RpcError(*gone_);
   throw RpcError(ErrorCode::kFailedPrecondition, "this Peer is empty: get one from Worker::peer()");
 }
 
-}  // namespace
+Peer PeerAccess::make_gone(WorkerInfo info, const absl::Status& why) {
+  Peer peer;
+  peer.info_ = std::move(info);
+  peer.gone_ = std::make_shared<const RpcError>(why.code(), std::string(why.message()));
+  return peer;
+}
 
 Peer::Peer(std::shared_ptr<internal::WorkerServices> services,
            std::shared_ptr<internal::CallLink> link)
     : services_(std::move(services)), link_(std::move(link)), info_(link_->peer()) {}
 
 const WorkerInfo& Peer::info() const {
-  if (link_ == nullptr) throw_empty_peer();
+  if (link_ == nullptr && gone_ == nullptr) fail();
   return info_;
 }
 
@@ -45,7 +50,7 @@ Peer Peer::retrying(RetryPolicy policy) const {
 }
 
 Worker Peer::worker() const {
-  if (services_ == nullptr) throw_empty_peer();
+  if (services_ == nullptr) fail();
   return services_->handle();
 }
 
@@ -54,7 +59,7 @@ bool Peer::alive() const {
 }
 
 Future<void> Peer::ready(std::uint64_t bytes) const {
-  if (link_ == nullptr) throw_empty_peer();
+  if (link_ == nullptr) fail();
   services_->process().require();
   return link_->ready(bytes);
 }

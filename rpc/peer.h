@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/call_options.h"
@@ -21,12 +22,15 @@ class Worker;
 
 /// A worker that calls go to, as seen from one's own worker, with the options that they are made
 /// with. Get one from Worker::peer(). Names one incarnation: when that worker is lost, calls fail
-/// for ever, even if another comes back under the name. A small value type; thread-safe.
+/// for ever, even if another comes back under the name. What it says of itself (info(), name(),
+/// rank(), alive(), options()) it says whatever has ended: its worker here too. A small value type;
+/// thread-safe.
 class Peer {
  public:
   /// An invalid peer; calls on it throw kFailedPrecondition.
   Peer() = default;
 
+  /// Throws kFailedPrecondition for an invalid peer.
   const WorkerInfo& info() const;
   const std::string& name() const { return info().name; }
   std::int32_t rank() const { return info().rank; }
@@ -38,15 +42,15 @@ class Peer {
   /// may have run if its method is SINEW_IDEMPOTENT, after kResourceExhausted and kUnavailable.
   /// Holds no thread in between; all attempts together have the time of one call. With
   /// RetryAt::kNextOfItsName calls go on with the next worker of the name when this one is lost.
-  /// What is repeated, and what is not: docs/retries.md. Throws RpcError kInvalidArgument for a
-  /// policy that makes no sense.
+  /// In an autograd context no call is repeated; its error says so. More: docs/retries.md. Throws
+  /// RpcError kInvalidArgument for a policy that makes no sense.
   ///
   ///     double x = learner.retrying().within(2s).call<&app::mean>(tensor);
   Peer retrying(RetryPolicy policy = RetryPolicy()) const;
   const CallOptions& options() const { return options_; }
   /// The worker that calls start from.
   Worker worker() const;
-  /// False once the peer is lost.
+  /// False once the peer is lost, or the worker here that would call it has ended.
   bool alive() const;
   /// Completes when a call with `bytes` of arguments finds room on its way to the peer: at most
   /// WorkerOptions::send_window_bytes wait here, and WorkerOptions::receive_window_bytes there. A
@@ -80,18 +84,24 @@ class Peer {
   template <class ClassOrSignature, class... Args>
   auto remote(Args&&... arguments) const;
 
-  friend bool operator==(const Peer& a, const Peer& b) { return a.link_ == b.link_; }
+  friend bool operator==(const Peer& a, const Peer& b) {
+    return a.link_ == b.link_ && (a.link_ != nullptr || a.info_ == b.info_);
+  }
   friend bool operator!=(const Peer& a, const Peer& b) { return !(a == b); }
 
  private:
   friend struct PeerAccess;
   Peer(std::shared_ptr<internal::WorkerServices> services,
        std::shared_ptr<internal::CallLink> link);
+  /// Why nothing can be done with it.
+  [[noreturn]] void fail() const;
 
   std::shared_ptr<internal::WorkerServices> services_;
   std::shared_ptr<internal::CallLink> link_;
   WorkerInfo info_;
   CallOptions options_;
+  /// Set: there is no link with it any more, for this reason.
+  std::shared_ptr<const RpcError> gone_;
 };
 
 std::ostream& operator<<(std::ostream& out, const Peer& peer);
@@ -106,6 +116,9 @@ struct PeerAccess {
                    std::shared_ptr<internal::CallLink> link) {
     return Peer(std::move(services), std::move(link));
   }
+  /// A peer that nothing can be done with any more: that fails with `why`.
+  static Peer make_gone(WorkerInfo info, const absl::Status& why);
+  [[noreturn]] static void fail(const Peer& peer) { peer.fail(); }
 };
 
 }  // namespace sinew

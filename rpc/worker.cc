@@ -130,6 +130,21 @@ void Worker::shutdown(const ShutdownOptions& options) const {
   internal::ProcessLife::move_on_if_exiting();
   core().shutdown(options);
 }
+
+ServedUntil Worker::serve_until_done() const {
+  internal::ProcessLife::move_on_if_exiting();
+  Worker serving = *this;
+  while (true) {
+    try {
+      return serving.core().serve_until_done();
+    } catch (const RpcError& error) {
+      const bool comes_back = serving.core().options().on_rejoined != nullptr;
+      if (!comes_back || error.code() != ErrorCode::kAborted) throw;
+    }
+    serving = serving.rejoin();
+  }
+}
+
 Worker Worker::rejoin() const {
   internal::ProcessLife::move_on_if_exiting();
   if (core().is_own_thread()) {

@@ -145,11 +145,20 @@ struct ShutdownOptions {
   /// way anywhere, and until references are given up. Otherwise only this worker stops, at once;
   /// its calls fail.
   bool graceful = true;
-  /// Bound of the whole graceful shutdown. Positive; otherwise that fails with kInvalidArgument,
-  /// and the worker ends without grace.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  /// Bound of the whole graceful shutdown. Unset: the others are waited for as long as they live
+  /// (one that is dead is lost when its lease ends), and what follows has 60 s. Positive; otherwise
+  /// that fails with kInvalidArgument, and the worker ends without grace.
+  std::optional<std::chrono::nanoseconds> timeout;
   /// Throw when references are left (the text lists them); otherwise they are only logged.
   bool fail_on_leaks = false;
+};
+
+/// Why Worker::serve_until_done() has returned.
+enum class ServedUntil {
+  /// All who worked have come to their end.
+  kJobIsOver,
+  /// The process was asked to end, or another thread has shut the worker down.
+  kAskedToEnd,
 };
 
 }  // namespace sinew

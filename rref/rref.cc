@@ -6,6 +6,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/type_text.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/message_context.h"
 #include "sinew/rref/internal/ledger_codec.h"
@@ -174,7 +175,11 @@ RemoteCreation begin_remote(CallBuilder& call, const Peer& owner, const std::typ
     return creation;
   }
   absl::StatusOr<ledger::Created> created = manager->create(owner.info(), type_name, call.method());
-  if (!created.ok()) throw_error(created.status());
+  if (!created.ok()) {
+    // Its link knows first-hand that the owner is lost.
+    const absl::Status lost = PeerAccess::link(owner)->retired();
+    throw_error(lost.ok() ? created.status() : about_peer(lost, owner.name()));
+  }
   write_id(created->rref, *retain.mutable_rref());
   write_id(created->fork, *retain.mutable_fork());
   auto outcome = std::make_shared<Creation>(services->executor().get());

@@ -51,8 +51,8 @@ class RRef {
   Future<T> to_here_async() const {
     static_assert(is_wire_type_v<T>,
                   "Sinew: a value of this type cannot travel: call its methods through the RRef, "
-                  "or specialise "
-                  "sinew::Codec for it");
+                  "or, if it is a struct of yours, list its fields with SINEW_STRUCT before its "
+                  "first use; otherwise specialise sinew::Codec for it");
     if constexpr (is_wire_type_v<T>) {
       if (is_owner()) {
         return handle()
@@ -118,7 +118,8 @@ class RRef {
     return rref;
   }
   const CallOptions& options() const { return options_; }
-  /// The peer that owns the value, with the options of this reference.
+  /// The peer that owns the value, with the options of this reference. Says whether the owner is
+  /// there, alive(), also when the worker here has ended: then calls on it fail.
   Peer peer() const { return handle().owner_peer().with(options_); }
 
   /// Computes gradients, at the owner, of the scalar tensor that this refers to, and adds them to

@@ -23,6 +23,8 @@ int main(int argc, char** argv) {
     sinew::RRef<app::Counter> counter = worker.remote<app::Counter>("bob");
     sinew::Future<std::int64_t> total = counter.async<&app::Counter::add>(42);
     std::cout << doubled << "\n" << total.wait() << std::endl;
+    worker.shutdown();  // the job is over
+  } else {
+    worker.serve_until_done();  // however long that takes; SIGTERM ends it, too
   }
-  worker.shutdown();  // waits for the other one
 }

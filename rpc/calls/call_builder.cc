@@ -27,10 +27,7 @@ namespace {
 
 WorkerServices& services_of(const Peer& peer) {
   const auto& services = PeerAccess::services(peer);
-  if (services == nullptr) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   "a call was made on an empty Peer: get one from Worker::peer()");
-  }
+  if (services == nullptr) PeerAccess::fail(peer);
   services->process().require();
   ProcessLife::stand_still_at_exit();
   if (!services->is_running()) throw_error(services->ended("it makes no calls any more"));
@@ -185,11 +182,12 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
     cancel_with(parent->cancellation());
   }
   pending->cancellations = std::move(state.cancellations);
-  if (may_be_repeated()) {
-    std::make_shared<RetriedCall>(state.services, std::move(*state.envelope),
-                                  std::move(state.context.payloads()), retry_rules(),
-                                  std::move(pending))
-        ->start(PeerAccess::link(state.peer), state.route);
+  if (state.peer.options().retry.has_value()) {
+    const auto retried = std::make_shared<RetriedCall>(state.services, std::move(*state.envelope),
+                                                       std::move(state.context.payloads()),
+                                                       retry_rules(), std::move(pending));
+    retried->only_once(why_once());
+    retried->start(PeerAccess::link(state.peer), state.route);
     return;
   }
   pending->on_end = state.route.take_on_end();
@@ -199,11 +197,14 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   state.envelope.note_serialised();
 }
 
-// What layers and devices expect along a message they expect once.
-bool CallBuilder::may_be_repeated() const {
+// What layers and devices expect along a message they expect once. Empty: it may be repeated.
+std::string CallBuilder::why_once() const {
+  if (state_->route.tensor_hook() != nullptr) {
+    return "it is of an autograd context, whose gradients come back along one message";
+  }
   const MessageRoute::DevicePart* devices = state_->route.device_part();
-  return state_->peer.options().retry.has_value() && state_->route.tensor_hook() == nullptr &&
-         (devices == nullptr || !devices->has_transfers());
+  const bool has_transfers = devices != nullptr && devices->has_transfers();
+  return has_transfers ? "its tensors went from device to device, along one message" : "";
 }
 
 RetryRules CallBuilder::retry_rules() const {

@@ -65,7 +65,7 @@ class CallBuilder {
   };
   using StateInPlace = std::unique_ptr<State, End>;
   StateInPlace begin(const Peer& peer, std::string_view method, const std::string& signature);
-  bool may_be_repeated() const;
+  std::string why_once() const;
   RetryRules retry_rules() const;
 
   // Builders stand on their thread's stack, and what is of this size takes the allocator long.

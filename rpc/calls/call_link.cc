@@ -37,9 +37,9 @@ WorkerInfo CallLink::peer() const {
   return {name_, rank_.load(std::memory_order_acquire), incarnation_};
 }
 
-bool CallLink::alive() const {
+absl::Status CallLink::retired() const {
   MutexLock lock(mutex_);
-  return retired_.ok();
+  return retired_;
 }
 
 // ---- Starting.

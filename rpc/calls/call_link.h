@@ -50,7 +50,9 @@ class CallLink final : public LinkUser,
   LinkRunner& runner() { return *runner_; }
   void set_rank(std::int32_t rank) { rank_.store(rank, std::memory_order_release); }
   /// False once the peer is lost, or has left.
-  bool alive() const;
+  bool alive() const { return retired().ok(); }
+  /// Why not.
+  absl::Status retired() const;
 
   // --- Calls that this worker makes.
 

@@ -92,7 +92,6 @@ std::int64_t CallServer::limited_calls() const {
 }
 
 const MethodTable::Entry* CallServer::nearest_method(const CallContext& call) const {
-  if (call.caller().rank < 0) return nullptr;
   const MethodTable& methods = services_.options().methods;
   const std::vector<std::string> identities = call.identities();
   std::vector<std::string> allowed;

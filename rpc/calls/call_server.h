@@ -40,7 +40,7 @@ class CallServer final : public UnaryHandler {
   /// Null when there is none.
   const MethodTable::Entry* find_method(std::string_view name) const;
   /// For a call to a method that there is not: the one with the most similar name, of those that
-  /// its caller may call. Null when none is similar. Clients that are no workers are not told.
+  /// its caller may call. Null when none is similar.
   const MethodTable::Entry* nearest_method(const CallContext& call) const;
   /// How much of a method that it serves is under way; null for one without limits.
   std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;

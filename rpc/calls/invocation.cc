@@ -205,11 +205,15 @@ std::string Invocation::explain_no_method() const {
         "that worker",
         worker, called);
   }
+  // Clients of other languages are built with none.
+  const std::string built_with = call.signature().empty()
+                                     ? ""
+                                     : absl::StrCat(", which the caller was built with as ",
+                                                    printable(call.signature(), 1024));
   return absl::StrFormat(
-      "worker '%s' serves no method '%s', which the caller was built with as %s; the most similar "
-      "that it serves is '%s', %s: code does not travel, so call that, or add the other one to "
-      "the MethodTable of that worker",
-      worker, called, printable(call.signature(), 1024), nearest->name, nearest->signature);
+      "worker '%s' serves no method '%s'%s; the most similar that it serves is '%s', %s: code does "
+      "not travel, so call that, or add the other one to the MethodTable of that worker",
+      worker, called, built_with, nearest->name, nearest->signature);
 }
 
 void Invocation::throw_if_given_up() const {
@@ -480,8 +484,8 @@ void Invocation::fail_not_a_wire_type(const std::type_info& type) const {
   info.code = ErrorCode::kInvalidArgument;
   info.origin = ErrorOrigin::kCallee;
   info.message = absl::StrFormat(
-      "the result of method '%s' is a %s, which cannot travel: call it with remote(), or "
-      "specialise sinew::Codec for the type",
+      "the result of method '%s' is a %s, which cannot travel: call it with remote(), list "
+      "its fields with SINEW_STRUCT, or specialise sinew::Codec for the type",
       method(), type_text(type));
   throw RpcError(std::move(info));
 }

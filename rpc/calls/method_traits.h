@@ -107,10 +107,11 @@ constexpr void check_parameter() {
                 "Sinew: a remote method cannot take a non-const reference, since changes would be "
                 "lost: return the new "
                 "value instead");
-  static_assert(std::is_pointer_v<Value> || is_wire_type_v<Value>,
-                "Sinew: a parameter of this method has a type that cannot travel: specialise "
-                "sinew::Codec for it, or "
-                "pass RRef<T>");
+  static_assert(
+      std::is_pointer_v<Value> || is_wire_type_v<Value>,
+      "Sinew: a parameter of this method has a type that cannot travel: if it is a struct "
+      "of yours, list its fields with SINEW_STRUCT before its first use; otherwise "
+      "specialise sinew::Codec for it, or pass RRef<T>");
 }
 
 template <class P>

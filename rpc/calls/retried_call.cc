@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/call_link.h"
@@ -111,11 +112,17 @@ bool RetriedCall::repeats(const std::exception_ptr& error, const std::shared_ptr
                           RetryRules::Answered answered) {
   const std::shared_ptr<WorkerServices> services = services_.lock();
   if (services == nullptr) return false;
-  const ErrorInfo info = describe(error);
+  ErrorInfo info = describe(error);
   const WorkerInfo callee = link->peer();
   const RetryRules::Failure failure = {info.code, info.execution, answered,
                                        services->is_lost(callee)};
   const auto decision = rules_.on_failure(failure, services->clock().now(), draw_chance());
+  const bool gives_up = decision.kind == RetryRules::Decision::Kind::kGiveUp;
+  if (!gives_up && !why_once_.empty()) {
+    absl::StrAppend(&info.message, "; retrying() has not repeated the call: ", why_once_);
+    pending_->on_error(std::make_exception_ptr(RpcError(std::move(info))));
+    return true;
+  }
   switch (decision.kind) {
     case RetryRules::Decision::Kind::kGiveUp:
       return false;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"
@@ -23,6 +24,8 @@ class RetriedCall final : public std::enable_shared_from_this<RetriedCall> {
   RetriedCall(WorkerServices& services, proto::Envelope envelope, std::vector<absl::Cord> payloads,
               RetryRules rules, std::unique_ptr<PendingCall> pending);
 
+  /// It is made once all the same, and a failure that would be repeated says that, and why.
+  void only_once(std::string why) { why_once_ = std::move(why); }
   /// The first attempt. The message was written by `route`.
   void start(const std::shared_ptr<CallLink>& link, MessageRoute& route);
 
@@ -45,6 +48,7 @@ class RetriedCall final : public std::enable_shared_from_this<RetriedCall> {
   const std::vector<absl::Cord> payloads_;
   std::vector<std::function<void(MessageRoute& route)>> rewrite_;
   RetryRules rules_;
+  std::string why_once_;
   const std::unique_ptr<PendingCall> pending_;
 };
 

@@ -170,9 +170,11 @@ struct StructCodec {
                   "Sinew: the receiver makes this struct without arguments and then sets its "
                   "fields: give it a default constructor, or write its Codec");
     if constexpr (are_fields) {
-      static_assert(are_wire_types_v<FieldOf<kFields>...>,
-                    "Sinew: a field of this struct has a type that cannot travel: specialise "
-                    "sinew::Codec for it");
+      static_assert(
+          are_wire_types_v<FieldOf<kFields>...>,
+          "Sinew: a field of this struct has a type that cannot travel: if it is a struct "
+          "of yours too, list its fields with SINEW_STRUCT before this one; otherwise "
+          "specialise sinew::Codec for it");
       return std::is_default_constructible_v<T> && are_wire_types_v<FieldOf<kFields>...>;
     } else {
       return false;

@@ -76,6 +76,11 @@ void MemberWaits::on_deadline(std::uint64_t number) {
                             wait->name)));
 }
 
+std::string MemberWaits::absence(const std::string& name) {
+  MutexLock lock(mutex_);
+  return presence_.absence(name, clock_.now());
+}
+
 void MemberWaits::end(const absl::Status& reason) {
   std::map<std::uint64_t, Wait> waits;
   {

@@ -44,10 +44,6 @@ namespace {
 constexpr auto kGuestsTime = std::chrono::seconds(2);
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
-// For peers to hear what they were answered last. They mostly need a round trip.
-constexpr auto kAnswersTime = std::chrono::seconds(1);
-// Within which the next gather of a shutdown may begin.
-constexpr auto kBetweenGathers = std::chrono::milliseconds(50);
 
 std::size_t default_threads() {
   return std::max<std::size_t>(4, std::thread::hardware_concurrency());
@@ -210,6 +206,8 @@ void WorkerCore::check_device_maps_of_world() {
   membership_->leave_async(kGuestsTime).wait_for(kFarewell);
   throw_error(fits);
 }
+
+void WorkerCore::stop_joining() { membership_->leave_async(kGuestsTime); }
 
 MessageDevices& WorkerCore::devices() { return *devices_; }
 
@@ -410,187 +408,5 @@ std::vector<WorkerInfo> WorkerCore::live_workers() const {
 }
 
 void WorkerCore::log(const std::string& text) const { log_line(self_.name, text); }
-
-// ---- The end.
-
-CallCounts WorkerCore::call_counts() const {
-  CallCounts counts;
-  const CallTotals totals = call_totals();
-  // Continuations on their way count too: they may start calls. Asked last, since a call's
-  // continuation is queued before the call stops to be counted.
-  const Executor::Stats stats = executor_->stats();
-  counts.active = static_cast<std::uint64_t>(totals.active + totals.served) + stats.queued_tasks +
-                  (stats.threads - stats.idle_threads);
-  counts.started = static_cast<std::uint64_t>(totals.started);
-  return counts;
-}
-
-// The first layer that cannot ends it; what the ones before have said stays.
-void WorkerCore::drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks) {
-  const auto scope =
-      world_size_ > 0 ? Extension::DrainScope::kWholeJob : Extension::DrainScope::kThisWorker;
-  std::vector<Future<std::vector<std::string>>> drains;
-  for (const auto& extension : extensions_) {
-    drains.push_back(extension->drain_async(scope, deadline));
-  }
-  for (auto& drain : drains) {
-    for (const std::string& leak : drain.wait()) leaks.push_back(leak);
-  }
-}
-
-absl::Status WorkerCore::drain(const ShutdownOptions& options) {
-  if (options.timeout <= std::chrono::nanoseconds(0)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("ShutdownOptions::timeout must be positive, it is %d ns: worker '%s' was "
-                        "shut down without waiting for anything",
-                        options.timeout.count(), self_.name));
-  }
-  const Clock::TimePoint deadline = deadline_after(clock().now(), options.timeout);
-  const auto left = [&]() -> std::chrono::nanoseconds {
-    if (deadline == Clock::TimePoint::max()) return kNoTimeout;
-    return std::max<std::chrono::nanoseconds>(deadline - clock().now(),
-                                              std::chrono::milliseconds(1));
-  };
-  absl::Status failed;
-  const auto attempt = [&](const char* step, const std::function<void()>& run) {
-    if (!failed.ok()) return;
-    try {
-      run();
-    } catch (...) {
-      const absl::Status status = to_status(std::current_exception());
-      failed = absl::Status(
-          status.code(), absl::StrFormat("graceful shutdown of worker '%s' failed while it %s: %s",
-                                         self_.name, step, status.message()));
-    }
-  };
-  // In open membership others stay; only what concerns this worker must come to rest.
-  const std::vector<std::string> names =
-      world_size_ > 0 ? names_of_world() : std::vector<std::string>{self_.name};
-  attempt("waited for the others to shut down too",
-          [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
-  attempt("waited for calls to end", [&] {
-    wait_for_quiescence_async(
-        *gather_, names, [this] { return call_counts(); }, left(), *scheduler_)
-        .wait();
-  });
-  std::vector<std::string> leaks;
-  attempt("gave up references", [&] { drain_layers(deadline, leaks); });
-  for (const std::string& leak : leaks) log(leak);
-  if (!leaks.empty() && options.fail_on_leaks && failed.ok()) {
-    failed = absl::FailedPreconditionError(absl::StrFormat("worker '%s' leaks %d references:\n%s",
-                                                           self_.name, leaks.size(),
-                                                           absl::StrJoin(leaks, "\n")));
-  }
-  // The others may have left before this thread knows that they might.
-  leaving_.store(true, std::memory_order_release);
-  if (world_size_ > 0) {
-    // Nobody leaves before all have got what they waited for.
-    attempt("left together with the others",
-            [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
-  }
-  attempt("saw to it that its results arrive", [&] {
-    const absl::Status delivered = links_->deliver_results(left());
-    if (!delivered.ok()) throw_error(delivered);
-  });
-  attempt("left the job", [&] { membership_->leave_async(left()).wait(); });
-  return failed;
-}
-
-bool WorkerCore::begin_drain() {
-  MutexLock lock(mutex_);
-  if (drain_ == Drain::kEnded) return false;
-  drain_ = Drain::kUnderWay;
-  return true;
-}
-
-void WorkerCore::drain_is_over() {
-  MutexLock lock(mutex_);
-  drain_ = Drain::kEnded;
-  drain_changed_.notify_all();
-}
-
-// What a drain waits for are gathers, one after the other, so the next one may begin meanwhile.
-void WorkerCore::end_drain() {
-  MutexLock lock(mutex_);
-  while (drain_ == Drain::kUnderWay) {
-    lock.unlock();
-    gather_->end(own_shutdown());
-    lock.lock();
-    if (drain_ == Drain::kEnded) return;
-    drain_changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kBetweenGathers);
-  }
-  drain_ = Drain::kEnded;
-}
-
-absl::Status WorkerCore::own_shutdown() const {
-  return absl::CancelledError(absl::StrFormat("worker '%s' was shut down", self_.name));
-}
-
-void WorkerCore::shutdown(const ShutdownOptions& options) {
-  if (is_own_thread()) {
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   "a worker cannot be shut down by its own handler or continuation: it would wait "
-                   "for itself");
-  }
-  rejoiner_->cancel_and_wait();
-  if (!options.graceful) end_drain();
-  MutexLock lock(shutdown_mutex_);
-  if (shut_down_) return;
-  shut_down_ = true;
-  absl::Status failed;
-  if (options.graceful) {
-    failed = begin_drain() ? drain(options) : own_shutdown();
-    drain_is_over();
-  }
-  teardown(own_shutdown());
-  if (!failed.ok()) throw RpcError(failed.code(), std::string(failed.message()));
-}
-
-// Other threads may wait in them. The links have been closed: those who wait for this worker are to
-// hear that it is gone, not why it has ended its own.
-void WorkerCore::end_gathers(const absl::Status& reason) {
-  try {
-    gather_->end(reason).wait_for(kAnswersTime);
-  } catch (const RpcError& error) {
-    log(absl::StrCat("waits for the others could not be ended: ", error.message()));
-  }
-}
-
-bool WorkerCore::is_own_thread() const {
-  return Executor::current() == executor_.get() || Executor::current() == control_executor_.get();
-}
-
-void WorkerCore::end_evicted() {
-  MutexLock lock(shutdown_mutex_);
-  if (std::exchange(shut_down_, true)) return;
-  teardown(evicted());
-}
-
-std::vector<Contact> WorkerCore::contacts() const { return membership_->contacts(); }
-
-void WorkerCore::stop_joining() { membership_->leave_async(kGuestsTime); }
-
-void WorkerCore::teardown(const absl::Status& reason) {
-  running_.store(false, std::memory_order_release);
-  {
-    MutexLock lock(mutex_);
-    if (shutting_down_) return;
-    shutting_down_ = true;
-  }
-  // Waiting handlers wake up first, or their threads could not be joined.
-  if (server_ != nullptr) server_->close();
-  member_waits_->end(reason);
-  pauses_->end(reason);
-  // A barrier that has let this worker pass lets the others pass too.
-  if (joined_.load(std::memory_order_acquire)) links_->deliver_answers(kAnswersTime);
-  if (links_ != nullptr) links_->close(reason);
-  if (gather_ != nullptr) end_gathers(reason);
-  for (const auto& extension : extensions_) extension->stop();
-  if (transport_ != nullptr) transport_->shutdown();
-  executor_->shutdown();
-  control_executor_->shutdown();
-  timers_.stop();
-  for_layers_.clear();
-}
 
 }  // namespace sinew::internal

@@ -96,6 +96,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Counters counters() const;
   void set_default_timeout(std::chrono::nanoseconds timeout);
   void shutdown(const ShutdownOptions& options);
+  /// See Worker::serve_until_done(). An evicted worker stays as it is.
+  ServedUntil serve_until_done();
 
   /// What becomes of it when it is evicted.
   Rejoiner& rejoiner() { return *rejoiner_; }
@@ -180,6 +182,11 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   CallTotals call_totals() const;
   CallCounts call_counts() const;
   void keep_leases();
+  // What one has come to the end for, as the others hear it. Who is lost says nothing.
+  std::vector<std::string> meet_at_end(std::string_view purpose, std::chrono::nanoseconds timeout);
+  void serve_until_the_end();
+  void leave_when_asked();
+  absl::Status check_job(const std::vector<std::string>& purposes);
   void drain_layers(Clock::TimePoint deadline, std::vector<std::string>& leaks);
   absl::Status drain(const ShutdownOptions& options);
   enum class Drain { kNone, kUnderWay, kEnded };
@@ -234,6 +241,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
   Drain drain_ ABSL_GUARDED_BY(mutex_) = Drain::kNone;
   CondVar drain_changed_;
+  Future<std::vector<std::string>> end_meeting_ ABSL_GUARDED_BY(mutex_);
 
   Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;

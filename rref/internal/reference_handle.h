@@ -30,13 +30,15 @@ class ReferenceHandle {
   virtual Future<AnyValue> local_async(const std::type_info& type,
                                        const CallOptions& options) const = 0;
   virtual AnyValue local(const std::type_info& type, const CallOptions& options) const = 0;
+  /// Never throws.
   virtual Peer owner_peer() const = 0;
   virtual std::string to_string() const = 0;
   /// Names the object in a call to its owner, for member functions and to_here. Throws when the
-  /// reference has failed, was deleted, or its owner is lost. The handle stays alive until the call
-  /// ends.
+  /// reference has failed or was deleted; when its owner is lost the call fails. The handle stays
+  /// alive until the call ends.
   virtual void write_target(CallBuilder& call) const = 0;
-  /// Gives the receiver of a message a handle of its own. Throws like write_target.
+  /// Gives the receiver of a message a handle of its own. Throws like write_target, and
+  /// when the owner is lost.
   virtual void write_to(proto::Reference& out, MessageRoute& route) = 0;
 };
 

@@ -14,23 +14,36 @@
 namespace sinew::internal {
 namespace {
 
-[[noreturn]] void throw_ended(const WorkerEnd& worker) {
-  throw_error(worker.with("its references have been deleted"));
+absl::Status ended(const WorkerEnd& worker) {
+  return worker.with("its references have been deleted");
 }
+
+[[noreturn]] void throw_ended(const WorkerEnd& worker) { throw_error(ended(worker)); }
 
 // A fork of it holds what its parent holds, and has nothing to say to anybody.
 bool is_in_its_process(const ReferenceManager& manager) {
   return !manager.services().process().is_orphan();
 }
 
+// Nobody remembers why.
+absl::Status lost_long_ago(const WorkerInfo& owner) {
+  return about_peer(absl::UnavailableError(
+                        absl::StrFormat("worker '%s' is lost, or has left the job", owner.name)),
+                    owner.name);
+}
+
+// Never throws: whoever asks may do so because a call has failed.
 Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerEnd& end,
              const WorkerInfo& owner) {
   std::shared_ptr<WorkerServices> services = weak.lock();
-  if (services == nullptr) throw_ended(end);
-  services->process().require();
-  if (!services->is_running()) throw_ended(end);
+  if (services != nullptr && services->process().is_orphan()) {
+    return PeerAccess::make_gone(owner, services->process().check());
+  }
+  if (services == nullptr || !services->is_running()) {
+    return PeerAccess::make_gone(owner, ended(end));
+  }
   absl::StatusOr<std::shared_ptr<CallLink>> link = services->link(owner);
-  if (!link.ok()) throw_error(link.status());
+  if (!link.ok()) return PeerAccess::make_gone(owner, lost_long_ago(owner));
   return PeerAccess::make(std::move(services), *std::move(link));
 }
 
@@ -95,7 +108,7 @@ UserHandle::~UserHandle() {
   if (manager != nullptr && is_in_its_process(*manager)) manager->release_user(fork_);
 }
 
-void UserHandle::throw_if_unusable() const {
+void UserHandle::throw_if_unusable(OwnerLost owner_lost) const {
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_ended(*end_);
   manager->services().process().require();
@@ -105,12 +118,23 @@ void UserHandle::throw_if_unusable() const {
     if (creation_ != nullptr) {
       if (const std::exception_ptr error = creation_->failure()) std::rethrow_exception(error);
     }
-    throw_error(view.status());
+    if (!absl::IsUnavailable(view.status())) throw_error(view.status());
+    if (owner_lost == OwnerLost::kLinkSaysWhy) return;
+    throw_error(loss_of_owner(manager->services()).value_or(view.status()));
   }
   if (view->state == ledger::UserView::State::kUnconfirmed) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    absl::StrFormat("%s is not confirmed by its owner yet", to_string()));
   }
+}
+
+// As calls to the owner say it. None: it is not known yet who is out, the owner or this worker.
+std::optional<absl::Status> UserHandle::loss_of_owner(WorkerServices& services) const {
+  if (absl::Status evicted = services.evicted(); !evicted.ok()) return evicted;
+  const absl::StatusOr<std::shared_ptr<CallLink>> link = services.link(owner_);
+  if (!link.ok()) return lost_long_ago(owner_);
+  const absl::Status why = (*link)->retired();
+  return why.ok() ? std::nullopt : std::make_optional(about_peer(why, owner_.name));
 }
 
 Future<void> UserHandle::created() const {
@@ -147,8 +171,10 @@ std::string UserHandle::to_string() const {
                          ledger::describe(fork_), type_name_, owner_.name);
 }
 
+// That the owner is lost its link knows first-hand, and also when it may be this worker that is
+// out: the call waits there for the verdict, as all calls to the owner do.
 void UserHandle::write_target(CallBuilder& call) const {
-  throw_if_unusable();
+  throw_if_unusable(OwnerLost::kLinkSaysWhy);
   proto::Reference& target = call.target();
   write_id(rref_, *target.mutable_rref());
   write_id(fork_, *target.mutable_fork());
@@ -156,7 +182,7 @@ void UserHandle::write_target(CallBuilder& call) const {
   call.route().keep_alive(shared_from_this());
   if (call.route().may_be_repeated()) {
     call.route().when_repeated([self = shared_from_this()](MessageRoute& route) {
-      self->throw_if_unusable();
+      self->throw_if_unusable(OwnerLost::kLinkSaysWhy);
       route.keep_alive(self);
     });
   }
@@ -170,7 +196,7 @@ void UserHandle::write_target(CallBuilder& call) const {
 
 void UserHandle::write_to(proto::Reference& out, MessageRoute& route) {
   check_receiver(route);
-  throw_if_unusable();
+  throw_if_unusable(OwnerLost::kIsAnError);
   const std::shared_ptr<ReferenceManager> manager = manager_.lock();
   if (manager == nullptr) throw_ended(*end_);
   absl::StatusOr<ledger::ForkRecord> record = manager->share_user(fork_, route);
@@ -245,7 +271,11 @@ std::shared_ptr<ValueSlot> OwnerHandle::slot() const {
 }
 
 Future<void> OwnerHandle::created() const {
-  return slot()->future.then([](const AnyValue&) {});
+  try {
+    return slot()->future.then([](const AnyValue&) {});
+  } catch (const RpcError& error) {
+    return make_failed_future<void>(std::make_exception_ptr(error));
+  }
 }
 
 Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -60,7 +61,9 @@ class UserHandle final : public ReferenceHandle, public std::enable_shared_from_
 
  private:
   [[noreturn]] void throw_not_owner() const;
-  void throw_if_unusable() const;
+  enum class OwnerLost { kIsAnError, kLinkSaysWhy };
+  void throw_if_unusable(OwnerLost owner_lost) const;
+  std::optional<absl::Status> loss_of_owner(WorkerServices& services) const;
 
   const std::weak_ptr<ReferenceManager> manager_;
   const std::weak_ptr<WorkerServices> services_;

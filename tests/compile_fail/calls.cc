@@ -10,6 +10,9 @@ class Socket {
  public:
   int handle = 0;
 };
+struct Settings {
+  double rate = 0.1;
+};
 class Agent {
  public:
   int act(int state);
@@ -27,10 +30,13 @@ void increment(int& number);
 int send(const Socket& socket);
 int read(const sinew::Future<int>& number);
 Socket open(int port);
+int plan(const Settings& settings);
+Settings settings();
 inline constexpr auto kTwice = [](int number) { return 2 * number; };
 }  // namespace app
 SINEW_METHOD(app::add, app::subtract, app::multiply, app::length, app::size, app::increment,
-             app::send, app::read, app::open, app::Agent::act, app::Agent::rest);
+             app::send, app::read, app::open, app::plan, app::settings, app::Agent::act,
+             app::Agent::rest);
 
 void methods(const sinew::Peer& peer) {
   // error: Sinew: this method has no name here: write SINEW_METHOD
@@ -76,9 +82,15 @@ void arguments(const sinew::Peer& peer, int& number) {
   // error: Sinew: a parameter of this method has a type that cannot travel
   int parameter_that_cannot_travel = peer.call<&app::send>(app::Socket());
 
+  // error: cannot travel: if it is a struct of yours, list its fields with SINEW_STRUCT
+  int plain_struct_as_argument = peer.call<&app::plan>(app::Settings());
+
   // error: Sinew: a parameter of this method has a type that cannot travel
   int future_as_argument = peer.call<&app::read>(sinew::make_ready_future(1));
 
   // error: Sinew: the result of this method has a type that cannot travel
   peer.call<&app::open>(80);
+
+  // error: where it is made; or, if it is a struct of yours, list its fields with SINEW_STRUCT
+  peer.call<&app::settings>();
 }

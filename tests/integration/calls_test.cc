@@ -275,7 +275,7 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
 
   error = error_of([] { rpc_sync<&calls::add>(Peer(), 1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(error.message(), "a call was made on an empty Peer: get one from Worker::peer()");
+  EXPECT_EQ(error.message(), "this Peer is empty: get one from Worker::peer()");
 
   error = error_of([] { Worker().rpc_sync<&calls::add>(0, 1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);

@@ -441,11 +441,22 @@ TEST_P(References, OwnerThatEndsIsLostForEver) {
   counter.created().wait();
   worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
   worker(1).shutdown({/*graceful=*/false, 60s, false});
-  EXPECT_TRUE(eventually([&] { return !worker(0).peer(worker(1).info()).alive(); }));
-  for (int i = 0; i < 2; ++i) {
-    const RpcError error = error_of([&] { sinew::rpc_sync<&Counter::get>(counter); });
+  const sinew::Peer owner = worker(0).peer(worker(1).info());
+  EXPECT_TRUE(eventually([&] { return !owner.alive(); }));
+  // One death has one text.
+  const RpcError of_call = error_of([&] { sinew::rpc_sync<&testapp::add>(owner, 1, 2); });
+  for (const auto& use : std::vector<std::function<void()>>{
+           [&] { sinew::rpc_sync<&Counter::get>(counter); },
+           [&] { sinew::rpc_async<&Counter::get>(counter).wait(); },
+           [&] { counter.remote<&Counter::get>().to_here(); },
+           [&] { sinew::remote<Counter>(owner, 1).created().wait(); },
+           [&] { counter.peer().call<&testapp::add>(1, 2); },
+           [&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }}) {
+    const RpcError error = error_of(use);
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
-    EXPECT_EQ(error.execution(), sinew::Execution::kDidNotRun);
+    EXPECT_EQ(error.execution(), sinew::Execution::kDidNotRun) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr(of_call.message()));
+    EXPECT_EQ(error.peer(), "worker1") << error.what();
   }
   EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1); }).code(),
             ErrorCode::kUnavailable);

@@ -121,6 +121,34 @@ class Retries : public sinew::testing::OpenJobTest {
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(Retries);
 
+// As without a policy, but the error says that there is one which does nothing.
+TEST_P(Retries, InAnAutogradContextAFailureSaysThatItIsNotRepeated) {
+  start_open(2);
+  const Peer peer = worker(0).peer(1).retrying(often());
+  const auto not_repeated =
+      HasSubstr("; retrying() has not repeated the call: it is of an autograd");
+  {
+    const sinew::autograd::Context context(worker(0));
+    const int number = next_number();
+    const RpcError error =
+        error_of([&] { peer.call<&integration::flaky>(number, 1, kUnavailable); });
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kHandler);
+    EXPECT_THAT(error.message(), ::testing::AllOf(HasSubstr("not this time"), not_repeated));
+    EXPECT_EQ(integration::runs(number), 1);
+    EXPECT_EQ(peer.call<&integration::flaky>(next_number(), 0, kUnavailable), 1);
+    // What would not have been repeated elsewhere either.
+    const RpcError other =
+        error_of([&] { peer.call<&integration::flaky_once>(next_number(), 1, kUnavailable); });
+    EXPECT_THAT(other.message(), ::testing::Not(not_repeated));
+    const RpcError plain = error_of(
+        [&] { worker(0).peer(1).call<&integration::flaky>(next_number(), 1, kUnavailable); });
+    EXPECT_THAT(plain.message(), ::testing::Not(not_repeated));
+  }
+  EXPECT_EQ(retries(worker(0)), 0);
+  EXPECT_EQ(peer.call<&integration::flaky>(next_number(), 1, kUnavailable), 2);
+}
+
 TEST_P(Retries, WhatMayHaveRunIsRepeatedIfItIsIdempotent) {
   start_open(2);
   const Peer peer = worker(0).peer(1).retrying(often());

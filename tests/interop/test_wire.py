@@ -41,6 +41,9 @@ if shutil.which("protoc") is None:
     sys.exit(SKIPPED)
 
 SERVER = ""  # set by main()
+STANDARD = ("google/rpc/status", "grpc/health/v1/health", "grpc/reflection/v1alpha/reflection")
+health_pb2: Any = None
+reflection_pb2: Any = None
 rpc_pb2: Any = None
 status_pb2: Any = None
 value_pb2: Any = None
@@ -48,15 +51,17 @@ value_pb2: Any = None
 
 def generate_stubs(protos: Path, folder: str) -> None:
     """Makes the message classes from the .proto files, and nothing else."""
-    global rpc_pb2, status_pb2, value_pb2
+    global health_pb2, reflection_pb2, rpc_pb2, status_pb2, value_pb2
     subprocess.run(
         ["protoc", f"--proto_path={protos}", f"--python_out={folder}", "sinew/rpc.proto", "sinew/plane.proto",
-         "sinew/value.proto", "sinew/standard/google/rpc/status.proto"],
+         "sinew/value.proto", *(f"sinew/standard/{name}.proto" for name in STANDARD)],
         check=True,
     )
     sys.path.insert(0, folder)
     rpc_pb2 = importlib.import_module("sinew.rpc_pb2")
-    status_pb2 = importlib.import_module("sinew.standard.google.rpc.status_pb2")
+    status_pb2, health_pb2, reflection_pb2 = (
+        importlib.import_module(f"sinew.standard.{name.replace('/', '.')}_pb2") for name in STANDARD
+    )
     value_pb2 = importlib.import_module("sinew.value_pb2")
 
 
@@ -219,6 +224,40 @@ class ResultsTest(ClientTest):
         self.assertEqual(self.send(request).reply.value.integer, 3)
 
 
+class StandardServicesTest(ClientTest):
+    """Stubs from the files of protos/sinew/standard call services that a worker has."""
+
+    def method(self, service: Any, name: str, make: Any) -> Any:
+        """As generated stubs do: the path is made of the names that the file has."""
+        method = service.methods_by_name[name]
+        module = importlib.import_module(service.file.name[: -len(".proto")].replace("/", ".") + "_pb2")
+        return make(
+            f"/{service.full_name}/{name}",
+            request_serializer=getattr(module, method.input_type.name).SerializeToString,
+            response_deserializer=getattr(module, method.output_type.name).FromString,
+        )
+
+    def test_health(self) -> None:
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"]
+        check = self.method(health, "Check", self.channel.unary_unary)
+        watch = self.method(health, "Watch", self.channel.unary_stream)
+        request = health_pb2.HealthCheckRequest(service="sinew.proto.Worker")
+        self.assertEqual(check(request, timeout=TIMEOUT_S).status, health_pb2.HealthCheckResponse.SERVING)
+        watching = watch(request, timeout=TIMEOUT_S)
+        self.assertEqual(next(watching).status, health_pb2.HealthCheckResponse.SERVING)
+        watching.cancel()
+
+    def test_reflection(self) -> None:
+        reflection = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+        info = self.method(reflection, "ServerReflectionInfo", self.channel.stream_stream)
+        request = reflection_pb2.ServerReflectionRequest(list_services="*")
+        (answer,) = info(iter([request]), timeout=TIMEOUT_S)
+        services = {service.name for service in answer.list_services_response.service}
+        for module in (rpc_pb2, health_pb2, reflection_pb2):
+            for service in module.DESCRIPTOR.services_by_name.values():
+                self.assertIn(service.full_name, services)
+
+
 class MistakesTest(ClientTest):
     """What a client does wrong ends in an error that says what, and the method does not run."""
 
@@ -235,6 +274,10 @@ class MistakesTest(ClientTest):
             self.request("interop::missing", 1),
             grpc.StatusCode.UNIMPLEMENTED, "interop::missing", "server",
         )
+
+    def test_mistyped_method(self) -> None:
+        error = self.refuse(self.request("interop::ad", 1, 2), grpc.StatusCode.UNIMPLEMENTED, "'interop::add', (")
+        self.assertNotIn("built with", error.message)
 
     def test_no_method(self) -> None:
         self.refuse(self.request(""), grpc.StatusCode.UNIMPLEMENTED)

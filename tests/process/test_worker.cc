@@ -29,7 +29,8 @@
 //   collect                   reads them: how many are right
 //   stalled, release          calls that wait in testapp::stall; answers them
 //   fork                      makes a child that does nothing, with its sockets; its pid
-//   shutdown graceful|hard MS
+//   serve                     until the job is over, or SIGTERM comes: "job over", "asked"
+//   shutdown graceful|hard MS   or without MS: without a limit
 //   exit STATUS               without that, and without an answer
 
 #include <sys/prctl.h>
@@ -348,8 +349,15 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   if (command == "exit") std::exit(std::stoi(one));
   if (command == "fork") return std::to_string(fork_idler());
   if (command == "shutdown") {
-    worker.shutdown({one == "graceful", milliseconds(two), false});
+    sinew::ShutdownOptions how;
+    how.graceful = one == "graceful";
+    if (!two.empty()) how.timeout = milliseconds(two);
+    worker.shutdown(how);
     return "";
+  }
+  if (command == "serve") {
+    const bool is_over = worker.serve_until_done() == sinew::ServedUntil::kJobIsOver;
+    return is_over ? "job over" : "asked";
   }
   throw std::invalid_argument("unknown command '" + command + "'");
 }

@@ -31,10 +31,9 @@ Error = _message("sinew.proto.Error")
 Reply = _message("sinew.proto.Reply")
 Tensor = _message("sinew.proto.Tensor")
 Value = _message("sinew.proto.Value")
-# Standard ones, whose bytes are those of the files that their names stand for.
-HealthCheckRequest = _message("sinew.standard.grpc.health.v1.HealthCheckRequest")
-HealthCheckResponse = _message("sinew.standard.grpc.health.v1.HealthCheckResponse")
-Status = _message("sinew.standard.google.rpc.Status")
+HealthCheckRequest = _message("grpc.health.v1.HealthCheckRequest")
+HealthCheckResponse = _message("grpc.health.v1.HealthCheckResponse")
+Status = _message("google.rpc.Status")
 
 DTYPES = _numbers("sinew.proto.DType")
 DID_NOT_RUN = _numbers("sinew.proto.ExecutionState")["DID_NOT_RUN"]
