@@ -52,6 +52,7 @@ Future<int> receive(const Engine& engine, Operation operation, std::optional<int
 void run_and_wait(const Engine& engine, Operation operation, const GroupCallOptions& options) {
   check_options(options);
   operation.timeout = options.timeout;
+  operation.caller.blocks = true;
   if (engine->run_in_place(operation)) return;
   run(engine, std::move(operation), options).wait();
 }

@@ -65,11 +65,13 @@ struct GroupCallOptions {
 
 /// Processes that operate together on tensors: each operation but send and receive is called by all
 /// of its ranks, in the same order. A handle; copies name the same group, which is destroyed with
-/// the last one. Thread-safe, but threads that call collectives of one group at once must agree on
-/// their order themselves.
+/// the last one. Thread-safe, but collectives are one thread's at a time: two at once have no order
+/// that other ranks could share, and end the group with kInvalidArgument (docs/groups.md). Not with
+/// GroupChecks::kNever.
 ///
-/// Tensors may be views of any shape. They belong to the operation until it is done: neither read
-/// nor written meanwhile. Gradients are not recorded.
+/// Tensors may be views of any shape, but outputs share no memory with each other or within. They
+/// belong to the operation until it is done: neither read nor written meanwhile. Gradients are not
+/// recorded.
 ///
 /// All functions throw RpcError, and futures fail with one: kInvalidArgument when tensors or ranks
 /// make no sense or the ranks do not agree about types and sizes (all of them are told, and the

@@ -8,6 +8,7 @@ enum class ReduceOp {
   /// The sum divided by the size of the group.
   kAverage,
   kProduct,
+  /// Of floating-point numbers NaN where any rank has it, and so kMax.
   kMin,
   kMax,
 };

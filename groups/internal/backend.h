@@ -65,6 +65,7 @@ class Backend {
   /// tensors' type. What this denies, the group makes of others where that is natural: averages of
   /// sums, kReduceScatter of kAllToAll, kAllToAll over lists of one over a buffer (alltoall_base,
   /// which every backend has).
+  /// MIN and MAX of floating-point numbers: only if the result is NaN where any rank has that.
   virtual bool can(Function function) const = 0;
   virtual bool reduces(at::ScalarType type, ReduceOp op) const = 0;
   /// Whether the Work of that function has getFuture(). Otherwise a thread waits for it, unless it
@@ -108,6 +109,8 @@ class Backend {
   /// The ranks whose connections have broken, as far as the backend can tell, in the order in
   /// which it has noticed.
   virtual std::vector<int> broken_ranks() const { return {}; }
+  /// `f` runs whenever one breaks; on a thread of the backend, which must not wait. Called once.
+  virtual void watch_broken(std::function<void()> f) { (void)f; }
 };
 
 // Each throws RpcError, or what its library throws.

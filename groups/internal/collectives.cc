@@ -7,6 +7,7 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "sinew/groups/internal/overlap.h"
 #include "sinew/groups/internal/reduction.h"
 #include "sinew/groups/internal/staging.h"
 #include "sinew/rpc/base/error.h"
@@ -42,7 +43,7 @@ void check_empty(const Tensors& list, std::string_view what, int root) {
 /// All of one type, device and (if `shape` is set) shape.
 void check_alike(const at::Tensor& tensor, const at::Tensor& like, std::string_view what,
                  std::size_t at, TensorUse use) {
-  check_tensor(tensor, what, use);
+  check_tensor(tensor, what, use, at);
   if (tensor.scalar_type() != like.scalar_type() || tensor.device() != like.device()) {
     refuse(absl::StrCat("tensor ", at, " of ", std::string(what), " is of ",
                         std::string(c10::toString(tensor.scalar_type())), " on ",
@@ -101,6 +102,22 @@ std::vector<Staged> stage_all(const Tensors& tensors) {
   std::vector<Staged> staged;
   staged.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) staged.emplace_back(tensor);
+  return staged;
+}
+
+/// What is read while outputs are written: a copy where they share memory. Most programs pass an
+/// output as input for the rank's own part.
+Staged stage_input(const at::Tensor& input, const Tensors& outputs) {
+  for (const at::Tensor& output : outputs) {
+    if (share_memory(input, output)) return Staged(input.detach().clone());
+  }
+  return Staged(input);
+}
+
+std::vector<Staged> stage_inputs(const Tensors& inputs, const Tensors& outputs) {
+  std::vector<Staged> staged;
+  staged.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) staged.push_back(stage_input(input, outputs));
   return staged;
 }
 
@@ -198,8 +215,9 @@ Operation make_recv(const GroupEngine& group, const at::Tensor& tensor, std::opt
 }
 
 Operation make_broadcast(const GroupEngine& group, const at::Tensor& tensor, int root) {
-  check_tensor(tensor, "the tensor of broadcast", TensorUse::kWritten);
   check_rank(group, root, "the root of broadcast");
+  check_tensor(tensor, "the tensor of broadcast",
+               group.rank() == root ? TensorUse::kRead : TensorUse::kWritten);
   Operation operation = begin(group, Function::kBroadcast, tensor);
   operation.signature.root = root;
   check_function(group, operation);
@@ -214,7 +232,7 @@ Operation make_broadcast(const GroupEngine& group, const at::Tensor& tensor, int
 }
 
 Operation make_all_reduce(const GroupEngine& group, const at::Tensor& tensor, ReduceOp op) {
-  check_tensor(tensor, "the tensor of all_reduce", TensorUse::kWritten);
+  check_tensor(tensor, "the tensor of all_reduce", TensorUse::kReadAndWritten);
   Operation operation = begin(group, Function::kAllReduce, tensor);
   operation.signature.op = op;
   check_function(group, operation);
@@ -237,14 +255,15 @@ Operation make_all_reduce(const GroupEngine& group, const at::Tensor& tensor, Re
 }
 
 Operation make_reduce(const GroupEngine& group, const at::Tensor& tensor, int root, ReduceOp op) {
-  check_tensor(tensor, "the tensor of reduce", TensorUse::kWritten);
   check_rank(group, root, "the root of reduce");
+  const bool is_root = group.rank() == root;
+  check_tensor(tensor, "the tensor of reduce",
+               is_root ? TensorUse::kReadAndWritten : TensorUse::kRead);
   Operation operation = begin(group, Function::kReduce, tensor);
   operation.signature.op = op;
   operation.signature.root = root;
   check_function(group, operation);
   if (tensor.numel() == 0) return without_elements(std::move(operation));
-  const bool is_root = group.rank() == root;
   // Backends use the tensors of the others as scratch memory.
   Staged staged(is_root ? tensor : tensor.detach().clone(at::MemoryFormat::Contiguous));
   Reduction reduction =
@@ -283,7 +302,7 @@ Operation make_scatter(const GroupEngine& group, const at::Tensor& output, const
   check_function(group, operation);
   if (output.numel() == 0) return without_elements(std::move(operation));
   Staged staged(output);
-  operation.start = [into = staged.bytes(), from = bytes_of(stage_all(inputs)),
+  operation.start = [into = staged.bytes(), from = bytes_of(stage_inputs(inputs, {output})),
                      root](C10dBackend& backend) {
     Tensors outputs{into};
     std::vector<Tensors> lists;
@@ -306,12 +325,13 @@ Operation make_gather(const GroupEngine& group, const Tensors& outputs, const at
   for (std::size_t at = 0; at < outputs.size(); ++at) {
     check_same_size(outputs[at], input, "the outputs of gather", at, TensorUse::kWritten);
   }
+  check_apart(outputs, "the outputs of gather");
   Operation operation = begin(group, Function::kGather, input);
   operation.signature.root = root;
   check_function(group, operation);
   if (input.numel() == 0) return without_elements(std::move(operation));
   std::vector<Staged> staged = stage_all(outputs);
-  operation.start = [into = bytes_of(staged), from = Staged(input).bytes(),
+  operation.start = [into = bytes_of(staged), from = stage_input(input, outputs).bytes(),
                      root](C10dBackend& backend) {
     std::vector<Tensors> lists;
     if (!into.empty()) lists.push_back(into);
@@ -329,11 +349,13 @@ Operation make_all_gather(const GroupEngine& group, const Tensors& outputs,
   for (std::size_t at = 0; at < outputs.size(); ++at) {
     check_same_size(outputs[at], input, "the outputs of all_gather", at, TensorUse::kWritten);
   }
+  check_apart(outputs, "the outputs of all_gather");
   Operation operation = begin(group, Function::kAllGather, input);
   check_function(group, operation);
   if (input.numel() == 0) return without_elements(std::move(operation));
   std::vector<Staged> staged = stage_all(outputs);
-  operation.start = [into = bytes_of(staged), from = Staged(input).bytes()](C10dBackend& backend) {
+  operation.start = [into = bytes_of(staged),
+                     from = stage_input(input, outputs).bytes()](C10dBackend& backend) {
     std::vector<Tensors> lists{into};
     Tensors inputs{from};
     return backend.allgather(lists, inputs);
@@ -363,9 +385,9 @@ Operation make_reduce_scatter(const GroupEngine& group, const at::Tensor& output
   const bool is_even = operation.signature.sent == operation.signature.received;
   if (is_even && backend.can(Function::kReduceScatter) &&
       backend.reduces(output.scalar_type(), op)) {
-    std::vector<Staged> staged = stage_all(inputs);
     Tensors from;
-    for (const Staged& each : staged) from.push_back(each.contiguous().view({-1}));
+    for (const Staged& each : stage_inputs(inputs, {output}))
+      from.push_back(each.contiguous().view({-1}));
     Staged into(output);
     operation.start = [into = into.contiguous().view({-1}), from, op](C10dBackend& c10d) {
       Tensors outputs{into};
@@ -405,6 +427,7 @@ Operation make_all_to_all(const GroupEngine& group, const Tensors& outputs, cons
     check_alike(inputs[at], inputs.front(), "the inputs of all_to_all", at, TensorUse::kRead);
     check_alike(outputs[at], inputs.front(), "the outputs of all_to_all", at, TensorUse::kWritten);
   }
+  check_apart(outputs, "the outputs of all_to_all");
   Operation operation = begin(group, Function::kAllToAll, inputs.front());
   operation.signature.shape.clear();
   operation.signature.sent = element_counts(inputs);
@@ -412,7 +435,7 @@ Operation make_all_to_all(const GroupEngine& group, const Tensors& outputs, cons
   if (group.backend_for(operation.device.type()).can(Function::kAllToAll)) {
     std::vector<Staged> staged = stage_all(outputs);
     operation.start = [into = bytes_of(staged),
-                       from = bytes_of(stage_all(inputs))](C10dBackend& backend) {
+                       from = bytes_of(stage_inputs(inputs, outputs))](C10dBackend& backend) {
       Tensors to = into;
       Tensors parts = from;
       return backend.alltoall(to, parts);

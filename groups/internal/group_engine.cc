@@ -39,7 +39,20 @@ bool is_collective(const Operation& operation) {
 }  // namespace
 
 std::shared_ptr<GroupEngine> GroupEngine::make(Setup setup, Backends backends) {
-  return std::shared_ptr<GroupEngine>(new GroupEngine(std::move(setup), std::move(backends)));
+  std::shared_ptr<GroupEngine> engine(new GroupEngine(std::move(setup), std::move(backends)));
+  for (const auto& [device, backend] : engine->backends_) {
+    backend->watch_broken([weak = std::weak_ptr<GroupEngine>(engine)] {
+      if (const auto self = weak.lock()) self->on_broken();
+    });
+  }
+  return engine;
+}
+
+void GroupEngine::on_broken() {
+  // It may be the beginning of the end, whose reason goes with the one that serves the store.
+  runtime_.executor().post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->board_.end().IgnoreError();
+  });
 }
 
 GroupEngine::GroupEngine(Setup setup, Backends backends)
@@ -91,6 +104,25 @@ GroupEngine::Id GroupEngine::begin_operation_locked() {
       pending_.size(), setup_.name)));
 }
 
+absl::StatusOr<std::uint64_t> GroupEngine::begin_collective_locked(Operation& operation) {
+  const std::uint64_t number = last_number_ + 1;
+  if (setup_.size > 1 && setup_.checks != GroupChecks::kNever) {
+    operation.caller.thread = CollectiveCaller::this_thread();
+    if (Executor::current() != nullptr) operation.caller.is_ordered = true;
+    const std::optional<std::uint64_t> other = order_.begin(operation.caller, number);
+    if (other) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "rank %d calls %s, collective %d of the group '%s', while another thread's collective %d "
+          "is under way there. Which of them is first is chance, and may be otherwise at other "
+          "ranks: each would get the other one's values. Give each thread a group of its own "
+          "(new_group()), or wait for one before the other",
+          rank(), operation.signature.text(), number, setup_.name, *other));
+    }
+  }
+  last_number_ = number;
+  return number;
+}
+
 void GroupEngine::submit(Operation operation) {
   auto pending = std::make_shared<Pending>();
   pending->deadline = deadline_after(operation.timeout.value_or(setup_.timeout));
@@ -99,16 +131,24 @@ void GroupEngine::submit(Operation operation) {
   pending->operation = std::move(operation);
   Id id = 0;
   bool issues = !collective;
+  absl::Status ordered;
   {
     MutexLock lock(mutex_);
     id = begin_operation_locked();
-    pending_.emplace(id, pending);
     if (collective) {
-      pending->number = ++last_number_;
-      queue_.push_back(id);
-      if (!is_issuing_) issues = is_issuing_ = true;
+      const auto number = begin_collective_locked(pending->operation);
+      ordered = number.status();
+      pending->number = number.value_or(0);
+    }
+    if (!ordered.ok()) {
+      life_.end(id);
+    } else {
+      pending_.emplace(id, pending);
+      if (collective) queue_.push_back(id);
+      if (collective && !is_issuing_) issues = is_issuing_ = true;
     }
   }
+  if (!ordered.ok()) fail_and_throw(ordered);
   if (collective && issues) {
     issue_queued();
   } else if (issues) {
@@ -130,27 +170,26 @@ std::optional<int> GroupEngine::run_in_place(Operation& operation) {
   }
   // Others have their turn.
   if (is_collective(operation)) issue_queued();
-  if (error != nullptr) {
-    const absl::Status reason = reason_of(error, operation);
-    fail(reason);
-    throw_error(reason);
-  }
+  if (error != nullptr) fail_and_throw(reason_of(error, operation));
   wait_in_place(operation, work);
   return operation.signature.function == Function::kRecvAnySource ? work->sourceRank() : -1;
 }
 
-bool GroupEngine::begin_in_place(const Operation& operation) {
+bool GroupEngine::begin_in_place(Operation& operation) {
   const bool collective = is_collective(operation);
-  MutexLock lock(mutex_);
-  if (collective && (is_issuing_ || !queue_.empty() || needs_check_locked(operation.signature))) {
-    return false;
+  absl::Status ordered;
+  {
+    MutexLock lock(mutex_);
+    if (collective && (is_issuing_ || !queue_.empty() || needs_check_locked(operation.signature))) {
+      return false;
+    }
+    const absl::Status open = life_.check_open();
+    if (!open.ok()) throw_error(open);
+    if (!collective) return true;
+    ordered = begin_collective_locked(operation).status();
+    if (ordered.ok()) is_issuing_ = true;
   }
-  const absl::Status open = life_.check_open();
-  if (!open.ok()) throw_error(open);
-  if (collective) {
-    ++last_number_;
-    is_issuing_ = true;
-  }
+  if (!ordered.ok()) fail_and_throw(ordered);
   return true;
 }
 
@@ -162,11 +201,12 @@ void GroupEngine::wait_in_place(Operation& operation, const c10::intrusive_ptr<c
                         std::chrono::milliseconds(1)));
   } catch (...) {
     if (!work->isCompleted()) end_late(std::move(operation));
-    const absl::Status reason = reason_of(std::current_exception(), operation);
-    fail(reason);
-    throw_error(reason);
+    fail_and_throw(reason_of(std::current_exception(), operation));
   }
   if (operation.finish) operation.finish();
+  if (!is_collective(operation)) return;
+  MutexLock lock(mutex_);
+  order_.end(operation.caller);
 }
 
 // As one that was submitted and whose time is over.
@@ -382,6 +422,7 @@ void GroupEngine::end(Id id, const std::exception_ptr& error, int source) {
     if (!life_.end(id)) return;
     const auto found = pending_.find(id);
     pending = std::move(found->second);
+    if (pending->number != 0) order_.end(pending->operation.caller);
     timer = pending->timer;
     pending_.erase(found);
   }

@@ -16,8 +16,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "c10/core/Device.h"
 #include "sinew/groups/internal/backend.h"
+#include "sinew/groups/internal/call_order.h"
 #include "sinew/groups/internal/call_signature.h"
 #include "sinew/groups/internal/group_life.h"
 #include "sinew/groups/internal/group_runtime.h"
@@ -38,6 +40,8 @@ struct Operation {
   /// Point-to-point: the other end; -1: anybody, or everybody.
   int peer = -1;
   std::optional<std::chrono::nanoseconds> timeout;
+  /// Of a collective; its thread is the engine's to say.
+  CollectiveCaller caller;
   /// Calls the backend.
   std::function<c10::intrusive_ptr<c10d::Work>(C10dBackend& backend)> start;
   /// What is left to do with the results; null: nothing. Any thread.
@@ -88,7 +92,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
 
   /// Throws RpcError kFailedPrecondition when the group is not open.
   void check_open() const;
-  /// Throws as check_open().
+  /// Throws as check_open(), and kInvalidArgument for a collective that has no order with one of
+  /// another thread, which ends the group.
   void submit(Operation operation);
   /// Runs the operation in the calling thread, which would wait for it anyway: for backends where
   /// that takes much less time (Backend::is_waited_for_in_place). Returns who has sent it, of a
@@ -121,7 +126,10 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Throws RpcError when the group is not open, or has too many already.
   Id begin_operation_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool begin_in_place(const Operation& operation);
+  bool begin_in_place(Operation& operation);
+  /// The collective is the next one, and is given its number.
+  absl::StatusOr<std::uint64_t> begin_collective_locked(Operation& operation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void wait_in_place(Operation& operation, const c10::intrusive_ptr<c10d::Work>& work);
   [[noreturn]] void end_late(Operation operation);
   void issue_queued();
@@ -139,9 +147,13 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   void on_timer(Id id);
   void look(Id id);
   void time_out(Id id);
+  void on_broken();
   void on_lost(int rank, const std::string& reason);
   /// `reason` as this rank sees it; what the ranks agree on counts.
   void fail(const absl::Status& reason);
+  /// Who is there and loses the store with this rank.
+  std::vector<int> readers_of_end() const;
+  [[noreturn]] void fail_and_throw(const absl::Status& reason);
   void abort_backends(const absl::Status& reason);
   std::vector<Pending> take(const std::vector<Id>& ids);
   absl::Status reason_of(const std::exception_ptr& error, const Operation& operation) const;
@@ -163,6 +175,7 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   /// A thread takes from the queue, or an operation at its head is being compared.
   bool is_issuing_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  CallOrder order_ ABSL_GUARDED_BY(mutex_);
   /// Keys of signatures that all ranks have agreed about.
   absl::flat_hash_set<std::uint64_t> agreed_ ABSL_GUARDED_BY(mutex_);
 };

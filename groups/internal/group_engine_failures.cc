@@ -194,6 +194,7 @@ void GroupEngine::fail(const absl::Status& reason) {
     MutexLock lock(mutex_);
     if (!life_.begin_failing(reason)) return;
   }
+  const std::vector<int> readers = readers_of_end();
   // Before connections are closed: whoever notices that is to find the reason here.
   const absl::Status agreed = board_.agree_on_end(reason);
   std::vector<Pending> ended;
@@ -202,8 +203,32 @@ void GroupEngine::fail(const absl::Status& reason) {
     ended = take(life_.fail(agreed));
   }
   abort_backends(agreed);
+  // Who is told may end at once.
+  board_.await_readers(readers);
   const std::exception_ptr error = make_error(agreed);
   for (Pending& pending : ended) pending.operation.done(error, -1);
+}
+
+std::vector<int> GroupEngine::readers_of_end() const {
+  std::vector<int> readers;
+  // Over a worker, that of the job's first rank serves it.
+  const bool serves =
+      setup_.store_server == rank() ||
+      (!setup_.workers.empty() && setup_.job_ranks[static_cast<std::size_t>(rank())] == 0);
+  if (!serves) return readers;
+  for (int reader = 0; reader < size(); ++reader) {
+    const bool is_gone = std::any_of(backends_.begin(), backends_.end(), [&](const auto& entry) {
+      const std::vector<int> broken = entry.second->broken_ranks();
+      return std::find(broken.begin(), broken.end(), reader) != broken.end();
+    });
+    if (reader != rank() && !is_gone) readers.push_back(reader);
+  }
+  return readers;
+}
+
+void GroupEngine::fail_and_throw(const absl::Status& reason) {
+  fail(reason);
+  throw_error(reason);
 }
 
 void GroupEngine::abort_backends(const absl::Status& reason) {

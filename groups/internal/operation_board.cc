@@ -14,9 +14,13 @@ namespace {
 constexpr std::chrono::milliseconds kStoreTime{500};
 // A store that did not answer is not asked again before.
 constexpr std::chrono::seconds kPause{10};
+// For others to read why the group has ended.
+constexpr std::chrono::seconds kTimeToRead{2};
 const char kEndKey[] = "end";
 
 std::string key_of(int rank) { return absl::StrCat("at/", rank); }
+
+std::string read_key_of(int rank) { return absl::StrCat("read/", rank); }
 
 std::string bytes_of(std::uint64_t number, const std::vector<std::int64_t>& numbers) {
   std::string bytes(sizeof number * (1 + numbers.size()), '\0');
@@ -105,15 +109,39 @@ std::vector<int> OperationBoard::missing_ranks(std::uint64_t number) const {
 }
 
 absl::Status OperationBoard::agree_on_end(const absl::Status& reason) const {
+  {
+    MutexLock lock(mutex_);
+    if (!end_.ok()) return end_;
+  }
   return ask(reason, [&] {
-    return unsealed_end(store_.compare_set(kEndKey, "", sealed(reason), {kStoreTime}));
+    return keep_end(unsealed_end(store_.compare_set(kEndKey, "", sealed(reason), {kStoreTime})));
   });
 }
 
 absl::Status OperationBoard::end() const {
   return ask(absl::OkStatus(), [&] {
     if (!store_.check({kEndKey}, {kStoreTime})) return absl::OkStatus();
-    return unsealed_end(store_.get(kEndKey, {kStoreTime}));
+    return keep_end(unsealed_end(store_.get(kEndKey, {kStoreTime})));
+  });
+}
+
+absl::Status OperationBoard::keep_end(const absl::Status& reason) const {
+  {
+    MutexLock lock(mutex_);
+    end_ = reason;
+  }
+  return ask(reason, [&] {
+    store_.set(read_key_of(rank_), "", {kStoreTime});
+    return reason;
+  });
+}
+
+void OperationBoard::await_readers(const std::vector<int>& ranks) const {
+  std::vector<std::string> keys;
+  for (const int rank : ranks) keys.push_back(read_key_of(rank));
+  ask(0, [&] {
+    store_.wait(keys, {kTimeToRead});
+    return 0;
   });
 }
 

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "sinew/groups/internal/call_signature.h"
 #include "sinew/groups/store.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 
 namespace sinew::internal {
@@ -33,10 +35,13 @@ class OperationBoard {
   std::vector<int> missing_ranks(std::uint64_t number) const;
 
   /// What the group's end is due to: the first one's reason, which is returned. `reason` itself
-  /// when the store is out of reach.
+  /// when the store is out of reach, and this rank has not read another one before.
   absl::Status agree_on_end(const absl::Status& reason) const;
   /// OK: nobody has said anything.
   absl::Status end() const;
+  /// Returns when these ranks have read the group's end, or after some seconds: for the one that
+  /// takes the store along when it ends.
+  void await_readers(const std::vector<int>& ranks) const;
 
  private:
   struct Entry {
@@ -48,6 +53,9 @@ class OperationBoard {
   template <class T, class F>
   T ask(T otherwise, F f) const;
 
+  /// Returns `reason`, which this rank has read now.
+  absl::Status keep_end(const absl::Status& reason) const;
+
   // Constant after construction.
   const Store store_;
   const int rank_;
@@ -55,6 +63,10 @@ class OperationBoard {
 
   /// Who decides about a failure must not wait for each question anew.
   mutable std::atomic<Clock::TimePoint> asks_again_{Clock::TimePoint::min()};
+
+  mutable Mutex mutex_;
+  /// The group's end, once this rank has read or written it.
+  mutable absl::Status end_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -1,6 +1,7 @@
 #include "sinew/groups/internal/reduction.h"
 
 #include <cstdint>
+#include <limits>
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,33 @@ namespace {
 }
 
 bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+bool orders(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kMax; }
+
+/// The bits of a floating-point number as a whole number of the same order, and back: the magnitude
+/// of a negative one counts the other way.
+void turn_negatives(at::Tensor& bits) {
+  const std::int64_t magnitude = bits.scalar_type() == at::kLong
+                                     ? std::numeric_limits<std::int64_t>::max()
+                                     : std::numeric_limits<std::int32_t>::max();
+  bits = at::where(bits.lt(0), bits.bitwise_xor(magnitude), bits);
+}
+
+at::Tensor to_ordered(const at::Tensor& tensor, ReduceOp op) {
+  const bool is_double = tensor.scalar_type() == at::kDouble;
+  const at::Tensor values = tensor.to(is_double ? at::kDouble : at::kFloat);
+  at::Tensor bits = values.view(is_double ? at::kLong : at::kInt);
+  turn_negatives(bits);
+  // The largest and the smallest number are bits of a NaN, of which a sign is all that differs.
+  const std::int64_t largest = is_double ? std::numeric_limits<std::int64_t>::max()
+                                         : std::numeric_limits<std::int32_t>::max();
+  return bits.masked_fill_(values.isnan(), op == ReduceOp::kMax ? largest : -largest - 1);
+}
+
+at::Tensor from_ordered(at::Tensor bits) {
+  turn_negatives(bits);
+  return bits.view(bits.scalar_type() == at::kLong ? at::kDouble : at::kFloat);
+}
 
 void combine(const at::Tensor& sum, const at::Tensor& part, ReduceOp op) {
   switch (op) {
@@ -40,12 +68,11 @@ void combine(const at::Tensor& sum, const at::Tensor& part, ReduceOp op) {
 }  // namespace
 
 void check_reducible(at::ScalarType type, ReduceOp op) {
-  const bool orders = op == ReduceOp::kMin || op == ReduceOp::kMax;
   if (c10::isQIntType(type) || type == at::ScalarType::Undefined) {
     refuse(type, op, "dequantize them");
   }
-  if (type == at::kBool && !orders) refuse(type, op, "use MAX for \"any\" and MIN for \"all\"");
-  if (c10::isComplexType(type) && orders) refuse(type, op, "complex numbers have no order");
+  if (type == at::kBool && !orders(op)) refuse(type, op, "use MAX for \"any\" and MIN for \"all\"");
+  if (c10::isComplexType(type) && orders(op)) refuse(type, op, "complex numbers have no order");
   if (op == ReduceOp::kAverage && !c10::isFloatingType(type) && !c10::isComplexType(type)) {
     refuse(type, op,
            "the mean of whole numbers is none: convert them to floating point, or use "
@@ -72,13 +99,17 @@ c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
 Reduction plan_reduction(const Backend& backend, const at::Tensor& tensor, ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   check_reducible(type, op);
-  if (backend.reduces(type, op)) return {tensor, op, false};
-  Reduction reduction{tensor, op, false};
+  if (backend.reduces(type, op)) return {tensor, op, false, false};
+  Reduction reduction{tensor, op, false, false};
   // In single precision: the sum of many halves may be out of their range.
   if (is_half(type) && op == ReduceOp::kAverage) reduction.buffer = tensor.to(at::kFloat);
   if (op == ReduceOp::kAverage) {
     reduction.op = ReduceOp::kSum;
     reduction.divides = true;
+  }
+  if (c10::isFloatingType(type) && orders(op)) {
+    reduction.buffer = to_ordered(tensor, op);
+    reduction.is_ordered = true;
   }
   const auto fits = [&] { return backend.reduces(reduction.buffer.scalar_type(), reduction.op); };
   if (fits()) return reduction;
@@ -99,6 +130,10 @@ Reduction plan_reduction(const Backend& backend, const at::Tensor& tensor, Reduc
 }
 
 void store_reduced(const Reduction& reduction, int size, const at::Tensor& tensor) {
+  if (reduction.is_ordered) {
+    tensor.copy_(from_ordered(reduction.buffer));
+    return;
+  }
   if (reduction.divides) reduction.buffer.div_(size);
   if (reduction.buffer.data_ptr() == tensor.data_ptr()) return;
   tensor.copy_(reduction.buffer);

@@ -18,6 +18,9 @@ struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   /// The sum is divided by the size of the group afterwards.
   bool divides = false;
+  /// The buffer has whole numbers in place of floating-point numbers, in the same order: NaN, which
+  /// has no place in it, comes behind whatever the operation looks for.
+  bool is_ordered = false;
 };
 
 /// The buffer has the values of `tensor`, and its memory where the backend can work on it in place.

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 
@@ -23,10 +26,16 @@ class Staged {
   at::Tensor contiguous_;
 };
 
-enum class TensorUse { kRead, kWritten };
+enum class TensorUse { kRead, kWritten, kReadAndWritten };
 
 /// Throws RpcError kInvalidArgument for a tensor that no group takes: undefined, sparse, quantized,
-/// without memory, or to be written where elements share memory. `what` names it.
-void check_tensor(const at::Tensor& tensor, std::string_view what, TensorUse use);
+/// without memory, to be written where elements share memory, or to be read as bool with bytes that
+/// are neither 0 nor 1. `what` names it, as tensor `at` of several if that is set.
+void check_tensor(const at::Tensor& tensor, std::string_view what, TensorUse use,
+                  std::optional<std::size_t> at = std::nullopt);
+
+/// Throws RpcError kInvalidArgument, with the numbers of two, if some of the tensors share memory:
+/// what one rank sends would be lost to what another one sends.
+void check_apart(const std::vector<at::Tensor>& outputs, std::string_view what);
 
 }  // namespace sinew::internal

@@ -1,6 +1,5 @@
 #include "sinew/rpc/wire/tensor_codec.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -187,6 +186,14 @@ at::Tensor tensor_in(std::shared_ptr<ReceiveBlock> block, at::IntArrayRef sizes,
       .set_(storage, 0, sizes, strides);
 }
 
+// Any other byte in a bool is undefined behaviour for whoever reads it.
+bool are_booleans(const absl::Cord& payload) {
+  for (const absl::string_view chunk : payload.Chunks()) {
+    if (chunk.find_first_not_of(absl::string_view("\0\1", 2)) != chunk.npos) return false;
+  }
+  return true;
+}
+
 absl::Cord staged_elements(const at::Tensor& tensor) {
   if (tensor.nbytes() == 0) return absl::Cord();
   DeviceRuntime& runtime = runtime_of(tensor.device());
@@ -227,8 +234,11 @@ void encode_strided(at::Tensor tensor, c10::Device target, proto::Tensor& descri
       return;
     }
   }
-  description.set_payload(
-      context.add_payload(on_host ? elements(tensor, &context) : staged_elements(tensor)));
+  absl::Cord payload = on_host ? elements(tensor, &context) : staged_elements(tensor);
+  if (tensor.scalar_type() == at::kBool && !are_booleans(payload)) {
+    refuse("a tensor of booleans has bytes other than 0 and 1; send tensor.view(at::kByte).ne(0)");
+  }
+  description.set_payload(context.add_payload(std::move(payload)));
 }
 
 void encode_sparse(const at::Tensor& tensor, c10::Device target, proto::Tensor& description,
@@ -351,7 +361,9 @@ class TensorReader {
       return tensor;
     }
     const absl::Cord payload = take_payload(description, sizes, expected_bytes);
-    if (type == at::kBool) check_booleans(payload);
+    if (type == at::kBool && !are_booleans(payload)) {
+      fail("a tensor of booleans has bytes other than 0 and 1");
+    }
     if (!device.is_cpu()) {
       at::Tensor tensor = allocate_on(device, sizes, strides, type);
       if (expected_bytes > 0) bring(payload, tensor);
@@ -385,16 +397,6 @@ class TensorReader {
                         " bytes; its payload has ", payload->size()));
     }
     return context_.take_payload(number);
-  }
-
-  // Any other byte in a bool is undefined behaviour for whoever reads it.
-  void check_booleans(const absl::Cord& payload) const {
-    for (const absl::string_view chunk : payload.Chunks()) {
-      const bool valid = std::all_of(chunk.begin(), chunk.end(), [](char byte) {
-        return static_cast<unsigned char>(byte) <= 1;
-      });
-      if (!valid) fail("a tensor of booleans has bytes other than 0 and 1");
-    }
   }
 
   at::Tensor allocate(Sizes sizes, const std::vector<std::int64_t>& strides,

@@ -92,6 +92,15 @@ TEST_F(GroupProcesses, WhoIsWaitedForIsNotBlamedForAnother) {
   }
 }
 
+TEST_F(GroupProcesses, TheTableOfTruth) {
+  for (const int ranks : {2, 3}) {
+    ranks_.clear();
+    start(ranks);
+    all("group", tcp(), StartsWith("ok rank "));
+    all("truth", "", "ok all are right");
+  }
+}
+
 // It takes the store along, where the reason stands.
 TEST_F(GroupProcesses, WhoEndsSinceAnotherOneHasEndedIsNotBlamedInItsPlace) {
   start(3);
@@ -100,6 +109,36 @@ TEST_F(GroupProcesses, WhoEndsSinceAnotherOneHasEndedIsNotBlamedInItsPlace) {
   rank(0).send("all_reduce dies=1");
   EXPECT_EQ(rank(0).finish(), 1);
   EXPECT_THAT(rank(1).ask("all_reduce"), StartsWith("error UNAVAILABLE rank 2 has ended"));
+}
+
+// Whoever it is; rank 0 takes the store along.
+TEST_F(GroupProcesses, WhoEndsAfterADisagreementIsNotBlamedInItsPlace) {
+  enum class Case { kCompared, kComparedBefore, kOneComesLate };
+  for (const Case how : {Case::kCompared, Case::kComparedBefore, Case::kOneComesLate}) {
+    for (int ends = 0; ends < 3; ++ends) {
+      ranks_.clear();
+      start(3);
+      all("group", tcp(), StartsWith("ok rank "));
+      if (how != Case::kCompared) {
+        all("all_reduce", "", "ok 3");
+        all("all_reduce", " count=5", "ok 3");
+      }
+      const int next = (ends + 1) % 3;
+      const int late = (ends + 2) % 3;
+      rank(next).send("all_reduce");
+      if (how != Case::kOneComesLate) rank(late).send("all_reduce");
+      // It finds it out.
+      rank(ends).send("all_reduce dies=1 count=5");
+      EXPECT_EQ(rank(ends).finish(), 1);
+      if (how == Case::kOneComesLate) rank(late).send("all_reduce");
+      for (const int other : {next, late}) {
+        EXPECT_THAT(rank(other).receive(std::chrono::seconds(30)),
+                    AllOf(StartsWith("error INVALID_ARGUMENT"), HasSubstr("do not agree")))
+            << "rank " << ends << " ends, rank " << other << " comes, case "
+            << static_cast<int>(how);
+      }
+    }
+  }
 }
 
 // The rank that serves the store.

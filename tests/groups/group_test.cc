@@ -245,7 +245,7 @@ TEST(Group, UnevenAllToAll) {
     // Not before it runs, since the function was compared already; rank 0 has what is its own, and
     // hears of it with the next one.
     const auto ones = [&](int odd) {
-      std::vector<at::Tensor> tensors(3, at::zeros({1}, at::kShort));
+      std::vector<at::Tensor> tensors = at::zeros({3, 1}, at::kShort).unbind();
       if (own == odd) tensors[1] = at::zeros({2}, at::kShort);
       return tensors;
     };

@@ -20,6 +20,7 @@
 #include "sinew/groups/store.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/sinew.h"
+#include "sinew/tests/groups/truth_table.h"
 
 namespace groupsapp {
 
@@ -79,6 +80,11 @@ std::string start_group(State& state, const Arguments& arguments) {
   return absl::StrCat("rank ", state.group.rank(), " of ", state.group.size());
 }
 
+std::string truth(const State& state) {
+  const std::vector<std::string> wrong = sinew::testing::wrong_rows(state.group);
+  return wrong.empty() ? "all are right" : absl::StrJoin(wrong, "; ");
+}
+
 std::string all_reduce(State& state, const Arguments& arguments) {
   const at::Tensor tensor =
       at::full({number(arguments, "count", 4)}, state.group.rank() + 1, at::kFloat);
@@ -97,6 +103,7 @@ std::string run(State& state, const std::string& command, const Arguments& argum
   if (command == "worker") return start_worker(state, arguments);
   if (command == "group") return start_group(state, arguments);
   if (command == "all_reduce") return all_reduce(state, arguments);
+  if (command == "truth") return truth(state);
   if (command == "call") {
     return absl::StrCat(state.worker.rpc_sync<&twice>(arguments.at("to"), std::int64_t{21}));
   }

@@ -11,6 +11,7 @@
 #include "ATen/ATen.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/function_table.h"
+#include "sinew/tests/groups/truth_table.h"
 #include "sinew/tests/mpi/mpi_ranks.h"
 
 // What users see of it: process groups with the backend mpi.
@@ -96,6 +97,10 @@ void table() {
   group.broadcast(first, 0);
   check_equal(own, first, "the table");
   if (group.rank() == 0) std::printf("%s", text.c_str());
+}
+
+void truth() {
+  for (const std::string& row : wrong_rows(init())) check(false, row);
 }
 
 void mixed() {
@@ -211,6 +216,7 @@ void wrong_place() {
 void add_groups(Cases& cases) {
   cases["all_functions"] = &all_functions;
   cases["table"] = &table;
+  cases["truth"] = &truth;
   cases["mixed"] = &mixed;
   cases["subgroups"] = &subgroups;
   cases["disagreement"] = &disagreement;

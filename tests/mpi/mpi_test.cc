@@ -59,9 +59,9 @@ class MpiGroup : public ::testing::TestWithParam<const char*> {};
 TEST_P(MpiGroup, AreWhatUsersSee) { EXPECT_EQ(run_job(GetParam()).status, 0); }
 
 INSTANTIATE_TEST_SUITE_P(All, MpiGroup,
-                         ::testing::Values("all_functions", "mixed", "subgroups", "disagreement",
-                                           "time_limit_of_recv", "destroyed_meanwhile",
-                                           "wrong_place"),
+                         ::testing::Values("all_functions", "truth", "mixed", "subgroups",
+                                           "disagreement", "time_limit_of_recv",
+                                           "destroyed_meanwhile", "wrong_place"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 TEST(MpiGroups, DoWhatTheTableSays) {

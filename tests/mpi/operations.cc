@@ -121,7 +121,7 @@ void bitwise() {
 void nan() {
   const auto group = make_group("nan");
   C10dBackend& c10d = group->c10d();
-  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
     for (const auto op : {c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
       for (int where = 0; where < c10d.getSize(); ++where) {
         Tensors tensor = {at::ones({8}, type)};

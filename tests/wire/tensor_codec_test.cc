@@ -369,6 +369,8 @@ TEST(TensorRefusalTest, SaysWhatToDo) {
             "tensor.to_sparse()");
   EXPECT_THAT(encode_error(at::_nested_tensor_from_tensor_list({counting({2}), counting({3})})),
               HasSubstr("tensor.unbind()"));
+  EXPECT_THAT(encode_error(at::full({9}, 2, at::kByte).view(at::kBool)),
+              HasSubstr("tensor.view(at::kByte).ne(0)"));
   if (at::hasMKLDNN()) {
     EXPECT_THAT(encode_error(counting({4, 4}).to_mkldnn()), HasSubstr("tensor.to_dense()"));
   }

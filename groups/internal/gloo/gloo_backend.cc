@@ -61,6 +61,8 @@ class GlooBackend final : public Backend {
       case at::kFloat:
       case at::kDouble:
       case at::kHalf:
+        // std::min and std::max, which forget a NaN or not as its place has it.
+        return op != ReduceOp::kMin && op != ReduceOp::kMax;
       case at::kChar:
       case at::kByte:
       case at::kInt:
@@ -91,6 +93,7 @@ class GlooBackend final : public Backend {
 
   std::vector<int> awaited_ranks() const override { return guard_->awaited_ranks(); }
   std::vector<int> broken_ranks() const override { return guard_->broken_ranks(); }
+  void watch_broken(std::function<void()> f) override { guard_->watch_broken(std::move(f)); }
 
  private:
   std::shared_ptr<TransportGuard> guard_;

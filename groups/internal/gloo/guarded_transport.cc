@@ -60,6 +60,10 @@ class Guard final : public TransportGuard {
     MutexLock lock(broken_mutex_);
     return broken_;
   }
+  void watch_broken(std::function<void()> f) override {
+    MutexLock lock(broken_mutex_);
+    on_broken_ = std::move(f);
+  }
   std::vector<int> awaited_ranks() const override {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < waits_.size(); ++rank) {
@@ -86,8 +90,13 @@ class Guard final : public TransportGuard {
     if (rank >= 0) waits_[static_cast<std::size_t>(rank)].fetch_add(change);
   }
   void note_broken(int rank) {
-    MutexLock lock(broken_mutex_);
-    broken_.push_back(rank);
+    std::function<void()> told;
+    {
+      MutexLock lock(broken_mutex_);
+      broken_.push_back(rank);
+      told = on_broken_;
+    }
+    if (told) told();
   }
   void add(GuardedBuffer* buffer) {
     MutexLock lock(mutex_);
@@ -111,6 +120,7 @@ class Guard final : public TransportGuard {
 
   mutable Mutex broken_mutex_;
   std::vector<int> broken_ ABSL_GUARDED_BY(broken_mutex_);
+  std::function<void()> on_broken_ ABSL_GUARDED_BY(broken_mutex_);
 
   mutable Mutex mutex_;
   std::string reason_ ABSL_GUARDED_BY(mutex_);

@@ -36,6 +36,8 @@ class TransportGuard {
   /// The ranks whose connections have broken, or could not be made, in the order in which this
   /// process has noticed.
   virtual std::vector<int> broken_ranks() const = 0;
+  /// `f` runs whenever one breaks, on Gloo's thread.
+  virtual void watch_broken(std::function<void()> f) = 0;
   /// Those that waits are for at present, sorted.
   virtual std::vector<int> awaited_ranks() const = 0;
 };

@@ -1,6 +1,7 @@
 #include "sinew/groups/internal/mpi/mpi_types.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "c10/util/BFloat16.h"
@@ -13,27 +14,44 @@ namespace {
 using Op = c10d::ReduceOp::RedOpType;
 
 struct Sum {
-  static float combine(float a, float b) { return a + b; }
+  template <class T>
+  static T combine(T a, T b) {
+    return a + b;
+  }
 };
 struct Product {
-  static float combine(float a, float b) { return a * b; }
+  template <class T>
+  static T combine(T a, T b) {
+    return a * b;
+  }
 };
-// A NaN stays one, as in LibTorch.
+// A NaN stays one, as in LibTorch. MPI's own forget it or not, as its place has it.
 struct Min {
-  static float combine(float a, float b) { return a != a || a < b ? a : b; }
+  template <class T>
+  static T combine(T a, T b) {
+    return a != a || a < b ? a : b;
+  }
 };
 struct Max {
-  static float combine(float a, float b) { return a != a || a > b ? a : b; }
+  template <class T>
+  static T combine(T a, T b) {
+    return a != a || a > b ? a : b;
+  }
 };
 
-// An MPI_User_function.
+// An MPI_User_function. Those of 16 bits are combined in float.
 template <class Element, class How>
 void combine(void* in, void* in_and_out, int* count, MPI_Datatype*) {
+  using Wide = std::conditional_t<sizeof(Element) == 2, float, Element>;
   const auto* const from = static_cast<const Element*>(in);
   auto* const to = static_cast<Element*>(in_and_out);
   std::transform(from, from + *count, to, to, [](Element a, Element b) {
-    return Element(How::combine(static_cast<float>(a), static_cast<float>(b)));
+    return Element(How::combine(static_cast<Wide>(a), static_cast<Wide>(b)));
   });
+}
+
+absl::Status define(MPI_User_function* function, MPI_Op* op) {
+  return mpi_status(MPI_Op_create(function, /*commute=*/1, op), "MPI_Op_create");
 }
 
 bool is_bitwise(Op op) {
@@ -78,11 +96,11 @@ MPI_Op op_of_bools(Op op) {
   }
 }
 
-MPI_Op op_of_floats(Op op) { return is_bitwise(op) ? MPI_OP_NULL : op_of_numbers(op); }
+bool has_order(Op op) { return op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX; }
 
-MPI_Op op_of_complex(Op op) {
-  const bool has_order = op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX;
-  return has_order ? MPI_OP_NULL : op_of_floats(op);
+/// Sums and products of floating-point and complex numbers.
+MPI_Op op_of_field(Op op) {
+  return is_bitwise(op) || has_order(op) ? MPI_OP_NULL : op_of_numbers(op);
 }
 
 const char* name_of(Op op) {
@@ -113,18 +131,24 @@ const char* name_of(Op op) {
 template <class Element>
 absl::StatusOr<MpiTypes::Custom> MpiTypes::make_custom() {
   Custom custom;
-  const auto define = [](MPI_User_function* function, MPI_Op* op) {
-    return mpi_status(MPI_Op_create(function, /*commute=*/1, op), "MPI_Op_create");
-  };
   absl::Status made = mpi_status(MPI_Type_contiguous(sizeof(Element), MPI_BYTE, &custom.type),
                                  "MPI_Type_contiguous");
   if (made.ok()) made = mpi_status(MPI_Type_commit(&custom.type), "MPI_Type_commit");
   if (made.ok()) made = define(&combine<Element, Sum>, &custom.sum);
   if (made.ok()) made = define(&combine<Element, Product>, &custom.product);
-  if (made.ok()) made = define(&combine<Element, Min>, &custom.min);
-  if (made.ok()) made = define(&combine<Element, Max>, &custom.max);
-  if (!made.ok()) return made;
+  const absl::StatusOr<Ends> ends = made.ok() ? make_ends<Element>() : made;
+  if (!ends.ok()) return ends.status();
+  custom.ends = *ends;
   return custom;
+}
+
+template <class Element>
+absl::StatusOr<MpiTypes::Ends> MpiTypes::make_ends() {
+  Ends ends;
+  absl::Status made = define(&combine<Element, Min>, &ends.min);
+  if (made.ok()) made = define(&combine<Element, Max>, &ends.max);
+  if (!made.ok()) return made;
+  return ends;
 }
 
 absl::StatusOr<MpiTypes> MpiTypes::make() {
@@ -133,6 +157,12 @@ absl::StatusOr<MpiTypes> MpiTypes::make() {
   if (!half.ok()) return half.status();
   absl::StatusOr<Custom> bfloat16 = make_custom<c10::BFloat16>();
   if (!bfloat16.ok()) return bfloat16.status();
+  const absl::StatusOr<Ends> of_float = make_ends<float>();
+  if (!of_float.ok()) return of_float.status();
+  const absl::StatusOr<Ends> of_double = make_ends<double>();
+  if (!of_double.ok()) return of_double.status();
+  types.float_ = *of_float;
+  types.double_ = *of_double;
   types.half_ = *half;
   types.bfloat16_ = *bfloat16;
   return types;
@@ -144,13 +174,14 @@ MPI_Op MpiTypes::Custom::op(Op op) const {
       return sum;
     case c10d::ReduceOp::PRODUCT:
       return product;
-    case c10d::ReduceOp::MIN:
-      return min;
-    case c10d::ReduceOp::MAX:
-      return max;
     default:
-      return MPI_OP_NULL;
+      return ends.op(op);
   }
+}
+
+MPI_Op MpiTypes::Ends::op(Op op) const {
+  if (!has_order(op)) return MPI_OP_NULL;
+  return op == c10d::ReduceOp::MIN ? min : max;
 }
 
 absl::StatusOr<MpiReduction> MpiTypes::reduction(c10::ScalarType type, Op op) const {
@@ -161,17 +192,17 @@ absl::StatusOr<MpiReduction> MpiTypes::reduction(c10::ScalarType type, Op op) co
   };
   switch (type) {
     case c10::ScalarType::Float:
-      return choose(MPI_FLOAT, op_of_floats(op));
+      return choose(MPI_FLOAT, has_order(op) ? float_.op(op) : op_of_field(op));
     case c10::ScalarType::Double:
-      return choose(MPI_DOUBLE, op_of_floats(op));
+      return choose(MPI_DOUBLE, has_order(op) ? double_.op(op) : op_of_field(op));
     case c10::ScalarType::Half:
       return choose(half_.type, half_.op(op));
     case c10::ScalarType::BFloat16:
       return choose(bfloat16_.type, bfloat16_.op(op));
     case c10::ScalarType::ComplexFloat:
-      return choose(MPI_C_FLOAT_COMPLEX, op_of_complex(op));
+      return choose(MPI_C_FLOAT_COMPLEX, op_of_field(op));
     case c10::ScalarType::ComplexDouble:
-      return choose(MPI_C_DOUBLE_COMPLEX, op_of_complex(op));
+      return choose(MPI_C_DOUBLE_COMPLEX, op_of_field(op));
     case c10::ScalarType::Byte:
       return choose(MPI_UINT8_T, op_of_numbers(op));
     case c10::ScalarType::Char:

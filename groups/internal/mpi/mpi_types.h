@@ -15,8 +15,9 @@ struct MpiReduction {
 };
 
 /// LibTorch's types and operations as MPI's. MPI has neither of the 16-bit floating-point types:
-/// they have a type and operations of their own, which compute in float and round each result.
-/// bool combines as numbers do that are 0 or 1. Thread-safe.
+/// they have a type and operations of their own, which compute in float and round each result. MIN
+/// and MAX of floating-point numbers are Sinew's too: NaN where any is NaN. bool combines as
+/// numbers do that are 0 or 1. Thread-safe.
 class MpiTypes {
  public:
   /// MPI must have begun. Their definitions end with MPI.
@@ -29,19 +30,30 @@ class MpiTypes {
   static MPI_Datatype moved(std::size_t element_bytes);
 
  private:
+  /// MIN and MAX of floating-point numbers.
+  struct Ends {
+    MPI_Op min = MPI_OP_NULL;
+    MPI_Op max = MPI_OP_NULL;
+
+    /// MPI_OP_NULL for others.
+    MPI_Op op(c10d::ReduceOp::RedOpType op) const;
+  };
   /// MPI's operations on one of the 16-bit types.
   struct Custom {
     MPI_Datatype type = MPI_DATATYPE_NULL;
     MPI_Op sum = MPI_OP_NULL;
     MPI_Op product = MPI_OP_NULL;
-    MPI_Op min = MPI_OP_NULL;
-    MPI_Op max = MPI_OP_NULL;
+    Ends ends;
 
     MPI_Op op(c10d::ReduceOp::RedOpType op) const;
   };
   template <class Element>
+  static absl::StatusOr<Ends> make_ends();
+  template <class Element>
   static absl::StatusOr<Custom> make_custom();
 
+  Ends float_;
+  Ends double_;
   Custom half_;
   Custom bfloat16_;
 };
