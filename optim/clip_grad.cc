@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "sinew/optim/internal/gradient_norms.h"
+#include "sinew/optim/internal/optimized_parameter.h"
 #include "sinew/optim/internal/owned_tensors.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
@@ -26,6 +28,46 @@ void check(double max_norm, double norm_type) {
                                  max_norm, norm_type));
 }
 
+/// Of this trainer's gradients, and of all ranks of data-parallel modules that have reduced some of
+/// them.
+struct Norms {
+  double own = 0;
+  double largest = 0;
+};
+
+Norms norms_of(const autograd::ContextId& context, const std::vector<OwnedTensors>& owners,
+               double norm_type, const CallOptions& options) {
+  std::vector<Future<internal::PowerSum>> asked;
+  for (const OwnedTensors& owner : owners) {
+    asked.push_back(owner.tensors.front().peer().with(options).async<&internal::gradient_power_sum>(
+        context, owner.tensors, norm_type));
+  }
+  const bool is_largest = std::isinf(norm_type);
+  double sum = 0;
+  std::vector<internal::ModulesAt> modules;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const internal::PowerSum& part = asked[i].wait();
+    if (part.twice) {
+      throw RpcError(ErrorCode::kInvalidArgument,
+                     absl::StrFormat("parameter %d of those to clip is there twice: %s",
+                                     owners[i].positions.at(*part.twice), internal::kTiedOnce));
+    }
+    modules.push_back({owners[i].tensors.front().peer(), part.modules});
+    sum = std::isnan(part.value) ? part.value
+          : is_largest           ? std::max(sum, part.value)
+                                 : sum + part.value;
+  }
+  Norms norms;
+  norms.own = is_largest ? sum : std::pow(sum, 1 / norm_type);
+  // What is no number has no place among others.
+  const bool is_number = !std::isnan(norms.own);
+  const std::vector<double> agreed =
+      internal::agree(context, modules, internal::LeafReducer::Subject::kNorm,
+                      {is_number ? 0.0 : 1.0, is_number ? norms.own : 0.0}, options);
+  norms.largest = agreed[0] > 0 ? std::numeric_limits<double>::quiet_NaN() : agreed[1];
+  return norms;
+}
+
 }  // namespace
 
 double clip_grad_norm_(const autograd::Context& context,
@@ -34,22 +76,13 @@ double clip_grad_norm_(const autograd::Context& context,
   check(max_norm, how.norm_type);
   const std::vector<OwnedTensors> owners = internal::by_owner(
       parameters, [](std::size_t i) { return absl::StrFormat("parameter %d", i); });
-  std::vector<Future<double>> asked;
-  for (const OwnedTensors& owner : owners) {
-    asked.push_back(owner.tensors.front().peer().with(options).async<&internal::gradient_power_sum>(
-        context.id(), owner.tensors, how.norm_type));
-  }
-  const bool is_largest = std::isinf(how.norm_type);
-  double sum = 0;
-  for (const Future<double>& part : asked) {
-    const double value = part.wait();
-    sum = std::isnan(value) ? value : is_largest ? std::max(sum, value) : sum + value;
-  }
-  const double norm = is_largest ? sum : std::pow(sum, 1 / how.norm_type);
+  const Norms norms = norms_of(context.id(), owners, how.norm_type, options);
+  const double norm = norms.largest;
   if (how.error_if_nonfinite && !std::isfinite(norm)) {
-    throw RpcError(
-        ErrorCode::kOutOfRange,
-        absl::StrFormat("the norm of the gradients is %g, so they cannot be clipped", norm));
+    throw RpcError(ErrorCode::kOutOfRange,
+                   absl::StrFormat("the norm of the gradients is %g, so they cannot be clipped on "
+                                   "any rank (it is %g at this trainer)",
+                                   norm, norms.own));
   }
   // As LibTorch has it.
   const double factor = max_norm / (norm + 1e-6);

@@ -27,10 +27,16 @@ struct ClipGradOptions {
 ///     sinew::optim::clip_grad_norm_(context, parameters, 1.0);
 ///     optimizer.step(context);
 ///
+/// When a data-parallel module (sinew/parallel) has reduced some of these gradients in the context,
+/// all of its ranks call it: the largest of their norms counts on all of them, and is returned, so
+/// that all scale by one factor, or all throw. Otherwise ranks of which each has an embedding's
+/// gradient of its own would part.
+///
 /// All owners are asked at once for the norms of theirs, and then, if need be, told at once by how
 /// much to scale. Blocks. Throws RpcError; when an owner could not be told, some gradients are
 /// scaled and others are not, and the context is to be given up. kInvalidArgument for an empty
-/// reference or a norm that is none.
+/// reference, a parameter that is there twice (a weight that is tied is given once), or a norm that
+/// is none.
 double clip_grad_norm_(const autograd::Context& context,
                        const std::vector<RRef<at::Tensor>>& parameters, double max_norm,
                        const ClipGradOptions& how = {}, const CallOptions& options = {});

@@ -99,13 +99,6 @@ RRef<Options> DistributedOptimizer::options_at_owner(std::size_t group,
       static_cast<std::uint64_t>(group));
 }
 
-std::vector<std::uint64_t> DistributedOptimizer::unscale(const autograd::ContextId& context,
-                                                         double factor, std::uint64_t operation,
-                                                         const CallOptions& options) const {
-  return internal::call_parts<&LocalOptimizer::unscale>(checked().parts, options, context, factor,
-                                                        operation);
-}
-
 std::vector<double> DistributedOptimizer::initial_learning_rates(const CallOptions& options) const {
   // All owners know all groups.
   return checked()

@@ -98,7 +98,8 @@ class DistributedOptimizer {
 
   /// Applies the gradients that the context has, once, at all owners. Blocks. Throws PartialStep
   /// when an owner did not, kNotFound for a context that has ended. Nothing is sent when an owner
-  /// is known to be lost.
+  /// is known to be lost. An owner that has no gradient there is named in the log, once: perhaps
+  /// its results were asked for before the context was made.
   StepReport step(const autograd::Context& context, const CallOptions& options = {}) const;
   StepReport step(const autograd::ContextId& context, const CallOptions& options = {}) const;
   /// The context must live until the future is complete.
@@ -154,7 +155,9 @@ class DistributedOptimizer {
   Future<Checkpoint> save_async(const std::string& folder, const SaveOptions& how = {},
                                 const CallOptions& options = {}) const;
   /// Restores the last checkpoint of which all owners have their part unharmed, or the one of this
-  /// number. Owners know theirs by their names, and the order of their parameters. All of them read
+  /// number, with the options (rate, decay, ...) that were saved; but an optimizer that has what
+  /// cannot be switched on later (see set_options()) does not do without.
+  /// Owners know theirs by their names, and the order of their parameters. All of them read
   /// and check all before one changes anything: when it throws, nobody has changed anything, unless
   /// an owner was lost between the two. kNotFound when there is no checkpoint, kDataLoss when those
   /// that there are have been damaged, kFailedPrecondition when it is of another optimizer or of
@@ -172,9 +175,6 @@ class DistributedOptimizer {
   friend class GradScaler;
 
   Impl& checked() const;
-  /// See GradScaler: by owner, how many gradients are infinite or NaN.
-  std::vector<std::uint64_t> unscale(const autograd::ContextId& context, double factor,
-                                     std::uint64_t operation, const CallOptions& options) const;
   RRef<Options> options_at_owner(std::size_t group, const CallOptions& call) const;
 
   std::shared_ptr<Impl> impl_;

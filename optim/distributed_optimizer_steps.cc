@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/optim/distributed_optimizer.h"
@@ -89,6 +90,7 @@ struct DistributedOptimizer::Impl::Gathering {
     finish(std::move(complete));
   }
   void finish(StepReport complete);
+  void warn_of_none(const StepReport& complete) const;
 
   const std::shared_ptr<const Ticket> ticket;
   const Promise<StepReport> promise;
@@ -97,6 +99,24 @@ struct DistributedOptimizer::Impl::Gathering {
   std::size_t missing ABSL_GUARDED_BY(mutex) = 1;
   StepReport report ABSL_GUARDED_BY(mutex);
 };
+
+// Not an error: an owner's rows may not be in a batch.
+void DistributedOptimizer::Impl::Gathering::warn_of_none(const StepReport& complete) const {
+  std::vector<std::string> names;
+  for (const OwnerStep& step : complete.owners) {
+    if (step.updated == 0) names.push_back(absl::StrCat("'", step.owner.name, "'"));
+  }
+  Impl& optimizer = *ticket->optimizer;
+  if (names.empty() || optimizer.has_warned.exchange(true)) return;
+  WorkerAccess::services(optimizer.worker)
+      ->log(absl::StrFormat(
+          "step %d: nothing of owner %s is in the pass: no parameter of the optimizer there has a "
+          "gradient in autograd context %s. If one should have: make the autograd::Context before "
+          "the calls whose results the loss depends on; those that came before are not in it. This "
+          "is said once",
+          ticket->number->value(), absl::StrJoin(names, ", "),
+          autograd::to_string(ticket->context)));
+}
 
 void DistributedOptimizer::Impl::Gathering::finish(StepReport complete) {
   const RpcError* first = nullptr;
@@ -113,6 +133,7 @@ void DistributedOptimizer::Impl::Gathering::finish(StepReport complete) {
     if (first == nullptr && step.error) first = &*step.error;
   }
   if (first == nullptr) {
+    warn_of_none(complete);
     promise.set_value(std::move(complete));
     return;
   }

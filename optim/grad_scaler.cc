@@ -5,6 +5,10 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/strings/str_format.h"
+#include "sinew/optim/internal/distributed_optimizer_impl.h"
+#include "sinew/optim/internal/gradient_norms.h"
+#include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/optim/internal/optimizer_parts.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/ids.h"
 
@@ -62,11 +66,41 @@ GradScaler::Iteration& GradScaler::iteration_of(const DistributedOptimizer& opti
 
 void GradScaler::unscale(const DistributedOptimizer& optimizer, Iteration& iteration,
                          const CallOptions& options) const {
-  const std::vector<std::uint64_t> found =
-      optimizer.unscale(iteration.context, 1 / state_.scale, iteration.operation, options);
-  iteration.found_inf =
-      std::any_of(found.begin(), found.end(), [](std::uint64_t count) { return count > 0; });
+  const DistributedOptimizer::Impl& impl = optimizer.checked();
+  const std::vector<internal::Unscaled> parts =
+      internal::call_parts<&internal::LocalOptimizer::unscale>(
+          impl.parts, options, iteration.context, 1 / state_.scale, iteration.operation);
+  iteration.agreed = state_;
+  bool found = false;
+  std::vector<internal::ModulesAt> own;
+  // Modules of this trainer that have nothing to do with the optimizer, but with the scale.
+  std::vector<std::uint64_t> others = internal::reducers_in(impl.worker, iteration.context);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    found = found || parts[i].nonfinite > 0;
+    own.push_back({impl.parts[i].optimizer.peer(), parts[i].modules});
+    if (impl.parts[i].owner.incarnation != impl.worker.info().incarnation) continue;
+    for (const std::uint64_t module : parts[i].modules) {
+      others.erase(std::remove(others.begin(), others.end(), module), others.end());
+    }
+  }
+  iteration.found_inf = agree(own, found, iteration, options) || iteration.scales_differ;
+  iteration.found_anywhere =
+      agree({{impl.worker.peer(impl.worker.info()), others}}, found, iteration, options) ||
+      iteration.found_inf;
   iteration.is_unscaled = true;
+}
+
+bool GradScaler::agree(const std::vector<internal::ModulesAt>& places, bool found,
+                       Iteration& iteration, const CallOptions& options) {
+  GradScalerState& state = iteration.agreed;
+  const std::vector<double> most = internal::agree(
+      iteration.context, places, internal::LeafReducer::Subject::kUnscaling,
+      {found ? 1.0 : 0.0, state.scale, -state.scale, -static_cast<double>(state.growth_tracker)},
+      options);
+  iteration.scales_differ = iteration.scales_differ || most[1] != -most[2];
+  state.scale = -most[2];
+  state.growth_tracker = static_cast<std::int64_t>(-most[3]);
+  return most[0] > 0;
 }
 
 void GradScaler::unscale_(const DistributedOptimizer& optimizer, const autograd::Context& context,
@@ -98,9 +132,20 @@ void GradScaler::update() {
   if (!is_checked) {
     refuse("GradScaler: there was neither a step() nor an unscale_() since the last update()");
   }
-  const bool found_inf = std::any_of(iterations_.begin(), iterations_.end(),
-                                     [](const auto& one) { return one.second.found_inf; });
+  bool found_inf = false;
+  bool scales_differ = false;
+  for (const auto& [optimizer, iteration] : iterations_) {
+    if (!iteration.is_unscaled) continue;
+    found_inf = found_inf || iteration.found_anywhere;
+    scales_differ = scales_differ || iteration.scales_differ;
+    state_.scale = std::min(state_.scale, iteration.agreed.scale);
+    state_.growth_tracker = std::min(state_.growth_tracker, iteration.agreed.growth_tracker);
+  }
   iterations_.clear();
+  if (scales_differ) {
+    state_.growth_tracker = 0;
+    return;
+  }
   if (found_inf) {
     state_.growth_tracker = 0;
     // A scale of 0 would make all gradients NaN, for ever.

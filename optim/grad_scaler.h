@@ -4,12 +4,17 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "sinew/autograd/context.h"
 #include "sinew/optim/distributed_optimizer.h"
 #include "sinew/optim/grad_scaler_state.h"
 #include "sinew/rpc/call_options.h"
+
+namespace sinew::internal {
+struct ModulesAt;
+}  // namespace sinew::internal
 
 namespace sinew::optim {
 
@@ -35,7 +40,14 @@ struct GradScalerOptions {
 ///     scaler.step(optimizer, context);
 ///     scaler.update();
 ///
-/// Each trainer has one of its own. Not thread-safe. What blocks throws RpcError.
+/// Each trainer has one of its own. When a data-parallel module (sinew/parallel) has reduced
+/// gradients in the context, all of its ranks call unscale_() or step() for the same optimizers:
+/// where some of its gradients are the optimizer's, one rank's infinity leaves the step out on all
+/// of them; and all have one scale. Where their scales differ all the same (one has run out of
+/// inputs in join(), or has loaded another state), means of what they have scaled are of no use:
+/// such a step is left out, and all go on with the smallest scale.
+///
+/// Not thread-safe. What blocks throws RpcError.
 class GradScaler {
  public:
   /// Throws RpcError kInvalidArgument for options that make no sense.
@@ -74,11 +86,20 @@ class GradScaler {
     std::uint64_t operation = 0;
     bool is_unscaled = false;
     bool is_stepped = false;
+    /// That leaves the step out.
     bool found_inf = false;
+    /// Here or on another rank; that changes the scale.
+    bool found_anywhere = false;
+    bool scales_differ = false;
+    /// The least of what the ranks have.
+    GradScalerState agreed;
   };
   Iteration& iteration_of(const DistributedOptimizer& optimizer, const autograd::Context& context);
   void unscale(const DistributedOptimizer& optimizer, Iteration& iteration,
                const CallOptions& options) const;
+  /// Whether a rank of these modules has found an infinity: `found` where there are none.
+  static bool agree(const std::vector<internal::ModulesAt>& places, bool found,
+                    Iteration& iteration, const CallOptions& options);
 
   const GradScalerOptions options_;
   GradScalerState state_;

@@ -111,6 +111,10 @@ class OptionsModelOf final : public OptionsModel {
     return Optimizer::takes_sparse_gradients(fields_);
   }
   bool has_checkpoints() const override { return OverridesSaveAndLoad<Optimizer>::value; }
+  void write(ValueWriter& writer) const override { Codec<Fields>::encode(writer, fields_); }
+  std::shared_ptr<const OptionsModel> read(const ValueReader& reader) const override {
+    return std::make_shared<OptionsModelOf>(Codec<Fields>::decode(reader));
+  }
   RRef<optim::Options> copy_to(const Peer& owner) const override {
     return owner.remote<optim::Options(Fields)>(fields_);
   }

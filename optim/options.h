@@ -159,6 +159,8 @@ class Options {
   void check() const;
 
   /// For the layers of Sinew.
+  explicit Options(std::shared_ptr<const internal::OptionsModel> model)
+      : model_(std::move(model)) {}
   const internal::OptionsModel& model() const { return *model_; }
 
  private:

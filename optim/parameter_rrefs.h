@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <type_traits>
+#include <unordered_set>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -32,15 +33,20 @@ inline constexpr bool
 template <class Tensors>
 std::vector<RRef<at::Tensor>> tensor_rrefs(const Worker& worker, const Tensors& tensors) {
   std::vector<RRef<at::Tensor>> references;
-  for (const at::Tensor& tensor : tensors) references.push_back(make_rref(worker, tensor));
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& tensor : tensors) {
+    // LibTorch lists a weight that is tied once for each of its names.
+    if (tensor.defined() && !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    references.push_back(make_rref(worker, tensor));
+  }
   return references;
 }
 
 }  // namespace internal
 
 /// References to the parameters of a module of this worker (a torch::nn::Module, a module holder or
-/// a pointer to one), in the order of its parameters(), for a DistributedOptimizer. Without a
-/// worker it is current_worker().
+/// a pointer to one), in the order of its parameters(), each once, for a DistributedOptimizer.
+/// Without a worker it is current_worker().
 template <class Module>
 std::vector<RRef<at::Tensor>> parameter_rrefs(const Worker& worker, const Module& module) {
   if constexpr (internal::has_parameters_v<Module>) {

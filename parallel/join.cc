@@ -12,7 +12,7 @@ namespace sinew::parallel {
 namespace {
 
 // What follows the flags of all ranks.
-enum Slot { kReduces, kRecords, kInContext, kSlots };
+enum Slot { kReduces, kRecords, kInContext, kAgrees, kSlots };
 
 bool agreed(std::int64_t count, int active, const char* what) {
   if (count == 0 || count == active) return count != 0;
@@ -58,6 +58,7 @@ JoinRound JoinSession::exchange(const JoinRound& own, bool active) {
     flags[kReduces] = own.reduces;
     flags[kRecords] = own.records;
     flags[kInContext] = own.in_context;
+    flags[kAgrees] = own.agrees;
   }
   const at::Tensor sent = internal::group_tensor(group_, words);
   group_.all_reduce(sent);
@@ -82,6 +83,7 @@ JoinRound JoinSession::exchange(const JoinRound& own, bool active) {
   round.reduces = agreed(flags[kReduces], round.active, "reduce gradients");
   round.records = agreed(flags[kRecords], round.active, "record a graph");
   round.in_context = agreed(flags[kInContext], round.active, "work in an autograd context");
+  round.agrees = agreed(flags[kAgrees], round.active, "clip or unscale gradients");
   return round;
 }
 
@@ -100,7 +102,10 @@ void join(const std::vector<Joinable*>& joinables, const JoinOptions& options,
   entered.enter(joinables, session);
   body();
   for (JoinRound round = session.listen(); round.active > 0; round = session.listen()) {
-    for (Joinable* joinable : joinables) joinable->shadow(round);
+    for (Joinable* joinable : joinables) {
+      joinable->shadow(round);
+      if (round.agrees) break;
+    }
   }
   for (Joinable* joinable : joinables) joinable->finish_join(session.last_root());
 }

@@ -39,6 +39,9 @@ struct JoinRound {
   bool reduces = false;
   bool records = false;
   bool in_context = false;
+  /// No step, but what the ranks agree on after a pass: see optim/clip_grad.h. Only for the
+  /// Joinable that has announced it.
+  bool agrees = false;
 };
 
 class JoinSession;

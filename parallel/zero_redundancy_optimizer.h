@@ -33,7 +33,7 @@ class ZeroRedundancyOptimizer final : public Joinable {
  public:
   /// The same parameters in the same order on all ranks: throws RpcError kInvalidArgument on all of
   /// them, naming the first difference, when they are not; and for options that make no sense, or
-  /// groups of different kinds of optimizers. They are dense leaves of floating point.
+  /// groups of different kinds of optimizers. They are dense leaves of floating point, each once.
   ZeroRedundancyOptimizer(ProcessGroup group, std::vector<ParameterGroup> parameters);
   ZeroRedundancyOptimizer(ProcessGroup group, std::vector<at::Tensor> parameters,
                           const optim::Options& options);
@@ -58,8 +58,9 @@ class ZeroRedundancyOptimizer final : public Joinable {
   /// there are. In LibTorch's format.
   std::string save(int to = 0) const;
   /// Each rank takes its part of a state that save() has returned, also with another number of
-  /// ranks, and the learning rates. No communication. Throws RpcError kInvalidArgument, and changes
-  /// nothing, when it is of another optimizer or other parameters, or damaged.
+  /// ranks, and the options: see DistributedOptimizer::load(). No communication. Throws RpcError
+  /// kInvalidArgument, and changes nothing, when it is of another optimizer or other parameters, or
+  /// damaged.
   void load(const std::string& state);
 
   /// What this rank keeps beside the parameters.

@@ -57,6 +57,7 @@ class AutogradManager final : public Extension,
   void end(const autograd::ContextId& id);
   /// Throws RpcError kNotFound when this worker has no such context.
   std::shared_ptr<ContextState> find(const autograd::ContextId& id) const;
+  std::shared_ptr<ContextState> find_or_null(const autograd::ContextId& id) const;
   /// See internal::has_ended().
   bool has_ended(const autograd::ContextId& id, Incarnation caller) const;
   /// Runs a pass, as far as possible on the calling thread, and waits for its end. Throws RpcError
@@ -120,7 +121,6 @@ class AutogradManager final : public Extension,
   std::shared_ptr<BackwardPass> join(const std::shared_ptr<ContextState>& context,
                                      const PassId& id);
 
-  std::shared_ptr<ContextState> find_or_null(const autograd::ContextId& id) const;
   /// For a call of `caller`. Null when the context has ended.
   std::shared_ptr<ContextState> find_or_create(const autograd::ContextId& id,
                                                const WorkerInfo& caller);

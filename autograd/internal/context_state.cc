@@ -16,6 +16,11 @@ namespace {
 // What is beyond it is asked for.
 constexpr std::size_t kMaxNews = 1024;
 
+void add_once(const std::shared_ptr<LeafReducer>& reducer,
+              std::vector<std::shared_ptr<LeafReducer>>& all) {
+  if (std::find(all.begin(), all.end(), reducer) == all.end()) all.push_back(reducer);
+}
+
 }  // namespace
 
 ContextState::ContextState(autograd::ContextId id, WorkerInfo self)
@@ -39,11 +44,13 @@ ContextState::Remains ContextState::release(Released why) {
   Sends sends;
   GradientTable gradients;
   std::vector<std::shared_ptr<LeafReducer>> reducers;
+  std::vector<std::shared_ptr<LeafReducer>> past_reducers;
   PassReductions reductions;
   {
     MutexLock lock(mutex_);
     if (!released_.has_value()) released_ = why;
     reducers.swap(reducers_);
+    past_reducers.swap(past_reducers_);
     std::swap(reductions, reductions_);
     remains.pass = std::move(pass_);
     pass_ = nullptr;
@@ -235,10 +242,13 @@ bool ContextState::add_reducer(const std::shared_ptr<LeafReducer>& reducer) {
   MutexLock lock(mutex_);
   if (released_.has_value()) return false;
   // A module may be used several times before the pass.
-  if (std::find(reducers_.begin(), reducers_.end(), reducer) == reducers_.end()) {
-    reducers_.push_back(reducer);
-  }
+  add_once(reducer, reducers_);
   return true;
+}
+
+std::vector<std::shared_ptr<LeafReducer>> ContextState::past_reducers() const {
+  MutexLock lock(mutex_);
+  return past_reducers_;
 }
 
 std::vector<std::shared_ptr<LeafReducer>> ContextState::take_reducers() {
@@ -253,6 +263,7 @@ bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& le
   MutexLock lock(mutex_);
   if (released_.has_value() || !book_.runs(id)) return false;
   gradients_.add(id, leaves, reduced);
+  for (const auto& reducer : reductions.reducers()) add_once(reducer, past_reducers_);
   before = std::exchange(reductions_, reductions);
   reduced_by_ = id;
   return true;

@@ -109,6 +109,8 @@ class ContextState {
   bool add_reducer(const std::shared_ptr<LeafReducer>& reducer);
   /// Those for a pass that begins, or that has failed before it did.
   std::vector<std::shared_ptr<LeafReducer>> take_reducers();
+  /// Those of all passes whose gradients were added, in the order of their first.
+  std::vector<std::shared_ptr<LeafReducer>> past_reducers() const;
   /// Adds the gradients that a pass has brought; false, and nothing is added, when it has ended.
   /// `reductions`, which `reduced` came from, are told when they are taken back.
   bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves,
@@ -169,6 +171,7 @@ class ContextState {
   Lineage lineage_ ABSL_GUARDED_BY(mutex_);
   GradientTable gradients_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<LeafReducer>> reducers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<LeafReducer>> past_reducers_ ABSL_GUARDED_BY(mutex_);
   // Of the last pass that has added gradients.
   PassReductions reductions_ ABSL_GUARDED_BY(mutex_);
   std::optional<PassId> reduced_by_ ABSL_GUARDED_BY(mutex_);

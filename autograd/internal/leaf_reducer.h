@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "sinew/autograd/context_id.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/worker.h"
 
 namespace sinew::internal {
 
@@ -48,10 +51,34 @@ class LeafReducer {
   virtual const std::vector<at::Tensor>& leaves() const = 0;
   /// A pass begins at this worker. What it throws makes the pass fail.
   virtual std::shared_ptr<LeafReduction> begin(const std::vector<Leaf>& leaves) = 0;
+
+  /// What processes agree on between passes, lest two of them mean different things.
+  enum class Subject : std::int32_t { kNorm = 1, kUnscaling = 2 };
+  /// At most so many numbers.
+  static constexpr std::size_t kMaxNumbers = 4;
+  /// The largest of what all processes say, number by number. All of them call it, as they all run
+  /// passes. None of the numbers is NaN. Blocks. Throws RpcError, kFailedPrecondition when
+  /// processes mean different things. One that is alone has said all.
+  virtual std::vector<double> largest(Subject /*subject*/, const std::vector<double>& own) {
+    return own;
+  }
 };
 
 /// Lets `reducer` take part in the next pass of the context that this thread works in. False when
 /// it works in none, or in one that has ended.
 bool reduce_in_current_context(const std::shared_ptr<LeafReducer>& reducer);
+
+// Of a context at this worker; where it is not here, there are none. Numbers say which ones.
+
+/// The reducers that have had a say in it.
+std::vector<std::uint64_t> reducers_in(const Worker& worker, const autograd::ContextId& context);
+/// Those of them that some of these leaves belong to.
+std::vector<std::uint64_t> reducers_of(const Worker& worker, const autograd::ContextId& context,
+                                       const std::vector<at::Tensor>& leaves);
+/// LeafReducer::largest() of each of them, in turn. Throws RpcError kInvalidArgument for a number
+/// that is none.
+std::vector<double> largest_of_processes(const Worker& worker, const autograd::ContextId& context,
+                                         const std::vector<std::uint64_t>& reducers,
+                                         LeafReducer::Subject subject, std::vector<double> own);
 
 }  // namespace sinew::internal

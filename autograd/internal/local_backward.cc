@@ -6,12 +6,12 @@
 
 #include "ATen/core/grad_mode.h"
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include "absl/strings/str_format.h"
 #include "sinew/autograd/internal/node_hooks.h"
+#include "sinew/autograd/internal/pass_engine.h"
 #include "sinew/autograd/internal/stage_nodes.h"
 #include "sinew/rpc/base/error.h"
 
@@ -20,7 +20,6 @@ namespace sinew::internal {
 using torch::autograd::AccumulateGrad;
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
-using torch::autograd::Engine;
 using torch::autograd::InputMetadata;
 using torch::autograd::variable_list;
 
@@ -383,8 +382,9 @@ bool LocalBackward::run_whole(const std::vector<State*>& stage) {
     }
     state->pending.clear();
   }
-  variable_list results = Engine::get_default_engine().execute(
-      roots, gradients, graph_ == Graph::kRetain, false, false, outputs);
+  constexpr bool kAccumulate = false;
+  variable_list results =
+      run_in_pass(roots, gradients, graph_ == Graph::kRetain, kAccumulate, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     add(*states_.at(outputs[i].function.get()), outputs[i].input_nr, std::move(results[i]));
   }
@@ -426,8 +426,8 @@ class LocalBackward::StageGraph {
   }
 
   void run() {
-    Engine::get_default_engine().execute(roots_, gradients_, local_.graph_ == Graph::kRetain, false,
-                                         true);
+    constexpr bool kAccumulate = true;
+    run_in_pass(roots_, gradients_, local_.graph_ == Graph::kRetain, kAccumulate);
     for (auto& [node, collector] : collectors_) {
       local_.add(*local_.states_.at(node), std::move(collector->gradients));
     }

@@ -20,6 +20,12 @@ PassReductions::PassReductions(std::vector<std::shared_ptr<LeafReducer>> reducer
   }
 }
 
+std::vector<std::shared_ptr<LeafReducer>> PassReductions::reducers() const {
+  std::vector<std::shared_ptr<LeafReducer>> reducers;
+  for (const Part& part : parts_) reducers.push_back(part.reducer);
+  return reducers;
+}
+
 void PassReductions::on_gradient(const at::Tensor& leaf, at::Tensor gradient) const {
   const Place& place = places_.at(leaf.unsafeGetTensorImpl());
   parts_[place.part].reduction->on_gradient(place.leaf, std::move(gradient));

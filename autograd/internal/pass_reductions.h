@@ -27,6 +27,7 @@ class PassReductions {
                  const std::function<LeafReducer::Leaf(const at::Tensor&)>& look_up);
 
   bool empty() const { return parts_.empty(); }
+  std::vector<std::shared_ptr<LeafReducer>> reducers() const;
   bool has(const at::Tensor& leaf) const { return places_.contains(leaf.unsafeGetTensorImpl()); }
   /// `leaf` is one that it has.
   void on_gradient(const at::Tensor& leaf, at::Tensor gradient) const;

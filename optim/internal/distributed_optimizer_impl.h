@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -75,6 +76,9 @@ class DistributedOptimizer::Impl : public std::enable_shared_from_this<Impl> {
   const std::uint64_t identity;
   const std::shared_ptr<internal::StepNumbers> numbers;
   std::vector<WorkerInfo> owners;
+
+  /// Of an owner that had nothing to step.
+  std::atomic<bool> has_warned{false};
 
  private:
   struct Gathering;

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "ATen/Functions.h"
+#include "absl/container/flat_hash_set.h"
 #include "sinew/autograd/context.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/call.h"
 #include "sinew/rpc/call_context.h"
 
 namespace sinew::internal {
@@ -23,15 +25,33 @@ bool is_here(const Worker& worker, const autograd::ContextId& context, Incarnati
   }
 }
 
+std::vector<at::Tensor> values_of(const std::vector<RRef<at::Tensor>>& parameters) {
+  std::vector<at::Tensor> values;
+  for (const RRef<at::Tensor>& parameter : parameters) values.push_back(parameter.local_value());
+  return values;
+}
+
+std::optional<std::uint64_t> first_repeated(const std::vector<at::Tensor>& tensors) {
+  absl::flat_hash_set<const c10::TensorImpl*> seen;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!seen.insert(tensors[i].unsafeGetTensorImpl()).second) return i;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-double gradient_power_sum(const autograd::ContextId& context,
-                          const std::vector<RRef<at::Tensor>>& parameters, double norm_type) {
+PowerSum gradient_power_sum(const autograd::ContextId& context,
+                            const std::vector<RRef<at::Tensor>>& parameters, double norm_type) {
   const Worker worker = current_worker();
-  if (!is_here(worker, context, CallContext::current().caller().incarnation)) return 0;
-  double sum = 0;
-  for (const RRef<at::Tensor>& parameter : parameters) {
-    at::Tensor gradient = autograd::gradient_of(worker, context, parameter.local_value());
+  PowerSum part;
+  if (!is_here(worker, context, CallContext::current().caller().incarnation)) return part;
+  const std::vector<at::Tensor> leaves = values_of(parameters);
+  part.twice = first_repeated(leaves);
+  part.modules = reducers_of(worker, context, leaves);
+  double& sum = part.value;
+  for (const at::Tensor& leaf : leaves) {
+    at::Tensor gradient = autograd::gradient_of(worker, context, leaf);
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) gradient = gradient.coalesce().values();
     if (gradient.numel() == 0) continue;
@@ -43,7 +63,7 @@ double gradient_power_sum(const autograd::ContextId& context,
       sum += std::pow(norm, norm_type);
     }
   }
-  return sum;
+  return part;
 }
 
 void scale_gradients_of(const autograd::ContextId& context,
@@ -51,25 +71,43 @@ void scale_gradients_of(const autograd::ContextId& context,
                         std::uint64_t operation) {
   const Worker worker = current_worker();
   if (!is_here(worker, context, CallContext::current().caller().incarnation)) return;
-  std::vector<at::Tensor> leaves;
-  for (const RRef<at::Tensor>& parameter : parameters) leaves.push_back(parameter.local_value());
-  scale_gradients(worker, context, leaves, factor, {operation, CallContext::current().caller()});
+  scale_gradients(worker, context, values_of(parameters), factor,
+                  {operation, CallContext::current().caller()});
 }
 
-std::uint64_t unscale_gradients(const Worker& worker, const autograd::ContextId& context,
-                                const std::vector<at::Tensor>& parameters, double factor,
-                                const ScaleRequest& request) {
-  if (!is_here(worker, context, request.by.incarnation)) return 0;
+Unscaled unscale_gradients(const Worker& worker, const autograd::ContextId& context,
+                           const std::vector<at::Tensor>& parameters, double factor,
+                           const ScaleRequest& request) {
+  Unscaled unscaled;
+  if (!is_here(worker, context, request.by.incarnation)) return unscaled;
   scale_gradients(worker, context, parameters, factor, request);
-  std::uint64_t count = 0;
+  unscaled.modules = reducers_of(worker, context, parameters);
   for (const at::Tensor& parameter : parameters) {
     at::Tensor gradient = autograd::gradient_of(worker, context, parameter);
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) gradient = gradient.coalesce().values();
     // After it was scaled: what is then too large, or was infinite before, would do harm.
-    if (!at::isfinite(gradient).all().item<bool>()) ++count;
+    if (!at::isfinite(gradient).all().item<bool>()) ++unscaled.nonfinite;
   }
-  return count;
+  return unscaled;
+}
+
+std::vector<double> largest_of_ranks(const autograd::ContextId& context,
+                                     const std::vector<std::uint64_t>& modules,
+                                     std::int32_t subject, const std::vector<double>& own) {
+  return largest_of_processes(current_worker(), context, modules,
+                              static_cast<LeafReducer::Subject>(subject), own);
+}
+
+std::vector<double> agree(const autograd::ContextId& context, const std::vector<ModulesAt>& places,
+                          LeafReducer::Subject subject, std::vector<double> own,
+                          const CallOptions& options) {
+  for (const auto& [owner, modules] : places) {
+    if (modules.empty()) continue;
+    own = owner.with(options).call<&largest_of_ranks>(context, modules,
+                                                      static_cast<std::int32_t>(subject), own);
+  }
+  return own;
 }
 
 }  // namespace sinew::internal

@@ -5,7 +5,6 @@
 #include "absl/strings/str_format.h"
 #include "sinew/optim/internal/change_queue.h"
 #include "sinew/optim/internal/checkpoint_folder.h"
-#include "sinew/optim/internal/gradient_norms.h"
 #include "sinew/optim/internal/optim_manager.h"
 #include "sinew/optim/internal/optimizer_state.h"
 #include "sinew/rpc/base/error.h"
@@ -79,10 +78,10 @@ Future<optim::Options> LocalOptimizer::options(std::uint64_t group) {
       });
 }
 
-Future<std::uint64_t> LocalOptimizer::unscale(const autograd::ContextId& context, double factor,
-                                              std::uint64_t operation) {
+Future<Unscaled> LocalOptimizer::unscale(const autograd::ContextId& context, double factor,
+                                         std::uint64_t operation) {
   const ScaleRequest request{operation, CallContext::current().caller()};
-  return state_->when_free<std::uint64_t>(
+  return state_->when_free<Unscaled>(
       [=](OptimizerState& state, const Worker& worker, Clock::TimePoint) {
         return unscale_gradients(worker, context, state.parameters(), factor, request);
       });

@@ -8,6 +8,7 @@
 
 #include "sinew/optim/checkpoint.h"
 #include "sinew/optim/internal/checkpoint_messages.h"
+#include "sinew/optim/internal/gradient_norms.h"
 #include "sinew/optim/internal/standby_messages.h"
 #include "sinew/optim/internal/step_messages.h"
 #include "sinew/rpc/base/future.h"
@@ -43,9 +44,9 @@ class LocalOptimizer {
   /// A copy of those that hold.
   Future<optim::Options> options(std::uint64_t group);
   /// Multiplies the gradients that the context has for the parameters, once for each number of an
-  /// operation. Returns how many of them are infinite or NaN.
-  Future<std::uint64_t> unscale(const autograd::ContextId& context, double factor,
-                                std::uint64_t operation);
+  /// operation.
+  Future<Unscaled> unscale(const autograd::ContextId& context, double factor,
+                           std::uint64_t operation);
   /// By group, those that it was made with.
   std::vector<double> initial_learning_rates();
 

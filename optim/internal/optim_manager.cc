@@ -109,7 +109,8 @@ std::vector<Extension::Method> OptimManager::methods() const {
                                  method<&LocalOptimizer::dismiss>(),
                                  method<&LocalOptimizer::take_over>(),
                                  method<&gradient_power_sum>(),
-                                 method<&scale_gradients_of>()});
+                                 method<&scale_gradients_of>(),
+                                 method<&largest_of_ranks>()});
   return methods;
 }
 

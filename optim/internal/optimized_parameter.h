@@ -10,6 +10,11 @@ namespace sinew::internal {
 /// "Float [4, 3]"
 std::string type_and_sizes(const at::Tensor& tensor);
 
+/// What to do about a parameter that is there twice.
+inline constexpr const char* kTiedOnce =
+    "a weight that modules share is given once, under one of its names (DistributedDataParallel "
+    "and parameter_rrefs() see to it)";
+
 /// One parameter of an optimizer, at its owner.
 struct OptimizedParameter {
   at::Tensor tensor;

@@ -39,7 +39,7 @@ OptimizerState::OptimizerState(const Worker& worker, const std::vector<Optimizer
       const void* key = parameter.tensor.unsafeGetTensorImpl();
       if (!seen.insert(key).second) {
         throw RpcError(ErrorCode::kInvalidArgument,
-                       absl::StrCat(parameter.label, " is in the optimizer twice"));
+                       absl::StrCat(parameter.label, " is in the optimizer twice: ", kTiedOnce));
       }
       keys_.push_back(key);
       parameter.shadow = parameter.tensor.variable_data();
@@ -48,7 +48,7 @@ OptimizerState::OptimizerState(const Worker& worker, const std::vector<Optimizer
   }
   // The optimizer itself, for one that has no parameters.
   keys_.push_back(this);
-  optimizer_ = make_optimizer();
+  optimizer_ = make_optimizer(options_);
   manager_->add_optimizers(1);
 }
 
@@ -62,9 +62,10 @@ std::string OptimizerState::name() const {
   return name_;
 }
 
-std::unique_ptr<TorchOptimizer> OptimizerState::make_optimizer() const {
-  std::vector<TorchOptimizer::Group> groups(options_.size());
-  for (std::size_t i = 0; i < options_.size(); ++i) groups[i].options = options_[i];
+std::unique_ptr<TorchOptimizer> OptimizerState::make_optimizer(
+    const std::vector<optim::Options>& options) const {
+  std::vector<TorchOptimizer::Group> groups(options.size());
+  for (std::size_t i = 0; i < options.size(); ++i) groups[i].options = options[i];
   for (const OptimizedParameter& parameter : parameters_) {
     groups[parameter.group].parameters.push_back(parameter.shadow);
   }

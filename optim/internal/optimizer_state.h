@@ -91,7 +91,7 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   struct Prepared {
     std::uint64_t load = 0;
     std::uint64_t version = 0;
-    std::vector<double> rates;
+    std::vector<optim::Options> options;
     std::vector<at::Tensor> values;
     std::vector<at::Tensor> kept;
     std::unique_ptr<TorchOptimizer> optimizer;
@@ -115,7 +115,8 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   std::string apply(const Stepped& gradients);
   void check_same(const ParametersByGroup& groups) const;
   void change_options(std::size_t group, const optim::Options& options);
-  std::unique_ptr<TorchOptimizer> make_optimizer() const;
+  std::unique_ptr<TorchOptimizer> make_optimizer(const std::vector<optim::Options>& options) const;
+  std::vector<optim::Options> read_options(torch::serialize::InputArchive& archive) const;
   StepAnswer step_once(const Worker& worker, const StepRequest& request, Clock::TimePoint deadline);
   std::string serialize(const std::vector<at::Tensor>& kept) const;
 

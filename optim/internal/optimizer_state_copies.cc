@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/optim/internal/optimizer_state.h"
 #include "sinew/optim/internal/options_model.h"
+#include "sinew/optim/internal/saved_options.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/worker_services.h"
 
@@ -55,6 +56,9 @@ std::string OptimizerState::serialize(const std::vector<at::Tensor>& kept) const
   std::vector<double> rates;
   for (const optim::Options& options : options_) rates.push_back(options.learning_rate());
   archive.write("learning_rates", c10::IValue(rates));
+  for (std::size_t i = 0; i < options_.size(); ++i) {
+    archive.write(absl::StrCat("options", i), write_options(options_[i]), /*is_buffer=*/true);
+  }
   archive.write("version", c10::IValue(static_cast<std::int64_t>(version_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     archive.write(absl::StrCat("parameter", i), parameters_[i].tensor.variable_data(),
@@ -71,10 +75,30 @@ std::string OptimizerState::serialize(const std::vector<at::Tensor>& kept) const
   return std::move(bytes).str();
 }
 
+std::vector<optim::Options> OptimizerState::read_options(
+    torch::serialize::InputArchive& archive) const {
+  c10::IValue saved_rates;
+  archive.read("learning_rates", saved_rates);
+  const std::vector<double> rates = saved_rates.toDoubleVector();
+  TORCH_CHECK(rates.size() == options_.size(), "it has another number of groups");
+  std::vector<optim::Options> options = options_;
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    at::Tensor saved;
+    // Files of before have the rates alone.
+    if (archive.try_read(absl::StrCat("options", i), saved, /*is_buffer=*/true)) {
+      options[i] = options_after_load(options[i], saved);
+    } else {
+      options[i].set_learning_rate(rates[i]);
+    }
+  }
+  return options;
+}
+
 OptimizerState::Prepared OptimizerState::read(torch::serialize::InputArchive& archive,
                                               const std::vector<at::Tensor>& kept) const {
   Prepared prepared;
-  prepared.optimizer = make_optimizer();
+  prepared.options = read_options(archive);
+  prepared.optimizer = make_optimizer(prepared.options);
   const auto read_like = [&archive](const std::string& name, const at::Tensor& like) {
     at::Tensor value;
     archive.read(name, value, /*is_buffer=*/true);
@@ -82,15 +106,11 @@ OptimizerState::Prepared OptimizerState::read(torch::serialize::InputArchive& ar
                 name, " is not what the manifest says");
     return value;
   };
-  c10::IValue rates;
-  archive.read("learning_rates", rates);
-  prepared.rates = rates.toDoubleVector();
   c10::IValue version;
   // Files of before have none.
   if (archive.try_read("version", version)) {
     prepared.version = static_cast<std::uint64_t>(version.toInt());
   }
-  TORCH_CHECK(prepared.rates.size() == options_.size(), "it has another number of groups");
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     prepared.values.push_back(read_like(absl::StrCat("parameter", i), parameters_[i].tensor));
   }
@@ -141,11 +161,7 @@ void OptimizerState::apply(Prepared prepared) {
     kept_[i].variable_data().copy_(prepared.kept[i]);
   }
   optimizer_ = std::move(prepared.optimizer);
-  for (std::size_t i = 0; i < options_.size(); ++i) {
-    optim::Options with_rate = options_[i];
-    with_rate.set_learning_rate(prepared.rates[i]);
-    change_options(i, with_rate);
-  }
+  options_ = std::move(prepared.options);
   version_ = prepared.version;
   broken_.clear();
 }

@@ -14,6 +14,10 @@ class OptimizerOptions;
 class OptimizerParamGroup;
 }  // namespace torch::optim
 
+namespace sinew {
+class ValueReader;
+class ValueWriter;
+}  // namespace sinew
 namespace sinew::optim {
 class Options;
 }  // namespace sinew::optim
@@ -40,6 +44,10 @@ class OptionsModel {
   virtual bool takes_sparse_gradients() const = 0;
   /// Whether the optimizer saves and loads what it keeps: its class overrides both.
   virtual bool has_checkpoints() const = 0;
+
+  /// The fields, and a model of those that were written.
+  virtual void write(ValueWriter& writer) const = 0;
+  virtual std::shared_ptr<const OptionsModel> read(const ValueReader& reader) const = 0;
 
   /// Makes them at another worker, which must serve the optimizer.
   virtual RRef<optim::Options> copy_to(const Peer& owner) const = 0;

@@ -41,9 +41,14 @@ class ContextReducer final : public sinew::internal::LeafReducer,
 
   const std::vector<at::Tensor>& leaves() const override { return leaves_; }
   std::shared_ptr<sinew::internal::LeafReduction> begin(const std::vector<Leaf>& leaves) override;
+  std::vector<double> largest(Subject subject, const std::vector<double>& own) override;
 
   /// Takes part in a pass of the other ranks, without gradients. Blocks; throws RpcError.
   void shadow();
+  /// Takes part in a largest() of the other ranks, and says nothing.
+  void shadow_largest();
+  /// Not null: each largest() is announced there first, to ranks that have run out of inputs.
+  void set_session(JoinSession* session);
   /// What means are over while some ranks have run out of inputs.
   void set_division(JoinDivision division);
 
@@ -58,6 +63,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   void count_kept(int difference);
   std::int64_t kept() const;
   JoinDivision division() const;
+  /// The elementwise maximum over all ranks. For one thread at a time.
+  void exchange(at::Tensor& words);
 
   const Setup setup_;
   const std::vector<at::Tensor> leaves_;
@@ -68,6 +75,11 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   // The one after it, which waits with its own.
   std::shared_ptr<ContextReduction> next_ ABSL_GUARDED_BY(mutex_);
   JoinDivision division_ ABSL_GUARDED_BY(mutex_) = JoinDivision::kInitialWorldSize;
+  JoinSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool agreeing_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of whoever is agreeing. Not the group of passes: what one rank leaves out must not pair with a
+  // bucket. Made at the first time, which all ranks do together.
+  ProcessGroup agreement_;
   // Passes whose gradients this rank has kept. The same on all ranks, or they have parted.
   std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -11,6 +11,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/optim/internal/optimized_parameter.h"
+#include "sinew/optim/internal/saved_options.h"
 #include "sinew/parallel/internal/module_parts.h"
 #include "sinew/rpc/base/error.h"
 
@@ -54,6 +56,7 @@ std::vector<int> assign_owners(const std::vector<ParameterGroup>& groups, int ra
   return owners;
 }
 
+std::string options_key(std::size_t group) { return absl::StrCat("options", group); }
 std::string state_key(std::size_t parameter) { return absl::StrCat("state", parameter); }
 std::string parameter_key(std::size_t parameter) { return absl::StrCat("parameter", parameter); }
 
@@ -77,7 +80,7 @@ OptimizerShard::OptimizerShard(const std::vector<ParameterGroup>& groups, int ra
   absl::flat_hash_set<const c10::TensorImpl*> seen;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (seen.insert(parameters_[i].tensor.unsafeGetTensorImpl()).second) continue;
-    refuse_shard(absl::StrFormat("parameter %d is there twice", i));
+    refuse_shard(absl::StrFormat("parameter %d is there twice: %s", i, sinew::internal::kTiedOnce));
   }
   const std::vector<int> owners = assign_owners(groups, ranks);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -85,7 +88,7 @@ OptimizerShard::OptimizerShard(const std::vector<ParameterGroup>& groups, int ra
     parameter.owner = owners[i];
     if (parameter.owner != rank) continue;
     parameter.stepped = parameter.tensor.detach().requires_grad_();
-    parameter.optimizer = make_optimizer(parameter);
+    parameter.optimizer = make_optimizer(parameter, options_[parameter.group]);
   }
 }
 
@@ -109,9 +112,9 @@ void OptimizerShard::add_group(const ParameterGroup& group) {
 }
 
 std::unique_ptr<sinew::internal::TorchOptimizer> OptimizerShard::make_optimizer(
-    const Parameter& parameter) const {
+    const Parameter& parameter, const optim::Options& options) {
   return std::make_unique<TorchOptimizer>(
-      std::vector<TorchOptimizer::Group>{{{parameter.stepped}, options_[parameter.group]}});
+      std::vector<TorchOptimizer::Group>{{{parameter.stepped}, options}});
 }
 
 std::vector<std::string> OptimizerShard::descriptions() const {
@@ -209,6 +212,9 @@ torch::serialize::OutputArchive OptimizerShard::begin_state() const {
   std::vector<double> rates;
   for (const optim::Options& options : options_) rates.push_back(options.learning_rate());
   state.write("rates", c10::IValue(rates));
+  for (std::size_t i = 0; i < options_.size(); ++i) {
+    state.write(options_key(i), sinew::internal::write_options(options_[i]), /*is_buffer=*/true);
+  }
   return state;
 }
 
@@ -230,47 +236,58 @@ std::string OptimizerShard::finish_state(torch::serialize::OutputArchive& state)
 }
 
 void OptimizerShard::load(const std::string& state) {
-  std::vector<double> rates;
+  std::vector<optim::Options> options;
   Optimizers loaded;
   try {
     torch::serialize::InputArchive archive;
     archive.load_from(state.data(), state.size());
-    rates = read_rates(archive);
-    loaded = read_parts(archive, rates);
+    options = read_options(archive);
+    loaded = read_parts(archive, options);
   } catch (const c10::Error& error) {
     refuse_shard(absl::StrCat("the state cannot be read: ", error.what_without_backtrace()));
   }
-  for (std::size_t i = 0; i < rates.size(); ++i) options_[i].set_learning_rate(rates[i]);
+  options_ = std::move(options);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     if (loaded[i] != nullptr) parameters_[i].optimizer = std::move(loaded[i]);
   }
 }
 
-std::vector<double> OptimizerShard::read_rates(torch::serialize::InputArchive& archive) const {
+std::vector<optim::Options> OptimizerShard::read_options(
+    torch::serialize::InputArchive& archive) const {
   c10::IValue name;
   c10::IValue count;
   c10::IValue rates;
   archive.read("optimizer", name);
   archive.read("parameters", count);
   archive.read("rates", rates);
-  std::vector<double> result = rates.toDoubleVector();
+  const std::vector<double> saved_rates = rates.toDoubleVector();
   const std::string own_name(options_.front().name());
   if (name.toStringRef() != own_name ||
       count.toInt() != static_cast<std::int64_t>(parameters_.size()) ||
-      result.size() != options_.size()) {
+      saved_rates.size() != options_.size()) {
     refuse_shard(
         absl::StrFormat("the state that was saved is of %s with %d parameters in %d groups, "
                         "but this is %s with %d in %d",
-                        name.toStringRef(), count.toInt(), result.size(), own_name,
+                        name.toStringRef(), count.toInt(), saved_rates.size(), own_name,
                         parameters_.size(), options_.size()));
+  }
+  std::vector<optim::Options> result = options_;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    at::Tensor saved;
+    // States of before have the rates alone.
+    if (archive.try_read(options_key(i), saved, /*is_buffer=*/true)) {
+      result[i] = sinew::internal::options_after_load(result[i], saved);
+    } else {
+      result[i].set_learning_rate(saved_rates[i]);
+    }
   }
   return result;
 }
 
 // Each part goes into an optimizer of its own first, so that nothing is changed when one does not
 // fit.
-OptimizerShard::Optimizers OptimizerShard::read_parts(torch::serialize::InputArchive& archive,
-                                                      const std::vector<double>& rates) const {
+OptimizerShard::Optimizers OptimizerShard::read_parts(
+    torch::serialize::InputArchive& archive, const std::vector<optim::Options>& options) const {
   Optimizers loaded(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     c10::IValue description;
@@ -285,11 +302,8 @@ OptimizerShard::Optimizers OptimizerShard::read_parts(torch::serialize::InputArc
     bytes = bytes.contiguous();
     torch::serialize::InputArchive one;
     one.load_from(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
-    loaded[i] = make_optimizer(parameters_[i]);
+    loaded[i] = make_optimizer(parameters_[i], options.at(parameters_[i].group));
     loaded[i]->load(one);
-    optim::Options options = options_[parameters_[i].group];
-    options.set_learning_rate(rates.at(parameters_[i].group));
-    loaded[i]->set_options(0, options);
   }
   return loaded;
 }

@@ -61,10 +61,11 @@ class OptimizerShard {
   };
 
   void add_group(const ParameterGroup& group);
-  std::unique_ptr<TorchOptimizer> make_optimizer(const Parameter& parameter) const;
-  std::vector<double> read_rates(torch::serialize::InputArchive& archive) const;
+  static std::unique_ptr<TorchOptimizer> make_optimizer(const Parameter& parameter,
+                                                        const optim::Options& options);
+  std::vector<optim::Options> read_options(torch::serialize::InputArchive& archive) const;
   Optimizers read_parts(torch::serialize::InputArchive& archive,
-                        const std::vector<double>& rates) const;
+                        const std::vector<optim::Options>& options) const;
 
   std::vector<optim::Options> options_;
   std::vector<Parameter> parameters_;

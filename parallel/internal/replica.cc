@@ -180,6 +180,7 @@ ContextReducer& Replica::Impl::context_reducer() {
   };
   contexts = std::make_shared<ContextReducer>(std::move(setup));
   if (session != nullptr) contexts->set_division(session->options().division);
+  contexts->set_session(session);
   return *contexts;
 }
 
@@ -280,13 +281,17 @@ void Replica::enter_join(JoinSession* session) {
     refuse("join() takes it first: it tells the other ranks what it does in a step");
   }
   impl_->session = session;
-  if (impl_->contexts != nullptr) impl_->contexts->set_division(session->options().division);
+  if (impl_->contexts == nullptr) return;
+  impl_->contexts->set_division(session->options().division);
+  impl_->contexts->set_session(session);
 }
 
 void Replica::leave_join() {
   impl_->session = nullptr;
   impl_->divide_by(impl_->group.size());
-  if (impl_->contexts != nullptr) impl_->contexts->set_division(JoinDivision::kInitialWorldSize);
+  if (impl_->contexts == nullptr) return;
+  impl_->contexts->set_division(JoinDivision::kInitialWorldSize);
+  impl_->contexts->set_session(nullptr);
 }
 
 at::Tensor Replica::Impl::no_gradients(const c10d::GradBucket& bucket) const {
@@ -302,6 +307,7 @@ at::Tensor Replica::Impl::no_gradients(const c10d::GradBucket& bucket) const {
 
 // What before_forward() and the backward pass of the others do.
 void Replica::shadow(const JoinRound& round) {
+  if (round.agrees) return impl_->context_reducer().shadow_largest();
   if (round.reduces && round.in_context) impl_->context_reducer();
   if (round.records) impl_->reducer->rebuild_buckets();
   if (impl_->syncs_buffers && impl_->options.buffers == BufferSync::kBroadcast) {

@@ -221,6 +221,40 @@ TEST_P(Checkpoints, MistakesAreNamed) {
   EXPECT_EQ(difference(training.values(), before), 0);
 }
 
+// Rate, decay, momentum: those of the training that goes on, as in PyTorch, whatever the optimizer
+// was made with that loads them.
+TEST_P(Checkpoints, HaveTheOptions) {
+  start_workers();
+  sinew::optim::SgdOptions sgd;
+  sgd.lr = 0.05;
+  sgd.weight_decay = 0.1;
+  sgd.momentum = 0.9;
+  sinew::optim::AdadeltaOptions adadelta;
+  adadelta.lr = 0.5;
+  adadelta.rho = 0.5;
+  sinew::optim::AdamOptions adam;
+  adam.weight_decay = 0.1;
+  adam.amsgrad = true;
+  const std::vector<std::pair<Options, Options>> pairs = {
+      {sgd, sinew::optim::SgdOptions()},
+      {adadelta, sinew::optim::AdadeltaOptions()},
+      {adam, sinew::optim::AdamOptions()}};
+  for (const auto& [saved, made] : pairs) {
+    const std::string name(saved.name());
+    SCOPED_TRACE(name);
+    const RemoteTraining whole(worker(0), 2, false);
+    const DistributedOptimizer of_whole(worker(0), whole.parameters(), saved);
+    train(whole, of_whole, 0, 4);
+    of_whole.save(name);
+    train(whole, of_whole, 4, 8);
+    const RemoteTraining resumed(worker(0), 2, false);
+    const DistributedOptimizer of_resumed(worker(0), resumed.parameters(), made);
+    of_resumed.load(name);
+    train(resumed, of_resumed, 4, 8);
+    EXPECT_EQ(difference(whole.values(), resumed.values()), 0);
+  }
+}
+
 /// What was saved with options that keep less than those that it is loaded with.
 struct Misfit {
   const char* option;

@@ -168,6 +168,24 @@ TEST_P(ClipGrad, AnOwnerThatFailsIsNotPassedOver) {
             ErrorCode::kUnavailable);
 }
 
+TEST_P(ClipGrad, AParameterThatIsThereTwiceIsNamed) {
+  start_workers();
+  const at::Tensor leaf = at::ones({4}).requires_grad_();
+  const RRef<at::Tensor> first = sinew::make_rref(worker(0), leaf);
+  const RRef<at::Tensor> again = sinew::make_rref(worker(0), leaf);
+  const RemoteTraining training(worker(0), 1, false);
+  const Context context(worker(0));
+  sinew::autograd::backward(context, {(leaf * 3).sum() + training.loss(batch(1))});
+  EXPECT_NEAR(clip_grad_norm_(context, {first}, 100), 6, 1e-6);
+  const RRef<at::Tensor> remote = training.parameters().front();
+  const RpcError error = error_of([&] { clip_grad_norm_(context, {first, remote, again}, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(),
+              HasSubstr("parameter 2 of those to clip is there twice: a weight that modules share "
+                        "is given once"));
+  EXPECT_TRUE(sinew::autograd::gradient_of(context, leaf).equal(at::full({4}, 3.0)));
+}
+
 TEST_P(ClipGrad, MistakesAreNamed) {
   start_workers();
   const at::Tensor leaf = at::ones({2}).requires_grad_();

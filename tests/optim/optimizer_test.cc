@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn/module.h>
+
 #include "ATen/ATen.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
@@ -244,7 +246,8 @@ TEST_P(Optimizer, MistakesAreNamed) {
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.peer(), "worker1");
   EXPECT_THAT(error.message(),
-              HasSubstr("parameter 2 of group 0 at worker 'worker1' is in the optimizer twice"));
+              HasSubstr("parameter 2 of group 0 at worker 'worker1' is in the optimizer twice: a "
+                        "weight that modules share is given once"));
   const at::Tensor leaf = at::ones({1}).set_requires_grad(true);
   EXPECT_THAT(making({sinew::make_rref(worker(0), leaf * 2)}, sgd).message(),
               HasSubstr("parameter 0 of group 0 at worker 'worker0' is no leaf"));
@@ -267,6 +270,61 @@ TEST_P(Optimizer, MistakesAreNamed) {
             ErrorCode::kNotFound);
   EXPECT_EQ(error_of([&] { DistributedOptimizer().set_learning_rate(1); }).code(),
             ErrorCode::kFailedPrecondition);
+}
+
+/// One weight under two names, which LibTorch lists twice.
+struct Tied : torch::nn::Module {
+  Tied() {
+    weight = register_parameter("first", at::ones({2}));
+    register_parameter("second", weight);
+  }
+  at::Tensor weight;
+};
+
+TEST_P(Optimizer, WeightsThatAreTiedAreSteppedOnce) {
+  start_workers(1);
+  Tied module;
+  ASSERT_EQ(module.parameters().size(), 2U);
+  const auto parameters = sinew::optim::parameter_rrefs(worker(0), module);
+  ASSERT_EQ(parameters.size(), 1U);
+  sinew::optim::SgdOptions sgd;
+  sgd.lr = 0.25;
+  const DistributedOptimizer optimizer(worker(0), parameters, sgd);
+  const Context context(worker(0));
+  sinew::autograd::backward(context, {(module.weight * 3 + module.weight).sum()});
+  EXPECT_EQ(optimizer.step(context).owners[0].updated, 1U);
+  EXPECT_TRUE(module.weight.equal(at::zeros({2})));
+}
+
+// The result that a call outside of the context has brought is a leaf, and its owner knows nothing
+// of the pass.
+TEST_P(Optimizer, AnOwnerThatIsInNoPassIsNamedOnce) {
+  start_workers(2);
+  const RemoteTraining training(worker(0), 1, false);
+  const at::Tensor mine = at::ones({1}).set_requires_grad(true);
+  auto parameters = training.parameters();
+  parameters.push_back(sinew::make_rref(worker(0), mine));
+  const DistributedOptimizer optimizer(worker(0), parameters, sinew::optim::SgdOptions());
+  const auto before = training.values();
+  const auto said = [&](const auto& loss) {
+    const at::Tensor early =
+        training.shards()[0].call<&Shard::forward>(batch(0).rows, batch(0).input, true);
+    const Context context(worker(0));
+    sinew::autograd::backward(context, {loss(early)});
+    ::testing::internal::CaptureStderr();
+    optimizer.step(context);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto right = [&](const at::Tensor&) { return training.loss(batch(0)) + mine.sum(); };
+  const auto late = [&](const at::Tensor& early) { return early.sum() + mine.sum(); };
+  EXPECT_EQ(said(right), "");
+  EXPECT_GT(difference(training.values(), before), 0);
+  const auto stepped = training.values();
+  const std::string warning = said(late);
+  EXPECT_EQ(difference(training.values(), stepped), 0);
+  EXPECT_THAT(warning, HasSubstr("nothing of owner 'worker1' is in the pass"));
+  EXPECT_THAT(warning, HasSubstr("make the autograd::Context before the calls"));
+  EXPECT_EQ(said(late), "") << "once";
 }
 
 TEST_P(Optimizer, OwnersForgetWhatNobodyHolds) {
