@@ -6,7 +6,7 @@
 /// sinew/launch/spawn.h.
 
 #include "sinew/autograd/context.h"
-#include "sinew/groups/internal/layer.h"
+#include "sinew/groups/store.h"
 #include "sinew/optim/distributed_optimizer.h"
 #include "sinew/optim/remote_module.h"
 #include "sinew/rpc/base/launch_place.h"
