@@ -170,11 +170,13 @@ TEST(CallOrder, AGroupForEachThreadIsRight) {
 TEST(CallOrder, AProgramThatKeepsOneItselfMaySaySo) {
   Ranks(2).run([](GroupOptions& options) { options.checks = GroupChecks::kNever; },
                [](const ProcessGroup& group) {
-                 const at::Tensor sum = at::full({2}, group.rank() + 1.0);
-                 const Future<void> first = group.all_reduce_async(sum);
-                 std::thread([&] { group.all_reduce(sum); }).join();
+                 const at::Tensor one = at::full({2}, group.rank() + 1.0);
+                 const at::Tensor two = at::full({2}, 10 * group.rank() + 10.0);
+                 const Future<void> first = group.all_reduce_async(one);
+                 std::thread([&] { group.all_reduce(two); }).join();
                  first.wait();
-                 EXPECT_TRUE(sum.equal(at::full({2}, 6.0)));
+                 EXPECT_TRUE(one.equal(at::full({2}, 3.0)));
+                 EXPECT_TRUE(two.equal(at::full({2}, 30.0)));
                });
 }
 

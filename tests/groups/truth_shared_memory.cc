@@ -6,7 +6,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor filled(double value) { return at::full({4}, value); }
+at::Tensor four_of(double value) { return at::full({4}, value); }
 
 /// One of each rank.
 Tensors by_rank(const ProcessGroup& group, const std::function<at::Tensor(int rank)>& f) {
@@ -34,18 +34,18 @@ void add_refused_outputs(std::vector<TruthRow>& rows) {
                   [](const ProcessGroup& group) {
                     return not_refused(
                         "tensors 0 and 1 of the outputs of all_gather share memory",
-                        [&] { group.all_gather(same(group), filled(group.rank())); });
+                        [&] { group.all_gather(same(group), four_of(group.rank())); });
                   }});
   rows.push_back({"all_gather into slices that overlap by one element", "refused",
                   [](const ProcessGroup& group) {
                     return not_refused(kShared,
-                                       [&] { group.all_gather(parts(group, 3), filled(1)); });
+                                       [&] { group.all_gather(parts(group, 3), four_of(1)); });
                   }});
   rows.push_back({"all_gather into windows, unfold(0, 4, 2).unbind()", "refused",
                   [](const ProcessGroup& group) {
                     const at::Tensor memory = at::zeros({2 + 2 * group.size()});
                     return not_refused(kShared, [&] {
-                      group.all_gather(memory.unfold(0, 4, 2).unbind(), filled(1));
+                      group.all_gather(memory.unfold(0, 4, 2).unbind(), four_of(1));
                     });
                   }});
   rows.push_back({"all_gather, the last two outputs are one", "refused with their numbers",
@@ -54,7 +54,7 @@ void add_refused_outputs(std::vector<TruthRow>& rows) {
                     outputs[outputs.size() - 2] = outputs.back();
                     return not_refused(
                         group.size() == 2 ? "tensors 0 and 1 of" : "tensors 1 and 2 of",
-                        [&] { group.all_gather(outputs, filled(1)); });
+                        [&] { group.all_gather(outputs, four_of(1)); });
                   }});
   rows.push_back({"all_gather into outputs of which one is a matrix of windows", "refused",
                   [](const ProcessGroup& group) {
@@ -68,7 +68,7 @@ void add_refused_outputs(std::vector<TruthRow>& rows) {
   rows.push_back({"gather into one tensor, at the root", "refused", [](const ProcessGroup& group) {
                     if (group.rank() != 1) return std::string();
                     return not_refused("tensors 0 and 1 of the outputs of gather",
-                                       [&] { group.gather(same(group), filled(1), 1); });
+                                       [&] { group.gather(same(group), four_of(1), 1); });
                   }});
   rows.push_back({"all_to_all into one tensor", "refused", [](const ProcessGroup& group) {
                     const Tensors inputs = by_rank(group, [](int) { return at::ones({4}); });
@@ -129,7 +129,7 @@ void add_interleaved(std::vector<TruthRow>& rows) {
   rows.push_back({"all_gather into the columns of a matrix", "column i has rank i's",
                   [](const ProcessGroup& group) {
                     const at::Tensor matrix = at::zeros({4, group.size()});
-                    group.all_gather(matrix.unbind(1), filled(group.rank() + 1));
+                    group.all_gather(matrix.unbind(1), four_of(group.rank() + 1));
                     const at::Tensor right =
                         group.size() == 2 ? at::tensor({1.F, 2.F}) : at::tensor({1.F, 2.F, 3.F});
                     return differs(matrix, right.expand({4, group.size()}));
@@ -188,9 +188,9 @@ void add_inputs(std::vector<TruthRow>& rows) {
   rows.push_back(
       {"all_gather in place: the input is the rank's own output", "by rank",
        [](const ProcessGroup& group) {
-         const Tensors outputs = by_rank(group, [&](int) { return filled(group.rank() + 1); });
+         const Tensors outputs = by_rank(group, [&](int) { return four_of(group.rank() + 1); });
          group.all_gather(outputs, outputs[static_cast<std::size_t>(group.rank())]);
-         return differ(outputs, by_rank(group, [](int rank) { return filled(rank + 1); }));
+         return differ(outputs, by_rank(group, [](int rank) { return four_of(rank + 1); }));
        }});
   rows.push_back({"all_gather of a part of the next rank's output", "as it was before",
                   [](const ProcessGroup& group) {
@@ -198,7 +198,7 @@ void add_inputs(std::vector<TruthRow>& rows) {
                     const Tensors outputs = memory.split(4);
                     group.all_gather(outputs, memory.narrow(0, 2, 4));
                     return differ(outputs,
-                                  by_rank(group, [](int rank) { return filled(rank + 1); }));
+                                  by_rank(group, [](int rank) { return four_of(rank + 1); }));
                   }});
   rows.push_back(
       {"all_to_all in place: outputs are the inputs", "exchanged", [](const ProcessGroup& group) {
@@ -209,41 +209,41 @@ void add_inputs(std::vector<TruthRow>& rows) {
                                      .repeat({1, 4})
                                      .unbind();
          group.all_to_all(tensors, tensors);
-         return differ(tensors, by_rank(group, [&](int rank) { return filled(10 * rank + own); }));
+         return differ(tensors, by_rank(group, [&](int rank) { return four_of(10 * rank + own); }));
        }});
   rows.push_back(
       {"scatter into one of the inputs", "rank i has i + 1", [](const ProcessGroup& group) {
          const bool is_root = group.rank() == 0;
-         const Tensors inputs = by_rank(group, [](int rank) { return filled(rank + 1); });
+         const Tensors inputs = by_rank(group, [](int rank) { return four_of(rank + 1); });
          // Of another rank's at the root.
          const at::Tensor output = is_root ? inputs[1] : at::zeros({4});
          group.scatter(output, is_root ? inputs : Tensors(), 0);
-         return differs(output, filled(group.rank() + 1));
+         return differs(output, four_of(group.rank() + 1));
        }});
   rows.push_back({"reduce_scatter into the first input", "sums of what was there before",
                   [](const ProcessGroup& group) {
                     const Tensors inputs =
-                        by_rank(group, [&](int rank) { return filled(10 * group.rank() + rank); });
+                        by_rank(group, [&](int rank) { return four_of(10 * group.rank() + rank); });
                     group.reduce_scatter(inputs[0], inputs);
                     const double right =
                         group.size() == 2 ? 10 + 2 * group.rank() : 30 + 3 * group.rank();
-                    return differs(inputs[0], filled(right));
+                    return differs(inputs[0], four_of(right));
                   }});
   rows.push_back(
       {"gather, the root's input is another rank's output", "by rank at the root",
        [](const ProcessGroup& group) {
-         const Tensors outputs = by_rank(group, [&](int) { return filled(group.rank() + 1); });
+         const Tensors outputs = by_rank(group, [&](int) { return four_of(group.rank() + 1); });
          const bool is_root = group.rank() == 0;
          group.gather(is_root ? outputs : Tensors(), outputs[1], 0);
          if (!is_root) return std::string();
-         return differ(outputs, by_rank(group, [](int rank) { return filled(rank + 1); }));
+         return differ(outputs, by_rank(group, [](int rank) { return four_of(rank + 1); }));
        }});
   rows.push_back(
       {"broadcast of an expanded tensor by the root", "its values", [](const ProcessGroup& group) {
          const bool is_root = group.rank() == 1;
          const at::Tensor tensor = is_root ? at::full({1}, 7.0).expand({4}) : at::zeros({4});
          group.broadcast(tensor, 1);
-         return differs(tensor, filled(7));
+         return differs(tensor, four_of(7));
        }});
 }
 
