@@ -64,7 +64,7 @@ class DistributedDataParallel final : public Joinable {
   /// The module's. With gradients enabled, the next backward pass through the result reduces.
   template <class... Args>
   auto forward(Args&&... args) {
-    replica_.before_forward();
+    const internal::InForward here(replica_);
     auto result = module_->forward(std::forward<Args>(args)...);
     replica_.after_forward(internal::output_tensors(result));
     return result;
