@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -54,6 +56,14 @@ void GradientHooks::check_attached() const {
 void GradientHooks::expect() {
   MutexLock lock(mutex_);
   ready_.assign(parameters_.size(), false);
+}
+
+bool GradientHooks::are_reached_by_some() const {
+  const auto* nodes = torch::autograd::get_current_graph_task_exec_info();
+  return std::any_of(hooks_.begin(), hooks_.end(), [nodes](const auto& hook) {
+    const auto found = nodes->find(hook.first.get());
+    return found != nodes->end() && found->second.should_execute();
+  });
 }
 
 std::vector<std::size_t> GradientHooks::missing() const {

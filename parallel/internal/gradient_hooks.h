@@ -37,6 +37,8 @@ class GradientHooks {
   void check_attached() const;
   /// A pass is expected.
   void expect();
+  /// Whether the pass that runs here, which goes to some tensors only, brings any gradients.
+  bool are_reached_by_some() const;
   /// The parameters that have no gradient yet.
   std::vector<std::size_t> missing() const;
   std::string names(const std::vector<std::size_t>& parameters) const;

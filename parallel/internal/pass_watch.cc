@@ -21,6 +21,15 @@ void at_the_end_of_this_pass(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
+[[noreturn]] void refuse_second_pass(std::int64_t call) {
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat("a backward pass of an autograd context has reached call %d of forward() of "
+                      "a data-parallel module, but is not the first one after it, so its "
+                      "gradients would not be reduced: do one pass of the sum of all losses",
+                      call));
+}
+
 }  // namespace
 
 /// Goes with the pass, also when that fails and nothing at its end runs.
@@ -46,7 +55,7 @@ struct PassWatch::Votes {
 
 // ---- Forward.
 
-void PassWatch::expect(const std::vector<at::Tensor>& outputs) {
+void PassWatch::expect(const std::vector<at::Tensor>& outputs, bool in_context) {
   std::int64_t call = 0;
   {
     MutexLock lock(mutex_);
@@ -54,10 +63,11 @@ void PassWatch::expect(const std::vector<at::Tensor>& outputs) {
   }
   for (const at::Tensor& output : outputs) {
     if (output.grad_fn() == nullptr) continue;
-    output.register_hook([weak = weak_from_this(), call](const at::Tensor&) {
+    output.register_hook([weak = weak_from_this(), call, in_context](const at::Tensor&) {
       const auto alive = weak.lock();
-      if (alive != nullptr) return alive->on_output(call);
-      if (torch::autograd::get_current_graph_task_exec_info() == nullptr) return;
+      if (alive != nullptr) return alive->on_output(call, in_context);
+      const auto* restricted = torch::autograd::get_current_graph_task_exec_info();
+      if (restricted != nullptr && !restricted->empty()) return;
       throw RpcError(ErrorCode::kFailedPrecondition,
                      "the DistributedDataParallel whose forward() this backward pass comes from is "
                      "no longer there, so its gradients would not be reduced");
@@ -99,29 +109,25 @@ void PassWatch::doubt() {
 
 // ---- The pass.
 
-void PassWatch::on_output(std::int64_t call) {
-  if (torch::autograd::get_current_graph_task_exec_info() == nullptr) {
-    if (runs_in_context_ != nullptr && runs_in_context_()) {
-      MutexLock lock(mutex_);
-      reached_.insert(call);
-      return;
-    }
-    throw RpcError(
-        ErrorCode::kFailedPrecondition,
-        absl::StrFormat("a backward pass of an autograd context has reached call %d of forward() "
-                        "of a data-parallel module, whose gradients would not be reduced: make the "
-                        "context before forward(), and do one pass of the sum of all losses, or "
-                        "call forward() again before the next one",
-                        call));
-  }
-  {
-    MutexLock lock(mutex_);
-    reached_.insert(call);
+void PassWatch::on_output(std::int64_t call, bool in_context) {
+  if (runs_in_context_ != nullptr && runs_in_context_()) return reach(call, in_context);
+  const auto* restricted = torch::autograd::get_current_graph_task_exec_info();
+  if (restricted != nullptr && !restricted->empty()) {
+    // It is to bring the gradients of some tensors alone, which no reducer sees.
+    if (in_context && setup_.hooks->are_reached_by_some()) refuse_second_pass(call);
+    return;
   }
   // A second pass of one forward(), or that of one before the latest: what is there is the mean
   // already, and stays so when it is reduced with the rest.
   if (!setup_.reducer->expects_gradients()) arm([this] { setup_.reducer->expect_again(); });
   begin();
+  reach(call, in_context);
+}
+
+void PassWatch::reach(std::int64_t call, bool in_context) {
+  MutexLock lock(mutex_);
+  reached_.insert(call);
+  may_be_contexts_ = may_be_contexts_ || in_context;
 }
 
 void PassWatch::begin() {
@@ -130,6 +136,8 @@ void PassWatch::begin() {
     MutexLock lock(mutex_);
     if (running_ != 0) return;
     pass = running_ = ++passes_;
+    reached_.clear();
+    may_be_contexts_ = false;
   }
   at_the_end_of_this_pass([ending = std::make_shared<Ending>(weak_from_this(), pass)] {
     if (const auto alive = ending->watch.lock()) alive->on_last_gradient();
@@ -142,6 +150,13 @@ void PassWatch::begin() {
 void PassWatch::on_last_gradient() {
   const std::vector<std::size_t> missing = setup_.hooks->missing();
   std::string problem;
+  {
+    // The gradients of a pass of a context go to the context.
+    MutexLock lock(mutex_);
+    if (may_be_contexts_ && missing.size() == setup_.parameters.size()) {
+      refuse_second_pass(*reached_.rbegin());
+    }
+  }
   setup_.reducer->complete(missing);
   if (!missing.empty() && setup_.unused == UnusedParameters::kForbidden) {
     problem = absl::StrFormat(
@@ -218,6 +233,7 @@ void PassWatch::shadow() {
 void PassWatch::begin_in_context() {
   MutexLock lock(mutex_);
   reached_.clear();
+  may_be_contexts_ = false;
 }
 
 void PassWatch::finish_pass() {
@@ -225,6 +241,7 @@ void PassWatch::finish_pass() {
   MutexLock lock(mutex_);
   running_ = 0;
   reached_.clear();
+  may_be_contexts_ = false;
   doubts_ = false;
 }
 
@@ -233,6 +250,7 @@ void PassWatch::forget_pass(std::int64_t pass) {
   if (running_ != pass) return;
   running_ = 0;
   reached_.clear();
+  may_be_contexts_ = false;
 }
 
 }  // namespace sinew::parallel::internal

@@ -39,8 +39,9 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   /// Before the first forward() in a context. `runs`: whether a pass of one reduces the gradients
   /// at this moment.
   void watch_contexts(std::function<bool()> runs) { runs_in_context_ = std::move(runs); }
-  /// A forward() whose gradients are to be reduced has returned `outputs`.
-  void expect(const std::vector<at::Tensor>& outputs);
+  /// A forward() whose gradients are to be reduced has returned `outputs`. `in_context`: those of
+  /// the context's next pass.
+  void expect(const std::vector<at::Tensor>& outputs, bool in_context);
   /// Throws RpcError kFailedPrecondition while a pass runs, which is another thread's then.
   void check_idle() const;
   /// This rank's parameters may have become others than those of other ranks: the next pass
@@ -63,7 +64,8 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   struct Votes;
 
   /// A gradient has come to what a forward() has returned.
-  void on_output(std::int64_t call);
+  void on_output(std::int64_t call, bool in_context);
+  void reach(std::int64_t call, bool in_context);
   /// The pass brings no more gradients.
   void on_last_gradient();
   std::shared_ptr<Votes> start_votes(PassVote::Kind kind, const std::string& problem);
@@ -81,6 +83,8 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   std::int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   // Whose gradients are in the pass.
   std::set<std::int64_t> reached_ ABSL_GUARDED_BY(mutex_);
+  // One of them was called in a context.
+  bool may_be_contexts_ ABSL_GUARDED_BY(mutex_) = false;
   // The number of the one that runs, 0: none does.
   std::int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   std::int64_t passes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -338,8 +338,9 @@ void Replica::after_forward(const std::optional<std::vector<at::Tensor>>& output
   impl_->syncs_buffers = at::GradMode::is_enabled() && impl_->suspended == 0;
   if (!at::GradMode::is_enabled()) return;
   if (impl_->suspended > 0) return impl_->reducer->expect_none();
-  if (impl_->contexts != nullptr) sinew::internal::reduce_in_current_context(impl_->contexts);
-  impl_->watch->expect(outputs.value_or(std::vector<at::Tensor>()));
+  const bool in_context =
+      impl_->contexts != nullptr && sinew::internal::reduce_in_current_context(impl_->contexts);
+  impl_->watch->expect(outputs.value_or(std::vector<at::Tensor>()), in_context);
 }
 
 // ---- Around steps.
