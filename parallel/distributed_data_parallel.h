@@ -42,17 +42,19 @@ class [[nodiscard]] NoSync {
 /// passes that also go to other workers keep the gradients of the module on all ranks or on none
 /// (docs/parallel.md).
 ///
-/// All ranks call the same functions in the same order. Not thread-safe. What it calls throws
+/// All ranks call the same functions in the same order, from one thread. What it calls throws
 /// RpcError: kInvalidArgument, when the modules of the ranks differ (the text names the first
-/// difference, on all ranks) or an option makes no sense; kFailedPrecondition, when the last pass
-/// has left out parameters (the text names them); what the group's operations throw, from
-/// backward() too, and as LibTorch's engine passes it on.
+/// difference, on all ranks) or an option makes no sense; kFailedPrecondition, from backward() on
+/// all ranks, when the pass leaves out parameters, or ranks are in different passes or have other
+/// parameters, and from forward() when the module is no longer what it was (docs/parallel.md; the
+/// texts name what and where); what the group's operations throw, from backward() too, and as
+/// LibTorch's engine passes it on.
 template <class Module>
 class DistributedDataParallel final : public Joinable {
  public:
-  /// Copies parameters and buffers of rank 0 to all ranks. `module` is used as it is: its
-  /// parameters must not be replaced, nor their data (torch::load() does), nor change their
-  /// requires_grad(), while this lives. Blocks.
+  /// Copies parameters and buffers of rank 0 to all ranks. `module` is used as it is: while this
+  /// lives, none of its parameters is added or replaced, nor its data (torch::load() does), nor
+  /// changes its requires_grad(). Blocks.
   DistributedDataParallel(std::shared_ptr<Module> module, ProcessGroup group,
                           const DdpOptions& options = {})
       : module_(std::move(module)), replica_(module_, std::move(group), options) {}
@@ -64,7 +66,7 @@ class DistributedDataParallel final : public Joinable {
   /// The module's. With gradients enabled, the next backward pass through the result reduces.
   template <class... Args>
   auto forward(Args&&... args) {
-    replica_.before_forward();
+    const internal::InForward here(replica_);
     auto result = module_->forward(std::forward<Args>(args)...);
     replica_.after_forward(internal::output_tensors(result));
     return result;

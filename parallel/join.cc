@@ -1,5 +1,7 @@
 #include "sinew/parallel/join.h"
 
+#include <cstddef>
+#include <deque>
 #include <utility>
 
 #include "ATen/ops/zeros.h"
@@ -32,11 +34,9 @@ class Entered {
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
 
-  void enter(const std::vector<Joinable*>& joinables, JoinSession& session) {
-    for (Joinable* joinable : joinables) {
-      joinable->enter_join(entered_.empty() ? &session : nullptr);
-      entered_.push_back(joinable);
-    }
+  void enter(Joinable& joinable, JoinSession& session) {
+    joinable.enter_join(&session);
+    entered_.push_back(&joinable);
   }
 
  private:
@@ -45,8 +45,12 @@ class Entered {
 
 }  // namespace
 
-JoinSession::JoinSession(ProcessGroup group, const JoinOptions& options)
-    : group_(std::move(group)), options_(options) {}
+JoinSession::JoinSession(ProcessGroup group, const JoinOptions& options, int joinable,
+                         std::shared_ptr<int> last_root)
+    : group_(std::move(group)),
+      options_(options),
+      joinable_(joinable),
+      last_root_(std::move(last_root)) {}
 
 JoinRound JoinSession::exchange(const JoinRound& own, bool active) {
   const int size = group_.size();
@@ -54,7 +58,7 @@ JoinRound JoinSession::exchange(const JoinRound& own, bool active) {
   std::int64_t* word = words.data_ptr<std::int64_t>();
   std::int64_t* flags = word + size;
   if (active) {
-    word[group_.rank()] = 1;
+    word[group_.rank()] = 1 + joinable_;
     flags[kReduces] = own.reduces;
     flags[kRecords] = own.records;
     flags[kInContext] = own.in_context;
@@ -70,11 +74,19 @@ JoinRound JoinSession::exchange(const JoinRound& own, bool active) {
       out.push_back(rank);
       continue;
     }
+    const int joinable = static_cast<int>(word[rank]) - 1;
+    if (round.active > 0 && joinable != round.joinable) {
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     absl::StrFormat("rank %d takes a step of number %d of what join() was given, "
+                                     "and rank %d one of number %d: all ranks do the same",
+                                     round.root, round.joinable, rank, joinable));
+    }
     ++round.active;
     round.root = rank;
+    round.joinable = joinable;
   }
   if (round.active == 0) return round;
-  last_root_ = round.root;
+  *last_root_ = round.root;
   if (!out.empty() && options_.early_termination == EarlyTermination::kThrow) {
     throw RpcError(ErrorCode::kAborted,
                    absl::StrFormat("rank %s %s no inputs left, which ends the loop on all ranks",
@@ -97,15 +109,18 @@ void join(const std::vector<Joinable*>& joinables, const JoinOptions& options,
     throw RpcError(ErrorCode::kInvalidArgument,
                    "join() needs what takes part in it: a DistributedDataParallel, mostly");
   }
-  JoinSession session(joinables.front()->join_group(), options);
+  const auto last_root = std::make_shared<int>(0);
+  std::deque<JoinSession> sessions;
   Entered entered;
-  entered.enter(joinables, session);
+  for (Joinable* joinable : joinables) {
+    sessions.emplace_back(joinables.front()->join_group(), options,
+                          static_cast<int>(sessions.size()), last_root);
+    entered.enter(*joinable, sessions.back());
+  }
   body();
+  JoinSession& session = sessions.front();
   for (JoinRound round = session.listen(); round.active > 0; round = session.listen()) {
-    for (Joinable* joinable : joinables) {
-      joinable->shadow(round);
-      if (round.agrees) break;
-    }
+    joinables.at(static_cast<std::size_t>(round.joinable))->shadow(round);
   }
   for (Joinable* joinable : joinables) joinable->finish_join(session.last_root());
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "sinew/groups/process_group.h"
@@ -31,6 +32,8 @@ struct JoinOptions {
 
 /// One step of the ranks that still have inputs.
 struct JoinRound {
+  /// Whose step it is: its place among those that join() was given.
+  int joinable = 0;
   /// How many there are.
   int active = 0;
   /// The highest of them.
@@ -52,8 +55,8 @@ class Joinable {
   virtual ~Joinable() = default;
 
   virtual const ProcessGroup& join_group() const = 0;
-  /// A loop begins. `session` is not null for the first Joinable of a join(): it announces each of
-  /// its steps there, before any other operation.
+  /// A loop begins. Each of the steps in which there are collective operations is announced there,
+  /// before any other operation. Outlives the loop; never null.
   virtual void enter_join(JoinSession* session) = 0;
   virtual void leave_join() = 0;
   /// Takes part in the operations of a step without inputs of its own.
@@ -65,32 +68,37 @@ class Joinable {
 /// Who still has inputs: the ranks say so to each other once in each step.
 class JoinSession {
  public:
-  JoinSession(ProcessGroup group, const JoinOptions& options);
+  /// Of the Joinable with the number `joinable`. All of a join() use one `last_root`.
+  JoinSession(ProcessGroup group, const JoinOptions& options, int joinable,
+              std::shared_ptr<int> last_root);
 
   const JoinOptions& options() const { return options_; }
-  /// A step of this rank. Of `round`, `active` and `root` are not used. Throws RpcError: kAborted
-  /// when a rank has run out and that is to end the loop, kFailedPrecondition when ranks do
-  /// different things.
+  /// A step of this rank. Of `round`, `joinable`, `active` and `root` are not used. Throws
+  /// RpcError: kAborted when a rank has run out and that is to end the loop, kFailedPrecondition
+  /// when ranks do different things.
   JoinRound announce(const JoinRound& round);
   /// This rank has run out: a step of the others, with `active` 0 when there are none. Throws as
   /// announce().
   JoinRound listen();
   /// The one that went on longest, as far as this rank has seen; 0 when nobody did a step.
-  int last_root() const { return last_root_; }
+  int last_root() const { return *last_root_; }
 
  private:
   JoinRound exchange(const JoinRound& own, bool active);
 
   const ProcessGroup group_;
   const JoinOptions options_;
-  int last_root_ = 0;
+  const int joinable_;
+  const std::shared_ptr<int> last_root_;
 };
 
 /// Runs `body`, a loop over this rank's inputs, and then takes part in what the other ranks do
 /// together until their loops have ended too: for inputs of which ranks have different numbers. All
-/// ranks of the group call it, with the same joinables in the same order (the
-/// DistributedDataParallel first). At the end all ranks have the parameters and buffers of a rank
-/// that went on longest. Blocks; throws RpcError, and what `body` throws, without taking part then.
+/// ranks of the group call it, with the same joinables in the same order. At the end all ranks have
+/// the parameters and buffers of a rank that went on longest. The state of an optimizer of LibTorch
+/// does not follow: one with momentum, or Adam, makes ranks part after a join(), which the next
+/// passes find; a ZeroRedundancyOptimizer among the joinables goes on at all ranks. Blocks; throws
+/// RpcError, and what `body` throws, without taking part then.
 ///
 ///     sinew::parallel::join({&model}, {}, [&] {
 ///       for (const Batch& batch : batches) train(model, batch);

@@ -50,10 +50,11 @@ at::Tensor SyncBatchNormImpl::forward_over_group(const at::Tensor& input) {
   const internal::Normalised normalised =
       internal::sync_batch_norm(group_, input, weight, bias, options.eps());
   const double momentum = count_batch();
-  if (options.track_running_stats()) {
+  if (options.track_running_stats() && normalised.mean.numel() > 0) {
     const at::AutoGradMode no_grad(false);
-    running_mean.lerp_(normalised.mean.to(running_mean.scalar_type()), momentum);
-    running_var.lerp_(normalised.unbiased_variance.to(running_var.scalar_type()), momentum);
+    // In double, whatever these are kept in.
+    running_mean.copy_(running_mean.to(at::kDouble).lerp_(normalised.mean, momentum));
+    running_var.copy_(running_var.to(at::kDouble).lerp_(normalised.unbiased_variance, momentum));
   }
   return normalised.output;
 }

@@ -13,7 +13,7 @@ namespace sinew::parallel {
 /// Batch normalisation over the batches of all ranks of a group, as if they were one: forward,
 /// running statistics and gradients are those of one process with the whole batch. Takes the place
 /// of torch::nn::BatchNorm1d, 2d and 3d: input [N, C] or [N, C, ...], of which ranks may have
-/// different N, also 0; same C.
+/// different N, also 0; same C. Half precision is computed with in float, as BatchNorm does.
 ///
 /// In training forward() gathers the statistics of all ranks, and backward() sums two vectors of
 /// size C, so all ranks do both, in the same order. The gradients of weight and bias are this

@@ -37,20 +37,57 @@ struct ZeroRedundancyOptimizer::Impl {
     internal::check_equal_on_all_ranks(group, "parameters", shard.descriptions());
   }
 
-  void step(const std::function<at::Tensor(const at::Tensor&)>& gradient) {
+  using Gradients = std::function<at::Tensor(const at::Tensor&)>;
+
+  void step(const Gradients& gradient) {
+    const JoinRound round = session == nullptr ? JoinRound{0, group.size()} : session->announce({});
+    if (round.active < group.size()) root_gradients(round.root, gradient);
+    step_all(gradient);
+  }
+  void step_all(const Gradients& gradient) {
     shard.step(gradient);
     for (int rank = 0; rank < group.size(); ++rank) {
       internal::broadcast_all(group, shard.parameters_of(rank), rank);
     }
   }
-  void announce_step() const {
-    if (session != nullptr) session->announce({});
-  }
+  Gradients root_gradients(int root, const Gradients& own) const;
 
   const ProcessGroup group;
   internal::OptimizerShard shard;
   JoinSession* session = nullptr;
 };
+
+/// Gives the gradients that a rank with inputs has to those that have none.
+ZeroRedundancyOptimizer::Impl::Gradients ZeroRedundancyOptimizer::Impl::root_gradients(
+    int root, const Gradients& own) const {
+  const at::AutoGradMode no_grad(false);
+  const std::vector<at::Tensor> parameters = shard.parameters();
+  const at::Tensor host = at::zeros({static_cast<std::int64_t>(parameters.size())}, at::kByte);
+  std::vector<at::Tensor> gradients(parameters.size());
+  for (std::size_t i = 0; i < parameters.size() && group.rank() == root; ++i) {
+    const at::Tensor gradient = own(parameters[i]);
+    if (!gradient.defined()) continue;
+    host[static_cast<std::int64_t>(i)] = 1;
+    gradients[i] =
+        at::empty_like(parameters[i]).copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  }
+  const at::Tensor sent = internal::group_tensor(group, host);
+  group.broadcast(sent, root);
+  const at::Tensor there = sent.cpu();
+  std::vector<at::Tensor> moved;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (there[static_cast<std::int64_t>(i)].item<int>() == 0) continue;
+    if (!gradients[i].defined()) gradients[i] = at::empty_like(parameters[i]);
+    moved.push_back(gradients[i]);
+  }
+  internal::broadcast_all(group, moved, root);
+  return [parameters, gradients](const at::Tensor& parameter) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].is_same(parameter)) return gradients[i];
+    }
+    return at::Tensor();
+  };
+}
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(ProcessGroup group,
                                                  std::vector<ParameterGroup> parameters)
@@ -64,10 +101,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(ProcessGroup group,
 
 ZeroRedundancyOptimizer::~ZeroRedundancyOptimizer() = default;
 
-void ZeroRedundancyOptimizer::step() {
-  impl_->announce_step();
-  impl_->step(gradient_of);
-}
+void ZeroRedundancyOptimizer::step() { impl_->step(gradient_of); }
 
 at::Tensor ZeroRedundancyOptimizer::step(const std::function<at::Tensor()>& closure) {
   at::Tensor loss;
@@ -80,7 +114,6 @@ at::Tensor ZeroRedundancyOptimizer::step(const std::function<at::Tensor()>& clos
 }
 
 void ZeroRedundancyOptimizer::step(const autograd::Context& context) {
-  impl_->announce_step();
   impl_->step([&context](const at::Tensor& parameter) {
     return autograd::gradient_of(context, parameter);
   });
@@ -152,7 +185,9 @@ const ProcessGroup& ZeroRedundancyOptimizer::join_group() const { return impl_->
 void ZeroRedundancyOptimizer::enter_join(JoinSession* session) { impl_->session = session; }
 void ZeroRedundancyOptimizer::leave_join() { impl_->session = nullptr; }
 
-void ZeroRedundancyOptimizer::shadow(const JoinRound&) { impl_->step(gradient_of); }
+void ZeroRedundancyOptimizer::shadow(const JoinRound& round) {
+  impl_->step_all(impl_->root_gradients(round.root, gradient_of));
+}
 
 void ZeroRedundancyOptimizer::finish_join(int) {
   // Every rank has stepped its part in every round, so all have the same parameters.

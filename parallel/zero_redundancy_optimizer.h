@@ -68,7 +68,7 @@ class ZeroRedundancyOptimizer final : public Joinable {
   /// The rank that steps a parameter, by its number in the order of the constructor.
   int owner_of(std::size_t parameter) const;
 
-  // For join(): a rank without inputs goes on to step its part, with the gradients that it has.
+  // For join(): a rank without inputs goes on to step its part, with the gradients of one that has.
   const ProcessGroup& join_group() const override;
   void enter_join(JoinSession* session) override;
   void leave_join() override;

@@ -130,6 +130,11 @@ void ContextReducer::start(const std::shared_ptr<ContextReduction>& reduction) {
   reduction->allow_launch();
 }
 
+bool ContextReducer::runs() const {
+  MutexLock lock(mutex_);
+  return running_ != nullptr;
+}
+
 void ContextReducer::set_division(JoinDivision division) {
   MutexLock lock(mutex_);
   division_ = division;

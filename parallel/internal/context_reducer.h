@@ -13,6 +13,7 @@
 #include "sinew/parallel/comm_hook.h"
 #include "sinew/parallel/ddp_options.h"
 #include "sinew/parallel/internal/module_parts.h"
+#include "sinew/parallel/internal/pass_votes.h"
 #include "sinew/parallel/join.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
@@ -36,6 +37,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
     UnusedParameters unused = UnusedParameters::kForbidden;
     /// Runs at the beginning of each pass.
     std::function<void()> on_begin;
+    /// What this rank says of the pass that runs.
+    std::function<PassVote(PassVote::Kind kind)> vote;
   };
   explicit ContextReducer(Setup setup);
 
@@ -49,6 +52,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   void shadow_largest();
   /// Not null: each largest() is announced there first, to ranks that have run out of inputs.
   void set_session(JoinSession* session);
+  /// A pass reduces at this moment.
+  bool runs() const;
   /// What means are over while some ranks have run out of inputs.
   void set_division(JoinDivision division);
 

@@ -151,11 +151,10 @@ void ContextReduction::reduce_bucket(std::size_t bucket, bool failed) {
 }
 
 void ContextReduction::vote(bool failed) {
-  PassVote own;
+  PassVote own = setup().vote(failed                   ? PassVote::Kind::kFailed
+                              : role_ == Role::kShadow ? PassVote::Kind::kShadow
+                                                       : PassVote::Kind::kKeep);
   own.kept = reducer_->kept();
-  own.kind = failed                   ? PassVote::Kind::kFailed
-             : role_ == Role::kShadow ? PassVote::Kind::kShadow
-                                      : PassVote::Kind::kKeep;
   std::vector<bool> used;
   for (const LeafReducer::Leaf& leaf : leaves_) {
     used.push_back(leaf.reached || leaf.so_far.defined());
@@ -219,6 +218,7 @@ std::vector<at::Tensor> ContextReduction::read_results() {
   if (const absl::Status verdict = votes.verdict(); !verdict.ok()) {
     sinew::internal::throw_error(verdict);
   }
+  if (votes.doubts()) check_same_values(setup().group, setup().parameters);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const std::vector<at::Tensor> views = views_of_result(bucket, results_[bucket].value(), votes);
     const std::vector<std::size_t>& members = setup().buckets[bucket];

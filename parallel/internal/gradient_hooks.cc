@@ -4,7 +4,11 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel::internal {
@@ -13,7 +17,9 @@ using sinew::internal::MutexLock;
 using torch::autograd::variable_list;
 
 GradientHooks::GradientHooks(std::vector<NamedTensor> parameters)
-    : parameters_(std::move(parameters)), ready_(parameters_.size()) {
+    : parameters_(std::move(parameters)),
+      ready_(parameters_.size()),
+      unreduced_(parameters_.size()) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto node = torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
     const std::uintptr_t key =
@@ -52,18 +58,53 @@ void GradientHooks::expect() {
   ready_.assign(parameters_.size(), false);
 }
 
-std::vector<std::string> GradientHooks::missing() const {
+bool GradientHooks::are_reached_by_some() const {
+  const auto* nodes = torch::autograd::get_current_graph_task_exec_info();
+  return std::any_of(hooks_.begin(), hooks_.end(), [nodes](const auto& hook) {
+    const auto found = nodes->find(hook.first.get());
+    return found != nodes->end() && found->second.should_execute();
+  });
+}
+
+std::vector<std::size_t> GradientHooks::missing() const {
   MutexLock lock(mutex_);
-  std::vector<std::string> names;
+  std::vector<std::size_t> found;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!ready_[i]) names.push_back(absl::StrFormat("'%s'", parameters_[i].name));
+    if (!ready_[i]) found.push_back(i);
   }
-  return names;
+  return found;
+}
+
+std::string GradientHooks::names(const std::vector<std::size_t>& parameters) const {
+  return absl::StrJoin(parameters, ", ", [this](std::string* out, std::size_t parameter) {
+    absl::StrAppend(out, "'", parameters_[parameter].name, "'");
+  });
+}
+
+std::vector<std::size_t> GradientHooks::unreduced() const {
+  MutexLock lock(mutex_);
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (unreduced_[i] && parameters_[i].tensor.grad().defined()) found.push_back(i);
+  }
+  return found;
+}
+
+void GradientHooks::forget_unreduced() {
+  MutexLock lock(mutex_);
+  unreduced_.assign(parameters_.size(), false);
 }
 
 void GradientHooks::on_gradient(std::size_t parameter) {
-  if (reducer_ == nullptr || !reducer_->expects_gradients()) return;
-  if (torch::autograd::get_current_graph_task_exec_info() == nullptr) {
+  if (reducer_ == nullptr) return;
+  const bool in_engine = torch::autograd::get_current_graph_task_exec_info() != nullptr;
+  if (!reducer_->expects_gradients()) {
+    MutexLock lock(mutex_);
+    // A context keeps its own.
+    if (in_engine) unreduced_[parameter] = true;
+    return;
+  }
+  if (!in_engine) {
     // A pass of a context runs these without LibTorch's engine, whose reducer would look at .grad.
     throw RpcError(
         ErrorCode::kFailedPrecondition,
@@ -71,6 +112,7 @@ void GradientHooks::on_gradient(std::size_t parameter) {
         "forward() ran outside of the context, so its gradients would not be reduced: "
         "make the context before forward()");
   }
+  on_expected_();
   MutexLock lock(mutex_);
   if (!ready_[parameter]) {
     ready_[parameter] = true;

@@ -4,12 +4,15 @@
 #include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "ATen/ops/empty.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/zeros.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -30,6 +33,15 @@ absl::flat_hash_set<const c10::TensorImpl*> sparse_weights(const torch::nn::Modu
     }
   }
   return found;
+}
+
+/// FNV-1a over the bits, so that it is the same in all processes.
+std::uint64_t checksum(const at::Tensor& tensor) {
+  const at::Tensor bits = tensor.detach().cpu().contiguous();
+  const auto* byte = static_cast<const unsigned char*>(bits.data_ptr());
+  std::uint64_t sum = 14695981039346656037U;
+  for (std::size_t i = 0; i < bits.nbytes(); ++i) sum = (sum ^ byte[i]) * 1099511628211U;
+  return sum;
 }
 
 std::string line_or_none(const std::vector<std::string>& lines, std::size_t at) {
@@ -84,9 +96,41 @@ std::vector<std::string> describe(const ModuleParts& parts) {
   return lines;
 }
 
-void check_equal_on_all_ranks(const ProcessGroup& group, const char* whole,
-                              const std::vector<std::string>& lines) {
-  const std::string text = absl::StrJoin(lines, "\n");
+std::string changes_since(const ModuleParts& parts, const torch::nn::Module& module,
+                          bool frozen_too) {
+  absl::flat_hash_map<const c10::TensorImpl*, bool> known;
+  for (const NamedTensor& one : parts.parameters) known[one.tensor.unsafeGetTensorImpl()] = true;
+  for (const NamedTensor& one : parts.fixed_parameters) {
+    known[one.tensor.unsafeGetTensorImpl()] = false;
+  }
+  std::vector<std::string> changes;
+  const auto add = [&changes](const std::string& name, const char* what) {
+    changes.push_back(absl::StrFormat("'%s' %s", name, what));
+  };
+  absl::flat_hash_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined()) continue;
+    const auto found = known.find(tensor.unsafeGetTensorImpl());
+    if (found == known.end()) {
+      add(item.key(), "was added or replaced");
+    } else if (seen.insert(found->first).second && tensor.requires_grad() != found->second) {
+      if (tensor.requires_grad()) add(item.key(), "requires a gradient now");
+      if (!tensor.requires_grad() && frozen_too) add(item.key(), "requires no gradient any more");
+    }
+  }
+  if (seen.size() < known.size()) {
+    for (const std::vector<NamedTensor>* kind : {&parts.parameters, &parts.fixed_parameters}) {
+      for (const NamedTensor& one : *kind) {
+        if (!seen.contains(one.tensor.unsafeGetTensorImpl()))
+          add(one.name, "is not there any more");
+      }
+    }
+  }
+  return absl::StrJoin(changes, ", ");
+}
+
+std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& text) {
   const auto own_bytes = static_cast<std::int64_t>(text.size());
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<at::Tensor> sizes;
@@ -99,19 +143,47 @@ void check_equal_on_all_ranks(const ProcessGroup& group, const char* whole,
 
   const at::Tensor own = at::zeros({most_bytes}, at::kByte);
   std::memcpy(own.data_ptr(), text.data(), text.size());
-  std::vector<at::Tensor> texts;
+  std::vector<at::Tensor> gathered;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    texts.push_back(group_tensor(group, at::empty({most_bytes}, at::kByte)));
+    gathered.push_back(group_tensor(group, at::empty({most_bytes}, at::kByte)));
   }
-  group.all_gather(texts, group_tensor(group, own));
-  for (at::Tensor& one : texts) one = one.cpu();
-  const auto lines_of = [&](std::size_t rank) -> std::vector<std::string> {
-    const auto bytes = static_cast<std::size_t>(sizes[rank].item<std::int64_t>());
-    return absl::StrSplit(
-        absl::string_view(static_cast<const char*>(texts[rank].data_ptr()), bytes), '\n');
+  group.all_gather(gathered, group_tensor(group, own));
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const at::Tensor bytes = gathered[rank].cpu();
+    texts.emplace_back(static_cast<const char*>(bytes.data_ptr()),
+                       static_cast<std::size_t>(sizes[rank].item<std::int64_t>()));
+  }
+  return texts;
+}
+
+void check_same_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  std::vector<std::string> lines;
+  for (const NamedTensor& one : tensors) {
+    lines.push_back(absl::StrFormat("'%s' with checksum %x", one.name, checksum(one.tensor)));
+  }
+  try {
+    check_equal_on_all_ranks(group, "values of parameters", lines);
+  } catch (const RpcError& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrCat("data-parallel ranks have parted: ", error.message(),
+                                ". Each rank changes them by itself: in forward() (max_norm of an "
+                                "embedding, weights set by hand; do it behind the step, alike on "
+                                "all ranks), or in an optimizer with state that made no steps "
+                                "while its rank had run out of inputs in join() (give a "
+                                "ZeroRedundancyOptimizer to join(), or make the optimizer anew)"));
+  }
+}
+
+void check_equal_on_all_ranks(const ProcessGroup& group, const char* whole,
+                              const std::vector<std::string>& lines) {
+  const std::vector<std::string> texts = gather_texts(group, absl::StrJoin(lines, "\n"));
+  const auto lines_of = [&texts](std::size_t rank) {
+    return std::vector<std::string>(absl::StrSplit(texts[rank], '\n'));
   };
   const std::vector<std::string> first = lines_of(0);
-  for (std::size_t rank = 1; rank < ranks; ++rank) {
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     const std::vector<std::string> other = lines_of(rank);
     if (other == first) continue;
     const auto both = std::mismatch(first.begin(), first.end(), other.begin(), other.end());

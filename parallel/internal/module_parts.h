@@ -28,11 +28,24 @@ struct ModuleParts {
 };
 ModuleParts parts_of(const torch::nn::Module& module);
 
+/// What is no longer as it was when `parts` were made of the module: sentences that name parameters
+/// and buffers which were added, replaced or taken away, or no longer (`frozen_too`), or now,
+/// require a gradient. Empty: nothing.
+std::string changes_since(const ModuleParts& parts, const torch::nn::Module& module,
+                          bool frozen_too);
+
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named);
 
 /// A line for each part: its name, type, sizes and strides.
 std::vector<std::string> describe(const ModuleParts& parts);
 std::string describe(const char* what, const NamedTensor& named);
+
+/// The text of each rank, on all ranks. Blocks.
+std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& own);
+
+/// Throws RpcError kFailedPrecondition on all ranks when tensors of some do not have the bits of
+/// rank 0's. The text names the first one, the ranks, and what may have made them differ. Blocks.
+void check_same_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors);
 
 /// Blocks until all ranks have called it. Throws RpcError kInvalidArgument on all ranks when the
 /// lines of some are not those of rank 0: the text names the first one that differs. `whole`: what

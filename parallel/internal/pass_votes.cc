@@ -1,6 +1,7 @@
 #include "sinew/parallel/internal/pass_votes.h"
 
 #include <algorithm>
+#include <string>
 
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_format.h"
@@ -9,7 +10,19 @@
 namespace sinew::parallel::internal {
 namespace {
 
-constexpr std::size_t kWordsOfRank = 2;
+constexpr std::size_t kWordsOfRank = 6;
+
+std::string text_of(const PassVote& vote) {
+  const std::string calls =
+      vote.first_call == vote.last_call
+          ? absl::StrFormat("call %d", vote.last_call)
+          : absl::StrFormat("calls %d to %d", vote.first_call, vote.last_call);
+  return absl::StrFormat("%s of forward() of data-parallel module %d", calls, vote.module);
+}
+
+bool is_same_pass(const PassVote& a, const PassVote& b) {
+  return a.module == b.module && a.first_call == b.first_call && a.last_call == b.last_call;
+}
 
 }  // namespace
 
@@ -21,6 +34,10 @@ at::Tensor PassVotes::words(int rank, int size, const PassVote& vote,
   std::int64_t* word = words.data_ptr<std::int64_t>();
   word[own] = static_cast<std::int64_t>(vote.kind);
   word[own + 1] = vote.kept;
+  word[own + 2] = vote.module;
+  word[own + 3] = vote.first_call;
+  word[own + 4] = vote.last_call;
+  word[own + 5] = vote.doubts ? 1 : 0;
   for (std::size_t i = 0; i < used.size(); ++i) word[all + i] = used[i] ? 1 : 0;
   return words;
 }
@@ -29,7 +46,8 @@ PassVotes::PassVotes(int size, const at::Tensor& sum) {
   const std::int64_t* word = sum.data_ptr<std::int64_t>();
   const std::int64_t* const end = word + sum.numel();
   for (int rank = 0; rank < size; ++rank, word += kWordsOfRank) {
-    votes_.push_back({static_cast<PassVote::Kind>(word[0]), word[1]});
+    votes_.push_back(
+        {static_cast<PassVote::Kind>(word[0]), word[1], word[2], word[3], word[4], word[5] != 0});
   }
   used_.assign(word, end);
 }
@@ -38,6 +56,17 @@ absl::Status PassVotes::verdict() const {
   std::vector<int> failed;
   for (std::size_t rank = 0; rank < votes_.size(); ++rank) {
     if (votes_[rank].kind == PassVote::Kind::kFailed) failed.push_back(static_cast<int>(rank));
+  }
+  const PassVote* active = nullptr;
+  for (std::size_t rank = 0; rank < votes_.size(); ++rank) {
+    if (votes_[rank].kind != PassVote::Kind::kKeep) continue;
+    if (active == nullptr) active = &votes_[rank];
+    if (is_same_pass(votes_[rank], *active)) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "ranks reduce gradients of different passes together: rank %d those of %s, rank %d those "
+        "of %s. All ranks call forward() and backward() of the modules of a group in one order, "
+        "from one thread, and make the DistributedDataParallel anew when a pass has failed on some",
+        active - votes_.data(), text_of(*active), rank, text_of(votes_[rank])));
   }
   const auto other = std::find_if(votes_.begin(), votes_.end(), [this](const PassVote& vote) {
     return vote.kept != votes_.front().kept;
@@ -57,6 +86,11 @@ absl::Status PassVotes::verdict() const {
         absl::StrJoin(failed, ", ")));
   }
   return absl::OkStatus();
+}
+
+bool PassVotes::doubts() const {
+  return std::any_of(votes_.begin(), votes_.end(),
+                     [](const PassVote& vote) { return vote.doubts; });
 }
 
 int PassVotes::active() const {

@@ -22,6 +22,14 @@ struct PassVote {
   Kind kind = Kind::kKeep;
   /// How many passes it has kept the gradients of.
   std::int64_t kept = 0;
+  /// Which module this is, as all ranks count them.
+  std::int64_t module = 0;
+  /// The calls of its forward() that gradients of this pass come from: the first and the last of
+  /// those that are known. Count for kKeep alone.
+  std::int64_t first_call = 0;
+  std::int64_t last_call = 0;
+  /// Something has happened by which parameters may have become others than those of other ranks.
+  bool doubts = false;
 };
 
 /// What all ranks have said. Pure. Ranks exchange their words by summing vectors of integers, of
@@ -34,8 +42,12 @@ class PassVotes {
   PassVotes(int size, const at::Tensor& sum);
 
   /// OK: the gradients count, on all ranks. kAborted when passes of some ranks have failed,
-  /// kFailedPrecondition when ranks have kept the gradients of different passes.
+  /// kFailedPrecondition when ranks have kept the gradients of different passes, or are in
+  /// different ones.
   absl::Status verdict() const;
+  /// Whether any rank's parameters may be others.
+  bool doubts() const;
+  const std::vector<PassVote>& votes() const { return votes_; }
   bool used_anywhere(std::size_t parameter) const { return used_.at(parameter) > 0; }
   /// Ranks that have inputs.
   int active() const;

@@ -4,6 +4,8 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -12,17 +14,19 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/zeros_like.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "sinew/autograd/context.h"
 #include "sinew/groups/internal/c10d_access.h"
 #include "sinew/parallel/internal/c10d_bridge.h"
 #include "sinew/parallel/internal/c10d_reducer.h"
 #include "sinew/parallel/internal/context_reducer.h"
 #include "sinew/parallel/internal/gradient_hooks.h"
+#include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/parallel/internal/hook_result.h"
 #include "sinew/parallel/internal/module_parts.h"
+#include "sinew/parallel/internal/pass_watch.h"
 #include "sinew/parallel/internal/sparse_all_reduce.h"
 #include "sinew/rpc/base/error.h"
 
@@ -88,8 +92,14 @@ struct Replica::Impl {
   Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_group, DdpOptions some_options);
 
   void make_reducer();
+  void make_watch();
   ContextReducer& context_reducer();
   CommHook hook() const;
+  void check_module() const;
+  std::vector<at::Tensor> buffers() const;
+  std::vector<std::uint32_t> versions() const;
+  void begin_forward();
+  void compare_after_join();
   JoinRound announce(bool in_context);
   /// Of the reducer that goes on: what means are over.
   void divide_by(int ranks);
@@ -100,19 +110,23 @@ struct Replica::Impl {
   const ProcessGroup group;
   const DdpOptions options;
   const ModuleParts parts;
-  const std::vector<at::Tensor> buffers;
   // Outlives the hooks, which ask it.
   std::shared_ptr<C10dReducer> reducer;
   // The reducer cannot do without when the unused parameters change.
   std::shared_ptr<c10d::Logger> logger;
-  std::unique_ptr<GradientHooks> hooks;
+  std::shared_ptr<GradientHooks> hooks;
+  std::shared_ptr<PassWatch> watch;
   std::shared_ptr<ContextReducer> contexts;
+  std::atomic<bool> in_forward{false};
+  // Of the parameters, when the running forward() began.
+  std::vector<std::uint32_t> versions_before;
   // Makes means over those ranks that have inputs of means over all.
   const std::shared_ptr<double> mean_factor = std::make_shared<double>(1);
   int suspended = 0;
   // The last forward() was one of a step that all ranks do together.
   bool syncs_buffers = true;
   JoinSession* session = nullptr;
+  int comparisons_left = 0;
 };
 
 // ---- The start.
@@ -122,8 +136,7 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_
     : module(std::move(a_module)),
       group(std::move(a_group)),
       options(std::move(some_options)),
-      parts((module == nullptr ? refuse("there is no module") : void(), parts_of(*module))),
-      buffers(tensors_of(parts.buffers)) {
+      parts((module == nullptr ? refuse("there is no module") : void(), parts_of(*module))) {
   if (!group.valid()) refuse("the process group is empty: this process is not among its ranks");
   if (options.bucket_bytes == 0 || options.first_bucket_bytes == 0) {
     refuse("bucket_bytes and first_bucket_bytes must be positive");
@@ -134,13 +147,30 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_
   check_equal_on_all_ranks(group, "modules", describe(parts));
   std::vector<at::Tensor> state = tensors_of(parts.parameters);
   for (const at::Tensor& one : tensors_of(parts.fixed_parameters)) state.push_back(one);
-  state.insert(state.end(), buffers.begin(), buffers.end());
+  for (const at::Tensor& one : buffers()) state.push_back(one);
   broadcast_all(group, state, 0);
   make_reducer();
+  make_watch();
+}
+
+void Replica::Impl::make_watch() {
+  // By rank 0's number, since ranks may have made different numbers of modules on other groups.
+  static std::atomic<std::int64_t> modules{0};
+  const at::Tensor number = group_tensor(group, at::full({1}, ++modules, at::kLong));
+  group.broadcast(number, 0);
+  PassWatch::Setup setup;
+  setup.group = group;
+  setup.module = number.item<std::int64_t>();
+  setup.parameters = parts.parameters;
+  setup.unused = options.unused_parameters;
+  setup.hooks = hooks;
+  setup.reducer = reducer;
+  watch = std::make_shared<PassWatch>(std::move(setup));
+  hooks->watch(reducer.get(), [seen = watch.get()] { seen->begin(); });
 }
 
 void Replica::Impl::make_reducer() {
-  hooks = std::make_unique<GradientHooks>(parts.parameters);
+  hooks = std::make_shared<GradientHooks>(parts.parameters);
   const Buckets buckets = assign(parts, options, parts.sparse);
   const c10::DeviceType device = parts.parameters.front().tensor.device().type();
   std::unordered_map<std::size_t, std::string> names;
@@ -148,7 +178,6 @@ void Replica::Impl::make_reducer() {
   reducer = make_c10d_reducer(tensors_of(parts.parameters), buckets,
                               sinew::internal::c10d_group_of(group, device), parts.sparse, options,
                               std::move(names));
-  hooks->watch(reducer.get());
   logger = std::make_shared<c10d::Logger>(reducer);
   reducer->set_logger(logger);
   const bool any_sparse =
@@ -175,10 +204,19 @@ ContextReducer& Replica::Impl::context_reducer() {
   setup.hook = hook();
   setup.unused = options.unused_parameters;
   // This pass is none of LibTorch's, so its reducer must not wait for gradients in .grad.
-  setup.on_begin = [weak = std::weak_ptr<C10dReducer>(reducer)] {
+  setup.on_begin = [weak = std::weak_ptr<C10dReducer>(reducer), seen = std::weak_ptr(watch)] {
     if (const auto alive = weak.lock()) alive->expect_none();
+    if (const auto alive = seen.lock()) alive->begin_in_context();
+  };
+  setup.vote = [seen = std::weak_ptr(watch)](PassVote::Kind kind) {
+    const auto alive = seen.lock();
+    return alive != nullptr ? alive->vote(kind) : PassVote{kind};
   };
   contexts = std::make_shared<ContextReducer>(std::move(setup));
+  watch->watch_contexts([weak = std::weak_ptr(contexts)] {
+    const auto alive = weak.lock();
+    return alive != nullptr && alive->runs();
+  });
   if (session != nullptr) contexts->set_division(session->options().division);
   contexts->set_session(session);
   return *contexts;
@@ -208,19 +246,44 @@ void Replica::Impl::divide_by(int ranks) {
 
 void Replica::Impl::check_finished() const {
   if (!reducer->is_unfinished()) return;
-  const std::vector<std::string> missing = hooks->missing();
-  if (missing.empty()) {
-    throw RpcError(
-        ErrorCode::kFailedPrecondition,
-        "the last backward pass of a data-parallel module did not end well, so its ranks "
-        "may have parted: make the DistributedDataParallel anew on all ranks");
-  }
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 "the last backward pass of a data-parallel module did not end well, so its ranks "
+                 "may have parted: make the DistributedDataParallel anew on all ranks");
+}
+
+// Gradients of what was not there would not be reduced.
+void Replica::Impl::check_module() const {
+  hooks->check_attached();
+  const std::string changes =
+      changes_since(parts, *module, options.unused_parameters == UnusedParameters::kForbidden);
+  if (changes.empty()) return;
   throw RpcError(
       ErrorCode::kFailedPrecondition,
-      absl::StrFormat("the last backward pass brought no gradient for parameters of the "
-                      "data-parallel module: %s. Leave out what forward() or the loss does not "
-                      "use, or set DdpOptions::unused_parameters to kFound",
-                      absl::StrJoin(missing, ", ")));
+      absl::StrFormat("parameters of a data-parallel module are no longer those that its "
+                      "DistributedDataParallel was made with (rank %d): %s. Make it anew on all "
+                      "ranks after such changes",
+                      group.rank(), changes));
+}
+
+// A backward pass may still have the running statistics of normalisations, which do not use them
+// then and change them without a word themselves: LibTorch must not take this for a change either.
+std::vector<at::Tensor> Replica::Impl::buffers() const {
+  std::vector<at::Tensor> all;
+  for (const NamedTensor& one : parts.buffers) {
+    const bool is_statistic =
+        absl::EndsWith(one.name, "running_mean") || absl::EndsWith(one.name, "running_var");
+    all.push_back(is_statistic ? one.tensor.variable_data() : one.tensor);
+  }
+  return all;
+}
+
+std::vector<std::uint32_t> Replica::Impl::versions() const {
+  std::vector<std::uint32_t> all;
+  all.reserve(parts.parameters.size());
+  for (const NamedTensor& one : parts.parameters) {
+    all.push_back(static_cast<std::uint32_t>(one.tensor._version()));
+  }
+  return all;
 }
 
 Replica::Replica(std::shared_ptr<torch::nn::Module> module, ProcessGroup group, DdpOptions options)
@@ -231,18 +294,37 @@ Replica::~Replica() = default;
 const ProcessGroup& Replica::group() const { return impl_->group; }
 
 void Replica::before_forward() {
-  if (at::GradMode::is_enabled()) impl_->hooks->check_attached();
+  if (impl_->in_forward.exchange(true)) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   "two threads call forward() of one DistributedDataParallel at once: one thread "
+                   "uses it, since ranks could not tell their passes apart");
+  }
+  try {
+    impl_->begin_forward();
+  } catch (...) {
+    leave_forward();
+    throw;
+  }
+}
+
+void Replica::leave_forward() { impl_->in_forward = false; }
+
+void Replica::Impl::begin_forward() {
+  watch->check_idle();
+  if (at::GradMode::is_enabled()) check_module();
   const bool in_context = autograd::Context::current_or_none().has_value();
-  const JoinRound round = impl_->announce(in_context);
+  const JoinRound round = announce(in_context);
   if (round.reduces) {
-    impl_->check_finished();
-    impl_->reducer->prepare_for_forward();
-    if (in_context) impl_->context_reducer();
+    compare_after_join();
+    check_finished();
+    reducer->prepare_for_forward();
+    if (in_context) context_reducer();
   }
-  if (round.records) impl_->reducer->rebuild_buckets();
-  if (impl_->syncs_buffers && impl_->options.buffers == BufferSync::kBroadcast) {
-    broadcast_all(impl_->group, impl_->buffers, round.root);
+  if (round.records) reducer->rebuild_buckets();
+  if (syncs_buffers && options.buffers == BufferSync::kBroadcast) {
+    broadcast_all(group, buffers(), round.root);
   }
+  versions_before = versions();
 }
 
 void Replica::after_forward(const std::optional<std::vector<at::Tensor>>& outputs) {
@@ -252,12 +334,14 @@ void Replica::after_forward(const std::optional<std::vector<at::Tensor>>& output
         "unused parameters cannot be found, since the type that forward() returns is not known: "
         "return tensors, or vectors, arrays, tuples, pairs, optionals or maps of them");
   }
+  // On each rank by its own inputs, perhaps.
+  if (impl_->versions() != impl_->versions_before) impl_->watch->doubt();
   impl_->syncs_buffers = at::GradMode::is_enabled() && impl_->suspended == 0;
   if (!at::GradMode::is_enabled()) return;
   if (impl_->suspended > 0) return impl_->reducer->expect_none();
-  if (impl_->contexts != nullptr) sinew::internal::reduce_in_current_context(impl_->contexts);
-  impl_->hooks->expect();
-  impl_->reducer->prepare_for_backward(finds ? *outputs : std::vector<at::Tensor>());
+  const bool in_context =
+      impl_->contexts != nullptr && sinew::internal::reduce_in_current_context(impl_->contexts);
+  impl_->watch->expect(outputs.value_or(std::vector<at::Tensor>()), in_context);
 }
 
 // ---- Around steps.
@@ -265,7 +349,7 @@ void Replica::after_forward(const std::optional<std::vector<at::Tensor>>& output
 void Replica::suspend_sync() { ++impl_->suspended; }
 void Replica::resume_sync() { --impl_->suspended; }
 
-void Replica::sync_buffers() { broadcast_all(impl_->group, impl_->buffers, 0); }
+void Replica::sync_buffers() { broadcast_all(impl_->group, impl_->buffers(), 0); }
 
 void Replica::zero_grad() {
   const at::AutoGradMode no_grad(false);
@@ -277,9 +361,6 @@ void Replica::zero_grad() {
 // ---- Uneven inputs.
 
 void Replica::enter_join(JoinSession* session) {
-  if (session == nullptr) {
-    refuse("join() takes it first: it tells the other ranks what it does in a step");
-  }
   impl_->session = session;
   if (impl_->contexts == nullptr) return;
   impl_->contexts->set_division(session->options().division);
@@ -308,13 +389,15 @@ at::Tensor Replica::Impl::no_gradients(const c10d::GradBucket& bucket) const {
 // What before_forward() and the backward pass of the others do.
 void Replica::shadow(const JoinRound& round) {
   if (round.agrees) return impl_->context_reducer().shadow_largest();
+  if (round.reduces) impl_->compare_after_join();
   if (round.reduces && round.in_context) impl_->context_reducer();
   if (round.records) impl_->reducer->rebuild_buckets();
   if (impl_->syncs_buffers && impl_->options.buffers == BufferSync::kBroadcast) {
-    broadcast_all(impl_->group, impl_->buffers, round.root);
+    broadcast_all(impl_->group, impl_->buffers(), round.root);
   }
   impl_->syncs_buffers = round.reduces;
   if (!round.reduces) return;
+  impl_->watch->skip_call();
   if (round.in_context) return impl_->context_reducer().shadow();
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reduced;
   constexpr bool kAsZeros = false;
@@ -329,12 +412,21 @@ void Replica::shadow(const JoinRound& round) {
     impl_->group.all_reduce(at::zeros_like(impl_->reducer->get_local_used_map_on_device()));
   }
   impl_->reducer->push_rebuilt_params_for_all_indices();
+  impl_->watch->shadow();
 }
 
 void Replica::finish_join(int root) {
   std::vector<at::Tensor> state = tensors_of(impl_->parts.parameters);
-  state.insert(state.end(), impl_->buffers.begin(), impl_->buffers.end());
+  for (const at::Tensor& one : impl_->buffers()) state.push_back(one);
   broadcast_all(impl_->group, state, root);
+  // What optimizers have learned on the way is not the same, and tells in their first steps.
+  impl_->comparisons_left = 3;
+}
+
+void Replica::Impl::compare_after_join() {
+  if (comparisons_left == 0) return;
+  --comparisons_left;
+  check_same_values(group, parts.parameters);
 }
 
 }  // namespace sinew::parallel::internal

@@ -25,7 +25,10 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
 
   const ProcessGroup& group() const;
+  /// Throws RpcError kFailedPrecondition when the module is no longer what it was, and when another
+  /// thread is between this and leave_forward().
   void before_forward();
+  void leave_forward();
   /// `outputs`: the tensors of what forward() has returned; unset: nobody knows them.
   void after_forward(const std::optional<std::vector<at::Tensor>>& outputs);
 
@@ -44,6 +47,18 @@ class Replica {
  private:
   struct Impl;
   const std::unique_ptr<Impl> impl_;
+};
+
+/// The time in which a thread is in forward().
+class InForward {
+ public:
+  explicit InForward(Replica& replica) : replica_(replica) { replica_.before_forward(); }
+  ~InForward() { replica_.leave_forward(); }
+  InForward(const InForward&) = delete;
+  InForward& operator=(const InForward&) = delete;
+
+ private:
+  Replica& replica_;
 };
 
 }  // namespace sinew::parallel::internal

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,11 @@ std::vector<std::int64_t> reduced_dims(const at::Tensor& input) {
   return dims;
 }
 
+/// As BatchNorm computes: half precision would lose small differences of large values.
+at::Tensor to_wide(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
+}
+
 /// A value per channel, to be used with `input`.
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(input.dim()), 1);
@@ -48,8 +54,8 @@ at::Tensor local_statistics(const at::Tensor& input) {
   const at::Tensor words = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
   if (input.numel() == 0) return words;
   const double count = static_cast<double>(input.numel()) / static_cast<double>(channels);
-  const at::Tensor wide = input.scalar_type() == at::kDouble ? input : input.to(at::kFloat);
-  const auto [variance, mean] = at::var_mean(wide, reduced_dims(input), /*unbiased=*/false);
+  const auto [variance, mean] =
+      at::var_mean(to_wide(input), reduced_dims(input), /*unbiased=*/false);
   words.narrow(0, 0, channels).copy_(mean);
   words.narrow(0, channels, channels).copy_(variance).mul_(count);
   words.narrow(0, 2 * channels, 1).fill_(count);
@@ -68,8 +74,10 @@ Statistics statistics_of_all(const ProcessGroup& group, const at::Tensor& input)
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
   Statistics result;
   result.count = counts.sum().item<double>();
-  result.mean = (means * counts).sum(0) / result.count;
-  result.variance = (squares + counts * (means - result.mean).pow(2)).sum(0) / result.count;
+  // Nothing at all, on any rank, is no mistake: there is nothing to normalise.
+  const double divisor = std::max(result.count, 1.0);
+  result.mean = (means * counts).sum(0) / divisor;
+  result.variance = (squares + counts * (means - result.mean).pow(2)).sum(0) / divisor;
   return result;
 }
 
@@ -80,22 +88,26 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
                                const c10::optional<at::Tensor>& bias,
                                const c10::intrusive_ptr<GroupHolder>& holder, double eps) {
     const Statistics all = statistics_of_all(holder->group, input);
-    if (all.count <= 1) {
+    if (all.count == 1) {
       throw RpcError(
           ErrorCode::kInvalidArgument,
           "SyncBatchNorm needs more than one value per channel in training, on all ranks "
           "together");
     }
     const at::Tensor inverse = (all.variance + eps).rsqrt();
-    at::Tensor output = (input - per_channel(all.mean, input)) * per_channel(inverse, input);
-    if (weight.has_value()) output.mul_(per_channel(*weight, input));
-    if (bias.has_value()) output.add_(per_channel(*bias, input));
+    const at::Tensor wide = to_wide(input);
+    at::Tensor output = (wide - per_channel(all.mean, wide)) * per_channel(inverse, wide);
+    if (weight.has_value()) output.mul_(per_channel(*weight, wide));
+    if (bias.has_value()) output.add_(per_channel(*bias, wide));
+    output = output.to(input.scalar_type());
 
     context->save_for_backward({input, weight.value_or(at::Tensor()), all.mean, inverse});
     context->saved_data["group"] = c10::IValue::make_capsule(holder);
     context->saved_data["count"] = all.count;
-    const at::Tensor mean = all.mean.clone();
-    const at::Tensor unbiased = all.variance * (all.count / (all.count - 1));
+    const std::int64_t known = all.count > 0 ? all.mean.numel() : 0;
+    const at::Tensor mean = all.mean.narrow(0, 0, known).clone();
+    const at::Tensor unbiased =
+        all.variance.narrow(0, 0, known) * (all.count / std::max(all.count - 1, 1.0));
     context->mark_non_differentiable({mean, unbiased});
     return {output, mean, unbiased};
   }
@@ -106,10 +118,11 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
     const at::Tensor& weight = saved[1];
     const at::Tensor& mean = saved[2];
     const at::Tensor& inverse = saved[3];
-    const at::Tensor& gradient = gradients[0];
+    const at::Tensor gradient = to_wide(gradients[0]);
+    const at::Tensor wide = to_wide(input);
     const std::int64_t channels = input.size(1);
     const std::vector<std::int64_t> dims = reduced_dims(input);
-    const at::Tensor centred = input - per_channel(mean, input);
+    const at::Tensor centred = wide - per_channel(mean, wide);
 
     const at::Tensor sum = gradient.sum(dims, false, at::kDouble);
     const at::Tensor product = (gradient * centred).sum(dims, false, at::kDouble);
@@ -122,12 +135,13 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
     const auto holder =
         c10::static_intrusive_pointer_cast<GroupHolder>(context->saved_data["group"].toCapsule());
     holder->group.all_reduce(sums);
-    sums.div_(context->saved_data["count"].toDouble());
+    sums.div_(std::max(context->saved_data["count"].toDouble(), 1.0));
     at::Tensor scale = inverse;
     if (weight.defined()) scale = scale * weight;
-    result[0] = (gradient - per_channel(sums.narrow(0, 0, channels), input) -
-                 centred * per_channel(sums.narrow(0, channels, channels) * inverse.pow(2), input))
-                    .mul_(per_channel(scale, input));
+    result[0] = (gradient - per_channel(sums.narrow(0, 0, channels), wide) -
+                 centred * per_channel(sums.narrow(0, channels, channels) * inverse.pow(2), wide))
+                    .mul_(per_channel(scale, wide))
+                    .to(input.scalar_type());
     return result;
   }
 };

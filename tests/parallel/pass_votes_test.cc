@@ -69,6 +69,42 @@ TEST(PassVotes, AnyFailureAndAnyDisagreementCounts) {
   }
 }
 
+TEST(PassVotes, DifferentPassesAreNamed) {
+  PassVote first;
+  first.module = 2;
+  first.first_call = 5;
+  first.last_call = 5;
+  PassVote second = first;
+  second.last_call = 6;
+  PassVote third = first;
+  third.module = 3;
+  const auto verdict_of = [](const PassVote& a, const PassVote& b) {
+    return votes_of({{a, {}}, {a, {}}, {b, {}}}).verdict();
+  };
+  EXPECT_TRUE(verdict_of(first, first).ok());
+  for (const PassVote& other : {second, third}) {
+    const absl::Status verdict = verdict_of(first, other);
+    EXPECT_EQ(verdict.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(
+        std::string(verdict.message()),
+        HasSubstr("rank 0 those of call 5 of forward() of data-parallel module 2, rank 2 "));
+  }
+  EXPECT_THAT(std::string(verdict_of(first, second).message()), HasSubstr("calls 5 to 6"));
+  // Who has no inputs, or has failed, knows less.
+  second.kind = PassVote::Kind::kShadow;
+  EXPECT_TRUE(verdict_of(first, second).ok());
+  second.kind = PassVote::Kind::kFailed;
+  EXPECT_EQ(verdict_of(first, second).code(), absl::StatusCode::kAborted);
+}
+
+TEST(PassVotes, OneDoubtIsEnough) {
+  PassVote sure;
+  PassVote doubtful;
+  doubtful.doubts = true;
+  EXPECT_FALSE(votes_of({{sure, {}}, {sure, {}}}).doubts());
+  EXPECT_TRUE(votes_of({{sure, {}}, {doubtful, {}}}).doubts());
+}
+
 TEST(PassVotes, TextsNameRanks) {
   EXPECT_THAT(std::string(votes_of({{{PassVote::Kind::kKeep, 1}, {}},
                                     {{PassVote::Kind::kFailed, 1}, {}},

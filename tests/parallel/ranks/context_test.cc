@@ -449,6 +449,69 @@ TEST_F(DdpInContext, RanksWithoutInputsShadowPasses) {
   }
 }
 
+// Only the first pass after forward() is reduced: another one says so, and adds nothing.
+TEST_F(DdpInContext, ASecondPassOfOneForwardIsRefused) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch batch = make_batch(3, 4 * size());
+  const Batch part = batch.part(rank(), size());
+  for (const bool retains : {false, true}) {
+    const Context context(worker_);
+    const at::Tensor first = mean_loss(ddp.forward(part.input), part.target);
+    const at::Tensor second = retains ? first : mean_loss(ddp.forward(part.input), part.target);
+    sinew::autograd::BackwardOptions pass;
+    pass.retain_graph = true;
+    sinew::autograd::backward(context, {first}, pass);
+    const RpcError error = error_of([&] { sinew::autograd::backward(context, {second}); });
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.message();
+    EXPECT_THAT(error.message(), HasSubstr("would not be reduced"));
+    EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+  }
+}
+
+TEST_F(DdpInContext, RanksInDifferentPassesAreTold) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  const Batch part = make_batch(3, 4 * size()).part(rank(), size());
+  const Context context(worker_);
+  if (rank() == 0) ddp.forward(part.input);
+  const RpcError error = error_of([&] {
+    sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 those of call 2 of forward()"));
+  EXPECT_TRUE(sinew::autograd::gradients(context).empty());
+}
+
+TEST_F(DdpInContext, AnOptimizerThatIsSpreadGoesOnInAJoin) {
+  const auto model = std::make_shared<Mlp>(4);
+  DistributedDataParallel ddp(model, group());
+  sinew::optim::SgdOptions sgd;
+  sgd.lr = 0.1;
+  sinew::parallel::ZeroRedundancyOptimizer optimizer(group(), model->parameters(), sgd);
+  const Batch batch = make_batch(3, 4);
+  const auto steps_of = [](int of) { return of == 0 ? 3 : 1; };
+  sinew::parallel::join({&ddp, &optimizer}, {}, [&] {
+    for (int step = 0; step < steps_of(rank()); ++step) {
+      const Context context(worker_);
+      sinew::autograd::backward(context, {mean_loss(ddp.forward(batch.input), batch.target)});
+      optimizer.step(context);
+    }
+  });
+  Mlp whole(4);
+  for (int step = 0; step < 3; ++step) {
+    whole.zero_grad();
+    mean_loss(whole.forward(batch.input), batch.target).backward();
+    const std::vector<at::Tensor> gradients = grads_of(whole);
+    const double share = step < 1 ? 1 : 1.0 / size();
+    const at::AutoGradMode no_grad(false);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      whole.parameters()[i].sub_(gradients[i], 0.1 * share);
+    }
+  }
+  EXPECT_LT(difference(testranks::values_of(*model), testranks::values_of(whole)), 1e-11);
+}
+
 TEST_F(DdpInContext, AContextThatIsMadeTooLateIsNamed) {
   const auto model = std::make_shared<Mlp>(4);
   DistributedDataParallel ddp(model, group());

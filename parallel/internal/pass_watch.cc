@@ -1,0 +1,256 @@
+#include "sinew/parallel/internal/pass_watch.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "sinew/parallel/internal/group_tensor.h"
+#include "sinew/rpc/base/error.h"
+
+namespace sinew::parallel::internal {
+namespace {
+
+using sinew::internal::MutexLock;
+
+void at_the_end_of_this_pass(std::function<void()> callback) {
+  torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+}
+
+[[noreturn]] void refuse_second_pass(std::int64_t call) {
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat("a backward pass of an autograd context has reached call %d of forward() of "
+                      "a data-parallel module, but is not the first one after it, so its "
+                      "gradients would not be reduced: do one pass of the sum of all losses",
+                      call));
+}
+
+}  // namespace
+
+/// Goes with the pass, also when that fails and nothing at its end runs.
+struct PassWatch::Ending {
+  Ending(std::weak_ptr<PassWatch> a_watch, std::int64_t a_pass)
+      : watch(std::move(a_watch)), pass(a_pass) {}
+  ~Ending() {
+    if (const auto alive = watch.lock()) alive->forget_pass(pass);
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+  const std::weak_ptr<PassWatch> watch;
+  const std::int64_t pass;
+};
+
+struct PassWatch::Votes {
+  at::Tensor words;
+  std::optional<Future<void>> done;
+  // What this rank's own vote is due to.
+  std::string problem;
+};
+
+// ---- Forward.
+
+void PassWatch::expect(const std::vector<at::Tensor>& outputs, bool in_context) {
+  std::int64_t call = 0;
+  {
+    MutexLock lock(mutex_);
+    call = ++calls_;
+  }
+  for (const at::Tensor& output : outputs) {
+    if (output.grad_fn() == nullptr) continue;
+    output.register_hook([weak = weak_from_this(), call, in_context](const at::Tensor&) {
+      const auto alive = weak.lock();
+      if (alive != nullptr) return alive->on_output(call, in_context);
+      const auto* restricted = torch::autograd::get_current_graph_task_exec_info();
+      if (restricted != nullptr && !restricted->empty()) return;
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     "the DistributedDataParallel whose forward() this backward pass comes from is "
+                     "no longer there, so its gradients would not be reduced");
+    });
+  }
+  const bool another_one_is_open = setup_.reducer->expects_gradients();
+  arm([&] {
+    const bool finds = setup_.unused == UnusedParameters::kFound;
+    setup_.reducer->prepare_for_backward(finds ? outputs : std::vector<at::Tensor>());
+    if (another_one_is_open) setup_.reducer->forget_unused();
+  });
+}
+
+void PassWatch::arm(const std::function<void()>& prepare) {
+  setup_.hooks->expect();
+  prepare();
+  for (const std::size_t parameter : setup_.hooks->unreduced()) {
+    setup_.reducer->count_as_used(parameter);
+  }
+}
+
+void PassWatch::skip_call() {
+  MutexLock lock(mutex_);
+  ++calls_;
+}
+
+void PassWatch::check_idle() const {
+  MutexLock lock(mutex_);
+  if (running_ == 0) return;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 "forward() of a data-parallel module is called while a backward pass of it runs: "
+                 "one thread uses it, since ranks could not tell the passes of several apart");
+}
+
+void PassWatch::doubt() {
+  MutexLock lock(mutex_);
+  doubts_ = true;
+}
+
+// ---- The pass.
+
+void PassWatch::on_output(std::int64_t call, bool in_context) {
+  if (runs_in_context_ != nullptr && runs_in_context_()) return reach(call, in_context);
+  const auto* restricted = torch::autograd::get_current_graph_task_exec_info();
+  if (restricted != nullptr && !restricted->empty()) {
+    // It is to bring the gradients of some tensors alone, which no reducer sees.
+    if (in_context && setup_.hooks->are_reached_by_some()) refuse_second_pass(call);
+    return;
+  }
+  // A second pass of one forward(), or that of one before the latest: what is there is the mean
+  // already, and stays so when it is reduced with the rest.
+  if (!setup_.reducer->expects_gradients()) arm([this] { setup_.reducer->expect_again(); });
+  begin();
+  reach(call, in_context);
+}
+
+void PassWatch::reach(std::int64_t call, bool in_context) {
+  MutexLock lock(mutex_);
+  reached_.insert(call);
+  may_be_contexts_ = may_be_contexts_ || in_context;
+}
+
+void PassWatch::begin() {
+  std::int64_t pass = 0;
+  {
+    MutexLock lock(mutex_);
+    if (running_ != 0) return;
+    pass = running_ = ++passes_;
+    reached_.clear();
+    may_be_contexts_ = false;
+  }
+  at_the_end_of_this_pass([ending = std::make_shared<Ending>(weak_from_this(), pass)] {
+    if (const auto alive = ending->watch.lock()) alive->on_last_gradient();
+  });
+}
+
+// The others wait for the buckets of what is missing here, so these go first. What they have agreed
+// on is read when LibTorch's own end of the pass is through, so that the votes take no time of
+// their own.
+void PassWatch::on_last_gradient() {
+  const std::vector<std::size_t> missing = setup_.hooks->missing();
+  std::string problem;
+  {
+    // The gradients of a pass of a context go to the context.
+    MutexLock lock(mutex_);
+    if (may_be_contexts_ && missing.size() == setup_.parameters.size()) {
+      refuse_second_pass(*reached_.rbegin());
+    }
+  }
+  setup_.reducer->complete(missing);
+  if (!missing.empty() && setup_.unused == UnusedParameters::kForbidden) {
+    problem = absl::StrFormat(
+        "the backward pass brought no gradient for parameters of the data-parallel module: %s. "
+        "Leave out what forward() or the loss does not use, or set DdpOptions::unused_parameters "
+        "to kFound",
+        setup_.hooks->names(missing));
+  }
+  if (setup_.group.size() == 1) {
+    at_the_end_of_this_pass([self = shared_from_this(), problem] {
+      self->finish_pass();
+      if (!problem.empty()) throw RpcError(ErrorCode::kFailedPrecondition, problem);
+    });
+    return;
+  }
+  const auto kind = problem.empty() ? PassVote::Kind::kKeep : PassVote::Kind::kFailed;
+  at_the_end_of_this_pass([self = shared_from_this(), votes = start_votes(kind, problem)] {
+    self->finish_pass();
+    self->read_votes(*votes);
+  });
+}
+
+PassVote PassWatch::vote(PassVote::Kind kind) const {
+  MutexLock lock(mutex_);
+  PassVote own;
+  own.kind = kind;
+  own.module = setup_.module;
+  // What forward() returned was nothing in which tensors could be seen.
+  own.first_call = reached_.empty() ? calls_ : *reached_.begin();
+  own.last_call = reached_.empty() ? calls_ : *reached_.rbegin();
+  own.doubts = doubts_;
+  return own;
+}
+
+std::shared_ptr<PassWatch::Votes> PassWatch::start_votes(PassVote::Kind kind,
+                                                         const std::string& problem) {
+  auto votes = std::make_shared<Votes>();
+  votes->problem = problem;
+  const ProcessGroup& group = setup_.group;
+  votes->words = group_tensor(group, PassVotes::words(group.rank(), group.size(), vote(kind), {}));
+  try {
+    votes->done = group.all_reduce_async(votes->words);
+  } catch (...) {
+    votes->done = make_failed_future<void>(std::current_exception());
+  }
+  return votes;
+}
+
+void PassWatch::read_votes(const Votes& votes) {
+  const ProcessGroup& group = setup_.group;
+  votes.done->wait();
+  votes.done->value();
+  const PassVotes all(group.size(), votes.words.cpu());
+  const absl::Status verdict = all.verdict();
+  if (verdict.code() == absl::StatusCode::kAborted) {
+    const std::vector<std::string> problems = gather_texts(group, votes.problem);
+    std::vector<std::string> lines;
+    for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+      if (!problems[rank].empty()) {
+        lines.push_back(absl::StrFormat("on rank %d %s", rank, problems[rank]));
+      }
+    }
+    throw RpcError(ErrorCode::kFailedPrecondition, absl::StrJoin(lines, "; "));
+  }
+  if (!verdict.ok()) sinew::internal::throw_error(verdict);
+  if (all.doubts()) check_same_values(group, setup_.parameters);
+}
+
+void PassWatch::shadow() {
+  if (setup_.group.size() == 1) return;
+  read_votes(*start_votes(PassVote::Kind::kShadow, ""));
+}
+
+void PassWatch::begin_in_context() {
+  MutexLock lock(mutex_);
+  reached_.clear();
+  may_be_contexts_ = false;
+}
+
+void PassWatch::finish_pass() {
+  setup_.hooks->forget_unreduced();
+  MutexLock lock(mutex_);
+  running_ = 0;
+  reached_.clear();
+  may_be_contexts_ = false;
+  doubts_ = false;
+}
+
+void PassWatch::forget_pass(std::int64_t pass) {
+  MutexLock lock(mutex_);
+  if (running_ != pass) return;
+  running_ = 0;
+  reached_.clear();
+  may_be_contexts_ = false;
+}
+
+}  // namespace sinew::parallel::internal

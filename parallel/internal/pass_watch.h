@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/base/thread_annotations.h"
+#include "sinew/groups/process_group.h"
+#include "sinew/parallel/ddp_options.h"
+#include "sinew/parallel/internal/c10d_reducer.h"
+#include "sinew/parallel/internal/gradient_hooks.h"
+#include "sinew/parallel/internal/module_parts.h"
+#include "sinew/parallel/internal/pass_votes.h"
+#include "sinew/rpc/base/internal/mutex.h"
+
+namespace sinew::parallel::internal {
+
+/// The backward passes that LibTorch's engine does of one replica: which calls of forward() they
+/// come from, and, at the end of each, whether all ranks were in the same one and got the gradients
+/// that they must have. Otherwise backward() throws RpcError on all ranks. Thread-safe.
+class PassWatch : public std::enable_shared_from_this<PassWatch> {
+ public:
+  struct Setup {
+    ProcessGroup group;
+    /// Which module this is: the same on all ranks, another one for each on a group.
+    std::int64_t module = 0;
+    std::vector<NamedTensor> parameters;
+    UnusedParameters unused = UnusedParameters::kForbidden;
+    std::shared_ptr<GradientHooks> hooks;
+    std::shared_ptr<C10dReducer> reducer;
+  };
+  explicit PassWatch(Setup setup) : setup_(std::move(setup)) {}
+
+  /// Before the first forward() in a context. `runs`: whether a pass of one reduces the gradients
+  /// at this moment.
+  void watch_contexts(std::function<bool()> runs) { runs_in_context_ = std::move(runs); }
+  /// A forward() whose gradients are to be reduced has returned `outputs`. `in_context`: those of
+  /// the context's next pass.
+  void expect(const std::vector<at::Tensor>& outputs, bool in_context);
+  /// Throws RpcError kFailedPrecondition while a pass runs, which is another thread's then.
+  void check_idle() const;
+  /// This rank's parameters may have become others than those of other ranks: the next pass
+  /// compares.
+  void doubt();
+
+  /// A gradient is about to come to a parameter.
+  void begin();
+  /// The others have called forward(), without this rank, which has no inputs left.
+  void skip_call();
+  /// Takes part in the end of their pass. Blocks; throws RpcError.
+  void shadow();
+
+  // Passes of contexts bring their votes to all ranks by themselves.
+  void begin_in_context();
+  PassVote vote(PassVote::Kind kind) const;
+
+ private:
+  struct Ending;
+  struct Votes;
+
+  /// A gradient has come to what a forward() has returned.
+  void on_output(std::int64_t call, bool in_context);
+  void reach(std::int64_t call, bool in_context);
+  /// The pass brings no more gradients.
+  void on_last_gradient();
+  std::shared_ptr<Votes> start_votes(PassVote::Kind kind, const std::string& problem);
+  void read_votes(const Votes& votes);
+  void finish_pass();
+  /// If it still runs: it has failed.
+  void forget_pass(std::int64_t pass);
+  /// Also counts what passes without reduction have brought.
+  void arm(const std::function<void()>& prepare);
+
+  const Setup setup_;
+  std::function<bool()> runs_in_context_;
+
+  mutable sinew::internal::Mutex mutex_;
+  std::int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Whose gradients are in the pass.
+  std::set<std::int64_t> reached_ ABSL_GUARDED_BY(mutex_);
+  // One of them was called in a context.
+  bool may_be_contexts_ ABSL_GUARDED_BY(mutex_) = false;
+  // The number of the one that runs, 0: none does.
+  std::int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::int64_t passes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool doubts_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace sinew::parallel::internal
