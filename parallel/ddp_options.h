@@ -9,8 +9,7 @@ namespace sinew::parallel {
 /// What a backward pass may do with parameters of a data-parallel module that require a gradient.
 enum class UnusedParameters {
   /// Each gets one in every pass, on every rank; otherwise backward() throws on all ranks, and
-  /// names
-  /// them.
+  /// names them.
   kForbidden,
   /// Some may get none. What got none on any rank, also since the pass before under no_sync(),
   /// keeps the gradient that it has; otherwise ranks that did not use it count as zeros. Costs a
