@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sinew/autograd/context.h"
 #include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
 
@@ -21,12 +22,13 @@ void at_the_end_of_this_pass(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
-[[noreturn]] void refuse_second_pass(std::int64_t call) {
+[[noreturn]] void refuse_pass_of_context(std::int64_t call) {
   throw RpcError(
       ErrorCode::kFailedPrecondition,
       absl::StrFormat("a backward pass of an autograd context has reached call %d of forward() of "
-                      "a data-parallel module, but is not the first one after it, so its "
-                      "gradients would not be reduced: do one pass of the sum of all losses",
+                      "a data-parallel module, whose gradients it would not reduce, since it is "
+                      "not the first one after it, or the context is younger: make the context "
+                      "before forward(), and do one pass of the sum of all losses",
                       call));
 }
 
@@ -114,7 +116,7 @@ void PassWatch::on_output(std::int64_t call, bool in_context) {
   const auto* restricted = torch::autograd::get_current_graph_task_exec_info();
   if (restricted != nullptr && !restricted->empty()) {
     // It is to bring the gradients of some tensors alone, which no reducer sees.
-    if (in_context && setup_.hooks->are_reached_by_some()) refuse_second_pass(call);
+    if (in_context && setup_.hooks->are_reached_by_some()) refuse_pass_of_context(call);
     return;
   }
   // A second pass of one forward(), or that of one before the latest: what is there is the mean
@@ -144,19 +146,22 @@ void PassWatch::begin() {
   });
 }
 
+// The gradients of a pass of a context go to the context.
+void PassWatch::check_is_none_of_a_context(std::size_t missing) const {
+  if (missing < setup_.parameters.size()) return;
+  MutexLock lock(mutex_);
+  if (reached_.empty()) return;
+  if (!may_be_contexts_ && !autograd::Context::current_or_none().has_value()) return;
+  refuse_pass_of_context(*reached_.rbegin());
+}
+
 // The others wait for the buckets of what is missing here, so these go first. What they have agreed
 // on is read when LibTorch's own end of the pass is through, so that the votes take no time of
 // their own.
 void PassWatch::on_last_gradient() {
   const std::vector<std::size_t> missing = setup_.hooks->missing();
   std::string problem;
-  {
-    // The gradients of a pass of a context go to the context.
-    MutexLock lock(mutex_);
-    if (may_be_contexts_ && missing.size() == setup_.parameters.size()) {
-      refuse_second_pass(*reached_.rbegin());
-    }
-  }
+  check_is_none_of_a_context(missing.size());
   setup_.reducer->complete(missing);
   if (!missing.empty() && setup_.unused == UnusedParameters::kForbidden) {
     problem = absl::StrFormat(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,6 +69,7 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   void reach(std::int64_t call, bool in_context);
   /// The pass brings no more gradients.
   void on_last_gradient();
+  void check_is_none_of_a_context(std::size_t missing) const;
   std::shared_ptr<Votes> start_votes(PassVote::Kind kind, const std::string& problem);
   void read_votes(const Votes& votes);
   void finish_pass();
