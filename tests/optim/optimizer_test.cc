@@ -285,7 +285,7 @@ TEST_P(Optimizer, WeightsThatAreTiedAreSteppedOnce) {
   start_workers(1);
   Tied module;
   ASSERT_EQ(module.parameters().size(), 2U);
-  const auto parameters = sinew::optim::parameter_rrefs(worker(0), module);
+  const auto parameters = sinew::parameter_rrefs(worker(0), module);
   ASSERT_EQ(parameters.size(), 1U);
   sinew::optim::SgdOptions sgd;
   sgd.lr = 0.25;
