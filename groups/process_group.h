@@ -65,9 +65,10 @@ struct GroupCallOptions {
 
 /// Processes that operate together on tensors: each operation but send and receive is called by all
 /// of its ranks, in the same order. A handle; copies name the same group, which is destroyed with
-/// the last one. Thread-safe, but collectives are one thread's at a time: two at once have no order
-/// that other ranks could share, and end the group with kInvalidArgument (docs/groups.md). Not with
-/// GroupChecks::kNever.
+/// the last one. Thread-safe, but a collective that is called while another thread waits in one has
+/// no order that other ranks could share, and ends the group with kInvalidArgument
+/// (docs/groups.md). Not with GroupChecks::kNever. Threads that start some by futures agree on
+/// their order themselves.
 ///
 /// Tensors may be views of any shape, but outputs share no memory with each other or within. They
 /// belong to the operation until it is done: neither read nor written meanwhile. Gradients are not

@@ -163,8 +163,6 @@ class C10dAdapter final : public C10dBackend {
     }
     auto work = c10::make_intrusive<AdapterWork>(getRank(), outputs, std::move(devices));
     operation.timeout = timeout_of(timeout);
-    // Whoever works with LibTorch's groups may call from threads of the engine.
-    operation.caller.is_ordered = true;
     operation.done = [work](const std::exception_ptr& error, int source) {
       work->complete(error, source);
     };

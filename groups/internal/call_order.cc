@@ -12,19 +12,16 @@ std::uint64_t CollectiveCaller::this_thread() {
 
 std::optional<std::uint64_t> CallOrder::begin(const CollectiveCaller& caller,
                                               std::uint64_t number) {
-  if (is_another(blocking_, caller)) return blocking_.last_number;
-  if (!caller.is_ordered && is_another(unordered_, caller)) return unordered_.last_number;
-  if (caller.is_ordered && !caller.blocks) return std::nullopt;
-  Thread& place = place_of(caller);
-  place.thread = caller.thread;
-  ++place.under_way;
-  place.last_number = number;
+  if (waits_ > 0 && waiting_thread_ != caller.thread) return last_number_;
+  if (!caller.blocks) return std::nullopt;
+  waiting_thread_ = caller.thread;
+  last_number_ = number;
+  ++waits_;
   return std::nullopt;
 }
 
 void CallOrder::end(const CollectiveCaller& caller) {
-  if (caller.thread == 0 || (caller.is_ordered && !caller.blocks)) return;
-  --place_of(caller).under_way;
+  if (caller.thread != 0 && caller.blocks) --waits_;
 }
 
 }  // namespace sinew::internal

@@ -108,12 +108,11 @@ absl::StatusOr<std::uint64_t> GroupEngine::begin_collective_locked(Operation& op
   const std::uint64_t number = last_number_ + 1;
   if (setup_.size > 1 && setup_.checks != GroupChecks::kNever) {
     operation.caller.thread = CollectiveCaller::this_thread();
-    if (Executor::current() != nullptr) operation.caller.is_ordered = true;
     const std::optional<std::uint64_t> other = order_.begin(operation.caller, number);
     if (other) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "rank %d calls %s, collective %d of the group '%s', while another thread's collective %d "
-          "is under way there. Which of them is first is chance, and may be otherwise at other "
+          "rank %d calls %s, collective %d of the group '%s', while another thread waits in its "
+          "collective %d there. Which of them is first is chance, and may be otherwise at other "
           "ranks: each would get the other one's values. Give each thread a group of its own "
           "(new_group()), or wait for one before the other",
           rank(), operation.signature.text(), number, setup_.name, *other));

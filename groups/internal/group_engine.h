@@ -92,8 +92,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
 
   /// Throws RpcError kFailedPrecondition when the group is not open.
   void check_open() const;
-  /// Throws as check_open(), and kInvalidArgument for a collective that has no order with one of
-  /// another thread, which ends the group.
+  /// Throws as check_open(), and kInvalidArgument for a collective that has no order with one in
+  /// which another thread waits; that ends the group.
   void submit(Operation operation);
   /// Runs the operation in the calling thread, which would wait for it anyway: for backends where
   /// that takes much less time (Backend::is_waited_for_in_place). Returns who has sent it, of a

@@ -28,13 +28,12 @@ using ::testing::HasSubstr;
 
 namespace {
 
-CollectiveCaller waiting(std::uint64_t thread) { return {thread, true, false}; }
-CollectiveCaller going_on(std::uint64_t thread) { return {thread, false, false}; }
-CollectiveCaller ordered(std::uint64_t thread) { return {thread, false, true}; }
+CollectiveCaller waiting(std::uint64_t thread) { return {thread, true}; }
+CollectiveCaller going_on(std::uint64_t thread) { return {thread, false}; }
 
 TEST(CallOrder, OneThreadHasOneByItself) {
   CallOrder order;
-  for (const auto& caller : {going_on(1), going_on(1), waiting(1), ordered(1)}) {
+  for (const auto& caller : {going_on(1), going_on(1), waiting(1), waiting(1)}) {
     EXPECT_EQ(order.begin(caller, 1), std::nullopt);
   }
 }
@@ -49,25 +48,22 @@ TEST(CallOrder, ThreadsThatTakeTurnsHaveOne) {
   }
 }
 
-TEST(CallOrder, TwoThreadsAtOnceHaveNone) {
-  for (const auto& first : {waiting(1), going_on(1)}) {
-    for (const auto& second : {waiting(2), going_on(2)}) {
-      CallOrder order;
-      EXPECT_EQ(order.begin(first, 6), std::nullopt);
-      EXPECT_EQ(order.begin(second, 7), 6U);
-    }
+TEST(CallOrder, ACallBesideAThreadThatWaitsHasNone) {
+  for (const auto& second : {waiting(2), going_on(2)}) {
+    CallOrder order;
+    EXPECT_EQ(order.begin(waiting(1), 6), std::nullopt);
+    EXPECT_EQ(order.begin(second, 7), 6U);
+    order.end(waiting(1));
+    EXPECT_EQ(order.begin(second, 7), std::nullopt);
   }
 }
 
-// A continuation, or LibTorch's Reducer.
-TEST(CallOrder, WhatSomebodyElseOrdersIsOutOfItOnlyBesideOneThatWaits) {
+// As the threads of a backward pass do, in the order of its buckets.
+TEST(CallOrder, CallsThatReturnAtOnceMayTakeTurns) {
   CallOrder order;
-  EXPECT_EQ(order.begin(going_on(1), 1), std::nullopt);
-  EXPECT_EQ(order.begin(ordered(2), 2), std::nullopt);
-  EXPECT_EQ(order.begin(ordered(3), 3), std::nullopt);
-  order.end(ordered(2));
-  EXPECT_EQ(order.begin(waiting(1), 4), std::nullopt);
-  EXPECT_EQ(order.begin(ordered(2), 5), 4U);
+  for (const std::uint64_t thread : {1, 2, 1}) {
+    EXPECT_EQ(order.begin(going_on(thread), thread), std::nullopt);
+  }
 }
 
 /// What thread `number` of a rank has got: 2,000 sums, or fewer and an error.
@@ -102,7 +98,7 @@ TEST(CallOrder, TwoThreadsOfEachRankAreToldInsteadOfGettingEachOthersValues) {
     });
   });
   for (const Got& got : all) {
-    EXPECT_THAT(got.error, HasSubstr("while another thread's collective"))
+    EXPECT_THAT(got.error, HasSubstr("while another thread waits in its collective"))
         << got.right << " are right, " << got.wrong << " are wrong";
   }
 }
@@ -112,9 +108,10 @@ TEST(CallOrder, BothThreadsAndTheOtherRankAreTold) {
   Ranks(2).run([](const ProcessGroup& group) {
     group.all_reduce(at::zeros({2}));
     const auto call = [&] {
-      EXPECT_THAT(error_of([&] { group.all_reduce(at::zeros({2})); }).message(),
-                  HasSubstr("rank 0 calls all_reduce(SUM) of float32 [2], collective 3 of the "
-                            "group 'default', while another thread's collective 2 is under way"));
+      EXPECT_THAT(
+          error_of([&] { group.all_reduce(at::zeros({2})); }).message(),
+          HasSubstr("rank 0 calls all_reduce(SUM) of float32 [2], collective 3 of the "
+                    "group 'default', while another thread waits in its collective 2 there"));
     };
     if (group.rank() == 0) {
       run_ranks(2, [&](int) { call(); });
@@ -122,24 +119,6 @@ TEST(CallOrder, BothThreadsAndTheOtherRankAreTold) {
       EXPECT_THAT(error_of([&] { group.recv(at::zeros({1}), 0); }).message(),
                   HasSubstr("rank 0 calls all_reduce(SUM)"));
     }
-  });
-}
-
-// So that the first one is surely under way.
-TEST(CallOrder, FuturesOfAnotherThreadAreUnderWayToo) {
-  Ranks(2).run([](const ProcessGroup& group) {
-    if (group.rank() == 1) {
-      EXPECT_THAT(error_of([&] { group.recv(at::zeros({1}), 0); }).message(),
-                  HasSubstr("while another thread's collective 1 is under way"));
-      return;
-    }
-    const Future<void> first = group.all_reduce_async(at::zeros({2}));
-    std::thread([&] {
-      const RpcError error = error_of([&] { group.broadcast_async(at::zeros({2}), 0); });
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    }).join();
-    EXPECT_THAT(error_of([&] { first.wait(); }).message(),
-                HasSubstr("rank 0 calls broadcast of float32 [2] with root 0, collective 2"));
   });
 }
 
