@@ -148,7 +148,7 @@ struct ShutdownOptions {
   /// Bound of the whole graceful shutdown. Unset: the others are waited for as long as they live
   /// (one that is dead is lost when its lease ends), and what follows has 60 s. Positive; otherwise
   /// that fails with kInvalidArgument, and the worker ends without grace.
-  std::optional<std::chrono::nanoseconds> timeout;
+  std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
   /// Throw when references are left (the text lists them); otherwise they are only logged.
   bool fail_on_leaks = false;
 };
