@@ -194,6 +194,10 @@ TEST(ForkServer, RanksAreKnownWhenTheFunctionRuns) {
 }
 
 TEST(ForkServer, WhatIsBufferedIsWrittenOnce) {
+#ifdef SINEW_TEST_WITH_UCX
+  GTEST_SKIP() << "with UCX's library one of the two processes ends without what std::cout has "
+                  "buffered (docs/ucx.md)";
+#endif
   const std::string output = run_program(
       {"/usr/bin/env", absl::StrCat(kBeforeVariable, "=text"), own_path(), "--nothing"});
   // That of this program, and that of the server.
