@@ -280,6 +280,8 @@ TEST_P(Rules, CancelledCallsCountUntilTheirHandlersEnd) {
   EXPECT_EQ(error_of([&] { rpc_sync<&ruled::park>(callee(), 2, small()); }).code(),
             ErrorCode::kResourceExhausted);
   ruled::take(1).set_value(1);
+  // No answer tells that it has ended.
+  ASSERT_TRUE(sinew::testing::eventually([&] { return count(1, "rpc.limited_calls") == 0; }));
   const Future<int> third = rpc_async<&ruled::park>(callee(), 3, small());
   ASSERT_TRUE(ruled::has_come(2));
   // Forgotten.
