@@ -63,7 +63,9 @@ endfunction()
 # sinew_planted_sources(<folder of tests/> <regex> <source>...): a test of that folder links its own objects of these, with bugs
 # planted in them, in the place of the library's: each must be an object of its own there.
 function(sinew_planted_sources folder regex)
-  if(BUILD_TESTING AND (NOT DEFINED SINEW_PROVE OR folder IN_LIST SINEW_PROVE))
+  # A build that takes the objects of another one (tests/install) has the same.
+  set(proved ${SINEW_PROVE} $ENV{SINEW_OBJECTS_PROVE})
+  if((BUILD_TESTING AND NOT DEFINED SINEW_PROVE) OR folder IN_LIST proved)
     set(sources ${ARGN})
     list(FILTER sources INCLUDE REGEX "${regex}")
     set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
