@@ -18,6 +18,6 @@ endfunction()
 # For configure(): a further build of Sinew takes the objects of this one, which took minutes to make. How they are put together
 # and what programs need to know of them is new.
 set(REUSE_OBJECTS "-DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CURRENT_LIST_DIR}/reuse_objects" "-DCMAKE_UNITY_BUILD=${UNITY}"
-    "-DCMAKE_UNITY_BUILD_BATCH_SIZE=${UNITY_SIZE}")
+    "-DCMAKE_UNITY_BUILD_BATCH_SIZE=${UNITY_SIZE}" "-DSINEW_WITH_UCX=${UCX}" "-DSINEW_WITH_MPI=${MPI}")
 set(ENV{SINEW_OBJECTS} "${BUILD}")
 set(ENV{SINEW_OBJECTS_PROVE} "${PROVE}")

@@ -2,8 +2,6 @@
 
 #include "part.h"
 
-at::Tensor app::twice(const at::Tensor& input) { return input * 2; }
-
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   sinew::WorkerOptions options = app::member("part", 1, argv[1]);

@@ -8,7 +8,7 @@
 #include <string>
 
 namespace app {
-at::Tensor twice(const at::Tensor& input);
+inline at::Tensor twice(const at::Tensor& input) { return input * 2; }
 
 struct Counter {
   std::int64_t add(std::int64_t amount) { return total += amount; }
