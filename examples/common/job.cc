@@ -18,6 +18,9 @@ namespace {
 // As after a mistake in the flags.
 constexpr int kUsageError = 2;
 
+// A job that trains takes as long as it takes. A leader that is lost ends the wait at once.
+constexpr auto kLongestJob = std::chrono::hours(24 * 365);
+
 // Waits for nobody: the others know at once that this one has gone.
 void leave_at_once(const sinew::Worker& worker) {
   sinew::ShutdownOptions at_once;
@@ -60,18 +63,15 @@ class Leaver {
   const std::shared_ptr<Part> part_;
 };
 
-// The job is the leader's: the others serve until that ends it.
 int take_part(const sinew::Worker& worker, StopSignal& stop,
               const std::function<int(const sinew::Worker&)>& work) {
   const Leaver leaver(worker, stop);
   try {
     const int status = work(worker);
-    if (worker.rank() == 0) {
-      worker.shutdown();
-      return status;
-    }
-    const sinew::ServedUntil end = worker.serve_until_done();
-    return end == sinew::ServedUntil::kJobIsOver ? status : stopped_status();
+    sinew::ShutdownOptions together;
+    if (worker.rank() != 0) together.timeout = kLongestJob;
+    worker.shutdown(together);
+    return status;
   } catch (const sinew::RpcError&) {
     leave_at_once(worker);
     // Its own shutdown has ended what it waited for, or the others were asked too.

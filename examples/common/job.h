@@ -35,9 +35,9 @@ sinew::Worker join_job(sinew::WorkerOptions options);
 /// 10 s.
 inline constexpr std::chrono::seconds kStopPatience{8};
 
-/// Starts a worker and does `work` with it; returns what `work` does. The others then serve until
-/// the leader shuts down, however long that takes. When anything throws, says so in the name of
-/// `program`, waits for nobody, and returns kFailed.
+/// Starts a worker and does `work` with it; returns what `work` does. The others stay until the
+/// leader shuts down. When anything throws, says so in the name of `program`, waits for nobody, and
+/// returns kFailed.
 ///
 /// When the process is asked to end (stop_signal.h) the worker leaves the job, what it waits for
 /// throws, and the result is stopped_status(). A leader's does so only after kStopPatience: its
@@ -45,9 +45,9 @@ inline constexpr std::chrono::seconds kStopPatience{8};
 int run_job(const std::string& program, const std::function<sinew::Worker()>& start,
             const std::function<int(const sinew::Worker&)>& work);
 
-/// The same for one that only answers calls: returns 0 when the leader has shut down, and kFailed,
-/// with the reason, when it is lost. A worker that is evicted, since it was stopped for longer than
-/// its lease, is followed by another one, which has nothing of what that one held.
+/// The same for one that only answers calls: returns 0 when the leader has shut down, or is lost. A
+/// worker that is evicted, since it was stopped for longer than its lease, is followed by another
+/// one, which has nothing of what that one held.
 int serve_job(const std::string& program, const std::function<sinew::Worker()>& start);
 
 }  // namespace examples
