@@ -27,8 +27,6 @@ int main(int argc, char** argv) {
     std::cout << sinew::autograd::gradient_of(context, mine) << std::endl;  // bob's weight
     optimizer.step(context);                                                // each owner its own
     std::cout << mine.detach() << "\n" << bobs.to_here().detach() << std::endl;
-    worker.shutdown();
-  } else {
-    worker.serve_until_done();
   }
+  worker.shutdown();
 }
