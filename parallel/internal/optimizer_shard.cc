@@ -146,8 +146,8 @@ int OptimizerShard::owner_of(std::size_t parameter) const {
 }
 
 void OptimizerShard::step(const std::function<at::Tensor(const at::Tensor&)>& gradient_of) {
-  // All of them, and before anything is stepped: the other ranks have the same gradients and
-  // refuse_shard them too, rather than wait for this one.
+  // All of them, and before anything is stepped: the other ranks have the same gradients and refuse
+  // them too, rather than wait for this one.
   std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
