@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ATen/ATen.h"
@@ -17,12 +16,11 @@
 #include "sinew/optim/grad_scaler.h"
 #include "sinew/parallel/distributed_data_parallel.h"
 #include "sinew/sinew.h"
-#include "sinew/tests/parallel/ranks/rank_test.h"
+#include "sinew/tests/parallel/ranks/served_test.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;
 using sinew::RRef;
-using sinew::Worker;
 using sinew::autograd::Context;
 using sinew::optim::clip_grad_norm_;
 using sinew::optim::ClipGradOptions;
@@ -49,8 +47,7 @@ class Rows {
 
 }  // namespace testagreement
 
-SINEW_SERVICE(testagreement::Rows, ());
-SINEW_METHOD(testagreement::Rows::look_up, testagreement::Rows::weight, testagreement::Rows::value);
+SINEW_SERVICE(testagreement::Rows, (), look_up, weight, value);
 
 namespace {
 
@@ -59,15 +56,11 @@ using testagreement::Rows;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRate = 0.5;
 
-/// Each rank's process has a trainer; the first one's has the server beside it.
-class Agreement : public testranks::RankTest {
+class Agreement : public testranks::ServedTest {
  protected:
   void SetUp() override {
     RankTest::SetUp();
-    std::thread server;
-    if (rank() == 0) server = std::thread([this] { server_ = start("server", size()); });
-    worker_ = start("trainer" + std::to_string(rank()), rank());
-    if (server.joinable()) server.join();
+    start_workers(sinew::serve<Rows>());
     rows_ = sinew::remote<Rows>(worker_.peer("server"));
     embedding_ = rows_.call<&Rows::weight>();
     net_->to(at::kDouble);
@@ -79,23 +72,7 @@ class Agreement : public testranks::RankTest {
     dense_ = {};
     embedding_ = {};
     rows_ = {};
-    std::thread server;
-    if (rank() == 0) server = std::thread([this] { server_.shutdown(); });
-    worker_.shutdown();
-    if (server.joinable()) server.join();
-  }
-
-  Worker start(const std::string& name, int number) const {
-    sinew::MethodTable methods;
-    methods.serve<Rows>().add<&Rows::look_up>().add<&Rows::weight>().add<&Rows::value>();
-    sinew::WorkerOptions options;
-    options.name = name;
-    options.rank = number;
-    options.world_size = size() + 1;
-    options.init_method = "file://" + testranks::place().folder + "/workers." +
-                          ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    options.methods = methods;
-    return sinew::init_rpc(options);
+    end_workers();
   }
 
   /// Its gradients: `of_row` for this rank's row, and the mean of the ranks' `of_net`.
@@ -117,8 +94,6 @@ class Agreement : public testranks::RankTest {
     return both[0].item<double>() == -both[1].item<double>();
   }
 
-  Worker server_;
-  Worker worker_;
   RRef<Rows> rows_;
   RRef<at::Tensor> embedding_;
   torch::nn::Linear net_{torch::nn::LinearOptions(1, 1).bias(false)};

@@ -10,7 +10,6 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ATen/ATen.h"
@@ -18,11 +17,10 @@
 #include "sinew/parallel/zero_redundancy_optimizer.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/parallel/ranks/models.h"
-#include "sinew/tests/parallel/ranks/rank_test.h"
+#include "sinew/tests/parallel/ranks/served_test.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;
-using sinew::Worker;
 using sinew::autograd::Context;
 using sinew::parallel::DdpOptions;
 using sinew::parallel::DistributedDataParallel;
@@ -67,48 +65,23 @@ class Table {
 
 }  // namespace testcontext
 
-SINEW_SERVICE(testcontext::Table, ());
-SINEW_METHOD(testcontext::Table::look_up, testcontext::Table::break_in_backward,
-             testcontext::Table::gradient);
+SINEW_SERVICE(testcontext::Table, (), look_up, break_in_backward, gradient);
 
 namespace {
 
 using testcontext::Table;
 
-/// Each rank's process has a trainer; the first one's has the server beside it.
-class DdpInContext : public testranks::RankTest {
+class DdpInContext : public testranks::ServedTest {
  protected:
   void SetUp() override {
     RankTest::SetUp();
-    std::thread server;
-    if (rank() == 0) server = std::thread([this] { server_ = start("server", size()); });
-    worker_ = start("trainer" + std::to_string(rank()), rank());
-    if (server.joinable()) server.join();
+    start_workers(sinew::serve<Table>());
     table_ = sinew::remote<Table>(worker_.peer("server"));
   }
   void TearDown() override {
     if (!ends_) return;
     table_ = {};
-    std::thread server;
-    if (rank() == 0) server = std::thread([this] { server_.shutdown(); });
-    worker_.shutdown();
-    if (server.joinable()) server.join();
-  }
-
-  Worker start(const std::string& name, int number) const {
-    sinew::MethodTable methods;
-    methods.serve<Table>()
-        .add<&Table::look_up>()
-        .add<&Table::break_in_backward>()
-        .add<&Table::gradient>();
-    sinew::WorkerOptions options;
-    options.name = name;
-    options.rank = number;
-    options.world_size = size() + 1;
-    options.init_method = "file://" + testranks::place().folder + "/workers." +
-                          ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    options.methods = methods;
-    return sinew::init_rpc(options);
+    end_workers();
   }
 
   /// The gradients that a context has for the parameters of a module.
@@ -124,8 +97,6 @@ class DdpInContext : public testranks::RankTest {
     for (const at::Tensor& grad : grads_of(module)) EXPECT_FALSE(grad.defined());
   }
 
-  Worker server_;
-  Worker worker_;
   sinew::RRef<Table> table_;
   bool ends_ = true;
 };
