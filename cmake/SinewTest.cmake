@@ -48,7 +48,7 @@ macro(sinew_proves variable)
   endif()
 endmacro()
 
-# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n])
+# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n] [BATCHES])
 #
 # One program of GoogleTest tests, and one test of ctest that runs it, or one for each of the n parts of it. Labels:
 #   unit     in one process, seconds at most (what a test without labels is)
@@ -58,10 +58,12 @@ endmacro()
 #   style    looks at the sources
 #   nightly  repeats, for longer or in another way, what other tests show: for .ci/full
 #
+# With BATCHES the sources are compiled several at once where the build is in batches: their helpers have different names.
+#
 # Most tests wait more than they compute, so tools/test runs two for each core. PROCESSORS is 2 for what computes all the time
 # and 4 for what keeps two cores busy.
 function(sinew_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS" "SRCS;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCHES" "TIMEOUT;SHARDS" "SRCS;LIBS;LABELS")
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -86,6 +88,9 @@ function(sinew_test name)
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main Sinew::libtorch)
   sinew_use_test_headers(${name} ${arg_LIBS})
+  if(arg_BATCHES)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}" UNITY_BUILD_BATCH_SIZE 6)
+  endif()
   set(tests ${name})
   if(arg_SHARDS GREATER 1)
     set(tests)
@@ -111,14 +116,20 @@ function(sinew_test name)
   endif()
 endfunction()
 
-# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [TIMEOUT seconds])
+# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [TIMEOUT seconds]
+#                   [BATCHES])
 #
 # The *_test.cc of this folder and its subfolders are one program, <prefix>_test, since each program costs a link. Programs of
 # their own are <prefix>_grpc_test of what begins with grpc_, and one for each of ALONE and of *_process_test.cc and
 # *_slow_test.cc, which get that label. The other sources are linked to all of them, as objects (a linker would drop suites that
-# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS is for <prefix>_test.
+# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS and BATCHES are for
+# <prefix>_test and <prefix>_grpc_test.
 function(sinew_test_folder prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE;SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCHES" "EXCLUDE;SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
+  set(batches)
+  if(arg_BATCHES)
+    set(batches BATCHES)
+  endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
   if(arg_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
@@ -154,10 +165,10 @@ function(sinew_test_folder prefix)
   endforeach()
   if(together)
     sinew_test(${prefix}_test SRCS ${together} LIBS ${libraries} LABELS ${arg_LABELS} SHARDS ${arg_SHARDS}
-               TIMEOUT ${arg_TIMEOUT})
+               TIMEOUT ${arg_TIMEOUT} ${batches})
   endif()
   if(with_grpc)
-    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc)
+    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc ${batches})
   endif()
 endfunction()
 

@@ -47,7 +47,7 @@ namespace {
 
 using at::Tensor;
 
-Tensor leaf() { return at::full({2}, 0.5).set_requires_grad(true); }
+Tensor input_leaf() { return at::full({2}, 0.5).set_requires_grad(true); }
 
 class AutogradErrors : public sinew::testing::ClusterTest {
  protected:
@@ -76,7 +76,7 @@ TEST_P(AutogradErrors, AFunctionThatThrowsAtEachHop) {
   for (int rank = 1; rank < 4; ++rank) {
     const std::string name = "worker" + std::to_string(rank);
     Context context(worker(0));
-    const Tensor input = leaf();
+    const Tensor input = input_leaf();
     const Tensor loss = chain(input, name, AtBackward::kThrow).sum();
     BackwardOptions options;
     options.retain_graph = true;
@@ -110,7 +110,7 @@ TEST_P(AutogradErrors, AFunctionThatThrowsBetweenTheStepsOfAWorker) {
     const std::string name = "worker" + std::to_string(rank);
     SCOPED_TRACE(name);
     Context context(worker(0));
-    const Tensor input = leaf();
+    const Tensor input = input_leaf();
     Tensor value = input;
     for (const int to : {1, 0, 1}) {
       // Only the first call at worker 1 throws, which is the last one in the backward pass.
@@ -142,7 +142,7 @@ TEST_P(AutogradErrors, AFunctionThatThrowsBetweenTheStepsOfAWorker) {
 
 TEST_P(AutogradErrors, TwoPassesAtOnce) {
   Context context(worker(0));
-  const Tensor input = leaf();
+  const Tensor input = input_leaf();
   const Tensor loss = chain(input, "worker2", AtBackward::kStop).sum();
   const sinew::Worker self = worker(0);
   const auto id = context.id();
@@ -162,7 +162,7 @@ TEST_P(AutogradErrors, TwoPassesAtOnce) {
 
 TEST_P(AutogradErrors, TimeIsOver) {
   Context context(worker(0));
-  const Tensor input = leaf();
+  const Tensor input = input_leaf();
   const Tensor loss = chain(input, "worker3", AtBackward::kStop).sum();
   BackwardOptions options;
   options.timeout = std::chrono::milliseconds(200);
@@ -175,7 +175,7 @@ TEST_P(AutogradErrors, TimeIsOver) {
 
 TEST_P(AutogradErrors, ContextEndsDuringAPass) {
   std::optional<Context> context(std::in_place, worker(0));
-  const Tensor loss = chain(leaf(), "worker2", AtBackward::kStop).sum();
+  const Tensor loss = chain(input_leaf(), "worker2", AtBackward::kStop).sum();
   const sinew::Worker self = worker(0);
   const auto id = context->id();
   auto pass =
@@ -190,7 +190,7 @@ TEST_P(AutogradErrors, ContextEndsDuringAPass) {
 
 TEST_P(AutogradErrors, LostWorkerInTheMiddle) {
   Context context(worker(0));
-  const Tensor loss = chain(leaf(), "worker3", AtBackward::kStop).sum();
+  const Tensor loss = chain(input_leaf(), "worker3", AtBackward::kStop).sum();
   const sinew::Worker self = worker(0);
   const auto id = context.id();
   auto pass =
@@ -211,7 +211,7 @@ TEST_P(AutogradErrors, TensorsOfAnotherContext) {
   Tensor old;
   {
     Context context(worker(0));
-    old = chain(leaf(), "", AtBackward::kNothing);
+    old = chain(input_leaf(), "", AtBackward::kNothing);
   }
   Context context(worker(0));
   const RpcError error = error_of([&] { backward(context, {old.sum()}); });
@@ -225,7 +225,7 @@ TEST_P(AutogradErrors, TensorsOfAnotherContext) {
 
 TEST_P(AutogradErrors, FailingCallLeavesTheContextUsable) {
   Context context(worker(0));
-  const Tensor input = leaf();
+  const Tensor input = input_leaf();
   EXPECT_EQ(error_of([&] {
               worker(0).rpc_sync<&testgrad::chain>(1, input, std::vector<std::string>{"nobody"}, "",
                                                    AtBackward::kNothing);
@@ -250,10 +250,10 @@ TEST(AutogradLate, AMethodWhoseFutureCompletesWhenItsWorkerIsGone) {
   {
     const sinew::testing::Cluster cluster(two_workers());
     Context context(cluster.worker(0));
-    cluster.worker(0).rpc_async<&late::begin_later>(1, leaf());
+    cluster.worker(0).rpc_async<&late::begin_later>(1, input_leaf());
     ASSERT_TRUE(eventually([] { return late::begun == 1; }));
   }
-  late::promise().set_value(leaf());
+  late::promise().set_value(input_leaf());
 }
 
 TEST(AutogradLate, AResultThatIsReadWhenItsWorkerIsGone) {
@@ -261,7 +261,7 @@ TEST(AutogradLate, AResultThatIsReadWhenItsWorkerIsGone) {
   {
     const sinew::testing::Cluster cluster(two_workers());
     Context context(cluster.worker(0));
-    result = cluster.worker(0).rpc_async<&late::twice>(1, leaf());
+    result = cluster.worker(0).rpc_async<&late::twice>(1, input_leaf());
     ASSERT_TRUE(eventually([&] { return result.done(); }));
   }
   const RpcError error = error_of([&] { result.wait(); });

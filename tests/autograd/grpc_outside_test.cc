@@ -12,6 +12,7 @@
 #include "sinew/autograd.pb.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/sinew.h"
+#include "sinew/tests/autograd/context_message.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/raw_peer.h"
 #include "sinew/tests/transport/grpc_fixture.h"
@@ -21,6 +22,7 @@ using sinew::autograd::backward;
 using sinew::autograd::Context;
 using sinew::autograd::ContextId;
 using sinew::autograd::gradient_of;
+using testgrad::write;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -44,12 +46,6 @@ SINEW_METHOD(testoutside::weigh, testoutside::gradient);
 namespace {
 
 using at::Tensor;
-
-void write(const ContextId& id, sinew::proto::AutogradContext& out) {
-  out.set_creator(id.creator.value);
-  out.set_serial(id.serial);
-  out.set_secret(id.secret);
-}
 
 /// worker0 trains with a weight of worker1's.
 class OutsideAutograd : public ::testing::Test {

@@ -18,6 +18,7 @@
 #include "sinew/rpc/calls/pending_call.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/sinew.h"
+#include "sinew/tests/autograd/context_message.h"
 #include "sinew/tests/support/cluster.h"
 
 using sinew::ErrorCode;
@@ -26,6 +27,7 @@ using sinew::autograd::BackwardOptions;
 using sinew::autograd::Context;
 using sinew::autograd::ContextId;
 using sinew::autograd::gradient_of;
+using testgrad::write;
 using namespace std::chrono_literals;
 
 namespace testhostile {
@@ -54,9 +56,9 @@ namespace {
 
 using at::Tensor;
 
-constexpr int kTrainer = 0;
-constexpr int kServer = 1;
-constexpr int kEve = 2;
+constexpr int kTrainerRank = 0;
+constexpr int kServerRank = 1;
+constexpr int kEveRank = 2;
 
 sinew::MethodTable methods() {
   sinew::MethodTable table;
@@ -66,12 +68,6 @@ sinew::MethodTable methods() {
 
 /// What somebody knows who counts: not the secret.
 ContextId guessed(const ContextId& id) { return {id.creator, id.serial}; }
-
-void write(const ContextId& id, sinew::proto::AutogradContext& out) {
-  out.set_creator(id.creator.value);
-  out.set_serial(id.serial);
-  out.set_secret(id.secret);
-}
 
 /// worker0 trains with a weight of worker1's. worker2 is the hostile one.
 class HostileAutograd : public sinew::testing::ClusterTest {
@@ -90,8 +86,8 @@ class HostileAutograd : public sinew::testing::ClusterTest {
   template <class Message>
   ErrorCode tell(const std::string& method, const Message& message) const {
     const auto answer =
-        sinew::WorkerAccess::core(worker(kEve))
-            ->control_call(worker(kServer).info(), method, message.SerializeAsString(), 30s);
+        sinew::WorkerAccess::core(worker(kEveRank))
+            ->control_call(worker(kServerRank).info(), method, message.SerializeAsString(), 30s);
     try {
       answer.wait();
     } catch (const sinew::RpcError& error) {
@@ -116,7 +112,7 @@ class HostileAutograd : public sinew::testing::ClusterTest {
                  const std::vector<Tensor>& gradients = {}) const {
     sinew::CallOptions options;
     options.timeout = 30s;
-    sinew::internal::CallBuilder call(worker(kEve).peer(kServer).with(options), method, "");
+    sinew::internal::CallBuilder call(worker(kEveRank).peer(kServerRank).with(options), method, "");
     call.argument().binary(message.SerializeAsString());
     for (const Tensor& gradient : gradients) call.argument().tensor(gradient);
     auto pending = std::make_unique<sinew::internal::TypedPendingCall<void>>(call.runner());
@@ -131,20 +127,23 @@ class HostileAutograd : public sinew::testing::ClusterTest {
   }
 
   Tensor forward() const {
-    return worker(kTrainer).rpc_sync<&testhostile::weigh>(kServer, at::full({2}, 5.0)).sum();
+    return worker(kTrainerRank)
+        .rpc_sync<&testhostile::weigh>(kServerRank, at::full({2}, 5.0))
+        .sum();
   }
   /// worker2 is called in the context, and calls worker1 in it.
   void let_eve_take_part(const Context& context) const {
-    worker(kTrainer).rpc_sync<&testhostile::weigh>(kEve, at::ones({2}));
+    worker(kTrainerRank).rpc_sync<&testhostile::weigh>(kEveRank, at::ones({2}));
     // This thread works in the context as another worker.
     std::async(std::launch::async, [&] {
-      const sinew::autograd::ContextScope scope(worker(kEve), context.id());
-      worker(kEve).rpc_sync<&testhostile::weigh>(kServer, at::ones({2}));
+      const sinew::autograd::ContextScope scope(worker(kEveRank), context.id());
+      worker(kEveRank).rpc_sync<&testhostile::weigh>(kServerRank, at::ones({2}));
     }).get();
   }
   /// The gradient of worker1's weight has come `times` times.
   void expect_gradient(const Context& context, int times) const {
-    const Tensor got = worker(kTrainer).rpc_sync<&testhostile::gradient>(kServer, context.id());
+    const Tensor got =
+        worker(kTrainerRank).rpc_sync<&testhostile::gradient>(kServerRank, context.id());
     ASSERT_TRUE(got.defined());
     EXPECT_TRUE(at::allclose(got, at::full({2}, 5.0 * times))) << got;
   }
@@ -157,7 +156,7 @@ class HostileAutograd : public sinew::testing::ClusterTest {
 
 TEST_P(HostileAutograd, ReleaseOfContextsOfAnother) {
   for (int step = 1; step <= 3; ++step) {
-    const Context context(worker(kTrainer));
+    const Context context(worker(kTrainerRank));
     const Tensor loss = forward();
     sinew::proto::AutogradRelease release;
     sinew::proto::AutogradReleased& all = *release.add_contexts();
@@ -168,21 +167,21 @@ TEST_P(HostileAutograd, ReleaseOfContextsOfAnother) {
     // The number alone says nothing; nor does the name, from somebody who takes no part.
     sinew::proto::AutogradReleased& by_name = *release.add_contexts();
     write(context.id(), *by_name.mutable_context());
-    say_ended(worker(kEve), worker(kServer), release);
+    say_ended(worker(kEveRank), worker(kServerRank), release);
     backward(context, {loss});
     expect_gradient(context, 1);
   }
 }
 
 TEST_P(HostileAutograd, AbortOfPassesOfAnother) {
-  const Context context(worker(kTrainer));
+  const Context context(worker(kTrainerRank));
   const Tensor loss = forward();
   backward(context, {loss}, retaining());
   for (const std::uint64_t serial : {std::uint64_t{1}, std::uint64_t{1000}}) {
     sinew::proto::AutogradAbort abort;
-    *abort.mutable_pass() = pass(guessed(context.id()), kTrainer, serial);
+    *abort.mutable_pass() = pass(guessed(context.id()), kTrainerRank, serial);
     tell("sinew.autograd.abort", abort);
-    *abort.mutable_pass() = pass(context.id(), kTrainer, serial);
+    *abort.mutable_pass() = pass(context.id(), kTrainerRank, serial);
     EXPECT_EQ(tell("sinew.autograd.abort", abort), ErrorCode::kPermissionDenied);
   }
   expect_gradient(context, 1);
@@ -191,15 +190,15 @@ TEST_P(HostileAutograd, AbortOfPassesOfAnother) {
 }
 
 TEST_P(HostileAutograd, AbortByOneThatTakesPartConcernsItsOwnRequestsAlone) {
-  const Context context(worker(kTrainer));
+  const Context context(worker(kTrainerRank));
   const Tensor loss = forward();
   let_eve_take_part(context);
   backward(context, {loss}, retaining());
   sinew::proto::AutogradAbort abort;
-  *abort.mutable_pass() = pass(context.id(), kTrainer, 1000);
+  *abort.mutable_pass() = pass(context.id(), kTrainerRank, 1000);
   EXPECT_EQ(tell("sinew.autograd.abort", abort), ErrorCode::kOk);
   sinew::proto::AutogradRun run;
-  *run.mutable_pass() = pass(context.id(), kTrainer, 999);
+  *run.mutable_pass() = pass(context.id(), kTrainerRank, 999);
   run.set_fast(true);
   EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kAborted);
   expect_gradient(context, 1);
@@ -210,55 +209,55 @@ TEST_P(HostileAutograd, AbortByOneThatTakesPartConcernsItsOwnRequestsAlone) {
 // With FAST several workers ask one, and a request may be served after the end that it was to lead
 // to.
 TEST_P(HostileAutograd, RequestsToTakePartInPassesThatHaveEnded) {
-  const Context context(worker(kTrainer));
+  const Context context(worker(kTrainerRank));
   const Tensor loss = forward();
-  worker(kTrainer).rpc_sync<&testhostile::gradient>(kEve, context.id());
+  worker(kTrainerRank).rpc_sync<&testhostile::gradient>(kEveRank, context.id());
   std::async(std::launch::async, [&] {
-    const sinew::autograd::ContextScope scope(worker(kEve), context.id());
-    worker(kEve).rpc_sync<&testhostile::gradient>(kServer, context.id());
+    const sinew::autograd::ContextScope scope(worker(kEveRank), context.id());
+    worker(kEveRank).rpc_sync<&testhostile::gradient>(kServerRank, context.id());
   }).get();
   BackwardOptions fast = retaining();
   fast.mode = sinew::autograd::Mode::kFast;
   backward(context, {loss}, fast);
   sinew::proto::AutogradRun run;
-  *run.mutable_pass() = pass(context.id(), kTrainer, 1);
+  *run.mutable_pass() = pass(context.id(), kTrainerRank, 1);
   run.set_fast(true);
   EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kOk);
   expect_gradient(context, 1);
   // It ended well here, but not everywhere.
   sinew::proto::AutogradAbort abort;
-  *abort.mutable_pass() = pass(context.id(), kTrainer, 1);
+  *abort.mutable_pass() = pass(context.id(), kTrainerRank, 1);
   EXPECT_EQ(tell("sinew.autograd.abort", abort), ErrorCode::kOk);
   EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kAborted);
   backward(context, {loss}, fast);
   EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kAborted);
-  EXPECT_EQ(worker(kServer).counters()["autograd.passes"], 0);
+  EXPECT_EQ(worker(kServerRank).counters()["autograd.passes"], 0);
 }
 
 TEST_P(HostileAutograd, RequestsToTakePartInPassesOfAnother) {
-  const Context context(worker(kTrainer));
+  const Context context(worker(kTrainerRank));
   const Tensor loss = forward();
   for (const bool fast : {false, true}) {
-    for (const int initiator : {kTrainer, kEve}) {
+    for (const int initiator : {kTrainerRank, kEveRank}) {
       sinew::proto::AutogradRun run;
       *run.mutable_pass() = pass(guessed(context.id()), initiator, 1000);
       run.set_fast(fast);
       EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kNotFound);
-      *run.mutable_pass() = pass(context.id(), kTrainer, 1000);
+      *run.mutable_pass() = pass(context.id(), kTrainerRank, 1000);
       EXPECT_EQ(call("sinew.autograd.run", run), ErrorCode::kPermissionDenied);
     }
   }
-  EXPECT_EQ(worker(kServer).counters()["autograd.passes"], 0);
+  EXPECT_EQ(worker(kServerRank).counters()["autograd.passes"], 0);
   backward(context, {loss});
   expect_gradient(context, 1);
 }
 
 TEST_P(HostileAutograd, GradientsForMessagesToOthers) {
-  const Context context(worker(kTrainer));
+  const Context context(worker(kTrainerRank));
   const Tensor loss = forward();
   const auto delivery = [&](const ContextId& id) {
     sinew::proto::AutogradDelivery brought;
-    *brought.mutable_pass() = pass(id, kTrainer, 1);
+    *brought.mutable_pass() = pass(id, kTrainerRank, 1);
     // The first one that worker1 has sent.
     sinew::proto::AutogradGradients& gradients = *brought.add_gradients();
     gradients.set_message(1);
@@ -274,13 +273,13 @@ TEST_P(HostileAutograd, GradientsForMessagesToOthers) {
   let_eve_take_part(context);
   EXPECT_EQ(call("sinew.autograd.gradients", delivery(context.id()), wrong),
             ErrorCode::kPermissionDenied);
-  EXPECT_EQ(worker(kServer).counters()["autograd.passes"], 0);
+  EXPECT_EQ(worker(kServerRank).counters()["autograd.passes"], 0);
   backward(context, {loss});
   expect_gradient(context, 1);
 }
 
 TEST_P(HostileAutograd, QuestionsAboutContextsOfOthers) {
-  const Context context(worker(kTrainer));
+  const Context context(worker(kTrainerRank));
   const Tensor loss = forward();
   sinew::proto::AutogradFactsRequest request;
   write(guessed(context.id()), *request.mutable_context());
@@ -289,19 +288,19 @@ TEST_P(HostileAutograd, QuestionsAboutContextsOfOthers) {
 
 // A context ends when its creator says so, whatever else it said before.
 TEST_P(HostileAutograd, TheCreatorEndsAllAtOnce) {
-  const auto at_server = [this] { return worker(kServer).counters()["autograd.contexts"]; };
+  const auto at_server = [this] { return worker(kServerRank).counters()["autograd.contexts"]; };
   {
-    const Context context(worker(kTrainer));
+    const Context context(worker(kTrainerRank));
     forward();
     ASSERT_EQ(at_server(), 1);
     sinew::proto::AutogradRelease release;
     sinew::proto::AutogradReleased& all = *release.add_contexts();
     write({context.id().creator, 0}, *all.mutable_context());
     all.set_live_from(context.id().serial + 1);
-    say_ended(worker(kTrainer), worker(kServer), release);
+    say_ended(worker(kTrainerRank), worker(kServerRank), release);
     EXPECT_EQ(at_server(), 0);
   }
-  const Context next(worker(kTrainer));
+  const Context next(worker(kTrainerRank));
   backward(next, {forward()});
   expect_gradient(next, 1);
 }

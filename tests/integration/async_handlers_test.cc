@@ -150,7 +150,7 @@ using async_handlers::Parking;
 using testing::error_of;
 using testing::eventually;
 
-MethodTable table() {
+MethodTable async_handlers_table() {
   MethodTable methods;
   methods.add<&async_handlers::add>()
       .add<&async_handlers::quick>()
@@ -178,7 +178,7 @@ class AsyncHandlersTest : public testing::ClusterTest {
   void SetUp() override {
     async_handlers::gate.close();
     async_handlers::gate.open();
-    start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 2; });
+    start(3, async_handlers_table(), [](int, WorkerOptions& options) { options.num_threads = 2; });
   }
   Peer callee() const { return worker(0).peer(1); }
 };

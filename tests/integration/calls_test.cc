@@ -154,7 +154,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-MethodTable table() {
+MethodTable calls_table() {
   MethodTable methods;
   methods.add<&calls::add>()
       .add<&calls::rank_of_callee>()
@@ -198,7 +198,7 @@ SINEW_INSTANTIATE_CLUSTER_TEST(CallsTest);
 // ---- Destinations.
 
 TEST_P(CallsTest, DestinationIsNameRankInfoOrPeer) {
-  start(2, table());
+  start(2, calls_table());
   const Worker& caller = worker(0);
   const std::string name = "worker1";
   const WorkerInfo info = worker(1).info();
@@ -224,13 +224,13 @@ TEST_P(CallsTest, DestinationIsNameRankInfoOrPeer) {
 }
 
 TEST_P(CallsTest, TheCallerIsAMemberFromItsFirstCallOn) {
-  start(3, table());
+  start(3, calls_table());
   EXPECT_EQ(worker(1).rpc_sync<&calls::caller_rank>(0), 1);
   EXPECT_EQ(worker(2).rpc_sync<&calls::caller_rank>(1), 2);
 }
 
 TEST_P(CallsTest, WorkerCallsItself) {
-  start(2, table());
+  start(2, calls_table());
   const Worker& caller = worker(1);
   EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(1), 1);
   EXPECT_EQ(caller.rpc_sync<&calls::caller_name>("worker1"), "worker1");
@@ -242,7 +242,7 @@ TEST_P(CallsTest, WorkerCallsItself) {
 }
 
 TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
-  start(2, table());
+  start(2, calls_table());
   const Worker& caller = worker(0);
   const auto to = [&caller](auto destination) {
     return error_of([&] { caller.rpc_sync<&calls::add>(destination, 1, 2); });
@@ -283,14 +283,14 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
 }
 
 TEST_P(CallsTest, WideRankIsNotCutToAValidOne) {
-  start(2, table());
+  start(2, calls_table());
   const std::int64_t wide = (std::int64_t{1} << 32) + 1;
   EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&calls::add>(wide, 1, 2); }).code(),
             ErrorCode::kNotFound);
 }
 
 TEST_P(CallsTest, EveryCallLandsAtItsNeighbour) {
-  start(4, table());
+  start(4, calls_table());
   for (int rank = 0; rank < 4; ++rank) {
     const int neighbour = (rank + 1) % 4;
     EXPECT_EQ(worker(rank).rpc_sync<&calls::rank_of_callee>(neighbour), neighbour);
@@ -301,7 +301,7 @@ TEST_P(CallsTest, EveryCallLandsAtItsNeighbour) {
 // ---- What can be called.
 
 TEST_P(CallsTest, FreeFunctions) {
-  start(2, table());
+  start(2, calls_table());
   const Worker& caller = worker(0);
   EXPECT_EQ(caller.rpc_sync<&calls::add>(1, 2, 3), 5);
   EXPECT_EQ(caller.rpc_sync<&calls::add>(1, std::int8_t{2}, 3.0), 5) << "converted at the caller";
@@ -311,7 +311,7 @@ TEST_P(CallsTest, FreeFunctions) {
 }
 
 TEST_P(CallsTest, VoidResults) {
-  start(2, table());
+  start(2, calls_table());
   worker(0).rpc_sync<&calls::note>(1);
   EXPECT_EQ(calls::notes, 1);
   worker(0).rpc_async<&calls::note>(1).wait();
@@ -322,7 +322,7 @@ TEST_P(CallsTest, VoidResults) {
 }
 
 TEST_P(CallsTest, StaticMembersAndOverloads) {
-  start(2, table());
+  start(2, calls_table());
   EXPECT_EQ(worker(0).rpc_sync<&calls::Account::currencies>(1), 3);
   EXPECT_EQ(worker(0).rpc_sync<overload<int(int)>(&calls::Overloads::twice)>(1, 4), 8);
   EXPECT_EQ(worker(0).rpc_sync<overload<std::string(const std::string&)>(&calls::Overloads::twice)>(
@@ -331,7 +331,7 @@ TEST_P(CallsTest, StaticMembersAndOverloads) {
 }
 
 TEST_P(CallsTest, MoveOnlyArgumentsAndResults) {
-  start(2, table());
+  start(2, calls_table());
   EXPECT_EQ(worker(0).rpc_sync<&calls::punch>(1, calls::Ticket(4)), 5);
   EXPECT_EQ(*worker(0).rpc_sync<&calls::issue>(1, 9).number, 9);
   const auto kept = remote<&calls::issue>(worker(0).peer(1), 11);
@@ -339,7 +339,7 @@ TEST_P(CallsTest, MoveOnlyArgumentsAndResults) {
 }
 
 TEST_P(CallsTest, MemberFunctionsThroughAReference) {
-  start(2, table());
+  start(2, calls_table());
   const auto account = remote<calls::Account>(worker(0).peer(1), 100);
   EXPECT_EQ(account.owner_name(), "worker1");
   EXPECT_EQ(rpc_sync<&calls::Account::deposit>(account, 5), 105);
@@ -351,7 +351,7 @@ TEST_P(CallsTest, MemberFunctionsThroughAReference) {
 }
 
 TEST_P(CallsTest, MemberFunctionsOfOnesOwnObject) {
-  start(2, table());
+  start(2, calls_table());
   const auto account = std::make_shared<calls::Account>(1);
   const auto shared = share_rref(worker(0), account);
   EXPECT_EQ(rpc_sync<&calls::Account::deposit>(shared, 2), 3);
@@ -359,7 +359,7 @@ TEST_P(CallsTest, MemberFunctionsOfOnesOwnObject) {
 }
 
 TEST_P(CallsTest, EachConstructor) {
-  start(2, table());
+  start(2, calls_table());
   const Peer peer = worker(0).peer(1);
   EXPECT_EQ(rpc_sync<&calls::Account::cents>(remote<calls::Account>(peer, 3)), 3);
   const auto named = remote<calls::Account(const std::string&, int)>(peer, "ada", 4);
@@ -370,18 +370,18 @@ TEST_P(CallsTest, EachConstructor) {
 }
 
 TEST(MethodTableTest, TwoMethodsOfOneNameAreRefused) {
-  MethodTable methods = table();
+  MethodTable methods = calls_table();
   methods.add<&calls::add>();  // The same one again.
-  EXPECT_EQ(methods.names(), table().names());
+  EXPECT_EQ(methods.names(), calls_table().names());
   EXPECT_EQ(methods.find("calls::subtract"), nullptr);
   ASSERT_NE(methods.find("calls::add"), nullptr);
   EXPECT_EQ(methods.find("calls::add")->signature, "(integer,integer)->integer");
-  EXPECT_EQ(methods.digest(), table().digest());
+  EXPECT_EQ(methods.digest(), calls_table().digest());
   EXPECT_NE(methods.digest(), MethodTable().digest());
 }
 
 TEST(MethodTableTest, TablesAreCopiedAndMoved) {
-  MethodTable methods = table();
+  MethodTable methods = calls_table();
   MethodTable copy = methods;
   const MethodTable moved = std::move(copy);
   EXPECT_EQ(moved.digest(), methods.digest());
@@ -396,7 +396,7 @@ TEST(MethodTableTest, TablesAreCopiedAndMoved) {
 // ---- Many calls.
 
 TEST_P(CallsTest, ManyCallsInFlightEachGetTheirOwnResult) {
-  start(2, table());
+  start(2, calls_table());
   for (const int count : {100, 1000}) {
     std::vector<Future<int>> sums;
     for (int i = 0; i < count; ++i) sums.push_back(worker(0).rpc_async<&calls::add>(1, i, 1));
@@ -407,7 +407,7 @@ TEST_P(CallsTest, ManyCallsInFlightEachGetTheirOwnResult) {
 
 TEST_P(CallsTest, EveryWorkerCallsEveryOtherAtOnce) {
   constexpr int kWorkers = 4;
-  start(kWorkers, table());
+  start(kWorkers, calls_table());
   std::vector<Future<int>> sums;
   for (int i = 0; i < 50; ++i) {
     for (int from = 0; from < kWorkers; ++from) {
@@ -426,7 +426,7 @@ TEST_P(CallsTest, EveryWorkerCallsEveryOtherAtOnce) {
 }
 
 TEST_P(CallsTest, ManyThreadsCallOnePeer) {
-  start(2, table());
+  start(2, calls_table());
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -441,7 +441,7 @@ TEST_P(CallsTest, ManyThreadsCallOnePeer) {
 }
 
 TEST_P(CallsTest, SlowCallHoldsNobodyUp) {
-  start(3, table());
+  start(3, calls_table());
   const Future<int> slow = worker(0).rpc_async<&calls::slow>(1);
   ASSERT_TRUE(calls::gate.wait_for_arrivals(1));
   EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, 1, 1), 2);
@@ -454,25 +454,25 @@ TEST_P(CallsTest, SlowCallHoldsNobodyUp) {
 // ---- Calls that make calls.
 
 TEST_P(CallsTest, CalleeCallsItsCallerBack) {
-  start(2, table());
+  start(2, calls_table());
   EXPECT_EQ(worker(0).rpc_sync<&calls::ask_back>(1, 5), 6);
   EXPECT_EQ(worker(0).rpc_sync<&calls::ask_back>(0, 5), 6) << "itself";
 }
 
 TEST_P(CallsTest, NestedCallsGoAround) {
-  start(3, table());
+  start(3, calls_table());
   EXPECT_EQ(worker(0).rpc_sync<&calls::around>(1, 20), 20);
 }
 
 TEST_P(CallsTest, GracefulShutdownDrainsAChainThatNobodyWaitsFor) {
-  start(3, table());
+  start(3, calls_table());
   worker(0).rpc_async<&calls::pass_on>(1, 20);
   finish();
   EXPECT_EQ(calls::hops_done, 21);
 }
 
 TEST_P(CallsTest, GracefulShutdownDrainsChainsOfEveryWorker) {
-  start(4, table());
+  start(4, calls_table());
   for (int rank = 0; rank < 4; ++rank) {
     worker(rank).rpc_async<&calls::pass_on>((rank + 1) % 4, 20);
   }
@@ -484,7 +484,7 @@ TEST_P(CallsTest, GracefulShutdownDrainsChainsOfEveryWorker) {
 
 TEST_P(CallsTest, StartShutdownStart) {
   for (int round = 0; round < 3; ++round) {
-    start(2, table());
+    start(2, calls_table());
     EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, round, 1), round + 1);
     EXPECT_EQ(worker(1).rpc_sync<&calls::add>(0, round, 2), round + 2);
     finish();
@@ -492,10 +492,10 @@ TEST_P(CallsTest, StartShutdownStart) {
 }
 
 TEST_P(CallsTest, TwoJobsInOneProcess) {
-  start(2, table());
+  start(2, calls_table());
   testing::ClusterOptions options;
   options.transport = GetParam();
-  options.methods = table();
+  options.methods = calls_table();
   testing::Cluster other(std::move(options));
   EXPECT_EQ(other.worker(0).rpc_sync<&calls::add>(1, 1, 2), 3);
   EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, 1, 2), 3);
@@ -509,7 +509,7 @@ TEST_P(CallsTest, TwoJobsInOneProcess) {
 }
 
 TEST_P(CallsTest, UseAfterShutdownIsAnError) {
-  start(2, table());
+  start(2, calls_table());
   const Worker first = worker(0);
   const Peer peer = first.peer(1);
   const auto account = remote<calls::Account>(peer, 1);
@@ -535,7 +535,7 @@ TEST_P(CallsTest, UseAfterShutdownIsAnError) {
 TEST_P(CallsTest, ThereIsNoCallContextOutsideOfAHandler) {
   EXPECT_EQ(CallContext::current_or_null(), nullptr);
   EXPECT_EQ(error_of([] { CallContext::current(); }).code(), ErrorCode::kFailedPrecondition);
-  start(2, table());
+  start(2, calls_table());
   EXPECT_EQ(worker(0).rpc_sync<&calls::rank_of_callee>(1), 1);
   EXPECT_EQ(CallContext::current_or_null(), nullptr);
 }

@@ -132,7 +132,7 @@ namespace {
 
 using testing::error_of;
 
-MethodTable table() {
+MethodTable error_origins_table() {
   MethodTable methods;
   methods.add<&origins::print>()
       .add<&origins::print_later>()
@@ -157,7 +157,7 @@ class ErrorOrigins : public testing::ClusterTest {
  protected:
   void SetUp() override {
     origins::ran = 0;
-    start(2, table());
+    start(2, error_origins_table());
   }
   void TearDown() override {
     answer_all();
@@ -363,7 +363,7 @@ TEST_P(ErrorOrigins, FromAPeerThatIsGone) {
                ErrorOrigin::kThisWorker, Execution::kDidNotRun}});
   answer_all();
   abandon();
-  start(2, table());
+  start(2, error_origins_table());
 }
 
 }  // namespace

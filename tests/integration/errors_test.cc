@@ -112,7 +112,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-MethodTable table() {
+MethodTable errors_table() {
   MethodTable methods;
   methods.add<&errors::fail>()
       .add<&errors::fail_void>()
@@ -134,7 +134,7 @@ class ErrorsTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
     errors::ran = 0;
-    start(2, table());
+    start(2, errors_table());
   }
   Peer callee() const { return worker(0).peer(1); }
   RpcError fail(const std::string& how) {

@@ -63,7 +63,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::error_of;
 
-MethodTable table() {
+MethodTable futures_table() {
   MethodTable methods;
   methods.add<&futures::add>()
       .add<&futures::blocked>()
@@ -78,7 +78,7 @@ class FuturesTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
     futures::gate.close();
-    start(2, table());
+    start(2, futures_table());
   }
   Peer callee() const { return worker(0).peer(1); }
 };

@@ -44,7 +44,7 @@ using ::testing::IsEmpty;
 
 constexpr char kClients[] = "spiffe://example.org/clients/*";
 
-MethodTable table() {
+MethodTable grpc_rules_table() {
   MethodTable methods;
   methods.add<&certified::score>(allow_identity(kClients))
       .add<&certified::push>(allow("*"))
@@ -62,7 +62,7 @@ class Certified : public ::testing::Test {
   void start(const std::function<Credentials(int rank)>& credentials) {
     testing::ClusterOptions options;
     options.transport = testing::ClusterTransport::kGrpc;
-    options.methods = table();
+    options.methods = grpc_rules_table();
     options.tweak = [&](int rank, WorkerOptions& worker) {
       worker.credentials = credentials(rank);
     };

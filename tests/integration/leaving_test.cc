@@ -37,7 +37,7 @@ constexpr int kWorkers = 3;
 using Ranks = std::vector<int>;
 const Ranks kAllOfThem = {0, 1, 2};
 
-enum class World { kFixed, kOpen };
+enum class WorldKind { kFixed, kOpen };
 /// Who coordinates the job, rank 0, and who leads its gathers, the smallest name.
 enum class Lead { kCoordinator, kHighestRank };
 /// Whether the workers have met in a barrier before: otherwise links come up during it.
@@ -46,7 +46,7 @@ enum class Before { kNothing, kBarrier };
 class Leaving : public sinew::testing::ClusterTest {
  protected:
   /// `plan` hurts worker 1.
-  void start_all(World world, Lead lead, const std::shared_ptr<FaultPlan>& plan = nullptr) {
+  void start_all(WorldKind world, Lead lead, const std::shared_ptr<FaultPlan>& plan = nullptr) {
     sinew::testing::ClusterOptions cluster;
     cluster.names.clear();
     for (int rank = 0; rank < kWorkers; ++rank) {
@@ -55,7 +55,7 @@ class Leaving : public sinew::testing::ClusterTest {
     }
     cluster.methods = testapp::methods();
     cluster.tweak = [=](int, WorkerOptions& options) {
-      if (world == World::kOpen) options.world_size = 0;
+      if (world == WorldKind::kOpen) options.world_size = 0;
       options.same_host = false;
     };
     if (plan != nullptr) {
@@ -93,7 +93,7 @@ class Leaving : public sinew::testing::ClusterTest {
     return failures;
   }
 
-  void check_rounds(World world, const ShutdownOptions& how) {
+  void check_rounds(WorldKind world, const ShutdownOptions& how) {
     // Of two nobody else has the leader's answer.
     const std::vector<Ranks> sets = {kAllOfThem, {0, 1}, {1, 2}};
     const int rounds = std::max(repetitions(48), 12);
@@ -121,7 +121,7 @@ SINEW_INSTANTIATE_CLUSTER_TEST(Leaving);
 // its connection: the third one has it too.
 TEST_P(Leaving, ALeaderWhoseGoodbyeOvertakesItsAnswer) {
   const auto plan = std::make_shared<FaultPlan>(/*seed=*/1);
-  ASSERT_NO_FATAL_FAILURE(start_all(World::kOpen, Lead::kHighestRank, plan));
+  ASSERT_NO_FATAL_FAILURE(start_all(WorldKind::kOpen, Lead::kHighestRank, plan));
   const Worker &coordinator = worker(0), &follower = worker(1), &leader = worker(2);
   FaultRule hold;
   hold.action = FaultAction::kHold;
@@ -150,7 +150,7 @@ TEST_P(Leaving, ALeaderWhoseGoodbyeOvertakesItsAnswer) {
 // The list of members comes by another way, and sooner than what takes long to send.
 TEST_P(Leaving, WhatAWorkerHasAnsweredComesAlsoWhenItHasLeft) {
   constexpr std::int64_t kBytes = 128 << 20;
-  ASSERT_NO_FATAL_FAILURE(start_all(World::kOpen, Lead::kCoordinator));
+  ASSERT_NO_FATAL_FAILURE(start_all(WorldKind::kOpen, Lead::kCoordinator));
   const Worker &caller = worker(1), &leaver = worker(2);
   const auto made = caller.rpc_async<&testapp::make_pattern>(leaver.name(), kBytes, 7);
   ASSERT_TRUE(eventually([&] { return leaver.counters().at("rpc.server_active_calls") > 0; }));
@@ -160,15 +160,15 @@ TEST_P(Leaving, WhatAWorkerHasAnsweredComesAlsoWhenItHasLeft) {
 }
 
 TEST_P(Leaving, GracefullyBehindABarrierOfOpenMembership) {
-  check_rounds(World::kOpen, {true, 30s, false});
+  check_rounds(WorldKind::kOpen, {true, 30s, false});
 }
 
 TEST_P(Leaving, WithoutGraceBehindABarrierOfOpenMembership) {
-  check_rounds(World::kOpen, {false, 30s, false});
+  check_rounds(WorldKind::kOpen, {false, 30s, false});
 }
 
 TEST_P(Leaving, WithoutGraceBehindABarrierOfAFixedWorld) {
-  check_rounds(World::kFixed, {false, 30s, false});
+  check_rounds(WorldKind::kFixed, {false, 30s, false});
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kOneMiB = std::size_t{1} << 20;
 // What a call may take that has nothing to wait for. Calls have minutes.
-constexpr auto kAtOnce = 30s;
+constexpr auto kSoon = 30s;
 
 class Room : public sinew::testing::ClusterTest {
  protected:
@@ -77,21 +77,21 @@ class Room : public sinew::testing::ClusterTest {
 SINEW_INSTANTIATE_CLUSTER_TEST(Room);
 
 TEST_P(Room, ResultsThatNobodyHasReadHoldUpNoOtherCall) {
-  start_pair([](sinew::WorkerOptions& options) { options.receive_window_bytes = 8 * kMiB; });
+  start_pair([](sinew::WorkerOptions& options) { options.receive_window_bytes = 8 * kOneMiB; });
   constexpr int kResults = 24;
   std::vector<sinew::Future<at::Tensor>> results;
   for (int i = 0; i < kResults; ++i) {
-    results.push_back(worker(0).rpc_async<&testapp::filled>(1, std::int64_t{kMiB}, i));
+    results.push_back(worker(0).rpc_async<&testapp::filled>(1, std::int64_t{kOneMiB}, i));
   }
-  EXPECT_EQ(worker(0).rpc_async<&testapp::add>(1, 1, 2).wait_for(kAtOnce), 3);
+  EXPECT_EQ(worker(0).rpc_async<&testapp::add>(1, 1, 2).wait_for(kSoon), 3);
   for (int i = 0; i < kResults; ++i) {
     const auto& result = results[static_cast<std::size_t>(i)];
-    EXPECT_TRUE(testapp::is_filled(result.wait_for(kAtOnce), kMiB, i));
+    EXPECT_TRUE(testapp::is_filled(result.wait_for(kSoon), kOneMiB, i));
   }
 }
 
 TEST_P(Room, CallsThatAreAnsweredLaterCountAgainstTheWindow) {
-  constexpr std::size_t kWindow = 8 * kMiB;
+  constexpr std::size_t kWindow = 8 * kOneMiB;
   constexpr std::size_t kArgument = 32 << 10;
   start_pair([](sinew::WorkerOptions& options) {
     options.receive_window_bytes = kWindow;
@@ -128,14 +128,14 @@ TEST_P(Room, CallsThatAreAnsweredLaterCountAgainstTheWindow) {
 }
 
 TEST_P(Room, WhoReadsNoRepliesCostsAWindowOfThem) {
-  start_pair([](sinew::WorkerOptions& options) { options.send_window_bytes = 8 * kMiB; });
+  start_pair([](sinew::WorkerOptions& options) { options.send_window_bytes = 8 * kOneMiB; });
   if (network_ == nullptr) {
     GTEST_SKIP() << "over gRPC a process is stopped: Pair.WhoReadsNoRepliesCostsAWindowOfThem";
   }
   constexpr int kResults = 100;
   std::vector<sinew::Future<at::Tensor>> results;
   for (int i = 0; i < kResults; ++i) {
-    results.push_back(worker(0).rpc_async<&testapp::gated>(1, std::int64_t{kMiB}, i));
+    results.push_back(worker(0).rpc_async<&testapp::gated>(1, std::int64_t{kOneMiB}, i));
   }
   ASSERT_TRUE(testapp::gate().wait_for_arrivals(4));
   ASSERT_TRUE(eventually([this] { return worker(1).counters()["rpc.server_active_calls"] >= 64; }));
@@ -147,7 +147,7 @@ TEST_P(Room, WhoReadsNoRepliesCostsAWindowOfThem) {
   network_->thaw(worker(0).address());
   for (int i = 0; i < kResults; ++i) {
     const auto& result = results[static_cast<std::size_t>(i)];
-    EXPECT_TRUE(testapp::is_filled(result.wait_for(kAtOnce), kMiB, i));
+    EXPECT_TRUE(testapp::is_filled(result.wait_for(kSoon), kOneMiB, i));
   }
 }
 
@@ -165,7 +165,7 @@ TEST_P(Room, ACallThatIsSentAgainHasTheTimeThatIsLeft) {
   EXPECT_EQ(error_of([&] { left.wait_for(2s); }).code(), ErrorCode::kDeadlineExceeded);
   plan_->remove(held);
   EXPECT_GT(plan_->break_connections([](const std::string&) { return true; }), 0u);
-  EXPECT_LE(left.wait_for(kAtOnce), 58500);
+  EXPECT_LE(left.wait_for(kSoon), 58500);
 }
 
 }  // namespace

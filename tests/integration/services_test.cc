@@ -113,7 +113,7 @@ constexpr auto kAddTexts =
     overload<std::string(const std::string&, const std::string&)>(&services::add);
 constexpr auto kSeedTimes = overload<int(int) const>(&Agent::seed);
 
-MethodTable table() {
+MethodTable services_table() {
   return sinew::serve<Agent, services::Empty>()
       .add<&services::scale, &services::mean, &services::nothing, &services::wait>()
       .add<&services::sum<double>, kAddNumbers, kAddTexts, kSeedTimes>()
@@ -124,7 +124,7 @@ class ServicesTest : public testing::ClusterTest {
  protected:
   void SetUp() override {
     services::gate.close();
-    start(2, table());
+    start(2, services_table());
   }
   RRef<Agent> agent() { return worker(0).remote<Agent>("worker1", services::Settings{2, 7}); }
 };

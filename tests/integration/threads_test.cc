@@ -75,7 +75,7 @@ using testing::error_of;
 using testing::eventually;
 using ::testing::HasSubstr;
 
-MethodTable table() {
+MethodTable threads_table() {
   MethodTable methods;
   methods.add<&threads::quick>()
       .add<&threads::name_of_thread>()
@@ -98,7 +98,7 @@ class ThreadsTest : public testing::ClusterTest {
 SINEW_INSTANTIATE_CLUSTER_TEST(ThreadsTest);
 
 TEST_P(ThreadsTest, RingOfWorkersWithOneThreadEachNestsFiftyDeep) {
-  start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  start(3, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 50), 50);
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
 }
@@ -106,7 +106,7 @@ TEST_P(ThreadsTest, RingOfWorkersWithOneThreadEachNestsFiftyDeep) {
 // Who waits may poll, and who polls may run the handler: over gRPC, where there is something to
 // poll.
 TEST_P(ThreadsTest, PollingIsADutyOfThoseWhoWaitAndServe) {
-  start(2, table());
+  start(2, threads_table());
   const auto& core = WorkerAccess::core(worker(0));
   const auto duty = core->transport().polling_duty();
   EXPECT_EQ(core->executor()->runner()->polling_duty(), duty.get());
@@ -120,7 +120,7 @@ TEST_P(ThreadsTest, PollingIsADutyOfThoseWhoWaitAndServe) {
 }
 
 TEST_P(ThreadsTest, WhoMustNotPollSleeps) {
-  start(2, table(),
+  start(2, threads_table(),
         [](int, WorkerOptions& options) { options.max_poll = std::chrono::nanoseconds(0); });
   for (int i = 0; i < 1000; ++i) worker(0).rpc_sync<&threads::quick>(1);
   std::map<std::string, std::int64_t> counters = worker(0).counters();
@@ -132,14 +132,14 @@ TEST_P(ThreadsTest, WhoMustNotPollSleeps) {
 
 TEST_P(ThreadsTest, TheEnvironmentBoundsPollingOfTheProcess) {
   ::setenv("SINEW_MAX_POLL_US", "0", 1);
-  start(2, table());
+  start(2, threads_table());
   ::unsetenv("SINEW_MAX_POLL_US");
   for (int i = 0; i < 1000; ++i) worker(0).rpc_sync<&threads::quick>(1);
   EXPECT_EQ(worker(0).counters()["rpc.polled_us"], 0);
 }
 
 TEST_P(ThreadsTest, WhoMayPollDoesWhereAnswersFollowEachOtherClosely) {
-  start(2, table());
+  start(2, threads_table());
   if (GetParam() == testing::ClusterTransport::kInproc) return;
   EXPECT_TRUE(eventually([&] {
     std::vector<Future<int>> calls;
@@ -152,7 +152,7 @@ TEST_P(ThreadsTest, WhoMayPollDoesWhereAnswersFollowEachOtherClosely) {
 }
 
 TEST_P(ThreadsTest, SeveralRingsAtOnce) {
-  start(3, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  start(3, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   std::vector<Future<int>> rings;
   for (int rank = 0; rank < 3; ++rank) {
     rings.push_back(worker(rank).rpc_async<&threads::around>((rank + 1) % 3, 30));
@@ -162,12 +162,12 @@ TEST_P(ThreadsTest, SeveralRingsAtOnce) {
 }
 
 TEST_P(ThreadsTest, OneWorkerWithOneThreadCallsItself) {
-  start(1, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  start(1, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
 }
 
 TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
-  start(2, table(), [](int, WorkerOptions& options) {
+  start(2, threads_table(), [](int, WorkerOptions& options) {
     options.num_threads = 1;
     options.max_blocked_threads = 4;
   });
@@ -187,7 +187,7 @@ TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
 }
 
 TEST_P(ThreadsTest, ManyMoreWaitingHandlersThanThreads) {
-  start(2, table(), [](int, WorkerOptions& options) { options.num_threads = 2; });
+  start(2, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 2; });
   threads::gate.open();
   Promise<int> promise;
   threads::parked = &promise;
@@ -200,7 +200,7 @@ TEST_P(ThreadsTest, ManyMoreWaitingHandlersThanThreads) {
 }
 
 TEST_P(ThreadsTest, ShutdownInAHandlerIsRefused) {
-  start(2, table());
+  start(2, threads_table());
   const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::shut_down>(1); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("own handler"));
@@ -210,7 +210,7 @@ TEST_P(ThreadsTest, ShutdownInAHandlerIsRefused) {
 TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
   std::atomic<int> beats{0};
   testing::ClusterOptions options;
-  options.methods = table();
+  options.methods = threads_table();
   options.tweak = [](int, WorkerOptions& worker) {
     worker.num_threads = 2;
     worker.heartbeat_interval = std::chrono::milliseconds(50);
@@ -261,7 +261,7 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
 }
 
 TEST_P(ThreadsTest, AnswersArriveWhileEveryThreadOfTheCallerIsBlocked) {
-  start(2, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  start(2, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   const Future<int> blocked = worker(1).rpc_async<&threads::blocked>(0);
   ASSERT_TRUE(threads::gate.wait_for_arrivals(1));
   EXPECT_EQ(worker(0).rpc_sync<&threads::quick>(1), 1);

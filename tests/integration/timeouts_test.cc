@@ -113,7 +113,7 @@ using ::testing::MatchesRegex;
 
 constexpr std::chrono::nanoseconds kShort = 30ms;
 
-MethodTable table() {
+MethodTable timeouts_table() {
   MethodTable methods;
   methods.add<&timeouts::quick>()
       .add<&timeouts::blocked>()
@@ -141,7 +141,7 @@ class TimeoutsTest : public testing::ClusterTest {
     timeouts::gate.close();
     timeouts::ran = 0;
     timeouts::cancellations = 0;
-    start(3, table());
+    start(3, timeouts_table());
   }
   void TearDown() override {
     timeouts::gate.open();
@@ -155,7 +155,7 @@ SINEW_INSTANTIATE_CLUSTER_TEST(TimeoutsTest);
 
 TEST_P(TimeoutsTest, DefaultIsWhatTheOptionSays) {
   EXPECT_EQ(worker(0).default_timeout(), 60s);
-  start(2, table(), [](int, WorkerOptions& options) { options.default_timeout = 5500ms; });
+  start(2, timeouts_table(), [](int, WorkerOptions& options) { options.default_timeout = 5500ms; });
   EXPECT_EQ(worker(0).default_timeout(), 5500ms);
   EXPECT_LE(rpc_sync<&timeouts::time_left>(callee()), std::chrono::nanoseconds(5500ms).count());
   worker(0).set_default_timeout(7s);
@@ -255,7 +255,7 @@ TEST_P(TimeoutsTest, LateReplyIsDropped) {
 }
 
 TEST_P(TimeoutsTest, CallWhoseTimeHasPassedBeforeItStartedIsNotRun) {
-  start(2, table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
+  start(2, timeouts_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   const Future<int> first = rpc_async<&timeouts::blocked>(callee());
   ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
   for (int i = 0; i < 5; ++i) {

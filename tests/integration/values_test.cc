@@ -173,7 +173,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-MethodTable table() {
+MethodTable values_table() {
   MethodTable methods;
 #define ADD_ECHO(...) methods.add<&values::echo<__VA_ARGS__>>();
   ECHO_TYPES(ADD_ECHO)
@@ -208,7 +208,7 @@ bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
 
 class ValuesTest : public testing::ClusterTest {
  protected:
-  void SetUp() override { start(2, table()); }
+  void SetUp() override { start(2, values_table()); }
   Peer callee() const { return worker(0).peer(1); }
 
   template <class T>

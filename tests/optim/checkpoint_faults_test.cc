@@ -73,6 +73,7 @@ using sinew::internal::DurableFile;
 using sinew::internal::whole_checkpoints;
 using sinew::optim::DistributedOptimizer;
 using sinew::testing::error_of;
+using sinew::testing::files_in;
 using sinew::testing::TemporaryFolder;
 using testcheckpoint::Normed;
 using ::testing::ElementsAre;
@@ -81,15 +82,6 @@ using ::testing::IsEmpty;
 using testoptim::batch;
 using testoptim::difference;
 using testoptim::RemoteTraining;
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    found.push_back(entry.path().filename().string());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -203,8 +195,8 @@ TEST_P(CheckpointFaults, SeveralMaySaveAtOnce) {
   EXPECT_EQ(optimizer.load("run").number, *all.rbegin());
   // The next one leaves itself and the one before, of whoever saved before.
   optimizer.save("run");
-  EXPECT_EQ(files_of(root(1) + "/run").size(), 4U);
-  EXPECT_EQ(files_of(root(2) + "/run").size(), 4U);
+  EXPECT_EQ(files_in(root(1) + "/run").size(), 4U);
+  EXPECT_EQ(files_in(root(2) + "/run").size(), 4U);
 }
 
 TEST_P(CheckpointFaults, OneWhoseTimeIsOverMayBeTriedAgain) {
@@ -250,14 +242,14 @@ TEST_P(CheckpointFaults, AFullDiskLeavesWhatWasThere) {
   const DistributedOptimizer optimizer(worker(0), training.parameters(),
                                        sinew::optim::AdamOptions());
   optimizer.save("run", "one");
-  const std::vector<std::string> before = files_of(root(1) + "/run");
+  const std::vector<std::string> before = files_in(root(1) + "/run");
   for (int i = 0; i < 2; ++i) {
     const SmallDisk disk(1000);
     const RpcError error = error_of([&] { optimizer.save("run", "two"); });
     EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
     EXPECT_THAT(error.message(), HasSubstr("2 of 2 owners failed: 'worker1': cannot write '"));
   }
-  EXPECT_EQ(files_of(root(1) + "/run"), before);
+  EXPECT_EQ(files_in(root(1) + "/run"), before);
   EXPECT_EQ(optimizer.load("run").note, "one");
   optimizer.save("run", "three");
   EXPECT_EQ(optimizer.load("run").note, "three");
@@ -331,7 +323,7 @@ TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
   EXPECT_THAT(folder.parts().whole, ElementsAre(CheckpointId{1, 77}));
   manifest.number = 6;
   folder.write(manifest, "others");
-  EXPECT_THAT(files_of(place),
+  EXPECT_THAT(files_in(place),
               ElementsAre("a.000001.pt", "a.b.000001.manifest", "a.b.000001.pt",
                           "a.b.000003.pt.bak", "a.b.000006.manifest", "a.b.000006.pt",
                           "a.b.000006.pt.unfinished", "a.b.c.000001.pt", "notes"));
@@ -353,7 +345,7 @@ TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
   EXPECT_FALSE(fs::exists(place + "/a.b.000008.pt"));
   fs::remove(place + "/a.b.000008.manifest");
   folder.remove_before(6);
-  EXPECT_THAT(files_of(place),
+  EXPECT_THAT(files_in(place),
               ElementsAre("a.000001.pt", "a.b.000003.pt.bak", "a.b.000006.manifest",
                           "a.b.000006.pt", "a.b.000006.pt.unfinished", "a.b.c.000001.pt", "notes"));
 }
@@ -384,7 +376,7 @@ TEST(DurableFileTest, IsThereWholeOrNotAtAll) {
     first.publish();
   }
   EXPECT_FALSE(DurableFile::is_under_way(path));
-  EXPECT_THAT(files_of(root.file("")), ElementsAre("file"));
+  EXPECT_THAT(files_in(root.file("")), ElementsAre("file"));
   DurableFile third(path, "third");
   EXPECT_EQ(error_of([&] { third.publish(); }).code(), ErrorCode::kAlreadyExists);
   std::ostringstream text;

@@ -74,6 +74,7 @@ using sinew::internal::CheckpointFolder;
 using sinew::internal::CheckpointManifest;
 using sinew::internal::DurableFile;
 using sinew::testing::error_of;
+using sinew::testing::files_in;
 using sinew::testing::TemporaryFolder;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -82,14 +83,6 @@ std::string text_of(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
-}
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    found.push_back(entry.path().filename().string());
-  }
-  return found;
 }
 
 TEST(DiskFaults, WhatADiskHasNotKeptIsNoCheckpoint) {
@@ -104,7 +97,7 @@ TEST(DiskFaults, WhatADiskHasNotKeptIsNoCheckpoint) {
   EXPECT_FALSE(mischief().damages) << "the file was not flushed by what is replaced here";
   EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
   EXPECT_THAT(error.message(), HasSubstr("does not have what was written to it"));
-  EXPECT_THAT(files_of(root.file("run")), UnorderedElementsAre("a.000001.pt", "a.000001.manifest"));
+  EXPECT_THAT(files_in(root.file("run")), UnorderedElementsAre("a.000001.pt", "a.000001.manifest"));
   EXPECT_NO_THROW(folder.check_data(folder.read_manifest(1)));
   folder.write(manifest, "others");
   EXPECT_NO_THROW(folder.check_data(folder.read_manifest(2)));
@@ -122,7 +115,7 @@ TEST(DiskFaults, NothingIsWrittenThroughALinkThatIsInTheWay) {
     EXPECT_EQ(mischief().link_to, "") << "the file was not made by what is replaced here";
   }
   EXPECT_EQ(text_of(outside), "untouched");
-  EXPECT_THAT(files_of(root.file("")), UnorderedElementsAre("outside"));
+  EXPECT_THAT(files_in(root.file("")), UnorderedElementsAre("outside"));
 }
 
 }  // namespace

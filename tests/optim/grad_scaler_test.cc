@@ -31,8 +31,8 @@ using testoptim::batch;
 using testoptim::difference;
 using testoptim::RemoteTraining;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kTolerance = 1e-5;
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kScaledTolerance = 1e-5;
 
 class Scaling : public sinew::testing::ClusterTest {
  protected:
@@ -77,7 +77,7 @@ TEST_P(Scaling, TrainsAsWithoutItAndClipsWhatIsUnscaled) {
       EXPECT_EQ(report->owners.size(), 2U);
       scaler.update();
     }
-    EXPECT_LT(difference(plain.values(), scaled.values()), kTolerance);
+    EXPECT_LT(difference(plain.values(), scaled.values()), kScaledTolerance);
   }
 }
 
@@ -89,7 +89,7 @@ TEST_P(Scaling, AnInfinityAnywhereLeavesTheStepOutEverywhere) {
   parameters.push_back(sinew::make_rref(worker(0), mine));
   const DistributedOptimizer optimizer(worker(0), parameters, SgdOptions());
   GradScaler scaler;
-  for (const double factor : {kInfinity, std::nan(""), 1.0}) {
+  for (const double factor : {kInfinite, std::nan(""), 1.0}) {
     SCOPED_TRACE(factor);
     const std::vector<at::Tensor> before = training.values();
     const double scale = scaler.get_scale();
@@ -128,7 +128,7 @@ TEST_P(Scaling, GrowsAndBacksOffAndGoesOnFromACheckpoint) {
   how.grad_scaler = scaler.state();
   optimizer.save("run", how);
   EXPECT_EQ(step(scaler, 1.0), 32);
-  EXPECT_EQ(step(scaler, kInfinity), 16);
+  EXPECT_EQ(step(scaler, kInfinite), 16);
 
   const Checkpoint loaded = optimizer.load("run");
   ASSERT_TRUE(loaded.grad_scaler.has_value());
@@ -157,13 +157,13 @@ TEST_P(Scaling, ItsScaleKeepsWithinItsLimits) {
   options.growth_interval = 3;
   GradScaler counting(options);
   std::vector<double> scales;
-  for (const double factor : {1.0, 1.0, kInfinity, 1.0, 1.0, 1.0}) {
+  for (const double factor : {1.0, 1.0, kInfinite, 1.0, 1.0, 1.0}) {
     scales.push_back(scale_after(counting, factor));
   }
   EXPECT_EQ(scales, (std::vector<double>{8, 8, 4, 4, 4, 8}));
   options.init_scale = std::numeric_limits<double>::denorm_min();
   GradScaler smallest(options);
-  EXPECT_EQ(scale_after(smallest, kInfinity), options.init_scale);
+  EXPECT_EQ(scale_after(smallest, kInfinite), options.init_scale);
   options.init_scale = std::numeric_limits<float>::max();
   options.growth_interval = 1;
   GradScaler largest(options);
@@ -184,7 +184,7 @@ TEST_P(Scaling, SeveralOptimizersHaveOneScale) {
   const DistributedOptimizer second(worker(0), {sinew::make_rref(worker(0), mine)}, SgdOptions());
   GradScaler scaler;
   const Context context(worker(0));
-  const at::Tensor loss = training.loss(batch(0)) + (mine * kInfinity).sum();
+  const at::Tensor loss = training.loss(batch(0)) + (mine * kInfinite).sum();
   sinew::autograd::backward(context, {scaler.scale(loss)});
   // As in PyTorch: each optimizer by itself.
   EXPECT_TRUE(scaler.step(first, context).has_value());
@@ -239,7 +239,7 @@ TEST_P(Scaling, MistakesAreNamed) {
   EXPECT_THAT(set(&GradScalerOptions::growth_interval, std::int64_t{0}),
               HasSubstr("growth_interval is 0"));
   EXPECT_EQ(error_of([&] {
-              scaler.load_state({kInfinity, 0});
+              scaler.load_state({kInfinite, 0});
             }).code(),
             ErrorCode::kInvalidArgument);
 }

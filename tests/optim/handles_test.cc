@@ -43,7 +43,7 @@ using sinew::testing::eventually;
 using ::testing::HasSubstr;
 using testoptim::RemoteTraining;
 
-constexpr int kSteps = 500;
+constexpr int kHandleSteps = 500;
 constexpr int kHandles = 20'000;
 constexpr int kAtOnce = 500;
 
@@ -62,11 +62,11 @@ TEST_P(Handles, LeaveNothingBehind) {
   sinew::autograd::backward(context, {training.loss(testoptim::batch(0))});
   // Worker 1 has the parameters, worker 2 is a trainer, that takes part in the context.
   const auto answers = [&] { return worker(1).counters().at("optim.answers"); };
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kHandleSteps; ++i) {
     worker(0).peer(2).call<&testhandles::step>(optimizer, context.id());
     ASSERT_LE(answers(), 2);
   }
-  EXPECT_EQ(worker(1).counters().at("optim.steps"), kSteps);
+  EXPECT_EQ(worker(1).counters().at("optim.steps"), kHandleSteps);
   const std::vector<DistributedOptimizer> many(kAtOnce, optimizer);
   for (int i = 0; i < kHandles / kAtOnce; ++i) {
     worker(0).peer(2).call<&testhandles::take>(many);

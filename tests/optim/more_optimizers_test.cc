@@ -13,14 +13,14 @@ using sinew::internal::TorchOptimizer;
 
 namespace {
 
-constexpr std::int64_t kSteps = 40;
+constexpr std::int64_t kMoreSteps = 40;
 
 /// From sin(1.7 i), 40 steps with the gradients cos(0.9 i + 0.7 step).
 std::vector<double> run(const sinew::optim::Options& options) {
   const at::Tensor i = at::arange(6, at::kDouble);
   at::Tensor parameter = at::sin(i * 1.7);
   TorchOptimizer optimizer({{{parameter}, options}});
-  for (std::int64_t step = 0; step < kSteps; ++step) {
+  for (std::int64_t step = 0; step < kMoreSteps; ++step) {
     parameter.mutable_grad() = at::cos(i * 0.9 + static_cast<double>(step) * 0.7);
     optimizer.step();
   }

@@ -78,8 +78,8 @@ using testoptim::LocalTraining;
 using testoptim::RemoteTraining;
 using testoptim::UnservedOptions;
 
-constexpr std::int64_t kSteps = 20;
-constexpr double kTolerance = 1e-5;
+constexpr std::int64_t kOwnSteps = 20;
+constexpr double kOwnTolerance = 1e-5;
 
 class OwnOptimizers : public sinew::testing::ClusterTest {
  protected:
@@ -105,15 +105,15 @@ TEST_P(OwnOptimizers, TrainAsTheyDoInOnePlace) {
     const RemoteTraining training(worker(0), 2, false);
     const std::vector<at::Tensor> before = training.values();
     const DistributedOptimizer optimizer(worker(0), training.parameters(), options);
-    for (std::int64_t step = 0; step < kSteps; ++step) {
-      if (step == kSteps / 2) {
+    for (std::int64_t step = 0; step < kOwnSteps; ++step) {
+      if (step == kOwnSteps / 2) {
         local.set_learning_rate(0.003);
         optimizer.set_learning_rate(0.003);
       }
       local.step(batch(step));
       training.step(optimizer, batch(step));
     }
-    EXPECT_LT(difference(training.values(), local.values()), kTolerance);
+    EXPECT_LT(difference(training.values(), local.values()), kOwnTolerance);
     EXPECT_GT(difference(training.values(), before), 0.05);
   }
 }
@@ -207,7 +207,7 @@ TEST_P(OwnOptimizers, SayWhetherTheyTakeSparseGradients) {
   const DistributedOptimizer ball(worker(0), training.parameters(), HeavyBallOptions());
   local.step(batch(0));
   training.step(ball, batch(0));
-  EXPECT_LT(difference(training.values(), local.values()), kTolerance);
+  EXPECT_LT(difference(training.values(), local.values()), kOwnTolerance);
   const DistributedOptimizer lion(worker(0), training.parameters(), LionOptions());
   const RpcError error = error_of([&] { training.step(lion, batch(1)); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
@@ -260,7 +260,7 @@ TEST_P(OwnOptimizers, OptionsOfAGroupChange) {
       local.step(batch(step));
       training.step(optimizer, batch(step));
     }
-    EXPECT_LT(difference(training.values(), local.values()), kTolerance);
+    EXPECT_LT(difference(training.values(), local.values()), kOwnTolerance);
   };
   run(0, 5);
   optimizer.set_learning_rate(1, 0.02);

@@ -46,7 +46,7 @@ SINEW_METHOD(testoptim::pick_once);
 
 namespace {
 
-constexpr std::int64_t kSize = 8;
+constexpr std::int64_t kTableSize = 8;
 
 /// Trainers are worker0 and worker3, owners worker1 and worker2.
 class Rebind : public sinew::testing::ClusterTest {
@@ -72,7 +72,7 @@ class Rebind : public sinew::testing::ClusterTest {
     sinew::optim::serve_checkpoints(cluster_->worker(name), folder_.file(""));
   }
   RRef<Table> make_table(const std::string& name) {
-    return worker(0).peer(name).remote<Table>(kSize);
+    return worker(0).peer(name).remote<Table>(kTableSize);
   }
   std::vector<RRef<at::Tensor>> parameters() const {
     std::vector<RRef<at::Tensor>> all;
@@ -100,8 +100,8 @@ class Rebind : public sinew::testing::ClusterTest {
   DistributedOptimizer optimizer_;
 };
 
-at::Tensor minus_one_at(std::vector<std::int64_t> indices) {
-  const at::Tensor value = at::zeros({kSize});
+at::Tensor picked(std::vector<std::int64_t> indices) {
+  const at::Tensor value = at::zeros({kTableSize});
   for (const std::int64_t index : indices) value[index] -= 1;
   return value;
 }
@@ -115,10 +115,10 @@ TEST_P(Rebind, GoesOnFromTheCheckpointAtAllOwners) {
 
   DistributedOptimizer rebound = this->rebound();
   EXPECT_EQ(rebound.owners()[1].incarnation, worker(2).info().incarnation);
-  EXPECT_TRUE(value(0).equal(minus_one_at({0, 1, 2}))) << "an owner that lives is left alone";
+  EXPECT_TRUE(value(0).equal(picked({0, 1, 2}))) << "an owner that lives is left alone";
   EXPECT_EQ(rebound.load("run").note, "2");
   for (const std::size_t table : {0, 1}) {
-    EXPECT_TRUE(value(table).equal(minus_one_at({0, 1}))) << value(table);
+    EXPECT_TRUE(value(table).equal(picked({0, 1}))) << value(table);
   }
   const StepReport again = pick(rebound, 2);
   EXPECT_EQ(again.owners[0].version, 3U);
@@ -132,7 +132,7 @@ TEST_P(Rebind, GoesOnFromTheCheckpointAtAllOwners) {
                                                                             rebound, 3),
             4U);
   for (const std::size_t table : {0, 1}) {
-    EXPECT_TRUE(value(table).equal(minus_one_at({0, 1, 2, 3}))) << value(table);
+    EXPECT_TRUE(value(table).equal(picked({0, 1, 2, 3}))) << value(table);
   }
 }
 
@@ -161,9 +161,9 @@ TEST_P(Rebind, StepsOfOtherHandlesAreRefused) {
     EXPECT_THAT(error.not_applied(), ElementsAre("worker1", "worker2"));
     EXPECT_THAT(error.message(), HasSubstr("was rebound meanwhile"));
   }
-  EXPECT_TRUE(value(0).equal(at::zeros({kSize})));
+  EXPECT_TRUE(value(0).equal(at::zeros({kTableSize})));
   rebound.step(context);
-  EXPECT_TRUE(value(0).equal(minus_one_at({0})));
+  EXPECT_TRUE(value(0).equal(picked({0})));
 }
 
 // The step has come to the owner that lives, and waits there, when the optimizer is rebound.
@@ -186,7 +186,7 @@ TEST_P(Rebind, AStepThatIsUnderWayIsRefusedByTheOwnersThatLive) {
     EXPECT_THAT(error.message(), HasSubstr("was rebound meanwhile"));
     EXPECT_THAT(error.not_applied(), ElementsAre("worker1"));
   }
-  EXPECT_TRUE(value(0).equal(at::zeros({kSize})));
+  EXPECT_TRUE(value(0).equal(at::zeros({kTableSize})));
 }
 
 TEST_P(Rebind, ContextsOfBeforeAreRefused) {
@@ -197,10 +197,10 @@ TEST_P(Rebind, ContextsOfBeforeAreRefused) {
   const sinew::RpcError error = error_of([&] { rebound.step(*before); });
   EXPECT_EQ(error.code(), ErrorCode::kAborted);
   EXPECT_THAT(error.message(), HasSubstr("is from before the optimizer was rebound"));
-  EXPECT_TRUE(value(0).equal(at::zeros({kSize})));
+  EXPECT_TRUE(value(0).equal(at::zeros({kTableSize})));
   before = nullptr;
   pick(rebound, 0);
-  EXPECT_TRUE(value(1).equal(minus_one_at({0})));
+  EXPECT_TRUE(value(1).equal(picked({0})));
 }
 
 TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
@@ -226,7 +226,7 @@ TEST_P(Rebind, AStepThatWasAppliedBeforeIsStillKnown) {
   const DistributedOptimizer rebound = this->rebound();
   EXPECT_EQ(optimizer_.repeat(*failed).owners[0].version, 1U);
   EXPECT_EQ(error_of([&] { rebound.repeat(*failed); }).code(), ErrorCode::kInvalidArgument);
-  EXPECT_TRUE(value(0).equal(minus_one_at({0})));
+  EXPECT_TRUE(value(0).equal(picked({0})));
 }
 
 TEST_P(Rebind, TheLastOneCounts) {
@@ -236,7 +236,7 @@ TEST_P(Rebind, TheLastOneCounts) {
   const DistributedOptimizer second = this->rebound();
   EXPECT_EQ(error_of([&] { pick(first, 0); }).code(), ErrorCode::kAborted);
   pick(second, 0);
-  EXPECT_TRUE(value(0).equal(minus_one_at({0})));
+  EXPECT_TRUE(value(0).equal(picked({0})));
 }
 
 TEST_P(Rebind, MistakesAreNamed) {
@@ -270,9 +270,9 @@ TEST_P(Rebind, AnAsynchronousSaveIsOfTheStepsBeforeIt) {
   const auto saved = optimizer_.save_async("run", "1");
   pick(optimizer_, 1);
   EXPECT_EQ(saved.wait().note, "1");
-  EXPECT_TRUE(value(0).equal(minus_one_at({0, 1})));
+  EXPECT_TRUE(value(0).equal(picked({0, 1})));
   EXPECT_EQ(optimizer_.load("run").number, saved.wait().number);
-  for (const std::size_t table : {0, 1}) EXPECT_TRUE(value(table).equal(minus_one_at({0})));
+  for (const std::size_t table : {0, 1}) EXPECT_TRUE(value(table).equal(picked({0})));
   EXPECT_EQ(pick(optimizer_, 2).owners[0].version, 2U);
   // Nobody reads these.
   for (int i = 0; i < 40; ++i) optimizer_.save_async("run", "2");

@@ -75,15 +75,15 @@ using sinew::testing::eventually;
 using sinew::testing::replies;
 using ::testing::HasSubstr;
 
-std::string text_of(const std::string& file) {
+std::string source_of(const std::string& file) {
   std::ostringstream text;
   text << std::ifstream(std::string(SINEW_SOURCE_DIR) + "/" + file).rdbuf();
   return text.str();
 }
 
 TEST(StandbyPage, ShowsThisProgram) {
-  EXPECT_THAT(text_of("docs/optim.md"),
-              HasSubstr("```cpp\n" + text_of("tests/optim/standby_page.inc") + "```\n"));
+  EXPECT_THAT(source_of("docs/optim.md"),
+              HasSubstr("```cpp\n" + source_of("tests/optim/standby_page.inc") + "```\n"));
 }
 
 class StandbyPageTest : public sinew::testing::ClusterTest {

@@ -65,7 +65,7 @@ SINEW_METHOD(testoptim::sets_rate_at_once, testoptim::loads_at_once);
 
 namespace {
 
-constexpr std::int64_t kSize = 8;
+constexpr std::int64_t kPartSize = 8;
 
 /// worker0 trains, worker1 owns a table, and worker2 has what will stand by.
 class StandbyPart : public sinew::testing::ClusterTest {
@@ -79,7 +79,7 @@ class StandbyPart : public sinew::testing::ClusterTest {
     cluster_ = &start(std::move(options));
   }
 
-  RRef<Table> make_table(int rank) const { return worker(0).peer(rank).remote<Table>(kSize); }
+  RRef<Table> make_table(int rank) const { return worker(0).peer(rank).remote<Table>(kPartSize); }
   static ParameterGroup group_of(const RRef<Table>& table,
                                  const sinew::optim::Options& options = rate_of_one()) {
     return {{table.call<&Table::parameter>()}, options};
@@ -142,7 +142,7 @@ TEST_P(StandbyPart, TakesNoStepsBeforeItHasTakenOver) {
   EXPECT_EQ(refused.outcome, StepOutcome::kRefused);
   EXPECT_EQ(refused.code, static_cast<std::int32_t>(ErrorCode::kFailedPrecondition));
   EXPECT_THAT(refused.error, HasSubstr("a standby that has not taken over"));
-  EXPECT_TRUE(table.call<&Table::value>().equal(at::zeros({kSize})));
+  EXPECT_TRUE(table.call<&Table::value>().equal(at::zeros({kPartSize})));
   spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 0);
   EXPECT_EQ(ask(2, {1, 7}).outcome, StepOutcome::kApplied);
 }
@@ -152,7 +152,7 @@ TEST_P(StandbyPart, DoesNotTakeOverWithoutAStepThatWasAcknowledged) {
   const RRef<LocalOptimizer> spare = make_part(make_table(2));
   const std::uint64_t stream = catch_up(owner, spare);
   spare.call<&LocalOptimizer::follow_step>(ChangeId{stream, 1},
-                                           some_step({0}, {at::ones({kSize})}));
+                                           some_step({0}, {at::ones({kPartSize})}));
   const sinew::RpcError error = error_of([&] {
     spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 2);
   });
@@ -166,8 +166,8 @@ TEST_P(StandbyPart, OneThatWasToldWhatDoesNotFitTakesNothingMore) {
   const RRef<LocalOptimizer> owner = make_part(make_table(1));
   const RRef<LocalOptimizer> spare = make_part(table);
   for (const MirroredStep& wrong :
-       {some_step({0}, {at::ones({kSize + 1})}), some_step({0}, {at::Tensor()}),
-        some_step({1}, {at::ones({kSize})}), some_step({0, 0}, {at::ones({kSize})})}) {
+       {some_step({0}, {at::ones({kPartSize + 1})}), some_step({0}, {at::Tensor()}),
+        some_step({1}, {at::ones({kPartSize})}), some_step({0, 0}, {at::ones({kPartSize})})}) {
     const std::uint64_t stream = catch_up(owner, spare);
     const auto follow = [&](std::uint64_t number, const MirroredStep& step) {
       return error_of([&] {
@@ -175,13 +175,13 @@ TEST_P(StandbyPart, OneThatWasToldWhatDoesNotFitTakesNothingMore) {
       });
     };
     EXPECT_EQ(follow(1, wrong).code(), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(follow(2, some_step({0}, {at::ones({kSize})})).code(), ErrorCode::kAborted);
+    EXPECT_EQ(follow(2, some_step({0}, {at::ones({kPartSize})})).code(), ErrorCode::kAborted);
     const sinew::RpcError error = error_of([&] {
       spare.call<&LocalOptimizer::take_over>(Binding{1, 7}, 0);
     });
     EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
     EXPECT_THAT(error.message(), HasSubstr("it could not make a step of the owner's"));
-    EXPECT_TRUE(table.call<&Table::value>().equal(at::zeros({kSize})));
+    EXPECT_TRUE(table.call<&Table::value>().equal(at::zeros({kPartSize})));
     spare.call<&LocalOptimizer::dismiss>(stream);
   }
 }
@@ -191,7 +191,7 @@ TEST_P(StandbyPart, WhatWaitsForAChangeThatWillNotComeFails) {
   const RRef<LocalOptimizer> spare = make_part(make_table(2));
   const std::uint64_t stream = catch_up(owner, spare);
   const auto waiting = spare.async<&LocalOptimizer::follow_step>(
-      ChangeId{stream, 2}, some_step({0}, {at::ones({kSize})}));
+      ChangeId{stream, 2}, some_step({0}, {at::ones({kPartSize})}));
   // Behind it, on the same link.
   spare.call<&LocalOptimizer::dismiss>(stream);
   EXPECT_EQ(error_of([&] { waiting.wait(); }).code(), ErrorCode::kAborted);
@@ -309,7 +309,7 @@ TEST_P(StandbyPart, ForgetsAnswersAsItsOwnerDoes) {
   const RRef<Table> table = make_table(1);
   const DistributedOptimizer optimizer(worker(0), {group_of(table)});
   const Standby standby(optimizer, "worker1", {group_of(make_table(2))});
-  for (std::int64_t index = 0; index < kSize; ++index) step(optimizer, table, index);
+  for (std::int64_t index = 0; index < kPartSize; ++index) step(optimizer, table, index);
   EXPECT_EQ(worker(2).counters()["optim.answers"], worker(1).counters()["optim.answers"]);
   EXPECT_LE(worker(2).counters()["optim.answers"], 2);
 }
@@ -444,7 +444,7 @@ TEST_P(StandbyPart, AnOwnerOfWhichAStepFailedHalfWayHasTheStandbyThatItHad) {
   const sinew::RpcError error = error_of([&] { Standby(optimizer, "worker1", {group_of(other)}); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("an earlier step failed half-way"));
-  EXPECT_TRUE(other.call<&Table::value>().equal(at::zeros({kSize})));
+  EXPECT_TRUE(other.call<&Table::value>().equal(at::zeros({kPartSize})));
   // That has all that came before, and the step can be made there.
   optimizer = take_over(optimizer, {standby});
   const Context context(worker(0));

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -199,6 +200,15 @@ TemporaryFolder::~TemporaryFolder() {
 
 std::string TemporaryFolder::file(std::string_view name) const {
   return absl::StrCat(path_, "/", absl::string_view(name.data(), name.size()));
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    found.push_back(entry.path().filename().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 int free_port() {

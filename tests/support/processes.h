@@ -75,6 +75,9 @@ class TemporaryFolder {
   std::string path_;
 };
 
+/// The names of what a folder has, sorted.
+std::vector<std::string> files_in(const std::string& folder);
+
 /// A port on which nobody listens, and which no other test and no launcher gets while this process
 /// runs. Throws when there is none.
 int free_port();
