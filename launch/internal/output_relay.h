@@ -2,8 +2,10 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,12 +17,16 @@
 namespace sinew::internal {
 
 /// Copies what processes write to pipes to this process's output, line by line: each is written as
-/// a whole, behind the prefix of its pipe. A line of more than 64 KiB is cut there.
+/// a whole, behind the prefix of its pipe. A line of more than 64 KiB is cut there. What waits for
+/// the rest of its line for half a second is shown without, and what a carriage return overwrites
+/// is shown before; the line goes on behind it unless another process has written meanwhile.
 ///
 /// Never waits for a reader of the output; while there is none, no more than 1 MiB is read ahead. A
 /// reader that is gone is gone for the processes too. Not thread-safe.
 class OutputRelay {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   OutputRelay();
   ~OutputRelay();
 
@@ -39,11 +45,13 @@ class OutputRelay {
 
   /// What to wait for before step().
   std::vector<pollfd> waits() const;
+  /// When to call step() though there is nothing to wait for; max(): never.
+  TimePoint wake() const;
   /// Reads and writes what can be without waiting.
-  void step();
+  void step(TimePoint now);
   /// All writers have ended: what they have left in the pipes is all that there is. Processes that
   /// they have started may go on writing, for nobody.
-  void finish();
+  void finish(TimePoint now);
   /// Whether something is left to read or to write.
   bool has_output() const { return !sources_.empty() || !lines_.empty(); }
 
@@ -55,9 +63,19 @@ class OutputRelay {
     std::size_t written_bytes = 0;
   };
 
-  void read_all();
-  void read_from(Source& source);
+  /// The line that a place of the output ends with, if its end is missing.
+  struct OpenLine {
+    const Source* source;
+    /// The next text overwrites it.
+    bool has_returned;
+  };
+
+  void read_all(TimePoint now);
+  void read_from(Source& source, TimePoint now);
   void take(Source& source, std::string_view bytes);
+  bool is_open(const Source& source) const;
+  std::string beginning(const Source& source) const;
+  void show_part(Source& source);
   void end_line(Source& source);
   void push(int target, std::string text);
   void write_all();
@@ -65,6 +83,7 @@ class OutputRelay {
 
   std::vector<std::unique_ptr<Source>> sources_;
   std::deque<Line> lines_;
+  std::map<int, OpenLine> open_lines_;
   std::size_t queued_bytes_ = 0;
 };
 

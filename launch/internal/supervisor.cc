@@ -50,19 +50,19 @@ void Supervisor::run() {
     wait(state_.wake());
     for (const int signal : take_stops()) state_.on_stop(signal, Clock::now());
     take_ends();
-    relay_.step();
+    relay_.step(Clock::now());
   }
   write_rest();
 }
 
 void Supervisor::write_rest() {
-  relay_.finish();
+  relay_.finish(Clock::now());
   const TimePoint deadline =
       state_.stop_signal() == 0 ? TimePoint::max() : Clock::now() + job_.rules.grace;
   while (relay_.has_output() && Clock::now() < deadline) {
     wait(deadline);
     if (!take_stops().empty()) return;
-    relay_.step();
+    relay_.step(Clock::now());
   }
 }
 
@@ -114,6 +114,7 @@ void Supervisor::start(std::size_t process) {
 }
 
 void Supervisor::wait(TimePoint deadline) {
+  deadline = std::min(deadline, relay_.wake());
   std::vector<pollfd> waits = relay_.waits();
   waits.push_back({wake_.number(), POLLIN, 0});
   for (const auto& watch : watches_) waits.push_back({watch.first, POLLIN, 0});

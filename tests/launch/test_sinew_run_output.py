@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 
@@ -36,6 +37,29 @@ class Output(Case):
         self.assertEqual(
             ended.stdout, f"[rank 0] {'x' * 65536}\n[rank 0] {'y' * 65536}\n[rank 0] y\n"
         )
+
+    def test_shows_what_waits_for_the_rest_of_its_line(self) -> None:
+        script = (
+            "import os, time\n"
+            "def wait(name):\n"
+            "    while not os.path.exists(os.environ['DIR'] + '/' + name): time.sleep(0.01)\n"
+            "print(end='10%', flush=True); wait('one'); print(end='\\r20%\\r', flush=True); wait('two'); print('end')\n"
+        )
+        job = self.start("--prefix", "python3", "-c", script)
+
+        def read(text: str) -> None:
+            shown = b""
+            while len(shown) < len(text):
+                self.assertTrue(select.select([job.stdout], [], [], PATIENCE_S)[0], f"only {shown} is shown")
+                shown += os.read(job.stdout.fileno(), len(text) - len(shown))
+            self.assertEqual(shown.decode(), text)
+
+        read("[rank 0] 10%")
+        (self.folder / "one").touch()
+        read("\r[rank 0] 20%\r")
+        (self.folder / "two").touch()
+        self.assertEqual(job.communicate(timeout=PATIENCE_S)[0], "[rank 0] end\n")
+        self.assertEqual(job.returncode, 0)
 
     def test_logs_of_each_rank_and_attempt(self) -> None:
         script = "echo out $RANK; echo err $RANK >&2; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit $((RANK ? 0 : 3))"
