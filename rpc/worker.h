@@ -197,12 +197,12 @@ class Worker {
   /// For a worker that only serves others: returns when the job is over and the worker has been
   /// shut down. A fixed world's job is over when all who live have come to here or to shutdown(),
   /// however long that takes; in open membership the worker serves until it is asked to end.
-  /// SIGTERM and SIGINT ask for that, unless the program handles or ignores them: the worker of a
-  /// fixed world leaves at once, another one with grace (8 s at most); the next one ends the
-  /// process. With WorkerOptions::on_rejoined it goes on with the worker that takes this one's
-  /// place. Blocks; not to be called in a handler. Throws RpcError: kUnavailable, with who is lost
-  /// and why, when none are left but those who serve; kAborted when this worker is evicted, which
-  /// may rejoin() then; what shutdown() and rejoin() throw.
+  /// SIGTERM, SIGINT and SIGHUP ask for that (StopSignal), unless the program handles or ignores
+  /// them: the worker of a fixed world leaves at once, another one with grace (8 s at most); one
+  /// that comes 2 s later ends the process. With WorkerOptions::on_rejoined it goes on with the
+  /// worker that takes this one's place. Blocks; not to be called in a handler. Throws RpcError:
+  /// kUnavailable, with who is lost and why, when none are left but those who serve; kAborted when
+  /// this worker is evicted, which may rejoin() then; what shutdown() and rejoin() throw.
   ServedUntil serve_until_done() const;
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to

@@ -1,10 +1,6 @@
 #include "common/stop_signal.h"
 
-#include <semaphore.h>
-
-#include <atomic>
 #include <charconv>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -13,59 +9,30 @@
 namespace examples {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM};
-
-std::atomic<bool> was_requested{false};
-
-// All that a handler may do is to wake somebody. It runs on any thread: libraries have some before
-// main() begins.
-sem_t wakes;
-void on_signal(int) { sem_post(&wakes); }
-
-void handle(void (*handler)(int)) {
-  struct sigaction action = {};
-  action.sa_handler = handler;
-  // The next one does what it does by default.
-  action.sa_flags = SA_RESTART | SA_RESETHAND;
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+// From the first one on to the end of the process: a signal that comes when the program is done is
+// too late to change how it ends.
+void keep_handlers() {
+  [[maybe_unused]] static const auto& handlers = *new sinew::StopSignal([] {});
 }
 
 }  // namespace
 
-StopSignal::StopSignal() {
-  sem_init(&wakes, 0, 0);
-  handle(&on_signal);
-  thread_ = std::thread([this] { watch(); });
-}
-
-// The handler stays: a signal that comes from here on is too late to change how the process ends.
-StopSignal::~StopSignal() {
-  is_over_ = true;
-  sem_post(&wakes);
-  thread_.join();
-}
-
-bool StopSignal::requested() { return was_requested; }
+StopSignal::StopSignal() : signal_([this] { on_signal(); }) { keep_handlers(); }
 
 void StopSignal::then(std::function<void()> on_stop) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     on_stop_ = on_stop;
-    if (!was_requested) return;
+    if (!has_come_) return;
   }
   if (on_stop) on_stop();
 }
 
-void StopSignal::watch() {
-  while (sem_wait(&wakes) != 0) {
-  }
-  if (is_over_) return;
-  // One of the other kind too.
-  handle(SIG_DFL);
+void StopSignal::on_signal() {
   std::function<void()> on_stop;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    was_requested = true;
+    has_come_ = true;
     on_stop = on_stop_;
   }
   if (!on_stop) std::_Exit(stopped_status());

@@ -1,36 +1,37 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <mutex>
-#include <thread>
+
+#include "sinew/rpc/base/stop_signal.h"
 
 namespace examples {
 
-/// What a program does that is asked to end (SIGINT or SIGTERM), as whoever deploys it does. There
-/// is one of it in a process at a time. Thread-safe.
+/// What a program does that is asked to end, as whoever deploys it does. There is one of it in a
+/// process at a time. Thread-safe.
 class StopSignal {
  public:
   /// Until then() the process ends at once, with stopped_status().
   StopSignal();
-  ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
   /// `on_stop` runs on a thread of this object, where it may lock and wait; or in this call, if the
-  /// signal has come before. Empty: the process ends at once. A second signal ends it anyhow.
+  /// signal has come before. Empty: the process ends at once. A second stop ends it anyhow
+  /// (sinew::StopSignal).
   void then(std::function<void()> on_stop);
 
   /// Whether the signal has come, for whoever has to be told by nobody.
-  static bool requested();
+  static bool requested() { return sinew::StopSignal::requested(); }
 
  private:
-  void watch();
+  void on_signal();
 
-  std::atomic<bool> is_over_{false};
   std::mutex mutex_;
   std::function<void()> on_stop_;
-  std::thread thread_;
+  bool has_come_ = false;
+  // Last: its thread uses all else.
+  sinew::StopSignal signal_;
 };
 
 /// What a program ends with that was asked to end before its task was done: 0, or what

@@ -16,6 +16,9 @@ enum class JobBug {
   kRestartsForever,     // the number of restarts has no bound
   kRestartsWhenAsked,   // a job that was told to stop is started again
   kOneSignalKills,      // the first request to stop kills
+  kOneStopIsTwo,        // a request that comes by two ways kills
+  kAllStopsAreOne,      // a second request does not kill
+  kBlamesTheStopped,    // who ends before it is told to, but after a request, has failed
   kLeaderIsNotHeard,    // the others are waited for when the leaders have ended
 };
 

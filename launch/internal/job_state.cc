@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/launch/internal/job_bugs.h"
+#include "sinew/rpc/base/internal/stop_rule.h"
 
 namespace sinew::internal {
 namespace {
@@ -97,7 +98,8 @@ void JobState::on_deadline(TimePoint now) {
 
 void JobState::on_ended(std::size_t number, ProcessEnd end, TimePoint now) {
   Process& process = at(number);
-  const bool was_told = process.told != 0 && !SINEW_JOB_BUG(kBlamesTheTold);
+  const bool is_stopped = stop_signal_ != 0 && !SINEW_JOB_BUG(kBlamesTheStopped);
+  const bool was_told = (process.told != 0 && !SINEW_JOB_BUG(kBlamesTheTold)) || is_stopped;
   process.state = ProcessState::kEnded;
   process.end = end;
   if (!end.is_well() && !was_told) {
@@ -108,14 +110,23 @@ void JobState::on_ended(std::size_t number, ProcessEnd end, TimePoint now) {
 }
 
 void JobState::on_stop(int signal, TimePoint now) {
+  if (is_stopped_by(now) && !SINEW_JOB_BUG(kOneStopIsTwo)) return;
   const bool is_second = stop_signal_ != 0;
-  if (!is_second) stop_signal_ = signal;
+  if (is_second && SINEW_JOB_BUG(kAllStopsAreOne)) return;
+  if (!is_second) {
+    stop_signal_ = signal;
+    stopped_at_ = now;
+  }
   if (is_second || SINEW_JOB_BUG(kOneSignalKills)) {
     begin_kill(now);
   } else {
     begin_end(signal, now);
   }
   settle(now);
+}
+
+bool JobState::is_stopped_by(TimePoint now) const {
+  return stop_signal_ != 0 && is_same_stop(stopped_at_, now);
 }
 
 void JobState::begin_end(int signal, TimePoint now) {

@@ -37,7 +37,9 @@ struct JobRules {
 /// The first process that fails (does not exit with 0, without having been told to end) ends the
 /// others: they are told to, and killed after `grace`. When all have ended the job is started again
 /// if it may be, unless its leaders had ended well, a process could not be started, or one cannot
-/// be killed. A first request to stop tells all to end and lets them; a second one kills.
+/// be killed. A first request to stop tells all to end and lets them; a second one kills, unless it
+/// is the first one that comes by another way (is_same_stop()). Who ends once the job is stopped
+/// was told to, if not by this then by whoever stopped it.
 ///
 /// Copyable, for tests that look at what may follow from each state.
 class JobState {
@@ -76,6 +78,8 @@ class JobState {
   void on_ended(std::size_t process, ProcessEnd end, TimePoint now);
   /// Somebody wants the job to end, by `signal`. The second time: at once.
   void on_stop(int signal, TimePoint now);
+  /// Whether a request to stop that comes now is the one that has come.
+  bool is_stopped_by(TimePoint now) const;
 
   /// All have ended, and none is started again.
   bool is_over() const { return aim_ == Aim::kOver; }
@@ -129,6 +133,7 @@ class JobState {
   // By which the processes are told to end.
   int end_signal_ = 0;
   int stop_signal_ = 0;
+  TimePoint stopped_at_;
 };
 
 }  // namespace sinew::internal

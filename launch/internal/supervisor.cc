@@ -61,7 +61,7 @@ void Supervisor::write_rest() {
       state_.stop_signal() == 0 ? TimePoint::max() : Clock::now() + job_.rules.grace;
   while (relay_.has_output() && Clock::now() < deadline) {
     wait(deadline);
-    if (!take_stops().empty()) return;
+    if (!take_stops().empty() && !state_.is_stopped_by(Clock::now())) return;
     relay_.step(Clock::now());
   }
 }

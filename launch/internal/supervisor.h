@@ -49,7 +49,7 @@ class Supervisor {
   /// Returns when the job is over, and what its processes have written is written. For a reader of
   /// that it waits until stop() is called, or for the job's `grace` if it was called before.
   void run();
-  /// The first time: ends the job; the second: at once. Thread-safe.
+  /// The first time: ends the job; the second: at once. Within 2 s it is the first. Thread-safe.
   void stop(int signal);
   /// Sends all processes that run a signal.
   void signal_all(int number) const;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/membership/gather.h"
@@ -16,7 +17,6 @@
 #include "sinew/rpc/worker/member_waits.h"
 #include "sinew/rpc/worker/pauses.h"
 #include "sinew/rpc/worker/rejoiner.h"
-#include "sinew/rpc/worker/stop_signals.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
 
@@ -244,13 +244,15 @@ ServedUntil WorkerCore::serve_until_done() {
   if (!is_running()) return ServedUntil::kAskedToEnd;
   {
     // Ends when what was asked for has been done.
-    const StopSignals signals([this] { leave_when_asked(); });
+    const StopSignal signal([this] { leave_when_asked(); });
     try {
       serve_until_the_end();
       return ServedUntil::kJobIsOver;
     } catch (const RpcError& error) {
       if (const absl::Status out = evicted(); !out.ok()) throw_error(out);
-      if (error.code() != ErrorCode::kCancelled || is_running()) throw;
+      // Who was asked with all others may have nobody left to serve before it leaves itself.
+      const bool was_shut_down = error.code() == ErrorCode::kCancelled && !is_running();
+      if (!was_shut_down && !StopSignal::requested()) throw;
     }
   }
   ShutdownOptions at_once;

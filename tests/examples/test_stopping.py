@@ -8,6 +8,7 @@ EXAMPLES is the folder of the built examples.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -111,9 +112,18 @@ class RlTest(StoppingTest):
     def test_under_sinew_run(self) -> None:
         roles = [("--role", "agent=1", EXAMPLES / "rl" / "rl_agent", "--episodes", "100000", "--gamma", "0", "--output", "out")]
         roles.append(("--role", "observer=2", EXAMPLES / "rl" / "rl_observer"))
-        job = self.start(SINEW_RUN, *(word for role in roles for word in role))
-        job.expect("Episode 10 ", LONG_S)
-        self.stop(job)
+        for tell in self.stop, self.stop_session:
+            job = self.start(SINEW_RUN, *(word for role in roles for word in role))
+            job.expect("Episode 10 ", LONG_S)
+            tell(job)
+            self.assertRegex("\n".join(job.lines), r"(?m)^Stopped after \d+ episodes")
+            (self.folder / "out" / "reward_curve.csv").unlink()
+
+    def stop_session(self, job: Program) -> None:
+        """As a service manager or a scheduler does: all processes, of which the job's launcher tells them again."""
+        for number in (self.process.pid, *example_process.members(self.process, "rl_")):
+            os.kill(number, signal.SIGTERM)
+        self.check_end(job)
 
 
 class ParameterServerTest(StoppingTest):

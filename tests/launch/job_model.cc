@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/stop_rule.h"
 
 namespace sinew::internal::sim {
 namespace {
@@ -41,6 +42,12 @@ void JobModel::each_next(const Visit& visit) const {
          [&](JobModel& next) { next.end(process, ProcessEnd::exited(code)); });
   }
   if (stops_left_ > 0) step("stop", [](JobModel& next) { next.stop(); });
+  if (stops_left_ > 0 && is_same_stop()) {
+    step("stop later", [](JobModel& next) {
+      next.pass_until(*next.first_stop_ + kOneStop);
+      next.stop();
+    });
+  }
   if (job_.wake() != JobState::TimePoint::max()) step("tick", [](JobModel& n) { n.tick(); });
 }
 
@@ -89,19 +96,24 @@ void JobModel::end(std::size_t process, ProcessEnd how) {
   Real& real = real_[process];
   real.life = Life::kDead;
   real.end = how;
-  if (!how.is_well() && !real.is_told && !failed_first_) failed_first_ = process;
+  if (!how.is_well() && !real.is_told && stops_ == 0 && !failed_first_) failed_first_ = process;
   job_.on_ended(process, how, now_);
 }
 
 void JobModel::stop() {
   --stops_left_;
-  ++stops_;
+  if (!is_same_stop()) ++stops_;
+  if (!first_stop_) first_stop_ = now_;
   job_.on_stop(SIGINT, now_);
 }
 
-void JobModel::tick() {
-  now_ = std::max(now_, job_.wake());
-  time_has_passed_ = time_has_passed_ || has_to_end();
+bool JobModel::is_same_stop() const { return first_stop_ && now_ - *first_stop_ < kOneStop; }
+
+void JobModel::tick() { pass_until(job_.wake()); }
+
+void JobModel::pass_until(JobState::TimePoint when) {
+  now_ = std::max(now_, when);
+  time_has_passed_ = time_has_passed_ || (has_to_end() && job_.wake() <= now_);
 }
 
 bool JobModel::leaders_are_done() const {
@@ -112,6 +124,11 @@ bool JobModel::leaders_are_done() const {
 }
 
 bool JobModel::has_to_end() const { return failed_first_ || stops_ > 0 || leaders_are_done(); }
+
+bool JobModel::spares_one() const {
+  return std::any_of(real_.begin(), real_.end(),
+                     [](const Real& real) { return real.life == Life::kAlive && !real.is_killed; });
+}
 
 bool JobModel::has_to_restart() const {
   // What is left of one attempt would be in the way of the next.
@@ -162,6 +179,7 @@ std::string JobModel::settle() const {
     if (!model.wrong_.empty()) return model.wrong_;
     if (model.attempts_ > attempts) return restarts ? "" : "the job is started again";
     if (model.job_.is_over()) return model.wrong_at_end();
+    if (model.stops_ > 1 && model.spares_one()) return "a second request does not kill";
     const auto killed = std::find_if(model.real_.begin(), model.real_.end(), [](const Real& real) {
       return real.life == Life::kAlive && real.is_killed;
     });
@@ -181,7 +199,7 @@ std::string JobModel::key() const {
   std::string key;
   job_.append_key(key);
   absl::StrAppend(&key, "|", stops_left_, stops_, attempts_, time_has_passed_,
-                  job_.wake() <= now_ ? 1 : 0,
+                  job_.wake() <= now_ ? 1 : 0, is_same_stop() ? 1 : 0,
                   failed_first_ ? static_cast<int>(*failed_first_) : -1);
   for (const Real& real : real_) {
     absl::StrAppend(&key, ";", static_cast<int>(real.life), real.is_told, real.is_killed,

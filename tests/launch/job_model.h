@@ -12,7 +12,7 @@
 namespace sinew::internal::sim {
 
 /// A job and what may happen to it: processes that end, well or not, or do not when they are told
-/// to; that cannot be started; requests to stop; time that passes. Copyable.
+/// to; that cannot be started; requests to stop, also by several ways; time that passes. Copyable.
 class JobModel {
  public:
   JobModel(const JobRules& rules, int stops);
@@ -41,9 +41,13 @@ class JobModel {
   bool act(CanStart can_start);
   void end(std::size_t process, ProcessEnd how);
   void stop();
+  /// Whether a request that comes now is the first one by another way.
+  bool is_same_stop() const;
   void tick();
+  void pass_until(JobState::TimePoint when);
   bool leaders_are_done() const;
   bool has_to_end() const;
+  bool spares_one() const;
   bool has_to_restart() const;
   std::string wrong_at_end() const;
 
@@ -54,7 +58,9 @@ class JobModel {
   // What an onlooker knows of the attempt.
   std::optional<std::size_t> failed_first_;
   int attempts_ = 1;
+  // Requests, each once.
   int stops_ = 0;
+  std::optional<JobState::TimePoint> first_stop_;
   // Since all were to end.
   bool time_has_passed_ = false;
   std::string wrong_;

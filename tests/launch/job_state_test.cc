@@ -91,6 +91,22 @@ TEST(JobState, PassesOnTheSignalThatStopsIt) {
   EXPECT_EQ(job.exit_status(), 0);
 }
 
+TEST(JobState, AStopThatComesTwiceIsOne) {
+  JobRules rules;
+  JobState job(rules);
+  const TimePoint begin;
+  act(job, begin);
+  using Signals = std::vector<std::pair<std::size_t, int>>;
+  job.on_stop(SIGTERM, begin);
+  EXPECT_EQ(act(job, begin), (Signals{{0, SIGTERM}}));
+  job.on_stop(SIGINT, begin + 2s - 1ns);
+  EXPECT_TRUE(job.is_stopped_by(begin + 2s - 1ns));
+  EXPECT_TRUE(act(job, begin + 2s - 1ns).empty());
+  EXPECT_FALSE(job.is_stopped_by(begin + 2s));
+  job.on_stop(SIGTERM, begin + 2s);
+  EXPECT_EQ(act(job, begin + 2s), (Signals{{0, SIGKILL}}));
+}
+
 TEST(ProcessEnd, SaysWhatAShellSays) {
   EXPECT_EQ(ProcessEnd::exited(3).shell_status(), 3);
   EXPECT_EQ(ProcessEnd::signalled(SIGSEGV).shell_status(), 139);

@@ -27,9 +27,9 @@ inline std::vector<JobWorld> job_worlds() {
     return result;
   };
   return {
-      {"three", rules(3, 0), 2},
-      {"restarts", rules(2, 2), 2},
-      {"a leader", rules(3, 1, {0}), 2},
+      {"three", rules(3, 0), 3},
+      {"restarts", rules(2, 2), 3},
+      {"a leader", rules(3, 1, {0}), 3},
       {"two leaders", rules(3, 0, {0, 2}), 1},
   };
 }

@@ -25,6 +25,9 @@ constexpr Planted kBugs[] = {
     {JobBug::kRestartsForever, "kRestartsForever"},
     {JobBug::kRestartsWhenAsked, "kRestartsWhenAsked"},
     {JobBug::kOneSignalKills, "kOneSignalKills"},
+    {JobBug::kOneStopIsTwo, "kOneStopIsTwo"},
+    {JobBug::kAllStopsAreOne, "kAllStopsAreOne"},
+    {JobBug::kBlamesTheStopped, "kBlamesTheStopped"},
     {JobBug::kLeaderIsNotHeard, "kLeaderIsNotHeard"},
 };
 

@@ -1,7 +1,7 @@
 """What tests of sinew-run have in common. Their arguments: SINEW_RUN WORKER, then those of unittest.
 
 WORKER --drive call: calls all workers of the job that its environment tells of; --drive die: the
-same, but rank 1 ends with 5 before it has joined.
+same, but rank 1 ends with 5 before it has joined; see drive() in spawn_functions.cc for others.
 """
 
 from __future__ import annotations

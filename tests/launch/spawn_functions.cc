@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <set>
 #include <stdexcept>
@@ -18,6 +19,7 @@
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/launch/spawn.h"
+#include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/rpc.h"
 
 namespace sinew::testing {
@@ -62,6 +64,8 @@ SpawnOptions spawn_options() {
 }
 
 int twice(int value) { return 2 * value; }
+
+at::Tensor doubled(const at::Tensor& value) { return value * 2; }
 
 void write_place(int rank, const std::string& folder) {
   std::ofstream file(absl::StrCat(folder, "/", rank));
@@ -179,12 +183,67 @@ void write_lines(int rank, int count) {
   std::cout << "no end";
 }
 
-void call_all_others(int rank, int nprocs) {
+namespace {
+
+Worker join_as(int rank) {
   WorkerOptions options;
   options.name = absl::StrCat("w", rank);
   options.init_method = "env://";
-  options.methods.add<&twice>();
-  Worker worker = init_rpc(options);
+  options.methods.add<&twice>().add<&doubled>();
+  return init_rpc(options);
+}
+
+/// Until tensors come beside gRPC, or somebody says by a file that they do not.
+void exchange_tensors(int rank, const std::string& folder) {
+  const Worker worker = join_as(rank);
+  const at::Tensor ones = at::ones({1 << 18});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (worker.counters().at("rpc.plane_fetched_tensors") == 0 &&
+         !std::filesystem::exists(absl::StrCat(folder, "/enough"))) {
+    const at::Tensor result = worker.rpc_sync<&doubled>(absl::StrCat("w", rank == 0 ? 1 : 0), ones);
+    require(result.equal(ones * 2), "the tensor differs");
+    require(std::chrono::steady_clock::now() < deadline, "no tensor has come beside gRPC");
+  }
+  worker.shutdown();
+}
+
+/// Rank 0 works until it is asked to end, the others serve; then all write results, which takes a
+/// while.
+void work_until_asked(int rank, const std::string& folder) {
+  const Worker worker = join_as(rank);
+  touch(folder, absl::StrCat("pid", rank));
+  if (rank == 0) {
+    std::promise<void> asked;
+    const StopSignal stop([&] { asked.set_value(); });
+    asked.get_future().wait();
+    ShutdownOptions at_once;
+    at_once.graceful = false;
+    worker.shutdown(at_once);
+  } else {
+    worker.serve_until_done();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  touch(folder, absl::StrCat("result", rank));
+}
+
+/// Processes that end well, are ended, and fail; what is said of the last ones.
+std::string three_jobs(const SpawnOptions& options) {
+  try {
+    spawn(&do_nothing, 2, options);
+    const ProcessContext processes = start_processes(&wait_for_ever, 2, options);
+    processes.terminate();
+    processes.join();
+    spawn(&exit_with, 2, options, 7);
+  } catch (const RpcError& error) {
+    return error.what();
+  }
+  return "nothing failed";
+}
+
+}  // namespace
+
+void call_all_others(int rank, int nprocs) {
+  const Worker worker = join_as(rank);
   for (int other = 0; other < nprocs; ++other) {
     const int result = worker.rpc_sync<&twice>(absl::StrCat("w", other), other);
     require(result == 2 * other, "a call went wrong");
@@ -199,7 +258,13 @@ int drive(const std::string& what, const std::string& folder) {
     call_all_others(std::stoi(variable("RANK")), std::stoi(variable("WORLD_SIZE")));
     return 0;
   }
-  if (what == "announce") {
+  if (what == "tensors") {
+    exchange_tensors(std::stoi(variable("RANK")), folder);
+  } else if (what == "work") {
+    work_until_asked(std::stoi(variable("RANK")), folder);
+  } else if (what == "three") {
+    std::cout << three_jobs(options) << std::endl;
+  } else if (what == "announce") {
     spawn(&announce_and_wait, 3, options, folder);
   } else if (what == "nested") {
     spawn(&spawn_announcers, 2, options, folder);

@@ -58,6 +58,7 @@ void write_lines(int rank, int count);
 void call_all_others(int rank, int nprocs);
 
 int twice(int value);
+at::Tensor doubled(const at::Tensor& value);
 
 /// What the program does with that argument, rather than tests; the exit status.
 int drive(const std::string& what, const std::string& folder);
@@ -65,5 +66,6 @@ int drive(const std::string& what, const std::string& folder);
 }  // namespace sinew::testing
 
 SINEW_METHOD(sinew::testing::twice);
+SINEW_METHOD(sinew::testing::doubled);
 
 SINEW_STRUCT(sinew::testing::Settings, name, rate, widths);
