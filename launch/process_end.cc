@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/internal/system_call.h"
 
 namespace sinew {
 
@@ -35,7 +36,9 @@ std::string ProcessEnd::text() const {
       return absl::StrCat("was ended by ", signal_name(number), " (", ::strsignal(number), ")");
     case Kind::kNotStarted:
       return absl::StrCat("could not be started: ",
-                          std::error_code(number, std::generic_category()).message());
+                          call == nullptr
+                              ? std::error_code(number, std::generic_category()).message()
+                              : internal::call_failure(call, number));
     case Kind::kWithServer:
       return "was ended because its fork server was";
     case Kind::kUnkillable:

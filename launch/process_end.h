@@ -11,7 +11,7 @@ struct ProcessEnd {
     kExited,
     /// `number` is the signal that ended it.
     kSignalled,
-    /// It could not be started; `number` is an errno.
+    /// It could not be started; `number` is an errno, of the system call `call` if that is known.
     kNotStarted,
     /// It is gone, and somebody else in the process that started it has taken its exit status: one
     /// that ignores SIGCHLD, or waits for children that are not its own.
@@ -25,7 +25,9 @@ struct ProcessEnd {
 
   static ProcessEnd exited(int code) { return {Kind::kExited, code}; }
   static ProcessEnd signalled(int signal) { return {Kind::kSignalled, signal}; }
-  static ProcessEnd not_started(int error) { return {Kind::kNotStarted, error}; }
+  static ProcessEnd not_started(int error, const char* call = nullptr) {
+    return {Kind::kNotStarted, error, call};
+  }
 
   /// It exited with 0.
   bool is_well() const { return kind == Kind::kExited && number == 0; }
@@ -37,6 +39,8 @@ struct ProcessEnd {
 
   Kind kind = Kind::kExited;
   int number = 0;
+  /// A literal, or null.
+  const char* call = nullptr;
 };
 
 inline bool operator==(const ProcessEnd& a, const ProcessEnd& b) {

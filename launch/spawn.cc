@@ -21,6 +21,7 @@
 #include "sinew/launch/internal/spawn_child.h"
 #include "sinew/launch/internal/spawn_job.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/system_call.h"
 
 namespace sinew {
 namespace internal {
@@ -101,7 +102,11 @@ void check_child_signal() {
 
 FileDescriptor write_task(const SpawnMessageWriter& message) {
   FileDescriptor task(::memfd_create("sinew-spawn-task", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!task.valid()) throw_error(absl::ErrnoToStatus(errno, "spawn: cannot make a file in memory"));
+  if (!task.valid()) {
+    throw_error(absl::Status(absl::ErrnoToStatusCode(errno),
+                             absl::StrCat("spawn: cannot make a file in memory: ",
+                                          call_failure("memfd_create", errno))));
+  }
   if (absl::Status written = message.write(task.number(), 0); !written.ok()) throw_error(written);
   // All processes have the same.
   ::fcntl(task.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "sinew/rpc/base/internal/system_call.h"
 
 // The flag of close_range(2), which older headers lack.
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -40,6 +41,7 @@ struct Preparation {
   int descriptor_limit;
   // Written by the child, read here when it has become the program or is gone.
   volatile int error;
+  const char* volatile failed_call;
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
@@ -88,13 +90,17 @@ void reset_signals(const Preparation& to_do) {
 }
 
 /// The errno that says why nothing became of it.
-int become(const Preparation& to_do) {
+int become(Preparation& to_do) {
   if (to_do.group == ChildCommand::Group::kOwn && ::setpgid(0, 0) != 0) return errno;
   if (to_do.announce >= 0) {
     const pid_t self = ::getpid();
     if (::write(to_do.announce, &self, sizeof self) != sizeof self) return errno;
   }
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  // Who is announced is known to somebody who outlives the parent.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 && to_do.announce < 0) {
+    to_do.failed_call = "prctl(PR_SET_PDEATHSIG)";
+    return errno;
+  }
   // The parent may have gone before the kernel was told what to do then.
   if (::getppid() != to_do.parent) return ESRCH;
   for (const auto& [here, there] : to_do.descriptors) {
@@ -176,50 +182,72 @@ JobProcess::Start ChildProcess::start(const ChildCommand& command) {
   }
   if (to_do.error != 0) {
     ::waitpid(pid, nullptr, 0);
-    result.failure = ProcessEnd::not_started(to_do.error);
+    result.failure = ProcessEnd::not_started(to_do.error, to_do.failed_call);
     return result;
   }
   FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd.valid()) {
-    result.failure = ProcessEnd::not_started(errno);
-    ::kill(command.group == ChildCommand::Group::kOwn ? -pid : pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    return result;
-  }
-  ::fcntl(pidfd.number(), F_SETFD, FD_CLOEXEC);
+  if (pidfd.valid()) ::fcntl(pidfd.number(), F_SETFD, FD_CLOEXEC);
   result.process.reset(new ChildProcess(pid, std::move(pidfd), command.group));
   return result;
 }
 
 void ChildProcess::signal(int number) const {
-  // Through the descriptor: somebody else may have waited for the process, and its id be another's.
-  const bool is_alive = ::syscall(SYS_pidfd_send_signal, pidfd_.number(), 0, nullptr, 0) == 0;
-  if (!is_alive) return;
-  if (group_ == ChildCommand::Group::kOwn) {
-    ::kill(-pid_, number);
-  } else {
-    ::syscall(SYS_pidfd_send_signal, pidfd_.number(), number, nullptr, 0);
+  // By the descriptor nobody else is hit, whoever waits for the process meanwhile.
+  const bool is_group = group_ == ChildCommand::Group::kOwn;
+  if (!is_group && pidfd_.valid()) {
+    if (::syscall(SYS_pidfd_send_signal, pidfd_.number(), number, nullptr, 0) == 0) return;
+    if (errno == ESRCH) return;
   }
+  // Somebody else has waited for it, and its number may be another's.
+  if (look() == Look::kIsGone) return;
+  ::kill(is_group ? -pid_ : pid_, number);
 }
 
 std::optional<ProcessEnd> ChildProcess::take_end() {
+  const Look found = look();
+  if (found == Look::kRuns) return std::nullopt;
+  if (found == Look::kIsGone) return ProcessEnd{ProcessEnd::Kind::kUnknown, 0};
+  const auto end_group = [this] {
+    if (group_ == ChildCommand::Group::kOwn) ::kill(-pid_, SIGKILL);
+  };
+  // As long as the process has not been waited for, the number of its group is no other's.
+  if (found == Look::kHasEnded) end_group();
+  int status = 0;
+  pid_t taken = 0;
+  do {
+    taken = ::waitpid(pid_, &status, WNOHANG);
+  } while (taken < 0 && errno == EINTR);
+  if (taken == 0) return std::nullopt;
+  if (taken < 0) return ProcessEnd{ProcessEnd::Kind::kUnknown, 0};
+  // Nor while somebody is left in it.
+  if (found == Look::kNoAnswer) end_group();
+  return WIFEXITED(status) ? ProcessEnd::exited(WEXITSTATUS(status))
+                           : ProcessEnd::signalled(WTERMSIG(status));
+}
+
+absl::Status ChildProcess::check_pidfds() {
+  const FileDescriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!self.valid()) return absl::UnavailableError(call_failure("pidfd_open", errno));
+  if (::syscall(SYS_pidfd_send_signal, self.number(), 0, nullptr, 0) == 0) return absl::OkStatus();
+  return absl::UnavailableError(call_failure("pidfd_send_signal", errno));
+}
+
+/// Without taking its end. An error that says nothing of the process is no answer: the call may be
+/// denied, or the kernel too old for it.
+ChildProcess::Look ChildProcess::look_at(idtype_t type, int id) {
   siginfo_t info{};
-  const auto id = static_cast<id_t>(pidfd_.number());
-  constexpr auto kByDescriptor = static_cast<idtype_t>(3);  // P_PIDFD
   int result = 0;
   do {
-    result = ::waitid(kByDescriptor, id, &info, WEXITED | WNOHANG | WNOWAIT);
+    result = ::waitid(type, static_cast<id_t>(id), &info, WEXITED | WNOHANG | WNOWAIT);
   } while (result != 0 && errno == EINTR);
-  if (result != 0) return ProcessEnd{ProcessEnd::Kind::kUnknown, 0};
-  if (info.si_pid == 0) return std::nullopt;
-  // As long as the process has not been waited for, the number of its group is no other's.
-  if (group_ == ChildCommand::Group::kOwn) ::kill(-pid_, SIGKILL);
-  do {
-    result = ::waitid(kByDescriptor, id, &info, WEXITED | WNOHANG);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) return ProcessEnd{ProcessEnd::Kind::kUnknown, 0};
-  return info.si_code == CLD_EXITED ? ProcessEnd::exited(info.si_status)
-                                    : ProcessEnd::signalled(info.si_status);
+  if (result != 0) return errno == ECHILD ? Look::kIsGone : Look::kNoAnswer;
+  return info.si_pid == 0 ? Look::kRuns : Look::kHasEnded;
+}
+
+ChildProcess::Look ChildProcess::look() const {
+  constexpr auto kByDescriptor = static_cast<idtype_t>(3);  // P_PIDFD
+  const Look found = pidfd_.valid() ? look_at(kByDescriptor, pidfd_.number()) : Look::kNoAnswer;
+  return found == Look::kNoAnswer ? look_at(P_PID, pid_) : found;
 }
 
 }  // namespace sinew::internal

@@ -2,12 +2,14 @@
 
 #include <signal.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "sinew/launch/internal/job_process.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
 
@@ -34,7 +36,8 @@ struct ChildCommand {
   /// The signals that are blocked in it.
   sigset_t blocked_signals = {};
   /// Unless -1: the process id is written there (a pid_t) before the program begins; and once more,
-  /// negated, if it cannot begin.
+  /// negated, if it cannot begin. Whoever reads that ends the process when this one is gone, should
+  /// the kernel not be told to.
   int announce = -1;
 };
 
@@ -51,11 +54,21 @@ class ChildProcess : public JobProcess {
   /// What is left of its own group is killed then.
   std::optional<ProcessEnd> take_end() override;
 
+  /// Whether there are pidfds, by which processes that are not this one's children can be watched
+  /// and signalled; children need none. kUnavailable, with the call that is denied.
+  static absl::Status check_pidfds();
+
  private:
+  enum class Look { kRuns, kHasEnded, kIsGone, kNoAnswer };
+  static Look look_at(idtype_t type, int id);
+  Look look() const;
+
   ChildProcess(pid_t pid, FileDescriptor pidfd, ChildCommand::Group group)
       : pid_(pid), pidfd_(std::move(pidfd)), group_(group) {}
 
   const pid_t pid_;
+  // Invalid where the system gives none. The number is the child's as long as nobody has waited for
+  // it.
   const FileDescriptor pidfd_;
   const ChildCommand::Group group_;
 };

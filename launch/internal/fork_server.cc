@@ -85,6 +85,8 @@ ForkServer::ForkServer(std::unique_ptr<JobProcess> process, FileDescriptor socke
     : process_(std::move(process)), channel_(std::move(socket)), readable_(std::move(readable)) {}
 
 absl::StatusOr<std::unique_ptr<ForkServer>> ForkServer::start(ChildCommand command) {
+  // The forked processes are not this one's children.
+  if (absl::Status pidfds = ChildProcess::check_pidfds(); !pidfds.ok()) return pidfds;
   auto sockets = ForkChannel::make_sockets();
   if (!sockets.ok()) return sockets.status();
   command.descriptors.emplace_back(sockets->second.number(), kChannelDescriptor);

@@ -26,7 +26,8 @@ class ForkServer {
  public:
   /// `command` as for a process that execs, with the task among its descriptors. Returns once it is
   /// ready. kFailedPrecondition: the program is not one that can be forked when it comes to
-  /// init_launch(); kUnavailable: it does not come to it; kDeadlineExceeded: not within a minute.
+  /// init_launch(); kUnavailable: it does not come to it, or the system denies what a server needs;
+  /// kDeadlineExceeded: not within a minute.
   static absl::StatusOr<std::unique_ptr<ForkServer>> start(ChildCommand command);
   ForkServer(const ForkServer&) = delete;
   ForkServer& operator=(const ForkServer&) = delete;

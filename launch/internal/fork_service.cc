@@ -181,11 +181,13 @@ class ForkService {
   }
 
   void tell_ends() const {
-    siginfo_t info{};
-    while (::waitid(P_ALL, 0, &info, WEXITED) == 0) {
-      const auto kind =
-          info.si_code == CLD_EXITED ? ForkMessage::Kind::kExited : ForkMessage::Kind::kSignalled;
-      send({kind, info.si_pid, info.si_status, "", {}});
+    int status = 0;
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, 0)) > 0;) {
+      if (WIFEXITED(status)) {
+        send({ForkMessage::Kind::kExited, pid, WEXITSTATUS(status), "", {}});
+      } else {
+        send({ForkMessage::Kind::kSignalled, pid, WTERMSIG(status), "", {}});
+      }
     }
   }
 

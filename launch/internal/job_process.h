@@ -23,7 +23,7 @@ class JobProcess {
 
   virtual pid_t pid() const = 0;
   /// Becomes readable when the process has ended, perhaps earlier too. It may be another one after
-  /// each take_end().
+  /// each take_end(). -1: the system gives none; call take_end() from time to time.
   virtual int descriptor() const = 0;
   /// Nothing happens if it has ended.
   virtual void signal(int number) const = 0;

@@ -19,6 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+// Between looks at children that have no descriptors.
+constexpr auto kLookEvery = milliseconds(20);
+
 /// Rounded up: a loop that wakes too early would turn until it is time.
 int poll_timeout(JobState::TimePoint deadline) {
   if (deadline == JobState::TimePoint::max()) return -1;
@@ -119,7 +122,9 @@ void Supervisor::wait(TimePoint deadline) {
   waits.push_back({wake_.number(), POLLIN, 0});
   for (const auto& watch : watches_) waits.push_back({watch.first, POLLIN, 0});
   for (const auto& child : children_) {
-    if (child) waits.push_back({child->descriptor(), POLLIN, 0});
+    if (!child) continue;
+    waits.push_back({child->descriptor(), POLLIN, 0});
+    if (waits.back().fd < 0) deadline = std::min(deadline, Clock::now() + kLookEvery);
   }
   if (::poll(waits.data(), waits.size(), poll_timeout(deadline)) <= 0) return;
   for (const auto& [descriptor, callback] : watches_) {

@@ -113,6 +113,11 @@ TEST(ProcessEnd, SaysWhatAShellSays) {
   EXPECT_EQ(ProcessEnd::not_started(ENOENT).shell_status(), 127);
   EXPECT_EQ(ProcessEnd::not_started(EACCES).shell_status(), 126);
   EXPECT_EQ(ProcessEnd::signalled(SIGSEGV).text(), "was ended by SIGSEGV (Segmentation fault)");
+  EXPECT_EQ(ProcessEnd::not_started(ENOENT).text(),
+            "could not be started: No such file or directory");
+  EXPECT_EQ(ProcessEnd::not_started(EPERM, "prctl").text(),
+            "could not be started: prctl: Operation not permitted; a seccomp profile, or another "
+            "rule of this host, denies it");
 }
 
 TEST(PortReservation, NobodyElseGetsThePort) {

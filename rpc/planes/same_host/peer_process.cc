@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "sinew/rpc/base/internal/system_call.h"
 
 // Newer than the headers of some systems.
 #ifndef SO_PEERPIDFD
@@ -80,7 +81,7 @@ absl::StatusOr<PeerProcess> PeerProcess::of(const FileDescriptor& socket, Source
   // The system lets root read everybody's memory, but a worker of root has no business there.
   if (peer.uid != ::geteuid()) return unreachable_process(peer.pid, "belongs to another user");
   FileDescriptor hold = hold_of(socket, peer.pid, source);
-  if (!hold.valid()) return unreachable_process(peer.pid, std::strerror(errno));
+  if (!hold.valid()) return unreachable_process(peer.pid, call_failure("pidfd_open", errno));
   PeerProcess process(peer.pid, std::move(hold));
   if (absl::Status status = process.check_namespaces(); !status.ok()) return status;
   return process;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "sinew/rpc/base/internal/system_call.h"
 #include "sinew/rpc/planes/same_host/shown_word.h"
 
 namespace sinew::internal {
@@ -57,7 +58,7 @@ absl::Status RemoteMemory::read(std::uint64_t from, char* to, std::size_t size_b
       {{address_of(from), size_bytes}, {address_of(word_address_), shown.size()}}};
   const ssize_t copied = ::process_vm_readv(process_->number(), here.data(), here.size(),
                                             there.data(), there.size(), 0);
-  if (copied < 0) return process_->unreachable(std::strerror(errno));
+  if (copied < 0) return process_->unreachable(call_failure("process_vm_readv", errno));
   if (static_cast<std::size_t>(copied) != size_bytes + shown.size()) {
     return process_->unreachable("its memory ends early");
   }
