@@ -476,6 +476,21 @@ TEST_P(ValuesTest, ReceiversMayChangeTheirTensors) {
   EXPECT_EQ(mine.sum().item<double>(), 5000.0);
 }
 
+// docs/values.md says so.
+TEST_P(ValuesTest, WhoReadsFirstDecidesOnInferenceTensors) {
+  const auto ask = [&] { return rpc_async<&values::plus_one>(callee(), at::ones({5000})); };
+  Future<at::Tensor> within = ask();
+  Future<at::Tensor> outside = ask();
+  EXPECT_FALSE(outside.wait().is_inference());
+  {
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(within.wait().is_inference());
+    EXPECT_FALSE(outside.wait().is_inference());
+  }
+  EXPECT_TRUE(within.wait().is_inference());
+  EXPECT_FALSE(within.wait().clone().is_inference());
+}
+
 TEST_P(ValuesTest, TensorsThatCannotTravelAreRefusedAtTheCallSite) {
   const at::Tensor quantized = at::quantize_per_tensor(at::rand({4}), 0.1, 0, at::kQInt8);
   RpcError error = error_of([&] { rpc_async<&values::elements>(callee(), quantized); });
