@@ -33,7 +33,7 @@ enum class ErrorOrigin {
   /// an answer.
   kNetwork,
   /// Sinew at the callee: it serves no such method, has refused the caller or the arguments, has no
-  /// room for the call, or cannot send its result.
+  /// room for the call or no thread in its time, or cannot send its result.
   kCallee,
   /// The callee's handler: what it threw, or failed its future with.
   kHandler,

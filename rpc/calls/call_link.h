@@ -212,6 +212,9 @@ class CallLink final : public LinkUser,
   void refuse_retired(ArrivedControl control, const absl::Status& status);
   void send_reply(const std::shared_ptr<Content>& content);
   bool is_member();
+  // call_link_queue.cc
+  void watch_queue_locked(Clock::TimePoint when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void look_at_queue();
   void post_held();
   void end_served();
 
@@ -244,6 +247,9 @@ class CallLink final : public LinkUser,
   // handed over and another thread has not entered yet. The latest ones, also in their order.
   absl::flat_hash_set<std::uint64_t> cancelled_early_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::uint64_t> cancelled_order_ ABSL_GUARDED_BY(mutex_);
+  // For those among them that wait for a thread.
+  Clock::TimePoint queue_armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
+  TimerQueue::TimerId queue_timer_ ABSL_GUARDED_BY(mutex_) = 0;
   // Until the peer's replies have room.
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
   // Until it is a member.

@@ -12,6 +12,7 @@
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/extension.h"
+#include "sinew/rpc/calls/queue_limits.h"
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
@@ -84,6 +85,7 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimeP
   const std::uint64_t room = frame.room();
   ArrivedCall call;
   call.id = frame.header.subject;
+  call.arrived = now;
   call.deadline = deadline_of(frame.header, now);
   call.bytes = std::move(frame.envelope);
   call.payloads = std::move(frame.payloads);
@@ -148,6 +150,7 @@ void CallLink::begin(std::vector<ArrivedCall> calls) {
       // Whose ids are not his own gets no second answer.
       if (!retired_.ok() || !served_.emplace(each->call_id(), each).second) continue;
       if (take_cancelled_locked(each->call_id())) cancelled.push_back(each);
+      watch_queue_locked(QueueLimits::look_at(each->arrived(), each->deadline(), each->arrived()));
       begun.push_back(std::move(each));
     }
   }
@@ -575,6 +578,7 @@ void CallLink::end_served() {
     cancelled_early_ = {};
     cancelled_order_ = {};
     if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));
+    if (queue_timer_ != 0) services_.timers().cancel(std::exchange(queue_timer_, 0));
   }
   for (auto& [id, running] : served) running->cancel();
 }

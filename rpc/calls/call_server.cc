@@ -11,6 +11,7 @@
 #include "sinew/rpc/base/nearest_text.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/invocation.h"
+#include "sinew/rpc/calls/queue_limits.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/unary_sink.h"
 #include "sinew/rpc/calls/worker_services.h"
@@ -142,6 +143,7 @@ void CallServer::post(std::vector<std::shared_ptr<Invocation>> calls) {
   std::vector<Task> tasks;
   tasks.reserve(calls.size());
   for (auto& call : calls) {
+    call->enter_queue();
     tasks.push_back([begun = std::move(call)] { begun->start(); });
   }
   if (!tasks.empty()) services_.executor()->post_all(std::move(tasks));
@@ -160,6 +162,34 @@ void CallServer::open() {
     held.swap(held_);
   }
   post(std::move(held));
+}
+
+// ---- Calls that wait for a thread.
+
+std::string CallServer::explain_queued(std::chrono::nanoseconds waited) {
+  const Executor::Stats pool = services_.executor()->stats();
+  return absl::StrFormat(
+      "worker '%s' did not begin the call within %.3g s: it was queued behind %d handlers that "
+      "run, "
+      "of %d that may at once (WorkerOptions::num_threads there)",
+      services_.self().name, std::chrono::duration<double>(waited).count(), pool.running_threads,
+      pool.num_threads);
+}
+
+void CallServer::note_queued(std::chrono::nanoseconds waited) {
+  if (waited < QueueLimits::kLongWait) return;
+  {
+    MutexLock lock(mutex_);
+    const Clock::TimePoint now = services_.clock().now();
+    if (queue_told_.has_value() && now < *queue_told_ + QueueLimits::kPause) return;
+    queue_told_ = now;
+  }
+  const Executor::Stats pool = services_.executor()->stats();
+  services_.log(absl::StrFormat(
+      "calls wait for a thread, one for %.3g s by now: %d handlers run, of %d that may at once "
+      "(WorkerOptions::num_threads), and %d tasks are queued",
+      std::chrono::duration<double>(waited).count(), pool.running_threads, pool.num_threads,
+      pool.queued_tasks));
 }
 
 // ---- Foreign clients.
@@ -186,6 +216,7 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   std::string method = printable(envelope->call().method(), 512);
   ArrivedCall arrived;
   arrived.id = envelope->call().id();
+  arrived.arrived = now;
   arrived.deadline = std::min(own, by_transport);
   arrived.envelope = std::move(envelope);
   arrived.size_bytes = size_bytes;
@@ -195,6 +226,7 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   auto invocation =
       std::make_shared<Invocation>(services_, std::move(arrived), std::move(answered_by));
   sink->watch(invocation);
+  sink->watch_queue(invocation);
   // What is earlier gRPC sees to.
   if (own < by_transport) sink->end_at(own, invocation, std::move(method));
   start({std::move(invocation)});

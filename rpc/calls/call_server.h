@@ -1,9 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/method_load.h"
 #include "sinew/rpc/method_table.h"
@@ -59,6 +62,12 @@ class CallServer final : public UnaryHandler {
   void start(std::vector<std::shared_ptr<Invocation>> calls);
   /// No call is started any more.
   void close();
+
+  /// Why a call that has waited for a thread for so long is refused.
+  std::string explain_queued(std::chrono::nanoseconds waited);
+  /// A call has waited for so long: says so in the worker's log if that is long, and was not said
+  /// lately.
+  void note_queued(std::chrono::nanoseconds waited);
 
   std::int64_t active_calls() const { return active_calls_.load(std::memory_order_acquire); }
   std::int64_t calls_started() const { return calls_started_.load(std::memory_order_acquire); }
@@ -112,6 +121,8 @@ class CallServer final : public UnaryHandler {
   mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // When the log has heard of calls that wait.
+  std::optional<Clock::TimePoint> queue_told_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -53,6 +53,7 @@ Invocation::Invocation(WorkerServices& services, ArrivedCall call, std::shared_p
       services_(services),
       weak_services_(services.weak_services()),
       id_(call.id),
+      arrived_at_(call.arrived),
       sink_(std::move(sink)),
       arrived_(std::move(call)) {
   services_.server().call_began();
@@ -89,7 +90,20 @@ std::vector<std::string> Invocation::identities() const {
 // ---- From the first step to the method.
 
 void Invocation::start() {
-  if (!sink_->may_start(shared_from_this())) return;
+  if (!leave_queue() || !sink_->may_start(shared_from_this())) return;
+  serve();
+}
+
+// As if it had started too late: what layers keep for it ends in the same way.
+void Invocation::refuse_queued(std::string why) {
+  if (!leave_queue()) return;
+  refused_ = std::move(why);
+  queue_room_ = std::move(arrived_.room);
+  serve();
+  request_.reset();
+}
+
+void Invocation::serve() {
   if (const absl::Status read = make_request(); !read.ok()) {
     return fail(std::make_exception_ptr(did_not_run(read.code(), std::string(read.message()))));
   }
@@ -217,6 +231,7 @@ std::string Invocation::explain_no_method() const {
 }
 
 void Invocation::throw_if_given_up() const {
+  if (!refused_.empty()) throw did_not_run(ErrorCode::kDeadlineExceeded, refused_);
   if (deadline() <= services_.clock().now()) {
     throw did_not_run(
         ErrorCode::kDeadlineExceeded,

@@ -58,6 +58,7 @@ struct ArrivedCall {
   WorkerInfo caller;
   /// The caller's number for it.
   std::uint64_t id = 0;
+  Clock::TimePoint arrived;
   Clock::TimePoint deadline = Clock::TimePoint::max();
   /// A serialised Envelope, until it is read.
   std::string bytes;
@@ -83,9 +84,17 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   Invocation(WorkerServices& services, ArrivedCall call, std::shared_ptr<ReplySink> sink);
   ~Invocation() override;
 
+  /// Before it is posted: it waits for a thread until start() or refuse_queued().
+  void enter_queue() { in_queue_.store(true, std::memory_order_relaxed); }
+  bool is_queued() const { return in_queue_.load(std::memory_order_relaxed); }
+  Clock::TimePoint arrived() const { return arrived_at_; }
   /// Runs the call from start to end, or to where it waits for something; later, if its sink says
-  /// so.
+  /// so. Nothing if it was refused in the queue.
   void start();
+  /// Replies that it did not run, and why, if it is in the queue: from then on it never starts. On
+  /// the control executor. What it holds is let go of; the room that it takes of what its caller
+  /// may send is given back when the queue comes to it, which bounds the queue.
+  void refuse_queued(std::string why);
   /// The caller no longer waits.
   void cancel() { cancellation_.cancel(); }
   /// The call takes room of what its caller may send until it is answered, not only until it
@@ -148,7 +157,10 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
 
  private:
   struct Request;
-  /// By start(), so that one thread allocates what it lets go of. Returns what reading it did.
+  /// False: it is not in the queue, and another one has seen to it.
+  bool leave_queue() { return in_queue_.exchange(false, std::memory_order_acq_rel); }
+  void serve();
+  /// By serve(), so that one thread allocates what it lets go of. Returns what reading it did.
   absl::Status make_request();
   /// Before the method is entered.
   void begin();
@@ -174,7 +186,12 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   const std::weak_ptr<WorkerServices> weak_services_;
   bool keeps_room_ = false;
   const std::uint64_t id_;
+  const Clock::TimePoint arrived_at_;
   const std::shared_ptr<ReplySink> sink_;
+  std::atomic<bool> in_queue_{false};
+  // Why it was refused in the queue; and what it holds until that has come to it.
+  std::string refused_;
+  RequestRoom queue_room_;
   // Until request_ is made.
   ArrivedCall arrived_;
   std::unique_ptr<Request> request_;

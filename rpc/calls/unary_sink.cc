@@ -6,7 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/error_codec.h"
+#include "sinew/rpc/calls/queue_limits.h"
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
@@ -35,12 +37,32 @@ UnarySink::UnarySink(WorkerServices& services, std::unique_ptr<UnaryCall> call)
     : services_(services.weak_services()), call_(std::move(call)) {}
 
 // An invocation may be forgotten unanswered.
-UnarySink::~UnarySink() { stop_timer(); }
+UnarySink::~UnarySink() { stop_timers(); }
 
 void UnarySink::watch(const std::shared_ptr<Invocation>& invocation) {
   call_->notify_on_cancel([weak = std::weak_ptr<Invocation>(invocation)] {
     if (const auto running = weak.lock()) running->cancel();
   });
+}
+
+void UnarySink::watch_queue(const std::shared_ptr<Invocation>& invocation) {
+  const std::shared_ptr<WorkerServices> services = services_.lock();
+  const Clock::TimePoint refused_at =
+      QueueLimits::refused_at(invocation->arrived(), invocation->deadline());
+  if (services == nullptr || refused_at == Clock::TimePoint::max()) return;
+  queue_timer_ = services->timers().run_at(
+      refused_at, [weak_services = services_, weak = std::weak_ptr<Invocation>(invocation)] {
+        const auto worker = weak_services.lock();
+        if (worker == nullptr) return;
+        worker->control_executor().post([weak_services, weak] {
+          const auto callee = weak_services.lock();
+          const auto call = weak.lock();
+          if (callee == nullptr || call == nullptr || !call->is_queued()) return;
+          const auto waited = callee->clock().now() - call->arrived();
+          callee->server().note_queued(waited);
+          call->refuse_queued(callee->server().explain_queued(waited));
+        });
+      });
 }
 
 void UnarySink::end_at(Clock::TimePoint deadline, const std::shared_ptr<Invocation>& invocation,
@@ -83,14 +105,16 @@ void UnarySink::on_time_over(std::string_view method) {
 
 bool UnarySink::claim() {
   if (answered_.exchange(true, std::memory_order_acq_rel)) return false;
-  stop_timer();
+  stop_timers();
   return true;
 }
 
-void UnarySink::stop_timer() {
-  const Timers::TimerId timer = timer_.exchange(0);
-  if (timer == 0) return;
-  if (const auto services = services_.lock()) services->timers().cancel(timer);
+void UnarySink::stop_timers() {
+  for (std::atomic<Timers::TimerId>* timer : {&timer_, &queue_timer_}) {
+    const Timers::TimerId set = timer->exchange(0);
+    if (set == 0) continue;
+    if (const auto services = services_.lock()) services->timers().cancel(set);
+  }
 }
 
 void refuse(UnaryCall& call, const absl::Status& status) {

@@ -25,6 +25,8 @@ class UnarySink final : public ReplySink, public std::enable_shared_from_this<Un
 
   /// Cancels it when the client goes away.
   void watch(const std::shared_ptr<Invocation>& invocation);
+  /// Refuses it if it has not begun shortly before its deadline.
+  void watch_queue(const std::shared_ptr<Invocation>& invocation);
   /// Cancels it at `deadline`, and tells the client, who may wait for longer. `method` is for
   /// texts.
   void end_at(Clock::TimePoint deadline, const std::shared_ptr<Invocation>& invocation,
@@ -42,13 +44,14 @@ class UnarySink final : public ReplySink, public std::enable_shared_from_this<Un
 
  private:
   bool claim();
-  void stop_timer();
+  void stop_timers();
   void on_time_over(std::string_view method);
 
   const std::weak_ptr<WorkerServices> services_;
   const std::unique_ptr<UnaryCall> call_;
   // 0: none.
   std::atomic<Timers::TimerId> timer_{0};
+  std::atomic<Timers::TimerId> queue_timer_{0};
   std::atomic<bool> answered_{false};
 };
 

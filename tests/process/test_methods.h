@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,11 @@ inline State& state() { return state_of(sinew::current_worker()); }
 
 inline int add(int a, int b) { return a + b; }
 inline int fail(const std::string& text) { throw std::out_of_range(text); }
+/// Holds its thread, of which Sinew knows nothing.
+inline int doze(int ms) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  return ms;
+}
 inline std::string echo(const std::string& text) { return text; }
 
 /// Notes that the call of this number has run.
@@ -156,11 +162,12 @@ inline std::vector<std::string> worker_names() {
 
 SINEW_SERVICE(testapp::Counter, (int));
 SINEW_METHOD(testapp::Counter::get, testapp::Counter::add, testapp::add, testapp::fail,
-             testapp::echo, testapp::count, testapp::executions, testapp::make_pattern,
-             testapp::echo_tensor, testapp::has_pattern, testapp::stall, testapp::stalled,
-             testapp::release, testapp::keep, testapp::kept, testapp::drop, testapp::confirmed,
-             testapp::add_to, testapp::add_to_kept, testapp::add_to_all, testapp::add_through,
-             testapp::make_counters, testapp::same, testapp::counter_value, testapp::worker_names);
+             testapp::doze, testapp::echo, testapp::count, testapp::executions,
+             testapp::make_pattern, testapp::echo_tensor, testapp::has_pattern, testapp::stall,
+             testapp::stalled, testapp::release, testapp::keep, testapp::kept, testapp::drop,
+             testapp::confirmed, testapp::add_to, testapp::add_to_kept, testapp::add_to_all,
+             testapp::add_through, testapp::make_counters, testapp::same, testapp::counter_value,
+             testapp::worker_names);
 
 namespace testapp {
 
@@ -196,7 +203,7 @@ inline sinew::MethodTable methods() {
   sinew::MethodTable table;
   table.serve<Counter>().add<&Counter::get>().add<&Counter::add>();
   table.add<&stall>().add<&stalled>().add<&release>();
-  table.add<&add>().add<&fail>().add<&echo>().add<&count>().add<&executions>();
+  table.add<&add>().add<&fail>().add<&doze>().add<&echo>().add<&count>().add<&executions>();
   table.add<&keep>().add<&kept>().add<&drop>().add<&confirmed>().add<&add_to>().add<&add_to_kept>();
   table.add<&add_to_all>().add<&add_through>().add<&make_counters>().add<&same>();
   table.add<&make_pattern>().add<&echo_tensor>().add<&has_pattern>();

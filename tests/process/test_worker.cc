@@ -21,6 +21,7 @@
 //   rejoin                    when it is evicted; its new address
 //   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used
 //                             now
+//   doze PEER MS              a method there holds its thread for so long
 //   stall PEER                calls testapp::stall there
 //   flood PEER                calls it without a pause from now on
 //   flooded                   right answers of that so far
@@ -308,6 +309,9 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   std::string two;
   words >> one >> two;
   if (command == "stall") return std::to_string(worker.rpc_sync<&testapp::stall>(one));
+  if (command == "doze") {
+    return std::to_string(worker.rpc_sync<&testapp::doze>(one, std::stoi(two)));
+  }
   if (command == "add") return std::to_string(worker.rpc_sync<&testapp::add>(one, 1, 2));
   if (command == "use")
     return std::to_string(testapp::add_to(testapp::state_of(worker).kept.at(one), 1));

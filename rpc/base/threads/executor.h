@@ -62,6 +62,9 @@ class Executor {
     std::size_t threads = 0;
     std::size_t idle_threads = 0;
     std::size_t blocked_threads = 0;
+    /// Those that run tasks, or are on their way to, and how many may.
+    std::size_t running_threads = 0;
+    std::size_t num_threads = 0;
     std::size_t queued_tasks = 0;
   };
 

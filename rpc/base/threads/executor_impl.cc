@@ -322,6 +322,8 @@ Executor::Stats Executor::Impl::stats() const {
   stats.threads = workers_.size();
   stats.idle_threads = idle_.size();
   stats.blocked_threads = rules_.blocked();
+  stats.running_threads = rules_.running();
+  stats.num_threads = rules_.num_threads();
   stats.queued_tasks = queue_.size();
   return stats;
 }
