@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,9 @@ struct BackendRequest {
   std::string listen_host;
   /// For texts.
   std::string group;
+  /// How much of the others' parts a reduction of parts holds at a time, where the backend leaves
+  /// that to Sinew.
+  std::size_t piece_bytes = std::size_t{64} << 20;
   /// The group may leave this machine unencrypted. The others look at where they listen before.
   bool in_the_clear = false;
 };
@@ -63,11 +67,14 @@ class Backend {
   /// Whether the backend itself has it, on tensors of that type. What moves data without computing
   /// (all but kAllReduce, kReduce and kReduceScatter) is asked with bytes (kByte) whatever the
   /// tensors' type. What this denies, the group makes of others where that is natural: averages of
-  /// sums, kReduceScatter of kAllToAll, kAllToAll over lists of one over a buffer (alltoall_base,
-  /// which every backend has).
+  /// sums, kReduceScatter of kAllToAll, which every backend has.
   /// MIN and MAX of floating-point numbers: only if the result is NaN where any rank has that.
   virtual bool can(Function function) const = 0;
   virtual bool reduces(at::ScalarType type, ReduceOp op) const = 0;
+  /// The same of kReduceScatter. `is_even`: all parts have one size.
+  virtual bool reduces_parts(at::ScalarType type, ReduceOp op, bool is_even) const {
+    return is_even && can(Function::kReduceScatter) && reduces(type, op);
+  }
   /// Whether the Work of that function has getFuture(). Otherwise a thread waits for it, unless it
   /// is complete when it is returned.
   virtual bool has_future(Function function) const = 0;

@@ -8,6 +8,7 @@
 #include "sinew/groups/internal/c10d_types.h"
 #include "sinew/groups/internal/collectives.h"
 #include "sinew/groups/internal/group_engine.h"
+#include "sinew/groups/internal/reduction.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
@@ -67,23 +68,6 @@ Tensors only_list(const std::vector<Tensors>& lists, const char* function) {
   return lists.front();
 }
 
-ReduceOp op_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::kSum;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::kAverage;
-    case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::kProduct;
-    case c10d::ReduceOp::MIN:
-      return ReduceOp::kMin;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::kMax;
-    default:
-      refuse_operation("a group reduces by SUM, AVG, PRODUCT, MIN and MAX");
-  }
-}
-
 std::optional<std::chrono::nanoseconds> timeout_of(std::chrono::milliseconds timeout) {
   if (timeout == c10d::kUnsetTimeout) return std::nullopt;
   return timeout;
@@ -105,12 +89,13 @@ class C10dAdapter final : public C10dBackend {
                options.timeout);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return run(make_all_reduce(*engine_, only(tensors, "all_reduce"), op_of(options.reduceOp)),
-               tensors, options.timeout);
+    return run(
+        make_all_reduce(*engine_, only(tensors, "all_reduce"), reduce_op_of(options.reduceOp)),
+        tensors, options.timeout);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     return run(make_reduce(*engine_, only(tensors, "reduce"), static_cast<int>(options.rootRank),
-                           op_of(options.reduceOp)),
+                           reduce_op_of(options.reduceOp)),
                tensors, options.timeout);
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -133,9 +118,10 @@ class C10dAdapter final : public C10dBackend {
   }
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override {
-    return run(make_reduce_scatter(*engine_, only(outputs, "reduce_scatter"),
-                                   only_list(inputs, "reduce_scatter"), op_of(options.reduceOp)),
-               outputs, options.timeout);
+    return run(
+        make_reduce_scatter(*engine_, only(outputs, "reduce_scatter"),
+                            only_list(inputs, "reduce_scatter"), reduce_op_of(options.reduceOp)),
+        outputs, options.timeout);
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override {

@@ -134,48 +134,15 @@ std::function<void()> write_back_all(std::vector<Staged> staged) {
   };
 }
 
-/// Of lists that are exchanged: one buffer, and how much of it is each rank's.
-struct Exchange {
-  std::vector<std::int64_t> sent_bytes;
-  std::vector<std::int64_t> received_bytes;
-  at::Tensor output;
-};
-
-std::vector<std::int64_t> byte_counts(const Tensors& tensors) {
-  std::vector<std::int64_t> counts;
-  for (const at::Tensor& tensor : tensors) {
-    counts.push_back(static_cast<std::int64_t>(tensor.nbytes()));
-  }
-  return counts;
-}
-
 std::vector<std::int64_t> element_counts(const Tensors& tensors) {
   std::vector<std::int64_t> counts;
   for (const at::Tensor& tensor : tensors) counts.push_back(tensor.numel());
   return counts;
 }
 
-at::Tensor flat_bytes(const Tensors& tensors, const std::vector<std::int64_t>& counts) {
-  std::int64_t total = 0;
-  for (const std::int64_t count : counts) total += count;
-  at::Tensor flat = at::empty({total}, tensors.front().options().dtype(at::kByte));
-  std::int64_t offset = 0;
-  for (std::size_t at = 0; at < tensors.size(); ++at) {
-    const Staged staged(tensors[at]);
-    flat.narrow(0, offset, counts[at]).copy_(staged.bytes());
-    offset += counts[at];
-  }
-  return flat;
-}
-
-std::function<WorkPtr(C10dBackend&)> exchange(const at::Tensor& output, const at::Tensor& input,
-                                              std::vector<std::int64_t> received,
-                                              std::vector<std::int64_t> sent) {
-  return [output, input, received = std::move(received),
-          sent = std::move(sent)](C10dBackend& backend) mutable {
-    at::Tensor into = output;
-    at::Tensor from = input;
-    return backend.alltoall_base(into, from, received, sent);
+std::function<WorkPtr(C10dBackend&)> exchange(Tensors into, Tensors from) {
+  return [into = std::move(into), from = std::move(from)](C10dBackend& backend) mutable {
+    return backend.alltoall(into, from);
   };
 }
 
@@ -383,8 +350,7 @@ Operation make_reduce_scatter(const GroupEngine& group, const at::Tensor& output
   check_reducible(output.scalar_type(), op);
   // By what all ranks agree about: shapes may differ between them.
   const bool is_even = operation.signature.sent == operation.signature.received;
-  if (is_even && backend.can(Function::kReduceScatter) &&
-      backend.reduces(output.scalar_type(), op)) {
+  if (backend.reduces_parts(output.scalar_type(), op, is_even)) {
     Tensors from;
     for (const Staged& each : stage_inputs(inputs, {output}))
       from.push_back(each.contiguous().view({-1}));
@@ -401,20 +367,16 @@ Operation make_reduce_scatter(const GroupEngine& group, const at::Tensor& output
   }
   // Everybody gets its parts and adds them up: each byte crosses the network once, and the order of
   // the sum is that of the ranks.
-  const std::vector<std::int64_t> sent = byte_counts(inputs);
-  const auto part_bytes = static_cast<std::int64_t>(output.nbytes());
-  const at::Tensor received =
-      at::empty({part_bytes * group.size()}, output.options().dtype(at::kByte));
-  operation.start =
-      exchange(received, flat_bytes(inputs, sent),
-               std::vector<std::int64_t>(static_cast<std::size_t>(group.size()), part_bytes), sent);
-  operation.finish = [received, part_bytes, size = group.size(), output = output.detach(), op] {
+  std::vector<Staged> parts;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    parts.emplace_back(at::empty({output.numel()}, output.options()));
+  }
+  operation.start = exchange(bytes_of(parts), bytes_of(stage_inputs(inputs, {output})));
+  operation.finish = [parts = std::move(parts), output = output.detach(), op] {
     if (output.numel() == 0) return;
-    Tensors parts;
-    for (int rank = 0; rank < size; ++rank) {
-      parts.push_back(received.narrow(0, rank * part_bytes, part_bytes).view(output.scalar_type()));
-    }
-    reduce_here(parts, op, output);
+    Tensors received;
+    for (const Staged& part : parts) received.push_back(part.contiguous());
+    reduce_here(received, op, output);
   };
   return operation;
 }
@@ -432,31 +394,9 @@ Operation make_all_to_all(const GroupEngine& group, const Tensors& outputs, cons
   operation.signature.shape.clear();
   operation.signature.sent = element_counts(inputs);
   operation.signature.received = element_counts(outputs);
-  if (group.backend_for(operation.device.type()).can(Function::kAllToAll)) {
-    std::vector<Staged> staged = stage_all(outputs);
-    operation.start = [into = bytes_of(staged),
-                       from = bytes_of(stage_inputs(inputs, outputs))](C10dBackend& backend) {
-      Tensors to = into;
-      Tensors parts = from;
-      return backend.alltoall(to, parts);
-    };
-    operation.finish = write_back_all(std::move(staged));
-    return operation;
-  }
-  const std::vector<std::int64_t> sent = byte_counts(inputs);
-  const std::vector<std::int64_t> expected = byte_counts(outputs);
-  std::int64_t total = 0;
-  for (const std::int64_t count : expected) total += count;
-  const at::Tensor received = at::empty({total}, outputs.front().options().dtype(at::kByte));
-  operation.start = exchange(received, flat_bytes(inputs, sent), expected, sent);
-  operation.finish = [received, staged = stage_all(outputs), expected] {
-    std::int64_t offset = 0;
-    for (std::size_t at = 0; at < staged.size(); ++at) {
-      staged[at].bytes().copy_(received.narrow(0, offset, expected[at]));
-      staged[at].write_back();
-      offset += expected[at];
-    }
-  };
+  std::vector<Staged> staged = stage_all(outputs);
+  operation.start = exchange(bytes_of(staged), bytes_of(stage_inputs(inputs, outputs)));
+  operation.finish = write_back_all(std::move(staged));
   return operation;
 }
 

@@ -96,6 +96,24 @@ c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
   return c10d::ReduceOp::UNUSED;
 }
 
+ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAverage;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    default:
+      throw RpcError(ErrorCode::kUnimplemented,
+                     "a group reduces by SUM, AVG, PRODUCT, MIN and MAX");
+  }
+}
+
 Reduction plan_reduction(const Backend& backend, const at::Tensor& tensor, ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   check_reducible(type, op);

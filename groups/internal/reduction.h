@@ -10,6 +10,8 @@ namespace sinew::internal {
 
 /// As c10d says it.
 c10d::ReduceOp::RedOpType c10d_op(ReduceOp op);
+/// Throws RpcError kUnimplemented for what a group does not reduce by.
+ReduceOp reduce_op_of(const c10d::ReduceOp& op);
 
 /// How a tensor is reduced by a backend that may lack its type or the operation.
 struct Reduction {

@@ -81,10 +81,6 @@ class IdleC10d final : public C10dBackend {
     return done();
   }
   WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override { return done(); }
-  WorkPtr alltoall_base(at::Tensor&, at::Tensor&, std::vector<std::int64_t>&,
-                        std::vector<std::int64_t>&, const c10d::AllToAllOptions&) override {
-    return done();
-  }
   WorkPtr send(Tensors&, int, int) override { return done(); }
   WorkPtr recv(Tensors&, int, int) override { return done(); }
   WorkPtr barrier(const c10d::BarrierOptions&) override { return done(); }

@@ -20,6 +20,7 @@
 #include "sinew/groups/store.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/sinew.h"
+#include "sinew/tests/groups/large_tensors.h"
 #include "sinew/tests/groups/truth_table.h"
 
 namespace groupsapp {
@@ -104,6 +105,10 @@ std::string run(State& state, const std::string& command, const Arguments& argum
   if (command == "group") return start_group(state, arguments);
   if (command == "all_reduce") return all_reduce(state, arguments);
   if (command == "truth") return truth(state);
+  if (command == "large") {
+    return sinew::testing::run_large(state.group, arguments.at("function"),
+                                     number(arguments, "mib", 0));
+  }
   if (command == "call") {
     return absl::StrCat(state.worker.rpc_sync<&twice>(arguments.at("to"), std::int64_t{21}));
   }

@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/groups/internal/backend.h"
 #include "sinew/groups/internal/gloo/guarded_transport.h"
+#include "sinew/groups/internal/gloo/parts_exchange.h"
+#include "sinew/groups/internal/reduction.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/rpc/base/error.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
@@ -12,17 +14,43 @@ namespace sinew::internal {
 namespace {
 
 using c10d::ProcessGroupGloo;
+using Tensors = std::vector<at::Tensor>;
 
-/// Knows which tag the next operation gets.
+/// Knows which tag the next operation gets, and has what LibTorch's lacks.
 class CountedGloo final : public ProcessGroupGloo {
  public:
-  using ProcessGroupGloo::ProcessGroupGloo;
+  CountedGloo(const BackendRequest& request, c10::intrusive_ptr<Options> options)
+      : ProcessGroupGloo(request.store, request.rank, request.size, std::move(options)),
+        piece_bytes_(request.piece_bytes) {}
+
+  c10::intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllToAllOptions&) override {
+    return queued(make_parts_exchange(next_place(), outputs, inputs));
+  }
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(
+      Tensors& outputs, std::vector<Tensors>& inputs,
+      const c10d::ReduceScatterOptions& options) override {
+    return queued(make_parts_reduction(next_place(), outputs.front(), inputs.front(),
+                                       reduce_op_of(options.reduceOp), piece_bytes_));
+  }
 
   std::uint32_t next_tag() const { return collectiveCounter_; }
   /// The other ranks are to notice.
   void close_connections() {
     for (const auto& context : contexts_) context->closeConnections();
   }
+
+ private:
+  GlooPlace next_place() {
+    const std::uint32_t tag = nextTag();
+    return {getContext(tag), tag};
+  }
+  GlooWork queued(GlooWork work) {
+    enqueue(work);
+    return work;
+  }
+
+  const std::size_t piece_bytes_;
 };
 
 class GlooBackend final : public Backend {
@@ -35,8 +63,7 @@ class GlooBackend final : public Backend {
     options->devices.push_back(std::move(guarded.device));
     const Clock::TimePoint deadline = deadline_after(request.timeout);
     try {
-      gloo_ = c10::make_intrusive<CountedGloo>(request.store, request.rank, request.size,
-                                               std::move(options));
+      gloo_ = c10::make_intrusive<CountedGloo>(request, std::move(options));
     } catch (...) {
       const std::vector<int> broken = guard_->broken_ranks();
       if (broken.empty()) throw;
@@ -50,10 +77,8 @@ class GlooBackend final : public Backend {
   std::string_view name() const override { return "gloo"; }
   C10dBackend& c10d() override { return *gloo_; }
 
-  bool can(Function function) const override {
-    // Of lists of tensors: only of one buffer.
-    return function != Function::kReduceScatter && function != Function::kAllToAll;
-  }
+  bool can(Function) const override { return true; }
+  bool reduces_parts(at::ScalarType, ReduceOp, bool) const override { return true; }
 
   bool reduces(at::ScalarType type, ReduceOp op) const override {
     if (op == ReduceOp::kAverage) return false;
