@@ -10,11 +10,11 @@
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/groups/internal/tcp_store.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/loopback.h"
 #include "sinew/rpc/calls/running_workers.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/rendezvous.h"
-#include "sinew/rpc/transport/grpc/local/host_port.h"
 #include "sinew/rpc/transport/grpc/local/local_address.h"
 
 namespace sinew::internal {
@@ -26,17 +26,17 @@ constexpr char kLoopback[] = "127.0.0.1";
   throw RpcError(code, std::move(text));
 }
 
-/// Of "host:port" or a bare host.
-bool is_loopback_host(const std::string& host) {
-  const absl::StatusOr<HostPort> parsed = parse_host_port(join_host_port(host, 1));
-  return parsed.ok() && parsed->is_loopback();
-}
-
 /// The local address that others are reached from, without its port.
 std::string host_towards(const std::string& address) {
   const absl::StatusOr<std::string> local = local_address_towards(address);
   if (!local.ok()) throw_error(local.status());
   return *local;
+}
+
+std::string outside_host() {
+  const absl::StatusOr<std::string> outside = outside_address();
+  if (!outside.ok()) throw_error(outside.status());
+  return *outside;
 }
 
 void check_place(const GroupOptions& options, int rank, int size) {
@@ -54,7 +54,7 @@ void check_place(const GroupOptions& options, int rank, int size) {
 }
 
 void check_reach(const GroupOptions& options, const std::string& host, const char* why) {
-  if (options.in_the_clear || is_loopback_host(host)) return;
+  if (options.in_the_clear || is_loopback(host)) return;
   refuse(
       ErrorCode::kPermissionDenied,
       absl::StrCat("the group '", options.name, "' would send tensors over the network at ", host,
@@ -156,7 +156,11 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
   Meeting meeting;
   meeting.rank = place.rank;
   meeting.size = place.world_size;
-  meeting.listen_host = options.bind_address.empty() ? host_towards(address) : options.bind_address;
+  // Others find it under another address, if it may leave this machine.
+  const bool opens_up = options.in_the_clear && is_own_name_on_loopback(address);
+  meeting.listen_host = !options.bind_address.empty() ? options.bind_address
+                        : opens_up                    ? outside_host()
+                                                      : host_towards(address);
   check_reach(options, meeting.listen_host, "its backends neither encrypt nor authenticate");
   absl::StatusOr<std::shared_ptr<StoreBackend>> store = open_tcp_store(
       address, meeting.rank == 0 ? Store::TcpRole::kServer : Store::TcpRole::kClient,
@@ -165,7 +169,8 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
   if (!store.ok()) {
     throw_error(absl::Status(
         store.status().code(),
-        absl::StrCat("the group '", options.name, "' cannot meet: ", store.status().message())));
+        absl::StrCat("the group '", options.name, "' cannot meet: ", store.status().message(),
+                     absl::IsDeadlineExceeded(store.status()) ? loopback_hint(place) : "")));
   }
   meeting.store = StoreAccess::make(*std::move(store));
   meeting.is_own_store = true;

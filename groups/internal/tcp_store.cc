@@ -203,17 +203,27 @@ struct SharedServers {
   absl::flat_hash_map<std::string, std::weak_ptr<TcpStoreServer>> by_address ABSL_GUARDED_BY(mutex);
 };
 
-absl::StatusOr<std::shared_ptr<StoreBackend>> serve(const std::string& literal, bool shares) {
+absl::StatusOr<std::shared_ptr<StoreBackend>> serve(const std::string& literal,
+                                                    Store::TcpRole role) {
   SharedServers& shared = SharedServers::get();
   MutexLock lock(shared.mutex);
   std::weak_ptr<TcpStoreServer>& entry = shared.by_address[literal];
-  if (shares) {
+  if (role == Store::TcpRole::kSharedServer) {
     if (auto server = entry.lock()) return std::make_shared<ServedTcpStore>(std::move(server));
   }
   absl::StatusOr<std::shared_ptr<TcpStoreServer>> server = TcpStoreServer::start(literal);
   if (!server.ok()) return server.status();
   entry = *server;
   return std::make_shared<ServedTcpStore>(*std::move(server));
+}
+
+/// At all addresses of this machine, of both versions where it has both.
+absl::StatusOr<std::shared_ptr<StoreBackend>> serve_everywhere(const std::string& address,
+                                                               Store::TcpRole role) {
+  const int port = parse_host_port(address)->port;
+  absl::StatusOr<std::shared_ptr<StoreBackend>> served = serve(join_host_port("::", port), role);
+  if (served.ok() || absl::IsAlreadyExists(served.status())) return served;
+  return serve(join_host_port("0.0.0.0", port), role);
 }
 
 /// kUnavailable and kDeadlineExceeded: it may go better soon.
@@ -282,7 +292,10 @@ absl::StatusOr<std::shared_ptr<StoreBackend>> open_tcp_store(const std::string& 
       const absl::Status may = check_reach(*literals, address, reach);
       if (!may.ok()) return may;
       if (role != Store::TcpRole::kClient) {
-        return serve(literals->front(), role == Store::TcpRole::kSharedServer);
+        // A name of this machine's own that leads to loopback here leads to it from elsewhere too.
+        const bool opens_up =
+            reach == Store::TcpReach::kAnyNetwork && is_own_name_on_loopback(address);
+        return opens_up ? serve_everywhere(address, role) : serve(literals->front(), role);
       }
     }
     last = literals.status();

@@ -93,6 +93,7 @@ int Launcher::run() {
   if (!options_.log_dir.empty()) {
     say(absl::StrCat("output goes to ", options_.log_dir, "/", options_.run_id));
   }
+  if (const std::string warning = options_.warning(); !warning.empty()) say(warning);
   supervisor_.run();
   report_end();
   return supervisor_.state().exit_status();

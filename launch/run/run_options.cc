@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "sinew/launch/run/host_devices.h"
+#include "sinew/rpc/base/loopback.h"
 #include "sinew/version.h"
 
 namespace sinew::internal {
@@ -293,6 +294,18 @@ JobPlace RunOptions::place() const {
   place.master_addr = master_addr;
   place.master_port = master_port;
   return place;
+}
+
+std::string RunOptions::warning() const {
+  if (nodes == 1) return "";
+  // At the host of rank 0 its own name may lead to loopback: workers there listen at all addresses.
+  const bool misleads =
+      is_loopback(master_addr) || (node_rank > 0 && leads_to_loopback(master_addr));
+  if (!misleads) return "";
+  return absl::StrCat("--master-addr ", master_addr,
+                      " is this host's own loopback: unless all of the ", nodes,
+                      " of --nnodes are started here, give a name or an address that leads to the "
+                      "host of rank 0 from all of them");
 }
 
 bool RunOptions::has_named_roles() const {

@@ -40,6 +40,9 @@ struct RunOptions {
 
   /// All that the variables of the processes are made of, but for the port that is picked.
   JobPlace place() const;
+  /// That other hosts do not find rank 0 at `master_addr`, since it is this host's loopback; empty
+  /// if they may. Looks a name up.
+  std::string warning() const;
   /// Whether one of several roles was named, or there is but the one without a name.
   bool has_named_roles() const;
 };

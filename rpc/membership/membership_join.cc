@@ -349,7 +349,9 @@ void MembershipCore::seek_again() {
 
 void MembershipCore::on_join_deadline() {
   if (state_ == State::kCollecting) {
-    const absl::Status missing = coordinator_->missing_text(options_.timeout);
+    absl::Status missing = coordinator_->missing_text(options_.timeout);
+    missing = absl::Status(missing.code(),
+                           absl::StrCat(missing.message(), loopback_hint(options_.rendezvous)));
     fail_waiting(missing);
     fail_join(missing);
   } else if (state_ == State::kPausing || (state_ == State::kSeeking && !asking_)) {
@@ -374,7 +376,7 @@ absl::Status MembershipCore::never_answered() const {
                     fixed ? "it"
                           : "the worker that founds the job (rank 0, or one "
                             "with WorkerOptions::found_job)",
-                    ", or correct the rendezvous address");
+                    ", or correct the rendezvous address", loopback_hint(options_.rendezvous));
   }
   if (!last_failure_.empty()) absl::StrAppend(&text, "; last try: ", last_failure_);
   return absl::DeadlineExceededError(text);

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "sinew/rpc/base/internal/launch_environment.h"
 #include "sinew/rpc/base/internal/written_values.h"
+#include "sinew/rpc/base/loopback.h"
 #include "sinew/rpc/base/worker_name.h"
 
 namespace sinew {
@@ -360,6 +361,20 @@ std::vector<std::string> dial_addresses(const Rendezvous& rendezvous) {
     for (std::string& address : addresses) address = absl::StrCat("inproc://", address);
   }
   return addresses;
+}
+
+std::string loopback_hint(const Rendezvous& rendezvous) {
+  if (rendezvous.kind != Rendezvous::Kind::kTcp) return "";
+  for (const std::string& seed : rendezvous.seeds) {
+    std::string host = seed.substr(0, seed.rfind(':'));
+    if (!host.empty() && host.front() == '[') host = host.substr(1, host.size() - 2);
+    if (!is_loopback(host)) continue;
+    return absl::StrCat("; ", host,
+                        " is each machine's own loopback: where workers are to come from other "
+                        "machines too, give all of them the name or the address of the one with "
+                        "rank 0 (MASTER_ADDR)");
+  }
+  return "";
 }
 
 }  // namespace internal

@@ -58,5 +58,9 @@ absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<Foun
 /// The seeds as ControlPlane::control_call_address() takes them; none for kFile.
 std::vector<std::string> dial_addresses(const Rendezvous& rendezvous);
 
+/// For texts of joins that fail: that a seed is loopback, as written, where nobody from another
+/// machine comes; empty where none is.
+std::string loopback_hint(const Rendezvous& rendezvous);
+
 }  // namespace internal
 }  // namespace sinew

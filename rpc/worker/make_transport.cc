@@ -122,6 +122,11 @@ absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc)
   return absl::OkStatus();
 }
 
+/// Its own name leads to loopback, and other machines may find it by that name nevertheless.
+bool opens_up(const Credentials& credentials, const std::string& seed) {
+  return !credentials.loopback_only() && is_own_name_on_loopback(seed);
+}
+
 /// Where it listens when it serves no seed, and what it advertises.
 absl::Status choose_addresses(const WorkerOptions& options, const Rendezvous& rendezvous,
                               GrpcTransportOptions& grpc) {
@@ -129,9 +134,34 @@ absl::Status choose_addresses(const WorkerOptions& options, const Rendezvous& re
   if (rendezvous.kind != Rendezvous::Kind::kTcp) return absl::OkStatus();
   absl::StatusOr<Towards> towards = route_to_seeds(options, rendezvous);
   if (!towards.ok()) return towards.status();
+  if (opens_up(options.credentials, towards->seed)) {
+    absl::StatusOr<std::string> outside = outside_address();
+    if (!outside.ok()) return outside.status();
+    const absl::StatusOr<HostPort> bound = parse_host_port(options.bind_address);
+    if (bound.ok() && bound->is_wildcard() && grpc.advertised.empty()) grpc.advertised = *outside;
+    towards->local = *std::move(outside);
+  }
   if (options.bind_address.empty()) grpc.listen = {join_host_port(towards->local, 0)};
   grpc.advertise_towards = std::move(towards->seed);
   return absl::OkStatus();
+}
+
+/// Where somebody listens so that he is found at the seed.
+std::string listener_of(const WorkerOptions& options, const std::string& seed) {
+  if (!is_own_name_on_loopback(seed)) return seed;
+  if (!opens_up(options.credentials, seed)) {
+    log_line(options.name,
+             absl::StrCat(seed,
+                          " leads to this machine's loopback here, where its credentials stay "
+                          "anyway: workers of other machines cannot join"));
+    return seed;
+  }
+  const std::string all = join_host_port("0.0.0.0", parse_host_port(seed)->port);
+  log_line(options.name, absl::StrCat(seed,
+                                      " leads to this machine's loopback here, and elsewhere "
+                                      "it does not: this worker listens at all addresses, ",
+                                      all));
+  return all;
 }
 
 /// With a listener at the seed.
@@ -141,11 +171,12 @@ GrpcTransportOptions serving(GrpcTransportOptions grpc, const WorkerOptions& opt
   const absl::StatusOr<HostPort> listens = parse_host_port(bound);
   const absl::StatusOr<HostPort> meets = parse_host_port(seed);
   if (!listens.ok() || !meets.ok()) return grpc;  // Listening says what is wrong with them.
+  const std::string listener = listener_of(options, seed);
   if (options.bind_address.empty()) {
     if (listens->host == meets->host) {
-      grpc.listen = {seed};
+      grpc.listen = {listener};
     } else {
-      grpc.listen.push_back(seed);
+      grpc.listen.push_back(listener);
     }
     return grpc;
   }
@@ -155,7 +186,7 @@ GrpcTransportOptions serving(GrpcTransportOptions grpc, const WorkerOptions& opt
                        options.advertise_address == meets->host ||
                        options.advertise_address == seed;
   const bool covers = listens->is_wildcard() && listens->port == meets->port && is_here;
-  if (bound != seed && !covers) grpc.listen.push_back(seed);
+  if (bound != seed && !covers) grpc.listen.push_back(listener);
   return grpc;
 }
 

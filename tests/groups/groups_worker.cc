@@ -69,7 +69,7 @@ std::string start_group(State& state, const Arguments& arguments) {
   options.timeout = std::chrono::milliseconds(number(arguments, "timeout_ms", 60'000));
   if (arguments.count("name") != 0) options.name = arguments.at("name");
   if (arguments.count("bind") != 0) options.bind_address = arguments.at("bind");
-  options.in_the_clear = arguments.count("bind") != 0;
+  options.in_the_clear = arguments.count("bind") != 0 || arguments.count("clear") != 0;
   if (arguments.count("over") != 0) {
     options.worker = state.worker;
   } else {

@@ -99,7 +99,7 @@ class Places(Case):
         for node in nodes:
             _, err = node.communicate(timeout=PATIENCE_S)
             self.assertEqual(node.returncode, 0, err)
-
+            self.assertIn("--master-addr 127.0.0.1 is this host's own loopback: unless all of the 2 of --nnodes are", err)
 
     def test_one_for_each_cpu(self) -> None:
         cpus = os.sched_getaffinity(0)

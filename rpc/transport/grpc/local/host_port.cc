@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/loopback.h"
 
 namespace sinew::internal {
 namespace {
@@ -45,13 +46,7 @@ bool HostPort::is_wildcard() const {
          (inet_pton(AF_INET6, host.c_str(), &address) == 1 && IN6_IS_ADDR_UNSPECIFIED(&address));
 }
 
-bool HostPort::is_loopback() const {
-  in_addr ipv4;
-  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return (ntohl(ipv4.s_addr) >> 24) == 127;
-  in6_addr ipv6;
-  if (inet_pton(AF_INET6, host.c_str(), &ipv6) == 1) return IN6_IS_ADDR_LOOPBACK(&ipv6);
-  return absl::EqualsIgnoreCase(host, "localhost");
-}
+bool HostPort::is_loopback() const { return internal::is_loopback(host); }
 
 absl::StatusOr<HostPort> parse_host_port(absl::string_view text) {
   HostPort parsed;

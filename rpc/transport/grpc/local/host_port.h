@@ -16,7 +16,7 @@ struct HostPort {
   bool is_ipv4() const;
   bool is_ipv6() const;
   bool is_wildcard() const;
-  /// A loopback literal, or "localhost". Other names are not looked up.
+  /// As is_loopback() of rpc/base/loopback.h: no name is looked up.
   bool is_loopback() const;
 };
 

@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
+#include "sinew/rpc/base/loopback.h"
 #include "sinew/rpc/transport/grpc/local/host_port.h"
 
 namespace sinew::internal {
@@ -58,6 +60,19 @@ absl::StatusOr<AddressList> look_up(const std::string& host_port, const HostPort
   return AddressList(found, ::freeaddrinfo);
 }
 
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, ::freeifaddrs);
+  for (const ifaddrs* each = found; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    std::string host = literal(*each->ifa_addr);
+    if (!host.empty()) addresses.push_back(std::move(host));
+  }
+  return addresses;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port) {
@@ -71,6 +86,23 @@ absl::StatusOr<std::string> local_address_towards(const std::string& host_port) 
   }
   return absl::UnavailableError(
       absl::StrCat("no route leads to ", host_port, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<std::string> outside_address() {
+  // Addresses for documents (RFC 5737, 3849): nobody has them, and nothing is sent.
+  for (const char* somewhere : {"192.0.2.1:9", "[2001:db8::1]:9"}) {
+    const absl::StatusOr<std::string> source = local_address_towards(somewhere);
+    if (source.ok() && !is_loopback(*source)) return source;
+  }
+  for (const std::string& host : own_addresses()) {
+    if (!is_loopback(host)) return host;
+  }
+  return absl::UnavailableError("this machine has no address but loopback");
+}
+
+bool is_own_name_on_loopback(const std::string& host_port) {
+  const absl::StatusOr<HostPort> target = parse_host_port(host_port);
+  return target.ok() && !target->is_loopback() && leads_to_loopback(target->host);
 }
 
 absl::StatusOr<std::vector<std::string>> addresses_of(const std::string& host_port) {
@@ -90,14 +122,9 @@ absl::StatusOr<std::vector<std::string>> addresses_of(const std::string& host_po
 }
 
 bool is_local_address(const std::string& host) {
-  if (HostPort{host, 0}.is_loopback()) return true;
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) return false;
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, ::freeifaddrs);
-  for (const ifaddrs* each = found; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr != nullptr && literal(*each->ifa_addr) == host) return true;
-  }
-  return false;
+  if (is_loopback(host)) return true;
+  const std::vector<std::string> own = own_addresses();
+  return std::find(own.begin(), own.end(), host) != own.end();
 }
 
 }  // namespace sinew::internal

@@ -13,6 +13,15 @@ namespace sinew::internal {
 /// no route leads there.
 absl::StatusOr<std::string> local_address_towards(const std::string& host_port);
 
+/// The address of this machine by which others reach it, as far as it can know: that of its default
+/// route, or the first one that is not loopback. kUnavailable when it has none.
+absl::StatusOr<std::string> outside_address();
+
+/// Whether who is to be found at `host_port`, a name of this machine's own that leads to loopback
+/// here, is found there by others under another address: 127.0.1.1 as opposed to 127.0.0.1 itself
+/// or "localhost", which mean this machine. Looks the name up, which blocks.
+bool is_own_name_on_loopback(const std::string& host_port);
+
 /// The addresses that `host_port` stands for at present, each with its port: itself, if it has a
 /// literal. Looks names up as the system does, which blocks. kInvalidArgument for a text that
 /// is no address; kUnavailable when the host is unknown.
