@@ -1,13 +1,9 @@
 #include "sinew/launch/run/host_devices.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <system_error>
-#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -16,13 +12,6 @@
 #include "absl/strings/strip.h"
 
 namespace sinew::internal {
-
-int usable_cpus() {
-  cpu_set_t cpus;
-  // It fails on hosts that have more than the set can hold.
-  if (::sched_getaffinity(0, sizeof cpus, &cpus) == 0) return CPU_COUNT(&cpus);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 int usable_gpus() {
   int gpus = 0;

@@ -5,9 +5,6 @@
 
 namespace sinew::internal {
 
-/// The CPUs that this process may run on; at least 1.
-int usable_cpus();
-
 /// The GPUs of this host that CUDA would show to this process, without asking CUDA.
 int usable_gpus();
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <system_error>
@@ -122,9 +121,6 @@ JobProcess::Start Launcher::start(std::size_t process, int attempt) {
   variables["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt);
   variables["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(options_.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = options_.run_id;
-  // Each process would start a thread for each core.
-  const bool is_alone = place_.local_processes() == 1;
-  if (!is_alone && std::getenv("OMP_NUM_THREADS") == nullptr) variables["OMP_NUM_THREADS"] = "1";
 
   ChildCommand command;
   command.program = role->command.front();

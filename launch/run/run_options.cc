@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "sinew/launch/run/host_devices.h"
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/loopback.h"
 #include "sinew/version.h"
 
@@ -71,9 +72,9 @@ struct Flags {
 
 /// How many processes `--nproc` asks for; `text` has passed process_count().
 int process_count_of(const std::string& text) {
-  if (text == "cpu") return usable_cpus();
+  if (text == "cpu") return read_host_limits().cores();
   if (text == "gpu") return usable_gpus();
-  if (text == "auto") return usable_gpus() > 0 ? usable_gpus() : usable_cpus();
+  if (text == "auto") return usable_gpus() > 0 ? usable_gpus() : read_host_limits().cores();
   return std::stoi(text);
 }
 

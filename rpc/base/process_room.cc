@@ -1,8 +1,9 @@
 #include "sinew/rpc/base/process_room.h"
 
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -10,26 +11,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
 namespace {
 
-std::string limit_of(__rlimit_resource what) {
-  rlimit limits{};
-  const bool is_limited = ::getrlimit(what, &limits) == 0 && limits.rlim_cur != RLIM_INFINITY;
-  return is_limited ? absl::StrCat(limits.rlim_cur) : "unlimited";
+std::string limit_text(std::optional<std::uint64_t> limit) {
+  return limit.has_value() ? absl::StrCat(*limit) : "unlimited";
 }
 
 std::string only(std::size_t got) { return got == 0 ? "none" : absl::StrCat("only ", got); }
 
+std::string group_text(const std::optional<HostLimits::Threads>& threads) {
+  if (!threads.has_value()) return "pids.max of the control group may be lower, and memory short";
+  return absl::StrCat("pids.max of the control group ", threads->group, " is ", threads->most,
+                      ", and ", threads->used, " are in use; memory may be short");
+}
+
 absl::Status too_few(std::size_t wanted, std::size_t got) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "a worker needs ", wanted, wanted == 1 ? " more thread" : " more threads",
-      ", and the system starts ", only(got),
-      ": RLIMIT_NPROC (ulimit -u), for all processes of the user together, is ",
-      limit_of(RLIMIT_NPROC), "; pids.max of the control group may be lower, and memory short"));
+  const HostLimits limits = read_host_limits();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a worker needs ", wanted, wanted == 1 ? " more thread" : " more threads",
+                   ", and the system starts ", only(got),
+                   ": RLIMIT_NPROC (ulimit -u), for all processes of the user together, is ",
+                   limit_text(limits.user_threads), "; ", group_text(limits.threads)));
 }
 
 }  // namespace
@@ -66,7 +73,7 @@ absl::Status check_room_for_files(std::size_t count) {
     if (!file.valid()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "a worker needs ", count, " more file descriptors, and the process gets ",
-          only(files.size()), ": RLIMIT_NOFILE (ulimit -n) is ", limit_of(RLIMIT_NOFILE)));
+          only(files.size()), ": RLIMIT_NOFILE (ulimit -n) is ", limit_text(file_limit())));
     }
     files.push_back(std::move(file));
   }

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/process_life.h"
-#include "sinew/rpc/base/threads/cpu_quota.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/lead_rules.h"
 #include "sinew/rpc/base/threads/poll_policy.h"

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
 namespace sinew::internal {
@@ -80,7 +80,7 @@ struct CopyTeam::Job {
 CopyTeam::CopyTeam(std::size_t helpers) : helpers_(helpers), executor_(executor_options(helpers)) {}
 
 std::shared_ptr<CopyTeam> CopyTeam::for_this_machine() {
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const auto cores = static_cast<std::size_t>(read_host_limits().cores());
   return std::make_shared<CopyTeam>(std::min(cores - 1, kMaxHelpers));
 }
 
