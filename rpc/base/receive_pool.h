@@ -3,7 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
+#include <cstdint>
+#include <limits>
 #include <list>
 #include <memory>
 #include <unordered_map>
@@ -17,13 +18,18 @@ namespace sinew::internal {
 
 class ReceivePool;
 
+/// Gives memory of a pool back to the system.
+struct FreePages {
+  std::size_t capacity = 0;
+  void operator()(char* memory) const;
+};
+
 /// Memory that a pool has.
 struct PooledMemory {
-  struct Free {
-    void operator()(char* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<char, Free> bytes;
-  std::size_t capacity;
+  std::size_t capacity() const { return bytes.get_deleter().capacity; }
+  char* end() const { return bytes.get() + capacity(); }
+
+  std::unique_ptr<char, FreePages> bytes;
   /// When it became idle.
   std::chrono::steady_clock::time_point since;
   /// Idle, and the system has been told that it may take the pages.
@@ -42,7 +48,7 @@ class ReceiveBlock {
 
   char* data() const { return memory_.front().bytes.get(); }
   /// At least what was asked for.
-  std::size_t capacity() const { return memory_.front().capacity; }
+  std::size_t capacity() const { return memory_.front().capacity(); }
 
   /// Makes the caller the one who may go on writing to it when it is full. False when somebody is.
   bool claim() { return !claimed_.exchange(true); }
@@ -55,10 +61,13 @@ class ReceiveBlock {
 };
 
 /// Memory for what arrives. The system zeroes fresh pages one by one when they are touched, which
-/// takes longer than to copy into warm ones: so blocks that were let go serve again.
+/// takes longer than to copy into warm ones: so blocks that were let go serve again. Idle blocks of
+/// 2 MiB and more are one where they lie side by side, and are cut to what is needed; a fresh one
+/// comes in the place of idle ones. So messages of many sizes need as much as is in use at once,
+/// and not a block for each size.
 ///
-/// What is idle is bounded: the oldest blocks go back to the system when there is more than
-/// `max_idle_bytes` or `max_idle_blocks`, with trim(), when the system has no more memory, and with
+/// What is idle is bounded: the oldest blocks go back to the system when there is more than Bounds
+/// or `max_idle_blocks` allow, with trim(), when the system has no more memory, and with
 /// release_old(), which somebody calls now and then. Before that, the system may take the pages of
 /// blocks that have been idle for a while if others need them. Thread-safe.
 class ReceivePool {
@@ -67,8 +76,18 @@ class ReceivePool {
   /// For less a pool does not pay.
   static constexpr std::size_t kMinBytes = std::size_t{64} << 10;
 
+  /// In bytes.
+  struct Bounds {
+    std::size_t max_idle = std::size_t{256} << 20;
+    /// With what is in use; beyond it nothing is kept idle.
+    std::size_t max_held = std::numeric_limits<std::size_t>::max();
+  };
+  /// For a process that may use so much memory: an eighth, at most 4 GiB, may be idle, and none
+  /// once three quarters are in use.
+  static Bounds bounds_for(std::uint64_t memory_bytes);
+
   struct Options {
-    std::size_t max_idle_bytes = std::size_t{256} << 20;
+    Bounds bounds;
     std::size_t max_idle_blocks = 256;
     std::chrono::nanoseconds max_idle_time = std::chrono::seconds(10);
     /// From then on the system may take an idle block's pages when memory is short.
@@ -81,11 +100,11 @@ class ReceivePool {
     std::size_t reuses = 0;
   };
 
-  /// That of the process: an eighth of the machine's memory, within 256 MiB and 4 GiB, may be idle.
-  /// Lives to the end of the process: tensors may hold blocks until then.
+  /// That of the process, with the bounds for what HostLimits leaves it. Lives to the end of the
+  /// process: tensors may hold blocks until then.
   static ReceivePool& of_process();
 
-  explicit ReceivePool(Options options) : options_(options) {}
+  explicit ReceivePool(Options options) : options_(options), bounds_(options.bounds) {}
   /// All blocks must have been let go.
   ~ReceivePool();
   ReceivePool(const ReceivePool&) = delete;
@@ -103,6 +122,9 @@ class ReceivePool {
   void release_old();
   /// Gives all that is idle back to the system.
   void trim();
+  /// From now on.
+  void set_bounds(Bounds bounds);
+  Bounds bounds() const;
   Stats stats() const;
 
  private:
@@ -115,12 +137,17 @@ class ReceivePool {
   static void after_fork() ABSL_NO_THREAD_SAFETY_ANALYSIS { of_process().mutex_.unlock(); }
 
   Memory take_idle(std::size_t size_bytes);
-  Memory evict_locked(TimePoint not_before, std::size_t max_bytes)
+  Memory cut_idle_locked(std::size_t capacity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void replace_idle_locked(std::size_t capacity, Memory& evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void evict_surplus_locked(TimePoint now, std::size_t needed, Memory& evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void evict_locked(Memory::iterator idle, Memory& evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void take_back(ReceiveBlock& block);
 
   const Options options_;
   mutable Mutex mutex_;
+  Bounds bounds_ ABSL_GUARDED_BY(mutex_);
   // Oldest first.
   Memory idle_ ABSL_GUARDED_BY(mutex_);
   // No absl::flat_hash_map: that one is broken once it could not grow.

@@ -40,11 +40,11 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 /// True if it succeeded with so many allocations.
-bool allocates(ReceivePool& pool, std::size_t allocations) {
+bool allocates(ReceivePool& pool, std::size_t size, std::size_t allocations) {
   allocations_left = allocations;
   bool succeeded = true;
   try {
-    const auto block = pool.allocate(kMiB);
+    const auto block = pool.allocate(size);
     // It goes without needing memory.
     allocations_left = 0;
   } catch (const std::bad_alloc&) {
@@ -54,26 +54,32 @@ bool allocates(ReceivePool& pool, std::size_t allocations) {
   return succeeded;
 }
 
-TEST(ReceivePoolMemoryTest, WhereverItFailsNothingIsLost) {
-  for (const bool reuses : {false, true}) {
-    std::size_t allocations = 0;
-    bool succeeded = false;
-    while (!succeeded) {
-      ReceivePool pool({});
-      // Others are in use, so that the table may have to grow.
-      std::vector<std::shared_ptr<ReceiveBlock>> others;
-      for (int i = 0; i < 7; ++i) others.push_back(pool.allocate(2 * kMiB));
-      const std::size_t used = pool.stats().used_bytes;
-      if (reuses) pool.allocate(kMiB);
-      succeeded = allocates(pool, allocations++);
-      EXPECT_EQ(pool.stats().used_bytes, used) << allocations;
-      const auto block = pool.allocate(kMiB);
-      std::memset(block->data(), 1, block->capacity());
-      EXPECT_TRUE(pool.claim({block->data(), kMiB}) == block);
-      ASSERT_LT(allocations, 100U);
-    }
-    EXPECT_GT(allocations, 2U) << "no allocation failed";
+/// Allocates `size` with ever more memory for it until that succeeds; a block of `before` lies
+/// idle.
+void fail_wherever_it_can(std::size_t size, std::size_t before) {
+  std::size_t allocations = 0;
+  bool succeeded = false;
+  while (!succeeded) {
+    ReceivePool pool({});
+    // Others are in use, so that the table may have to grow.
+    std::vector<std::shared_ptr<ReceiveBlock>> others;
+    for (int i = 0; i < 7; ++i) others.push_back(pool.allocate(2 * kMiB));
+    const std::size_t used = pool.stats().used_bytes;
+    if (before > 0) pool.allocate(before);
+    succeeded = allocates(pool, size, allocations++);
+    EXPECT_EQ(pool.stats().used_bytes, used) << allocations;
+    const auto block = pool.allocate(size);
+    std::memset(block->data(), 1, block->capacity());
+    EXPECT_TRUE(pool.claim({block->data(), size}) == block);
+    ASSERT_LT(allocations, 100U);
   }
+  EXPECT_GT(allocations, 2U) << "no allocation failed";
+}
+
+TEST(ReceivePoolMemoryTest, WhereverItFailsNothingIsLost) {
+  fail_wherever_it_can(kMiB, 0);
+  fail_wherever_it_can(kMiB, kMiB);
+  fail_wherever_it_can(4 * kMiB, 64 * kMiB);
 }
 
 }  // namespace

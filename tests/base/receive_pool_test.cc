@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <new>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,7 +40,7 @@ TEST(ReceivePoolTest, BlocksServeAgain) {
 
 TEST(ReceivePoolTest, WhatIsIdleIsBounded) {
   ReceivePool::Options options;
-  options.max_idle_bytes = 3 * kMiB;
+  options.bounds.max_idle = 3 * kMiB;
   ReceivePool pool(options);
   std::vector<std::shared_ptr<ReceiveBlock>> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(pool.allocate(kMiB));
@@ -87,6 +90,98 @@ TEST(ReceivePoolTest, BlocksWhosePagesTheSystemMayTakeServeAgain) {
       << "it is in use again";
 }
 
+TEST(ReceivePoolTest, IdleBlocksAreCutToWhatIsNeeded) {
+  ReceivePool pool({});
+  char* const memory = pool.allocate(64 * kMiB)->data();
+  auto first = pool.allocate(6 * kMiB);
+  EXPECT_EQ(first->data(), memory);
+  EXPECT_EQ(first->capacity(), 6 * kMiB);
+  auto second = pool.allocate(20 * kMiB);
+  EXPECT_EQ(second->data(), memory + 6 * kMiB);
+  EXPECT_EQ(pool.stats().used_bytes, 26 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 38 * kMiB);
+  std::memset(first->data(), 1, first->capacity());
+  std::memset(second->data(), 2, second->capacity());
+  EXPECT_EQ(first->data()[6 * kMiB - 1], 1);
+  first = nullptr;
+  second = nullptr;
+  // Side by side they are one again.
+  EXPECT_EQ(pool.allocate(64 * kMiB)->data(), memory);
+  EXPECT_EQ(pool.stats().reuses, 3U);
+}
+
+TEST(ReceivePoolTest, WhatIsInUseBetweenThemParts) {
+  ReceivePool pool({});
+  char* const memory = pool.allocate(64 * kMiB)->data();
+  auto first = pool.allocate(16 * kMiB);
+  const auto second = pool.allocate(16 * kMiB);
+  first = nullptr;
+  // The smallest that suffices.
+  EXPECT_EQ(pool.allocate(10 * kMiB)->data(), memory);
+  EXPECT_EQ(pool.allocate(24 * kMiB)->data(), memory + 32 * kMiB);
+  EXPECT_EQ(pool.stats().used_bytes, 16 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 48 * kMiB);
+}
+
+TEST(ReceivePoolTest, AFreshBlockComesInThePlaceOfIdleOnes) {
+  ReceivePool pool({});
+  for (const std::size_t size : {2, 4, 8, 16, 32, 64}) {
+    pool.allocate(size * kMiB);
+    EXPECT_EQ(pool.stats().idle_bytes, size * kMiB);
+  }
+  EXPECT_EQ(pool.stats().reuses, 0U);
+  // Small ones stay.
+  pool.allocate(kMiB);
+  pool.allocate(100 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 101 * kMiB);
+}
+
+TEST(ReceivePoolTest, MixedSizesNeedLittleMoreThanIsInUseAtOnce) {
+  ReceivePool::Options options;
+  options.bounds.max_idle = 4096 * kMiB;
+  ReceivePool pool(options);
+  std::minstd_rand random(7);
+  std::deque<std::shared_ptr<ReceiveBlock>> in_use;
+  std::size_t most_used = 0;
+  for (int i = 0; i < 3000; ++i) {
+    in_use.push_back(pool.allocate((1 + random() % 64) * kMiB));
+    most_used = std::max(most_used, pool.stats().used_bytes);
+    if (in_use.size() == 3) in_use.erase(in_use.begin() + random() % 3);
+    ASSERT_LE(pool.stats().used_bytes + pool.stats().idle_bytes, 2 * 3 * 64 * kMiB) << i;
+  }
+  EXPECT_GT(most_used, 128 * kMiB);
+  EXPECT_GT(pool.stats().reuses, 2500U) << "fresh pages cost more than a copy";
+}
+
+TEST(ReceivePoolTest, NothingIsKeptOnceMuchIsInUse) {
+  ReceivePool::Options options;
+  options.bounds.max_held = 100 * kMiB;
+  ReceivePool pool(options);
+  pool.allocate(40 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 40 * kMiB);
+  const auto used = pool.allocate(60 * kMiB);
+  pool.allocate(40 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 40 * kMiB);
+  const auto more = pool.allocate(60 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 0U) << "it is over";
+  pool.allocate(4 * kMiB);
+  EXPECT_EQ(pool.stats().idle_bytes, 0U);
+}
+
+TEST(ReceivePoolTest, BoundsFollowTheMemoryThatThereIs) {
+  const ReceivePool::Bounds small = ReceivePool::bounds_for(512 * kMiB);
+  EXPECT_EQ(small.max_idle, 64 * kMiB);
+  EXPECT_EQ(small.max_held, 384 * kMiB);
+  EXPECT_EQ(ReceivePool::bounds_for(24 * 1024 * kMiB).max_idle, 3 * 1024 * kMiB);
+  EXPECT_EQ(ReceivePool::bounds_for(512 * 1024 * kMiB).max_idle, 4 * 1024 * kMiB);
+  ReceivePool pool({});
+  pool.allocate(64 * kMiB);
+  pool.set_bounds(ReceivePool::bounds_for(256 * kMiB));
+  EXPECT_EQ(pool.bounds().max_idle, 32 * kMiB);
+  pool.release_old();
+  EXPECT_EQ(pool.stats().idle_bytes, 0U);
+}
+
 TEST(ReceivePoolTest, TrimGivesAllBack) {
   ReceivePool pool({});
   const auto used = pool.allocate(kMiB);
@@ -125,7 +220,7 @@ TEST(ReceivePoolTest, TooMuchIsRefused) {
 
 TEST(ReceivePoolTest, NoTwoThreadsHaveABlock) {
   ReceivePool::Options options;
-  options.max_idle_bytes = 4 * kMiB;
+  options.bounds.max_idle = 4 * kMiB;
   ReceivePool pool(options);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/receive_pool.h"
 #include "sinew/rpc/base/warm_heap.h"
 #include "sinew/rpc/planes/same_host/same_host_plane.h"
@@ -86,7 +87,12 @@ TimerQueue::TimerId TransportCore::run_after(std::chrono::nanoseconds delay, Tas
 }
 
 void TransportCore::tend_pool() {
-  ReceivePool::of_process().release_old();
+  ReceivePool& pool = ReceivePool::of_process();
+  // They may have been changed meanwhile, as Kubernetes does in place.
+  if (const auto memory = read_host_limits().memory) {
+    pool.set_bounds(ReceivePool::bounds_for(memory->most));
+  }
+  pool.release_old();
   run_after(kPoolInterval, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->tend_pool();
   });
