@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
 
 namespace sinew::internal {
 namespace {
+
+constexpr char kThreads[] = "OMP_NUM_THREADS";
 
 struct RolePlace {
   const JobRole* role;
@@ -43,7 +46,7 @@ Variables place_variables(const JobPlace& place, std::size_t local_rank) {
   const auto [role, index] = role_place(place, local_rank);
   const auto nodes = static_cast<std::size_t>(place.nodes);
   const auto node_rank = static_cast<std::size_t>(place.node_rank);
-  return {
+  Variables variables = {
       {"RANK", absl::StrCat(place.rank(local_rank))},
       {"LOCAL_RANK", absl::StrCat(local_rank)},
       {"WORLD_SIZE", absl::StrCat(nodes * place.local_processes())},
@@ -59,6 +62,9 @@ Variables place_variables(const JobPlace& place, std::size_t local_rank) {
       // rank 0 does.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
   };
+  // Each of several would start a thread for each core.
+  if (place.local_processes() > 1 && std::getenv(kThreads) == nullptr) variables[kThreads] = "1";
+  return variables;
 }
 
 std::vector<std::string> environment_with(const Variables& changes,

@@ -33,6 +33,7 @@ struct JobPlace {
 using Variables = std::map<std::string, std::string>;
 
 /// The environment variables that tell a process of this node its place, under torchrun's names.
+/// And as torchrun does, OMP_NUM_THREADS=1 for one of several, unless this process has it set.
 Variables place_variables(const JobPlace& place, std::size_t local_rank);
 
 /// Those of them that differ between processes of a node that have the same role.

@@ -70,7 +70,7 @@ at::Tensor doubled(const at::Tensor& value) { return value * 2; }
 void write_place(int rank, const std::string& folder) {
   std::ofstream file(absl::StrCat(folder, "/", rank));
   for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                           "MASTER_ADDR", "OWN_VARIABLE", "SINEW_SPAWN"}) {
+                           "MASTER_ADDR", "OWN_VARIABLE", "OMP_NUM_THREADS", "SINEW_SPAWN"}) {
     file << name << "=" << variable(name) << "\n";
   }
   std::set<std::string> descriptors;

@@ -50,6 +50,7 @@ INSTANTIATE_TEST_SUITE_P(, Spawn,
 TEST_P(Spawn, RunsTheFunctionInAProcessForEachRank) {
   const TemporaryFolder folder;
   ::signal(SIGPIPE, SIG_IGN);
+  ::unsetenv("OMP_NUM_THREADS");
   // Neither is for the processes.
   const int open_file = ::open("/dev/zero", O_RDONLY);
   const int far_away = ::dup2(open_file, 99);
@@ -62,9 +63,24 @@ TEST_P(Spawn, RunsTheFunctionInAProcessForEachRank) {
     EXPECT_EQ(contents(folder.file(absl::StrCat(rank))),
               absl::StrCat("RANK=", rank, "\nLOCAL_RANK=", rank,
                            "\nWORLD_SIZE=3\nLOCAL_WORLD_SIZE=3\nGROUP_RANK=0\n"
-                           "MASTER_ADDR=127.0.0.1\nOWN_VARIABLE=mine\nSINEW_SPAWN=unset\n"
+                           "MASTER_ADDR=127.0.0.1\nOWN_VARIABLE=mine\nOMP_NUM_THREADS=1\nSINEW_SPAWN=unset\n"
                            "descriptors=0 1 2 4 \nsigpipe=default\nblocked=00\nport=1\n"));
   }
+}
+
+TEST_P(Spawn, WhoAsksForThreadsOrIsAloneHasThem) {
+  const TemporaryFolder folder;
+  SpawnOptions options = spawn_options();
+  ::unsetenv("OMP_NUM_THREADS");
+  spawn(&write_place, 1, options, folder.file(""));
+  EXPECT_THAT(contents(folder.file("0")), HasSubstr("OMP_NUM_THREADS=unset\n"));
+  ::setenv("OMP_NUM_THREADS", "3", 1);
+  spawn(&write_place, 2, options, folder.file(""));
+  EXPECT_THAT(contents(folder.file("1")), HasSubstr("OMP_NUM_THREADS=3\n"));
+  ::unsetenv("OMP_NUM_THREADS");
+  options.environment = {{"OMP_NUM_THREADS", "5"}};
+  spawn(&write_place, 2, options, folder.file(""));
+  EXPECT_THAT(contents(folder.file("1")), HasSubstr("OMP_NUM_THREADS=5\n"));
 }
 
 TEST_P(Spawn, SeveralHostsCountTheirRanksOn) {
