@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
@@ -192,15 +194,18 @@ GrpcTransportOptions over_tcp() {
   return options;
 }
 
-bool connects(Worker& from, const Worker& to) {
+/// Why no connection comes up; OK if one does.
+absl::Status try_to_connect(Worker& from, const Worker& to) {
   auto handler = std::make_shared<RecordingHandler>();
   const auto connection = from.transport->connect(to.address(), "hi", "", handler);
   eventually([&] { return handler->is_up() || handler->is_down(); });
   const bool up = handler->is_up();
   connection->close(absl::UnavailableError("done"));
   EXPECT_TRUE(handler->wait_down());
-  return up;
+  return up ? absl::OkStatus() : handler->reason();
 }
+
+bool connects(Worker& from, const Worker& to) { return try_to_connect(from, to).ok(); }
 
 TEST(GrpcStrangers, HalfOpenConnectionsAreBounded) {
   GrpcTransportOptions options;
@@ -372,7 +377,7 @@ TEST(GrpcStrangers, ConnectionsFromOneAddressAreBounded) {
   {
     std::deque<Idle> idle(50);
     for (Idle& each : idle) ASSERT_TRUE(each.connect(worker.address()));
-    EXPECT_EQ(served_of(idle), 4U);
+    EXPECT_EQ(served_of(idle), 4U + 2U) << "two at a time are open to be told";
     EXPECT_TRUE(connects(here, worker));
     MutexLock lock(mutex);
     ASSERT_FALSE(lines.empty());
@@ -383,6 +388,30 @@ TEST(GrpcStrangers, ConnectionsFromOneAddressAreBounded) {
     Idle again;
     return again.connect(worker.address()) && again.is_served();
   }));
+}
+
+TEST(GrpcStrangers, WhoFindsNoRoomIsToldWhy) {
+  GrpcTransportOptions options = over_tcp();
+  options.tuning.max_connections = 8;
+  Worker worker(options);
+  std::deque<Idle> idle(4);
+  for (Idle& each : idle) ASSERT_TRUE(each.connect(worker.address()));
+  EXPECT_EQ(served_of(idle), 4U);
+  // One after the other, they do not use up what there is to tell them.
+  for (int i = 0; i < 20; ++i) {
+    Worker here(over_tcp());
+    std::string why;
+    // The one before may not have gone yet.
+    EXPECT_TRUE(eventually([&] {
+      why = std::string(try_to_connect(here, worker).message());
+      return absl::StrContains(
+          why, "this worker has room for 8 connections, and for 4 from one address");
+    })) << i
+        << ": " << why;
+  }
+  idle.clear();
+  Worker here(over_tcp());
+  EXPECT_TRUE(eventually([&] { return connects(here, worker); }));
 }
 
 /// Leaves the process so many file descriptors.
@@ -401,6 +430,26 @@ class FewDescriptors {
  private:
   rlimit before_{};
 };
+
+// As prlimit does from outside.
+TEST(GrpcStrangers, ALimitThatIsRaisedIsNoticed) {
+  Worker here(over_tcp());
+  Worker worker(over_tcp());
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  // Three eighths of the limit are for one address, and each connection takes two here.
+  const auto limit = static_cast<rlim_t>(4 * (next + 40));
+  const std::size_t room = limit / 4 * 3 / 2;
+  std::deque<Idle> idle;
+  {
+    const FewDescriptors few(limit - static_cast<rlim_t>(next));
+    while (idle.size() < room) ASSERT_TRUE(idle.emplace_back().connect(worker.address()));
+    ASSERT_EQ(served_of(idle), room);
+    EXPECT_THAT(std::string(try_to_connect(here, worker).message()),
+                HasSubstr(absl::StrCat(room, " from one address: its RLIMIT_NOFILE is ", limit)));
+  }
+  EXPECT_TRUE(connects(here, worker));
+}
 
 TEST(GrpcStrangers, AcceptsAgainAfterItHadNoDescriptorsLeft) {
   Worker there(over_tcp());

@@ -122,7 +122,7 @@ absl::Status explain_failure(const absl::Status& status, const std::string& addr
     return absl::UnauthenticatedError(
         because(absl::StrCat(address,
                              " closed the connection right after the TLS handshake: it seems "
-                             "not to accept our certificate")));
+                             "not to accept our certificate, or has no file descriptor left")));
   }
   if (says_refused(text)) {
     return absl::NotFoundError(because(absl::StrCat("nobody listens at ", address)));
@@ -130,6 +130,12 @@ absl::Status explain_failure(const absl::Status& status, const std::string& addr
   if (status.code() == absl::StatusCode::kUnimplemented) {
     return absl::NotFoundError(
         because(absl::StrCat("what answers at ", address, " is no Sinew worker")));
+  }
+  if (says_closed_at_once(text)) {
+    return absl::UnavailableError(
+        because(absl::StrCat(address,
+                             " closed the connection at once: it speaks TLS and we do not, it "
+                             "has no file descriptor left (RLIMIT_NOFILE), or it has just ended")));
   }
   return absl::UnavailableError(because(absl::StrCat("the connection to ", address, " broke")));
 }

@@ -15,28 +15,38 @@ namespace sinew::internal {
 /// no other one gets. Not thread-safe.
 class OpenSockets {
  public:
-  /// `in_all` 0: three quarters of the file descriptors that the process may have; the rest is for
-  /// its own connections and its user's files. One origin gets half of them.
-  explicit OpenSockets(std::size_t in_all);
+  /// `in_all` 0: three quarters of the file descriptors that the process may have at the moment;
+  /// the rest is for its own connections and its user's files. One origin gets half of them.
+  explicit OpenSockets(std::size_t in_all) : configured_(in_all) {}
 
-  /// False when there is no room for one more: it is not counted then.
-  bool admit(const FileDescriptor& socket, const std::string& origin);
+  enum class Room {
+    kForOneMore,
+    /// To be told that there is none, which takes a moment.
+    kToBeTold,
+    kNone,
+  };
+  /// The socket is counted unless there is none.
+  Room admit(const FileDescriptor& socket, const std::string& origin);
 
-  std::size_t in_all() const { return in_all_; }
-  std::size_t per_origin() const { return per_origin_; }
+  std::size_t in_all() const;
+  /// Why there is no room, for the log and for whom it concerns.
+  std::string no_room_text() const;
 
  private:
   struct Socket {
     int number = -1;
     std::uint64_t cookie = 0;
   };
-  /// Forgets those of one origin that are gone.
-  void sweep(std::vector<Socket>& sockets);
+  using Sockets = std::vector<Socket>;
 
-  const std::size_t in_all_;
-  const std::size_t per_origin_;
+  bool has_room_for(const std::string& origin);
+  /// Forgets those of `sockets` that are gone, and returns how many that are.
+  static std::size_t sweep(Sockets& sockets);
+
+  const std::size_t configured_;
   std::size_t count_ = 0;
-  absl::flat_hash_map<std::string, std::vector<Socket>> by_origin_;
+  absl::flat_hash_map<std::string, Sockets> by_origin_;
+  Sockets to_be_told_;
 };
 
 }  // namespace sinew::internal

@@ -19,4 +19,8 @@ inline constexpr char kOwnUser[] = "unix";
 std::string origin_of(absl::string_view peer);
 std::string origin_of(const sockaddr_storage& peer);
 
+/// The one connection, as "host:port". `peer` is what gRPC calls its other end.
+std::string endpoint_of(absl::string_view peer);
+std::string endpoint_of(const sockaddr_storage& peer);
+
 }  // namespace sinew::internal

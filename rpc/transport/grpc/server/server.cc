@@ -100,22 +100,34 @@ void Server::serve_tcp(FileDescriptor accepted) {
   socklen_t size = sizeof peer;
   // It may have left already.
   if (::getpeername(accepted.number(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return;
-  const std::string origin = origin_of(peer);
-  if (!open_sockets_.admit(accepted, origin)) {
-    core_->strangers().refusals.add(
-        absl::StrCat("a connection from ", origin, " was refused: this worker has room for ",
-                     open_sockets_.in_all(), ", and for ", open_sockets_.per_origin(),
-                     " from one address (RLIMIT_NOFILE)"));
-    return;
-  }
+  if (!is_let_in(accepted, origin_of(peer), endpoint_of(peer))) return;
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.fd = accepted.release();
   tcp_acceptor_->HandleNewConnection(&connection);
 }
 
 void Server::serve_local(FileDescriptor accepted) {
-  if (!is_of_this_user(accepted) || !open_sockets_.admit(accepted, kOwnUser)) return;
+  if (!is_of_this_user(accepted)) return;
+  // As gRPC calls it, which knows no address of it.
+  if (!is_let_in(accepted, kOwnUser, absl::StrCat("fd:", accepted.number()))) return;
   grpc::AddInsecureChannelFromFd(server_.get(), accepted.release());
+}
+
+// True also for a connection that is only to hear that there is no room for it.
+bool Server::is_let_in(const FileDescriptor& accepted, const std::string& origin,
+                       const std::string& endpoint) {
+  TurnedAway& turned_away = core_->strangers().turned_away;
+  const OpenSockets::Room room = open_sockets_.admit(accepted, origin);
+  if (room == OpenSockets::Room::kForOneMore) {
+    turned_away.remove(endpoint);
+    return true;
+  }
+  const std::string why = open_sockets_.no_room_text();
+  core_->strangers().refusals.add(
+      absl::StrCat("a connection from ", origin, " was refused: ", why));
+  if (room == OpenSockets::Room::kNone) return false;
+  turned_away.add(endpoint, why);
+  return true;
 }
 
 void Server::await_call() {

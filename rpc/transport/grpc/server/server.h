@@ -38,6 +38,8 @@ class Server {
   // On the thread of accept_loop_.
   void serve_tcp(FileDescriptor accepted);
   void serve_local(FileDescriptor accepted);
+  bool is_let_in(const FileDescriptor& accepted, const std::string& origin,
+                 const std::string& endpoint);
   void await_call();
 
   const std::shared_ptr<TransportCore> core_;

@@ -5,6 +5,7 @@
 #include "sinew/rpc/base/rate_limited_log.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
 #include "sinew/rpc/transport/grpc/server/quota.h"
+#include "sinew/rpc/transport/grpc/server/turned_away.h"
 #include "sinew/rpc/transport/grpc/server/turns.h"
 
 namespace sinew::internal {
@@ -23,6 +24,7 @@ struct Strangers {
   const std::shared_ptr<Quota> bytes;
   /// Hellos and requests that are being received.
   const std::shared_ptr<Turns> receiving;
+  TurnedAway turned_away;
   /// Tells of those who were refused.
   RateLimitedLog refusals;
 };

@@ -10,12 +10,20 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/transport/grpc/foreign/foreign_unary_call.h"
 #include "sinew/rpc/transport/grpc/server/health_call.h"
+#include "sinew/rpc/transport/grpc/server/origin.h"
 #include "sinew/rpc/transport/grpc/server/reflection_call.h"
 #include "sinew/rpc/transport/grpc/server/service_names.h"
 
 namespace sinew::internal {
 
 void WorkerService::serve(std::unique_ptr<ServerCall> call) {
+  if (!core_->strangers().turned_away.none()) {
+    const std::string why = core_->strangers().turned_away.why(endpoint_of(call->context().peer()));
+    if (!why.empty()) {
+      refuse_exchange(std::move(call), absl::UnavailableError(why));
+      return;
+    }
+  }
   const std::string& method = call->method();
   if (method == kExchangeMethod) {
     serve_exchange(std::move(call));
