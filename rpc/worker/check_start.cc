@@ -9,6 +9,7 @@
 #include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/worker/max_poll.h"
+#include "sinew/rpc/worker/thread_plan.h"
 
 namespace sinew::internal {
 namespace {
@@ -20,10 +21,6 @@ void check_not_negative(std::chrono::nanoseconds value, const char* option) {
                                  value.count()));
 }
 
-// Those that it starts with, and one each that it and gRPC are soon to need. gRPC ends the process,
-// or does not go on, where it cannot start a thread.
-constexpr std::size_t kThreadsAlone = 4;
-constexpr std::size_t kThreadsWithGrpc = 16;
 // Those that it starts with, and some for the first connections.
 constexpr std::size_t kFilesWithGrpc = 12;
 
@@ -32,7 +29,8 @@ constexpr std::size_t kMaxClientRequestBytes = std::size_t{1} << 30;
 
 void check_room(const WorkerOptions& options) {
   const bool is_alone = absl::StartsWith(options.init_method, "inproc:");
-  absl::Status room = check_room_for_threads(is_alone ? kThreadsAlone : kThreadsWithGrpc);
+  // gRPC ends the process, or does not go on, where it cannot start a thread.
+  absl::Status room = check_room_for_threads(threads_at_start(options));
   if (room.ok() && !is_alone) room = check_room_for_files(kFilesWithGrpc);
   if (!room.ok()) throw_error(room);
 }

@@ -1,7 +1,10 @@
 #include "sinew/rpc/worker/worker_core.h"
 
 #include <algorithm>
+#include <exception>
 #include <iostream>
+#include <limits>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -12,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/receive_pool.h"
@@ -34,6 +38,7 @@
 #include "sinew/rpc/worker/member_waits.h"
 #include "sinew/rpc/worker/pauses.h"
 #include "sinew/rpc/worker/rejoiner.h"
+#include "sinew/rpc/worker/thread_plan.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/rpc/worker/worker_parts.h"
 
@@ -45,8 +50,19 @@ constexpr auto kGuestsTime = std::chrono::seconds(2);
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
 
-std::size_t default_threads() {
-  return std::max<std::size_t>(4, std::thread::hardware_concurrency());
+/// What limits the process, by the names of counters; without what nobody limits.
+void add_limits(const HostLimits& limits, Counters& counters) {
+  const auto add = [&counters](const char* name, std::optional<std::uint64_t> limit) {
+    constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+    if (limit.has_value()) {
+      counters[name] = static_cast<std::int64_t>(std::min<std::uint64_t>(*limit, kMost));
+    }
+  };
+  counters["rpc.limit_cores"] = limits.cores();
+  if (limits.memory.has_value()) add("rpc.limit_memory_bytes", limits.memory->most);
+  if (limits.threads.has_value()) add("rpc.limit_threads", limits.threads->most);
+  add("rpc.limit_threads_left", limits.threads_left());
+  add("rpc.limit_files", limits.files);
 }
 
 MakeDevicePlane device_plane_for(const WorkerOptions& options, const WorkerServices& services) {
@@ -87,6 +103,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
   // Before its threads are there, and again for what it has made static.
   ProcessLife::watch();
   std::shared_ptr<WorkerCore> core(new WorkerCore(std::move(options)), &destroy);
+  core->fit_host();
   try {
     core->build(succession);
     core->join(succession);
@@ -101,10 +118,18 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
   return core;
 }
 
+void WorkerCore::fit_host() const {
+  const HostLimits limits = read_host_limits();
+  for (const std::string& text :
+       {limit_computing_threads(options_, limits), memory_warning(options_, limits)}) {
+    if (!text.empty()) log(text);
+  }
+}
+
 WorkerCore::WorkerCore(WorkerOptions options)
     : options_(std::move(options)),
       end_(std::make_shared<WorkerEnd>(options_.name)),
-      max_threads_(options_.num_threads != 0 ? options_.num_threads : default_threads()),
+      max_threads_(handler_threads(options_, read_host_limits())),
       default_timeout_ns_(options_.default_timeout.count()),
       rejoiner_(std::make_shared<Rejoiner>(options_)),
       member_events_([this](const WorkerInfo& worker) { return links_->is_lost(worker); }),
@@ -180,14 +205,12 @@ void WorkerCore::join(const Succession* succession) {
   // back until open().
   Promise<void> made;
   control_executor_->post([this, made] {
-    devices_->start_plane();
-    extensions_.push_back(devices_);
-    for (const MakeLayer make : added_layers()) extensions_.push_back(make(*this));
-    if (options_.parts != nullptr) {
-      for (const auto& make : options_.parts->extensions) extensions_.push_back(make(*this));
+    try {
+      make_layers();
+    } catch (...) {
+      // For lack of threads, say.
+      return made.set_error(std::current_exception());
     }
-    waits_for_layers_ = false;
-    for (Task& task : std::exchange(for_layers_, {})) std::move(task)();
     made.set_value();
   });
   made.future().wait();
@@ -195,6 +218,17 @@ void WorkerCore::join(const Succession* succession) {
   joined_.store(true, std::memory_order_release);
   keep_leases();
   server_->open();
+}
+
+void WorkerCore::make_layers() {
+  devices_->start_plane();
+  extensions_.push_back(devices_);
+  for (const MakeLayer make : added_layers()) extensions_.push_back(make(*this));
+  if (options_.parts != nullptr) {
+    for (const auto& make : options_.parts->extensions) extensions_.push_back(make(*this));
+  }
+  waits_for_layers_ = false;
+  for (Task& task : std::exchange(for_layers_, {})) std::move(task)();
 }
 
 void WorkerCore::check_device_maps_of_world() {
@@ -389,6 +423,9 @@ Counters WorkerCore::counters() const {
   const ReceivePool::Stats pool = ReceivePool::of_process().stats();
   counters["rpc.receive_pool_used_bytes"] = static_cast<std::int64_t>(pool.used_bytes);
   counters["rpc.receive_pool_idle_bytes"] = static_cast<std::int64_t>(pool.idle_bytes);
+  counters["rpc.receive_pool_max_idle_bytes"] =
+      static_cast<std::int64_t>(ReceivePool::of_process().bounds().max_idle);
+  add_limits(read_host_limits(), counters);
   for (auto& [name, number] : transport_->counters()) counters[name] = number;
   for (const auto& extension : extensions_) extension->add_counters(counters);
   return counters;

@@ -170,6 +170,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   };
 
   explicit WorkerCore(WorkerOptions options);
+  /// Takes no more threads than the host leaves, and says what may not suffice.
+  void fit_host() const;
   void build(const Succession* succession);
   MembershipOptions membership_options(Rendezvous rendezvous, const StartedTransport& started,
                                        const Succession* succession);
@@ -179,6 +181,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void on_evicted(const absl::Status& reason);
   void join(const Succession* succession);
   void check_device_maps_of_world();
+  void make_layers();
   CallTotals call_totals() const;
   CallCounts call_counts() const;
   void keep_leases();

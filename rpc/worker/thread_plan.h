@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "sinew/rpc/base/host_limits.h"
+#include "sinew/rpc/worker_options.h"
+
+namespace sinew::internal {
+
+/// Threads that a worker starts with, and one each that it and gRPC are soon to need.
+std::size_t threads_at_start(const WorkerOptions& options);
+
+/// How many threads run handlers at once: WorkerOptions::num_threads, or one for each core that the
+/// limits leave, at least 4; fewer where the process may start few threads.
+std::size_t handler_threads(const WorkerOptions& options, const HostLimits& limits);
+
+/// With how many threads one handler should compute where LibTorch would take `computing`: no more
+/// than cores, and all handlers together half of the threads that the process may start.
+int computing_threads(const WorkerOptions& options, const HostLimits& limits, int computing);
+
+/// Has LibTorch compute with so many threads, if it would take one for each CPU; leaves it alone if
+/// somebody has chosen (OMP_NUM_THREADS, at::set_num_threads). OpenMP ends the process when it
+/// cannot start a thread. Returns a sentence for the log if something has changed, or "".
+std::string limit_computing_threads(const WorkerOptions& options, const HostLimits& limits);
+
+/// A sentence for the log where the memory that control groups leave may not do for what peers may
+/// have waiting here; "" otherwise.
+std::string memory_warning(const WorkerOptions& options, const HostLimits& limits);
+
+}  // namespace sinew::internal
