@@ -4,6 +4,7 @@
 //
 //   limit files|threads N                the process gets no more than that; threads: as a user
 //                                        of its own, who has this process only
+//   hold MIB                             so much memory of its own, until the end
 //   start NAME INIT                      starts a worker
 //   add PEER                             calls testapp::add there
 //   call PEER N                          N threads call there without a pause, until the end
@@ -37,7 +38,10 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/Parallel.h"
 #include "ATen/ops/full.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/tests/process/test_methods.h"
 
@@ -66,9 +70,16 @@ Names names;
 
 inline int note(const std::string& name) { return static_cast<int>(names.note(name)); }
 
+/// Computes with as many threads as LibTorch takes, and returns how many these are.
+inline int compute(int rounds) {
+  at::Tensor sum = at::zeros({1 << 20});
+  for (int i = 0; i < rounds; ++i) sum.add_(at::ones({1 << 20}));
+  return at::get_num_threads();
+}
+
 }  // namespace testlife
 
-SINEW_METHOD(testlife::leave, testlife::note);
+SINEW_METHOD(testlife::leave, testlife::note, testlife::compute);
 
 namespace {
 
@@ -133,7 +144,11 @@ void call_without_end(const Worker& worker, const std::string& peer, int size) {
 void limit(const std::string& what, rlim_t most) {
   const rlimit limits{most, most};
   if (what == "files") {
-    if (::setrlimit(RLIMIT_NOFILE, &limits) != 0) throw std::runtime_error("setrlimit");
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) != 0) throw std::runtime_error("getrlimit");
+    // The hard limit stays, so that this one can be raised again.
+    files.rlim_cur = most;
+    if (::setrlimit(RLIMIT_NOFILE, &files) != 0) throw std::runtime_error("setrlimit");
     return;
   }
   // Limits of threads are a user's, and no limits for root.
@@ -287,13 +302,19 @@ std::string run(Worker& worker, std::istringstream& words) {
     limit(what, most);
     return "";
   }
+  if (command == "hold") {
+    std::size_t mib = 0;
+    words >> mib;
+    static const std::string held(mib << 20, 'h');
+    return "";
+  }
   std::string one;
   words >> one;
   static sinew::WorkerOptions options;
   if (command == "start") {
     options.name = one;
     options.methods = testapp::methods();
-    options.methods.add<&testlife::leave>().add<&testlife::note>();
+    options.methods.add<&testlife::leave>().add<&testlife::note>().add<&testlife::compute>();
     words >> options.init_method;
     options.join_timeout = std::chrono::seconds(120);
     worker = sinew::init_rpc(options);
