@@ -47,8 +47,9 @@ class [[nodiscard]] NoSync {
 /// difference, on all ranks) or an option makes no sense; kFailedPrecondition, from backward() on
 /// all ranks, when the pass leaves out parameters, or ranks are in different passes or have other
 /// parameters, and from forward() when the module is no longer what it was (docs/parallel.md; the
-/// texts name what and where); what the group's operations throw, from backward() too, and as
-/// LibTorch's engine passes it on.
+/// texts name what and where); kAborted, from backward() on the other ranks, when a pass fails on
+/// one; what the group's operations throw, from backward() too, and as LibTorch's engine passes it
+/// on.
 template <class Module>
 class DistributedDataParallel final : public Joinable {
  public:

@@ -6,9 +6,9 @@
 namespace sinew::internal {
 
 c10::intrusive_ptr<c10d::ProcessGroup> c10d_group_of(const ProcessGroup& group,
-                                                     c10::DeviceType device) {
+                                                     c10::DeviceType device, std::int64_t module) {
   ProcessGroupAccess::engine(group)->backend_for(device);
-  return make_c10d_adapter(group, device);
+  return make_c10d_adapter(group, device, module);
 }
 
 c10::DeviceType any_device_of(const ProcessGroup& group) {

@@ -75,11 +75,12 @@ std::optional<std::chrono::nanoseconds> timeout_of(std::chrono::milliseconds tim
 
 class C10dAdapter final : public C10dBackend {
  public:
-  C10dAdapter(const sinew::ProcessGroup& group, c10::DeviceType device)
+  C10dAdapter(const sinew::ProcessGroup& group, c10::DeviceType device, std::int64_t module)
       : C10dBackend(group.rank(), group.size()),
         group_(group),
         engine_(ProcessGroupAccess::engine(group)),
-        device_(device) {}
+        device_(device),
+        module_(module) {}
 
   const std::string getBackendName() const override { return "sinew"; }
 
@@ -149,6 +150,7 @@ class C10dAdapter final : public C10dBackend {
     }
     auto work = c10::make_intrusive<AdapterWork>(getRank(), outputs, std::move(devices));
     operation.timeout = timeout_of(timeout);
+    operation.signature.module = module_;
     operation.done = [work](const std::exception_ptr& error, int source) {
       work->complete(error, source);
     };
@@ -160,13 +162,15 @@ class C10dAdapter final : public C10dBackend {
   const sinew::ProcessGroup group_;
   const std::shared_ptr<GroupEngine> engine_;
   const c10::DeviceType device_;
+  const std::int64_t module_;
 };
 
 }  // namespace
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_c10d_adapter(const ProcessGroup& group,
-                                                         c10::DeviceType device) {
-  auto adapter = c10::make_intrusive<C10dAdapter>(group, device);
+                                                         c10::DeviceType device,
+                                                         std::int64_t module) {
+  auto adapter = c10::make_intrusive<C10dAdapter>(group, device, module);
 #if TORCH_VERSION_MAJOR >= 2
   auto whole = c10::make_intrusive<c10d::ProcessGroup>(group.rank(), group.size());
   whole->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, adapter);

@@ -12,8 +12,8 @@
 namespace sinew::internal {
 namespace {
 
-// Function, type, op, root, dimensions, a hash of the whole shape.
-constexpr std::size_t kHeaderCount = 6;
+// Function, type, op, root, dimensions, a hash of the whole shape, module.
+constexpr std::size_t kHeaderCount = 7;
 // Those after them are only in the hash.
 constexpr std::size_t kMostDimensions = 10;
 constexpr std::int64_t kNoOp = -1;
@@ -119,7 +119,7 @@ std::uint64_t CallSignature::key() const {
   std::uint64_t hash = mix(hash_of_shape(shape), static_cast<std::int64_t>(function));
   hash = mix(hash, static_cast<std::int64_t>(type));
   hash = mix(hash, op ? static_cast<std::int64_t>(*op) : kNoOp);
-  return mix(hash, root);
+  return mix(mix(hash, root), module);
 }
 
 std::size_t CallSignature::encoded_count(int size) {
@@ -127,10 +127,13 @@ std::size_t CallSignature::encoded_count(int size) {
 }
 
 std::vector<std::int64_t> CallSignature::encode(int size) const {
-  std::vector<std::int64_t> numbers{
-      static_cast<std::int64_t>(function),         static_cast<std::int64_t>(type),
-      op ? static_cast<std::int64_t>(*op) : kNoOp, root,
-      static_cast<std::int64_t>(shape.size()),     static_cast<std::int64_t>(hash_of_shape(shape))};
+  std::vector<std::int64_t> numbers{static_cast<std::int64_t>(function),
+                                    static_cast<std::int64_t>(type),
+                                    op ? static_cast<std::int64_t>(*op) : kNoOp,
+                                    root,
+                                    static_cast<std::int64_t>(shape.size()),
+                                    static_cast<std::int64_t>(hash_of_shape(shape)),
+                                    module};
   numbers.resize(encoded_count(size));
   std::copy_n(shape.begin(), std::min(shape.size(), kMostDimensions),
               numbers.begin() + kHeaderCount);
@@ -152,6 +155,7 @@ std::optional<CallSignature> CallSignature::decode(const std::int64_t* numbers, 
   signature.type = static_cast<at::ScalarType>(numbers[1]);
   if (numbers[2] != kNoOp) signature.op = static_cast<ReduceOp>(numbers[2]);
   signature.root = static_cast<int>(numbers[3]);
+  signature.module = numbers[6];
   const auto shown =
       static_cast<std::size_t>(std::min(dimensions, static_cast<std::int64_t>(kMostDimensions)));
   signature.shape.assign(numbers + kHeaderCount, numbers + kHeaderCount + shown);
@@ -174,6 +178,7 @@ std::string CallSignature::text() const {
   absl::StrAppend(&text, " of ", type_name(type));
   if (!has_sizes(function)) absl::StrAppend(&text, " [", absl::StrJoin(shape, ", "), "]");
   if (root >= 0) absl::StrAppend(&text, " with root ", root);
+  if (module != 0) absl::StrAppend(&text, ", gradients of data-parallel module ", module);
   return text;
 }
 

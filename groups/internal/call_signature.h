@@ -25,6 +25,9 @@ struct CallSignature {
   at::ScalarType type = at::kFloat;
   std::optional<ReduceOp> op;
   int root = -1;
+  /// The data-parallel module whose gradients these are, as its ranks count them: they meet nothing
+  /// else. 0: none's.
+  std::int64_t module = 0;
   /// Of the tensor that every rank has, or of one of a list of equal ones.
   std::vector<std::int64_t> shape;
   /// kAllToAll and kReduceScatter: how many elements go to each rank, and come from it. These

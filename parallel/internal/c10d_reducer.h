@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "ATen/ops/zeros_like.h"
 #include "sinew/parallel/ddp_options.h"
 #include "sinew/parallel/internal/sparse_all_reduce.h"
 
@@ -72,10 +74,59 @@ class C10dReducer final : public c10d::Reducer {
       mark_variable_ready(parameter);
     }
   }
+  /// Starts the reduction of buckets from `first` on, and of what is used, without gradients of
+  /// this rank: in a step of ranks that have inputs, or the rest of a pass that has failed here.
+  /// Hooks run, and may block.
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reduce_zeros(std::size_t first) {
+    constexpr bool kAsZeros = false;
+    std::vector<c10d::GradBucket> buckets = get_grad_buckets(kAsZeros);
+    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reduced;
+    for (std::size_t i = first; i < buckets.size(); ++i) {
+      buckets[i].getBufferRef() = zeros_of(buckets[i]);
+      reduced.push_back(run_comm_hook(buckets[i]));
+    }
+    if (find_unused_parameters_) {
+      // The reducer's own has what it was last told, or nothing at all.
+      std::vector<at::Tensor> used = {at::zeros_like(get_local_used_map_on_device())};
+      reduced.push_back(process_group_->allreduce(used)->getFuture());
+    }
+    return reduced;
+  }
+  /// How many buckets have been started in this pass; nothing: all, and the map of what is used.
+  std::optional<std::size_t> started() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (next_bucket_ == buckets_.size()) return std::nullopt;
+    return next_bucket_;
+  }
+  /// A pass that has failed here is none, as soon as nothing of it is under way.
+  void forget_pass() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      expect_autograd_hooks_ = false;
+      require_finalize_ = false;
+      if (local_used_map_.defined()) local_used_map_.fill_(0);
+      local_used_map_reduced_ = false;
+      // The other ranks have an order of all gradients, of which rank 0's counts.
+      rebuilt_params_.clear();
+      rebuilt_param_indices_.clear();
+    }
+    push_rebuilt_params_for_all_indices();
+  }
   /// A pass has brought gradients, but not all.
   bool is_unfinished() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return require_finalize_;
+  }
+
+ private:
+  at::Tensor zeros_of(const c10d::GradBucket& bucket) const {
+    const at::Tensor parameter = bucket.getParameters().front();
+    const auto found = std::find_if(params_.begin(), params_.end(),
+                                    [&](const at::Tensor& one) { return one.is_same(parameter); });
+    // A sparse bucket has no tensor before its first gradient.
+    return expect_sparse_gradients_[static_cast<std::size_t>(found - params_.begin())]
+               ? empty_sparse_gradient(parameter)
+               : at::zeros_like(bucket.getBuffer());
   }
 };
 

@@ -81,11 +81,16 @@ absl::Status PassVotes::verdict() const {
   }
   if (!failed.empty()) {
     return absl::AbortedError(absl::StrFormat(
-        "the gradients of this pass are not kept on any rank, since it failed on rank %s (see the "
-        "error there)",
+        "the gradients of this pass count on no rank, since it failed on rank %s (see the error "
+        "there)",
         absl::StrJoin(failed, ", ")));
   }
   return absl::OkStatus();
+}
+
+bool PassVotes::incomplete() const {
+  return std::any_of(votes_.begin(), votes_.end(),
+                     [](const PassVote& vote) { return vote.kind == PassVote::Kind::kIncomplete; });
 }
 
 bool PassVotes::doubts() const {

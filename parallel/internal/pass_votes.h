@@ -18,6 +18,8 @@ struct PassVote {
     kFailed,
     /// It has run out of inputs, and does what the others decide.
     kShadow,
+    /// Its pass has not brought what it must, and it can say what.
+    kIncomplete,
   };
   Kind kind = Kind::kKeep;
   /// How many passes it has kept the gradients of.
@@ -45,6 +47,8 @@ class PassVotes {
   /// kFailedPrecondition when ranks have kept the gradients of different passes, or are in
   /// different ones.
   absl::Status verdict() const;
+  /// Whether any rank's pass is kIncomplete.
+  bool incomplete() const;
   /// Whether any rank's parameters may be others.
   bool doubts() const;
   const std::vector<PassVote>& votes() const { return votes_; }

@@ -121,7 +121,10 @@ void PassWatch::on_output(std::int64_t call, bool in_context) {
   }
   // A second pass of one forward(), or that of one before the latest: what is there is the mean
   // already, and stays so when it is reduced with the rest.
-  if (!setup_.reducer->expects_gradients()) arm([this] { setup_.reducer->expect_again(); });
+  if (!setup_.reducer->expects_gradients()) {
+    settle_failed_pass();
+    arm([this] { setup_.reducer->expect_again(); });
+  }
   begin();
   reach(call, in_context);
 }
@@ -140,6 +143,7 @@ void PassWatch::begin() {
     pass = running_ = ++passes_;
     reached_.clear();
     may_be_contexts_ = false;
+    has_voted_ = false;
   }
   at_the_end_of_this_pass([ending = std::make_shared<Ending>(weak_from_this(), pass)] {
     if (const auto alive = ending->watch.lock()) alive->on_last_gradient();
@@ -177,7 +181,11 @@ void PassWatch::on_last_gradient() {
     });
     return;
   }
-  const auto kind = problem.empty() ? PassVote::Kind::kKeep : PassVote::Kind::kFailed;
+  {
+    MutexLock lock(mutex_);
+    has_voted_ = true;
+  }
+  const auto kind = problem.empty() ? PassVote::Kind::kKeep : PassVote::Kind::kIncomplete;
   at_the_end_of_this_pass([self = shared_from_this(), votes = start_votes(kind, problem)] {
     self->finish_pass();
     self->read_votes(*votes);
@@ -215,8 +223,10 @@ void PassWatch::read_votes(const Votes& votes) {
   votes.done->wait();
   votes.done->value();
   const PassVotes all(group.size(), votes.words.cpu());
-  const absl::Status verdict = all.verdict();
-  if (verdict.code() == absl::StatusCode::kAborted) {
+  if (const absl::Status verdict = all.verdict(); !verdict.ok()) {
+    sinew::internal::throw_error(verdict);
+  }
+  if (all.incomplete()) {
     const std::vector<std::string> problems = gather_texts(group, votes.problem);
     std::vector<std::string> lines;
     for (std::size_t rank = 0; rank < problems.size(); ++rank) {
@@ -226,8 +236,9 @@ void PassWatch::read_votes(const Votes& votes) {
     }
     throw RpcError(ErrorCode::kFailedPrecondition, absl::StrJoin(lines, "; "));
   }
-  if (!verdict.ok()) sinew::internal::throw_error(verdict);
   if (all.doubts()) check_same_values(group, setup_.parameters);
+  MutexLock lock(mutex_);
+  doubts_ = false;
 }
 
 void PassWatch::shadow() {
@@ -247,15 +258,52 @@ void PassWatch::finish_pass() {
   running_ = 0;
   reached_.clear();
   may_be_contexts_ = false;
-  doubts_ = false;
 }
 
 void PassWatch::forget_pass(std::int64_t pass) {
+  {
+    MutexLock lock(mutex_);
+    if (running_ != pass) return;
+    running_ = 0;
+    reached_.clear();
+    may_be_contexts_ = false;
+    if (has_voted_) return;
+  }
+  give_up();
+}
+
+// As passes of contexts do. The others wait for this rank's part of each bucket, and whatever it
+// did next in the group would meet one.
+void PassWatch::give_up() {
+  setup_.reducer->expect_none();
+  auto votes = std::make_shared<Votes>();
+  try {
+    if (setup_.group.size() > 1) {
+      if (const std::optional<std::size_t> started = setup_.reducer->started()) {
+        setup_.reducer->reduce_zeros(*started);
+      }
+      votes = start_votes(PassVote::Kind::kFailed, "");
+    }
+  } catch (...) {
+    // The group has failed, as all ranks will hear.
+    return;
+  }
   MutexLock lock(mutex_);
-  if (running_ != pass) return;
-  running_ = 0;
-  reached_.clear();
-  may_be_contexts_ = false;
+  given_up_ = std::move(votes);
+}
+
+void PassWatch::settle_failed_pass() {
+  std::shared_ptr<const Votes> votes;
+  {
+    MutexLock lock(mutex_);
+    votes = std::exchange(given_up_, nullptr);
+  }
+  if (votes == nullptr) return;
+  if (votes->done) {
+    votes->done->wait();
+    votes->done->value();
+  }
+  setup_.reducer->forget_pass();
 }
 
 }  // namespace sinew::parallel::internal

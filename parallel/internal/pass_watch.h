@@ -45,6 +45,9 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   void expect(const std::vector<at::Tensor>& outputs, bool in_context);
   /// Throws RpcError kFailedPrecondition while a pass runs, which is another thread's then.
   void check_idle() const;
+  /// Returns when all ranks have come to the end of a pass that has failed on this one. Throws
+  /// RpcError.
+  void settle_failed_pass();
   /// This rank's parameters may have become others than those of other ranks: the next pass
   /// compares.
   void doubt();
@@ -75,6 +78,9 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   void finish_pass();
   /// If it still runs: it has failed.
   void forget_pass(std::int64_t pass);
+  /// Starts what the other ranks still expect of a pass that has failed here, so that they hear of
+  /// it at its end.
+  void give_up();
   /// Also counts what passes without reduction have brought.
   void arm(const std::function<void()>& prepare);
 
@@ -90,6 +96,10 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   // The number of the one that runs, 0: none does.
   std::int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   std::int64_t passes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // All of the one that runs has been started, and this rank has said how it went.
+  bool has_voted_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the latest one that has failed here.
+  std::shared_ptr<const Votes> given_up_ ABSL_GUARDED_BY(mutex_);
   bool doubts_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

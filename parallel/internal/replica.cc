@@ -13,7 +13,6 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/full.h"
-#include "ATen/ops/zeros_like.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -91,8 +90,9 @@ Buckets assign(const ModuleParts& parts, const DdpOptions& options, std::vector<
 struct Replica::Impl {
   Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_group, DdpOptions some_options);
 
-  void make_reducer();
-  void make_watch();
+  std::int64_t next_number() const;
+  void make_reducer(std::int64_t number);
+  void make_watch(std::int64_t number);
   ContextReducer& context_reducer();
   CommHook hook() const;
   void check_module() const;
@@ -103,7 +103,6 @@ struct Replica::Impl {
   JoinRound announce(bool in_context);
   /// Of the reducer that goes on: what means are over.
   void divide_by(int ranks);
-  at::Tensor no_gradients(const c10d::GradBucket& bucket) const;
   void check_finished() const;
 
   const std::shared_ptr<torch::nn::Module> module;
@@ -149,18 +148,23 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_
   for (const at::Tensor& one : tensors_of(parts.fixed_parameters)) state.push_back(one);
   for (const at::Tensor& one : buffers()) state.push_back(one);
   broadcast_all(group, state, 0);
-  make_reducer();
-  make_watch();
+  const std::int64_t number = next_number();
+  make_reducer(number);
+  make_watch(number);
 }
 
-void Replica::Impl::make_watch() {
-  // By rank 0's number, since ranks may have made different numbers of modules on other groups.
+// By rank 0's number, since ranks may have made different numbers of modules on other groups.
+std::int64_t Replica::Impl::next_number() const {
   static std::atomic<std::int64_t> modules{0};
-  const at::Tensor number = group_tensor(group, at::full({1}, ++modules, at::kLong));
-  group.broadcast(number, 0);
+  const at::Tensor next = group_tensor(group, at::full({1}, ++modules, at::kLong));
+  group.broadcast(next, 0);
+  return next.item<std::int64_t>();
+}
+
+void Replica::Impl::make_watch(std::int64_t number) {
   PassWatch::Setup setup;
   setup.group = group;
-  setup.module = number.item<std::int64_t>();
+  setup.module = number;
   setup.parameters = parts.parameters;
   setup.unused = options.unused_parameters;
   setup.hooks = hooks;
@@ -169,15 +173,15 @@ void Replica::Impl::make_watch() {
   hooks->watch(reducer.get(), [seen = watch.get()] { seen->begin(); });
 }
 
-void Replica::Impl::make_reducer() {
+void Replica::Impl::make_reducer(std::int64_t number) {
   hooks = std::make_shared<GradientHooks>(parts.parameters);
   const Buckets buckets = assign(parts, options, parts.sparse);
   const c10::DeviceType device = parts.parameters.front().tensor.device().type();
   std::unordered_map<std::size_t, std::string> names;
   for (std::size_t i = 0; i < parts.parameters.size(); ++i) names[i] = parts.parameters[i].name;
   reducer = make_c10d_reducer(tensors_of(parts.parameters), buckets,
-                              sinew::internal::c10d_group_of(group, device), parts.sparse, options,
-                              std::move(names));
+                              sinew::internal::c10d_group_of(group, device, number), parts.sparse,
+                              options, std::move(names));
   logger = std::make_shared<c10d::Logger>(reducer);
   reducer->set_logger(logger);
   const bool any_sparse =
@@ -311,7 +315,10 @@ void Replica::leave_forward() { impl_->in_forward = false; }
 
 void Replica::Impl::begin_forward() {
   watch->check_idle();
-  if (at::GradMode::is_enabled()) check_module();
+  if (at::GradMode::is_enabled()) {
+    watch->settle_failed_pass();
+    check_module();
+  }
   const bool in_context = autograd::Context::current_or_none().has_value();
   const JoinRound round = announce(in_context);
   if (round.reduces) {
@@ -375,17 +382,6 @@ void Replica::leave_join() {
   impl_->contexts->set_session(nullptr);
 }
 
-at::Tensor Replica::Impl::no_gradients(const c10d::GradBucket& bucket) const {
-  const at::Tensor parameter = bucket.getParameters().front();
-  const auto found =
-      std::find_if(parts.parameters.begin(), parts.parameters.end(),
-                   [&parameter](const NamedTensor& one) { return one.tensor.is_same(parameter); });
-  const auto at = static_cast<std::size_t>(found - parts.parameters.begin());
-  // A sparse bucket has no tensor before its first gradient.
-  return parts.sparse.at(at) ? empty_sparse_gradient(parameter)
-                             : at::zeros_like(bucket.getBuffer());
-}
-
 // What before_forward() and the backward pass of the others do.
 void Replica::shadow(const JoinRound& round) {
   if (round.agrees) return impl_->context_reducer().shadow_largest();
@@ -399,18 +395,7 @@ void Replica::shadow(const JoinRound& round) {
   if (!round.reduces) return;
   impl_->watch->skip_call();
   if (round.in_context) return impl_->context_reducer().shadow();
-  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reduced;
-  constexpr bool kAsZeros = false;
-  std::vector<c10d::GradBucket> buckets = impl_->reducer->get_grad_buckets(kAsZeros);
-  for (c10d::GradBucket& bucket : buckets) {
-    bucket.getBufferRef() = impl_->no_gradients(bucket);
-    reduced.push_back(impl_->reducer->run_comm_hook(bucket));
-  }
-  for (const auto& one : reduced) one->waitAndThrow();
-  if (impl_->options.unused_parameters == UnusedParameters::kFound) {
-    // The reducer's own has what it was last told, or nothing at all.
-    impl_->group.all_reduce(at::zeros_like(impl_->reducer->get_local_used_map_on_device()));
-  }
+  for (const auto& one : impl_->reducer->reduce_zeros(0)) one->waitAndThrow();
   impl_->reducer->push_rebuilt_params_for_all_indices();
   impl_->watch->shadow();
 }

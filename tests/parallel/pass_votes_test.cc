@@ -97,6 +97,17 @@ TEST(PassVotes, DifferentPassesAreNamed) {
   EXPECT_EQ(verdict_of(first, second).code(), absl::StatusCode::kAborted);
 }
 
+// Who says what is missing is asked for it, unless a pass has failed altogether.
+TEST(PassVotes, WhatIsMissingIsNoFailure) {
+  const Rank whole{{PassVote::Kind::kKeep, 0}, {}};
+  const Rank lacking{{PassVote::Kind::kIncomplete, 0}, {}};
+  const Rank failed{{PassVote::Kind::kFailed, 0}, {}};
+  EXPECT_FALSE(votes_of({whole, whole}).incomplete());
+  EXPECT_TRUE(votes_of({whole, lacking}).incomplete());
+  EXPECT_TRUE(votes_of({whole, lacking}).verdict().ok());
+  EXPECT_EQ(votes_of({failed, lacking}).verdict().code(), absl::StatusCode::kAborted);
+}
+
 TEST(PassVotes, OneDoubtIsEnough) {
   PassVote sure;
   PassVote doubtful;
