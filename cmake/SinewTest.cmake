@@ -48,9 +48,10 @@ macro(sinew_proves variable)
   endif()
 endmacro()
 
-# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n] [BATCHES])
+# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n] [HEADERS_OF target] [BATCHES])
 #
-# One program of GoogleTest tests, and one test of ctest that runs it, or one for each of the n parts of it. Labels:
+# One program of GoogleTest tests, and one test of ctest that runs it, or one for each of the n parts of it. HEADERS_OF: the
+# precompiled headers of a program with the same libraries, instead of those of most tests. Labels:
 #   unit     in one process, seconds at most (what a test without labels is)
 #   process  starts processes
 #   slow     takes more than ten seconds
@@ -63,7 +64,7 @@ endmacro()
 # Most tests wait more than they compute, so tools/test runs two for each core. PROCESSORS is 2 for what computes all the time
 # and 4 for what keeps two cores busy.
 function(sinew_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCHES" "TIMEOUT;SHARDS" "SRCS;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCHES" "TIMEOUT;SHARDS;HEADERS_OF" "SRCS;LIBS;LABELS")
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -87,7 +88,11 @@ function(sinew_test name)
   endif()
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main Sinew::libtorch)
-  sinew_use_test_headers(${name} ${arg_LIBS})
+  if(arg_HEADERS_OF)
+    target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS_OF})
+  else()
+    sinew_use_test_headers(${name} ${arg_LIBS})
+  endif()
   if(arg_BATCHES)
     set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}" UNITY_BUILD_BATCH_SIZE 6)
   endif()

@@ -92,15 +92,6 @@ TEST_F(GroupProcesses, WhoIsWaitedForIsNotBlamedForAnother) {
   }
 }
 
-TEST_F(GroupProcesses, TheTableOfTruth) {
-  for (const int ranks : {2, 3}) {
-    ranks_.clear();
-    start(ranks);
-    all("group", tcp(), StartsWith("ok rank "));
-    all("truth", "", "ok all are right");
-  }
-}
-
 // It takes the store along, where the reason stands.
 TEST_F(GroupProcesses, WhoEndsSinceAnotherOneHasEndedIsNotBlamedInItsPlace) {
   start(3);

@@ -13,7 +13,6 @@
 #include "ATen/Parallel.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "sinew/groups/process_group.h"
@@ -21,7 +20,6 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/groups/large_tensors.h"
-#include "sinew/tests/groups/truth_table.h"
 
 namespace groupsapp {
 
@@ -81,11 +79,6 @@ std::string start_group(State& state, const Arguments& arguments) {
   return absl::StrCat("rank ", state.group.rank(), " of ", state.group.size());
 }
 
-std::string truth(const State& state) {
-  const std::vector<std::string> wrong = sinew::testing::wrong_rows(state.group);
-  return wrong.empty() ? "all are right" : absl::StrJoin(wrong, "; ");
-}
-
 std::string all_reduce(State& state, const Arguments& arguments) {
   const at::Tensor tensor =
       at::full({number(arguments, "count", 4)}, state.group.rank() + 1, at::kFloat);
@@ -104,7 +97,6 @@ std::string run(State& state, const std::string& command, const Arguments& argum
   if (command == "worker") return start_worker(state, arguments);
   if (command == "group") return start_group(state, arguments);
   if (command == "all_reduce") return all_reduce(state, arguments);
-  if (command == "truth") return truth(state);
   if (command == "large") {
     return sinew::testing::run_large(state.group, arguments.at("function"),
                                      number(arguments, "mib", 0));

@@ -11,8 +11,8 @@
 #include "ATen/ATen.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/tests/groups/function_table.h"
-#include "sinew/tests/groups/truth_table.h"
 #include "sinew/tests/mpi/mpi_ranks.h"
+#include "sinew/tests/truth/collectives.h"
 
 // What users see of it: process groups with the backend mpi.
 namespace sinew::testing {
@@ -100,7 +100,7 @@ void table() {
 }
 
 void truth() {
-  for (const std::string& row : wrong_rows(init())) check(false, row);
+  for (const std::string& row : wrong_rows(init(), collectives())) check(false, row);
 }
 
 void mixed() {

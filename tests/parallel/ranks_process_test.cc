@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,28 +11,12 @@
 #include "sinew/tests/support/processes.h"
 
 using sinew::testing::ChildProcess;
+using sinew::testing::EndedProcess;
 using sinew::testing::TemporaryFolder;
 
 namespace {
 
-struct Ended {
-  int code = -1;
-  std::string output;
-};
-
-/// What a rank has written, and how it has ended.
-Ended read_to_the_end(ChildProcess& process) {
-  Ended ended;
-  try {
-    for (;;) ended.output += process.receive(std::chrono::minutes(8)) + "\n";
-  } catch (const std::runtime_error&) {
-    // It has closed its output.
-  }
-  ended.code = process.finish().value_or(-1);
-  return ended;
-}
-
-std::vector<Ended> run_ranks(int size, const std::string& filter) {
+std::vector<EndedProcess> run_ranks(int size, const std::string& filter) {
   const TemporaryFolder folder;
   std::vector<std::unique_ptr<ChildProcess>> ranks;
   for (int rank = 0; rank < size; ++rank) {
@@ -43,17 +26,11 @@ std::vector<Ended> run_ranks(int size, const std::string& filter) {
                                  "TEST_SIZE=" + std::to_string(size),
                                  "TEST_FOLDER=" + folder.file(""), "OMP_NUM_THREADS=1"}));
   }
-  std::vector<Ended> ended(ranks.size());
-  std::vector<std::thread> readers;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    readers.emplace_back([&, i] { ended[i] = read_to_the_end(*ranks[i]); });
-  }
-  for (std::thread& reader : readers) reader.join();
-  return ended;
+  return sinew::testing::run_to_the_end(ranks);
 }
 
 void expect_all_well(int size, const std::string& filter) {
-  const std::vector<Ended> ended = run_ranks(size, filter);
+  const std::vector<EndedProcess> ended = run_ranks(size, filter);
   for (std::size_t rank = 0; rank < ended.size(); ++rank) {
     EXPECT_EQ(ended[rank].code, 0) << "rank " << rank << " wrote:\n" << ended[rank].output;
     EXPECT_THAT(ended[rank].output, ::testing::HasSubstr("[  PASSED  ]"));
@@ -66,7 +43,7 @@ TEST(Ranks, Four) { expect_all_well(4, "-Dying*"); }
 // Its last rank kills itself in the middle of the test, and all others fail with an error.
 TEST(Ranks, OneDiesInsideOfBackward) {
   for (const char* test : {"DyingRank.LeavesErrors", "DyingTrainer.LeavesErrors"}) {
-    const std::vector<Ended> ended = run_ranks(3, test);
+    const std::vector<EndedProcess> ended = run_ranks(3, test);
     EXPECT_EQ(ended[0].code, 0) << ended[0].output;
     EXPECT_EQ(ended[1].code, 0) << ended[1].output;
     EXPECT_EQ(ended[2].code, 128 + 9) << ended[2].output;

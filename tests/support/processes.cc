@@ -159,22 +159,39 @@ std::optional<int> ChildProcess::finish(std::chrono::milliseconds timeout) {
   return wait_for_end(timeout);
 }
 
+namespace {
+
+EndedProcess read_to_the_end(ChildProcess& process, std::chrono::milliseconds limit) {
+  EndedProcess ended;
+  try {
+    for (;;) absl::StrAppend(&ended.output, process.receive(limit), "\n");
+  } catch (const std::runtime_error&) {
+    // It has closed its output.
+  }
+  ended.code = process.finish().value_or(-1);
+  return ended;
+}
+
+}  // namespace
+
+std::vector<EndedProcess> run_to_the_end(
+    const std::vector<std::unique_ptr<ChildProcess>>& processes, std::chrono::milliseconds limit) {
+  std::vector<EndedProcess> ended(processes.size());
+  std::vector<std::thread> readers;
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    readers.emplace_back([&, i] { ended[i] = read_to_the_end(*processes[i], limit); });
+  }
+  for (std::thread& reader : readers) reader.join();
+  return ended;
+}
+
 std::string run_program(const std::vector<std::string>& command) {
   ChildProcess program(command);
-  std::string output;
-  while (true) {
-    try {
-      absl::StrAppend(&output, program.receive(), "\n");
-    } catch (const std::runtime_error&) {
-      break;
-    }
+  EndedProcess ended = read_to_the_end(program, std::chrono::minutes(3));
+  if (ended.code != 0) {
+    throw std::runtime_error(absl::StrCat(command[0], " ended with ", ended.code));
   }
-  const std::optional<int> code = program.finish();
-  if (code != 0) {
-    throw std::runtime_error(absl::StrCat(command[0], " ended with ",
-                                          code.has_value() ? absl::StrCat(*code) : "nothing"));
-  }
-  return output;
+  return std::move(ended.output);
 }
 
 std::size_t resident_bytes(pid_t pid) {

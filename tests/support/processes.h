@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,6 +54,16 @@ class ChildProcess {
   std::string buffer_;
   std::optional<int> status_;
 };
+
+/// What a process has written, and how it has ended: see ChildProcess::finish(); -1: not at all.
+struct EndedProcess {
+  int code = -1;
+  std::string output;
+};
+/// Of processes that run at the same time and take no commands. Each has `limit` for a line.
+std::vector<EndedProcess> run_to_the_end(
+    const std::vector<std::unique_ptr<ChildProcess>>& processes,
+    std::chrono::milliseconds limit = std::chrono::minutes(8));
 
 /// Runs a program to its end and returns what it wrote to its standard output. Throws unless it
 /// exits with 0.

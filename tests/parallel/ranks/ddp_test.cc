@@ -154,16 +154,6 @@ TEST_F(Ddp, UnusedParametersAreFound) {
   EXPECT_TRUE(model->second->weight.grad().equal(before));
 }
 
-TEST_F(Ddp, ForgottenParametersAreNamed) {
-  const auto model = std::make_shared<Branches>(3);
-  DistributedDataParallel ddp(model, group());
-  const at::Tensor input = at::ones({1, Mlp::kInputs}, at::kDouble);
-  const RpcError error = error_of([&] { ddp.forward(input, 0).sum().backward(); });
-  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(error.message(), HasSubstr("'second.weight', 'second.bias'"));
-  EXPECT_THAT(error.message(), HasSubstr("kFound"));
-}
-
 TEST_F(Ddp, LoadingIntoAModuleThatIsWatchedIsAnError) {
   const auto model = std::make_shared<Mlp>(5);
   std::stringstream file;

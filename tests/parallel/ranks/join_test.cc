@@ -19,13 +19,11 @@
 using sinew::ErrorCode;
 using sinew::parallel::DdpOptions;
 using sinew::parallel::DistributedDataParallel;
-using sinew::parallel::EarlyTermination;
 using sinew::parallel::join;
 using sinew::parallel::JoinDivision;
 using sinew::parallel::JoinOptions;
 using sinew::parallel::UnusedParameters;
 using sinew::parallel::ZeroRedundancyOptimizer;
-using ::testing::HasSubstr;
 using testranks::Batch;
 using testranks::Branches;
 using testranks::difference;
@@ -217,39 +215,6 @@ TEST_F(Join, WhatNobodyUsesKeepsItsGradient) {
   EXPECT_FALSE(model->second->weight.grad().defined());
 }
 
-TEST_F(Join, RanksThatDoDifferentThingsAreTold) {
-  const auto model = std::make_shared<Mlp>(1);
-  DistributedDataParallel ddp(model, group());
-  const Batch batch = batch_of(0, 0);
-  const auto error = error_of([&] {
-    join({&ddp}, {}, [&] {
-      const at::AutoGradMode grad(rank() != 0);
-      ddp.forward(batch.input);
-    });
-  });
-  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(error.message(), HasSubstr("ranks that have inputs reduce gradients in this step"));
-}
-
-TEST_F(Join, TheFirstWithoutInputsEndsTheLoop) {
-  const auto model = std::make_shared<Mlp>(1);
-  DistributedDataParallel ddp(model, group());
-  JoinOptions how;
-  how.early_termination = EarlyTermination::kThrow;
-  int done = 0;
-  const auto error = error_of([&] {
-    join({&ddp}, how, [&] {
-      for (int step = 0; step < (rank() == 0 ? 3 : 9); ++step, ++done) {
-        const Batch batch = batch_of(rank(), step);
-        mean_loss(ddp.forward(batch.input), batch.target).backward();
-      }
-    });
-  });
-  EXPECT_EQ(error.code(), ErrorCode::kAborted);
-  EXPECT_THAT(error.message(), HasSubstr("rank 0 has no inputs left"));
-  EXPECT_EQ(done, 3);
-}
-
 TEST_F(Join, EvenInputsEndAtOnce) {
   const auto model = std::make_shared<Mlp>(1);
   DistributedDataParallel ddp(model, group());
@@ -301,80 +266,6 @@ TEST_F(Join, AnOptimizerThatIsSpreadGoesOn) {
   for (int of = 0; of < size(); ++of) most = std::max(most, steps_of(of));
   for (int step = 0; step < most; ++step) plain.step();
   EXPECT_EQ(difference(values_of(model), values_of(whole)), 0);
-}
-
-/// Two layers of which each is another rank's part of a ZeroRedundancyOptimizer, with weights 0, so
-/// that the gradient of each is the input.
-class Layers : public torch::nn::Module {
- public:
-  Layers() {
-    first = register_parameter("first", at::zeros({1}, at::kDouble));
-    second = register_parameter("second", at::zeros({1}, at::kDouble));
-  }
-  at::Tensor forward(const at::Tensor& input) { return (first + second) * input; }
-  at::Tensor first;
-  at::Tensor second;
-};
-
-// Rank 0 has the inputs 1 to 4, rank 1 has 1 and 2, the others none. A rank without inputs steps
-// its part with the gradients that the others have.
-TEST_F(Join, AnOptimizerThatIsSpreadStepsWithTheGradientsOfThoseThatGoOn) {
-  const int inputs = rank() == 0 ? 4 : rank() == 1 ? 2 : 0;
-  for (const double momentum : {0.0, 0.9}) {
-    for (const bool accumulates : {false, true}) {
-      const auto model = std::make_shared<Layers>();
-      DistributedDataParallel ddp(model, group());
-      sinew::optim::SgdOptions sgd;
-      sgd.lr = 0.1;
-      sgd.momentum = momentum;
-      ZeroRedundancyOptimizer optimizer(group(), model->parameters(), sgd);
-      double expected = 0;
-      double velocity = 0;
-      // The second epoch goes on with the state of the first.
-      for (int epoch = 0; epoch < 2; ++epoch) {
-        join({&ddp, &optimizer}, {}, [&] {
-          for (int input = 1; input <= inputs; ++input) {
-            optimizer.zero_grad();
-            if (accumulates) {
-              const auto scope = ddp.no_sync();
-              ddp.forward(at::full({1}, input, at::kDouble)).backward();
-            }
-            ddp.forward(at::full({1}, input, at::kDouble)).backward();
-            optimizer.step();
-          }
-        });
-        for (int input = 1; input <= 4; ++input) {
-          velocity = momentum * velocity +
-                     (accumulates ? 2.0 : 1.0) * input * (input <= 2 ? 2.0 : 1.0) / size();
-          expected -= 0.1 * velocity;
-        }
-        if (size() == 2 && momentum == 0 && !accumulates && epoch == 0) {
-          EXPECT_NEAR(expected, -0.65, 1e-12);
-        }
-        EXPECT_NEAR(model->first.item<double>(), expected, 1e-9);
-        EXPECT_NEAR(model->second.item<double>(), expected, 1e-9);
-      }
-    }
-  }
-}
-
-// A rank without inputs has made no steps, so its momentum is another one.
-TEST_F(Join, AnOptimizerWhoseStateHasPartedIsFound) {
-  const auto model = std::make_shared<Layers>();
-  DistributedDataParallel ddp(model, group());
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  const auto train = [&](int steps) {
-    for (int step = 0; step < steps; ++step) {
-      optimizer.zero_grad();
-      ddp.forward(at::full({1}, step + 1, at::kDouble)).backward();
-      optimizer.step();
-    }
-  };
-  join({&ddp}, {}, [&] { train(rank() == 0 ? 4 : 2); });
-  const auto error = error_of([&] { train(2); });
-  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(error.message(), HasSubstr("rank 0 has 'first'"));
-  EXPECT_THAT(error.message(), HasSubstr("give a ZeroRedundancyOptimizer to join()"));
 }
 
 TEST_F(Join, NeedsSomethingThatTakesPart) {

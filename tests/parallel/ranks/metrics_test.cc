@@ -140,34 +140,6 @@ TEST_F(BatchNorm, WithAllOptions) {
   compare<torch::nn::BatchNorm2d>(BatchNormOptions(2).track_running_stats(false), {2, 2, 2});
 }
 
-// Statistics and sums in float, as BatchNorm has them: in half precision, values around 1000 are
-// all alike.
-TEST_F(BatchNorm, HalfPrecisionIsThatOfOneProcess) {
-  for (const auto type : {at::kBFloat16, at::kHalf}) {
-    for (const double around : {1.0, 100.0, 1000.0}) {
-      const at::Tensor whole =
-          values({all_rows(), 3, 4}, 0.1).mul(around / 50).add(around).to(type);
-      const at::Tensor weights = values({all_rows(), 3, 4}, 7).to(type);
-      torch::nn::BatchNorm1d plain(torch::nn::BatchNormOptions(3));
-      SyncBatchNorm sync = sync_batch_norm(plain, group());
-      const at::Tensor wide = whole.to(at::kFloat).requires_grad_();
-      const at::Tensor part = own(whole).requires_grad_();
-      const at::Tensor expected = plain->forward(wide);
-      const at::Tensor output = sync->forward(part);
-      ASSERT_EQ(output.scalar_type(), type);
-      const double precision = type == at::kHalf ? 1.0 / 1024 : 1.0 / 128;
-      EXPECT_TRUE(output.to(at::kFloat).allclose(own(expected), precision, precision)) << around;
-      (expected * weights.to(at::kFloat)).sum().backward();
-      output.backward(own(weights));
-      const at::Tensor gradient = own(wide.grad());
-      const double scale = wide.grad().abs().max().item<double>();
-      EXPECT_TRUE(part.grad().to(at::kFloat).allclose(gradient, precision, precision * scale));
-      EXPECT_TRUE(sync->running_mean.allclose(plain->running_mean, 1e-5, 1e-5));
-      EXPECT_TRUE(sync->running_var.allclose(plain->running_var, 1e-3, 1e-5));
-    }
-  }
-}
-
 TEST_F(BatchNorm, NoRowsOnAnyRank) {
   torch::nn::BatchNorm1d plain(torch::nn::BatchNormOptions(3));
   SyncBatchNorm sync = sync_batch_norm(plain, group());

@@ -225,43 +225,6 @@ TEST_F(Zero, WhatDoesNotFitIsNotLoaded) {
   }
 }
 
-TEST_F(Zero, ItsStateHasItsOptions) {
-  sinew::optim::SgdOptions sgd;
-  sgd.lr = 0.1;
-  sgd.weight_decay = 0.5;
-  sgd.momentum = 0.9;
-  sinew::optim::SgdOptions other;
-  other.lr = 1;
-  Mlp whole(3);
-  ZeroRedundancyOptimizer of_whole(group(), whole.parameters(), sgd);
-  const auto train = [](Mlp& model, ZeroRedundancyOptimizer& optimizer, int from, int to) {
-    for (int step = from; step < to; ++step) {
-      set_gradients(model, step);
-      optimizer.step();
-    }
-  };
-  train(whole, of_whole, 0, 3);
-  std::string state = of_whole.save(0);
-  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(state.size()), at::kLong);
-  group().broadcast(size, 0);
-  const at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
-  if (rank() == 0) std::memcpy(bytes.data_ptr(), state.data(), state.size());
-  group().broadcast(bytes, 0);
-  state.assign(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
-  Mlp resumed(4);
-  {
-    const at::AutoGradMode no_grad(false);
-    for (std::size_t i = 0; i < resumed.parameters().size(); ++i) {
-      resumed.parameters()[i].copy_(whole.parameters()[i]);
-    }
-  }
-  ZeroRedundancyOptimizer of_resumed(group(), resumed.parameters(), other);
-  of_resumed.load(state);
-  train(whole, of_whole, 3, 6);
-  train(resumed, of_resumed, 3, 6);
-  EXPECT_EQ(difference(values_of(whole), values_of(resumed)), 0);
-}
-
 TEST_F(Zero, ClosuresComputeTheLoss) {
   const auto model = std::make_shared<Mlp>(3);
   DistributedDataParallel ddp(model, group());

@@ -3,7 +3,7 @@
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
-#include "sinew/tests/groups/truth_rows.h"
+#include "sinew/tests/truth/collectives.h"
 
 namespace sinew::testing {
 namespace {
@@ -43,7 +43,7 @@ at::Tensor smallest(int size, at::ScalarType type) {
                    : numbers({kNan, kNan, kNan, -kInfinity, -3}, type);
 }
 
-void add_nan_of_type(std::vector<TruthRow>& rows, const Type& type) {
+void add_nan_of_type(TruthRows& rows, const Type& type) {
   const at::ScalarType of = type.type;
   for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
     const bool is_max = op == ReduceOp::kMax;
@@ -74,7 +74,7 @@ void add_nan_of_type(std::vector<TruthRow>& rows, const Type& type) {
 }
 
 /// `of_rank` at each rank, reduced, is `two` or `three`.
-void add_reduced(std::vector<TruthRow>& rows, const std::string& program, ReduceOp op,
+void add_reduced(TruthRows& rows, const std::string& program, ReduceOp op,
                  std::function<at::Tensor(int rank)> of_rank, const at::Tensor& two,
                  const at::Tensor& three, const char* right) {
   rows.push_back({absl::StrCat("all_reduce ", program), right, [=](const ProcessGroup& group) {
@@ -93,7 +93,7 @@ at::Tensor odd_bools() { return at::tensor({1, 2, 0}, at::kInt).to(at::kByte).vi
 
 const char* const kNoBools = "has bytes other than 0 and 1";
 
-void add_refused_bools(std::vector<TruthRow>& rows) {
+void add_refused_bools(TruthRows& rows) {
   const auto add = [&](const char* program, std::function<void(const ProcessGroup&)> call) {
     rows.push_back({absl::StrCat(program, " with a byte of 2"), "refused at the sender",
                     [call](const ProcessGroup& group) {
@@ -140,7 +140,7 @@ void add_refused_bools(std::vector<TruthRow>& rows) {
 
 }  // namespace
 
-void add_nan(std::vector<TruthRow>& rows) {
+void add_nan(TruthRows& rows) {
   for (const Type& type : kFloats) add_nan_of_type(rows, type);
   const auto at_rank = [](int where) {
     return [where](int rank) { return numbers({rank == where ? kNan : rank + 1.0, -0.5}); };
@@ -188,7 +188,7 @@ void add_nan(std::vector<TruthRow>& rows) {
        }});
 }
 
-void add_bools(std::vector<TruthRow>& rows) {
+void add_bools(TruthRows& rows) {
   add_refused_bools(rows);
   const auto of_rank = [](int rank) { return bools({1, rank == 1, 0, rank != 1}); };
   add_reduced(rows, "MAX of bool", ReduceOp::kMax, of_rank, bools({1, 1, 0, 1}),
@@ -213,7 +213,7 @@ void add_bools(std::vector<TruthRow>& rows) {
        }});
 }
 
-void add_values(std::vector<TruthRow>& rows) {
+void add_values(TruthRows& rows) {
   const auto whole = [](at::ScalarType type, std::int64_t value) {
     return [=](int rank) { return at::full({2}, value + rank, type); };
   };

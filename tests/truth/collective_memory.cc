@@ -1,5 +1,5 @@
 #include "ATen/ATen.h"
-#include "sinew/tests/groups/truth_rows.h"
+#include "sinew/tests/truth/collectives.h"
 
 namespace sinew::testing {
 namespace {
@@ -29,7 +29,7 @@ const char* const kShared = "share memory";
 const char* const kOverlaps = "several of its elements share memory";
 
 /// What all ranks call with outputs that nobody can fill.
-void add_refused_outputs(std::vector<TruthRow>& rows) {
+void add_refused_outputs(TruthRows& rows) {
   rows.push_back({"all_gather into vector(size, zeros({4}))", "refused: tensors 0 and 1",
                   [](const ProcessGroup& group) {
                     return not_refused(
@@ -87,7 +87,7 @@ void add_refused_outputs(std::vector<TruthRow>& rows) {
 }
 
 /// One tensor that overlaps itself.
-void add_refused_windows(std::vector<TruthRow>& rows) {
+void add_refused_windows(TruthRows& rows) {
   const auto add = [&](const char* program,
                        std::function<void(const ProcessGroup&, const at::Tensor&)> call) {
     rows.push_back({program, "refused", [call](const ProcessGroup& group) {
@@ -125,7 +125,7 @@ void add_refused_windows(std::vector<TruthRow>& rows) {
 }
 
 /// Memory that is interleaved, and still each element's own.
-void add_interleaved(std::vector<TruthRow>& rows) {
+void add_interleaved(TruthRows& rows) {
   rows.push_back({"all_gather into the columns of a matrix", "column i has rank i's",
                   [](const ProcessGroup& group) {
                     const at::Tensor matrix = at::zeros({4, group.size()});
@@ -184,7 +184,7 @@ void add_interleaved(std::vector<TruthRow>& rows) {
 }
 
 /// Inputs are as they were when the call began.
-void add_inputs(std::vector<TruthRow>& rows) {
+void add_inputs(TruthRows& rows) {
   rows.push_back(
       {"all_gather in place: the input is the rank's own output", "by rank",
        [](const ProcessGroup& group) {
@@ -249,7 +249,7 @@ void add_inputs(std::vector<TruthRow>& rows) {
 
 }  // namespace
 
-void add_shared_memory(std::vector<TruthRow>& rows) {
+void add_shared_memory(TruthRows& rows) {
   add_refused_outputs(rows);
   add_refused_windows(rows);
   add_interleaved(rows);
