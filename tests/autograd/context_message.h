@@ -1,7 +1,7 @@
 #pragma once
 
-#include "sinew/autograd/context.h"
 #include "sinew/autograd.pb.h"
+#include "sinew/autograd/context.h"
 
 namespace testgrad {
 

@@ -61,10 +61,11 @@ TEST_P(Spawn, RunsTheFunctionInAProcessForEachRank) {
   ::close(far_away);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(contents(folder.file(absl::StrCat(rank))),
-              absl::StrCat("RANK=", rank, "\nLOCAL_RANK=", rank,
-                           "\nWORLD_SIZE=3\nLOCAL_WORLD_SIZE=3\nGROUP_RANK=0\n"
-                           "MASTER_ADDR=127.0.0.1\nOWN_VARIABLE=mine\nOMP_NUM_THREADS=1\nSINEW_SPAWN=unset\n"
-                           "descriptors=0 1 2 4 \nsigpipe=default\nblocked=00\nport=1\n"));
+              absl::StrCat(
+                  "RANK=", rank, "\nLOCAL_RANK=", rank,
+                  "\nWORLD_SIZE=3\nLOCAL_WORLD_SIZE=3\nGROUP_RANK=0\n"
+                  "MASTER_ADDR=127.0.0.1\nOWN_VARIABLE=mine\nOMP_NUM_THREADS=1\nSINEW_SPAWN=unset\n"
+                  "descriptors=0 1 2 4 \nsigpipe=default\nblocked=00\nport=1\n"));
   }
 }
 
