@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -75,6 +76,23 @@ class DistributedDataParallel final : public Joinable {
   template <class... Args>
   auto operator()(Args&&... args) {
     return forward(std::forward<Args>(args)...);
+  }
+
+  /// Runs `step`, and returns what it returns: calls of forward() and one backward pass that
+  /// reduces, with what belongs to them, such as calls of a server. All ranks call it. What `step`
+  /// throws on some ranks, such as the loss of the server, it throws there; in the others the pass
+  /// ends at once with kAborted, which says on which ranks and why. No rank keeps gradients, and
+  /// all may do the step again (docs/parallel.md). Takes no time of its own when nothing fails.
+  /// An autograd context of the step is made before it. Not in join().
+  template <class Step>
+  decltype(auto) step_together(Step&& step) {
+    const internal::InStep here(replica_);
+    try {
+      return std::forward<Step>(step)();
+    } catch (...) {
+      replica_.leave_step(std::current_exception());
+      throw;
+    }
   }
 
   /// For its parameters(), train(), eval(), and for a forward() that no other rank does.

@@ -51,18 +51,6 @@ void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
   arrival.gradients = std::move(gradients);
 }
 
-/// The other processes of those who would have reduced gradients in a pass that never began must
-/// not wait for it.
-void fail_reducers(ContextState& context, const std::exception_ptr& error) {
-  try {
-    const PassReductions none(context.take_reducers(),
-                              [](const at::Tensor&) { return LeafReducer::Leaf(); });
-    none.fail(error);
-  } catch (const std::exception&) {
-    return;  // They could not begin, and have told so those that had.
-  }
-}
-
 absl::Status unexpected(std::uint64_t message) {
   return absl::InvalidArgumentError(absl::StrFormat(
       "gradients came for edges of message %d that the pass does not expect any for", message));
@@ -272,7 +260,7 @@ void BackwardPass::undo_reductions(PassPart::Unreduce what, const std::exception
     case PassPart::Unreduce::kBegun:
       return reductions_.fail(failure);
     case PassPart::Unreduce::kNeverBegun:
-      return fail_reducers(*context_, failure);
+      return PassReductions::fail_all(context_->take_reducers(), failure);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "sinew/autograd/context.h"
 #include "sinew/autograd/internal/autograd_manager.h"
 #include "sinew/autograd/internal/context_thread.h"
+#include "sinew/autograd/internal/pass_reductions.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/worker_services.h"
 
@@ -32,6 +33,11 @@ bool has_any(const LeafReducer& reducer, const LeafSet& leaves) {
 bool reduce_in_current_context(const std::shared_ptr<LeafReducer>& reducer) {
   const auto work = current_work();
   return work != nullptr && work->context()->add_reducer(reducer);
+}
+
+void fail_in_current_context(const std::exception_ptr& error) {
+  if (const auto work = current_work())
+    PassReductions::fail_all(work->context()->take_reducers(), error);
 }
 
 std::vector<std::uint64_t> reducers_in(const Worker& worker, const autograd::ContextId& context) {

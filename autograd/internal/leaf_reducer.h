@@ -67,6 +67,9 @@ class LeafReducer {
 /// Lets `reducer` take part in the next pass of the context that this thread works in. False when
 /// it works in none, or in one that has ended.
 bool reduce_in_current_context(const std::shared_ptr<LeafReducer>& reducer);
+/// There will be no such pass: it has failed for those that were to take part in it. Does not
+/// throw.
+void fail_in_current_context(const std::exception_ptr& error);
 
 // Of a context at this worker; where it is not here, there are none. Numbers say which ones.
 

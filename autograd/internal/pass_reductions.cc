@@ -20,6 +20,17 @@ PassReductions::PassReductions(std::vector<std::shared_ptr<LeafReducer>> reducer
   }
 }
 
+void PassReductions::fail_all(std::vector<std::shared_ptr<LeafReducer>> reducers,
+                              const std::exception_ptr& error) {
+  try {
+    const PassReductions none(std::move(reducers),
+                              [](const at::Tensor&) { return LeafReducer::Leaf(); });
+    none.fail(error);
+  } catch (const std::exception&) {
+    return;  // They could not begin, and have told so those that had.
+  }
+}
+
 std::vector<std::shared_ptr<LeafReducer>> PassReductions::reducers() const {
   std::vector<std::shared_ptr<LeafReducer>> reducers;
   for (const Part& part : parts_) reducers.push_back(part.reducer);

@@ -26,6 +26,10 @@ class PassReductions {
   PassReductions(std::vector<std::shared_ptr<LeafReducer>> reducers,
                  const std::function<LeafReducer::Leaf(const at::Tensor&)>& look_up);
 
+  /// Of a pass that never began: the other processes of `reducers` must not wait for it.
+  static void fail_all(std::vector<std::shared_ptr<LeafReducer>> reducers,
+                       const std::exception_ptr& error);
+
   bool empty() const { return parts_.empty(); }
   std::vector<std::shared_ptr<LeafReducer>> reducers() const;
   bool has(const at::Tensor& leaf) const { return places_.contains(leaf.unsafeGetTensorImpl()); }

@@ -51,15 +51,18 @@ double Trainer::train(std::int64_t steps) {
   for (std::int64_t step = 0; step < steps; ++step) {
     const Bags bags = Bags::of_step(settings_.batch, settings_.seed, settings_.number, step_++);
     const sinew::autograd::Context context(worker_);
-    const at::Tensor embedded = embedding_.forward(bags.words, bags.offsets);
-    const at::Tensor loss = at::cross_entropy_loss(parallel_.forward(embedded), bags.classes);
-    // The gradients of the dense part are those of all trainers; those of the embedding collect at
-    // the server, for each trainer on its own.
-    sinew::autograd::backward(context, {loss});
-    optimizer_.step(context);
+    // Who cannot look words up any more tells the others, who would wait for its gradients.
+    total += parallel_.step_together([&] {
+      const at::Tensor embedded = embedding_.forward(bags.words, bags.offsets);
+      const at::Tensor loss = at::cross_entropy_loss(parallel_.forward(embedded), bags.classes);
+      // The gradients of the dense part are those of all trainers; those of the embedding collect
+      // at the server, for each trainer on its own.
+      sinew::autograd::backward(context, {loss});
+      optimizer_.step(context);
+      return loss.item<double>();
+    });
     // Nobody looks words up before all have stepped the embedding.
     group_.barrier();
-    total += loss.item<double>();
   }
   return total / static_cast<double>(steps);
 }

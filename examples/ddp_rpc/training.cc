@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sinew/examples/common/files.h"
@@ -85,8 +86,9 @@ examples::TrainingCurve train(const sinew::Worker& worker, int world_size, const
     for (const auto& trainer : trainers) {
       rounds.push_back(trainer.within(kPatience).async<&Trainer::train>(steps));
     }
+    // The first error ends it: another trainer may wait for the one that has it.
     double sum = 0;
-    for (const auto& round : rounds) sum += round.wait();
+    for (const double loss : sinew::wait_all(std::move(rounds))) sum += loss;
     return sum / last_trainer;
   };
   crew.accuracy = [&] {

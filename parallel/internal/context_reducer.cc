@@ -20,11 +20,9 @@ namespace {
 
 // The subject and its negative, by whose largest it shows whether all mean the same.
 constexpr std::size_t kSubjectWords = 2;
-
-at::Tensor nothing_said() {
-  return at::full({kSubjectWords + sinew::internal::LeafReducer::kMaxNumbers},
-                  -std::numeric_limits<double>::infinity(), at::kDouble);
-}
+// Then, for each rank that has left a step behind its pass, how many passes it had kept.
+constexpr std::size_t kWordsOfAll = kSubjectWords + sinew::internal::LeafReducer::kMaxNumbers;
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -33,7 +31,7 @@ ContextReducer::ContextReducer(Setup setup)
 
 std::shared_ptr<sinew::internal::LeafReduction> ContextReducer::begin(
     const std::vector<Leaf>& leaves) {
-  setup_.on_begin();
+  if (const auto watch = setup_.watch.lock()) watch->begin_in_context();
   auto reduction = std::make_shared<ContextReduction>(shared_from_this(),
                                                       ContextReduction::Role::kActive, leaves);
   start(reduction);
@@ -45,6 +43,19 @@ void ContextReducer::shadow() {
       shared_from_this(), ContextReduction::Role::kShadow, std::vector<Leaf>(leaves_.size()));
   start(reduction);
   reduction->finish().wait();
+}
+
+void ContextReducer::leave(const std::exception_ptr& error) {
+  begin(std::vector<Leaf>(leaves_.size()))->fail(error);
+}
+
+void ContextReducer::await_end() const {
+  std::shared_ptr<ContextReduction> running;
+  {
+    MutexLock lock(mutex_);
+    running = running_;
+  }
+  if (running != nullptr) running->await_end();
 }
 
 // ---- What ranks agree on between passes.
@@ -60,13 +71,12 @@ std::vector<double> ContextReducer::largest(Subject subject, const std::vector<d
     round.agrees = true;
     session->announce(round);
   }
-  at::Tensor words = nothing_said();
-  double* word = words.data_ptr<double>();
-  word[0] = static_cast<double>(subject);
-  word[1] = -word[0];
-  std::copy(own.begin(), own.end(), word + kSubjectWords);
-  exchange(words);
-  word = words.data_ptr<double>();
+  const at::Tensor said = nothing_said();
+  said.data_ptr<double>()[0] = static_cast<double>(subject);
+  said.data_ptr<double>()[1] = -static_cast<double>(subject);
+  std::copy(own.begin(), own.end(), said.data_ptr<double>() + kSubjectWords);
+  const at::Tensor words = exchange(said);
+  const double* word = words.data_ptr<double>();
   if (word[0] != -word[1]) {
     throw RpcError(
         ErrorCode::kFailedPrecondition,
@@ -78,12 +88,41 @@ std::vector<double> ContextReducer::largest(Subject subject, const std::vector<d
   return std::vector<double>(word + kSubjectWords, word + kSubjectWords + own.size());
 }
 
-void ContextReducer::shadow_largest() {
-  at::Tensor words = nothing_said();
-  exchange(words);
+at::Tensor ContextReducer::nothing_said() const {
+  return at::full({static_cast<std::int64_t>(kWordsOfAll) + setup_.group.size()}, kNothing,
+                  at::kDouble);
 }
 
-void ContextReducer::exchange(at::Tensor& words) {
+void ContextReducer::shadow_largest() { exchange(nothing_said()); }
+
+// Waits in the group until the others come, in this step or in a later one. Where there has been
+// none so far, there is no group yet, and nobody is taken for one that would come.
+void ContextReducer::leave_behind_pass() {
+  if (!agreement_.valid()) return;
+  const at::Tensor words = nothing_said();
+  words.data_ptr<double>()[kWordsOfAll + static_cast<std::size_t>(setup_.group.rank())] =
+      static_cast<double>(kept());
+  agreement_.all_reduce_async(group_tensor(agreement_, words), ReduceOp::kMax);
+}
+
+// Of an earlier step: what the others have said now goes to those who wait there.
+bool ContextReducer::have_left(const at::Tensor& words) const {
+  const double* kept_by = words.data_ptr<double>() + kWordsOfAll;
+  bool any = false;
+  for (int rank = 0; rank < setup_.group.size(); ++rank) {
+    if (kept_by[rank] == kNothing) continue;
+    any = true;
+    if (kept_by[rank] < static_cast<double>(kept())) continue;
+    throw RpcError(ErrorCode::kAborted,
+                   absl::StrFormat("rank %d of the data-parallel module has left this step behind "
+                                   "its pass, so nothing is clipped or unscaled (see the error "
+                                   "there)",
+                                   rank));
+  }
+  return any;
+}
+
+at::Tensor ContextReducer::exchange(const at::Tensor& words) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(agreeing_, true)) {
@@ -100,9 +139,12 @@ void ContextReducer::exchange(at::Tensor& words) {
     std::iota(ranks.begin(), ranks.end(), 0);
     agreement_ = setup_.group.new_group(ranks);
   }
-  const at::Tensor sent = group_tensor(agreement_, words);
-  agreement_.all_reduce(sent, ReduceOp::kMax);
-  words = sent.cpu();
+  for (;;) {
+    const at::Tensor sent = group_tensor(agreement_, words.clone());
+    agreement_.all_reduce(sent, ReduceOp::kMax);
+    const at::Tensor all = sent.cpu();
+    if (!have_left(all)) return all;
+  }
 }
 
 void ContextReducer::set_session(JoinSession* session) {
@@ -116,9 +158,9 @@ void ContextReducer::start(const std::shared_ptr<ContextReduction>& reduction) {
   {
     MutexLock lock(mutex_);
     if (running_ != nullptr) {
-      // Another thread is about to start what is left of a pass that has failed.
-      if (next_ == nullptr && running_->has_failed()) {
-        next_ = reduction;
+      // The others have not come yet to the end of one that has failed here.
+      if ((waiting_.empty() ? running_ : waiting_.back())->has_failed()) {
+        waiting_.push_back(reduction);
         return;
       }
       throw RpcError(ErrorCode::kFailedPrecondition,
@@ -149,7 +191,10 @@ void ContextReducer::end() {
   std::shared_ptr<ContextReduction> next;
   {
     MutexLock lock(mutex_);
-    next = std::exchange(next_, nullptr);
+    if (!waiting_.empty()) {
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
     running_ = next;
   }
   if (next != nullptr) next->allow_launch();

@@ -2,7 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@
 #include "sinew/parallel/comm_hook.h"
 #include "sinew/parallel/ddp_options.h"
 #include "sinew/parallel/internal/module_parts.h"
-#include "sinew/parallel/internal/pass_votes.h"
+#include "sinew/parallel/internal/pass_watch.h"
 #include "sinew/parallel/join.h"
 #include "sinew/rpc/base/internal/mutex.h"
 
@@ -35,10 +36,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
     std::vector<std::vector<std::size_t>> buckets;
     CommHook hook;
     UnusedParameters unused = UnusedParameters::kForbidden;
-    /// Runs at the beginning of each pass.
-    std::function<void()> on_begin;
-    /// What this rank says of the pass that runs.
-    std::function<PassVote(PassVote::Kind kind)> vote;
+    /// Knows what this rank says of a pass. It may be gone before the last pass has ended.
+    std::weak_ptr<PassWatch> watch;
   };
   explicit ContextReducer(Setup setup);
 
@@ -48,6 +47,16 @@ class ContextReducer final : public sinew::internal::LeafReducer,
 
   /// Takes part in a pass of the other ranks, without gradients. Blocks; throws RpcError.
   void shadow();
+  /// This rank has left the step before its pass: takes part in that of the others, which fails on
+  /// all ranks. Does not block.
+  void leave(const std::exception_ptr& error);
+  /// Blocks until the others have heard of the last pass, if that has failed here.
+  void await_end() const;
+  /// This rank has left the step behind its pass: a largest() in which others are, or come to
+  /// before their next pass, fails there. Does not block.
+  void leave_behind_pass();
+  /// Passes whose gradients this rank has kept.
+  std::int64_t kept() const;
   /// Takes part in a largest() of the other ranks, and says nothing.
   void shadow_largest();
   /// Not null: each largest() is announced there first, to ranks that have run out of inputs.
@@ -62,23 +71,25 @@ class ContextReducer final : public sinew::internal::LeafReducer,
 
   /// Lets `reduction` start its operations, after those of one that has failed.
   void start(const std::shared_ptr<ContextReduction>& reduction);
-  /// All operations of the running pass have been started.
+  /// The running pass needs the group no more.
   void end();
   /// The ranks have kept the gradients of a pass, or taken them back.
   void count_kept(int difference);
-  std::int64_t kept() const;
   JoinDivision division() const;
-  /// The elementwise maximum over all ranks. For one thread at a time.
-  void exchange(at::Tensor& words);
+  at::Tensor nothing_said() const;
+  /// The elementwise maximum over all ranks. For one thread at a time. kAborted when a rank has
+  /// left this step.
+  at::Tensor exchange(const at::Tensor& words);
+  bool have_left(const at::Tensor& words) const;
 
   const Setup setup_;
   const std::vector<at::Tensor> leaves_;
 
   mutable sinew::internal::Mutex mutex_;
-  // The one that starts its operations.
+  // The one whose operations run.
   std::shared_ptr<ContextReduction> running_ ABSL_GUARDED_BY(mutex_);
-  // The one after it, which waits with its own.
-  std::shared_ptr<ContextReduction> next_ ABSL_GUARDED_BY(mutex_);
+  // Those after it. All but the last one have failed.
+  std::deque<std::shared_ptr<ContextReduction>> waiting_ ABSL_GUARDED_BY(mutex_);
   JoinDivision division_ ABSL_GUARDED_BY(mutex_) = JoinDivision::kInitialWorldSize;
   JoinSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool agreeing_ ABSL_GUARDED_BY(mutex_) = false;

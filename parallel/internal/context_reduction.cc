@@ -1,5 +1,6 @@
 #include "sinew/parallel/internal/context_reduction.h"
 
+#include <exception>
 #include <utility>
 
 #include "ATen/Functions.h"
@@ -94,9 +95,12 @@ std::exception_ptr ContextReduction::unused_error() const {
 
 // ---- Operations.
 
-bool ContextReduction::has_failed() const {
-  MutexLock lock(mutex_);
-  return failure_ != nullptr;
+void ContextReduction::await_end() const {
+  try {
+    promise_.future().wait();
+  } catch (const std::exception&) {
+    return;  // Whoever did the pass has heard of it.
+  }
 }
 
 void ContextReduction::allow_launch() {
@@ -151,9 +155,11 @@ void ContextReduction::reduce_bucket(std::size_t bucket, bool failed) {
 }
 
 void ContextReduction::vote(bool failed) {
-  PassVote own = setup().vote(failed                   ? PassVote::Kind::kFailed
-                              : role_ == Role::kShadow ? PassVote::Kind::kShadow
-                                                       : PassVote::Kind::kKeep);
+  const auto kind = failed                   ? PassVote::Kind::kFailed
+                    : role_ == Role::kShadow ? PassVote::Kind::kShadow
+                                             : PassVote::Kind::kKeep;
+  const auto watch = setup().watch.lock();
+  PassVote own = watch != nullptr ? watch->vote(kind) : PassVote{kind};
   own.kept = reducer_->kept();
   std::vector<bool> used;
   for (const LeafReducer::Leaf& leaf : leaves_) {
@@ -193,32 +199,50 @@ void ContextReduction::fail(const std::exception_ptr& error) {
 
 // ---- The end.
 
+// On a thread of the groups: what ranks say to each other after failures blocks. The next pass
+// starts its operations behind that.
 void ContextReduction::settle() {
-  reducer_->end();
   collect_all(results_).on_done(
       [self = shared_from_this()](const Future<std::vector<at::Tensor>>&) {
         self->voted_->on_done([self](const Future<void>&) {
+          std::vector<at::Tensor> reduced;
+          std::exception_ptr error;
           try {
-            self->promise_.try_set_value(self->read_results());
+            reduced = self->read_results();
           } catch (...) {
-            self->promise_.try_set_error(std::current_exception());
+            // What has happened here comes before what all have heard of it.
+            const std::exception_ptr own = self->failure();
+            error = own != nullptr ? own : std::current_exception();
+          }
+          self->reducer_->end();
+          if (error != nullptr) {
+            self->promise_.try_set_error(error);
+          } else {
+            self->promise_.try_set_value(std::move(reduced));
           }
         });
       });
 }
 
+std::exception_ptr ContextReduction::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+void ContextReduction::obey_votes(const PassVotes& votes) const {
+  const std::exception_ptr own = failure();
+  const auto watch = setup().watch.lock();
+  if (watch != nullptr) watch->align(votes);
+  obey(setup().group, votes, own == nullptr ? "" : sinew::internal::describe(own).message,
+       setup().parameters);
+  if (watch != nullptr) watch->trust();
+}
+
 std::vector<at::Tensor> ContextReduction::read_results() {
-  {
-    MutexLock lock(mutex_);
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
-  }
-  std::vector<at::Tensor> reduced(leaves_.size());
   voted_->value();
   const PassVotes votes(setup().group.size(), words_.cpu());
-  if (const absl::Status verdict = votes.verdict(); !verdict.ok()) {
-    sinew::internal::throw_error(verdict);
-  }
-  if (votes.doubts()) check_same_values(setup().group, setup().parameters);
+  obey_votes(votes);
+  std::vector<at::Tensor> reduced(leaves_.size());
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const std::vector<at::Tensor> views = views_of_result(bucket, results_[bucket].value(), votes);
     const std::vector<std::size_t>& members = setup().buckets[bucket];

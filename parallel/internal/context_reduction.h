@@ -27,7 +27,9 @@ class ContextReduction final : public sinew::internal::LeafReduction,
   Future<std::vector<at::Tensor>> finish() override;
   void fail(const std::exception_ptr& error) override;
 
-  bool has_failed() const;
+  bool has_failed() const { return failure() != nullptr; }
+  /// Blocks until it needs the group no more.
+  void await_end() const;
   /// It is this one's turn.
   void allow_launch();
 
@@ -55,6 +57,8 @@ class ContextReduction final : public sinew::internal::LeafReduction,
   void reduce_bucket(std::size_t bucket, bool failed);
   void vote(bool failed);
   void settle();
+  std::exception_ptr failure() const;
+  void obey_votes(const PassVotes& votes) const;
   std::vector<at::Tensor> read_results();
   std::vector<at::Tensor> views_of_result(std::size_t bucket, const at::Tensor& result,
                                           const PassVotes& votes) const;

@@ -166,13 +166,15 @@ void check_same_values(const ProcessGroup& group, const std::vector<NamedTensor>
     check_equal_on_all_ranks(group, "values of parameters", lines);
   } catch (const RpcError& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
-    throw RpcError(ErrorCode::kFailedPrecondition,
-                   absl::StrCat("data-parallel ranks have parted: ", error.message(),
-                                ". Each rank changes them by itself: in forward() (max_norm of an "
-                                "embedding, weights set by hand; do it behind the step, alike on "
-                                "all ranks), or in an optimizer with state that made no steps "
-                                "while its rank had run out of inputs in join() (give a "
-                                "ZeroRedundancyOptimizer to join(), or make the optimizer anew)"));
+    throw RpcError(
+        ErrorCode::kFailedPrecondition,
+        absl::StrCat("data-parallel ranks have parted: ", error.message(),
+                     ". Each rank changes them by itself: in forward() (max_norm of an "
+                     "embedding, weights set by hand; do it behind the step, alike on "
+                     "all ranks), or in an optimizer with state that made no steps "
+                     "while its rank had run out of inputs in join() (give a "
+                     "ZeroRedundancyOptimizer to join(), or make the optimizer anew), or in "
+                     "one whose step has failed on some of them (load a checkpoint)"));
   }
 }
 

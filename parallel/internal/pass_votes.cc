@@ -4,13 +4,16 @@
 #include <string>
 
 #include "ATen/ops/zeros.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel::internal {
 namespace {
 
-constexpr std::size_t kWordsOfRank = 6;
+constexpr std::size_t kWordsOfRank = 7;
+constexpr std::size_t kMostReasonBytes = std::size_t{4} << 10;
 
 std::string text_of(const PassVote& vote) {
   const std::string calls =
@@ -18,6 +21,11 @@ std::string text_of(const PassVote& vote) {
           ? absl::StrFormat("call %d", vote.last_call)
           : absl::StrFormat("calls %d to %d", vote.first_call, vote.last_call);
   return absl::StrFormat("%s of forward() of data-parallel module %d", calls, vote.module);
+}
+
+bool is_failure(PassVote::Kind kind) {
+  return kind == PassVote::Kind::kFailed || kind == PassVote::Kind::kThrew ||
+         kind == PassVote::Kind::kIncomplete;
 }
 
 bool is_same_pass(const PassVote& a, const PassVote& b) {
@@ -38,6 +46,7 @@ at::Tensor PassVotes::words(int rank, int size, const PassVote& vote,
   word[own + 3] = vote.first_call;
   word[own + 4] = vote.last_call;
   word[own + 5] = vote.doubts ? 1 : 0;
+  word[own + 6] = vote.calls;
   for (std::size_t i = 0; i < used.size(); ++i) word[all + i] = used[i] ? 1 : 0;
   return words;
 }
@@ -46,8 +55,8 @@ PassVotes::PassVotes(int size, const at::Tensor& sum) {
   const std::int64_t* word = sum.data_ptr<std::int64_t>();
   const std::int64_t* const end = word + sum.numel();
   for (int rank = 0; rank < size; ++rank, word += kWordsOfRank) {
-    votes_.push_back(
-        {static_cast<PassVote::Kind>(word[0]), word[1], word[2], word[3], word[4], word[5] != 0});
+    votes_.push_back({static_cast<PassVote::Kind>(word[0]), word[1], word[2], word[3], word[4],
+                      word[5] != 0, word[6]});
   }
   used_.assign(word, end);
 }
@@ -55,7 +64,7 @@ PassVotes::PassVotes(int size, const at::Tensor& sum) {
 absl::Status PassVotes::verdict() const {
   std::vector<int> failed;
   for (std::size_t rank = 0; rank < votes_.size(); ++rank) {
-    if (votes_[rank].kind == PassVote::Kind::kFailed) failed.push_back(static_cast<int>(rank));
+    if (is_failure(votes_[rank].kind)) failed.push_back(static_cast<int>(rank));
   }
   const PassVote* active = nullptr;
   for (std::size_t rank = 0; rank < votes_.size(); ++rank) {
@@ -81,16 +90,36 @@ absl::Status PassVotes::verdict() const {
   }
   if (!failed.empty()) {
     return absl::AbortedError(absl::StrFormat(
-        "the gradients of this pass count on no rank, since it failed on rank %s (see the error "
-        "there)",
+        "the gradients of this pass are not kept on any rank, since it failed on rank %s (see the "
+        "error there)",
         absl::StrJoin(failed, ", ")));
   }
   return absl::OkStatus();
 }
 
-bool PassVotes::incomplete() const {
-  return std::any_of(votes_.begin(), votes_.end(),
-                     [](const PassVote& vote) { return vote.kind == PassVote::Kind::kIncomplete; });
+bool PassVotes::says_why() const {
+  return std::none_of(votes_.begin(), votes_.end(),
+                      [](const PassVote& vote) { return vote.kind == PassVote::Kind::kThrew; });
+}
+
+absl::Status PassVotes::failure(const std::vector<std::string>& reasons) const {
+  std::vector<std::string> lines;
+  bool only_incomplete = true;
+  for (std::size_t rank = 0; rank < votes_.size(); ++rank) {
+    if (!is_failure(votes_[rank].kind)) continue;
+    only_incomplete = only_incomplete && votes_[rank].kind == PassVote::Kind::kIncomplete;
+    lines.push_back(absl::StrFormat("on rank %d: %s", rank,
+                                    sinew::internal::printable(reasons[rank], kMostReasonBytes)));
+  }
+  return {only_incomplete ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kAborted,
+          absl::StrCat("the gradients of this pass are not kept on any rank, since it failed ",
+                       absl::StrJoin(lines, "; "))};
+}
+
+std::int64_t PassVotes::calls() const {
+  std::int64_t most = 0;
+  for (const PassVote& vote : votes_) most = std::max(most, vote.calls);
+  return most;
 }
 
 bool PassVotes::doubts() const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -14,11 +15,13 @@ struct PassVote {
   enum class Kind {
     /// Its pass has gone well so far.
     kKeep,
-    /// Its pass has failed.
+    /// Its pass has failed, or it has left the step before the pass.
     kFailed,
     /// It has run out of inputs, and does what the others decide.
     kShadow,
-    /// Its pass has not brought what it must, and it can say what.
+    /// Its pass has thrown, and it says no more.
+    kThrew,
+    /// Its pass has left out parameters that must have a gradient.
     kIncomplete,
   };
   Kind kind = Kind::kKeep;
@@ -32,6 +35,9 @@ struct PassVote {
   std::int64_t last_call = 0;
   /// Something has happened by which parameters may have become others than those of other ranks.
   bool doubts = false;
+  /// How often forward() has been called by the time of this pass; 0: it may have been called
+  /// since.
+  std::int64_t calls = 0;
 };
 
 /// What all ranks have said. Pure. Ranks exchange their words by summing vectors of integers, of
@@ -43,12 +49,18 @@ class PassVotes {
   /// From the sum of all ranks' vectors.
   PassVotes(int size, const at::Tensor& sum);
 
-  /// OK: the gradients count, on all ranks. kAborted when passes of some ranks have failed,
-  /// kFailedPrecondition when ranks have kept the gradients of different passes, or are in
-  /// different ones.
+  /// OK: the gradients count, on all ranks. kAborted when passes of some ranks have failed or are
+  /// incomplete, kFailedPrecondition when ranks have kept the gradients of different passes, or are
+  /// in different ones.
   absl::Status verdict() const;
-  /// Whether any rank's pass is kIncomplete.
-  bool incomplete() const;
+  /// Whether those that have failed say why, behind the vote.
+  bool says_why() const;
+  bool has_failed() const { return verdict().code() == absl::StatusCode::kAborted; }
+  /// Of a pass that has failed, by what each rank says of its own, empty: nothing. kAborted;
+  /// kFailedPrecondition when passes were incomplete, and nothing else.
+  absl::Status failure(const std::vector<std::string>& reasons) const;
+  /// The most of any rank.
+  std::int64_t calls() const;
   /// Whether any rank's parameters may be others.
   bool doubts() const;
   const std::vector<PassVote>& votes() const { return votes_; }

@@ -3,12 +3,11 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "sinew/autograd/context.h"
 #include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
@@ -52,8 +51,18 @@ struct PassWatch::Votes {
   at::Tensor words;
   std::optional<Future<void>> done;
   // What this rank's own vote is due to.
-  std::string problem;
+  std::string reason;
 };
+
+void obey(const ProcessGroup& group, const PassVotes& votes, const std::string& reason,
+          const std::vector<NamedTensor>& parameters) {
+  if (votes.has_failed() && votes.says_why()) {
+    sinew::internal::throw_error(votes.failure(gather_texts(group, reason)));
+  }
+  const absl::Status verdict = votes.verdict();
+  if (!verdict.ok()) sinew::internal::throw_error(verdict);
+  if (votes.doubts()) check_same_values(group, parameters);
+}
 
 // ---- Forward.
 
@@ -140,6 +149,11 @@ void PassWatch::begin() {
   {
     MutexLock lock(mutex_);
     if (running_ != 0) return;
+    if (expects_context_) {
+      throw RpcError(ErrorCode::kFailedPrecondition,
+                     "the step of step_together() is in an autograd context, and its pass is not: "
+                     "call autograd::backward()");
+    }
     pass = running_ = ++passes_;
     reached_.clear();
     may_be_contexts_ = false;
@@ -201,13 +215,19 @@ PassVote PassWatch::vote(PassVote::Kind kind) const {
   own.first_call = reached_.empty() ? calls_ : *reached_.begin();
   own.last_call = reached_.empty() ? calls_ : *reached_.rbegin();
   own.doubts = doubts_;
+  // A pass that has failed may be heard of later, but in a step the next one waits for that.
+  if (kind == PassVote::Kind::kKeep || in_step_) own.calls = calls_;
   return own;
 }
 
 std::shared_ptr<PassWatch::Votes> PassWatch::start_votes(PassVote::Kind kind,
-                                                         const std::string& problem) {
+                                                         const std::string& reason) {
   auto votes = std::make_shared<Votes>();
-  votes->problem = problem;
+  votes->reason = reason;
+  {
+    MutexLock lock(mutex_);
+    ++votes_;
+  }
   const ProcessGroup& group = setup_.group;
   votes->words = group_tensor(group, PassVotes::words(group.rank(), group.size(), vote(kind), {}));
   try {
@@ -223,20 +243,18 @@ void PassWatch::read_votes(const Votes& votes) {
   votes.done->wait();
   votes.done->value();
   const PassVotes all(group.size(), votes.words.cpu());
-  if (const absl::Status verdict = all.verdict(); !verdict.ok()) {
-    sinew::internal::throw_error(verdict);
-  }
-  if (all.incomplete()) {
-    const std::vector<std::string> problems = gather_texts(group, votes.problem);
-    std::vector<std::string> lines;
-    for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-      if (!problems[rank].empty()) {
-        lines.push_back(absl::StrFormat("on rank %d %s", rank, problems[rank]));
-      }
-    }
-    throw RpcError(ErrorCode::kFailedPrecondition, absl::StrJoin(lines, "; "));
-  }
-  if (all.doubts()) check_same_values(group, setup_.parameters);
+  align(all);
+  obey(group, all, votes.reason, setup_.parameters);
+  trust();
+}
+
+void PassWatch::align(const PassVotes& votes) {
+  if (!votes.has_failed()) return;
+  MutexLock lock(mutex_);
+  calls_ = std::max(calls_, votes.calls());
+}
+
+void PassWatch::trust() {
   MutexLock lock(mutex_);
   doubts_ = false;
 }
@@ -246,7 +264,29 @@ void PassWatch::shadow() {
   read_votes(*start_votes(PassVote::Kind::kShadow, ""));
 }
 
+void PassWatch::leave(const std::string& reason) {
+  read_votes(*start_votes(PassVote::Kind::kFailed, reason));
+}
+
+std::int64_t PassWatch::votes() const {
+  MutexLock lock(mutex_);
+  return votes_;
+}
+
+void PassWatch::begin_step(bool in_context) {
+  MutexLock lock(mutex_);
+  in_step_ = true;
+  expects_context_ = in_context;
+}
+
+void PassWatch::end_step() {
+  MutexLock lock(mutex_);
+  in_step_ = expects_context_ = false;
+}
+
 void PassWatch::begin_in_context() {
+  // It is none of LibTorch's, so its reducer must not wait for gradients in .grad.
+  setup_.reducer->expect_none();
   MutexLock lock(mutex_);
   reached_.clear();
   may_be_contexts_ = false;
@@ -282,7 +322,7 @@ void PassWatch::give_up() {
       if (const std::optional<std::size_t> started = setup_.reducer->started()) {
         setup_.reducer->reduce_zeros(*started);
       }
-      votes = start_votes(PassVote::Kind::kFailed, "");
+      votes = start_votes(PassVote::Kind::kThrew, "");
     }
   } catch (...) {
     // The group has failed, as all ranks will hear.
@@ -302,6 +342,7 @@ void PassWatch::settle_failed_pass() {
   if (votes->done) {
     votes->done->wait();
     votes->done->value();
+    align(PassVotes(setup_.group.size(), votes->words.cpu()));
   }
   setup_.reducer->forget_pass();
 }

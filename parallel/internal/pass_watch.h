@@ -59,9 +59,23 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   /// Takes part in the end of their pass. Blocks; throws RpcError.
   void shadow();
 
+  /// This rank has left the step before its pass for that reason: takes part in the end of the
+  /// others' pass. Blocks; throws RpcError.
+  void leave(const std::string& reason);
+  /// How many votes this has brought to all ranks.
+  std::int64_t votes() const;
+  /// A step that all ranks do or leave together. In a context a pass of LibTorch's engine is an
+  /// error meanwhile: ranks that leave the step count on one of the context.
+  void begin_step(bool in_context);
+  void end_step();
+
   // Passes of contexts bring their votes to all ranks by themselves.
   void begin_in_context();
   PassVote vote(PassVote::Kind kind) const;
+  /// All ranks have heard what all say: after failures they count calls of forward() alike.
+  void align(const PassVotes& votes);
+  /// They have kept the gradients, and compared what one was in doubt of.
+  void trust();
 
  private:
   struct Ending;
@@ -73,7 +87,7 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   /// The pass brings no more gradients.
   void on_last_gradient();
   void check_is_none_of_a_context(std::size_t missing) const;
-  std::shared_ptr<Votes> start_votes(PassVote::Kind kind, const std::string& problem);
+  std::shared_ptr<Votes> start_votes(PassVote::Kind kind, const std::string& reason);
   void read_votes(const Votes& votes);
   void finish_pass();
   /// If it still runs: it has failed.
@@ -100,7 +114,16 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   bool has_voted_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the latest one that has failed here.
   std::shared_ptr<const Votes> given_up_ ABSL_GUARDED_BY(mutex_);
+  std::int64_t votes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool doubts_ ABSL_GUARDED_BY(mutex_) = false;
+  bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
+  bool expects_context_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+/// What follows from what all ranks say, on all of them: throws RpcError when a pass has failed
+/// (`reason`: this rank's own, if it did) or ranks are in different ones, and compares parameters
+/// when one is in doubt of them. Blocks then.
+void obey(const ProcessGroup& group, const PassVotes& votes, const std::string& reason,
+          const std::vector<NamedTensor>& parameters);
 
 }  // namespace sinew::parallel::internal

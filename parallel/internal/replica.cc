@@ -99,6 +99,11 @@ struct Replica::Impl {
   std::vector<at::Tensor> buffers() const;
   std::vector<std::uint32_t> versions() const;
   void begin_forward();
+  void check_context(bool in_context) const;
+  // What the others do, by a rank without gradients.
+  void follow_forward(const JoinRound& round);
+  void follow_buckets();
+  void leave(const std::exception_ptr& error);
   void compare_after_join();
   JoinRound announce(bool in_context);
   /// Of the reducer that goes on: what means are over.
@@ -126,6 +131,17 @@ struct Replica::Impl {
   bool syncs_buffers = true;
   JoinSession* session = nullptr;
   int comparisons_left = 0;
+
+  /// One that all ranks do or leave together, and how far it has come here.
+  struct Step {
+    enum class Place { kBeforeForward, kInForward, kAfterForward };
+    Place place = Place::kBeforeForward;
+    bool in_context = false;
+    /// Of passes before it: those of LibTorch's engine, and those of contexts that were kept.
+    std::int64_t votes = 0;
+    std::int64_t kept = 0;
+  };
+  std::optional<Step> step;
 };
 
 // ---- The start.
@@ -207,15 +223,7 @@ ContextReducer& Replica::Impl::context_reducer() {
   setup.buckets = assign(parts, options, std::vector<bool>(parts.sparse.size())).members;
   setup.hook = hook();
   setup.unused = options.unused_parameters;
-  // This pass is none of LibTorch's, so its reducer must not wait for gradients in .grad.
-  setup.on_begin = [weak = std::weak_ptr<C10dReducer>(reducer), seen = std::weak_ptr(watch)] {
-    if (const auto alive = weak.lock()) alive->expect_none();
-    if (const auto alive = seen.lock()) alive->begin_in_context();
-  };
-  setup.vote = [seen = std::weak_ptr(watch)](PassVote::Kind kind) {
-    const auto alive = seen.lock();
-    return alive != nullptr ? alive->vote(kind) : PassVote{kind};
-  };
+  setup.watch = watch;
   contexts = std::make_shared<ContextReducer>(std::move(setup));
   watch->watch_contexts([weak = std::weak_ptr(contexts)] {
     const auto alive = weak.lock();
@@ -320,6 +328,7 @@ void Replica::Impl::begin_forward() {
     check_module();
   }
   const bool in_context = autograd::Context::current_or_none().has_value();
+  check_context(in_context);
   const JoinRound round = announce(in_context);
   if (round.reduces) {
     compare_after_join();
@@ -330,6 +339,11 @@ void Replica::Impl::begin_forward() {
   if (round.records) reducer->rebuild_buckets();
   if (syncs_buffers && options.buffers == BufferSync::kBroadcast) {
     broadcast_all(group, buffers(), round.root);
+  }
+  if (step.has_value()) {
+    // Once in a step: who leaves it need not follow.
+    syncs_buffers = false;
+    if (round.reduces) step->place = std::max(step->place, Step::Place::kInForward);
   }
   versions_before = versions();
 }
@@ -349,6 +363,7 @@ void Replica::after_forward(const std::optional<std::vector<at::Tensor>>& output
   const bool in_context =
       impl_->contexts != nullptr && sinew::internal::reduce_in_current_context(impl_->contexts);
   impl_->watch->expect(outputs.value_or(std::vector<at::Tensor>()), in_context);
+  if (impl_->step.has_value()) impl_->step->place = Impl::Step::Place::kAfterForward;
 }
 
 // ---- Around steps.
@@ -363,6 +378,76 @@ void Replica::zero_grad() {
   for (const NamedTensor& one : impl_->parts.parameters) {
     if (one.tensor.grad().defined()) at::Tensor(one.tensor.grad()).zero_();
   }
+}
+
+// ---- Steps that all ranks do or leave together.
+
+void Replica::begin_step() {
+  if (impl_->step.has_value() || impl_->session != nullptr) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrCat("step_together() of a data-parallel module is called in ",
+                                impl_->step.has_value() ? "a step of it" : "join()",
+                                ", where ranks that leave a step cannot be followed"));
+  }
+  impl_->watch->settle_failed_pass();
+  Impl::Step step;
+  if (impl_->contexts != nullptr) {
+    impl_->contexts->await_end();
+    step.kept = impl_->contexts->kept();
+  }
+  step.in_context = autograd::Context::current_or_none().has_value();
+  step.votes = impl_->watch->votes();
+  impl_->watch->begin_step(step.in_context);
+  impl_->step = step;
+}
+
+void Replica::end_step() {
+  impl_->watch->end_step();
+  impl_->step.reset();
+}
+
+// Ranks that leave count on one kind of pass.
+void Replica::Impl::check_context(bool in_context) const {
+  if (!step.has_value() || !at::GradMode::is_enabled() || step->in_context == in_context) return;
+  throw RpcError(ErrorCode::kFailedPrecondition,
+                 "forward() of a data-parallel module is called in another autograd context than "
+                 "its step_together() was: make the context before the step, not in it");
+}
+
+void Replica::leave_step(const std::exception_ptr& error) {
+  if (impl_->group.size() == 1) return;
+  // The others may have gone on where this rank has not, as in an optimizer's step.
+  impl_->watch->doubt();
+  try {
+    impl_->leave(error);
+  } catch (const std::exception&) {
+    return;  // What all ranks have heard.
+  }
+}
+
+void Replica::Impl::leave(const std::exception_ptr& error) {
+  using Place = Step::Place;
+  if (step->place == Place::kBeforeForward) {
+    JoinRound round;
+    round.records = true;
+    round.reduces = suspended == 0;
+    round.in_context = step->in_context;
+    follow_forward(round);
+    if (!round.reduces) return;
+  }
+  if (step->place == Place::kInForward) syncs_buffers = true;
+  if (step->in_context) {
+    if (step->place < Place::kAfterForward) return context_reducer().leave(error);
+    // A pass that has begun ends by itself.
+    sinew::internal::fail_in_current_context(error);
+    if (contexts->kept() > step->kept) contexts->leave_behind_pass();
+    return;
+  }
+  // A pass that has begun says so by itself.
+  if (watch->votes() > step->votes) return;
+  follow_buckets();
+  reducer->expect_none();
+  watch->leave(sinew::internal::describe(error).message);
 }
 
 // ---- Uneven inputs.
@@ -382,21 +467,30 @@ void Replica::leave_join() {
   impl_->contexts->set_session(nullptr);
 }
 
+void Replica::Impl::follow_forward(const JoinRound& round) {
+  if (round.reduces) compare_after_join();
+  if (round.reduces && round.in_context) context_reducer();
+  if (round.records) reducer->rebuild_buckets();
+  if (syncs_buffers && options.buffers == BufferSync::kBroadcast) {
+    broadcast_all(group, buffers(), round.root);
+  }
+  syncs_buffers = round.reduces;
+  if (round.reduces) watch->skip_call();
+}
+
+// Of a pass of LibTorch's engine.
+void Replica::Impl::follow_buckets() {
+  for (const auto& one : reducer->reduce_zeros(0)) one->waitAndThrow();
+  reducer->push_rebuilt_params_for_all_indices();
+}
+
 // What before_forward() and the backward pass of the others do.
 void Replica::shadow(const JoinRound& round) {
   if (round.agrees) return impl_->context_reducer().shadow_largest();
-  if (round.reduces) impl_->compare_after_join();
-  if (round.reduces && round.in_context) impl_->context_reducer();
-  if (round.records) impl_->reducer->rebuild_buckets();
-  if (impl_->syncs_buffers && impl_->options.buffers == BufferSync::kBroadcast) {
-    broadcast_all(impl_->group, impl_->buffers(), round.root);
-  }
-  impl_->syncs_buffers = round.reduces;
+  impl_->follow_forward(round);
   if (!round.reduces) return;
-  impl_->watch->skip_call();
   if (round.in_context) return impl_->context_reducer().shadow();
-  for (const auto& one : impl_->reducer->reduce_zeros(0)) one->waitAndThrow();
-  impl_->reducer->push_rebuilt_params_for_all_indices();
+  impl_->follow_buckets();
   impl_->watch->shadow();
 }
 

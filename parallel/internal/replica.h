@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,6 +39,13 @@ class Replica {
   void sync_buffers();
   void zero_grad();
 
+  /// A step that all ranks do or leave together. Throws RpcError kFailedPrecondition within another
+  /// one and in join(). Blocks while others have not heard of the end of the last one.
+  void begin_step();
+  void end_step();
+  /// Before end_step(): the step has failed here. Does not throw.
+  void leave_step(const std::exception_ptr& error);
+
   // What Joinable has.
   void enter_join(JoinSession* session);
   void leave_join();
@@ -56,6 +64,18 @@ class InForward {
   ~InForward() { replica_.leave_forward(); }
   InForward(const InForward&) = delete;
   InForward& operator=(const InForward&) = delete;
+
+ private:
+  Replica& replica_;
+};
+
+/// The time in which a step is done.
+class InStep {
+ public:
+  explicit InStep(Replica& replica) : replica_(replica) { replica_.begin_step(); }
+  ~InStep() { replica_.end_step(); }
+  InStep(const InStep&) = delete;
+  InStep& operator=(const InStep&) = delete;
 
  private:
   Replica& replica_;

@@ -226,6 +226,22 @@ TEST_P(LeafReducers, TheirOwnFailureIsThatOfThePass) {
   EXPECT_FALSE(gradient_of(context, a).defined());
 }
 
+// A step is left before its pass: whoever is no more in a pass hears of it, and only once.
+TEST_P(LeafReducers, HearThatThereWillBeNoPass) {
+  const at::Tensor a = leaf(1);
+  const auto recorder = std::make_shared<Recorder>(std::vector<at::Tensor>{a});
+  const std::exception_ptr error =
+      std::make_exception_ptr(RpcError(ErrorCode::kUnavailable, "the server is lost"));
+  sinew::internal::fail_in_current_context(error);
+  const Context context(worker(0));
+  reduce_in_current_context(recorder);
+  for (int again = 0; again < 2; ++again) sinew::internal::fail_in_current_context(error);
+  EXPECT_THAT(recorder->notes(), ElementsAre("begin unreached", "fail"));
+  backward(context, {(a * 2).sum()});
+  EXPECT_THAT(recorder->notes(), ElementsAre("begin unreached", "fail"));
+  EXPECT_TRUE(gradient_of(context, a).equal(at::full_like(a, 2)));
+}
+
 TEST_P(LeafReducers, AtAWorkerThatTakesPart) {
   const at::Tensor a = leaf(2);
   const Context context(worker(0));

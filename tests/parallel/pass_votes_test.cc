@@ -49,7 +49,8 @@ TEST(PassVotes, RanksWithoutInputsDoNotCount) {
 
 // Every combination of what three ranks may say: one rule for all.
 TEST(PassVotes, AnyFailureAndAnyDisagreementCounts) {
-  const auto kinds = {PassVote::Kind::kKeep, PassVote::Kind::kFailed, PassVote::Kind::kShadow};
+  const auto kinds = {PassVote::Kind::kKeep, PassVote::Kind::kFailed, PassVote::Kind::kShadow,
+                      PassVote::Kind::kThrew, PassVote::Kind::kIncomplete};
   for (const auto a : kinds) {
     for (const auto b : kinds) {
       for (const auto c : kinds) {
@@ -58,11 +59,16 @@ TEST(PassVotes, AnyFailureAndAnyDisagreementCounts) {
           if (lag < 3) --ranks[static_cast<std::size_t>(lag)].vote.kept;
           const absl::Status verdict = votes_of(ranks).verdict();
           bool failed = false;
-          for (const Rank& rank : ranks) failed |= rank.vote.kind == PassVote::Kind::kFailed;
+          for (const Rank& rank : ranks) {
+            failed |= rank.vote.kind == PassVote::Kind::kFailed ||
+                      rank.vote.kind == PassVote::Kind::kThrew ||
+                      rank.vote.kind == PassVote::Kind::kIncomplete;
+          }
           const absl::StatusCode expected = lag < 3  ? absl::StatusCode::kFailedPrecondition
                                             : failed ? absl::StatusCode::kAborted
                                                      : absl::StatusCode::kOk;
           EXPECT_EQ(verdict.code(), expected) << verdict;
+          EXPECT_EQ(votes_of(ranks).has_failed(), expected == absl::StatusCode::kAborted);
         }
       }
     }
@@ -97,15 +103,15 @@ TEST(PassVotes, DifferentPassesAreNamed) {
   EXPECT_EQ(verdict_of(first, second).code(), absl::StatusCode::kAborted);
 }
 
-// Who says what is missing is asked for it, unless a pass has failed altogether.
-TEST(PassVotes, WhatIsMissingIsNoFailure) {
-  const Rank whole{{PassVote::Kind::kKeep, 0}, {}};
-  const Rank lacking{{PassVote::Kind::kIncomplete, 0}, {}};
-  const Rank failed{{PassVote::Kind::kFailed, 0}, {}};
-  EXPECT_FALSE(votes_of({whole, whole}).incomplete());
-  EXPECT_TRUE(votes_of({whole, lacking}).incomplete());
-  EXPECT_TRUE(votes_of({whole, lacking}).verdict().ok());
-  EXPECT_EQ(votes_of({failed, lacking}).verdict().code(), absl::StatusCode::kAborted);
+// A rank whose pass has thrown does not come to say why, so nobody waits for that.
+TEST(PassVotes, ReasonsAreAskedForUnlessAPassHasThrown) {
+  const Rank whole{{PassVote::Kind::kKeep}, {}};
+  const Rank lacking{{PassVote::Kind::kIncomplete}, {}};
+  const Rank failed{{PassVote::Kind::kFailed}, {}};
+  const Rank thrown{{PassVote::Kind::kThrew}, {}};
+  EXPECT_TRUE(votes_of({whole, lacking, failed}).says_why());
+  EXPECT_FALSE(votes_of({whole, lacking, thrown}).says_why());
+  EXPECT_EQ(votes_of({whole, thrown}).verdict().code(), absl::StatusCode::kAborted);
 }
 
 TEST(PassVotes, OneDoubtIsEnough) {
@@ -128,6 +134,30 @@ TEST(PassVotes, TextsNameRanks) {
                       .verdict()
                       .message()),
       HasSubstr("rank 1 has kept the gradients of 4 backward passes, rank 0 those of 5"));
+}
+
+TEST(PassVotes, FailuresHaveTheReasonsOfTheirRanks) {
+  const Rank keeps{{PassVote::Kind::kKeep}, {}};
+  const Rank failed{{PassVote::Kind::kFailed}, {}};
+  const Rank incomplete{{PassVote::Kind::kIncomplete}, {}};
+  const absl::Status one = votes_of({keeps, failed}).failure({"", "the server is lost"});
+  EXPECT_EQ(one.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(one.message()), HasSubstr("failed on rank 1: the server is lost"));
+  const absl::Status two =
+      votes_of({incomplete, keeps, failed}).failure({"no 'b'", "", "bad\x01 text"});
+  EXPECT_EQ(two.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(two.message()),
+              HasSubstr("failed on rank 0: no 'b'; on rank 2: bad\\x01 text"));
+  EXPECT_EQ(votes_of({incomplete, keeps}).failure({"no 'b'", ""}).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(PassVotes, TheMostCallsOfAnyRankCount) {
+  PassVote unsure{PassVote::Kind::kFailed};
+  PassVote late;
+  late.calls = 6;
+  EXPECT_EQ(votes_of({{unsure, {}}, {late, {}}}).calls(), 6);
+  EXPECT_EQ(votes_of({{unsure, {}}, {unsure, {}}}).calls(), 0);
 }
 
 }  // namespace
