@@ -120,12 +120,13 @@ absl::Status Coordinator::note_refusal(const JoinAsk& ask, absl::Status refusal)
   return refusal;
 }
 
-bool Coordinator::drop(const WorkerInfo& worker, Departure how) {
+bool Coordinator::drop(const WorkerInfo& worker, Departure how, const std::string& reason) {
   const auto found =
       std::find_if(view_.members.begin(), view_.members.end(),
                    [&](const Member& member) { return same_process(member.worker, worker); });
   if (found == view_.members.end()) return false;
   if (how == Departure::kLeft) note_left(view_, found->worker.incarnation);
+  if (how == Departure::kLost) note_lost(view_, found->worker.incarnation, reason);
   view_.members.erase(found);
   ++view_.version;
   return true;

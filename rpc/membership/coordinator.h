@@ -49,8 +49,9 @@ class Coordinator {
   Verdict consider(const JoinAsk& ask);
   /// What the worker that asked is told when `incumbent` lives. Remembered for missing_text().
   absl::Status refuse(const JoinAsk& ask, const WorkerInfo& incumbent);
-  /// Takes one incarnation off the list; false if it was not on it.
-  bool drop(const WorkerInfo& worker, Departure how);
+  /// Takes one incarnation off the list; false if it was not on it. `reason` of a loss: as in
+  /// note_lost().
+  bool drop(const WorkerInfo& worker, Departure how, const std::string& reason = {});
 
   /// Every rank of a fixed world has been there. Open membership is always complete.
   bool complete() const { return complete_; }

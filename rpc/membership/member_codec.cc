@@ -17,6 +17,8 @@ constexpr std::size_t kMostAddressBytes = 1024;
 constexpr int kMostMembers = 65536;
 constexpr int kMostLeft = 1024;
 constexpr int kMostDevices = 256;
+constexpr std::size_t kMostReasons = 64;
+constexpr std::size_t kMostReasonBytes = 1024;
 
 absl::Status check_address(const std::string& worker, const std::string& address) {
   const bool is_printable = printable(address) == address;
@@ -48,6 +50,19 @@ Departure how_departed(const MemberView& view, Incarnation incarnation) {
   return left ? Departure::kLeft : Departure::kLost;
 }
 
+void note_lost(MemberView& view, Incarnation incarnation, const std::string& reason) {
+  if (reason.empty() || !reason_of_loss(view, incarnation).empty()) return;
+  if (view.lost.size() >= kMostReasons) view.lost.erase(view.lost.begin());
+  view.lost.push_back({incarnation, printable(reason, kMostReasonBytes)});
+}
+
+std::string reason_of_loss(const MemberView& view, Incarnation incarnation) {
+  const auto found = std::find_if(view.lost.begin(), view.lost.end(), [&](const LostMember& lost) {
+    return lost.incarnation == incarnation;
+  });
+  return found == view.lost.end() ? "" : found->reason;
+}
+
 void encode(const Member& member, proto::Member& out) {
   out.mutable_worker()->set_name(member.worker.name);
   out.mutable_worker()->set_rank(member.worker.rank);
@@ -66,6 +81,11 @@ void encode(const MemberView& view, proto::MemberList& out) {
   for (const Incarnation incarnation : view.left) out.add_left(incarnation.value);
   encode(view.instance, *out.mutable_instance());
   for (const std::string& name : view.world_names) out.add_world_names(name);
+  for (const LostMember& lost : view.lost) {
+    proto::LostMember& each = *out.add_lost();
+    each.set_incarnation(lost.incarnation.value);
+    each.set_reason(lost.reason);
+  }
 }
 
 void encode(const JobInstance& instance, proto::JobInstance& out) {
@@ -149,6 +169,10 @@ absl::StatusOr<MemberView> decode(const proto::MemberList& in) {
   std::sort(view.members.begin(), view.members.end(),
             [](const Member& a, const Member& b) { return a.worker.rank < b.worker.rank; });
   for (const std::uint64_t incarnation : in.left()) view.left.push_back({incarnation});
+  // A text too many, or too long, is no reason to refuse a list.
+  for (const proto::LostMember& each : in.lost()) {
+    note_lost(view, {each.incarnation()}, each.reason());
+  }
   view.instance = decode(in.instance());
   for (const std::string& name : in.world_names()) {
     const absl::Status valid = validate_worker_name(name);

@@ -14,6 +14,12 @@
 
 namespace sinew::internal {
 
+/// Why a worker is no member any more.
+struct LostMember {
+  Incarnation incarnation;
+  std::string reason;
+};
+
 /// The members at one version.
 struct MemberView {
   std::uint64_t version = 0;
@@ -26,6 +32,8 @@ struct MemberView {
   JobInstance instance = {};
   /// Of a fixed world: by rank, whom it had when it was complete for the first time. Empty before.
   std::vector<std::string> world_names = {};
+  /// Those whose loss somebody could explain, the latest last.
+  std::vector<LostMember> lost = {};
 };
 
 /// The member that is this process, whatever its rank; null if there is none.
@@ -46,6 +54,10 @@ enum class Proof {
 /// are too many.
 void note_left(MemberView& view, Incarnation incarnation);
 Departure how_departed(const MemberView& view, Incarnation incarnation);
+/// Likewise remembers why one was lost; an empty reason is none.
+void note_lost(MemberView& view, Incarnation incarnation, const std::string& reason);
+/// Empty: nobody has said.
+std::string reason_of_loss(const MemberView& view, Incarnation incarnation);
 
 void encode(const Member& member, proto::Member& out);
 void encode(const MemberView& view, proto::MemberList& out);

@@ -22,8 +22,8 @@ Future<void> Membership::leave_async(std::chrono::nanoseconds timeout) {
 
 void Membership::on_sought() { core_->on_sought(); }
 
-void Membership::on_worker_lost(const WorkerInfo& worker, Proof proof) {
-  core_->on_worker_lost(worker, proof);
+void Membership::on_worker_lost(const WorkerInfo& worker, Proof proof, std::string reason) {
+  core_->on_worker_lost(worker, proof, std::move(reason));
 }
 
 void Membership::when_judged(const WorkerInfo& worker, std::function<void()> then) {

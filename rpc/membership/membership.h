@@ -24,6 +24,8 @@ namespace sinew::internal {
 struct Departed {
   WorkerInfo worker;
   Departure how = Departure::kLost;
+  /// Of a loss, as whoever has noticed it says; empty: nobody has said.
+  std::string reason = {};
 };
 
 struct MembershipOptions {
@@ -142,8 +144,9 @@ class Membership {
   /// `asker` says `claim` of its own list: what this worker's says. Never blocks.
   Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
 
-  /// The lease of that incarnation has ended, or it is gone for certain.
-  void on_worker_lost(const WorkerInfo& worker, Proof proof = Proof::kNone);
+  /// The lease of that incarnation has ended, or it is gone for certain. `reason`: for others.
+  void on_worker_lost(const WorkerInfo& worker, Proof proof = Proof::kNone,
+                      std::string reason = {});
 
   /// Somebody has called an earlier incarnation of this worker at its address: so there may be a
   /// job that knew that one.

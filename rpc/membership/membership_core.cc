@@ -226,7 +226,7 @@ void MembershipCore::forget_absent() {
     each = present.count(each->first) > 0 ? std::next(each) : refusing_.erase(each);
   }
   for (auto each = lost_.begin(); each != lost_.end();) {
-    each = present.count(*each) > 0 ? std::next(each) : lost_.erase(each);
+    each = present.count(each->first) > 0 ? std::next(each) : lost_.erase(each);
   }
 }
 
@@ -235,7 +235,9 @@ std::vector<Departed> MembershipCore::departed_since(const MemberView& before) c
   for (const Member& member : before.members) {
     const bool is_gone = find_process(view_, member.worker) == nullptr;
     if (!is_gone || member.worker == self_.worker) continue;
-    departed.push_back({member.worker, how_departed(view_, member.worker.incarnation)});
+    const Incarnation incarnation = member.worker.incarnation;
+    departed.push_back(
+        {member.worker, how_departed(view_, incarnation), reason_of_loss(view_, incarnation)});
   }
   return departed;
 }

@@ -51,7 +51,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void add_methods();
   Future<void> join_async();
   Future<void> leave_async(std::chrono::nanoseconds timeout);
-  void on_worker_lost(const WorkerInfo& worker, Proof proof);
+  void on_worker_lost(const WorkerInfo& worker, Proof proof, std::string reason);
   void on_sought();
   void when_judged(const WorkerInfo& worker, std::function<void()> then);
   Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
@@ -214,6 +214,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void forget_absent();
   void be_removed(const absl::Status& reason);
   bool is_lost(const WorkerInfo& worker) const { return lost_.count(worker.incarnation) > 0; }
+  /// As this worker tells others; empty: it cannot say.
+  std::string why_lost(const WorkerInfo& worker) const;
   const Member* lowest_alive() const;
   void snapshot();
   MembershipState public_state() const;
@@ -268,7 +270,7 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   void finish_leave(const absl::Status& status);
 
   // membership_losses.cc
-  void lose(const WorkerInfo& worker);
+  void lose(const WorkerInfo& worker, const std::string& reason = {});
   void report_lost(const WorkerInfo& worker);
   void report_all_lost();
   bool was_lost(const WorkerInfo& worker) const;
@@ -329,7 +331,8 @@ class MembershipCore : public std::enable_shared_from_this<MembershipCore> {
   State state_ = State::kIdle;
   Member self_;
   MemberView view_;
-  std::set<Incarnation> lost_;
+  // And why, as far as that is known.
+  std::map<Incarnation, std::string> lost_;
   std::optional<Coordinator> coordinator_;
 
   // Joining.

@@ -98,6 +98,9 @@ void MembershipCore::finish_take_over() {
 
 MemberView MembershipCore::without_lost(MemberView view) const {
   std::vector<Member>& members = view.members;
+  for (const Member& member : members) {
+    note_lost(view, member.worker.incarnation, why_lost(member.worker));
+  }
   members.erase(std::remove_if(members.begin(), members.end(),
                                [&](const Member& member) { return is_lost(member.worker); }),
                 members.end());
@@ -113,7 +116,9 @@ void MembershipCore::coordinate(MemberView view) {
   snapshot();
   // Whom this worker has lost the one that handed over may have had on its list.
   for (const Member& member : view_.members) {
-    if (!is_lost(member.worker) || !coordinator_->drop(member.worker, Departure::kLost)) continue;
+    const WorkerInfo& worker = member.worker;
+    if (!is_lost(worker) || !coordinator_->drop(worker, Departure::kLost, why_lost(worker)))
+      continue;
     remove_from_file(member.worker, [](MembershipCore&, const absl::Status&) {});
   }
   renew();
@@ -198,7 +203,7 @@ void MembershipCore::on_refused(const WorkerInfo& to, const absl::Status& status
 }
 
 void MembershipCore::drop(const WorkerInfo& worker, Departure how) {
-  if (!coordinator_->drop(worker, how)) return;
+  if (!coordinator_->drop(worker, how, why_lost(worker))) return;
   waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
                                 [&](const Waiting& each) {
                                   return each.worker.incarnation == worker.incarnation;

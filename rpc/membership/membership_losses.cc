@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
@@ -33,20 +34,26 @@ proto::WorkerIdentity identity_message(const WorkerInfo& worker) {
 
 }  // namespace
 
-void MembershipCore::on_worker_lost(const WorkerInfo& worker, Proof proof) {
-  post([worker, proof](MembershipCore& core) {
+void MembershipCore::on_worker_lost(const WorkerInfo& worker, Proof proof, std::string reason) {
+  post([worker, proof, reason = std::move(reason)](MembershipCore& core) {
     if (proof == Proof::kEnded) core.note_dead(worker.incarnation);
-    core.lose(worker);
+    core.lose(worker, reason);
   });
 }
 
-void MembershipCore::lose(const WorkerInfo& worker) {
+std::string MembershipCore::why_lost(const WorkerInfo& worker) const {
+  const auto found = lost_.find(worker.incarnation);
+  if (found == lost_.end() || found->second.empty()) return "";
+  return absl::StrCat(found->second, " (says worker '", self_.worker.name, "')");
+}
+
+void MembershipCore::lose(const WorkerInfo& worker, const std::string& reason) {
   if (worker.incarnation == self_.worker.incarnation) return;
   switch (state_) {
     case State::kCollecting:
     case State::kCoordinating:
       // On the list until there is another one.
-      if (find_process(view_, worker) != nullptr) lost_.insert(worker.incarnation);
+      if (find_process(view_, worker) != nullptr) lost_.emplace(worker.incarnation, reason);
       snapshot();
       drop(worker, Departure::kLost);
       return;
@@ -54,7 +61,7 @@ void MembershipCore::lose(const WorkerInfo& worker) {
     case State::kTakingOver:
     case State::kLeaving:
       if (find_process(view_, worker) == nullptr) return;
-      lost_.insert(worker.incarnation);
+      lost_.emplace(worker.incarnation, reason);
       awaited_.erase(worker.incarnation);
       snapshot();
       report_lost(worker);

@@ -320,13 +320,15 @@ void WorkerCore::tell_lost(const WorkerInfo& worker) {
   });
 }
 
-void WorkerCore::tell_membership_lost(const WorkerInfo& worker, Departure how, Proof proof) {
-  control_executor_->post([weak = weak_from_this(), worker, how, proof] {
-    auto self = weak.lock();
-    if (self == nullptr) return;
-    if (self->membership_ != nullptr) self->membership_->on_worker_lost(worker, proof);
-    if (self->gather_ != nullptr) self->gather_->on_worker_lost(worker, how);
-  });
+void WorkerCore::tell_membership_lost(const WorkerInfo& worker, Departure how, Proof proof,
+                                      std::string reason) {
+  control_executor_->post(
+      [weak = weak_from_this(), worker, how, proof, reason = std::move(reason)] {
+        auto self = weak.lock();
+        if (self == nullptr) return;
+        if (self->membership_ != nullptr) self->membership_->on_worker_lost(worker, proof, reason);
+        if (self->gather_ != nullptr) self->gather_->on_worker_lost(worker, how);
+      });
 }
 
 void WorkerCore::keep_leases() {

@@ -89,7 +89,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   // the control executor.
   void tell_fenced(const WorkerInfo& worker);
   void tell_lost(const WorkerInfo& worker);
-  void tell_membership_lost(const WorkerInfo& worker, Departure how, Proof proof);
+  void tell_membership_lost(const WorkerInfo& worker, Departure how, Proof proof,
+                            std::string reason);
 
   /// Members that are not known to be lost, by rank.
   std::vector<WorkerInfo> live_workers() const;

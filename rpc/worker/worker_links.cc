@@ -241,7 +241,8 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
     // until it has fenced itself.
     if (may_live(certainty)) drop_at(worker, safe_at);
     core_.tell_membership_lost(worker, left ? Departure::kLeft : Departure::kLost,
-                               certainty == Certainty::kDead ? Proof::kEnded : Proof::kNone);
+                               certainty == Certainty::kDead ? Proof::kEnded : Proof::kNone,
+                               std::string(reason.message()));
   }
   if (may_live(certainty) || (certainty == Certainty::kOffTheList && was_silent)) return;
   drop(worker);

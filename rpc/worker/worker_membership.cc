@@ -18,6 +18,16 @@
 namespace sinew::internal {
 namespace {
 
+std::string text_of(const Departed& gone) {
+  if (gone.how == Departure::kLeft) {
+    return absl::StrCat("worker '", gone.worker.name, "' has left the job");
+  }
+  // Of the one who has noticed it.
+  if (!gone.reason.empty()) return gone.reason;
+  return absl::StrCat("worker '", gone.worker.name,
+                      "' is lost: it was taken off the job's list of members");
+}
+
 // For a lost worker to say that it is this one that is lost.
 constexpr auto kMaxAnswerTime = std::chrono::seconds(1);
 
@@ -52,7 +62,7 @@ MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous,
     return found.runner != nullptr && found.runner->is_up();
   };
   membership.before_change = [this](const std::vector<Departed>& gone) {
-    for (const auto& [worker, how] : gone) gather_->on_worker_gone(worker, how);
+    for (const Departed& each : gone) gather_->on_worker_gone(each.worker, each.how);
   };
   membership.on_change = [this](const std::vector<Member>& joined,
                                 const std::vector<Departed>& gone) {
@@ -71,14 +81,9 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
     if (!fits.ok() && world_size_ == 0) log(std::string(fits.message()));
   }
   // First, since the new ones may have their names.
-  for (const auto& [worker, how] : gone) {
-    const bool left = how == Departure::kLeft;
-    links_->worker_lost(
-        worker,
-        absl::UnavailableError(absl::StrCat(
-            "worker '", worker.name,
-            left ? "' has left the job" : "' is lost: it was taken off the job's list of members")),
-        left ? Certainty::kLeft : Certainty::kOffTheList);
+  for (const Departed& each : gone) {
+    links_->worker_lost(each.worker, absl::UnavailableError(text_of(each)),
+                        each.how == Departure::kLeft ? Certainty::kLeft : Certainty::kOffTheList);
   }
   for (const Member& member : joined) member_events_.joined(member.worker);
   links_->on_joined(joined);

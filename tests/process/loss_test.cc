@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
@@ -156,6 +157,26 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
                 sinew::rpc_sync<&Counter::get>(lost);
               }).message(),
               HasSubstr("victim"));
+}
+
+// Whoever has no link of its own to a worker hears from the coordinator why it is lost.
+TEST_F(Loss, AThirdWorkerIsToldWhyAnotherOneIsLost) {
+  start(10min, 1s);
+  const auto victim = spawn("victim");
+  // It cannot see the other one's process.
+  const auto third = spawn("third", "same_host=0");
+  EXPECT_EQ(third->ask("watch"), "ok ");
+  std::string here;
+  sinew::internal::Mutex mutex;
+  const auto watch = self_.on_member([&](const sinew::MemberEvent& event) {
+    const sinew::internal::MutexLock lock(mutex);
+    if (event.kind == sinew::MemberEvent::Kind::kLost) here = event.reason;
+  });
+  victim->signal(SIGKILL);
+  EXPECT_EVENTUALLY(third->ask("events"), "ok lost:victim");
+  const sinew::internal::MutexLock lock(mutex);
+  EXPECT_THAT(here, StartsWith("worker 'victim' is "));
+  EXPECT_EQ(third->ask("reason"), absl::StrCat("ok ", here, " (says worker 'test')"));
 }
 
 TEST_F(Loss, KilledCoordinatorIsReplaced) {

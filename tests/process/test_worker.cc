@@ -18,6 +18,7 @@
 //   end KEY                   waits for the answer to that
 //   watch                     counts events of members from now on
 //   events                    these: "joined:c lost:c"
+//   reason                    that of the last one
 //   rejoin                    when it is evicted; its new address
 //   rejoined                  whether it has done so by itself (start ... rejoins=1), and is used
 //                             now
@@ -160,12 +161,14 @@ struct Prefetched {
 struct Events {
   std::mutex mutex;
   std::ostringstream text;
+  std::string reason;
   sinew::MemberWatch watch;
 
   explicit Events(const Worker& worker) {
     watch = worker.on_member([this](const sinew::MemberEvent& event) {
       const std::lock_guard<std::mutex> lock(mutex);
       text << (text.tellp() > 0 ? " " : "") << event.kind << ":" << event.worker.name;
+      reason = event.reason;
     });
   }
 };
@@ -339,6 +342,10 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   if (command == "events") {
     const std::lock_guard<std::mutex> lock(tasks.events->mutex);
     return tasks.events->text.str();
+  }
+  if (command == "reason") {
+    const std::lock_guard<std::mutex> lock(tasks.events->mutex);
+    return tasks.events->reason;
   }
   if (command == "rejoin") {
     worker = worker.rejoin();

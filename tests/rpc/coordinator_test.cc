@@ -39,6 +39,30 @@ TEST(CoordinatorTest, FixedWorldCompletesWhenAllRanksAreThere) {
   EXPECT_EQ(coordinator.consider(ask("c", 2, 3, 2)).kind, Kind::kAdmitted) << "it came back";
 }
 
+TEST(CoordinatorTest, ListsSayWhyMembersWereLost) {
+  Coordinator coordinator("job", {1, 0, {member("a", 0), member("b", 1), member("c", 2)}}, false);
+  coordinator.drop(member("b", 1).worker, Departure::kLost, "its process has ended\n\x01");
+  coordinator.drop(member("c", 2).worker, Departure::kLost);
+  proto::MemberList list;
+  encode(coordinator.view(), list);
+  // A list from elsewhere may have anything.
+  for (std::uint64_t more = 1; more <= 100; ++more) {
+    proto::LostMember& lost = *list.add_lost();
+    lost.set_incarnation(more);
+    lost.set_reason(std::string(5000, 'x'));
+  }
+  MemberView view = *decode(list);
+  EXPECT_EQ(reason_of_loss(view, member("c", 2).worker.incarnation), "");
+  EXPECT_EQ(view.lost.size(), 64u);
+  EXPECT_LT(reason_of_loss(view, {100}).size(), 1100u);
+  EXPECT_EQ(reason_of_loss(view, member("b", 1).worker.incarnation), "") << "the oldest goes";
+  proto::MemberList plain;
+  encode(coordinator.view(), plain);
+  view = *decode(plain);
+  EXPECT_EQ(reason_of_loss(view, member("b", 1).worker.incarnation),
+            "its process has ended\n\\x01");
+}
+
 TEST(CoordinatorTest, RefusesWhatDoesNotFit) {
   Coordinator coordinator("job", {1, 3, {member("a", 0)}}, false);
   const std::pair<JoinAsk, std::string> cases[] = {
