@@ -187,7 +187,7 @@ void CallServer::note_queued(std::chrono::nanoseconds waited) {
   const Executor::Stats pool = services_.executor()->stats();
   services_.log(absl::StrFormat(
       "calls wait for a thread, one for %.3g s by now: %d handlers run, of %d that may at once "
-      "(WorkerOptions::num_threads), and %d tasks are queued",
+      "(WorkerOptions::num_threads); tasks in the queue: %d",
       std::chrono::duration<double>(waited).count(), pool.running_threads, pool.num_threads,
       pool.queued_tasks));
 }

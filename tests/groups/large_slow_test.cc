@@ -2,6 +2,7 @@
 // for them: twelve GiB, and some minutes.
 
 #include <chrono>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,6 @@ TEST_P(LargeTensors, AreRightAndTakeLittleBesideThem) {
 INSTANTIATE_TEST_SUITE_P(Of, LargeTensors,
                          ::testing::Values("reduce_scatter", "all_to_all", "broadcast",
                                            "all_reduce", "reduce", "scatter", "send"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST_P(QueuedCalls, WithTimeAreAnsweredWhenThreadsAreFree) {
   EXPECT_EQ(patient.wait(), 1);
 }
 
-TEST_P(QueuedCalls, WaitsOfSinewsHoldNobodyUp) {
+TEST_P(QueuedCalls, ThatThreadsComeToAreAnswered) {
   queued::gate.open();
   std::vector<Future<int>> calls;
   for (int i = 0; i < 100; ++i) calls.push_back(rpc_async<&queued::quick>(callee().within(kTime)));
