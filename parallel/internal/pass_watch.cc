@@ -210,6 +210,7 @@ PassVote PassWatch::vote(PassVote::Kind kind) const {
   MutexLock lock(mutex_);
   PassVote own;
   own.kind = kind;
+  own.kept = kept_;
   own.module = setup_.module;
   // What forward() returned was nothing in which tensors could be seen.
   own.first_call = reached_.empty() ? calls_ : *reached_.begin();
@@ -246,6 +247,8 @@ void PassWatch::read_votes(const Votes& votes) {
   align(all);
   obey(group, all, votes.reason, setup_.parameters);
   trust();
+  MutexLock lock(mutex_);
+  ++kept_;
 }
 
 void PassWatch::align(const PassVotes& votes) {
@@ -319,9 +322,7 @@ void PassWatch::give_up() {
   auto votes = std::make_shared<Votes>();
   try {
     if (setup_.group.size() > 1) {
-      if (const std::optional<std::size_t> started = setup_.reducer->started()) {
-        setup_.reducer->reduce_zeros(*started);
-      }
+      reduce_rest();
       votes = start_votes(PassVote::Kind::kThrew, "");
     }
   } catch (...) {
@@ -330,6 +331,16 @@ void PassWatch::give_up() {
   }
   MutexLock lock(mutex_);
   given_up_ = std::move(votes);
+}
+
+void PassWatch::reduce_rest() {
+  try {
+    if (const std::optional<std::size_t> started = setup_.reducer->started()) {
+      setup_.reducer->reduce_zeros(*started);
+    }
+  } catch (...) {
+    // A hook that fails: the others find this rank elsewhere, rather than not at all.
+  }
 }
 
 void PassWatch::settle_failed_pass() {

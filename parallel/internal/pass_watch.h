@@ -95,6 +95,7 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   /// Starts what the other ranks still expect of a pass that has failed here, so that they hear of
   /// it at its end.
   void give_up();
+  void reduce_rest();
   /// Also counts what passes without reduction have brought.
   void arm(const std::function<void()>& prepare);
 
@@ -115,6 +116,8 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   // Of the latest one that has failed here.
   std::shared_ptr<const Votes> given_up_ ABSL_GUARDED_BY(mutex_);
   std::int64_t votes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // How many have ended well on all ranks, as far as this one knows.
+  std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;
   bool doubts_ ABSL_GUARDED_BY(mutex_) = false;
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
   bool expects_context_ ABSL_GUARDED_BY(mutex_) = false;

@@ -96,6 +96,28 @@ Numbers fail_behind_gradients(const ProcessGroup& group, Way way) {
   return {pass.gradient(model->a), pass.gradient(model->b)};
 }
 
+enum class When { kAtOnce, kAfterItsSum };
+
+/// The communication hook of rank 1 fails in the first pass, and rank 1 goes on.
+void fail_in_hook(const ProcessGroup& group, Way way, When when) {
+  bool fails = group.rank() == 1;
+  DdpOptions options;
+  options.comm_hook = [&fails, when](const ProcessGroup& over,
+                                     const parallel::GradientBucket& bucket) {
+    if (fails && when == When::kAtOnce) throw std::runtime_error("the hook broke");
+    const bool is_broken = std::exchange(fails, false);
+    return over.all_reduce_async(bucket.gradients)
+        .then([is_broken, sum = bucket.gradients, size = over.size()] {
+          if (is_broken) throw std::runtime_error("the hook broke");
+          return sum / size;
+        });
+  };
+  DistributedDataParallel ddp(std::make_shared<Factors>(), group, options);
+  const auto pass = [&] { Pass(way).backward(ddp.forward(odd(group))); };
+  if (when == When::kAfterItsSum || group.rank() == 1) ignore_failure(pass);
+  pass();
+}
+
 void add_failing(TruthRows& rows) {
   rows.push_back(refused_row("rank 0's pass fails before the module, and it goes on", kOthers,
                              [](const ProcessGroup& group) {
@@ -108,6 +130,13 @@ void add_failing(TruthRows& rows) {
                                  group.all_reduce(at::ones({2}, at::kDouble));
                                });
                              }));
+  rows.push_back(refused_row(
+      "rank 1's communication hook throws, and rank 1 goes on", "the ranks do not agree",
+      [](const ProcessGroup& group) { fail_in_hook(group, Way::kPlain, When::kAtOnce); }));
+  add_refused(
+      rows, "rank 1's communication hook fails behind its sum, and all go on",
+      "rank 1 has kept the gradients of 0 backward passes, rank 0 those of 1",
+      [](const ProcessGroup& group, Way way) { fail_in_hook(group, way, When::kAfterItsSum); });
   add_numbers(rows, "rank 0's pass fails between two buckets, and it sums", times_size({1, 1, 1}),
               [](const ProcessGroup& group, Way way) {
                 DdpOptions each;
