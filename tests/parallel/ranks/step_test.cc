@@ -319,7 +319,7 @@ TEST_F(StepTogether, APassOfLibTorchThatBreaksOffIsAnErrorOfThisStepAlone) {
     ddp.step_together([&] { mean_loss(ddp.forward(part.input), part.target).backward(); });
   };
   run();
-  const std::vector<at::Tensor> right = gradients_of(*model);
+  const std::vector<at::Tensor> right = gradients_of(nullptr, *model);
   for (int times = 0; times < 2; ++times) {
     is_broken = true;
     if (rank() == 1) {
@@ -331,8 +331,7 @@ TEST_F(StepTogether, APassOfLibTorchThatBreaksOffIsAnErrorOfThisStepAlone) {
     }
     is_broken = false;
     run();
-    const std::vector<at::Tensor> again = gradients_of(*model);
-    for (std::size_t i = 0; i < right.size(); ++i) EXPECT_TRUE(again[i].allclose(right[i]));
+    EXPECT_LT(difference(gradients_of(nullptr, *model), right), 1e-12);
   }
 }
 
