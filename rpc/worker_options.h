@@ -80,8 +80,9 @@ struct WorkerOptions {
 
   /// Time limit of calls that set none. kNoTimeout: none.
   std::chrono::nanoseconds default_timeout = std::chrono::seconds(60);
-  /// Threads that run handlers and continuations; 0: one per core, at least 4. A handler that waits
-  /// for a Sinew future gives its place to another thread meanwhile.
+  /// Threads that run handlers and continuations; 0: one per core that control groups and affinity
+  /// leave, at least 4, fewer where the process may start few threads. A handler that waits for a
+  /// Sinew future gives its place to another thread meanwhile.
   std::size_t num_threads = 0;
   /// How long a thread that waits for the network looks again and again whether something has come,
   /// before it sleeps. It does so only where waits have been short lately, nobody else wants the
