@@ -131,8 +131,8 @@ absl::Status explain_failure(const absl::Status& status, const std::string& addr
     return absl::NotFoundError(
         because(absl::StrCat("what answers at ", address, " is no Sinew worker")));
   }
-  // The latter of a Unix socket.
-  if (says_closed_at_once(text) || text == "Transport closed") {
+  // The latter two, and nothing else, of a Unix socket.
+  if (says_closed_at_once(text) || text == "Transport closed" || text == "Socket closed") {
     return absl::UnavailableError(
         because(absl::StrCat(address,
                              " closed the connection at once: it speaks TLS and we do not, it "
