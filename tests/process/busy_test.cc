@@ -60,8 +60,7 @@ TEST(BusyServer, SaysThatCallsWaitForItsThreads) {
   EXPECT_THAT(text_of(log), AllOf(HasSubstr("calls wait for a thread, one for "),
                                   HasSubstr("2 handlers run, of 2 that may at once")));
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(callers[0]->ask(absl::StrCat("end doze", i)),
-                HasSubstr("did not answer within 8"));
+    EXPECT_THAT(callers[0]->ask(absl::StrCat("end doze", i)), HasSubstr("did not answer within 8"));
   }
   server.send("shutdown graceful");
   for (const auto& caller : callers) caller->send("shutdown graceful");
