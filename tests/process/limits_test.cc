@@ -136,7 +136,7 @@ TEST_F(Limits, FewThreadsAreSharedOrRefusedWithASentence) {
   if (!group.obstacle().empty()) GTEST_SKIP() << group.obstacle();
   start_test(true);
   bool worked = false;
-  for (const int most : {8, 16, 18, 20, 22, 26, 40}) {
+  for (const int most : {8, 16, 18, 20, 22, 26, 40, 80}) {
     group.limit_threads(most);
     const auto child = process_in(group);
     const std::string answer = child->ask("start child " + meet_);
