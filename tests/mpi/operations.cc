@@ -226,35 +226,15 @@ void uneven_parts() {
   Tensors sent;
   Tensors expected;
   Tensors received;
-  std::vector<std::int64_t> sent_rows;
-  std::vector<std::int64_t> received_rows;
   for (int other = 0; other < size; ++other) {
     sent.push_back(part(self, other));
-    sent_rows.push_back(rows(self, other));
     expected.push_back(part(other, self));
     received.push_back(at::zeros_like(expected.back()));
-    received_rows.push_back(rows(other, self));
   }
   wait(c10d.alltoall(received, sent, {}));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     check_equal(received[i], expected[i], "all_to_all of parts");
   }
-  at::Tensor from = at::cat(sent);
-  at::Tensor to = at::zeros_like(at::cat(expected));
-  wait(c10d.alltoall_base(to, from, received_rows, sent_rows, {}));
-  check_equal(to, at::cat(expected), "alltoall_base of parts");
-  std::vector<std::int64_t> equal;
-  from = at::arange(size * 4) + 100 * self;
-  to = at::zeros_like(from);
-  wait(c10d.alltoall_base(to, from, equal, equal, {}));
-  Tensors wanted;
-  for (int other = 0; other < size; ++other)
-    wanted.push_back(at::arange(4) + 4 * self + 100 * other);
-  check_equal(to, at::cat(wanted), "alltoall_base");
-  sent_rows[0] += 1;
-  check_error([&] { c10d.alltoall_base(to, from, received_rows, sent_rows, {}); }, "rows together");
-  from = at::zeros({size * 4 + 1});
-  check_error([&] { c10d.alltoall_base(to, from, equal, equal, {}); }, "");
 }
 
 void sums_in_parts() {

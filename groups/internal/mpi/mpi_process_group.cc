@@ -114,29 +114,6 @@ std::vector<std::int64_t> sizes_of(const char* name, const Tensors& tensors, int
   return counts;
 }
 
-// `splits` are of the first dimension; none: equal parts.
-std::vector<std::int64_t> sizes_of(const char* name, const at::Tensor& tensor,
-                                   const std::vector<std::int64_t>& splits, int size) {
-  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  if (splits.empty()) {
-    if (rows % size != 0) {
-      refuse(name, absl::StrCat(rows, " rows cannot be split among ", size, " ranks equally"));
-    }
-    return std::vector<std::int64_t>(static_cast<std::size_t>(size), tensor.numel() / size);
-  }
-  std::vector<std::int64_t> counts;
-  std::int64_t split_rows = 0;
-  for (const std::int64_t split : splits) {
-    if (split < 0) refuse(name, "a rank's part must not be negative");
-    split_rows += split;
-    counts.push_back(rows == 0 ? 0 : split * (tensor.numel() / rows));
-  }
-  if (splits.size() != static_cast<std::size_t>(size) || split_rows != rows) {
-    refuse(name, absl::StrCat("the parts must be ", size, ", and ", rows, " rows together"));
-  }
-  return counts;
-}
-
 }  // namespace
 
 MpiProcessGroup::MpiProcessGroup(std::shared_ptr<MpiCommunicator> communicator)
@@ -339,21 +316,6 @@ MpiProcessGroup::WorkPtr MpiProcessGroup::scatter_sums(
                  return MPI_Ireduce_scatter(input.data_ptr(), output.data_ptr(), places, how.type,
                                             how.op, comm, request);
                });
-}
-
-MpiProcessGroup::WorkPtr MpiProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                                        std::vector<std::int64_t>& output_splits,
-                                                        std::vector<std::int64_t>& input_splits,
-                                                        const c10d::AllToAllOptions&) {
-  static constexpr char kName[] = "all_to_all";
-  require_dense(kName, output);
-  require_dense(kName, input);
-  if (output.scalar_type() != input.scalar_type()) {
-    refuse(kName, "both tensors must have the same type");
-  }
-  const std::vector<std::int64_t> sent = sizes_of(kName, input, input_splits, getSize());
-  const std::vector<std::int64_t> received = sizes_of(kName, output, output_splits, getSize());
-  return exchange(output, input, received, sent, operation(kName, {input}), {output});
 }
 
 MpiProcessGroup::WorkPtr MpiProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,

@@ -45,10 +45,6 @@ class MpiProcessGroup final : public C10dBackend {
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input,
-                        std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits,
-                        const c10d::AllToAllOptions& options) override;
   /// Tensors may have different sizes, if those of both ends are the same.
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
