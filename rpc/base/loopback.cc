@@ -12,28 +12,25 @@
 namespace sinew::internal {
 namespace {
 
+bool is_loopback_address(const in_addr& ipv4) { return ntohl(ipv4.s_addr) >> 24 == 127; }
+
+bool is_loopback_address(const in6_addr& ipv6) { return IN6_IS_ADDR_LOOPBACK(&ipv6); }
+
 bool is_loopback_address(const sockaddr& address) {
   if (address.sa_family == AF_INET) {
-    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+    return is_loopback_address(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
   }
-  if (address.sa_family != AF_INET6) return false;
-  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&ipv6);
+  return address.sa_family == AF_INET6 &&
+         is_loopback_address(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 }  // namespace
 
 bool is_loopback(const std::string& host) {
-  sockaddr_in ipv4{};
-  ipv4.sin_family = AF_INET;
-  if (inet_pton(AF_INET, host.c_str(), &ipv4.sin_addr) == 1) {
-    return is_loopback_address(reinterpret_cast<const sockaddr&>(ipv4));
-  }
-  sockaddr_in6 ipv6{};
-  ipv6.sin6_family = AF_INET6;
-  if (inet_pton(AF_INET6, host.c_str(), &ipv6.sin6_addr) == 1) {
-    return is_loopback_address(reinterpret_cast<const sockaddr&>(ipv6));
-  }
+  in_addr ipv4{};
+  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return is_loopback_address(ipv4);
+  in6_addr ipv6{};
+  if (inet_pton(AF_INET6, host.c_str(), &ipv6) == 1) return is_loopback_address(ipv6);
   return absl::EqualsIgnoreCase(host, "localhost");
 }
 
