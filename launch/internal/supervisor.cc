@@ -91,7 +91,8 @@ void Supervisor::act() {
         start(action->process);
         break;
       case JobState::Action::Kind::kSignal:
-        child->signal(action->signal);
+        if (action->signal == SIGKILL || !job_.stop_has_reached_all())
+          child->signal(action->signal);
         // One that is stopped would not see it.
         if (action->signal != SIGKILL) child->signal(SIGCONT);
         break;

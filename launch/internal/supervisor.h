@@ -32,6 +32,9 @@ class Supervisor {
     std::function<JobProcess::Start(std::size_t process, int attempt)> start;
     /// Something has become of the job. Optional.
     std::function<void()> on_change = [] {};
+    /// Whether who called stop() knows that all processes have the signal: it is not sent once
+    /// more, since they may count. Optional.
+    std::function<bool()> stop_has_reached_all = [] { return false; };
   };
   /// What is known of a process beyond its state.
   struct Record {

@@ -1,7 +1,6 @@
 #include "sinew/launch/run/launcher.h"
 
 #include <fcntl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,11 +11,13 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/launch/internal/child_process.h"
 #include "sinew/launch/run/end_table.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/named_line.h"
 
 namespace sinew::internal {
 namespace {
@@ -52,6 +53,20 @@ FileDescriptor signal_descriptor() {
   return result;
 }
 
+/// Whether the process is one of those that led to this one, as are service managers and daemons of
+/// schedulers, who signal all that they have started. Who looks for names may find this process and
+/// its guard only.
+bool is_above(pid_t process) {
+  // In no namespace of this one.
+  if (process == 0) return true;
+  pid_t above = ::getppid();
+  while (above > 0 && above != process) {
+    const auto parent = named_line(absl::StrCat("/proc/", above, "/status"), "PPid:");
+    if (!parent || !absl::SimpleAtoi(*parent, &above)) return false;
+  }
+  return above == process;
+}
+
 FileDescriptor open_nothing() {
   FileDescriptor result(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!result.valid()) throw_error(absl::ErrnoToStatus(errno, "cannot open /dev/null"));
@@ -85,6 +100,7 @@ Supervisor::Job Launcher::job() {
   job.rules.first_back_off = options_.first_back_off;
   job.start = [this](std::size_t process, int attempt) { return start(process, attempt); };
   job.on_change = [this] { on_change(); };
+  job.stop_has_reached_all = [this] { return stop_has_reached_all_; };
   return job;
 }
 
@@ -232,9 +248,17 @@ void Launcher::on_signal() {
         suspend();
         break;
       default:
+        stop_has_reached_all_ = stop_has_reached_all_ || has_reached_all(info);
         supervisor_.stop(signal);
     }
   }
+}
+
+bool Launcher::has_reached_all(const signalfd_siginfo& info) const {
+  // The terminal's goes to a group, where the processes are not.
+  if (info.ssi_code == SI_KERNEL) return false;
+  return is_above(static_cast<pid_t>(info.ssi_pid)) &&
+         guard_.gets(static_cast<int>(info.ssi_signo));
 }
 
 void Launcher::suspend() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -38,6 +39,7 @@ class Launcher {
   std::string prefix(std::size_t process) const;
   void on_change();
   void on_signal();
+  bool has_reached_all(const signalfd_siginfo& info) const;
   void suspend() const;
   void report_end();
   void say(const std::string& text);
@@ -53,6 +55,7 @@ class Launcher {
   int begun_attempt_ = -1;
   int reported_failures_ = 0;
   int announced_restarts_ = 0;
+  bool stop_has_reached_all_ = false;
   // By process; -1: none that the guard knows.
   std::vector<pid_t> guarded_;
   Supervisor supervisor_;

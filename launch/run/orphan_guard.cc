@@ -7,16 +7,27 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <set>
+#include <string>
+#include <thread>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/named_line.h"
 
 namespace sinew::internal {
 namespace {
 
+// What a service manager takes between two of the processes of a job.
+constexpr std::chrono::milliseconds kPatience{100};
+
 [[noreturn]] void guard(int groups) {
-  // Out of reach of the terminal, and of whoever signals the group of its parent.
-  ::setsid();
+  // A group of its own, as the processes have: what reaches it and was meant for no group has
+  // reached them. All signals stay pending.
+  ::setpgid(0, 0);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -67,6 +78,18 @@ void OrphanGuard::forget(pid_t group) const {
   const pid_t gone = -group;
   // If the guard has been killed there is nobody to tell.
   [[maybe_unused]] const ssize_t written = ::write(groups_.number(), &gone, sizeof gone);
+}
+
+bool OrphanGuard::gets(int signal) const {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  do {
+    const auto pending = named_line(absl::StrCat("/proc/", pid_, "/status"), "ShdPnd:");
+    std::uint64_t signals = 0;
+    if (!pending || !absl::SimpleHexAtoi(*pending, &signals)) return false;
+    if ((signals >> (signal - 1) & 1) != 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
 }
 
 }  // namespace sinew::internal

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "sinew/rpc/base/internal/named_line.h"
 
 namespace sinew::internal {
 namespace {
@@ -57,16 +58,6 @@ std::optional<std::uint64_t> number_in(const std::string& file) {
   std::uint64_t number = 0;
   if (!(stream >> word) || stream >> more || !absl::SimpleAtoi(word, &number)) return std::nullopt;
   return number;
-}
-
-/// What follows `name` in a file of lines that begin with names.
-std::optional<std::string> value_in(const std::string& file, absl::string_view name) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    absl::string_view rest = line;
-    if (absl::ConsumePrefix(&rest, name)) return std::string(rest);
-  }
-  return std::nullopt;
 }
 
 /// A line of mountinfo, of proc(5); nullopt for what is no place of control groups.
@@ -162,7 +153,7 @@ std::optional<HostLimits::Bound> memory_below(const std::string& root,
     if (!most.has_value() || *most == 0 || *most >= kNoMemoryLimit) return;
     if (!least.has_value() || *most < least->most) least = HostLimits::Bound{*most, group};
   };
-  if (const auto total = value_in(root + "/proc/meminfo", "MemTotal:")) {
+  if (const auto total = named_line(root + "/proc/meminfo", "MemTotal:")) {
     std::uint64_t kib = 0;
     if (absl::SimpleAtoi(absl::StripSuffix(*total, " kB"), &kib)) add(kib << 10, "");
   }
@@ -253,7 +244,7 @@ HostLimits parse_host_limits(const std::string& root) {
   limits.memory = memory_below(root, groups);
   limits.cpu_quota = cpu_quota_below(root, groups);
   limits.threads = threads_below(root, groups);
-  if (const auto list = value_in(root + "/proc/self/status", "Cpus_allowed_list:")) {
+  if (const auto list = named_line(root + "/proc/self/status", "Cpus_allowed_list:")) {
     limits.allowed_cpus = size_of_list(*list);
   }
   return limits;

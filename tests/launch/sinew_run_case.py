@@ -6,6 +6,7 @@ same, but rank 1 ends with 5 before it has joined; see drive() in spawn_function
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,6 +43,16 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return "Z"
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        # Those that have just ended are not there.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if int(file.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(file.parent.name))
+    return found
 
 
 def restore_signals() -> None:

@@ -9,9 +9,11 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
+from typing import Callable
 
-from sinew_run_case import ANNOUNCE, PATIENCE_S, RUN, WAIT, WORKER, Case, environment, eventually, main, pids_in, state
+from sinew_run_case import ANNOUNCE, PATIENCE_S, RUN, WAIT, WORKER, Case, children, environment, eventually, main, pids_in, state
 
 import ports  # noqa: E402  (in the folder that sinew_run_case names)
 
@@ -340,6 +342,53 @@ class Signals(Case):
             self.assertEqual(len(list(self.folder.glob("result*"))), 3, f"seed {seed}")
             for file in self.folder.iterdir():
                 file.unlink()
+
+    def test_each_process_gets_one_stop_once(self) -> None:
+        # Whom the launcher has passed on what it had to gets SIGCONT behind it.
+        count = (
+            "import os, signal, time\n"
+            "got = {signal.SIGTERM: 0, signal.SIGCONT: 0}\n"
+            "def take(number, _): got[number] += 1\n"
+            "for number in got: signal.signal(number, take)\n"
+            "open(f\"{os.environ['DIR']}/pid.{os.getpid()}\", 'w').close()\n"
+            "while 0 in got.values(): time.sleep(0.01)\n"
+            "print(got[signal.SIGTERM])\n"
+        )
+
+        def by_name(*pids: int) -> None:
+            # By somebody who has not started the launcher.
+            subprocess.run(["sh", "-c", 'kill "$@"', "sh", *map(str, pids)], check=True)
+
+        def by_parent(*pids: int) -> None:
+            for pid in pids:
+                os.kill(pid, signal.SIGTERM)
+
+        def counts(send: Callable[..., None], whom: str) -> tuple[str, float]:
+            job = self.start("-n", "2", "python3", "-c", count)
+            eventually(lambda: len(list(self.folder.iterdir())) == 2, "the start of 2 processes")
+            processes = [int(file.suffix[1:]) for file in self.folder.iterdir()]
+            everybody = {"l": [job.pid], "p": processes, "g": [pid for pid in children(job.pid) if pid not in processes]}
+            begin = time.monotonic()
+            send(*(pid for letter in whom for pid in everybody[letter]))
+            took_s = time.monotonic() - begin
+            out, err = job.communicate(timeout=PATIENCE_S)
+            self.assertEqual(job.returncode, 0, err)
+            for file in self.folder.iterdir():
+                file.unlink()
+            return out, took_s
+
+        # The launcher, its guard, the processes.
+        for whom in ("lgp", "plg", "gpl", "l"):
+            with self.subTest(whom):
+                for _ in range(10):
+                    out, took_s = counts(by_parent, whom)
+                    # The launcher does not wait for ever, if this test stands still.
+                    if took_s < 0.05:
+                        break
+                self.assertEqual(out, "1\n1\n")
+        for whom in ("l", "gl"):
+            with self.subTest(f"{whom}, by name"):
+                self.assertEqual(counts(by_name, whom)[0], "1\n1\n")
 
     def test_who_ends_by_it_before_it_is_told_has_not_failed(self) -> None:
         job = self.start("-n", "2", "sh", "-c", f"trap 'exit 7' USR2; {WAIT}")

@@ -7,14 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "sinew/rpc/base/internal/named_line.h"
 #include "sinew/rpc/base/internal/system_call.h"
 
 // Newer than the headers of some systems.
@@ -46,15 +45,10 @@ FileDescriptor hold_of(const FileDescriptor& socket, pid_t number, PeerProcess::
 
 /// The number that the process has in /proc, which may be that of another namespace.
 std::optional<pid_t> number_in_proc(const FileDescriptor& hold) {
-  std::ifstream file(absl::StrCat("/proc/self/fdinfo/", hold.number()));
-  for (std::string line; std::getline(file, line);) {
-    absl::string_view text = line;
-    pid_t number = 0;
-    if (absl::ConsumePrefix(&text, "Pid:") && absl::SimpleAtoi(text, &number) && number > 0) {
-      return number;
-    }
-  }
-  return std::nullopt;
+  const auto line = named_line(absl::StrCat("/proc/self/fdinfo/", hold.number()), "Pid:");
+  pid_t number = 0;
+  const bool is_there = line && absl::SimpleAtoi(*line, &number) && number > 0;
+  return is_there ? std::make_optional(number) : std::nullopt;
 }
 
 bool have_same(absl::string_view kind, pid_t number) {
