@@ -62,6 +62,8 @@ std::string run_large(const ProcessGroup& group, const std::string& function, in
   const at::Tensor few = made_by(rank, 3);
   float factor = 1;
   auto added = static_cast<float>(1000 * other);
+  // As large as `mine`, and that.
+  int tensors = 2;
   if (function == "send") {
     got = at::empty({count});
     const Future<void> sent = group.isend(mine, other);
@@ -90,6 +92,13 @@ std::string run_large(const ProcessGroup& group, const std::string& function, in
     const std::vector<at::Tensor> received =
         rank == 0 ? std::vector<at::Tensor>{kept, got} : std::vector<at::Tensor>{got, kept};
     group.all_to_all(received, sent);
+  } else if (function == "all_gather" || function == "gather") {
+    std::vector<at::Tensor> gathered;
+    if (function == "all_gather" || rank == 0) gathered = {at::empty({count}), at::empty({count})};
+    function == "gather" ? group.gather(gathered, mine, 0) : group.all_gather(gathered, mine);
+    got = gathered.empty() ? mine : gathered[static_cast<std::size_t>(other)];
+    if (gathered.empty()) added = 1000;
+    tensors += static_cast<int>(gathered.size()) - 1;
   } else if (function == "reduce_scatter") {
     got = at::empty({count});
     group.reduce_scatter(got, {mine, mine});
@@ -100,7 +109,8 @@ std::string run_large(const ProcessGroup& group, const std::string& function, in
   }
   const std::int64_t peak = peak_mib();
   check(got, factor, added);
-  return absl::StrCat("data=", got.is_same(mine) ? mib : 2 * mib, " peak=", peak);
+  if (got.is_same(mine)) tensors = 1;
+  return absl::StrCat("data=", tensors * mib, " peak=", peak);
 }
 
 }  // namespace sinew::testing

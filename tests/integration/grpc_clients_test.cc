@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "sinew/rpc.grpc.pb.h"
 #include "sinew/standard/google/rpc/status.pb.h"
+#include "sinew/testing/gate.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 
@@ -61,6 +63,13 @@ Future<int> until_cancelled() {
   return promise.future();
 }
 
+sinew::testing::Gate gate;
+/// Holds its thread.
+int blocked() {
+  gate.pass();
+  return 0;
+}
+
 void fail_at_length(std::int64_t bytes, const std::string& character) {
   std::string text;
   while (static_cast<std::int64_t>(text.size()) < bytes) text += character;
@@ -69,12 +78,14 @@ void fail_at_length(std::int64_t bytes, const std::string& character) {
 
 }  // namespace clients
 
-SINEW_METHOD(clients::metadata, clients::metadata_later, clients::until_cancelled,
+SINEW_METHOD(clients::metadata, clients::metadata_later, clients::until_cancelled, clients::blocked,
              clients::fail_at_length);
 
 namespace {
 
 enum class Lists { kNo, kYes };
+
+constexpr int kThreads = 2;
 
 /// One worker, and a client of it.
 class GrpcClients : public ::testing::Test {
@@ -85,11 +96,13 @@ class GrpcClients : public ::testing::Test {
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods.add<&testapp::add>().add<&clients::metadata>().add<&clients::metadata_later>();
     options.methods.add<&clients::until_cancelled>().add<&clients::fail_at_length>();
+    options.methods.add<&clients::blocked>(sinew::allow("worker0"));
     options.methods.serve<testapp::Counter>();
     // Not listed for those who may not call it.
     options.methods.add<&testapp::echo>(sinew::allow("trainer"));
     options.tweak = [lists](int, sinew::WorkerOptions& worker) {
       worker.list_methods = lists == Lists::kYes;
+      worker.num_threads = kThreads;
     };
     cluster_ = std::make_unique<Cluster>(std::move(options));
     stub_ = sinew::proto::Worker::NewStub(
@@ -145,6 +158,8 @@ class GrpcClients : public ::testing::Test {
     EXPECT_TRUE(eventually([] { return clients::given_up == clients::begun; }));
     return status;
   }
+
+  const sinew::Worker& worker() const { return cluster_->worker(0); }
 
  private:
   std::unique_ptr<Cluster> cluster_;
@@ -237,6 +252,37 @@ TEST_F(GrpcClients, TheEarlierOfTwoTimesCounts) {
     return call(context, patient);
   });
   EXPECT_EQ(status.error_code(), grpc::DEADLINE_EXCEEDED);
+}
+
+TEST_F(GrpcClients, ACallThatNoThreadComesToIsRefusedBeforeItsTimeIsOver) {
+  constexpr auto kTime = 4s;
+  // Where the machine has stood still for the last sixteenth of it, another one is asked.
+  constexpr int kTries = 5;
+  start();
+  clients::gate.close();
+  std::vector<Future<int>> running;
+  for (int i = 0; i < kThreads; ++i) {
+    running.push_back(sinew::rpc_async<&clients::blocked>(worker().self()));
+  }
+  EXPECT_TRUE(clients::gate.wait_for_arrivals(kThreads));
+  for (const bool is_its_own_time : {false, true}) {
+    grpc::Status status;
+    for (int i = 0; i < kTries && status.error_details().empty(); ++i) {
+      sinew::proto::CallRequest late = request("clients::metadata");
+      grpc::ClientContext context;
+      if (is_its_own_time) {
+        late.mutable_call()->set_timeout_us(std::chrono::microseconds(kTime).count());
+      } else {
+        context.set_deadline(std::chrono::system_clock::now() + kTime);
+      }
+      status = call(context, late);
+      EXPECT_EQ(status.error_code(), grpc::DEADLINE_EXCEEDED) << status.error_message();
+    }
+    EXPECT_THAT(status.error_message(), HasSubstr("queued behind 2 handlers"));
+    EXPECT_EQ(error_in(status).execution(), sinew::proto::DID_NOT_RUN);
+  }
+  clients::gate.open();
+  for (const Future<int>& each : running) EXPECT_EQ(each.wait(), 0);
 }
 
 TEST_F(GrpcClients, TimesBeyondMeasureAreNone) {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -127,6 +129,20 @@ TEST_P(QueuedCalls, OfAWorkerToItselfAreToldToo) {
   fill_pool();
   const Peer self = worker(1).self();
   told([&] { rpc_sync<&queued::quick>(self.within(kTime)); });
+}
+
+TEST_P(QueuedCalls, ThatNobodyWaitsForAreToldToTheirCallbacks) {
+  fill_pool();
+  told([&] {
+    const auto told = std::make_shared<std::promise<void>>();
+    rpc_async<&queued::quick>(callee().within(kTime)).on_done([told](const Future<int>& call) {
+      told->set_exception(call.error());
+    });
+    told->get_future().get();
+  });
+  release();
+  EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
+  EXPECT_EQ(queued::ran, 0);
 }
 
 TEST_P(QueuedCalls, WithTimeAreAnsweredWhenThreadsAreFree) {

@@ -103,6 +103,15 @@ class Places(Case):
             self.assertEqual(node.returncode, 0, err)
             self.assertIn("--master-addr 127.0.0.1 is this host's own loopback: unless all of the 2 of --nnodes are", err)
 
+    def test_warns_of_hosts_that_would_meet_at_their_own_loopback(self) -> None:
+        for address, is_misleading in [("localhost", True), ("::1", True), ("127.0.1.1", True), ("10.1.1.1", False)]:
+            for node in "01":
+                with self.subTest(address=address, node=node):
+                    flags = f"--nnodes 2 --node-rank {node} --master-addr {address} --master-port 1"
+                    ended = self.run_it(*flags.split(), "true")
+                    warned = f"--master-addr {address} is this host's own loopback" in ended.stderr
+                    self.assertEqual((ended.returncode, warned), (0, is_misleading), ended.stderr)
+
     def test_one_for_each_cpu(self) -> None:
         cpus = os.sched_getaffinity(0)
         one = {min(cpus)}

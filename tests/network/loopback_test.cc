@@ -77,6 +77,23 @@ TEST_P(OwnName, OfTheStoreIsNoObstacleToAGroup) {
 }
 #endif
 
+#ifdef SINEW_RUN
+TEST_P(OwnName, OfTheFirstNodeIsNoObstacleToSinewRun) {
+  std::vector<Child> nodes;
+  for (int node = 0; node < 2; ++node) {
+    const std::vector<std::string> command = {
+        SINEW_RUN, "--nnodes",      "2",     "--node-rank",    absl::StrCat(node), "--master-addr",
+        "alpha",   "--master-port", "29500", SINEW_TEST_WORKER};
+    nodes.push_back(std::make_unique<ChildProcess>(world().on(node + 1, command)));
+    nodes.back()->send(absl::StrCat("start name=w", node, " network=trusted call_ms=20000"));
+  }
+  EXPECT_THAT(nodes[0]->receive(), StartsWith("ok 10.77.1."));
+  EXPECT_THAT(nodes[1]->receive(), StartsWith("ok 10.77.2."));
+  EXPECT_EQ(nodes[1]->ask("add w0"), "ok 3");
+  EXPECT_EQ(nodes[0]->ask("add w1"), "ok 3");
+}
+#endif
+
 INSTANTIATE_TEST_SUITE_P(LeadsTo, OwnName, ::testing::Values("127.0.1.1", "::1"),
                          [](const auto& test) { return test.param == "::1" ? "IPv6" : "IPv4"; });
 
@@ -93,5 +110,21 @@ TEST_F(Localhost, SaysThatItIsEachHostsOwn) {
                       HasSubstr("MASTER_ADDR")));
   }
 }
+
+#ifdef SINEW_GROUPS_WORKER
+TEST_F(Localhost, OfAGroupIsSaidToBeToo) {
+  make(2);
+  std::vector<Child> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::make_unique<ChildProcess>(world().on(rank + 1, {SINEW_GROUPS_WORKER})));
+    ranks.back()->send(absl::StrCat("group clear=1 timeout_ms=3000 size=2 rank=", rank,
+                                    " init=tcp://localhost:29500"));
+  }
+  for (const Child& rank : ranks) {
+    EXPECT_THAT(rank->receive(),
+                AllOf(StartsWith("error "), HasSubstr("localhost is each machine's own loopback")));
+  }
+}
+#endif
 
 }  // namespace

@@ -174,14 +174,27 @@ TEST_F(Limits, AGroupWithHalfACoreComputesWithOneThread) {
   child->signal(SIGKILL);
 }
 
+TEST_F(Limits, ASetOfOneCpuIsOneCore) {
+  const ControlGroup group("cpuset");
+  if (!group.obstacle().empty()) GTEST_SKIP() << group.obstacle();
+  group.limit_to_one_cpu();
+  const auto child = process_in(group);
+  start_test(true);
+  ASSERT_THAT(child->ask("start child " + meet_), StartsWith("ok "));
+  self_.wait_for("child", 60s);
+  EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
+  EXPECT_EQ(counter_of_child("rpc.limit_cores"), 1);
+  child->signal(SIGKILL);
+}
+
 // ---- Files
 
 class LimitedFiles : public Limits, public ::testing::WithParamInterface<bool> {
  protected:
   /// Empty if another worker gets into the job of the child.
-  std::string why_not_in(int number) {
+  std::string why_not_in() {
     sinew::WorkerOptions options;
-    options.name = absl::StrCat("peer", number);
+    options.name = absl::StrCat("peer", tried_++);
     options.init_method = at_port_;
     options.same_host = GetParam();
     options.join_timeout = 3s;
@@ -192,6 +205,20 @@ class LimitedFiles : public Limits, public ::testing::WithParamInterface<bool> {
     }
     return "";
   }
+  /// Why the last one was refused.
+  std::string fill() {
+    std::string why;
+    while (why.empty() && tried_ < 64) why = why_not_in();
+    EXPECT_THAT(why, HasSubstr("RLIMIT_NOFILE")) << "after " << tried_;
+    return why;
+  }
+  static void limit(const ChildProcess& child, rlim_t files) {
+    rlimit limits{};
+    ASSERT_EQ(::prlimit(child.pid(), RLIMIT_NOFILE, nullptr, &limits), 0);
+    limits.rlim_cur = std::min(limits.rlim_max, files);
+    ASSERT_EQ(::prlimit(child.pid(), RLIMIT_NOFILE, &limits, nullptr), 0);
+  }
+  const Worker& peer(std::size_t number) const { return peers_[number]; }
   void TearDown() override {
     for (const Worker& peer : peers_) peer.shutdown({false, 60s, false});
   }
@@ -200,21 +227,25 @@ class LimitedFiles : public Limits, public ::testing::WithParamInterface<bool> {
 
  private:
   std::vector<Worker> peers_;
+  int tried_ = 0;
 };
 
 TEST_P(LimitedFiles, ALimitThatIsRaisedWhileItRunsIsNoticed) {
   const auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_LIFE_WORKER});
   ASSERT_EQ(child->ask("limit files 64"), "ok ");
   ASSERT_THAT(child->ask("start child " + at_port_ + "?rank=0"), StartsWith("ok "));
-  std::string why;
-  int number = 0;
-  while (why.empty() && number < 64) why = why_not_in(number++);
-  EXPECT_THAT(why, HasSubstr("RLIMIT_NOFILE")) << "after " << number;
-  rlimit more{};
-  ASSERT_EQ(::prlimit(child->pid(), RLIMIT_NOFILE, nullptr, &more), 0);
-  more.rlim_cur = std::min<rlim_t>(more.rlim_max, 1024);
-  ASSERT_EQ(::prlimit(child->pid(), RLIMIT_NOFILE, &more, nullptr), 0);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(why_not_in(number++), "") << "was: " << why;
+  const std::string why = fill();
+  limit(*child, 1024);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(why_not_in(), "") << "was: " << why;
+}
+
+TEST_P(LimitedFiles, ALimitThatIsLoweredWhileItRunsIsNoticed) {
+  const auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_LIFE_WORKER});
+  ASSERT_THAT(child->ask("start child " + at_port_ + "?rank=0"), StartsWith("ok "));
+  ASSERT_EQ(why_not_in(), "");
+  limit(*child, 64);
+  EXPECT_THAT(fill(), HasSubstr("RLIMIT_NOFILE is 64"));
+  EXPECT_EQ(peer(0).rpc_sync<&testapp::add>("child", 1, 2), 3) << "who is in stays";
 }
 INSTANTIATE_TEST_SUITE_P(All, LimitedFiles, ::testing::Bool());
 

@@ -1,5 +1,6 @@
 #include "sinew/tests/support/control_group.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -74,6 +75,16 @@ void ControlGroup::limit_cores(double cores) const {
   } else {
     write("cpu.max", absl::StrCat(quota, " ", kPeriodUs));
   }
+}
+
+void ControlGroup::limit_to_one_cpu() const {
+  // Version 1 has none of either before.
+  if (is_first_version_) write("cpuset.mems", text_of(folder_.parent_path() / "cpuset.mems"));
+  cpu_set_t cpus;
+  ::sched_getaffinity(0, sizeof cpus, &cpus);
+  int first = 0;
+  while (!CPU_ISSET(first, &cpus)) ++first;
+  write("cpuset.cpus", absl::StrCat(first));
 }
 
 std::vector<std::string> ControlGroup::entered_by(const std::vector<std::string>& command) const {

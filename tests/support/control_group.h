@@ -10,8 +10,8 @@ namespace sinew::testing {
 /// when this goes; its processes must have ended by then.
 class ControlGroup {
  public:
-  /// With one controller: "memory", "pids" or "cpu". Where the machine lets nobody make one,
-  /// obstacle() says why.
+  /// With one controller: "memory", "pids", "cpu" or "cpuset". Where the machine lets nobody make
+  /// one, obstacle() says why.
   explicit ControlGroup(const std::string& controller);
   ~ControlGroup();
   ControlGroup(const ControlGroup&) = delete;
@@ -24,6 +24,7 @@ class ControlGroup {
   void limit_memory(std::size_t bytes) const;
   void limit_threads(int most) const;
   void limit_cores(double cores) const;
+  void limit_to_one_cpu() const;
   /// As the process reads it in HostLimits.
   std::string name() const { return "/" + folder_.filename().string(); }
 

@@ -149,6 +149,12 @@ exec "$@"
         self._programs.append(program)
         return program
 
+    def limit(self, memory_mib: int | None = None, threads: int | None = None) -> None:
+        flags = [f"--pids-limit={threads}"] if threads is not None else []
+        if memory_mib is not None:
+            flags += [f"--memory={memory_mib}m", f"--memory-swap={memory_mib}m"]
+        docker("update", *flags, self._container)
+
     def _signal(self, group: int, number: int) -> None:
         # As the user who owns them.
         done = subprocess.run(

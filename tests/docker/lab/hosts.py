@@ -57,6 +57,11 @@ class Host(abc.ABC):
         `env` is added to the host's own environment, of which nothing comes from this process. LabError if there is
         no such program, or the host is down."""
 
+    def limit(self, memory_mib: int | None = None, threads: int | None = None) -> None:
+        """What programs that it starts from now on have all together, by a control group: until it restarts. Raises
+        Unsupported where there can be none."""
+        raise Unsupported(f"{self.name} has no control group of its own")
+
     @abc.abstractmethod
     def kill(self) -> None:
         """The power fails: all programs are killed at once, no connection is closed, and nobody answers at its

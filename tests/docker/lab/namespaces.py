@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Callable, Iterable, Mapping, Sequence
 
+from lab.control_group import make_group, remove_groups
 from lab.hosts import Address, Host, Lab, Reach
 from lab.networked_host import NetworkedHost
 from lab.program import LabError, Program
@@ -156,6 +157,8 @@ class NamespaceHost(NetworkedHost):
         self._reach = reach
         self._keeper: _Keeper | None = None
         self._is_paused = False
+        # Where its programs enter their control groups.
+        self._groups: list[Path] = []
         self.boot()
 
     @property
@@ -206,8 +209,10 @@ class NamespaceHost(NetworkedHost):
             raise LabError(f"{self.name} is down and starts no program; restart() it first")
         if self._is_paused:
             raise LabError(f"{self.name} is paused and starts no program; resume() it first")
+        # Before all else: in its namespaces it may see no control groups.
+        enter = ["sh", "-c", f'for f in {" ".join(map(str, self._groups))}; do echo $$ > $f; done && exec "$@"', "sh"]
         process = subprocess.Popen(
-            [*self._keeper.all_namespaces(), f"--wd={self.folder}", "setpriv", "--pdeathsig", "KILL", *command],
+            [*(enter if self._groups else []), *self._keeper.all_namespaces(), f"--wd={self.folder}", "setpriv", "--pdeathsig", "KILL", *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             env={**_environment(), **self._lab.environment(), "HOME": str(self.folder), **(env or {})},
         )  # fmt: skip
@@ -217,6 +222,12 @@ class NamespaceHost(NetworkedHost):
             _send([pid for pid in _pids() if _session(pid) == process.pid], number)
 
         return Program(f"{Path(command[0]).name} at {self.name}", process, send)
+
+    def limit(self, memory_mib: int | None = None, threads: int | None = None) -> None:
+        limits = {} if threads is None else {"pids": threads}
+        if memory_mib is not None:
+            limits["memory"] = memory_mib << 20
+        self._groups = make_group(f"{self._lab.name}-{self.name}", limits)
 
     def kill(self) -> None:
         keeper, self._keeper = self._keeper, None
@@ -233,6 +244,7 @@ class NamespaceHost(NetworkedHost):
 
     def restart(self, address: Address = Address.SAME) -> None:
         self.kill()
+        self._groups = []
         if address is Address.NEW:
             self._number = self._lab.next_number()
             self._lab.address_has_changed()
@@ -322,6 +334,7 @@ class NamespaceLab(Lab):
             if self._lock is not None:
                 steps.callback(os.close, self._lock)
             if self._base is not None:
+                steps.callback(remove_groups, self.name)
                 # Also those that have left the host's namespace.
                 steps.callback(_kill_all, functools.partial(_marked, self._base), "the lab")
             if self._switch is not None:
@@ -352,6 +365,11 @@ class NamespaceLab(Lab):
         if self._switch is None:
             raise LabError("the lab has not begun, or is over; use it in a with statement")
         return self._switch.network()
+
+    @property
+    def name(self) -> str:
+        assert self._base is not None
+        return self._base.name
 
     def file(self, name: str) -> Path:
         assert self._base is not None
@@ -403,6 +421,7 @@ def remove_stale_labs() -> None:
             about = base.lstat()
             if about.st_uid == os.geteuid() and base.is_dir() and not base.is_symlink() and _is_stale(base, about):
                 _kill_all(functools.partial(_marked, base), str(base))
+                remove_groups(base.name)
                 shutil.rmtree(base, ignore_errors=True)
 
 

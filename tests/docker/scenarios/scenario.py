@@ -36,7 +36,7 @@ def own_program(lab: Lab, name: str) -> Path:
     """A copy that all hosts see."""
     built = own_programs / name
     if not built.exists():
-        raise LabError(f"there is no {built}; build the target {name}")
+        raise LabError(f"there is no {built}; build the target {built.name}")
     return Path(shutil.copy(built, lab.folder))
 
 
