@@ -34,10 +34,10 @@ def few_threads(lab: Lab) -> Result:
     program = own_program(lab, "sizes_worker")
     hosts = [lab.add_host(f"rank{rank}") for rank in range(2)]
     for host in hosts:
-        host.limit(threads=48)
+        host.limit(threads=64)
     job = FixedJob(hosts, [[str(program), "5"]] * 2).start_all()
     for rank in range(2):
-        job[rank].expect("^threads 48$", LONG_S)
+        job[rank].expect("^threads 64$", LONG_S)
     for rank in range(2):
         check_ended(job[rank])
     hosts[0].limit(threads=12)
