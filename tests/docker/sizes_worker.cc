@@ -44,8 +44,8 @@ void send(const sinew::Worker& worker, int messages) {
       echoes.push_back(worker.rpc_async<&echo>(peer.name, at::full({size}, i % 100, at::kByte)));
     }
     for (const auto& each : echoes) {
-      const at::Tensor& echo = each.wait();
-      const bool is_right = echo.min().item<int>() == i % 100 && echo.max().item<int>() == i % 100;
+      const at::Tensor& came = each.wait();
+      const bool is_right = came.min().item<int>() == i % 100 && came.max().item<int>() == i % 100;
       if (!is_right) throw std::runtime_error("wrong bytes");
     }
     if (i % 10 == 9) say("sent " + std::to_string(i + 1));
