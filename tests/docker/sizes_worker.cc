@@ -56,6 +56,7 @@ int run(int messages) {
   const sinew::StopSignal stop([] { say("is asked to end"); });
   ::signal(SIGUSR1, hear);
   sinew::WorkerOptions options;
+  options.name = "worker" + std::to_string(sinew::launch_place().rank);
   options.credentials = sinew::Credentials::insecure_on_any_network();
   options.methods.add<&echo>();
   const sinew::Worker worker = sinew::init_rpc(std::move(options));

@@ -373,6 +373,8 @@ class Signals(Case):
                 os.kill(pid, signal.SIGTERM)
 
         def counts(send: Callable[..., None], whom: str) -> tuple[str, float]:
+            for file in self.folder.iterdir():
+                file.unlink()
             job = self.start("-n", "2", "python3", "-c", count)
             eventually(lambda: len(list(self.folder.iterdir())) == 2, "the start of 2 processes")
             processes = [int(file.suffix[1:]) for file in self.folder.iterdir()]
@@ -382,8 +384,6 @@ class Signals(Case):
             took_s = time.monotonic() - begin
             out, err = job.communicate(timeout=PATIENCE_S)
             self.assertEqual(job.returncode, 0, err)
-            for file in self.folder.iterdir():
-                file.unlink()
             return out, took_s
 
         # The launcher, its guard, the processes.
