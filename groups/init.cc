@@ -195,6 +195,7 @@ ProcessGroup init_process_group(const GroupOptions& options) {
   request.size = meeting.size;
   request.terms = absl::StrCat(meeting.size, " ranks", terms_of(choice, options.checks));
   request.deadline = deadline;
+  request.hint = meeting.hint;
   request.on_all_there = [&] { leave_address(meeting); };
   request.health = setup.health;
   request.store_server = setup.store_server;

@@ -154,8 +154,9 @@ class Gate {
   std::string late_text() const {
     const std::vector<int> missing = ranks_without(request_, store_, names_.place);
     return absl::StrCat("the start of the group '", request_.group, "' has taken too long: ",
-                        missing.empty() ? "rank 0 did not open it"
-                                        : missing_text(request_, missing, names_.missing));
+                        missing.empty()
+                            ? "rank 0 did not open it"
+                            : missing_text(request_, missing, names_.missing) + request_.hint);
   }
 
   /// What this rank has read, which it tells.

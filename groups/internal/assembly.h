@@ -22,6 +22,8 @@ struct AssemblyRequest {
   /// What all ranks must say alike: backends, members. For people too.
   std::string terms;
   Clock::TimePoint deadline;
+  /// Why ranks may not come, behind the text that names those.
+  std::string hint;
   /// At rank 0: called when all are there, before they are told. May be null.
   std::function<void()> on_all_there;
   /// Of the other ranks. May be null.

@@ -156,6 +156,7 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
   Meeting meeting;
   meeting.rank = place.rank;
   meeting.size = place.world_size;
+  meeting.hint = loopback_hint(place);
   // Others find it under another address, if it may leave this machine.
   const bool opens_up = options.in_the_clear && is_own_name_on_loopback(address);
   meeting.listen_host = !options.bind_address.empty() ? options.bind_address
@@ -170,7 +171,7 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
     throw_error(absl::Status(
         store.status().code(),
         absl::StrCat("the group '", options.name, "' cannot meet: ", store.status().message(),
-                     absl::IsDeadlineExceeded(store.status()) ? loopback_hint(place) : "")));
+                     absl::IsDeadlineExceeded(store.status()) ? meeting.hint : "")));
   }
   meeting.store = StoreAccess::make(*std::move(store));
   meeting.is_own_store = true;

@@ -15,6 +15,8 @@ struct Meeting {
   Store store;
   /// The store was opened for this meeting alone: nobody else comes to its address.
   bool is_own_store = false;
+  /// Why others may not come: "; ...", or empty.
+  std::string hint;
   int rank = 0;
   int size = 1;
   /// The local address where connections are to be accepted: a literal without port.
