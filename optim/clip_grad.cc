@@ -1,9 +1,11 @@
 #include "sinew/optim/clip_grad.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "sinew/optim/internal/gradient_norms.h"
@@ -19,6 +21,27 @@ namespace sinew::optim {
 using internal::OwnedTensors;
 
 namespace {
+
+/// What ranks of one module must say alike: each value and its negative, of which the largest of
+/// all ranks show the range.
+struct Setting {
+  const char* name;
+  double value;
+};
+using Settings = std::array<Setting, 3>;
+
+void check_alike(const Settings& settings, const std::vector<double>& agreed, std::size_t at) {
+  for (const auto& [name, value] : settings) {
+    const double most = agreed[at++];
+    const double least = -agreed[at++];
+    if (most == least) continue;
+    throw RpcError(
+        ErrorCode::kInvalidArgument,
+        absl::StrFormat("the ranks of a data-parallel module clip by different values: %s is %g to "
+                        "%g, and %g at this trainer. Nothing is scaled",
+                        name, least, most, value));
+  }
+}
 
 void check(double max_norm, double norm_type) {
   if (std::isfinite(max_norm) && max_norm >= 0 && norm_type > 0) return;
@@ -36,7 +59,8 @@ struct Norms {
 };
 
 Norms norms_of(const autograd::ContextId& context, const std::vector<OwnedTensors>& owners,
-               double norm_type, const CallOptions& options) {
+               double max_norm, const ClipGradOptions& how, const CallOptions& options) {
+  const double norm_type = how.norm_type;
   std::vector<Future<internal::PowerSum>> asked;
   for (const OwnedTensors& owner : owners) {
     asked.push_back(owner.tensors.front().peer().with(options).async<&internal::gradient_power_sum>(
@@ -61,9 +85,15 @@ Norms norms_of(const autograd::ContextId& context, const std::vector<OwnedTensor
   norms.own = is_largest ? sum : std::pow(sum, 1 / norm_type);
   // What is no number has no place among others.
   const bool is_number = !std::isnan(norms.own);
+  const Settings settings = {{{"max_norm", max_norm},
+                              {"norm_type", norm_type},
+                              {"error_if_nonfinite", how.error_if_nonfinite ? 1.0 : 0.0}}};
+  std::vector<double> said = {is_number ? 0.0 : 1.0, is_number ? norms.own : 0.0};
+  const std::size_t own_numbers = said.size();
+  for (const Setting& one : settings) said.insert(said.end(), {one.value, -one.value});
   const std::vector<double> agreed =
-      internal::agree(context, modules, internal::LeafReducer::Subject::kNorm,
-                      {is_number ? 0.0 : 1.0, is_number ? norms.own : 0.0}, options);
+      internal::agree(context, modules, internal::LeafReducer::Subject::kNorm, said, options);
+  check_alike(settings, agreed, own_numbers);
   norms.largest = agreed[0] > 0 ? std::numeric_limits<double>::quiet_NaN() : agreed[1];
   return norms;
 }
@@ -76,7 +106,7 @@ double clip_grad_norm_(const autograd::Context& context,
   check(max_norm, how.norm_type);
   const std::vector<OwnedTensors> owners = internal::by_owner(
       parameters, [](std::size_t i) { return absl::StrFormat("parameter %d", i); });
-  const Norms norms = norms_of(context.id(), owners, how.norm_type, options);
+  const Norms norms = norms_of(context.id(), owners, max_norm, how, options);
   const double norm = norms.largest;
   if (how.error_if_nonfinite && !std::isfinite(norm)) {
     throw RpcError(ErrorCode::kOutOfRange,

@@ -30,7 +30,8 @@ struct ClipGradOptions {
 /// When a data-parallel module (sinew/parallel) has reduced some of these gradients in the context,
 /// all of its ranks call it: the largest of their norms counts on all of them, and is returned, so
 /// that all scale by one factor, or all throw. Otherwise ranks of which each has an embedding's
-/// gradient of its own would part.
+/// gradient of its own would part. When they pass another `max_norm` or other options all throw
+/// kInvalidArgument, and nothing is scaled.
 ///
 /// All owners are asked at once for the norms of theirs, and then, if need be, told at once by how
 /// much to scale. Blocks. Throws RpcError; when an owner could not be told, some gradients are

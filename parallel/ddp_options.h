@@ -34,7 +34,20 @@ enum class GradientMemory {
   kBucketViews,
 };
 
-/// How a DistributedDataParallel reduces gradients. The same on all ranks.
+/// Who calls forward() with gradients enabled.
+enum class Callers {
+  /// The thread that made the DistributedDataParallel, within the call that it served then, if any.
+  /// Another one is an error of forward(): threads that take turns, as with a mutex, may take other
+  /// turns on other ranks, and gradients would be means of different batches.
+  kMaker,
+  /// Any, one after the other. The program sees to it that their turns are the same on all ranks:
+  /// one leader, say, calls handlers of all ranks, and waits for them before it calls again. Nobody
+  /// checks that.
+  kInOneOrder,
+};
+
+/// How a DistributedDataParallel reduces gradients. The same on all ranks, but for `gradients` and
+/// `callers`; what a hook does is not compared.
 struct DdpOptions {
   /// Gradients are reduced in buckets of about this size. Positive.
   std::size_t bucket_bytes = std::size_t{25} << 20;
@@ -43,6 +56,7 @@ struct DdpOptions {
   UnusedParameters unused_parameters = UnusedParameters::kForbidden;
   BufferSync buffers = BufferSync::kBroadcast;
   GradientMemory gradients = GradientMemory::kOwn;
+  Callers callers = Callers::kMaker;
   /// Null: the mean of all ranks.
   CommHook comm_hook;
 };

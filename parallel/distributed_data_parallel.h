@@ -43,9 +43,10 @@ class [[nodiscard]] NoSync {
 /// passes that also go to other workers keep the gradients of the module on all ranks or on none
 /// (docs/parallel.md).
 ///
-/// All ranks call the same functions in the same order, from one thread. What it calls throws
-/// RpcError: kInvalidArgument, when the modules of the ranks differ (the text names the first
-/// difference, on all ranks) or an option makes no sense; kFailedPrecondition, from backward() on
+/// All ranks call the same functions in the same order, from the thread that makes it (see
+/// DdpOptions::callers). What it calls throws RpcError: kInvalidArgument, when the modules or
+/// options of the ranks differ (the text names the first difference, on all ranks) or an option
+/// makes no sense; kFailedPrecondition, from backward() on
 /// all ranks, when the pass leaves out parameters, or ranks are in different passes or have other
 /// parameters, and from forward() when the module is no longer what it was (docs/parallel.md; the
 /// texts name what and where); kAborted, from backward() on the other ranks, when a pass fails on

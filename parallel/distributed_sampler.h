@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sinew/groups/process_group.h"
+#include "sinew/groups/store.h"
 
 namespace sinew::parallel {
 
@@ -39,11 +42,17 @@ struct DistributedSamplerOptions {
 ///     for (epoch...) { sampler.set_epoch(epoch); for (auto& batch : *loader) ... }
 ///
 /// A data loader has a copy of its sampler; copies share the epoch. Not thread-safe, as LibTorch's.
+///
+/// Ranks that begin their n-th epoch with another size, seed, epoch or other options would take
+/// samples twice, and leave others out. So the first one says in the group's store how it begins,
+/// and those that begin otherwise throw RpcError kFailedPrecondition from reset(), which data
+/// loaders call when they begin. Nobody waits for anybody. All ranks make the samplers of a group
+/// in the same order.
 class DistributedSampler final : public torch::data::samplers::Sampler<> {
  public:
   DistributedSampler(std::size_t size, const ProcessGroup& group,
                      const DistributedSamplerOptions& options = {});
-  /// Throws RpcError kInvalidArgument unless 0 <= rank < ranks.
+  /// Compares nothing. Throws RpcError kInvalidArgument unless 0 <= rank < ranks.
   DistributedSampler(std::size_t size, int ranks, int rank,
                      const DistributedSamplerOptions& options = {});
 
@@ -61,13 +70,24 @@ class DistributedSampler final : public torch::data::samplers::Sampler<> {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  /// What copies share.
+  struct Shared {
+    std::uint64_t epoch = 0;
+    /// How often reset() was called.
+    std::uint64_t begun = 0;
+    /// Where ranks say how they begin; unset: nowhere.
+    std::optional<Store> store;
+    std::string key;
+  };
+
   void begin_epoch();
+  void compare_with_others();
 
   std::size_t set_size_;
   const std::size_t ranks_;
   const std::size_t rank_;
   const DistributedSamplerOptions options_;
-  std::shared_ptr<std::uint64_t> epoch_;
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   // This rank's samples in the running epoch, and the next of them.
   std::vector<std::size_t> samples_;
   std::size_t next_ = 0;

@@ -1,5 +1,6 @@
 #include "sinew/parallel/sync_batch_norm.h"
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -12,6 +13,14 @@
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel {
+namespace {
+
+std::optional<double> momentum_of(const torch::nn::BatchNormOptions& options) {
+  if (!options.momentum().has_value()) return std::nullopt;
+  return *options.momentum();
+}
+
+}  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& norm_options,
                                      ProcessGroup group)
@@ -48,7 +57,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
 
 at::Tensor SyncBatchNormImpl::forward_over_group(const at::Tensor& input) {
   const internal::Normalised normalised =
-      internal::sync_batch_norm(group_, input, weight, bias, options.eps());
+      internal::sync_batch_norm(group_, input, weight, bias, {options.eps(), momentum_of(options)});
   const double momentum = count_batch();
   if (options.track_running_stats() && normalised.mean.numel() > 0) {
     const at::AutoGradMode no_grad(false);

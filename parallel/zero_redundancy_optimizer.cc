@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "ATen/Functions.h"
 #include "ATen/core/grad_mode.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "sinew/parallel/internal/c10d_bridge.h"
 #include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/parallel/internal/module_parts.h"
@@ -41,9 +44,11 @@ struct ZeroRedundancyOptimizer::Impl {
 
   void step(const Gradients& gradient) {
     const JoinRound round = session == nullptr ? JoinRound{0, group.size()} : session->announce({});
+    agree_on_options(round.root, /*has_inputs=*/true);
     if (round.active < group.size()) root_gradients(round.root, gradient);
     step_all(gradient);
   }
+  void agree_on_options(int root, bool has_inputs);
   void step_all(const Gradients& gradient) {
     shard.step(gradient);
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -56,6 +61,36 @@ struct ZeroRedundancyOptimizer::Impl {
   internal::OptimizerShard shard;
   JoinSession* session = nullptr;
 };
+
+// Before anything is stepped: each rank steps a part by its own options. Those without inputs
+// follow, since what sets rates in a loop has ended there.
+void ZeroRedundancyOptimizer::Impl::agree_on_options(int root, bool has_inputs) {
+  if (group.size() == 1) return;
+  const std::vector<std::string> lines = shard.option_lines();
+  const at::Tensor words = at::zeros({group.size(), 2}, at::kLong);
+  words[group.rank()][0] =
+      static_cast<std::int64_t>(std::hash<std::string>()(absl::StrJoin(lines, "\n")));
+  words[group.rank()][1] = has_inputs ? 1 : 0;
+  const at::Tensor sent = internal::group_tensor(group, words);
+  group.all_reduce(sent);
+  const at::Tensor all = sent.cpu();
+  const auto* const word = all.data_ptr<std::int64_t>();
+  bool follow = false;
+  bool differ = false;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (word[2 * rank] != word[2 * root]) (word[2 * rank + 1] == 0 ? follow : differ) = true;
+  }
+  if (follow) {
+    torch::serialize::OutputArchive own = shard.begin_state();
+    const std::vector<std::string> texts =
+        internal::gather_texts(group, internal::OptimizerShard::finish_state(own));
+    if (!has_inputs) shard.take_options(texts.at(static_cast<std::size_t>(root)));
+  }
+  if (!differ) return;
+  internal::check_equal_on_all_ranks(
+      group, "options of a ZeroRedundancyOptimizer in one step (set them alike on all ranks)",
+      shard.option_lines());
+}
 
 /// Gives the gradients that a rank with inputs has to those that have none.
 ZeroRedundancyOptimizer::Impl::Gradients ZeroRedundancyOptimizer::Impl::root_gradients(
@@ -186,6 +221,7 @@ void ZeroRedundancyOptimizer::enter_join(JoinSession* session) { impl_->session 
 void ZeroRedundancyOptimizer::leave_join() { impl_->session = nullptr; }
 
 void ZeroRedundancyOptimizer::shadow(const JoinRound& round) {
+  impl_->agree_on_options(round.root, /*has_inputs=*/false);
   impl_->step_all(impl_->root_gradients(round.root, gradient_of));
 }
 

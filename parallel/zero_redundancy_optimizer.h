@@ -28,7 +28,9 @@ struct ParameterGroup {
 ///
 /// Parameters go, the largest first, each to the rank that has the fewest elements so far. All
 /// ranks call the same functions in the same order; they block, and throw what the group's
-/// operations throw. Not thread-safe.
+/// operations throw. A step in which ranks have other options throws RpcError kInvalidArgument on
+/// all of them, with the group and the values, and changes nothing; in join() those without inputs
+/// take over the options of one that has. Not thread-safe.
 class ZeroRedundancyOptimizer final : public Joinable {
  public:
   /// The same parameters in the same order on all ranks: throws RpcError kInvalidArgument on all of
@@ -49,8 +51,9 @@ class ZeroRedundancyOptimizer final : public Joinable {
   /// Sets the gradients that there are to zero, in place.
   void zero_grad() const;
 
-  /// Of all parameters, or of those of one group of the constructor. No communication. Throws
-  /// RpcError kOutOfRange, and kInvalidArgument for a rate that makes no sense.
+  /// Of all parameters, or of those of one group of the constructor. No communication, and alike on
+  /// all ranks: the next step compares. Throws RpcError kOutOfRange, and kInvalidArgument for a
+  /// rate that makes no sense.
   void set_learning_rate(double lr);
   void set_learning_rate(std::size_t group, double lr);
 

@@ -55,7 +55,7 @@ class LeafReducer {
   /// What processes agree on between passes, lest two of them mean different things.
   enum class Subject : std::int32_t { kNorm = 1, kUnscaling = 2 };
   /// At most so many numbers.
-  static constexpr std::size_t kMaxNumbers = 4;
+  static constexpr std::size_t kMaxNumbers = 8;
   /// The largest of what all processes say, number by number. All of them call it, as they all run
   /// passes. None of the numbers is NaN. Blocks. Throws RpcError, kFailedPrecondition when
   /// processes mean different things. One that is alone has said all.

@@ -30,6 +30,13 @@ sinew::optim::DistributedOptimizer optimizer_of(
            {sinew::parameter_rrefs(worker, dense), dense_options}}};
 }
 
+/// Who leads calls all trainers, and waits for them before it calls again.
+sinew::parallel::DdpOptions led() {
+  sinew::parallel::DdpOptions options;
+  options.callers = sinew::parallel::Callers::kInOneOrder;
+  return options;
+}
+
 double share_of_right(const at::Tensor& scores, const at::Tensor& classes) {
   return scores.argmax(1).eq(classes).to(at::kDouble).mean().item<double>();
 }
@@ -43,7 +50,7 @@ Trainer::Trainer(const TrainerSettings& settings,
       group_(group_of(worker_, settings)),
       embedding_(embedding),
       dense_(std::make_shared<DensePart>(settings.seed)),
-      parallel_(dense_, group_),
+      parallel_(dense_, group_, led()),
       optimizer_(optimizer_of(worker_, settings, embedding_, *dense_)) {}
 
 double Trainer::train(std::int64_t steps) {

@@ -20,4 +20,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> c10d_group_of(const ProcessGroup& group,
 /// A kind of device that the group has a backend for: the CPU if it can be.
 c10::DeviceType any_device_of(const ProcessGroup& group);
 
+/// A group of the same ranks, with the same time limit and checks. All of them call it. Blocks;
+/// throws what new_group() throws.
+ProcessGroup another_group(const ProcessGroup& group);
+
 }  // namespace sinew::internal

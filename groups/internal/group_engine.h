@@ -89,6 +89,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   c10::DeviceType any_device() const { return backends_.begin()->first; }
   /// The next group made of this one.
   int next_subgroup() { return subgroups_.fetch_add(1); }
+  /// The next thing besides that ranks make over this one in the same order.
+  int next_object() { return objects_.fetch_add(1); }
 
   /// Throws RpcError kFailedPrecondition when the group is not open.
   void check_open() const;
@@ -164,6 +166,7 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   GroupRuntime& runtime_;
   const OperationBoard board_;
   std::atomic<int> subgroups_{0};
+  std::atomic<int> objects_{0};
   MemberWatch watch_;
   std::weak_ptr<WorkerServices> watched_;
 

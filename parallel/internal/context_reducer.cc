@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "ATen/ops/full.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "sinew/groups/internal/c10d_access.h"
 #include "sinew/parallel/internal/context_reduction.h"
 #include "sinew/parallel/internal/group_tensor.h"
 #include "sinew/rpc/base/error.h"
@@ -95,10 +95,13 @@ at::Tensor ContextReducer::nothing_said() const {
 
 void ContextReducer::shadow_largest() { exchange(nothing_said()); }
 
-// Waits in the group until the others come, in this step or in a later one. Where there has been
-// none so far, there is no group yet, and nobody is taken for one that would come.
+void ContextReducer::meet() {
+  if (agreement_.valid()) return;
+  agreement_ = sinew::internal::another_group(setup_.group);
+}
+
+// Waits in the group until the others come, in this step or in a later one.
 void ContextReducer::leave_behind_pass() {
-  if (!agreement_.valid()) return;
   const at::Tensor words = nothing_said();
   words.data_ptr<double>()[kWordsOfAll + static_cast<std::size_t>(setup_.group.rank())] =
       static_cast<double>(kept());
@@ -134,11 +137,7 @@ at::Tensor ContextReducer::exchange(const at::Tensor& words) {
     MutexLock lock(mutex_);
     agreeing_ = false;
   };
-  if (!agreement_.valid()) {
-    std::vector<int> ranks(static_cast<std::size_t>(setup_.group.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    agreement_ = setup_.group.new_group(ranks);
-  }
+  meet();
   for (;;) {
     const at::Tensor sent = group_tensor(agreement_, words.clone());
     agreement_.all_reduce(sent, ReduceOp::kMax);

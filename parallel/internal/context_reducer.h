@@ -57,6 +57,9 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   void leave_behind_pass();
   /// Passes whose gradients this rank has kept.
   std::int64_t kept() const;
+  /// For largest(), the first time that all ranks call either. Before steps that ranks may leave,
+  /// so that who leaves before the first largest() is heard there. Blocks.
+  void meet();
   /// Takes part in a largest() of the other ranks, and says nothing.
   void shadow_largest();
   /// Not null: each largest() is announced there first, to ranks that have run out of inputs.
@@ -94,7 +97,7 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   JoinSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool agreeing_ ABSL_GUARDED_BY(mutex_) = false;
   // Of whoever is agreeing. Not the group of passes: what one rank leaves out must not pair with a
-  // bucket. Made at the first time, which all ranks do together.
+  // bucket. Made by meet().
   ProcessGroup agreement_;
   // Passes whose gradients this rank has kept. The same on all ranks, or they have parted.
   std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;

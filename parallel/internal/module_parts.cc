@@ -35,13 +35,18 @@ absl::flat_hash_set<const c10::TensorImpl*> sparse_weights(const torch::nn::Modu
   return found;
 }
 
-/// FNV-1a over the bits, so that it is the same in all processes.
+constexpr std::uint64_t kNoBytes = 14695981039346656037U;
+
+/// FNV-1a, so that it is the same in all processes.
+std::uint64_t add_bytes(std::uint64_t sum, const void* bytes, std::size_t size) {
+  const auto* byte = static_cast<const unsigned char*>(bytes);
+  for (std::size_t i = 0; i < size; ++i) sum = (sum ^ byte[i]) * 1099511628211U;
+  return sum;
+}
+
 std::uint64_t checksum(const at::Tensor& tensor) {
   const at::Tensor bits = tensor.detach().cpu().contiguous();
-  const auto* byte = static_cast<const unsigned char*>(bits.data_ptr());
-  std::uint64_t sum = 14695981039346656037U;
-  for (std::size_t i = 0; i < bits.nbytes(); ++i) sum = (sum ^ byte[i]) * 1099511628211U;
-  return sum;
+  return add_bytes(kNoBytes, bits.data_ptr(), bits.nbytes());
 }
 
 std::string line_or_none(const std::vector<std::string>& lines, std::size_t at) {
@@ -157,6 +162,23 @@ std::vector<std::string> gather_texts(const ProcessGroup& group, const std::stri
   return texts;
 }
 
+std::int64_t sample_of(const std::vector<NamedTensor>& tensors, std::int64_t turn) {
+  constexpr std::size_t kMost = 32;
+  const auto start = static_cast<std::size_t>(turn) * kMost;
+  std::uint64_t sum = kNoBytes;
+  for (std::size_t i = 0; i < std::min(kMost, tensors.size()); ++i) {
+    const at::Tensor& one = tensors[(start + i) % tensors.size()].tensor;
+    if (!one.is_cpu() || one.numel() == 0) continue;
+    // Of those with gaps the first value: what is between is nobody's.
+    const std::size_t at = one.is_non_overlapping_and_dense()
+                               ? (start / 7 + i) % static_cast<std::size_t>(one.numel())
+                               : 0;
+    const std::size_t bytes = one.element_size();
+    sum = add_bytes(sum, static_cast<const char*>(one.data_ptr()) + at * bytes, bytes);
+  }
+  return static_cast<std::int64_t>(sum);
+}
+
 void check_same_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
   std::vector<std::string> lines;
   for (const NamedTensor& one : tensors) {
@@ -171,7 +193,8 @@ void check_same_values(const ProcessGroup& group, const std::vector<NamedTensor>
         absl::StrCat("data-parallel ranks have parted: ", error.message(),
                      ". Each rank changes them by itself: in forward() (max_norm of an "
                      "embedding, weights set by hand; do it behind the step, alike on "
-                     "all ranks), or in an optimizer with state that made no steps "
+                     "all ranks), in an optimizer step with a rate, a clipping or a "
+                     "scale of its own, or in an optimizer with state that made no steps "
                      "while its rank had run out of inputs in join() (give a "
                      "ZeroRedundancyOptimizer to join(), or make the optimizer anew), or in "
                      "one whose step has failed on some of them (load a checkpoint)"));

@@ -43,6 +43,10 @@ std::string describe(const char* what, const NamedTensor& named);
 /// The text of each rank, on all ranks. Blocks.
 std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& own);
 
+/// A number for values of some of the tensors, in the order of `turn`: other ones in each. Those
+/// that are not in the memory of the host count as nothing. Takes no more than some microseconds.
+std::int64_t sample_of(const std::vector<NamedTensor>& tensors, std::int64_t turn);
+
 /// Throws RpcError kFailedPrecondition on all ranks when tensors of some do not have the bits of
 /// rank 0's. The text names the first one, the ranks, and what may have made them differ. Blocks.
 void check_same_values(const ProcessGroup& group, const std::vector<NamedTensor>& tensors);

@@ -175,12 +175,31 @@ void OptimizerShard::set_learning_rate(std::size_t group, double lr) {
   optim::Options changed = options_[group];
   changed.set_learning_rate(lr);
   changed.check();
-  options_[group] = changed;
+  set_options(group, changed);
+}
+
+void OptimizerShard::set_options(std::size_t group, const optim::Options& options) {
+  options_[group] = options;
   for (Parameter& parameter : parameters_) {
     if (parameter.group == group && parameter.optimizer != nullptr) {
-      parameter.optimizer->set_options(0, changed);
+      parameter.optimizer->set_options(0, options);
     }
   }
+}
+
+std::vector<std::string> OptimizerShard::option_lines() const {
+  std::vector<std::string> lines;
+  for (const optim::Options& options : options_) {
+    lines.push_back(absl::StrCat("group ", lines.size(), ": ", sinew::internal::text_of(options)));
+  }
+  return lines;
+}
+
+void OptimizerShard::take_options(const std::string& state) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(state.data(), state.size());
+  const std::vector<optim::Options> options = read_options(archive);
+  for (std::size_t i = 0; i < options.size(); ++i) set_options(i, options[i]);
 }
 
 std::size_t OptimizerShard::state_bytes() const {

@@ -33,6 +33,10 @@ class OptimizerShard {
 
   std::size_t group_count() const { return options_.size(); }
   void set_learning_rate(std::size_t group, double lr);
+  /// A line for each group: what must be the same on all ranks in a step.
+  std::vector<std::string> option_lines() const;
+  /// Takes the options of such a state as add_part() adds to.
+  void take_options(const std::string& state);
   std::size_t state_bytes() const;
 
   /// The state of this rank's parameters.
@@ -61,6 +65,7 @@ class OptimizerShard {
   };
 
   void add_group(const ParameterGroup& group);
+  void set_options(std::size_t group, const optim::Options& options);
   static std::unique_ptr<TorchOptimizer> make_optimizer(const Parameter& parameter,
                                                         const optim::Options& options);
   std::vector<optim::Options> read_options(torch::serialize::InputArchive& archive) const;

@@ -12,7 +12,7 @@
 namespace sinew::parallel::internal {
 namespace {
 
-constexpr std::size_t kWordsOfRank = 7;
+constexpr std::size_t kWordsOfRank = 8;
 constexpr std::size_t kMostReasonBytes = std::size_t{4} << 10;
 
 std::string text_of(const PassVote& vote) {
@@ -47,6 +47,7 @@ at::Tensor PassVotes::words(int rank, int size, const PassVote& vote,
   word[own + 4] = vote.last_call;
   word[own + 5] = vote.doubts ? 1 : 0;
   word[own + 6] = vote.calls;
+  word[own + 7] = vote.sample;
   for (std::size_t i = 0; i < used.size(); ++i) word[all + i] = used[i] ? 1 : 0;
   return words;
 }
@@ -56,7 +57,7 @@ PassVotes::PassVotes(int size, const at::Tensor& sum) {
   const std::int64_t* const end = word + sum.numel();
   for (int rank = 0; rank < size; ++rank, word += kWordsOfRank) {
     votes_.push_back({static_cast<PassVote::Kind>(word[0]), word[1], word[2], word[3], word[4],
-                      word[5] != 0, word[6]});
+                      word[5] != 0, word[6], word[7]});
   }
   used_.assign(word, end);
 }
@@ -123,8 +124,14 @@ std::int64_t PassVotes::calls() const {
 }
 
 bool PassVotes::doubts() const {
-  return std::any_of(votes_.begin(), votes_.end(),
-                     [](const PassVote& vote) { return vote.doubts; });
+  const PassVote* active = nullptr;
+  for (const PassVote& vote : votes_) {
+    if (vote.doubts) return true;
+    if (vote.kind != PassVote::Kind::kKeep) continue;
+    if (active == nullptr) active = &vote;
+    if (vote.sample != active->sample) return true;
+  }
+  return false;
 }
 
 int PassVotes::active() const {

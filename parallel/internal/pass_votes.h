@@ -38,6 +38,8 @@ struct PassVote {
   /// How often forward() has been called by the time of this pass; 0: it may have been called
   /// since.
   std::int64_t calls = 0;
+  /// Of some of its parameters' values: see sample_of(). Counts for kKeep alone.
+  std::int64_t sample = 0;
 };
 
 /// What all ranks have said. Pure. Ranks exchange their words by summing vectors of integers, of
@@ -61,7 +63,7 @@ class PassVotes {
   absl::Status failure(const std::vector<std::string>& reasons) const;
   /// The most of any rank.
   std::int64_t calls() const;
-  /// Whether any rank's parameters may be others.
+  /// Whether any rank's parameters may be others, or are.
   bool doubts() const;
   const std::vector<PassVote>& votes() const { return votes_; }
   bool used_anywhere(std::size_t parameter) const { return used_.at(parameter) > 0; }

@@ -218,6 +218,7 @@ PassVote PassWatch::vote(PassVote::Kind kind) const {
   own.doubts = doubts_;
   // A pass that has failed may be heard of later, but in a step the next one waits for that.
   if (kind == PassVote::Kind::kKeep || in_step_) own.calls = calls_;
+  own.sample = sample_of(setup_.parameters, own.last_call);
   return own;
 }
 

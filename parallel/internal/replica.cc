@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/autograd/context.h"
 #include "sinew/groups/internal/c10d_access.h"
+#include "sinew/groups/internal/call_order.h"
 #include "sinew/parallel/internal/c10d_bridge.h"
 #include "sinew/parallel/internal/c10d_reducer.h"
 #include "sinew/parallel/internal/context_reducer.h"
@@ -28,6 +29,7 @@
 #include "sinew/parallel/internal/pass_watch.h"
 #include "sinew/parallel/internal/sparse_all_reduce.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/thread_context.h"
 
 namespace sinew::parallel::internal {
 namespace {
@@ -85,16 +87,51 @@ Buckets assign(const ModuleParts& parts, const DdpOptions& options, std::vector<
   return buckets;
 }
 
+/// What ranks must be told alike.
+std::vector<std::string> describe(const DdpOptions& options) {
+  const bool finds = options.unused_parameters == UnusedParameters::kFound;
+  const bool copies = options.buffers == BufferSync::kBroadcast;
+  return {absl::StrCat("bucket_bytes ", options.bucket_bytes),
+          absl::StrCat("first_bucket_bytes ", options.first_bucket_bytes),
+          absl::StrCat("unused_parameters ", finds ? "kFound" : "kForbidden"),
+          absl::StrCat("buffers ", copies ? "kBroadcast" : "kKept"),
+          absl::StrCat(options.comm_hook == nullptr ? "no" : "a", " communication hook")};
+}
+
 }  // namespace
 
 struct Replica::Impl {
+  /// The thread that has made this, and the call that it served then, if any: handlers of other
+  /// calls may run in the same thread, or not.
+  class Maker {
+   public:
+    bool is_caller() const {
+      return thread_ == sinew::internal::CollectiveCaller::this_thread() &&
+             served_ == served_call() && (served_ == nullptr || !context_.expired());
+    }
+
+   private:
+    using ThreadContext = sinew::internal::ThreadContext;
+    static const ThreadContext* served_call() {
+      const std::shared_ptr<const ThreadContext>& context = ThreadContext::current();
+      return context == nullptr ? nullptr : context->served();
+    }
+
+    const std::uint64_t thread_ = sinew::internal::CollectiveCaller::this_thread();
+    const ThreadContext* const served_ = served_call();
+    // While it lives, no other one is in its place.
+    const std::weak_ptr<const ThreadContext> context_ = ThreadContext::current();
+  };
+
   Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_group, DdpOptions some_options);
 
   std::int64_t next_number() const;
   void make_reducer(std::int64_t number);
   void make_watch(std::int64_t number);
   ContextReducer& context_reducer();
+  void make_context_reducer();
   CommHook hook() const;
+  void check_caller() const;
   void check_module() const;
   std::vector<at::Tensor> buffers() const;
   std::vector<std::uint32_t> versions() const;
@@ -114,6 +151,7 @@ struct Replica::Impl {
   const ProcessGroup group;
   const DdpOptions options;
   const ModuleParts parts;
+  const Maker maker;
   // Outlives the hooks, which ask it.
   std::shared_ptr<C10dReducer> reducer;
   // The reducer cannot do without when the unused parameters change.
@@ -159,7 +197,9 @@ Replica::Impl::Impl(std::shared_ptr<torch::nn::Module> a_module, ProcessGroup a_
   if (parts.parameters.empty()) {
     refuse("no parameter of the module requires a gradient, so there is nothing to reduce");
   }
-  check_equal_on_all_ranks(group, "modules", describe(parts));
+  std::vector<std::string> lines = internal::describe(parts);
+  for (std::string& option : describe(options)) lines.push_back(std::move(option));
+  check_equal_on_all_ranks(group, "modules or options", lines);
   std::vector<at::Tensor> state = tensors_of(parts.parameters);
   for (const at::Tensor& one : tensors_of(parts.fixed_parameters)) state.push_back(one);
   for (const at::Tensor& one : buffers()) state.push_back(one);
@@ -213,11 +253,14 @@ CommHook Replica::Impl::hook() const {
 
 // Made at the first forward() in a context, which all ranks do together.
 ContextReducer& Replica::Impl::context_reducer() {
-  if (contexts != nullptr) return *contexts;
-  std::vector<int> ranks;
-  for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(rank);
+  if (contexts == nullptr) make_context_reducer();
+  if (step.has_value()) contexts->meet();
+  return *contexts;
+}
+
+void Replica::Impl::make_context_reducer() {
   ContextReducer::Setup setup;
-  setup.group = group.new_group(ranks);
+  setup.group = sinew::internal::another_group(group);
   setup.parameters = parts.parameters;
   // The gradients of a bucket lie one after the other, so sparse ones are made dense.
   setup.buckets = assign(parts, options, std::vector<bool>(parts.sparse.size())).members;
@@ -231,7 +274,6 @@ ContextReducer& Replica::Impl::context_reducer() {
   });
   if (session != nullptr) contexts->set_division(session->options().division);
   contexts->set_session(session);
-  return *contexts;
 }
 
 // ---- Forward.
@@ -261,6 +303,21 @@ void Replica::Impl::check_finished() const {
   throw RpcError(ErrorCode::kFailedPrecondition,
                  "the last backward pass of a data-parallel module did not end well, so its ranks "
                  "may have parted: make the DistributedDataParallel anew on all ranks");
+}
+
+// A mutex lets threads take other turns on each rank, in which nothing else differs.
+void Replica::Impl::check_caller() const {
+  if (options.callers == Callers::kInOneOrder || !at::GradMode::is_enabled()) return;
+  if (group.size() == 1 || maker.is_caller()) return;
+  throw RpcError(
+      ErrorCode::kFailedPrecondition,
+      absl::StrFormat(
+          "forward() of a data-parallel module is called by another thread, or in another call "
+          "that is served, than made its DistributedDataParallel (rank %d), so nothing says that "
+          "its turn is the same on all ranks, and gradients could be means of different batches. "
+          "Make one in each thread that trains, with a module and a group of its own, or set "
+          "DdpOptions::callers to kInOneOrder where the program calls all ranks in one order",
+          group.rank()));
 }
 
 // Gradients of what was not there would not be reduced.
@@ -306,6 +363,7 @@ Replica::~Replica() = default;
 const ProcessGroup& Replica::group() const { return impl_->group; }
 
 void Replica::before_forward() {
+  impl_->check_caller();
   if (impl_->in_forward.exchange(true)) {
     throw RpcError(ErrorCode::kFailedPrecondition,
                    "two threads call forward() of one DistributedDataParallel at once: one thread "

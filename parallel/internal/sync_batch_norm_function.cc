@@ -4,11 +4,14 @@
 #include <torch/custom_class.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ATen/Functions.h"
 #include "ATen/TensorOperators.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::parallel::internal {
@@ -48,10 +51,35 @@ struct Statistics {
   double count = 0;
 };
 
-/// [mean, sum of squared deviations, count], in double.
-at::Tensor local_statistics(const at::Tensor& input) {
+// Beside the means and sums of each rank: its count, and its settings.
+constexpr std::int64_t kNumbersOfRank = 3;
+constexpr double kNoMomentum = -1;
+
+std::string text_of(const double* settings) {
+  return absl::StrCat(
+      "eps ", settings[0], " and ",
+      settings[1] == kNoMomentum ? "no momentum" : absl::StrCat("momentum ", settings[1]));
+}
+
+void check_settings(const at::Tensor& numbers) {
+  const double* const of_rank_0 = numbers.data_ptr<double>() + 1;
+  for (std::int64_t rank = 1; rank < numbers.size(0); ++rank) {
+    const double* const own = of_rank_0 + rank * kNumbersOfRank;
+    if (std::equal(own, own + 2, of_rank_0)) continue;
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("the ranks of a SyncBatchNorm have different options: rank 0 "
+                                   "has %s, rank %d %s",
+                                   text_of(of_rank_0), rank, text_of(own)));
+  }
+}
+
+/// [mean, sum of squared deviations, count, eps, momentum], in double.
+at::Tensor local_statistics(const at::Tensor& input, double eps, double momentum) {
   const std::int64_t channels = input.size(1);
-  const at::Tensor words = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
+  const at::Tensor words =
+      at::zeros({2 * channels + kNumbersOfRank}, input.options().dtype(at::kDouble));
+  words[2 * channels + 1] = eps;
+  words[2 * channels + 2] = momentum;
   if (input.numel() == 0) return words;
   const double count = static_cast<double>(input.numel()) / static_cast<double>(channels);
   const auto [variance, mean] =
@@ -62,9 +90,10 @@ at::Tensor local_statistics(const at::Tensor& input) {
   return words;
 }
 
-Statistics statistics_of_all(const ProcessGroup& group, const at::Tensor& input) {
+Statistics statistics_of_all(const ProcessGroup& group, const at::Tensor& input, double eps,
+                             double momentum) {
   const std::int64_t channels = input.size(1);
-  const at::Tensor own = local_statistics(input);
+  const at::Tensor own = local_statistics(input, eps, momentum);
   std::vector<at::Tensor> gathered;
   for (int rank = 0; rank < group.size(); ++rank) gathered.push_back(at::empty_like(own));
   group.all_gather(gathered, own);
@@ -73,7 +102,9 @@ Statistics statistics_of_all(const ProcessGroup& group, const at::Tensor& input)
   const at::Tensor squares = all.narrow(1, channels, channels);
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
   Statistics result;
-  result.count = counts.sum().item<double>();
+  const at::Tensor numbers = all.narrow(1, 2 * channels, kNumbersOfRank).cpu().contiguous();
+  check_settings(numbers);
+  result.count = numbers.select(1, 0).sum().item<double>();
   // Nothing at all, on any rank, is no mistake: there is nothing to normalise.
   const double divisor = std::max(result.count, 1.0);
   result.mean = (means * counts).sum(0) / divisor;
@@ -86,8 +117,9 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
                                const c10::optional<at::Tensor>& weight,
                                const c10::optional<at::Tensor>& bias,
-                               const c10::intrusive_ptr<GroupHolder>& holder, double eps) {
-    const Statistics all = statistics_of_all(holder->group, input);
+                               const c10::intrusive_ptr<GroupHolder>& holder, double eps,
+                               double momentum) {
+    const Statistics all = statistics_of_all(holder->group, input, eps, momentum);
     if (all.count == 1) {
       throw RpcError(
           ErrorCode::kInvalidArgument,
@@ -126,7 +158,7 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
 
     const at::Tensor sum = gradient.sum(dims, false, at::kDouble);
     const at::Tensor product = (gradient * centred).sum(dims, false, at::kDouble);
-    variable_list result(5);
+    variable_list result(6);
     if (weight.defined()) {
       result[1] = (product * inverse).to(weight.scalar_type());
       result[2] = sum.to(weight.scalar_type());
@@ -149,12 +181,14 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
 }  // namespace
 
 Normalised sync_batch_norm(const ProcessGroup& group, const at::Tensor& input,
-                           const at::Tensor& weight, const at::Tensor& bias, double eps) {
+                           const at::Tensor& weight, const at::Tensor& bias,
+                           const NormSettings& settings) {
   const auto if_defined = [](const at::Tensor& tensor) {
     return tensor.defined() ? c10::make_optional(tensor) : c10::nullopt;
   };
   const variable_list results = SyncBatchNormFunction::apply(
-      input, if_defined(weight), if_defined(bias), c10::make_intrusive<GroupHolder>(group), eps);
+      input, if_defined(weight), if_defined(bias), c10::make_intrusive<GroupHolder>(group),
+      settings.eps, settings.momentum.value_or(kNoMomentum));
   return {results[0], results[1], results[2]};
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "ATen/core/Tensor.h"
 #include "sinew/groups/process_group.h"
 
@@ -13,12 +15,20 @@ struct Normalised {
   at::Tensor unbiased_variance;
 };
 
+/// What must be the same on all ranks.
+struct NormSettings {
+  double eps = 0;
+  std::optional<double> momentum;
+};
+
 /// `input` is [N, C, ...]; `weight` and `bias`, of size C, may be undefined. The output has a
-/// graph, the others have none. Blocks, as its backward does.
+/// graph, the others have none. Blocks, as its backward does. Throws RpcError kInvalidArgument on
+/// all ranks when their settings differ.
 ///
 /// The statistics are combined as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise
 /// Algorithm for Computing Sample Variances" (1979).
 Normalised sync_batch_norm(const ProcessGroup& group, const at::Tensor& input,
-                           const at::Tensor& weight, const at::Tensor& bias, double eps);
+                           const at::Tensor& weight, const at::Tensor& bias,
+                           const NormSettings& settings);
 
 }  // namespace sinew::parallel::internal

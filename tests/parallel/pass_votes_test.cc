@@ -122,6 +122,17 @@ TEST(PassVotes, OneDoubtIsEnough) {
   EXPECT_TRUE(votes_of({{sure, {}}, {doubtful, {}}}).doubts());
 }
 
+TEST(PassVotes, ParametersThatAreOthersAreDoubtedOfThoseWhoKeep) {
+  PassVote own;
+  own.sample = 1;
+  PassVote other;
+  other.sample = -1;
+  EXPECT_FALSE(votes_of({{own, {}}, {own, {}}}).doubts());
+  EXPECT_TRUE(votes_of({{own, {}}, {own, {}}, {other, {}}}).doubts());
+  other.kind = PassVote::Kind::kShadow;
+  EXPECT_FALSE(votes_of({{own, {}}, {other, {}}, {own, {}}}).doubts());
+}
+
 TEST(PassVotes, TextsNameRanks) {
   EXPECT_THAT(std::string(votes_of({{{PassVote::Kind::kKeep, 1}, {}},
                                     {{PassVote::Kind::kFailed, 1}, {}},

@@ -4,18 +4,32 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "ATen/ATen.h"
+#include "absl/strings/str_cat.h"
 #include "sinew/parallel/distributed_data_parallel.h"
 #include "sinew/tests/truth/programs.h"
+
+namespace truthapp {
+
+/// What a handler of this rank does.
+std::function<void(double factor)>& turn() {
+  static std::function<void(double factor)>& one = *new std::function<void(double factor)>;
+  return one;
+}
+void take_turn(double factor) { turn()(factor); }
+
+}  // namespace truthapp
 
 namespace sinew::testing {
 namespace {
 
+using parallel::Callers;
 using parallel::DdpOptions;
 using parallel::DistributedDataParallel;
 
@@ -186,9 +200,15 @@ class Waiting : public torch::nn::Module {
   bool is_inside_ = false;
 };
 
+DdpOptions in_one_order() {
+  DdpOptions options;
+  options.callers = Callers::kInOneOrder;
+  return options;
+}
+
 Numbers two_threads_at_once(const ProcessGroup& group) {
   const auto model = std::make_shared<Waiting>();
-  DistributedDataParallel ddp(model, group);
+  DistributedDataParallel ddp(model, group, in_one_order());
   at::Tensor output;
   std::thread other([&] { output = ddp.forward(odd(group)); });
   model->inside.get_future().wait();
@@ -207,11 +227,70 @@ Numbers two_threads_at_once(const ProcessGroup& group) {
   return {value(model->weight.grad())};
 }
 
-/// Two threads, of which never two are in it at once.
-at::Tensor forward_by_another_thread(DistributedDataParallel<Factors>& ddp, double factor) {
-  at::Tensor output;
-  std::thread([&] { output = ddp.forward(odd(ddp.group(), factor)); }).join();
-  return output;
+/// The gradients after turns with these factors, each by what `call` makes of a turn.
+Numbers take_turns(
+    const ProcessGroup& group, const DdpOptions& options, const std::vector<double>& factors,
+    const std::function<void(const std::function<void(double)>& turn, double factor)>& call) {
+  const auto model = std::make_shared<Factors>();
+  DistributedDataParallel ddp(model, group, options);
+  for (const double factor : factors) {
+    call([&](double input) { ddp.forward(odd(group, input)).backward(); }, factor);
+  }
+  return {value(model->a.grad()), value(model->b.grad())};
+}
+
+void by_thread(const std::function<void(double)>& turn, double factor) {
+  static std::mutex mutex;
+  std::async(std::launch::async, [&] {
+    const std::lock_guard lock(mutex);
+    turn(factor);
+  }).get();
+}
+
+void by_handler(const std::function<void(double)>& turn, double factor) {
+  truthapp::turn() = turn;
+  const Worker worker = current_worker();
+  worker.peer(worker.info()).call<&truthapp::take_turn>(factor);
+}
+
+const char* const kOtherThread = "by another thread, or in another call";
+
+void add_turns(TruthRows& rows) {
+  rows.push_back(
+      refused_row("two threads that take turns with a mutex, other turns on rank 0", kOtherThread,
+                  [](const ProcessGroup& group) {
+                    const bool others = group.rank() == 0;
+                    take_turns(group, {}, {others ? 10.0 : 1.0, others ? 1.0 : 10.0}, &by_thread);
+                  }));
+  rows.push_back(numbers_row("another thread's turn comes first on rank 0, which goes on",
+                             times_size({1, 1}), [](const ProcessGroup& group) {
+                               return take_turns(group, {}, {1}, [&](const auto& turn, double own) {
+                                 if (group.rank() == 0) {
+                                   must_refuse(kOtherThread, [&] { by_thread(turn, 10); });
+                                 }
+                                 turn(own);
+                               });
+                             }));
+  rows.push_back(
+      refused_row("handlers that take turns", kOtherThread, [](const ProcessGroup& group) {
+        take_turns(group, {}, {1, 10}, &by_handler);
+      }));
+  const std::pair<const char*, void (*)(const std::function<void(double)>&, double)> kinds[] = {
+      {"threads", &by_thread}, {"handlers", &by_handler}};
+  for (const auto& [name, call] : kinds) {
+    rows.push_back(numbers_row(absl::StrCat(name, " that take turns, alike on all ranks"),
+                               times_size({11, 11}), [call = call](const ProcessGroup& group) {
+                                 return take_turns(group, in_one_order(), {1, 10}, call);
+                               }));
+  }
+  rows.push_back(
+      refused_row("calls of two threads, passes in another order on rank 0", kOthers,
+                  [](const ProcessGroup& group) {
+                    DistributedDataParallel ddp(std::make_shared<Factors>(), group, in_one_order());
+                    at::Tensor first;
+                    by_thread([&](double by) { first = ddp.forward(odd(group, by)); }, 1);
+                    passes_in_another_order(ddp, {first, ddp.forward(odd(group, 10))});
+                  }));
 }
 
 void add_other_passes(TruthRows& rows) {
@@ -233,20 +312,6 @@ void add_other_passes(TruthRows& rows) {
                                DistributedDataParallel ddp(std::make_shared<Factors>(), group);
                                const at::Tensor first = ddp.forward(odd(group));
                                passes_in_another_order(ddp, {first, ddp.forward(odd(group, 10))});
-                             }));
-  rows.push_back(
-      refused_row("the same by two threads with a mutex", kOthers, [](const ProcessGroup& group) {
-        DistributedDataParallel ddp(std::make_shared<Factors>(), group);
-        const at::Tensor first = forward_by_another_thread(ddp, 1);
-        passes_in_another_order(ddp, {first, ddp.forward(odd(group, 10))});
-      }));
-  rows.push_back(numbers_row("two threads that take turns, alike on all ranks",
-                             times_size({11, 11}), [](const ProcessGroup& group) {
-                               const auto model = std::make_shared<Factors>();
-                               DistributedDataParallel ddp(model, group);
-                               forward_by_another_thread(ddp, 1).backward();
-                               ddp.forward(odd(group, 10)).backward();
-                               return Numbers{value(model->a.grad()), value(model->b.grad())};
                              }));
   rows.push_back(
       numbers_row("two threads in one forward()", times_size({1}), &two_threads_at_once));
@@ -273,6 +338,7 @@ void add_other_passes(TruthRows& rows) {
 void add_failures(TruthRows& rows) {
   add_failing(rows);
   add_other_passes(rows);
+  add_turns(rows);
 }
 
 }  // namespace sinew::testing

@@ -469,6 +469,8 @@ void add_optimizers(TruthRows& rows) {
                              always({-0.561, -0.561}), &resume));
 }
 
-MethodTable served() { return serve<Rows>().add<&truthapp::checkpointed>(); }
+MethodTable served() {
+  return serve<Rows>().add<&truthapp::checkpointed>().add<&truthapp::take_turn>();
+}
 
 }  // namespace sinew::testing

@@ -12,6 +12,15 @@
 #include "sinew/sinew.h"
 #include "sinew/tests/truth/row.h"
 
+namespace truthapp {
+
+/// See add_failures().
+void take_turn(double factor);
+
+}  // namespace truthapp
+
+SINEW_METHOD(truthapp::take_turn);
+
 namespace sinew::testing {
 
 // The rows of programs that train, by subject. Each process has a worker then, its trainer, and the
@@ -27,6 +36,8 @@ void add_uneven_inputs(TruthRows& rows);
 void add_normalisation(TruthRows& rows);
 /// Clipping, scales, optimizers and their state; embeddings at the server.
 void add_optimizers(TruthRows& rows);
+/// Rates, limits and options that ranks have set otherwise.
+void add_settings(TruthRows& rows);
 
 /// What the server has for them.
 MethodTable served();

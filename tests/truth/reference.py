@@ -17,6 +17,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as Ddp
@@ -146,6 +147,60 @@ def _(rank, size):
     second.load_state_dict(first.state_dict())
     second.step()
     return of(weight)
+
+
+# ---- Set on one rank alone.
+
+
+@row("ZeroRedundancyOptimizer, a rate that rank 1 alone sets", "an error, or -0.5, -0.5")
+def _(rank, size):
+    weights = [torch.nn.Parameter(torch.zeros(1, dtype=DOUBLE)) for _ in range(2)]
+    optimizer = ZeroRedundancyOptimizer(weights, torch.optim.SGD, lr=0.5)
+    if rank == 1:
+        optimizer.param_groups[0]["lr"] = 0.25
+    for weight in weights:
+        weight.grad = torch.ones(1, dtype=DOUBLE)
+    optimizer.step()
+    return of(*weights)
+
+
+def step_twice(rank, step):
+    ddp = Ddp(Factors())
+    for _ in range(2):
+        ddp.zero_grad()
+        ddp(odd(rank)).backward()
+        step(ddp)
+    return of(*ddp.parameters())
+
+
+@row("SGD, another rate on rank 1, two steps", "an error, or equal on all ranks")
+def _(rank, size):
+    return step_twice(rank, lambda ddp: torch.optim.SGD(ddp.parameters(), 0.2 if rank == 1 else 0.1).step())
+
+
+@row("clip_grad_norm_(), another limit on rank 1, two steps of SGD", "an error, or equal on all ranks")
+def _(rank, size):
+    def step(ddp):
+        torch.nn.utils.clip_grad_norm_(ddp.parameters(), 0.5 if rank == 1 else 1)
+        torch.optim.SGD(ddp.parameters(), 0.1).step()
+
+    return step_twice(rank, step)
+
+
+@row("DistributedSampler, set_epoch() on rank 0 alone", "an error")
+def _(rank, size):
+    sampler = torch.utils.data.DistributedSampler(range(6), size, rank)
+    sampler.set_epoch(1 if rank == 0 else 0)
+    return list(sampler)
+
+
+@row("an fp16 communication hook on rank 1 alone", "an error")
+def _(rank, size):
+    ddp = Ddp(Factors())
+    if rank == 1:
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    ddp(odd(rank)).backward()
+    return grads(ddp.module)
 
 
 # ---- Uneven inputs.

@@ -44,6 +44,7 @@ const std::map<std::string, std::function<TruthRows()>>& subjects() {
       {"uneven_inputs", [] { return rows_of(&add_uneven_inputs); }},
       {"normalisation", [] { return rows_of(&add_normalisation); }},
       {"optimizers", [] { return rows_of(&add_optimizers); }},
+      {"settings", [] { return rows_of(&add_settings); }},
   };
   return all;
 }

@@ -5,9 +5,11 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -375,6 +377,23 @@ TEST_F(DdpInContext, AnOptimizerThatIsSpreadStepsGradientsOfTheContext) {
   }
   EXPECT_LT(difference(testranks::values_of(*model), testranks::values_of(whole)), 1e-12);
   EXPECT_GT(difference(testranks::values_of(*model), testranks::values_of(Mlp(4))), 1e-6);
+}
+
+TEST_F(DdpInContext, PassesHaveTheTimeLimitOfTheModulesGroup) {
+  sinew::GroupOptions options;
+  options.timeout = std::chrono::seconds(5);
+  std::vector<int> all(static_cast<std::size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  const auto model = std::make_shared<Mlp>(1);
+  DistributedDataParallel ddp(model, group().new_group(all, options));
+  const Batch part = make_batch(3, 4 * size()).part(rank(), size());
+  const Context context(worker_);
+  const at::Tensor loss = mean_loss(ddp.forward(part.input), part.target);
+  if (rank() == 0) {
+    const RpcError error = error_of([&] { sinew::autograd::backward(context, {loss}); });
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.message();
+  }
+  group().barrier();
 }
 
 TEST_F(DdpInContext, RanksWithoutInputsShadowPasses) {

@@ -285,8 +285,8 @@ TEST_F(StepTogether, WhoLeavesBeforeGradientsAreClippedIsNotWaitedFor) {
       }
     });
   };
+  // Also before all have clipped for the first time.
   for (const bool others_clip : {true, false}) {
-    step(false, true);
     for (int faulty = 0; faulty < 2; ++faulty) {
       if (rank() == faulty) {
         EXPECT_THROW(step(true, true), std::runtime_error);
