@@ -44,7 +44,7 @@ std::string describe(const char* what, const NamedTensor& named);
 std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& own);
 
 /// A number for values of some of the tensors, in the order of `turn`: other ones in each. Those
-/// that are not in the memory of the host count as nothing. Takes no more than some microseconds.
+/// that are not in the memory of the host count as nothing.
 std::int64_t sample_of(const std::vector<NamedTensor>& tensors, std::int64_t turn);
 
 /// Throws RpcError kFailedPrecondition on all ranks when tensors of some do not have the bits of

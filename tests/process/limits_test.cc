@@ -67,6 +67,17 @@ class Limits : public ::testing::Test {
     return self_.rpc_sync<&testapp::counter_value>("child", name);
   }
 
+  /// A worker in the group computes with one thread.
+  void expect_one_core(const ControlGroup& group) {
+    const auto child = process_in(group);
+    start_test(true);
+    ASSERT_THAT(child->ask("start child " + meet_), StartsWith("ok "));
+    self_.wait_for("child", 60s);
+    EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
+    EXPECT_EQ(counter_of_child("rpc.limit_cores"), 1);
+    child->signal(SIGKILL);
+  }
+
   const sinew::testing::TemporaryFolder folder_;
   const std::string meet_ = "file://" + folder_.file("meet");
   Worker self_;
@@ -165,26 +176,14 @@ TEST_F(Limits, AGroupWithHalfACoreComputesWithOneThread) {
   const ControlGroup group("cpu");
   if (!group.obstacle().empty()) GTEST_SKIP() << group.obstacle();
   group.limit_cores(0.5);
-  const auto child = process_in(group);
-  start_test(true);
-  ASSERT_THAT(child->ask("start child " + meet_), StartsWith("ok "));
-  self_.wait_for("child", 60s);
-  EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
-  EXPECT_EQ(counter_of_child("rpc.limit_cores"), 1);
-  child->signal(SIGKILL);
+  expect_one_core(group);
 }
 
 TEST_F(Limits, ASetOfOneCpuIsOneCore) {
   const ControlGroup group("cpuset");
   if (!group.obstacle().empty()) GTEST_SKIP() << group.obstacle();
   group.limit_to_one_cpu();
-  const auto child = process_in(group);
-  start_test(true);
-  ASSERT_THAT(child->ask("start child " + meet_), StartsWith("ok "));
-  self_.wait_for("child", 60s);
-  EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
-  EXPECT_EQ(counter_of_child("rpc.limit_cores"), 1);
-  child->signal(SIGKILL);
+  expect_one_core(group);
 }
 
 // ---- Files
