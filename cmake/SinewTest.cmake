@@ -52,7 +52,7 @@ macro(sinew_proves variable)
   endif()
 endmacro()
 
-# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n] [HEADERS_OF target] [BATCHES])
+# sinew_test(<name> SRCS ... [LIBS ...] [LABELS ...] [TIMEOUT seconds] [SHARDS n] [HEADERS_OF target])
 #
 # One program of GoogleTest tests, and one test of ctest that runs it, or one for each of the n parts of it. HEADERS_OF: the
 # precompiled headers of a program with the same libraries, instead of those of most tests. Labels:
@@ -63,12 +63,10 @@ endmacro()
 #   style    looks at the sources
 #   nightly  repeats, for longer or in another way, what other tests show: for .ci/full
 #
-# With BATCHES the sources are compiled several at once where the build is in batches: their helpers have different names.
-#
 # Most tests wait more than they compute, so tools/test runs two for each core. PROCESSORS is 2 for what computes all the time
 # and 4 for what keeps two cores busy.
 function(sinew_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCHES" "TIMEOUT;SHARDS;HEADERS_OF" "SRCS;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS;HEADERS_OF" "SRCS;LIBS;LABELS")
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -98,9 +96,6 @@ function(sinew_test name)
   else()
     sinew_use_test_headers(${name} ${arg_LIBS})
   endif()
-  if(arg_BATCHES)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}" UNITY_BUILD_BATCH_SIZE 6)
-  endif()
   set(tests ${name})
   if(arg_SHARDS GREATER 1)
     set(tests)
@@ -126,20 +121,14 @@ function(sinew_test name)
   endif()
 endfunction()
 
-# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [TIMEOUT seconds]
-#                   [BATCHES])
+# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [TIMEOUT seconds])
 #
 # The *_test.cc of this folder and its subfolders are one program, <prefix>_test, since each program costs a link. Programs of
 # their own are <prefix>_grpc_test of what begins with grpc_, and one for each of ALONE and of *_process_test.cc and
 # *_slow_test.cc, which get that label. The other sources are linked to all of them, as objects (a linker would drop suites that
-# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS and BATCHES are for
-# <prefix>_test and <prefix>_grpc_test.
+# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS is for <prefix>_test.
 function(sinew_test_folder prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "BATCHES" "EXCLUDE;SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
-  set(batches)
-  if(arg_BATCHES)
-    set(batches BATCHES)
-  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE;SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
   if(arg_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
@@ -175,10 +164,10 @@ function(sinew_test_folder prefix)
   endforeach()
   if(together)
     sinew_test(${prefix}_test SRCS ${together} LIBS ${libraries} LABELS ${arg_LABELS} SHARDS ${arg_SHARDS}
-               TIMEOUT ${arg_TIMEOUT} ${batches})
+               TIMEOUT ${arg_TIMEOUT})
   endif()
   if(with_grpc)
-    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc ${batches})
+    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc)
   endif()
 endfunction()
 

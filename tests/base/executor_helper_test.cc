@@ -15,7 +15,7 @@ namespace {
 
 using sinew::testing::eventually;
 
-Executor::Options with_threads(std::size_t num_threads) {
+Executor::Options pool_of(std::size_t num_threads) {
   Executor::Options options;
   options.num_threads = num_threads;
   return options;
@@ -23,13 +23,13 @@ Executor::Options with_threads(std::size_t num_threads) {
 
 /// One that can watch what is left to a helper.
 Executor::Options with_parked_thread() {
-  Executor::Options options = with_threads(1);
+  Executor::Options options = pool_of(1);
   options.min_threads = 1;
   return options;
 }
 
 TEST(ExecutorHelperTest, RunsWhatItsThreadPosts) {
-  Executor executor(with_threads(1));
+  Executor executor(pool_of(1));
   Executor::Helper helper;
   std::thread::id ran_on;
   {
@@ -51,7 +51,7 @@ TEST(ExecutorHelperTest, RunsWhatItsThreadPosts) {
 }
 
 TEST(ExecutorHelperTest, ServesManyTimes) {
-  Executor executor(with_threads(2));
+  Executor executor(pool_of(2));
   Executor::Helper helper;
   std::atomic<int> runs{0};
   for (int i = 0; i < 1000; ++i) {
@@ -67,7 +67,7 @@ TEST(ExecutorHelperTest, ServesManyTimes) {
 }
 
 TEST(ExecutorHelperTest, OffersNothingOutsideOfTheScope) {
-  Executor executor(with_threads(1));
+  Executor executor(pool_of(1));
   Executor::Helper helper;
   { const Executor::Helper::Offer offer(&helper); }
   { const Executor::Helper::Offer nothing(nullptr); }
@@ -78,9 +78,9 @@ TEST(ExecutorHelperTest, OffersNothingOutsideOfTheScope) {
 }
 
 TEST(ExecutorHelperTest, ServesTwoExecutors) {
-  Executor first(with_threads(1));
+  Executor first(pool_of(1));
   Executor second(with_parked_thread());
-  Executor third(with_threads(1));
+  Executor third(pool_of(1));
   Executor::Helper helper;
   std::vector<std::thread::id> ran_on(3);
   std::atomic<bool> ran_third{false};
@@ -104,8 +104,8 @@ TEST(ExecutorHelperTest, ServesTwoExecutors) {
 }
 
 TEST(ExecutorHelperTest, WithoutAThreadThatWatchesTheSecondExecutorStartsOne) {
-  Executor first(with_threads(1));
-  Executor second(with_threads(1));
+  Executor first(pool_of(1));
+  Executor second(pool_of(1));
   Executor::Helper helper;
   std::atomic<bool> ran_first{false};
   std::atomic<bool> ran_second{false};
@@ -121,7 +121,7 @@ TEST(ExecutorHelperTest, WithoutAThreadThatWatchesTheSecondExecutorStartsOne) {
 }
 
 TEST(ExecutorHelperTest, TasksOfTheSecondExecutorDoNotWaitForLongOnesOfTheFirst) {
-  Executor first(with_threads(1));
+  Executor first(pool_of(1));
   Executor second(with_parked_thread());
   Executor::Helper helper;
   for (int i = 0; i < 20; ++i) {
@@ -140,7 +140,7 @@ TEST(ExecutorHelperTest, TasksOfTheSecondExecutorDoNotWaitForLongOnesOfTheFirst)
 }
 
 TEST(ExecutorHelperTest, NeverTwoTasksAtOnceWhereTheHelperComesLate) {
-  Executor first(with_threads(1));
+  Executor first(pool_of(1));
   Executor second(with_parked_thread());
   Executor::Helper helper;
   std::atomic<int> running{0};
@@ -166,7 +166,7 @@ TEST(ExecutorHelperTest, NeverTwoTasksAtOnceWhereTheHelperComesLate) {
 }
 
 TEST(ExecutorHelperTest, CountsAsOneOfTheThreads) {
-  Executor executor(with_threads(1));
+  Executor executor(pool_of(1));
   Executor::Helper helper;
   std::atomic<bool> running{false};
   std::atomic<bool> go_on{false};
@@ -190,7 +190,7 @@ TEST(ExecutorHelperTest, CountsAsOneOfTheThreads) {
 }
 
 TEST(ExecutorHelperTest, AnotherThreadTakesItsPlaceWhileItWaits) {
-  Executor executor(with_threads(1));
+  Executor executor(pool_of(1));
   Executor::Helper helper;
   const Promise<int> promise(&executor);
   int value = 0;
@@ -204,7 +204,7 @@ TEST(ExecutorHelperTest, AnotherThreadTakesItsPlaceWhileItWaits) {
 }
 
 TEST(ExecutorHelperTest, ShutdownWaitsForIt) {
-  Executor executor(with_threads(1));
+  Executor executor(pool_of(1));
   Executor::Helper helper;
   std::atomic<bool> ran{false};
   {

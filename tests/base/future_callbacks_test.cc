@@ -16,10 +16,6 @@
 namespace sinew {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(, FutureTest, ::testing::Bool(), [](const auto& run) {
-  return std::string(run.param ? "OnExecutor" : "Inline");
-});
-
 // ---- continuations (FUT-04, FUT-06, FUT-07)
 
 TEST_P(FutureTest, ThenWorksBeforeAndAfterCompletion) {

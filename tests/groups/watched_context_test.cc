@@ -27,7 +27,7 @@ using sinew::internal::make_watched_context;
 using sinew::internal::OnBroken;
 
 // Only a failing test waits so long.
-constexpr std::chrono::minutes kPatience{2};
+constexpr std::chrono::minutes kLongest{2};
 
 /// Three ranks; each calls its own OnBroken.
 class WatchedContext : public ::testing::Test {
@@ -41,7 +41,7 @@ class WatchedContext : public ::testing::Test {
       contexts_.push_back(make_watched_context(gloo::transport::tcp::CreateDevice("127.0.0.1"),
                                                rank, kSize,
                                                on_broken[static_cast<std::size_t>(rank)]));
-      contexts_.back()->setTimeout(kPatience);
+      contexts_.back()->setTimeout(kLongest);
       for (int peer = 0; peer < kSize; ++peer) {
         if (peer != rank) contexts_.back()->createPair(peer);
       }
@@ -78,20 +78,20 @@ TEST_F(WatchedContext, WritesToAClosedConnectionAreNoEndOfTheProcess) {
              if (broken.size() == 2) return second.set_value();
              // As long as Gloo's thread is here it notices nothing else.
              first.set_value();
-             goes_on.get_future().wait_for(kPatience);
+             goes_on.get_future().wait_for(kLongest);
            },
            [](int) {}, [](int) {}});
   pair(2, 0).close();
-  ASSERT_EQ(first.get_future().wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(first.get_future().wait_for(kLongest), std::future_status::ready);
   contexts_[1].reset();
   int data = 0;
   const auto buffer = contexts_[0]->createUnboundBuffer(&data, sizeof data);
   // This thread writes to the connection until it hears that it is closed, then Gloo's does.
   for (std::uint64_t slot = 0; slot < 3; ++slot) buffer->send(1, slot, 0, sizeof data);
   goes_on.set_value();
-  ASSERT_EQ(second.get_future().wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(second.get_future().wait_for(kLongest), std::future_status::ready);
   EXPECT_THAT(broken, ::testing::ElementsAre(2, 1));
-  EXPECT_THROW(buffer->waitSend(kPatience), gloo::IoException);
+  EXPECT_THROW(buffer->waitSend(kLongest), gloo::IoException);
   // Others see the signal as before.
   EXPECT_EXIT(std::raise(SIGPIPE), ::testing::KilledBySignal(SIGPIPE), "");
 }
@@ -102,7 +102,7 @@ TEST_F(WatchedContext, WhoHearsOfABrokenConnectionCanWaitUntilItIsSaid) {
   std::future<void> has_thrown = thrown.get_future();
   std::atomic<bool> said{false};
   connect({[&](int) {
-             has_thrown.wait_for(kPatience);
+             has_thrown.wait_for(kLongest);
              // Who does not wait looks first; who waits passes however long it takes.
              std::this_thread::sleep_for(std::chrono::milliseconds(20));
              said = true;
@@ -112,7 +112,7 @@ TEST_F(WatchedContext, WhoHearsOfABrokenConnectionCanWaitUntilItIsSaid) {
   const auto buffer = contexts_[0]->createUnboundBuffer(&data, sizeof data);
   buffer->recv(1, 0, 0, sizeof data);
   pair(1, 0).close();
-  EXPECT_THROW(buffer->waitRecv(kPatience), gloo::IoException);
+  EXPECT_THROW(buffer->waitRecv(kLongest), gloo::IoException);
   thrown.set_value();
   await_on_broken(*contexts_[0]);
   EXPECT_TRUE(said);
@@ -127,12 +127,12 @@ TEST_F(WatchedContext, WhatIsClosedHereIsNotBroken) {
            [&](int rank) { broken_at_1.set_value(rank); }, [](int) {}});
   pair(0, 1).close();
   std::future<int> there = broken_at_1.get_future();
-  ASSERT_EQ(there.wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(there.wait_for(kLongest), std::future_status::ready);
   EXPECT_EQ(there.get(), 0);
   // A later one is heard of, and is the first.
   pair(2, 0).close();
   std::future<int> here = broken_at_0.get_future();
-  ASSERT_EQ(here.wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(here.wait_for(kLongest), std::future_status::ready);
   EXPECT_EQ(here.get(), 2);
 }
 

@@ -27,8 +27,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::int64_t kKiB = 1 << 10;
-constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kKibi = 1 << 10;
+constexpr std::int64_t kMebi = 1 << 20;
 
 class Planes : public ::testing::Test {
  protected:
@@ -74,8 +74,8 @@ class Planes : public ::testing::Test {
   /// The ends find out about planes once they are connected.
   void await_planes() {
     EXPECT_TRUE(eventually([&] {
-      EXPECT_TRUE(push(kMiB, 1));
-      EXPECT_TRUE(pull(kMiB, 2));
+      EXPECT_TRUE(push(kMebi, 1));
+      EXPECT_TRUE(pull(kMebi, 2));
       return fetched_here() > 0 && fetched_there() > 0;
     }));
   }
@@ -88,7 +88,7 @@ TEST_F(Planes, LargeTensorsAreFetchedBothWays) {
   start();
   const auto other = spawn();
   await_planes();
-  for (const std::int64_t size : {0L, 1L, 4 * kKiB, 65 * kKiB, kMiB + 1, 20 * kMiB}) {
+  for (const std::int64_t size : {0L, 1L, 4 * kKibi, 65 * kKibi, kMebi + 1, 20 * kMebi}) {
     EXPECT_TRUE(push(size, size)) << size;
     EXPECT_TRUE(pull(size, size)) << size;
   }
@@ -102,7 +102,7 @@ TEST_F(Planes, SendersMayDropTheirVariablesAtOnce) {
   std::mt19937 random(7);
   std::deque<sinew::Future<bool>> calls;
   for (int i = 0; i < 300; ++i) {
-    const std::int64_t size = 1 + static_cast<std::int64_t>(random() % (3 * kMiB));
+    const std::int64_t size = 1 + static_cast<std::int64_t>(random() % (3 * kMebi));
     // Its memory is likely to be that of the tensors before.
     at::Tensor tensor = testapp::make_pattern(size, i);
     calls.push_back(self_.rpc_async<&testapp::has_pattern>("other", tensor, i));
@@ -119,12 +119,12 @@ TEST_F(Planes, ViewsArriveWithoutTheRestOfTheirStorage) {
   start();
   const auto other = spawn();
   await_planes();
-  const at::Tensor whole = testapp::make_pattern(8 * kMiB, 5);
-  const at::Tensor view = whole.narrow(0, 3 * kMiB + 77, kMiB);
+  const at::Tensor whole = testapp::make_pattern(8 * kMebi, 5);
+  const at::Tensor view = whole.narrow(0, 3 * kMebi + 77, kMebi);
   EXPECT_TRUE(at::equal(self_.rpc_sync<&testapp::echo_tensor>("other", view), view));
-  const at::Tensor transposed = whole.view({4 * kKiB, 2 * kKiB}).t();
+  const at::Tensor transposed = whole.view({4 * kKibi, 2 * kKibi}).t();
   EXPECT_TRUE(at::equal(self_.rpc_sync<&testapp::echo_tensor>("other", transposed), transposed));
-  const at::Tensor scattered = whole.view({4 * kKiB, 2 * kKiB}).slice(1, 0, 2 * kKiB, 2);
+  const at::Tensor scattered = whole.view({4 * kKibi, 2 * kKibi}).slice(1, 0, 2 * kKibi, 2);
   EXPECT_TRUE(at::equal(self_.rpc_sync<&testapp::echo_tensor>("other", scattered), scattered));
 }
 
@@ -136,7 +136,7 @@ TEST_F(Planes, TheOwnerMayDieInTheMiddleOfACopy) {
     await_planes();
     std::vector<sinew::Future<at::Tensor>> calls;
     for (int i = 0; i < 12; ++i) {
-      calls.push_back(self_.rpc_async<&testapp::make_pattern>("other", 8 * kMiB, i));
+      calls.push_back(self_.rpc_async<&testapp::make_pattern>("other", 8 * kMebi, i));
     }
     // Any moment will do.
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
@@ -159,7 +159,7 @@ TEST_F(Planes, TheReceiverMayDieInTheMiddleOfACopy) {
   std::vector<sinew::Future<bool>> calls;
   for (int i = 0; i < 12; ++i) {
     calls.push_back(
-        self_.rpc_async<&testapp::has_pattern>("other", testapp::make_pattern(8 * kMiB, i), i));
+        self_.rpc_async<&testapp::has_pattern>("other", testapp::make_pattern(8 * kMebi, i), i));
   }
   victim->signal(SIGKILL);
   for (const auto& call : calls) {
@@ -175,8 +175,8 @@ TEST_F(Planes, EitherEndMayDoWithout) {
   start();
   const auto other = spawn("same_host=0");
   for (int i = 0; i < 5; ++i) {
-    EXPECT_TRUE(push(2 * kMiB, i));
-    EXPECT_TRUE(pull(2 * kMiB, i));
+    EXPECT_TRUE(push(2 * kMebi, i));
+    EXPECT_TRUE(pull(2 * kMebi, i));
   }
   EXPECT_EQ(fetched_here(), 0);
   EXPECT_EQ(fetched_there(), 0);
@@ -188,8 +188,8 @@ TEST_F(Planes, AnotherNamespaceOfProcessesLeavesGrpc) {
   start();
   const auto other = spawn("", {"/usr/bin/unshare", "--pid", "--fork", "--kill-child"});
   for (int i = 0; i < 5; ++i) {
-    EXPECT_TRUE(push(2 * kMiB, i));
-    EXPECT_TRUE(pull(2 * kMiB, i));
+    EXPECT_TRUE(push(2 * kMebi, i));
+    EXPECT_TRUE(pull(2 * kMebi, i));
   }
   EXPECT_EQ(fetched_here(), 0);
   EXPECT_EQ(fetched_there(), 0);

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr Incarnation kSelf{1000};
+constexpr Incarnation kThisProcess{1000};
 
 class DialTurnsTest : public ::testing::Test {
  protected:
@@ -46,7 +46,7 @@ class DialTurnsTest : public ::testing::Test {
     held_.erase(held_.begin());
   }
   void fill() {
-    for (std::uint64_t i = 1; i <= DialOrder::kAtOnce; ++i) enter(kSelf.value + i);
+    for (std::uint64_t i = 1; i <= DialOrder::kAtOnce; ++i) enter(kThisProcess.value + i);
     EXPECT_EQ(begun().size(), DialOrder::kAtOnce);
   }
 
@@ -69,17 +69,17 @@ class DialTurnsTest : public ::testing::Test {
  protected:
   sinew::testing::ManualClock clock_;
   const std::shared_ptr<DialTurns> turns_ =
-      std::make_shared<DialTurns>(kSelf, executor_, clock_, clock_);
+      std::make_shared<DialTurns>(kThisProcess, executor_, clock_, clock_);
   std::vector<Credit> held_;
   std::vector<std::uint64_t> begun_;
 };
 
 TEST_F(DialTurnsTest, WhoGivesUpItsTurnLetsTheNextOneBegin) {
   fill();
-  enter(kSelf.value + 100);
+  enter(kThisProcess.value + 100);
   EXPECT_THAT(begun(), IsEmpty());
   end_one();
-  EXPECT_THAT(begun(), ElementsAre(kSelf.value + 100));
+  EXPECT_THAT(begun(), ElementsAre(kThisProcess.value + 100));
 }
 
 TEST_F(DialTurnsTest, ATurnThatIsNotTakenPassesOn) {
@@ -92,10 +92,10 @@ TEST_F(DialTurnsTest, ATurnThatIsNotTakenPassesOn) {
 }
 
 TEST_F(DialTurnsTest, WhoIsToDialIsWaitedForByTheTimer) {
-  enter(kSelf.value - 1);
+  enter(kThisProcess.value - 1);
   EXPECT_THAT(begun(), IsEmpty());
   clock_.advance(DialOrder::kGlance);
-  EXPECT_THAT(begun(), ElementsAre(kSelf.value - 1));
+  EXPECT_THAT(begun(), ElementsAre(kThisProcess.value - 1));
 }
 
 TEST_F(DialTurnsTest, ATurnEndsThoughItsAttemptDoesNot) {
@@ -118,15 +118,15 @@ TEST_F(DialTurnsTest, WhoHasDialledHereNeedsNoTurn) {
 
 TEST_F(DialTurnsTest, ConnectionsThatComeInAreWaitedFor) {
   fill();
-  enter(kSelf.value - 1);
-  turns_->on_accepted({kSelf.value - 2});
+  enter(kThisProcess.value - 1);
+  turns_->on_accepted({kThisProcess.value - 2});
   for (int i = 0; i < 4; ++i) end_one();
   clock_.advance(DialOrder::kQuiet - std::chrono::milliseconds(1));
-  turns_->on_accepted({kSelf.value - 3});
+  turns_->on_accepted({kThisProcess.value - 3});
   clock_.advance(std::chrono::milliseconds(1));
   EXPECT_THAT(begun(), IsEmpty());
   clock_.advance(DialOrder::kQuiet);
-  EXPECT_THAT(begun(), ElementsAre(kSelf.value - 1));
+  EXPECT_THAT(begun(), ElementsAre(kThisProcess.value - 1));
 }
 
 // The link before it, with the same worker, has ended; or it has not, and somebody lies.

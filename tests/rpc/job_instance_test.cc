@@ -10,11 +10,12 @@
 namespace sinew::internal {
 namespace {
 
-constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kGreatest = std::numeric_limits<std::uint64_t>::max();
 
 TEST(JobInstanceTest, AttemptDecidesBeforeTimeAndTimeBeforeChance) {
-  const std::vector<JobInstance> ascending = {
-      {}, {0, 0, 1}, {0, 0, kMost}, {0, 1, 0}, {0, kMost, 5}, {1, 0, 0}, {1, 2, 3}, {kMost, 0, 0}};
+  const std::vector<JobInstance> ascending = {{},        {0, 0, 1},         {0, 0, kGreatest},
+                                              {0, 1, 0}, {0, kGreatest, 5}, {1, 0, 0},
+                                              {1, 2, 3}, {kGreatest, 0, 0}};
   for (std::size_t i = 0; i < ascending.size(); ++i) {
     for (std::size_t j = 0; j < ascending.size(); ++j) {
       SCOPED_TRACE(to_string(ascending[i]) + " and " + to_string(ascending[j]));
@@ -39,10 +40,10 @@ TEST(JobInstanceTest, TextAndBack) {
   const JobInstance one{0, 0x65f2a1b3c4d5e, 0x1a2b3c4d5e6f7788};
   EXPECT_EQ(to_string(one), "0-65f2a1b3c4d5e-1a2b3c4d5e6f7788");
   EXPECT_EQ(to_string(JobInstance{}), "0-0-0");
-  EXPECT_EQ(to_string(JobInstance{kMost, kMost, kMost}),
+  EXPECT_EQ(to_string(JobInstance{kGreatest, kGreatest, kGreatest}),
             "ffffffffffffffff-ffffffffffffffff-ffffffffffffffff");
   for (const JobInstance& each :
-       {one, JobInstance{}, JobInstance{kMost, kMost, kMost}, JobInstance{3, 0, 9}}) {
+       {one, JobInstance{}, JobInstance{kGreatest, kGreatest, kGreatest}, JobInstance{3, 0, 9}}) {
     const auto parsed = parse_job_instance(to_string(each));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_TRUE(*parsed == each) << to_string(*parsed);

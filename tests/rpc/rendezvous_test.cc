@@ -184,7 +184,7 @@ TEST(RendezvousTest, ErrorsNameTheCulprit) {
 
 TEST(RendezvousTest, SurvivesJunk) {
   const std::uint32_t seed = 20240607;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const std::string pieces[] = {"tcp://", "file://", "env://", "/", "%",           "[",
                                 "]",      ":",       "?",      "&", "rank=",       "1",

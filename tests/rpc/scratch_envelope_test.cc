@@ -10,7 +10,7 @@
 namespace sinew::internal {
 namespace {
 
-using Kind = ScratchEnvelope::Kind;
+using EnvelopeKind = ScratchEnvelope::Kind;
 
 void write_call(ScratchEnvelope& envelope, const std::string& method) {
   proto::Call& call = *envelope->mutable_call();
@@ -29,7 +29,7 @@ std::string serialised(ScratchEnvelope& envelope) {
 
 /// Where the call of one that is made now is.
 const proto::Call* next_call() {
-  ScratchEnvelope next(Kind::kCall);
+  ScratchEnvelope next(EnvelopeKind::kCall);
   const proto::Call* const call = next->has_call() ? &next->call() : nullptr;
   serialised(next);
   return call;
@@ -38,12 +38,12 @@ const proto::Call* next_call() {
 TEST(ScratchEnvelopeTest, TheNextOneHasTheMemoryAndNothingElse) {
   const proto::Call* first = nullptr;
   {
-    ScratchEnvelope envelope(Kind::kCall);
+    ScratchEnvelope envelope(EnvelopeKind::kCall);
     write_call(envelope, "app::first");
     first = &envelope->call();
     serialised(envelope);
   }
-  ScratchEnvelope second(Kind::kCall);
+  ScratchEnvelope second(EnvelopeKind::kCall);
   EXPECT_EQ(&second->call(), first);
   EXPECT_EQ(second->call().ByteSizeLong(), 0U);
   write_call(second, "app::second");
@@ -53,11 +53,11 @@ TEST(ScratchEnvelopeTest, TheNextOneHasTheMemoryAndNothingElse) {
 }
 
 TEST(ScratchEnvelopeTest, OneIsNotAnothers) {
-  ScratchEnvelope outer(Kind::kCall);
+  ScratchEnvelope outer(EnvelopeKind::kCall);
   write_call(outer, "app::outer");
   {
-    ScratchEnvelope inner(Kind::kCall);
-    ScratchEnvelope reply(Kind::kReply);
+    ScratchEnvelope inner(EnvelopeKind::kCall);
+    ScratchEnvelope reply(EnvelopeKind::kReply);
     write_call(inner, "app::inner");
     reply->mutable_reply()->set_id(3);
     EXPECT_NE(&inner->call(), &outer->call());
@@ -65,36 +65,36 @@ TEST(ScratchEnvelopeTest, OneIsNotAnothers) {
     serialised(reply);
   }
   EXPECT_EQ(outer->call().method(), "app::outer");
-  ScratchEnvelope reply(Kind::kReply);
+  ScratchEnvelope reply(EnvelopeKind::kReply);
   EXPECT_TRUE(reply->has_reply());
   EXPECT_EQ(reply->reply().id(), 0U);
 }
 
 TEST(ScratchEnvelopeTest, LargeOnesAndThoseOfUnknownSizeAreNotKept) {
   // As if nothing had been kept before.
-  std::optional<ScratchEnvelope> taken(std::in_place, Kind::kCall);
+  std::optional<ScratchEnvelope> taken(std::in_place, EnvelopeKind::kCall);
   {
-    ScratchEnvelope large(Kind::kCall);
+    ScratchEnvelope large(EnvelopeKind::kCall);
     write_call(large, std::string(100'000, 'm'));
     serialised(large);
   }
   EXPECT_EQ(next_call(), nullptr);
   {
-    ScratchEnvelope unsent(Kind::kCall);
+    ScratchEnvelope unsent(EnvelopeKind::kCall);
     write_call(unsent, "app::unsent");
   }
   EXPECT_EQ(next_call(), nullptr);
   {
-    ScratchEnvelope refused(Kind::kReply);
+    ScratchEnvelope refused(EnvelopeKind::kReply);
     refused->mutable_reply()->set_id(1);
     serialised(refused);
     refused->Clear();
   }
-  EXPECT_FALSE(ScratchEnvelope(Kind::kReply)->has_reply());
+  EXPECT_FALSE(ScratchEnvelope(EnvelopeKind::kReply)->has_reply());
 }
 
 TEST(ScratchEnvelopeTest, WhoeverLetsGoOfItKeepsIt) {
-  std::optional<ScratchEnvelope> envelope(std::in_place, Kind::kCall);
+  std::optional<ScratchEnvelope> envelope(std::in_place, EnvelopeKind::kCall);
   write_call(*envelope, "app::travels");
   serialised(*envelope);
   const proto::Call* const call = &(*envelope)->call();
@@ -107,7 +107,7 @@ TEST(ScratchEnvelopeTest, WhoeverLetsGoOfItKeepsIt) {
 /// Makes a call when its thread has ended, as users' variables may do.
 struct CallsLate {
   ~CallsLate() {
-    ScratchEnvelope late(Kind::kCall);
+    ScratchEnvelope late(EnvelopeKind::kCall);
     write_call(late, "app::late");
     serialised(late);
     *done = true;

@@ -40,40 +40,40 @@ TEST(ServedErrorTest, WhereItAroseAndWhetherItRan) {
   };
   using Stage = ServedStage;
   using Origin = ErrorOrigin;
-  constexpr auto kDidNotRun = Execution::kDidNotRun;
-  constexpr auto kMayHaveRun = Execution::kMayHaveRun;
+  constexpr auto kNotRun = Execution::kDidNotRun;
+  constexpr auto kPerhapsRun = Execution::kMayHaveRun;
   for (const Case& each : std::vector<Case>{
            {"refused", error_of(Origin::kCallee, ""), Stage::kBeforeMethod, Origin::kCallee,
-            kDidNotRun},
+            kNotRun},
            {"an argument is unreadable", error_of(Origin::kThisWorker, ""), Stage::kBeforeMethod,
-            Origin::kCallee, kDidNotRun},
+            Origin::kCallee, kNotRun},
            {"a codec threw", std::make_exception_ptr(std::runtime_error("x")), Stage::kBeforeMethod,
-            Origin::kCallee, kDidNotRun},
+            Origin::kCallee, kNotRun},
            {"a codec rejected", std::make_exception_ptr(Rejected(ErrorCode::kAborted, "x")),
-            Stage::kBeforeMethod, Origin::kCallee, kDidNotRun},
+            Stage::kBeforeMethod, Origin::kCallee, kNotRun},
            {"the object's constructor failed",
-            error_of(Origin::kHandler, "app::Agent", kMayHaveRun), Stage::kBeforeMethod,
-            Origin::kHandler, kMayHaveRun},
+            error_of(Origin::kHandler, "app::Agent", kPerhapsRun), Stage::kBeforeMethod,
+            Origin::kHandler, kPerhapsRun},
            {"thrown", std::make_exception_ptr(std::runtime_error("x")), Stage::kMethod,
-            Origin::kHandler, kMayHaveRun},
+            Origin::kHandler, kPerhapsRun},
            {"thrown number", std::make_exception_ptr(42), Stage::kMethod, Origin::kHandler,
-            kMayHaveRun},
+            kPerhapsRun},
            {"thrown RpcError", error_of(Origin::kThisWorker, ""), Stage::kMethod, Origin::kHandler,
-            kMayHaveRun},
+            kPerhapsRun},
            {"rejected", std::make_exception_ptr(Rejected(ErrorCode::kAborted, "x")), Stage::kMethod,
-            Origin::kHandler, kDidNotRun},
+            Origin::kHandler, kNotRun},
            {"the result cannot travel", error_of(Origin::kCallee, ""), Stage::kMethod,
-            Origin::kCallee, kMayHaveRun},
+            Origin::kCallee, kPerhapsRun},
            {"nested: handler", error_of(Origin::kHandler, "app::find"), Stage::kMethod,
-            Origin::kNestedCall, kMayHaveRun},
+            Origin::kNestedCall, kPerhapsRun},
            {"nested: callee", error_of(Origin::kCallee, "app::find"), Stage::kMethod,
-            Origin::kNestedCall, kMayHaveRun},
+            Origin::kNestedCall, kPerhapsRun},
            {"nested: network", error_of(Origin::kNetwork, "app::find"), Stage::kMethod,
-            Origin::kNestedCall, kMayHaveRun},
+            Origin::kNestedCall, kPerhapsRun},
            {"nested: this worker", error_of(Origin::kThisWorker, "app::find"), Stage::kMethod,
-            Origin::kNestedCall, kMayHaveRun},
+            Origin::kNestedCall, kPerhapsRun},
            {"nested: a worker is lost", error_of(Origin::kNetwork, ""), Stage::kMethod,
-            Origin::kNestedCall, kMayHaveRun},
+            Origin::kNestedCall, kPerhapsRun},
        }) {
     SCOPED_TRACE(each.what);
     const ErrorInfo info = describe_served(each.error, each.stage);

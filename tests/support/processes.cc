@@ -28,10 +28,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw std::runtime_error(absl::StrCat(what, ": ", std::strerror(errno)));
-}
-
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
   for (std::string& text : texts) result.push_back(text.data());
@@ -46,7 +42,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   int in[2];
   int out[2];
   // Closed on exec: a sibling that inherited an end would keep the pipe open when this child dies.
-  if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) fail("pipe2");
+  if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "pipe2");
   std::vector<std::string> arguments = command;
   std::vector<std::string> variables;
   for (char** at = environ; *at != nullptr; ++at) {
@@ -93,7 +90,8 @@ void ChildProcess::send(const std::string& line) {
   // A child that died must be an error of the test, not its end.
   ::signal(SIGPIPE, SIG_IGN);
   if (::write(commands_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    fail(absl::StrCat("cannot send '", line, "'"));
+    throw std::system_error(errno, std::generic_category(),
+                            absl::StrCat("cannot send '", line, "'"));
   }
 }
 
@@ -114,7 +112,8 @@ std::string ChildProcess::receive(std::chrono::milliseconds timeout) {
     }
     pollfd waiting{answers_, POLLIN, 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(left.count()));
-    if (ready < 0 && errno != EINTR) fail("poll");
+    if (ready < 0 && errno != EINTR)
+      throw std::system_error(errno, std::generic_category(), "poll");
     if (ready <= 0) continue;
     char bytes[4096];
     const ssize_t size = ::read(answers_, bytes, sizeof bytes);
@@ -127,10 +126,11 @@ std::string ChildProcess::receive(std::chrono::milliseconds timeout) {
 
 void ChildProcess::signal(int number) {
   if (status_.has_value()) throw std::runtime_error(absl::StrCat("process ", pid_, " has ended"));
-  if (::kill(pid_, number) != 0) fail("kill");
+  if (::kill(pid_, number) != 0) throw std::system_error(errno, std::generic_category(), "kill");
   int status = 0;
   if (number == SIGSTOP) {
-    if (::waitpid(pid_, &status, WUNTRACED) != pid_) fail("waitpid");
+    if (::waitpid(pid_, &status, WUNTRACED) != pid_)
+      throw std::system_error(errno, std::generic_category(), "waitpid");
     if (!WIFSTOPPED(status))
       throw std::runtime_error(absl::StrCat("process ", pid_, " did not stop"));
   } else if (number == SIGKILL) {
@@ -143,7 +143,7 @@ std::optional<int> ChildProcess::wait_for_end(std::chrono::milliseconds timeout)
   while (!status_.has_value()) {
     int status = 0;
     const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
-    if (ended < 0) fail("waitpid");
+    if (ended < 0) throw std::system_error(errno, std::generic_category(), "waitpid");
     if (ended == pid_ && WIFEXITED(status)) status_ = WEXITSTATUS(status);
     if (ended == pid_ && WIFSIGNALED(status)) status_ = 128 + WTERMSIG(status);
     if (!status_.has_value()) {
@@ -206,7 +206,8 @@ std::size_t resident_bytes(pid_t pid) {
 
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "sinew-test-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) fail("mkdtemp");
+  if (::mkdtemp(pattern.data()) == nullptr)
+    throw std::system_error(errno, std::generic_category(), "mkdtemp");
   path_ = pattern;
 }
 

@@ -9,9 +9,8 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,10 +23,6 @@ using internal::MutexLock;
 
 // What one direction holds back at most while its reader is slow.
 constexpr std::size_t kMostHeldBytes = std::size_t{1} << 20;
-
-[[noreturn]] void fail(const std::string& what) {
-  throw std::runtime_error(absl::StrCat(what, ": ", std::strerror(errno)));
-}
 
 constexpr const char* kTargetHost = "127.0.0.1";
 
@@ -61,7 +56,8 @@ struct TcpProxy::Pipe {
 
 TcpProxy::TcpProxy(int port) : port_(port) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail("pipe2");
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    throw std::system_error(errno, std::generic_category(), "pipe2");
   wake_read_ = ends[0];
   wake_write_ = ends[1];
   listen();
@@ -120,7 +116,7 @@ void TcpProxy::wake() const {
 
 void TcpProxy::listen() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket < 0) fail("socket");
+  if (socket < 0) throw std::system_error(errno, std::generic_category(), "socket");
   const int yes = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   const sockaddr_in address = address_of(kHost, port_);
@@ -128,7 +124,8 @@ void TcpProxy::listen() {
       ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   if (!bound || ::listen(socket, 64) != 0) {
     ::close(socket);
-    fail(absl::StrCat("cannot listen on ", kHost, ":", port_));
+    throw std::system_error(errno, std::generic_category(),
+                            absl::StrCat("cannot listen on ", kHost, ":", port_));
   }
   listener_ = socket;
 }

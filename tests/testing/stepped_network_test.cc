@@ -68,7 +68,7 @@ std::vector<std::string> texts(const std::vector<Message>& messages) {
   return all;
 }
 
-std::string failure_of(const std::function<void()>& what) {
+std::string what_fails(const std::function<void()>& what) {
   try {
     what();
   } catch (const Failure& failure) {
@@ -348,7 +348,7 @@ TEST_P(Stepped, AThreadThatNeverSleepsIsNamed) {
   });
   EXPECT_TRUE(eventually([&] { return is_busy.load(); }));
   const Future<std::int64_t> call = peer().async<&bump>(1);
-  const std::string failure = failure_of([&] { network().step(1, 50ms); });
+  const std::string failure = what_fails([&] { network().step(1, 50ms); });
   stop = true;
   busy.join();
   EXPECT_THAT(failure, HasSubstr("the process does not come to rest, because of its threads"));
@@ -438,19 +438,19 @@ TEST(VisitProcessors, LeavesTheThreadItsChoice) {
 TEST_P(Stepped, SaysWhatIsUnderWayWhenItWaitsInVain) {
   const auto patience = 300ms;
   EXPECT_THAT(network().under_way(), IsEmpty());
-  EXPECT_EQ(failure_of([&] { network().step(1, patience); }),
+  EXPECT_EQ(what_fails([&] { network().step(1, patience); }),
             "waited in vain until a message is under way; under way: nothing");
   const Future<std::int64_t> call = peer().async<&bump>(1);
   EXPECT_EQ(network().under_way().size(), 1u);
-  EXPECT_EQ(failure_of([&] { network().deliver(replies<&bump>().by("other"), patience); }),
+  EXPECT_EQ(what_fails([&] { network().deliver(replies<&bump>().by("other"), patience); }),
             "waited in vain until there are replies of testkit::bump by 'other'; under way:\n"
             "  call of testkit::bump from 'actor' to 'learner'");
-  EXPECT_THAT(failure_of([&] { network().drop(calls<&bump>().at("learner").after(1), patience); }),
+  EXPECT_THAT(what_fails([&] { network().drop(calls<&bump>().at("learner").after(1), patience); }),
               HasSubstr("until there are calls of testkit::bump at 'learner', after 1;"));
   EXPECT_EQ(error_of([&] { network().step(-1); }).code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(network().step(0), IsEmpty());
   network().deliver_all();
-  EXPECT_EQ(failure_of([&] { network().run_until([] { return false; }, patience); }),
+  EXPECT_EQ(what_fails([&] { network().run_until([] { return false; }, patience); }),
             "waited in vain until the condition of run_until() is true; under way: nothing");
   EXPECT_EQ(call.value(), 1);
 }
@@ -464,7 +464,7 @@ TEST_P(Stepped, SaysWhenThereAreAlwaysMoreMessages) {
     });
   };
   call();
-  EXPECT_THAT(failure_of([&] { network().deliver_all(200ms); }),
+  EXPECT_THAT(what_fails([&] { network().deliver_all(200ms); }),
               HasSubstr("there are always more messages to deliver, after "));
   stop = true;
   network().deliver_all();

@@ -82,7 +82,7 @@ using parallel::DistributedDataParallel;
 using parallel::ZeroRedundancyOptimizer;
 using truthapp::Rows;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kRate = 0.5;
 
 Peer server() { return current_worker().peer("server"); }
@@ -142,7 +142,7 @@ Numbers clip(const ProcessGroup& group, double others, const ClipGradOptions& ho
 }
 
 void add_norms(TruthRows& rows) {
-  for (const double type : {1.0, 2.0, kInfinity}) {
+  for (const double type : {1.0, 2.0, kInf}) {
     const double norm = std::isinf(type) ? 100 : type == 1 ? 102 : std::hypot(100, 2);
     ClipGradOptions how;
     how.norm_type = type;
@@ -151,11 +151,11 @@ void add_norms(TruthRows& rows) {
                     always({norm, 1 - kRate * 2 / (norm + 1e-6)}),
                     [how](const ProcessGroup& group) { return clip(group, 0.1, how); }));
     rows.push_back(numbers_row(absl::StrCat("the same, infinite on rank 1, norm ", type),
-                               always({kInfinity, 1}), [how](const ProcessGroup& group) {
-                                 return clip(group, group.rank() == 1 ? kInfinity : 0.1, how);
+                               always({kInf, 1}), [how](const ProcessGroup& group) {
+                                 return clip(group, group.rank() == 1 ? kInf : 0.1, how);
                                }));
     how.error_if_nonfinite = true;
-    for (const double fault : {kInfinity, std::nan("")}) {
+    for (const double fault : {kInf, std::nan("")}) {
       rows.push_back(refused_row(
           absl::StrCat("the same, ", fault, " on rank 1, error_if_nonfinite, norm ", type),
           "cannot be clipped on any rank",
@@ -219,7 +219,7 @@ Numbers one_infinity(const ProcessGroup& group) {
   Numbers seen;
   for (int step = 0; step < 5; ++step) {
     const bool fails = step == 1 && group.rank() == 1;
-    seen.push_back(scaled_step(shared, scaler, sgd, fails ? kInfinity : 1) ? 1 : 0);
+    seen.push_back(scaled_step(shared, scaler, sgd, fails ? kInf : 1) ? 1 : 0);
     seen.push_back(scaler.get_scale());
   }
   seen.push_back(shared.dense());
@@ -235,7 +235,7 @@ Numbers optimizers_by_themselves(const ProcessGroup& group) {
   const DistributedOptimizer of_dense = shared.optimizer(1);
   GradScaler scaler;
   const autograd::Context context;
-  autograd::backward(context, {scaler.scale(shared.loss(group.rank() == 1 ? kInfinity : 1, 2))});
+  autograd::backward(context, {scaler.scale(shared.loss(group.rank() == 1 ? kInf : 1, 2))});
   const at::Tensor stepped = at::full({1}, scaler.step(of_row, context) ? 1 : 0, at::kDouble);
   const bool dense_is_stepped = scaler.step(of_dense, context).has_value();
   scaler.update();
@@ -253,8 +253,7 @@ Numbers infinity_without_inputs(const ProcessGroup& group) {
   GradScaler scaler(options);
   parallel::join({&shared.ddp()}, {}, [&] {
     for (int step = 0; step < (group.rank() == 1 ? 1 : 3); ++step) {
-      scaled_step(shared, scaler, sgd, step == 1 && group.rank() == 0 ? kInfinity : 0,
-                  Clipping::kToOne);
+      scaled_step(shared, scaler, sgd, step == 1 && group.rank() == 0 ? kInf : 0, Clipping::kToOne);
     }
   });
   Numbers seen = {shared.dense()};

@@ -103,7 +103,7 @@ class DdpInContext : public testranks::ServedTest {
   bool ends_ = true;
 };
 
-std::vector<at::Tensor> whole_gradients(std::uint64_t seed, const Batch& batch) {
+std::vector<at::Tensor> gradients_of_one(std::uint64_t seed, const Batch& batch) {
   Mlp model(seed);
   mean_loss(model.forward(batch.input), batch.target).backward();
   return grads_of(model);
@@ -154,7 +154,7 @@ TEST_F(DdpInContext, BothWaysOfBackward) {
   DistributedDataParallel ddp(model, group());
   const Batch batch = make_batch(3, 4 * size());
   const Batch part = batch.part(rank(), size());
-  const std::vector<at::Tensor> expected = whole_gradients(4, batch);
+  const std::vector<at::Tensor> expected = gradients_of_one(4, batch);
   for (int step = 0; step < 2; ++step) {
     const Context context(worker_);
     mean_loss(ddp.forward(part.input), part.target).backward();
@@ -186,10 +186,10 @@ TEST_F(DdpInContext, AccumulatesWithoutSync) {
     sinew::autograd::backward(context, {loss(0)});
   }
   sinew::autograd::backward(context, {loss(1)});
-  EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+  EXPECT_LT(difference(gradients_of(context, *model), gradients_of_one(4, batch)), 1e-12);
   // Once more: what has been reduced stays as it is, and the rest is added.
   sinew::autograd::backward(context, {loss(0) + loss(1)});
-  std::vector<at::Tensor> twice = whole_gradients(4, batch);
+  std::vector<at::Tensor> twice = gradients_of_one(4, batch);
   for (at::Tensor& gradient : twice) gradient.mul_(2);
   EXPECT_LT(difference(gradients_of(context, *model), twice), 1e-12);
 }
@@ -265,7 +265,7 @@ TEST_F(DdpInContext, AFailedPassIsKeptNowhere) {
     }
     const Context context(worker_);
     sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
-    EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+    EXPECT_LT(difference(gradients_of(context, *model), gradients_of_one(4, batch)), 1e-12);
   }
 }
 
@@ -295,7 +295,7 @@ TEST_F(DdpInContext, APassThatFailsAfterTheVoteIsFoundByTheNextOne) {
       EXPECT_TRUE(sinew::autograd::gradients(context).empty());
     } else {
       sinew::autograd::backward(context, {loss});
-      EXPECT_LT(difference(gradients_of(context, *model), whole_gradients(4, batch)), 1e-12);
+      EXPECT_LT(difference(gradients_of(context, *model), gradients_of_one(4, batch)), 1e-12);
     }
   }
   accumulator->del_post_hook(hook);
@@ -318,7 +318,7 @@ TEST_F(DdpInContext, HooksCompress) {
   const Batch part = batch.part(rank(), size());
   const Context context(worker_);
   sinew::autograd::backward(context, {mean_loss(ddp.forward(part.input), part.target)});
-  const double error = difference(gradients_of(context, *model), whole_gradients(4, batch));
+  const double error = difference(gradients_of(context, *model), gradients_of_one(4, batch));
   EXPECT_LT(error, 2e-3);
   EXPECT_GT(error, 1e-9) << "nothing was rounded";
 }
@@ -370,7 +370,7 @@ TEST_F(DdpInContext, AnOptimizerThatIsSpreadStepsGradientsOfTheContext) {
   optimizer.step(context);
   Mlp whole(4);
   const double rate = sinew::optim::SgdOptions().lr;
-  const std::vector<at::Tensor> gradients = whole_gradients(4, batch);
+  const std::vector<at::Tensor> gradients = gradients_of_one(4, batch);
   const at::AutoGradMode no_grad(false);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     whole.parameters()[i].sub_(gradients[i], rate);

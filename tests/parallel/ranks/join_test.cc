@@ -161,9 +161,9 @@ TEST_F(Join, HooksDivideByThoseThatGoOn) {
 }
 
 /// Counts its forward passes, each rank from another number on.
-class Counting : public torch::nn::Module {
+class CountingCalls : public torch::nn::Module {
  public:
-  explicit Counting(double start) {
+  explicit CountingCalls(double start) {
     weight_ = register_parameter("weight", at::ones({1}));
     count = register_buffer("count", at::full({1}, start));
   }
@@ -179,7 +179,7 @@ class Counting : public torch::nn::Module {
 
 // At the end of the ranks that went on longest; before, of the highest one that still has inputs.
 TEST_F(Join, BuffersAreThoseOfARankThatGoesOn) {
-  const auto model = std::make_shared<Counting>(0);
+  const auto model = std::make_shared<CountingCalls>(0);
   DistributedDataParallel ddp(model, group());
   int last = 0;
   for (int of = 0; of < size(); ++of) {

@@ -11,7 +11,8 @@ namespace sinew::internal::ledger {
 
 namespace {
 
-constexpr Time kDeadline = std::chrono::seconds(10);  // of every call, on a clock that starts at 0
+constexpr Time kCallDeadline =
+    std::chrono::seconds(10);  // of every call, on a clock that starts at 0
 
 // The reference of a root has the serial after this, and the fork of a slot the one after that.
 std::uint64_t serials_before(int slot) { return static_cast<std::uint64_t>(slot) * 2; }
@@ -31,7 +32,7 @@ WorkerState empty_worker(int worker, std::size_t slots) {
   return made;
 }
 
-Description described() { return Description{"T", "test"}; }
+Description described_test() { return Description{"T", "test"}; }
 
 /// The fork that a message is about.
 ForkId subject(const LedgerMessage& message) {
@@ -166,7 +167,7 @@ Actions WorkerModel::react_to(Turn& turn, const Packet& packet) const {
       return finish_create(turn, packet);
     case Packet::Kind::kCreateGivenUp:
       return turn.ledger()
-          .create_failed(packet.fork, absl::DeadlineExceededError("no answer"), kDeadline, now)
+          .create_failed(packet.fork, absl::DeadlineExceededError("no answer"), kCallDeadline, now)
           .actions;
     case Packet::Kind::kRecordGivenUp:
       return turn.ledger().carrier_failed(packet.fork, now).actions;
@@ -227,8 +228,8 @@ Actions WorkerModel::on_control(Turn& turn, const Packet& packet) const {
 }
 
 Actions WorkerModel::on_record(Turn& turn, const Packet& packet) const {
-  Outcome<Received> outcome =
-      turn.ledger().receive(packet.record, worker_info(packet.from), described(), turn.moment.now);
+  Outcome<Received> outcome = turn.ledger().receive(packet.record, worker_info(packet.from),
+                                                    described_test(), turn.moment.now);
   if (!outcome.result.ok()) {
     if (!turn.moment.faulty && !packet.twin) {
       turn.violate(
@@ -248,7 +249,7 @@ Actions WorkerModel::on_record(Turn& turn, const Packet& packet) const {
 
 Actions WorkerModel::on_create(Turn& turn, const Packet& packet) const {
   Handled handled = turn.ledger().on_create(packet.rref, packet.fork, worker_info(packet.from),
-                                            described(), turn.moment.now);
+                                            described_test(), turn.moment.now);
   if (!handled.status.ok()) {
     if (!turn.moment.faulty && !packet.twin) {
       turn.violate(absl::StrCat("create refused without cause: ", handled.status.ToString()));
@@ -282,7 +283,7 @@ Actions WorkerModel::finish_create(Turn& turn, const Packet& packet) const {
   if (turn.ledger().is_lost(worker_info(packet.from))) return {};
   Handled handled = slot(packet.slot).root == Slot::Root::kCreateFails
                         ? turn.ledger().create_failed(packet.fork, absl::InternalError("no value"),
-                                                      kDeadline, now)
+                                                      kCallDeadline, now)
                         : turn.ledger().create_succeeded(packet.fork, now);
   return std::move(handled.actions);
 }
@@ -331,11 +332,11 @@ Actions WorkerModel::start(Turn& turn, int index) const {
   LedgerInspector::set_last_serial(turn.ledger(), serials_before(index));
   if (plan.root == Slot::Root::kOwn) {
     handle.role = Role::kOwner;
-    handle.rref = turn.ledger().own(ValueState::kReady, described());
+    handle.rref = turn.ledger().own(ValueState::kReady, described_test());
     insert_sorted(turn.worker().created, handle.rref);
     return {};
   }
-  absl::StatusOr<Created> created = turn.ledger().create(worker_info(plan.owner), described());
+  absl::StatusOr<Created> created = turn.ledger().create(worker_info(plan.owner), described_test());
   if (!created.ok()) {
     handle.status = Handle::Status::kReleased;
     return {};
@@ -357,7 +358,7 @@ Actions WorkerModel::share(Turn& turn, int index) const {
   Handle& handle = turn.handle(index);
   const int child = children_[static_cast<std::size_t>(index)][handle.shared++];
   const WorkerInfo target = worker_info(slot(child).worker);
-  const std::optional<Time> deadline = turn.moment.now + kDeadline;
+  const std::optional<Time> deadline = turn.moment.now + kCallDeadline;
   LedgerInspector::set_last_serial(turn.ledger(), serials_before(child) + 1);
   absl::StatusOr<ForkRecord> record = handle.role == Role::kOwner
                                           ? turn.ledger().share_owned(handle.rref, target, deadline)
