@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Time kLease = seconds(15);
+constexpr Time kSimulatedLease = seconds(15);
 constexpr Time kBeat = seconds(3);
 constexpr Time kTick = seconds(1);
 
@@ -105,7 +105,7 @@ int SimulatedCluster::start_node(int name) {
   WorkerInfo info{absl::StrCat("n", name), name,
                   Incarnation{static_cast<std::uint64_t>(number) + 1}};
   LedgerOptions options;
-  options.lease = kLease;
+  options.lease = kSimulatedLease;
   options.make_token = test_token;
   options.draw_secret = [this] { return random_.next(); };
   nodes_.push_back(std::make_unique<Node>(info, options));
@@ -161,7 +161,7 @@ int SimulatedCluster::other_node(int number) {
 
 bool SimulatedCluster::fenced_by_time(int holder, int owner) {
   auto link = node(holder).links.find(owner);
-  return link == node(holder).links.end() || now_ - link->second.last_proven > kLease;
+  return link == node(holder).links.end() || now_ - link->second.last_proven > kSimulatedLease;
 }
 
 void SimulatedCluster::beat(int number) {
@@ -193,12 +193,12 @@ void SimulatedCluster::check_leases(int number) {
   Node& here = node(number);
   for (auto& [peer, link] : here.links) {
     const WorkerInfo& who = node(peer).info;
-    if (now_ - link.last_proven > kLease && !here.ledger.is_lost(who)) {
+    if (now_ - link.last_proven > kSimulatedLease && !here.ledger.is_lost(who)) {
       ++report_.fences;
       link.end();
       perform(number, here.ledger.fence(who, now_));
     }
-    if (now_ - link.last_answered_beat > kLease) {
+    if (now_ - link.last_answered_beat > kSimulatedLease) {
       link.end();
       perform(number, here.ledger.worker_lost(who, now_));
     }
