@@ -143,21 +143,26 @@ void measure_references(const Options& options, const sinew::Peer& server) {
 int run(int argc, char** argv) {
   const Options options = sinew::bench::parse_options(
       argc, argv,
-      {"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s", "both_ways_async64_per_s",
-       "remote_first_method_p50_us", "rref_method_p50_us", "rl_steps_per_s_1", "rl_steps_per_s_4",
-       "rl_batched_steps_per_s_4", sinew::bench::kActorLearnerFigure, "batcher_calls_per_s_1",
-       "batcher_calls_per_s_4", "batcher_calls_per_s_8"});
+      {"wake_up_us", "noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
+       "both_ways_async64_per_s", "remote_first_method_p50_us", "rref_method_p50_us",
+       "rl_steps_per_s_1", "rl_steps_per_s_4", "rl_batched_steps_per_s_4",
+       sinew::bench::kActorLearnerFigure, "batcher_calls_per_s_1", "batcher_calls_per_s_4",
+       "batcher_calls_per_s_8"});
   // First: their processes are forked from this one, which must have no threads then.
   sinew::bench::measure_actor_learner(options);
   sinew::bench::measure_batches(options);
   sinew::bench::measure_rollouts(options);
-  if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
+  if (options.wants_any({"wake_up_us", "noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
                          "both_ways_async64_per_s", "remote_first_method_p50_us",
                          "rref_method_p50_us"})) {
     const sinew::bench::ServerProcess server(&serve);
     const sinew::Worker worker = start_worker(1, server.port());
     measure_calls(options, worker.peer("server"));
     measure_references(options, worker.peer("server"));
+    if (options.wants("wake_up_us")) {
+      const std::int64_t price = worker.counters().at("rpc.wake_up_ns");
+      options.report("wake_up_us", static_cast<double>(price) / 1000);
+    }
     worker.shutdown();
   }
   return 0;

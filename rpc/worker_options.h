@@ -86,10 +86,11 @@ struct WorkerOptions {
   std::size_t num_threads = 0;
   /// How long a thread that waits for the network looks again and again whether something has come,
   /// before it sleeps. It does so only where waits have been short lately, nobody else wants the
-  /// core, and control groups leave the process more than one core; see docs/threads.md. 0: it
-  /// always sleeps, which is slower and saves power. What is over 200 us counts as that. The
-  /// environment variable SINEW_MAX_POLL_US (microseconds) bounds it for all workers of a process.
-  std::chrono::nanoseconds max_poll = std::chrono::microseconds(200);
+  /// core, and control groups leave the process more than one core, and for eight times as long as
+  /// a wake-up takes on this host; see docs/threads.md. 0: it always sleeps, which is slower and
+  /// saves power. The environment variable SINEW_MAX_POLL_US (microseconds) bounds it for all
+  /// workers of a process.
+  std::chrono::nanoseconds max_poll = std::chrono::nanoseconds::max();
   /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain
   /// of calls.
   std::size_t max_blocked_threads = 256;

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(WaitingTasks, LeadExploration,
 
 // Two threads would only share short tasks; one whose task waits is no longer in the way.
 TEST(LeadRules, OneThreadOfThePoolIsInATaskThatDoesNotWait) {
-  LeadRules rules;
+  LeadRules rules(std::chrono::microseconds(30));
   EXPECT_EQ(rules.add_thread(), 0);
   EXPECT_EQ(rules.add_thread(), 1);
   EXPECT_EQ(rules.park(0), LeadRules::Parked::kLeads);
@@ -70,7 +70,7 @@ TEST(LeadRules, OneThreadOfThePoolIsInATaskThatDoesNotWait) {
 }
 
 TEST(LeadRules, ThePoolGetsEightThreadsAtMost) {
-  LeadRules rules;
+  LeadRules rules(std::chrono::microseconds(30));
   for (int i = 0; i < 2; ++i) rules.add_thread();
   int threads = 2;
   for (int waits = 0; waits < 20; ++waits) {

@@ -93,6 +93,8 @@ RPC = Suite(
     summary="calls, remote objects and the RL rollout between processes on this host",
     binary="bench_rpc",
     figures=(
+        # The host's: all others depend on it.
+        Figure("wake_up_us", Better.LOWER),
         Figure("noop_sync_p50_us", Better.LOWER, targets={"grpc": 1.1, "torch": 0.8}),
         Figure("noop_sync_p99_us", Better.LOWER),
         Figure(

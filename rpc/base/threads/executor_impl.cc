@@ -72,6 +72,7 @@ void Executor::Impl::wake_to_run_locked(RunRules::Runner runner, Wakeups& wakeup
     worker = std::exchange(watcher_, nullptr);
   }
   worker->woken = true;
+  worker->call = WakeUpPrice::Call::now();
   wakeups.add(*worker);
 }
 
@@ -202,7 +203,11 @@ void Executor::Impl::park(Worker& worker) {
     idle_.push_back(&worker);
     rules_.park();
     while (!worker.woken && watcher_ != &worker) worker.wake->wait(mutex_);
-    if (worker.woken) return rules_.arrive();
+    if (worker.woken) {
+      price_.on_wake_up(worker.call);
+      rules_.set_wake_up(price_.now());
+      return rules_.arrive();
+    }
     if (watch(worker)) return;
   }
 }
@@ -240,7 +245,10 @@ bool Executor::Impl::watch(Worker& worker) {
 
 bool Executor::Impl::flush_later(Worker& worker, const std::shared_ptr<Flushable>& what) {
   if (!worker.more_follow) return false;
-  if (std::chrono::steady_clock::now() - worker.task_begun > kShortTask) return false;
+  // After a longer task those that follow are likely to be long too.
+  if (std::chrono::steady_clock::now() - worker.task_begun > price_.now()) {
+    return false;
+  }
   MutexLock lock(worker.flush_mutex);
   if (!watched_.load(std::memory_order_acquire)) return false;
   if (std::find(worker.flushes.begin(), worker.flushes.end(), what) == worker.flushes.end()) {

@@ -20,6 +20,7 @@
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/run_rules.h"
+#include "sinew/rpc/base/threads/wake_up_price.h"
 
 namespace sinew::internal {
 
@@ -36,6 +37,8 @@ class Executor::Impl final : public TaskRunner,
     const std::shared_ptr<CondVar> wake = std::make_shared<CondVar>();
     // Guarded by the pool's mutex_.
     bool woken = false;
+    // Where and when it was, if it was.
+    WakeUpPrice::Call call;
     // Touched by the worker's own thread only.
     std::size_t blocking_scopes = 0;
     // Of a helper; or null.
@@ -70,7 +73,8 @@ class Executor::Impl final : public TaskRunner,
   Impl(Executor* owner, Options options)
       : owner_(owner),
         options_(std::move(options)),
-        rules_(std::max<std::size_t>(options_.num_threads, 1)) {
+        price_(WakeUpPrice::of_host()),
+        rules_(std::max<std::size_t>(options_.num_threads, 1), price_.now()) {
     ProcessLife::add(this);
   }
 
@@ -146,9 +150,6 @@ class Executor::Impl final : public TaskRunner,
   // Threads beyond num_threads that stay for the next blocking wait; starting one costs some 20 us.
   static constexpr std::size_t kSpareThreads = 4;
 
-  // After a longer one the tasks that follow are likely to be long too.
-  static constexpr std::chrono::nanoseconds kShortTask = std::chrono::microseconds(30);
-
   void run_worker(Worker& worker);
   void run_tasks(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void park(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -171,6 +172,7 @@ class Executor::Impl final : public TaskRunner,
   Executor* const owner_;
   const ProcessBound process_;
   Options options_;
+  WakeUpPrice& price_;
   std::shared_ptr<PollingDuty> owned_polling_duty_;
   std::atomic<PollingDuty*> polling_duty_{nullptr};
 

@@ -8,19 +8,21 @@
 namespace sinew::internal {
 namespace {
 
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
 using Duration = LeadRules::Duration;
 
-// Tasks that take longer are not worth that events wait for them.
-constexpr Duration kMaxAbsence = microseconds(250);
+// Wake-ups. Tasks that take longer are not worth that events wait for them.
+constexpr int kMaxAbsence = 8;
 // Threads that wait again so soon find the duty where they have left it.
-constexpr Duration kShortGap = microseconds(200);
+constexpr int kShortGap = 7;
 // A thread that waits for longer does not save a wake-up worth speaking of by leading.
-constexpr Duration kLongWait = milliseconds(1);
+constexpr int kLongWait = 32;
 // Waits that last longer on the average are too often cut off by that: the duty then goes back and
 // forth between the wait and the pool, and each time a thread is woken.
-constexpr Duration kShortWait = microseconds(600);
+constexpr int kShortWait = 20;
+// At the beginning waits are rare, and short.
+constexpr int kFirstGap = kLongWait;
+constexpr int kFirstWait = 3;
+
 // One leads, one stands by.
 constexpr int kUsualThreads = 2;
 // With as many it has no more, and the executor's own threads run tasks where too many of its wait.
@@ -31,6 +33,9 @@ constexpr double kCrowded = 0.25;
 constexpr double kCrowdingDecay = 0.98;
 
 }  // namespace
+
+LeadRules::LeadRules(Duration wake_up)
+    : wake_up_(wake_up), average_gap_(kFirstGap * wake_up), average_wait_(kFirstWait * wake_up) {}
 
 void LeadRules::take(Leader leader) {
   leader_ = leader;
@@ -100,7 +105,7 @@ LeadRules::Wake LeadRules::lay_down_for_tasks(Duration length, bool are_brisk) {
   lay_down();
   ++away_;
   tasks_are_brisk_ = are_brisk;
-  if (length > kMaxAbsence) return promote();
+  if (length > kMaxAbsence * wake_up_) return promote();
   if (SINEW_LEAD_BUG(kNobodyWatches)) return Wake::kNobody;
   watch_ = true;
   return watcher_ < 0 ? Wake::kOneParked : Wake::kNobody;
@@ -124,7 +129,7 @@ bool LeadRules::lead_again() {
 
 bool LeadRules::lay_down_for_waiter(TimePoint now) {
   if (!woke_waiter_ || closed_) return false;
-  if (average_gap_ > kShortGap || average_wait_ > kShortWait) return false;
+  if (average_gap_ > kShortGap * wake_up_ || average_wait_ > kShortWait * wake_up_) return false;
   // The one that was woken may not have noticed yet.
   if (is_young(1, now)) return false;
   lay_down();
@@ -143,12 +148,12 @@ void LeadRules::end() {
 // Whether a thread waits for what may come any moment.
 bool LeadRules::is_young(std::size_t place_from_the_youngest, TimePoint now) const {
   if (waits_.size() <= place_from_the_youngest) return false;
-  return now - waits_[waits_.size() - 1 - place_from_the_youngest].begun < kLongWait;
+  return now - waits_[waits_.size() - 1 - place_from_the_youngest].begun < kLongWait * wake_up_;
 }
 
 int LeadRules::begin_wait(TimePoint now) {
   waits_.push_back({next_wait_, now});
-  const Duration gap = std::min<Duration>(now - last_wait_ended_, kLongWait);
+  const Duration gap = std::min<Duration>(now - last_wait_ended_, kLongWait * wake_up_);
   average_gap_ += (gap - average_gap_) / 4;
   return next_wait_++;
 }
@@ -161,7 +166,7 @@ bool LeadRules::take_for_wait() {
 
 bool LeadRules::may_lead_on(TimePoint begun, TimePoint now, Wake& wake) {
   wake = Wake::kNobody;
-  if (now - begun <= kLongWait && !closed_) return true;
+  if (now - begun <= kLongWait * wake_up_ && !closed_) return true;
   lay_down();
   if (!SINEW_LEAD_BUG(kNobodyPromoted)) wake = promote();
   return false;
@@ -170,13 +175,14 @@ bool LeadRules::may_lead_on(TimePoint begun, TimePoint now, Wake& wake) {
 LeadRules::Wake LeadRules::end_wait(int wait, bool leads, TimePoint now) {
   const auto found = std::find_if(waits_.rbegin(), waits_.rend(),
                                   [wait](const Wait& each) { return each.number == wait; });
-  const Duration length = std::min<Duration>(now - found->begun, 2 * kLongWait);
+  const Duration length = std::min<Duration>(now - found->begun, 2 * kLongWait * wake_up_);
   average_wait_ += (length - average_wait_) / 8;
   waits_.erase(std::next(found).base());
   last_wait_ended_ = now;
   if (!leads) return Wake::kNobody;
   lay_down();
-  const bool is_back_soon = watcher_ >= 0 && average_gap_ < kShortGap && !is_young(0, now);
+  const bool is_back_soon =
+      watcher_ >= 0 && average_gap_ < kShortGap * wake_up_ && !is_young(0, now);
   return is_back_soon && !closed_ ? Wake::kNobody : promote();
 }
 
@@ -184,8 +190,8 @@ void LeadRules::append_key(TimePoint now, std::string& key) const {
   const bool is_watched_since = watcher_ >= 0 && changes_ == watched_since_;
   absl::StrAppend(&key, static_cast<int>(leader_), promoted_, closed_, ended_, watch_, watcher_,
                   is_watched_since, parked_, ",", threads_, coming_, away_, waiting_, ",",
-                  woke_waiter_, tasks_are_brisk_, crowding_ > kCrowded, average_gap_ > kShortGap,
-                  average_wait_ > kShortWait);
+                  woke_waiter_, tasks_are_brisk_, crowding_ > kCrowded,
+                  average_gap_ > kShortGap * wake_up_, average_wait_ > kShortWait * wake_up_);
   for (std::size_t i = 0; i < waits_.size(); ++i) absl::StrAppend(&key, is_young(i, now));
 }
 

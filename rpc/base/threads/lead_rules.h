@@ -15,6 +15,8 @@ namespace sinew::internal {
 /// pool woken to lead ("promoted"), or leaves a parked one watching, which takes the duty up if it
 /// lies for a whole interval.
 ///
+/// How long is long follows from what a wake-up takes.
+///
 /// Copyable, for tests that look at what may follow from each state.
 class LeadRules {
  public:
@@ -33,6 +35,10 @@ class LeadRules {
     kLeads,
     kEnds,
   };
+
+  explicit LeadRules(Duration wake_up);
+  /// What a wake-up takes from now on.
+  void set_wake_up(Duration wake_up) { wake_up_ = wake_up; }
 
   // ---- Threads of the pool.
 
@@ -101,6 +107,7 @@ class LeadRules {
   Wake promote();
   bool is_young(std::size_t place_from_the_youngest, TimePoint now) const;
 
+  Duration wake_up_;
   Leader leader_ = Leader::kNobody;
   // A thread of the pool is to lead as soon as one is there, unless somebody else is first.
   bool promoted_ = true;
@@ -126,9 +133,9 @@ class LeadRules {
   int next_wait_ = 0;
   TimePoint last_wait_ended_;
   // Between the end of a wait and the beginning of the next one; weighted towards the latest.
-  Duration average_gap_ = std::chrono::milliseconds(1);
+  Duration average_gap_;
   // How long waits last; weighted towards the latest, each no more than twice a long one.
-  Duration average_wait_ = std::chrono::microseconds(100);
+  Duration average_wait_;
   bool woke_waiter_ = false;
   // How often an event was there already when the pool's leader was back from its tasks, 1 being
   // always.

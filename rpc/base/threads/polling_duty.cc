@@ -1,59 +1,75 @@
 #include "sinew/rpc/base/threads/polling_duty.h"
 
-#include <algorithm>
-#include <optional>
-#include <thread>
+#include <sys/resource.h>
 
-#include "sinew/rpc/base/threads/run_delay.h"
+#include <algorithm>
+#include <thread>
 
 namespace sinew::internal {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using SteadyClock = std::chrono::steady_clock;
 
 // The duty lies for twice that at most.
 constexpr auto kDutyWatchInterval = milliseconds(1);
-// An event that takes no longer to come was there before.
-constexpr nanoseconds kAtOnce = microseconds(5);
+// An event that takes less than this part of a wake-up to come was there before.
+constexpr int kAtOnce = 4;
 // Where events crowd, so many more are handled before the tasks that they lead to. With all of
 // them, two workers that keep each other busy would take turns instead.
 constexpr int kMaxMoreEvents = 2;
+
+// How often the calling thread's core was given to another thread while it could have run.
+std::int64_t cores_given_to_others() {
+  rusage usage{};
+  return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
 }  // namespace
 
-PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll, bool (*has_core)(TimePoint))
+PollingDuty::PollingDuty(EventSource* source, nanoseconds max_poll, bool (*has_core)(TimePoint),
+                         const WakeUpPrice& price)
     : source_(source),
       pool_polls_(max_poll, PollPolicy::Waits::kForOthers),
       waiter_polls_(max_poll, PollPolicy::Waits::kForItself),
-      has_core_(has_core) {
+      has_core_(has_core),
+      price_(price),
+      rules_(price.now()) {
   ProcessLife::add(this);
 }
 
 PollingDuty::~PollingDuty() { ProcessLife::remove(this); }
 
-nanoseconds PollingDuty::begin(PollPolicy& policy, TimePoint now) {
-  const nanoseconds poll = policy.begin(now);
+// The next event, polled for as far as that pays.
+EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
+  const TimePoint begun = SteadyClock::now();
+  const nanoseconds price = price_.now();
+  nanoseconds poll = policy.begin(begun, price);
   // Where it does not poll anyway nothing has to be found out.
-  if (poll <= nanoseconds(0)) return poll;
-  if (!has_core_(now)) return nanoseconds(0);
-  const std::optional<RunDelay> lost = new_run_delay(now);
-  if (!lost.has_value()) return poll;
-  policy.on_run_delay(now, lost->delay, lost->time);
-  return policy.begin(now);
+  if (poll > nanoseconds(0) && !has_core_(begun)) poll = nanoseconds(0);
+  nanoseconds polled{0};
+  if (poll > nanoseconds(0)) {
+    if (const auto event = this->poll(policy, begun, std::min(deadline, begun + poll)))
+      return *event;
+    polled = SteadyClock::now() - begun;
+    count(polls_in_vain_, polled);
+  }
+  const EventSource::Event event = source_->next(deadline);
+  const nanoseconds waited = SteadyClock::now() - begun;
+  was_there_ = waited * kAtOnce < price;
+  if (event.kind != EventSource::Event::Kind::kDeadline && !was_there_)
+    policy.on_slept(waited, polled);
+  return event;
 }
 
-// The next event, polled for as far as that pays. Between two looks the core is offered to whoever
-// waits for it.
-EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
-  using Kind = EventSource::Event::Kind;
-  const TimePoint begun = SteadyClock::now();
-  const nanoseconds poll = begin(policy, begun);
-  TimePoint now = begun;
-  for (bool goes_on = true; goes_on && now - begun < poll && now < deadline;) {
+// An event that has come by `until`. Between two looks the core is offered to whoever waits for it.
+std::optional<EventSource::Event> PollingDuty::poll(PollPolicy& policy, TimePoint begun,
+                                                    TimePoint until) {
+  std::optional<std::int64_t> cores_given;
+  for (TimePoint now = begun; now < until;) {
     const EventSource::Event event = source_->next(TimePoint::min());
-    if (event.kind != Kind::kDeadline) {
+    if (event.kind != EventSource::Event::Kind::kDeadline) {
       was_there_ = now == begun;
       // What was there before would not have slept.
       if (was_there_) return event;
@@ -62,30 +78,18 @@ EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
       count(polls_paid_, waited);
       return event;
     }
+    if (!cores_given.has_value()) cores_given = cores_given_to_others();
     const TimePoint offered = SteadyClock::now();
     std::this_thread::yield();
     now = SteadyClock::now();
-    goes_on = policy.may_go_on(offered, now);
+    if (!policy.may_be_taken(now - offered)) continue;
+    // A host may also take the core away from all threads of its guest, and nobody is in the way.
+    const std::int64_t given = cores_given_to_others();
+    if (given == *cores_given) continue;
+    policy.on_core_taken(now, now - offered);
+    return std::nullopt;
   }
-  const nanoseconds polled = now - begun;
-  if (now != begun) count(polls_in_vain_, polled);
-  const EventSource::Event event = source_->next(deadline);
-  const nanoseconds waited = SteadyClock::now() - begun;
-  was_there_ = waited < kAtOnce;
-  if (event.kind != Kind::kDeadline && !was_there_) policy.on_slept(waited, polled);
-  return event;
-}
-
-void PollingDuty::handle(const EventSource::Event& event) {
-  source_->handle(event);
-  const int messages = messages_.exchange(0, std::memory_order_relaxed);
-  if (messages == 0) return;
-  pool_polls_.on_messages(messages);
-  waiter_polls_.on_messages(messages);
-}
-
-void PollingDuty::brought(std::size_t messages) {
-  messages_.fetch_add(static_cast<int>(messages), std::memory_order_relaxed);
+  return std::nullopt;
 }
 
 void PollingDuty::count(std::atomic<std::int64_t>& polls, nanoseconds polled) {
@@ -180,7 +184,7 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
     ran_tasks = false;
     {
       const Executor::Helper::Offer offer(may_help() ? &helper : nullptr);
-      handle(event);
+      source_->handle(event);
       if (is_crowded) handle_more();
     }
     if (helper.has_tasks()) {
@@ -216,7 +220,7 @@ void PollingDuty::handle_more() {
     const EventSource::Event event = source_->next(TimePoint::min());
     // The end comes again.
     if (event.kind != EventSource::Event::Kind::kSomething) return;
-    handle(event);
+    source_->handle(event);
   }
 }
 
@@ -225,6 +229,7 @@ bool PollingDuty::run_tasks(Executor::Helper& helper) {
   const Executor::Helper::Workload tasks = helper.workload();
   {
     MutexLock lock(mutex_);
+    rules_.set_wake_up(price_.now());
     carry_out_locked(rules_.lay_down_for_tasks(tasks.duration, tasks.is_brisk));
   }
   helper.run();
@@ -275,6 +280,7 @@ void PollingDuty::woke_waiter() {
 
 int PollingDuty::begin_wait(TimePoint now) {
   MutexLock lock(mutex_);
+  rules_.set_wake_up(price_.now());
   return rules_.begin_wait(now);
 }
 
@@ -323,7 +329,7 @@ void PollingWait::poll(PollingDuty::TimePoint deadline) {
   const EventSource::Event event = duty_->next(duty_->waiter_polls_, deadline);
   has_polled_ = true;
   duty_->stand_still_at_exit();
-  if (event.kind == EventSource::Event::Kind::kSomething) duty_->handle(event);
+  if (event.kind == EventSource::Event::Kind::kSomething) duty_->source_->handle(event);
 }
 
 }  // namespace sinew::internal

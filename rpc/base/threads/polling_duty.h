@@ -2,8 +2,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/host_limits.h"
@@ -12,6 +12,7 @@
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/lead_rules.h"
 #include "sinew/rpc/base/threads/poll_policy.h"
+#include "sinew/rpc/base/threads/wake_up_price.h"
 
 namespace sinew::internal {
 
@@ -63,9 +64,10 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
 
   /// `source` must outlive the last serve() and close(). Whoever leads asks it again and again for
   /// up to `max_poll` before sleeping, where that pays (see PollPolicy) and `has_core` says that
-  /// the process has a core for it.
+  /// the process has a core for it. `price`: what a wake-up takes.
   PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll,
-              bool (*has_core)(TimePoint now) = &has_core_to_spare);
+              bool (*has_core)(TimePoint now) = &has_core_to_spare,
+              const WakeUpPrice& price = WakeUpPrice::of_host());
   ~PollingDuty() override;
   PollingDuty(const PollingDuty&) = delete;
   PollingDuty& operator=(const PollingDuty&) = delete;
@@ -81,8 +83,6 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
   /// An event has woken a thread in its PollingWait that was asleep. For the thread that handles
   /// it.
   void woke_waiter();
-  /// An event has brought so many messages. For the thread that handles it.
-  void brought(std::size_t messages);
 
   struct Stats {
     /// Something came while a thread polled before sleeping.
@@ -97,9 +97,8 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
  private:
   friend class PollingWait;
 
-  std::chrono::nanoseconds begin(PollPolicy& policy, TimePoint now);
   EventSource::Event next(PollPolicy& policy, TimePoint deadline);
-  void handle(const EventSource::Event& event);
+  std::optional<EventSource::Event> poll(PollPolicy& policy, TimePoint begun, TimePoint until);
   void count(std::atomic<std::int64_t>& polls, std::chrono::nanoseconds polled);
   void look_up() override;
   bool stands_still() override;
@@ -126,10 +125,9 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
   PollPolicy pool_polls_;
   PollPolicy waiter_polls_;
   bool (*const has_core_)(TimePoint now);
+  const WakeUpPrice& price_;
   // The last event did not have to be waited for.
   bool was_there_ = false;
-  // By the event that is handled, and by others that brought none.
-  std::atomic<int> messages_{0};
   // Written by whoever leads.
   std::atomic<std::int64_t> polls_paid_{0};
   std::atomic<std::int64_t> polls_in_vain_{0};

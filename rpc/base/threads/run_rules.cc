@@ -6,16 +6,14 @@
 namespace sinew::internal {
 namespace {
 
-// What it takes, in the order of magnitude, until a parked thread runs.
-constexpr RunRules::Duration kWakeUp = std::chrono::microseconds(30);
-// As much work is worth one, even if each task is short: a part is done before the thread is there,
-// and both threads pay for sharing the rest.
-constexpr RunRules::Duration kWorthAThread = std::chrono::microseconds(250);
+// Work of so many wake-ups is worth a thread, even if each task is short: a part is done before the
+// thread is there, and both threads pay for sharing the rest.
+constexpr int kWorthAThread = 8;
 
 }  // namespace
 
 bool RunRules::is_brisk() const {
-  return average_task_ < kWakeUp && workload() < kWorthAThread * running_;
+  return average_task_ < wake_up_ && workload() < kWorthAThread * wake_up_ * running_;
 }
 
 RunRules::Wake RunRules::to_run(Runner who, Wake wake) {

@@ -42,7 +42,10 @@ class RunRules {
     bool one_to_watch = false;
   };
 
-  explicit RunRules(std::size_t num_threads) : num_threads_(num_threads) {}
+  RunRules(std::size_t num_threads, Duration wake_up)
+      : num_threads_(num_threads), wake_up_(wake_up), average_task_(wake_up) {}
+  /// What it takes from now on until a parked thread runs.
+  void set_wake_up(Duration wake_up) { wake_up_ = wake_up; }
 
   // ---- Tasks.
 
@@ -108,6 +111,7 @@ class RunRules {
   Wake to_run(Runner who, Wake wake);
 
   std::size_t num_threads_;
+  Duration wake_up_;
   std::size_t queued_ = 0;
   std::size_t parked_ = 0;
   // Threads that are neither parked nor blocked, with those on their way. At most num_threads, but
@@ -125,7 +129,7 @@ class RunRules {
   std::uint64_t tasks_started_ = 0;
   std::uint64_t started_before_ = 0;
   // Of what the last tasks took, weighted towards the latest.
-  Duration average_task_ = std::chrono::microseconds(30);
+  Duration average_task_;
 };
 
 }  // namespace sinew::internal

@@ -108,7 +108,8 @@ std::map<std::string, std::int64_t> GrpcTransport::counters() const {
           {"rpc.polls_paid", polls.polls_paid},
           {"rpc.polls_in_vain", polls.polls_in_vain},
           {"rpc.polled_us",
-           std::chrono::duration_cast<std::chrono::microseconds>(polls.polled).count()}};
+           std::chrono::duration_cast<std::chrono::microseconds>(polls.polled).count()},
+          {"rpc.wake_up_ns", WakeUpPrice::of_host().now().count()}};
 }
 
 void GrpcTransport::shutdown() {

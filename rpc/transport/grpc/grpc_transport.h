@@ -44,7 +44,7 @@ struct GrpcTuning {
   std::size_t max_connections = 0;
   /// How long a thread that waits for the network looks for it at most before it sleeps, where that
   /// pays; 0: not at all.
-  std::chrono::nanoseconds max_poll = std::chrono::microseconds(200);
+  std::chrono::nanoseconds max_poll = std::chrono::nanoseconds::max();
   /// How long shutdown() lets calls of foreign clients end before they are cut off.
   std::chrono::milliseconds shutdown_grace = std::chrono::seconds(2);
 };

@@ -120,7 +120,7 @@ class LeadModel {
   void each_input(const Visit& visit) const;
 
   LeadWorld world_;
-  LeadRules rules_;
+  LeadRules rules_{std::chrono::microseconds(30)};
   TimePoint now_{std::chrono::seconds(1)};
   std::deque<Event> events_;
   std::array<PoolThread, 4> pool_;

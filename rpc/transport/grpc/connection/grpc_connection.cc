@@ -422,7 +422,6 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
 void GrpcConnection::deliver(Lane lane, std::vector<Frame> frames) {
   const std::shared_ptr<ConnectionHandler> handler = enter_callback();
   if (handler == nullptr) return;
-  core_->poller().duty()->brought(frames.size());
   writer(lane).cork();
   handler->on_frames(shared_from_this(), lane, std::move(frames));
   writer(lane).uncork();

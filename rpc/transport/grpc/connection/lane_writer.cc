@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/base/threads/wake_up_price.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 
 namespace sinew::internal {
 namespace {
 
-// About what it takes until a polling thread has reported the end of a write.
-constexpr auto kCrowdedInterval = std::chrono::microseconds(30);
 // Memory for so much is kept for the next packet.
 constexpr std::size_t kKeptBytes = std::size_t{16} << 10;
 
@@ -163,11 +162,12 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   return batch;
 }
 
-// A single frame is written and done with. Where writes follow each other closely, the end of one
+// A single frame is written and done with. Where writes follow each other within what it takes a
+// polling thread to report the end of one, about as long as to wake one, the end of one
 // is left to the polling thread: what becomes ready until it is reported shares the next packet.
 WriteMode LaneWriter::next_mode(int written) {
   const auto now = std::chrono::steady_clock::now();
-  const bool crowded = now - std::exchange(last_write_, now) < kCrowdedInterval;
+  const bool crowded = now - std::exchange(last_write_, now) < WakeUpPrice::of_host().now();
   return crowded || written >= kMaxWritesInARow ? WriteMode::kEndsLater : WriteMode::kMayEndNow;
 }
 
