@@ -105,6 +105,17 @@ TEST(DeferredFuture, CollectionsAndFlatteningProduceOnTheExecutor) {
   EXPECT_THROW(all.wait(), std::length_error);
 }
 
+TEST(DeferredFuture, WhatIsFlattenedTakesAValueThatCanOnlyBeMoved) {
+  Promise<int> outer;
+  Promise<std::unique_ptr<int>> inner;
+  FutureAccess::complete_lazily<std::unique_ptr<int>>(inner,
+                                                      [] { return std::make_unique<int>(3); });
+  Future<std::unique_ptr<int>> flat =
+      outer.future().then([f = inner.future()](int) mutable { return std::move(f); });
+  outer.set_value(1);
+  EXPECT_EQ(*flat.take(), 3);
+}
+
 TEST(DeferredFuture, IsDestroyedUnrunIfNobodyReads) {
   auto held = std::make_shared<int>(1);
   bool ran = false;

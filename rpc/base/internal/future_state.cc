@@ -361,8 +361,12 @@ template class CoreRef<Role::kWriter>;
 // ---- callbacks
 
 void FutureCore::add_callback(Callback callback) {
-  PendingCallback pending{std::move(callback), ThreadContext::current()};
   add_reader();
+  queue_callback(std::move(callback));
+}
+
+void FutureCore::queue_callback(Callback callback) {
+  PendingCallback pending{std::move(callback), ThreadContext::current()};
   {
     MutexLock lock(mutex_);
     callbacks_.push_back(std::move(pending));
@@ -447,8 +451,8 @@ void FutureCore::on_settled(Callback link) {
     links.push_back(std::move(link));
     run_links(std::move(links));
   } else {
-    add_callback(std::move(link));
-    drop_reader();  // add_callback() has added its own
+    // With the count that it has: a second one, even for a moment, would keep it from taking.
+    queue_callback(std::move(link));
   }
 }
 

@@ -145,6 +145,8 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   void poll(PollingWait& wait, TimePoint deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void wake_sleepers();
   void throw_if_no_value();
+  // The callback has a reader's count already.
+  void queue_callback(Callback callback);
   void start_drain();
   void drain();
   void resume_drain();
