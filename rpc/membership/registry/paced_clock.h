@@ -1,0 +1,30 @@
+#pragma once
+
+#include <algorithm>
+
+#include "sinew/rpc/membership/registry/registry_bugs.h"
+#include "sinew/rpc/membership/registry/registry_messages.h"
+
+namespace sinew::internal::registry {
+
+/// Time that goes on by a step at most between two looks at it. So whoever was stopped, or was
+/// late, hears what was sent to it meanwhile before anybody's time is over. Pure.
+class PacedClock {
+ public:
+  PacedClock(Time now, Time step) : time_(now), looked_(now), step_(step) {}
+
+  Time pass(Time now) {
+    const Time gap = std::max(now - looked_, Time(0));
+    time_ += SINEW_REGISTRY_BUG(kPauseCounts) ? gap : std::min(gap, step_);
+    looked_ = std::max(looked_, now);
+    return time_;
+  }
+  Time time() const { return time_; }
+
+ private:
+  Time time_;
+  Time looked_;
+  Time step_;
+};
+
+}  // namespace sinew::internal::registry
