@@ -1,0 +1,123 @@
+#include "sinew/tests/etcd/etcd_servers.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "sinew/testing/eventually.h"
+
+namespace sinew::testing {
+namespace {
+
+constexpr char kEtcd[] = "/usr/bin/etcd";
+
+std::string url(int port) { return absl::StrCat("http://127.0.0.1:", port); }
+
+bool has(const std::vector<std::string>& arguments, const std::string& name) {
+  for (const std::string& argument : arguments) {
+    if (argument == name) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool EtcdServers::is_installed() { return access(kEtcd, X_OK) == 0; }
+
+EtcdServers::EtcdServers(int count, std::vector<std::string> arguments)
+    : arguments_(std::move(arguments)) {
+  for (int i = 0; i < count; ++i) ports_.push_back({free_port(), free_port()});
+  processes_.resize(ports_.size());
+  for (int i = 0; i < count; ++i) start(i);
+  // Servers with TLS are for those who have certificates.
+  if (!has(arguments_, "--cert-file")) wait_until_served();
+}
+
+std::string EtcdServers::endpoint(int server) const {
+  return absl::StrCat("127.0.0.1:", ports_[static_cast<std::size_t>(server)].client);
+}
+
+std::vector<std::string> EtcdServers::endpoints() const {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < ports_.size(); ++i) all.push_back(endpoint(static_cast<int>(i)));
+  return all;
+}
+
+internal::etcd::EtcdOptions EtcdServers::options() const {
+  internal::etcd::EtcdOptions options;
+  options.endpoints = endpoints();
+  return options;
+}
+
+void EtcdServers::start(int server) {
+  const auto index = static_cast<std::size_t>(server);
+  std::vector<std::string> cluster;
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    cluster.push_back(absl::StrCat("s", i, "=", url(ports_[i].peer)));
+  }
+  const std::string scheme = has(arguments_, "--cert-file") ? "https" : "http";
+  const std::string client = absl::StrCat(scheme, "://", endpoint(server));
+  std::vector<std::string> command = {kEtcd,
+                                      "--name",
+                                      absl::StrCat("s", server),
+                                      "--data-dir",
+                                      folder_.file(absl::StrCat("data", server)),
+                                      "--listen-client-urls",
+                                      client,
+                                      "--advertise-client-urls",
+                                      client,
+                                      "--listen-peer-urls",
+                                      url(ports_[index].peer),
+                                      "--initial-advertise-peer-urls",
+                                      url(ports_[index].peer),
+                                      "--initial-cluster",
+                                      absl::StrJoin(cluster, ","),
+                                      "--initial-cluster-token",
+                                      absl::StrCat("test-", getpid()),
+                                      "--logger",
+                                      "zap",
+                                      "--log-outputs",
+                                      folder_.file(absl::StrCat("log", server))};
+  command.insert(command.end(), arguments_.begin(), arguments_.end());
+  processes_[index] = std::make_unique<ChildProcess>(command);
+}
+
+void EtcdServers::kill(int server) { process(server).signal(SIGKILL); }
+
+void EtcdServers::wait_until_served() const {
+  auto client = internal::etcd::EtcdClient::start(options());
+  if (!client.ok()) throw std::runtime_error(client.status().ToString());
+  internal::etcd::pb::RangeRequest request;
+  request.set_key("any");
+  const auto answer = ask(**client, request, std::chrono::seconds(60));
+  if (!answer.ok()) throw std::runtime_error(answer.status().ToString());
+}
+
+void EtcdServers::wipe(int server) {
+  std::filesystem::remove_all(folder_.file(absl::StrCat("data", server)));
+}
+
+int EtcdServers::leader() const {
+  int leader = -1;
+  eventually([&] {
+    for (std::size_t i = 0; i < ports_.size(); ++i) {
+      internal::etcd::EtcdOptions one;
+      one.endpoints = {endpoint(static_cast<int>(i))};
+      auto client = internal::etcd::EtcdClient::start(one);
+      const auto status =
+          ask(**client, internal::etcd::pb::StatusRequest(), std::chrono::seconds(1));
+      if (status.ok() && status->leader() == status->header().member_id()) {
+        leader = static_cast<int>(i);
+      }
+    }
+    return leader >= 0;
+  });
+  return leader;
+}
+
+}  // namespace sinew::testing
