@@ -189,10 +189,11 @@ class Worker {
   /// of methods with limits), rpc.calls_not_allowed and rpc.calls_over_limit (turned away by rules
   /// of methods), rpc.max_threads (WorkerOptions::num_threads), rpc.threads, rpc.idle_threads,
   /// rpc.blocked_threads, rpc.queued_tasks, rpc.polls_paid, rpc.polls_in_vain and rpc.polled_us
-  /// (over gRPC: WorkerOptions::max_poll), rpc.wake_up_ns (what it takes here to wake a thread), rpc.receive_pool_used_bytes, _idle_bytes and
-  /// _max_idle_bytes (of the process: memory of received tensors, what is kept for the next ones,
-  /// and how much that may be), rpc.limit_... (what the host leaves the process now:
-  /// docs/deploy.md), and what extensions add (rref.owned, rref.pending_users, rref.forks, ...).
+  /// (over gRPC: WorkerOptions::max_poll), rpc.wake_up_ns (docs/threads.md),
+  /// rpc.receive_pool_used_bytes, _idle_bytes and _max_idle_bytes (of the process: memory of
+  /// received tensors, what is kept for the next ones, and how much that may be), rpc.limit_...
+  /// (what the host leaves the process now: docs/deploy.md), and what extensions add (rref.owned,
+  /// rref.pending_users, rref.forks, ...).
   Counters counters() const;
 
   /// For a worker that only serves others: returns when the job is over and the worker has been

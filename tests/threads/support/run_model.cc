@@ -18,7 +18,8 @@ constexpr int kMaxSteps = 400;
 
 }  // namespace
 
-RunModel::RunModel(const RunWorld& world) : world_(world), rules_(world.num_threads, std::chrono::microseconds(30)) {
+RunModel::RunModel(const RunWorld& world)
+    : world_(world), rules_(world.num_threads, std::chrono::microseconds(30)) {
   for (std::size_t i = 0; i < world.parked; ++i) {
     rules_.park();
     threads_.at(i).state = Thread::State::kParked;
