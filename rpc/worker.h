@@ -192,8 +192,7 @@ class Worker {
   /// (over gRPC: WorkerOptions::max_poll), rpc.wake_up_ns (docs/threads.md),
   /// rpc.receive_pool_used_bytes, _idle_bytes and _max_idle_bytes (of the process: memory of
   /// received tensors, what is kept for the next ones, and how much that may be), rpc.limit_...
-  /// (what the host leaves the process now: docs/deploy.md), and what extensions add (rref.owned,
-  /// rref.pending_users, rref.forks, ...).
+  /// (what the host leaves the process now: docs/deploy.md), and what layers add (rref.owned, ...).
   Counters counters() const;
 
   /// For a worker that only serves others: returns when the job is over and the worker has been
