@@ -231,15 +231,7 @@ TEST(EtcdClientTest, UsersAndPasswords) {
   // As long as etcd has no users, a user is not asked for.
   EXPECT_TRUE(ask(*early, put_of("k", "v")).ok());
   const auto admin = client_of(servers.options());
-  pb::AuthUserAddRequest user;
-  user.set_name("root");
-  user.set_password("right");
-  ASSERT_TRUE(ask(*admin, user).ok());
-  pb::AuthUserGrantRoleRequest role;
-  role.set_user("root");
-  role.set_role("root");
-  ASSERT_TRUE(ask(*admin, role).ok());
-  ASSERT_TRUE(ask(*admin, pb::AuthEnableRequest()).ok());
+  servers.require_root("right");
 
   const auto nobody = ask(*admin, put_of("k", "v"));
   EXPECT_EQ(nobody.status().code(), absl::StatusCode::kUnauthenticated) << nobody.status();

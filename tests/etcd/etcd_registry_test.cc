@@ -51,6 +51,13 @@ Workers join_all(const EtcdServers& servers, const std::vector<std::string>& nam
   return workers;
 }
 
+/// The way to the first server by a TcpProxy.
+EtcdOptions through_proxy(const EtcdServers& servers) {
+  EtcdOptions options = servers.options();
+  options.endpoints = {absl::StrCat(TcpProxy::kHost, ":", servers.port(0))};
+  return options;
+}
+
 /// None has been lost or has left, as anybody sees it.
 void expect_all_there(const Workers& workers) {
   for (const auto& worker : workers) {
@@ -322,11 +329,8 @@ TEST(EtcdRegistryTest, CompactionIsSurvived) {
   SINEW_NEEDS_ETCD();
   EtcdServers servers(1);
   const auto a = join(servers, "a");
-  const std::string direct = servers.endpoint(0);
-  const std::string port = direct.substr(direct.rfind(':') + 1);
-  TcpProxy proxy(std::stoi(port));
-  EtcdOptions through = servers.options();
-  through.endpoints = {absl::StrCat(TcpProxy::kHost, ":", port)};
+  TcpProxy proxy(servers.port(0));
+  const EtcdOptions through = through_proxy(servers);
   auto options = RegistryWorker::options("b");
   options.lease = seconds(60);
   RegistryWorker b(through, options);
@@ -446,11 +450,8 @@ TEST(EtcdRegistryTest, WhoAloneIsCutOffIsEvicted) {
   SINEW_NEEDS_ETCD();
   EtcdServers servers(1);
   const auto a = join(servers, "a");
-  const std::string direct = servers.endpoint(0);
-  const std::string port = direct.substr(direct.rfind(':') + 1);
-  TcpProxy proxy(std::stoi(port));
-  EtcdOptions through = servers.options();
-  through.endpoints = {absl::StrCat(TcpProxy::kHost, ":", port)};
+  TcpProxy proxy(servers.port(0));
+  const EtcdOptions through = through_proxy(servers);
   RegistryWorker b(through, RegistryWorker::options("b"));
   EXPECT_EVENTUALLY(a->names(), ElementsAre("a", "b"));
   EXPECT_TRUE(eventually([&] { return b.is_member(); })) << b.why();
@@ -490,16 +491,7 @@ TEST(EtcdRegistryTest, OutOfQuota) {
 TEST(EtcdRegistryTest, AWrongPasswordEndsAJoinAtOnce) {
   SINEW_NEEDS_ETCD();
   EtcdServers servers(1);
-  const auto admin = *EtcdClient::start(servers.options());
-  pb::AuthUserAddRequest user;
-  user.set_name("root");
-  user.set_password("right");
-  ASSERT_TRUE(ask(*admin, user).ok());
-  pb::AuthUserGrantRoleRequest role;
-  role.set_user("root");
-  role.set_role("root");
-  ASSERT_TRUE(ask(*admin, role).ok());
-  ASSERT_TRUE(ask(*admin, pb::AuthEnableRequest()).ok());
+  servers.require_root("right");
   EtcdOptions options = servers.options();
   options.user = "root";
   options.password = "wrong";

@@ -120,4 +120,19 @@ int EtcdServers::leader() const {
   return leader;
 }
 
+void EtcdServers::require_root(const std::string& password) const {
+  const auto admin = *internal::etcd::EtcdClient::start(options());
+  internal::etcd::pb::AuthUserAddRequest user;
+  user.set_name("root");
+  user.set_password(password);
+  internal::etcd::pb::AuthUserGrantRoleRequest role;
+  role.set_user("root");
+  role.set_role("root");
+  for (const absl::Status& status :
+       {ask(*admin, user).status(), ask(*admin, role).status(),
+        ask(*admin, internal::etcd::pb::AuthEnableRequest()).status()}) {
+    if (!status.ok()) throw std::runtime_error(status.ToString());
+  }
+}
+
 }  // namespace sinew::testing

@@ -21,6 +21,10 @@ class EtcdServers {
   std::vector<std::string> endpoints() const;
   std::string endpoint(int server) const;
   internal::etcd::EtcdOptions options() const;
+  /// Where clients reach it.
+  int port(int server) const { return ports_[static_cast<std::size_t>(server)].client; }
+  /// From now on users are asked for; there is one, root.
+  void require_root(const std::string& password) const;
   ChildProcess& process(int server) { return *processes_[static_cast<std::size_t>(server)]; }
   /// With what it had.
   void start(int server);

@@ -63,7 +63,7 @@ class Parked {
   /// None: the time is over.
   std::optional<Duration> wake() {
     // Until it is where it belongs it may need this one's core.
-    while (!is_there_) std::this_thread::yield();
+    while (!is_there_ && SteadyClock::now() < until_) std::this_thread::yield();
     const auto parked = SteadyClock::now() + kParked;
     if (!pass_until([&] { return SteadyClock::now() > parked; })) return std::nullopt;
     const auto woken = SteadyClock::now().time_since_epoch();

@@ -21,7 +21,7 @@ class WakeUpPrice {
 
   explicit WakeUpPrice(Duration first) : most_(4 * first), now_ns_(first.count()) {}
 
-  /// The process's. Measured by the first caller, which takes 2 ms at most.
+  /// The process's. Measured by the first caller, in 2 ms; it may take longer where cores are busy.
   static WakeUpPrice& of_host();
   /// By the median of some dozens of wake-ups of a thread that is bound to another core than the
   /// calling thread's. 30 us where there is no other one, or it is busy.

@@ -22,8 +22,7 @@ constexpr absl::string_view kNoUser = "user name is empty";
 constexpr KnownError kKnown[] = {
     {"database space exceeded", Remedy::kNone, absl::StatusCode::kResourceExhausted,
      "is out of quota (NOSPACE alarm): compact and defragment it, or raise its "
-     "--quota-backend-bytes, "
-     "and then `etcdctl alarm disarm`"},
+     "--quota-backend-bytes, and then `etcdctl alarm disarm`"},
     {"invalid user ID or password", Remedy::kNone, absl::StatusCode::kUnauthenticated,
      "does not take this user and password: `etcdctl user passwd` sets one"},
     {"invalid auth token", Remedy::kAuthenticate, absl::StatusCode::kUnauthenticated,
@@ -33,8 +32,7 @@ constexpr KnownError kKnown[] = {
     {kNoUser, Remedy::kNone, absl::StatusCode::kUnauthenticated, "wants a user and a password"},
     {"permission denied", Remedy::kNone, absl::StatusCode::kPermissionDenied,
      "does not let this user touch these keys: `etcdctl role grant-permission ROLE readwrite "
-     "--prefix "
-     "PREFIX`"},
+     "--prefix PREFIX`"},
     {"request is too large", Remedy::kNone, absl::StatusCode::kInvalidArgument,
      "takes no request of that size: raise its --max-request-bytes"},
     {"too many operations in txn", Remedy::kNone, absl::StatusCode::kInvalidArgument,
@@ -53,8 +51,7 @@ constexpr KnownError kKnown[] = {
      "is no etcd that speaks gRPC: is that its client port, and does it want TLS?"},
     {"Ssl handshake failed", Remedy::kOtherServer, absl::StatusCode::kUnauthenticated,
      "cannot be reached by TLS: its certificate is not signed by our authority or not for this "
-     "host, "
-     "it does not take ours, or it speaks no TLS"},
+     "host, it does not take ours, or it speaks no TLS"},
     {"not in peer certificate", Remedy::kOtherServer, absl::StatusCode::kUnauthenticated,
      "shows a certificate for another host"},
     {"larger than max", Remedy::kNone, absl::StatusCode::kResourceExhausted,
