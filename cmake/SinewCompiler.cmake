@@ -40,6 +40,16 @@ if(SINEW_WARNINGS_AS_ERRORS)
   endif()
 endif()
 
+# For the hundred programs of the tests: the usual linker takes several times as long.
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_BUILD_TYPE STREQUAL Debug)
+  find_program(SINEW_FAST_LINKER NAMES ld.lld ld.gold)
+  if(SINEW_FAST_LINKER)
+    get_filename_component(sinew_linker "${SINEW_FAST_LINKER}" LAST_EXT)
+    string(SUBSTRING "${sinew_linker}" 1 -1 sinew_linker)
+    add_link_options(-fuse-ld=${sinew_linker})
+  endif()
+endif()
+
 if(SINEW_SANITIZE)
   add_compile_options(-fsanitize=${SINEW_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SINEW_SANITIZE})

@@ -3,7 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <deque>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <stdexcept>
 #include <utility>
 
@@ -36,6 +39,20 @@ EtcdServers::EtcdServers(int count, std::vector<std::string> arguments)
   for (int i = 0; i < count; ++i) start(i);
   // Servers with TLS are for those who have certificates.
   if (!has(arguments_, "--cert-file")) wait_until_served();
+}
+
+EtcdServers::~EtcdServers() {
+  if (!::testing::Test::HasFailure()) return;
+  constexpr std::size_t kLines = 5;
+  for (int i = 0; i < static_cast<int>(ports_.size()); ++i) {
+    std::deque<std::string> lines;
+    std::ifstream file(log(i));
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(std::move(line));
+      if (lines.size() > kLines) lines.pop_front();
+    }
+    std::cerr << "etcd s" << i << ":\n" << absl::StrJoin(lines, "\n") << "\n";
+  }
 }
 
 std::string EtcdServers::endpoint(int server) const {
@@ -82,7 +99,7 @@ void EtcdServers::start(int server) {
                                       "--logger",
                                       "zap",
                                       "--log-outputs",
-                                      folder_.file(absl::StrCat("log", server))};
+                                      log(server)};
   command.insert(command.end(), arguments_.begin(), arguments_.end());
   processes_[index] = std::make_unique<ChildProcess>(command);
 }

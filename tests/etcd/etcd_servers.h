@@ -1,10 +1,13 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "sinew/rpc/membership/etcd/etcd_client.h"
 #include "sinew/tests/support/processes.h"
 
@@ -17,6 +20,10 @@ class EtcdServers {
 
   /// Waits until they serve. `arguments` are added to each one's.
   explicit EtcdServers(int count, std::vector<std::string> arguments = {});
+  /// After a failure prints what each has logged last.
+  ~EtcdServers();
+  EtcdServers(const EtcdServers&) = delete;
+  EtcdServers& operator=(const EtcdServers&) = delete;
 
   std::vector<std::string> endpoints() const;
   std::string endpoint(int server) const;
@@ -41,6 +48,8 @@ class EtcdServers {
     int client;
     int peer;
   };
+
+  std::string log(int server) const { return folder_.file(absl::StrCat("log", server)); }
 
   const std::vector<std::string> arguments_;
   TemporaryFolder folder_;

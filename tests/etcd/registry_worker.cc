@@ -66,6 +66,11 @@ std::vector<std::string> RegistryWorker::news() const {
   return told_->news;
 }
 
+MembershipState RegistryWorker::state() const {
+  MutexLock lock(told_->mutex);
+  return told_->states.empty() ? MembershipState::kJoining : told_->states.back();
+}
+
 std::vector<MembershipState> RegistryWorker::states() const {
   MutexLock lock(told_->mutex);
   return told_->states;

@@ -26,7 +26,8 @@ class RegistryWorker {
   ~RegistryWorker();
 
   internal::etcd::EtcdRegistry& registry() { return *registry_; }
-  MembershipState state() const { return registry_->view().state; }
+  /// The last one that it has told.
+  MembershipState state() const;
   bool is_member() const { return state() == MembershipState::kMember; }
   /// Of all on its list, sorted.
   std::vector<std::string> names() const;
@@ -35,7 +36,7 @@ class RegistryWorker {
   std::vector<std::string> news() const;
   /// Of its states, all that there were.
   std::vector<MembershipState> states() const;
-  /// Why the last one came.
+  /// Why the last of them came.
   absl::Status why() const;
 
   std::future<Values> gather(const std::string& key, std::vector<std::string> names,

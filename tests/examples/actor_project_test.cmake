@@ -18,3 +18,6 @@ run("${CMAKE_COMMAND}" -S "${ACTOR}" -B "${WORK}/build" -G "${GENERATOR}" "-DCMA
     "-DCMAKE_PREFIX_PATH=${prefix}" "-DTorch_DIR=${TORCH}")
 run("${CMAKE_COMMAND}" --build "${WORK}/build")
 run("${PYTHON}" "${TEST}" "${LEARNER}" "${WORK}/build/actor" SmallTest)
+
+# What it has built is large.
+file(REMOVE_RECURSE "${WORK}")

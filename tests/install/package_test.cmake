@@ -93,3 +93,6 @@ endif()
 if(WITH_RUN)
   run("${prefix}/bin/sinew-run" --nproc 2 "${CMAKE_COMMAND}" -E true)
 endif()
+
+# What it has built is large.
+file(REMOVE_RECURSE "${WORK}")

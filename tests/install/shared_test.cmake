@@ -35,3 +35,6 @@ endif()
 configure("${CMAKE_CURRENT_LIST_DIR}/plugin" "${WORK}/plugin" "-DCMAKE_PREFIX_PATH=${prefix}")
 run("${CMAKE_COMMAND}" --build "${WORK}/plugin")
 run("${WORK}/plugin/host" "file://${WORK}/rendezvous" "${WORK}/plugin/libmethods.so" "${WORK}/plugin/libcalls.so")
+
+# What it has built is large.
+file(REMOVE_RECURSE "${WORK}")
