@@ -250,7 +250,7 @@ void Cluster::evict(std::string_view name) {
   const WorkerInfo victim = worker.info();
   for (const Worker& other : others) {
     // The links end when the list has changed.
-    WorkerAccess::core(other)->membership().on_worker_lost(victim);
+    WorkerAccess::core(other)->membership().on_worker_lost(victim, internal::Proof::kNone, {});
   }
   for (const Worker& other : others) {
     wait_until(absl::StrCat("worker '", other.name(), "' has lost worker '", victim.name, "'"),

@@ -203,6 +203,7 @@ Meeting find_meeting(const GroupOptions& options, Clock::TimePoint deadline) {
     case Rendezvous::Kind::kFile:
       return at_file(options, place);
     case Rendezvous::Kind::kInproc:
+    case Rendezvous::Kind::kEtcd:
       break;
   }
   refuse(ErrorCode::kInvalidArgument,

@@ -1,15 +1,11 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "sinew/rpc/base/future.h"
-#include "sinew/rpc/membership/control_plane.h"
-#include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
-#include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
 
@@ -28,21 +24,12 @@ enum class LossMode {
 /// in kFail mode counted anew when a member is replaced by a new incarnation, in kTolerate mode
 /// from the start of each worker.
 ///
-/// The smallest name that lives leads: it collects the values and answers with all of them, or with
-/// one error. Nobody ever gets a part. When the leader is lost, the next one asks the others
-/// whether they have its answer already, so that all who get a result get the same one. In kFail
-/// mode that answer is then the only result: without it all fail.
+/// Nobody ever gets a part of the values, and whoever gets a result gets the same one.
 ///
-/// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
-/// shutdown.
+/// Thread-safe. The directory and the scheduler must outlive the executor's shutdown.
 class Gather {
  public:
-  /// Adds the control method "sinew.gather": before the worker accepts. `self` is the name of this
-  /// worker.
-  Gather(ControlPlane& plane, Directory& directory, std::string self, Scheduler& scheduler);
-  ~Gather();
-  Gather(const Gather&) = delete;
-  Gather& operator=(const Gather&) = delete;
+  virtual ~Gather() = default;
 
   /// The values of all, in the order of the sorted names. Order and repetition in `names` mean
   /// nothing. kFail: who they are is settled when this returns. kInvalidArgument: no names, or
@@ -50,24 +37,23 @@ class Gather {
   /// kUnavailable: a member was lost or has left before it came, by name; kDeadlineExceeded: names
   /// those that had not come, and the seconds (at the leader and at those whom its answer reaches;
   /// otherwise names the leader).
-  Future<std::vector<std::string>> all_gather_async(const std::vector<std::string>& names,
-                                                    std::string value,
-                                                    std::chrono::nanoseconds timeout,
-                                                    LossMode mode);
+  virtual Future<std::vector<std::string>> all_gather_async(const std::vector<std::string>& names,
+                                                            std::string value,
+                                                            std::chrono::nanoseconds timeout,
+                                                            LossMode mode) = 0;
   /// An all-gather of nothing.
   Future<void> barrier_async(const std::vector<std::string>& names,
-                             std::chrono::nanoseconds timeout, LossMode mode = LossMode::kFail);
+                             std::chrono::nanoseconds timeout, LossMode mode = LossMode::kFail) {
+    return all_gather_async(names, {}, timeout, mode).then([](const std::vector<std::string>&) {});
+  }
 
   /// Ends all gathers in which this worker takes part, with that. Done when they have ended.
-  Future<void> end(const absl::Status& reason);
+  virtual Future<void> end(const absl::Status& reason) = 0;
   /// That incarnation is lost, or has left the job, and its link has ended. Of several reports the
   /// first counts.
-  void on_worker_lost(const WorkerInfo& worker, Departure how);
+  virtual void on_worker_lost(const WorkerInfo& worker, Departure how) = 0;
   /// The same while its link may be up: before the directory does without it.
-  void on_worker_gone(const WorkerInfo& worker, Departure how);
-
- private:
-  const std::shared_ptr<class GatherCore> core_;
+  virtual void on_worker_gone(const WorkerInfo& worker, Departure how) = 0;
 };
 
 }  // namespace sinew::internal

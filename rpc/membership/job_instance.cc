@@ -1,5 +1,6 @@
 #include "sinew/rpc/membership/job_instance.h"
 
+#include <chrono>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -8,8 +9,18 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/ids.h"
 
 namespace sinew::internal {
+
+JobInstance draw_job_instance() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  JobInstance instance;
+  instance.time_us = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  instance.random = random_secret();
+  return instance;
+}
 
 std::string to_string(const JobInstance& instance) {
   return absl::StrFormat("%x-%x-%x", instance.attempt, instance.time_us, instance.random);

@@ -35,6 +35,9 @@ struct JobInstance {
   }
 };
 
+/// Of a job that is founded now.
+JobInstance draw_job_instance();
+
 /// `0-65f2a1b3c4d5e-1a2b3c4d5e6f7788`: attempt, time and random in hexadecimal.
 std::string to_string(const JobInstance& instance);
 

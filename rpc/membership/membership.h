@@ -85,90 +85,58 @@ struct MembershipOptions {
   std::function<void(const std::string& warning)> on_warning;
 };
 
-/// Joins, follows and leaves the job. The member with the lowest rank that is not lost coordinates:
-/// it admits workers, gives ranks, and sends each new list, with a growing version, to all. When it
-/// leaves or is lost the next one goes on, after it has asked all others for the newest list that
-/// they saw. A worker joins a fixed world through rank 0, which answers when all ranks are there,
-/// and open membership through whoever answers at a seed. A worker that comes back with a
-/// new incarnation takes the place of the old one if that is known to be lost, or if a probe says
-/// so; while the old one is silent it waits until one of the two is known.
+/// A worker's part in its job: joins, follows the list of members, leaves. Who holds the list is
+/// the implementation's matter: the members themselves (PeerMembership) or etcd (EtcdMembership).
 ///
-/// The session layer must keep a lease with coordinator() and, at the coordinator, with every
-/// member, and report each end by on_worker_lost().
-///
-/// Only founders found a job (Rendezvous::founds). One that comes to a seed at which nobody answers
-/// waits a while (kFoundingPause) before it does (over kTcp), and longer if somebody looks for its
-/// predecessor there: the coordinator of a job that lives calls again and again at the seeds where
-/// no member answers, and has whoever waits there join. Meanwhile the founder asks at the other
-/// seeds, joins the job that it finds there, and gives way to a founder at an earlier one.
-///
-/// Limits. There is no quorum. When the network splits, both sides go on with the members that they
-/// see; the side without the coordinator elects one. When they can reach each other again the
-/// members of the lighter side get on_removed(), and so do those whom a newer list lacks. While
-/// nobody serves a seed nobody can join. A file:// rendezvous does not have that problem.
-///
-/// Thread-safe. The control plane, the directory and the scheduler must outlive the executor's
-/// shutdown.
+/// Thread-safe. The directory and the scheduler must outlive the executor's shutdown.
 class Membership {
  public:
   using Options = MembershipOptions;
 
-  /// How often a coordinator calls at seeds where no member answers.
-  static constexpr std::chrono::nanoseconds kInviteInterval = std::chrono::milliseconds(250);
-  /// How long a founder waits for such a call, at least; and how long after each sign of a job.
-  static constexpr std::chrono::nanoseconds kFoundingPause = 4 * kInviteInterval;
-  static constexpr std::chrono::nanoseconds kPauseAfterSign = std::chrono::seconds(3);
-
-  /// Adds the control methods "sinew.member.*": before the worker accepts.
-  Membership(ControlPlane& plane, Directory& directory, Options options, Scheduler& scheduler);
-  ~Membership();
-  Membership(const Membership&) = delete;
-  Membership& operator=(const Membership&) = delete;
+  virtual ~Membership() = default;
 
   /// Done when this worker is a member and the directory has everybody. Call it once, when the
   /// worker accepts. kDeadlineExceeded names the missing ranks, or what was tried in vain;
   /// kAlreadyExists, kFailedPrecondition (another job, another kind of world), kInvalidArgument:
   /// refused; kPermissionDenied, kUnauthenticated.
-  Future<void> join_async();
+  virtual Future<void> join_async() = 0;
 
   /// Tells the others, waits (2 s at most) until they know, and gives up membership; joining
   /// workers that wait for this one go elsewhere. Fails with kDeadlineExceeded when the others
   /// could not be told within `timeout`; this worker is out all the same.
-  Future<void> leave_async(std::chrono::nanoseconds timeout);
+  virtual Future<void> leave_async(std::chrono::nanoseconds timeout) = 0;
+
+  /// The lease of that incarnation has ended, or it is gone for certain. `reason`: for others.
+  virtual void on_worker_lost(const WorkerInfo& worker, Proof proof, std::string reason) = 0;
+
+  virtual MembershipState state() const = 0;
+  /// This worker, with the rank that it was given.
+  virtual WorkerInfo self() const = 0;
+  /// Of a fixed world, by rank: who had it when the world was complete for the first time. The same
+  /// at all workers, whatever has become of those. Empty before, and in open membership.
+  virtual std::vector<std::string> world_names() const = 0;
+  /// The member with whom all others keep a lease; no name before this worker has joined.
+  virtual WorkerInfo coordinator() const = 0;
+
+  /// This worker has ended, whether or not it has left: nobody is to take it for a member. Blocks
+  /// for half a second at most.
+  virtual void close() {}
+
+  // What only members do that hold the list themselves.
 
   /// A member does not answer, or has ended the link: it is lost, or this worker is. Finds out
   /// which of the two (within 3 s), and calls `then`; options' on_removed() has been called before
   /// if it is this one. `then` runs on an executor thread, at once if `worker` is no member, and
   /// never after the executor's end.
-  void when_judged(const WorkerInfo& worker, std::function<void()> then);
+  virtual void when_judged(const WorkerInfo& worker, std::function<void()> then) = 0;
   /// `asker` says `claim` of its own list: what this worker's says. Never blocks.
-  Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
-
-  /// The lease of that incarnation has ended, or it is gone for certain. `reason`: for others.
-  void on_worker_lost(const WorkerInfo& worker, Proof proof = Proof::kNone,
-                      std::string reason = {});
-
+  virtual Standing on_asked(const WorkerInfo& asker, const std::string& address,
+                            const Standing& claim) = 0;
   /// Somebody has called an earlier incarnation of this worker at its address: so there may be a
   /// job that knew that one.
-  void on_sought();
-
-  /// An operation of the rendezvous file is under way, on a thread of its own.
-  bool uses_file() const;
-  /// This worker is a member.
-  bool ready() const;
-  /// This worker, with the rank that it was given.
-  WorkerInfo self() const;
-  /// Of a fixed world, by rank: who had it when the world was complete for the first time. The same
-  /// at all workers, whatever has become of those. Empty before, and in open membership.
-  std::vector<std::string> world_names() const;
-  /// Who coordinates, as far as this worker knows; no name before it has joined.
-  WorkerInfo coordinator() const;
-  MembershipState state() const;
+  virtual void on_sought() {}
   /// Of an evicted worker: where it knew members, of either side (16 at most).
-  std::vector<Contact> contacts() const;
-
- private:
-  const std::shared_ptr<class MembershipCore> core_;
+  virtual std::vector<Contact> contacts() const { return {}; }
 };
 
 }  // namespace sinew::internal

@@ -7,6 +7,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
+#include "sinew/rpc/membership/peer_membership.h"
 
 namespace sinew::internal {
 namespace {
@@ -33,15 +34,6 @@ std::string identity_of(const WorkerInfo& worker) {
   identity.set_rank(worker.rank);
   identity.set_incarnation(worker.incarnation.value);
   return identity.SerializeAsString();
-}
-
-JobInstance draw_instance() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  JobInstance instance;
-  instance.time_us = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(now).count());
-  instance.random = random_secret();
-  return instance;
 }
 
 void ignore_end(MembershipCore&, const absl::Status&) {}
@@ -88,7 +80,7 @@ void MembershipCore::pause_before_founding() {
   const TimePoint now = scheduler_.now();
   const nanoseconds longest = options_.timeout / 2;
   const nanoseconds pause =
-      options_.contacts.has_value() ? longest : std::min(Membership::kFoundingPause, longest);
+      options_.contacts.has_value() ? longest : std::min(PeerMembership::kFoundingPause, longest);
   founds_at_ = options_.rendezvous.founds ? now + pause : TimePoint::max();
   look_at_seeds();
   end_pause();
@@ -110,13 +102,13 @@ void MembershipCore::put_off_founding() {
   // Anybody can give such signs, for ever.
   const TimePoint latest = deadline_ - options_.timeout / 2;
   founds_at_ =
-      std::max(founds_at_, std::min(latest, scheduler_.now() + Membership::kPauseAfterSign));
+      std::max(founds_at_, std::min(latest, scheduler_.now() + PeerMembership::kPauseAfterSign));
 }
 
 void MembershipCore::found() {
   if (self_.worker.rank < 0) self_.worker.rank = 0;
   MemberView view{1, options_.rendezvous.world_size, {self_}};
-  view.instance = founding_.valid() ? founding_ : draw_instance();
+  view.instance = founding_.valid() ? founding_ : draw_job_instance();
   coordinator_.emplace(options_.job, std::move(view), false);
   // What it has voted for as a joiner was of another job.
   ballot_.reset();
@@ -323,7 +315,7 @@ bool MembershipCore::may_found_by_file() const {
 void MembershipCore::found_by_file() {
   Member founder = self_;
   if (founder.worker.rank < 0) founder.worker.rank = 0;
-  founding_ = draw_instance();
+  founding_ = draw_job_instance();
   file_->found(founder, file_contents_, founding_,
                then([founder](MembershipCore& core, const absl::Status& founded) {
                  if (core.state_ == State::kSeeking && founded.ok()) return core.found();

@@ -10,6 +10,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/membership_bugs.h"
 #include "sinew/rpc/membership/membership_core.h"
+#include "sinew/rpc/membership/peer_membership.h"
 
 namespace sinew::internal {
 namespace {
@@ -133,7 +134,7 @@ void MembershipCore::look_at_seeds() {
               for (const std::string& address : *addresses) core.look_for_founder(i, address);
             });
   }
-  after(Membership::kInviteInterval, [](MembershipCore& core) {
+  after(PeerMembership::kInviteInterval, [](MembershipCore& core) {
     core.looks_at_seeds_ = false;
     core.look_at_seeds();
   });
@@ -211,7 +212,7 @@ void MembershipCore::invite() {
   if (!others_are_held || invite_ticks_++ % kRareInvites == 0) {
     for (const std::string& seed : seeds) invite_at_seed(seed);
   }
-  after(Membership::kInviteInterval, [](MembershipCore& core) {
+  after(PeerMembership::kInviteInterval, [](MembershipCore& core) {
     core.inviting_ = false;
     core.invite();
   });

@@ -17,6 +17,7 @@
 #include "sinew/rpc/base/internal/written_values.h"
 #include "sinew/rpc/base/loopback.h"
 #include "sinew/rpc/base/worker_name.h"
+#include "sinew/rpc/membership/etcd_membership.h"
 
 namespace sinew {
 namespace {
@@ -63,7 +64,8 @@ absl::StatusOr<Url> split_url(absl::string_view text) {
   if (colon == absl::string_view::npos) {
     return InvalidArgumentError(
         absl::StrCat("the rendezvous ", internal::quoted(text),
-                     " is no URL; write env://, tcp://host:port, file:///path or inproc://name"));
+                     " is no URL; write env://, tcp://host:port, file:///path, "
+                     "etcd://host:port/prefix or inproc://name"));
   }
   Url url;
   url.scheme = text.substr(0, colon);
@@ -255,9 +257,14 @@ absl::Status fill_location(const Url& url, Rendezvous& rendezvous) {
     rendezvous.kind = Rendezvous::Kind::kInproc;
     return take_only_seed(parse_inproc_name(url.rest), rendezvous);
   }
+  if (url.scheme == "etcd") {
+    rendezvous.kind = Rendezvous::Kind::kEtcd;
+    return internal::read_etcd_url(absl::StrCat("etcd://", url.rest), rendezvous);
+  }
   return InvalidArgumentError(
       absl::StrCat("the rendezvous scheme ", internal::quoted(url.scheme),
-                   " is unknown; write env://, tcp://host:port, file:///path or inproc://name"));
+                   " is unknown; write env://, tcp://host:port, file:///path, "
+                   "etcd://host:port/prefix or inproc://name"));
 }
 
 enum class PlaceFrom { kUrlAndArguments, kEnvironment };

@@ -22,14 +22,15 @@ namespace sinew {
 ///     tcp://host1:port,host2:port     any of these, its seeds
 ///     file:///shared/folder/job-17    a file that all workers can reach and lock, of one user
 ///     inproc://name                   workers of one process
+///     etcd://host:2379,host:2379/prefix   servers of one etcd, and where its keys begin
 struct Rendezvous {
-  enum class Kind { kTcp, kFile, kInproc };
+  enum class Kind { kTcp, kFile, kInproc, kEtcd };
 
   Kind kind = Kind::kTcp;
   /// Where workers are asked for the job. kTcp: one "host:port" or "[v6]:port" or more, each once.
-  /// kInproc: the name alone. kFile: none.
+  /// kInproc: the name alone. kFile: none. kEtcd: its servers.
   std::vector<std::string> seeds;
-  /// kFile: the absolute path. Otherwise empty.
+  /// kFile: the absolute path. kEtcd: the prefix, from a slash on. Otherwise empty.
   std::string path;
   /// -1: the job gives the worker its rank (open membership only).
   int rank = -1;

@@ -131,7 +131,9 @@ bool opens_up(const Credentials& credentials, const std::string& seed) {
 absl::Status choose_addresses(const WorkerOptions& options, const Rendezvous& rendezvous,
                               GrpcTransportOptions& grpc) {
   grpc.listen = {options.bind_address.empty() ? "127.0.0.1:0" : options.bind_address};
-  if (rendezvous.kind != Rendezvous::Kind::kTcp) return absl::OkStatus();
+  const bool is_at_addresses =
+      rendezvous.kind == Rendezvous::Kind::kTcp || rendezvous.kind == Rendezvous::Kind::kEtcd;
+  if (!is_at_addresses) return absl::OkStatus();
   absl::StatusOr<Towards> towards = route_to_seeds(options, rendezvous);
   if (!towards.ok()) return towards.status();
   if (opens_up(options.credentials, towards->seed)) {

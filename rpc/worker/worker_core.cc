@@ -26,8 +26,9 @@
 #include "sinew/rpc/calls/running_workers.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/membership/gather.h"
-#include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/etcd_membership.h"
+#include "sinew/rpc/membership/peer_gather.h"
+#include "sinew/rpc/membership/peer_membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/planes/nccl/default_plane.h"
@@ -177,7 +178,9 @@ void WorkerCore::build(const Succession* succession) {
   connect_requests_ = std::make_unique<ConnectRequests>(*this);
   connect_requests_->add_methods();
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
-  gather_ = std::make_unique<Gather>(*this, directory_, options_.name, *scheduler_);
+  if (rendezvous->kind != Rendezvous::Kind::kEtcd) {
+    gather_ = std::make_shared<PeerGather>(*this, directory_, options_.name, *scheduler_);
+  }
 
   absl::StatusOr<StartedTransport> started =
       start_transport(options_, *rendezvous, &links_->table(), server_.get());
@@ -187,9 +190,19 @@ void WorkerCore::build(const Succession* succession) {
   executor_->set_polling_duty(transport_->polling_duty());
   control_executor_->set_polling_duty(transport_->polling_duty());
 
-  membership_ = std::make_unique<Membership>(
-      *this, directory_, membership_options(*std::move(rendezvous), *started, succession),
-      *scheduler_);
+  const bool is_at_etcd = rendezvous->kind == Rendezvous::Kind::kEtcd;
+  MembershipOptions membership = membership_options(*std::move(rendezvous), *started, succession);
+  if (is_at_etcd) {
+    absl::StatusOr<MembershipAndGather> made = make_etcd_membership(
+        std::move(membership), {options_.lease, !options_.credentials.loopback_only()}, directory_,
+        *scheduler_);
+    if (!made.ok()) throw_error(made.status());
+    membership_ = std::move(made->membership);
+    gather_ = std::move(made->gather);
+  } else {
+    membership_ =
+        std::make_shared<PeerMembership>(*this, directory_, std::move(membership), *scheduler_);
+  }
   links_->start(*transport_);
 }
 

@@ -231,8 +231,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<WorkerLinks> links_;
   std::unique_ptr<ConnectRequests> connect_requests_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Gather> gather_;
-  std::unique_ptr<Membership> membership_;
+  std::shared_ptr<Gather> gather_;
+  std::shared_ptr<Membership> membership_;
   std::shared_ptr<DeviceLayer> devices_;
   std::vector<std::shared_ptr<Extension>> extensions_;
   // The control executor's. Links bound what their peers have waiting here.

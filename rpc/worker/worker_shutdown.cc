@@ -298,6 +298,7 @@ void WorkerCore::teardown(const absl::Status& reason) {
   if (joined_.load(std::memory_order_acquire)) links_->deliver_answers(kAnswersTime);
   if (links_ != nullptr) links_->close(reason);
   if (gather_ != nullptr) end_gathers(reason);
+  if (membership_ != nullptr) membership_->close();
   for (const auto& extension : extensions_) extension->stop();
   if (transport_ != nullptr) transport_->shutdown();
   executor_->shutdown();

@@ -7,7 +7,7 @@ namespace testmatrix {
 
 /// Ranks are given, or workers come and go.
 enum class World { kFixed, kOpen };
-enum class Meet { kTcp, kFile };
+enum class Meet { kTcp, kFile, kEtcd };
 enum class Event {
   /// Killed, and not started again.
   kKill,
@@ -27,10 +27,11 @@ enum class Victim { kRankZero, kHighest, kNewest };
 struct ByMeet {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr ByMeet(const char* both) : tcp(both), file(both) {}
-  constexpr ByMeet(const char* over_tcp, const char* over_file) : tcp(over_tcp), file(over_file) {}
+  constexpr ByMeet(const char* over_tcp, const char* elsewhere) : tcp(over_tcp), file(elsewhere) {}
   constexpr const char* at(Meet meet) const { return meet == Meet::kTcp ? tcp : file; }
 
   const char* tcp;
+  /// And at etcd.
   const char* file;
 };
 

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <stdexcept>
 #include <string>
@@ -19,6 +20,9 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "sinew/testing/eventually.h"
+#ifdef SINEW_WITH_ETCD
+#include "sinew/tests/etcd/etcd_servers.h"
+#endif
 #include "sinew/tests/process/membership_matrix.h"
 #include "sinew/tests/support/processes.h"
 
@@ -79,7 +83,9 @@ void wait_until(const Condition& condition) {
 /// One row over one way to meet. For one thread; throws what is not as the row says.
 class Cell {
  public:
-  Cell(const Row& row, Meet meet) : row_(row), meet_(meet), victim_(name_of(row.victim)) {
+  /// `at_etcd`: the URL of a prefix that nobody else has.
+  Cell(const Row& row, Meet meet, std::string at_etcd)
+      : row_(row), meet_(meet), victim_(name_of(row.victim)), at_etcd_(std::move(at_etcd)) {
     for (const char* name : {"a", "b", "c", "d"}) {
       if (name != victim_) survivors_.emplace_back(name);
     }
@@ -125,8 +131,9 @@ class Cell {
     return row_.event == Event::kStop ? std::chrono::seconds(5) : std::chrono::minutes(10);
   }
   void send_start(ChildProcess& child, const std::string& name, const std::string& more) const {
-    const std::string place = meet_ == Meet::kTcp ? absl::StrCat("tcp://127.0.0.1:", port_)
-                                                  : absl::StrCat("file://", folder_.file("meet"));
+    const std::string place = meet_ == Meet::kTcp    ? absl::StrCat("tcp://127.0.0.1:", port_)
+                              : meet_ == Meet::kFile ? absl::StrCat("file://", folder_.file("meet"))
+                                                     : at_etcd_;
     child.send(absl::StrCat(
         "start name=", name, " init=", place, row_.world == World::kFixed ? " world=4" : "",
         " lease_ms=", lease().count(), " beat_ms=200 join_ms=", kPatience.count(), " ", more));
@@ -339,6 +346,7 @@ class Cell {
   const Row& row_;
   const Meet meet_;
   const std::string victim_;
+  const std::string at_etcd_;
   std::vector<std::string> survivors_;
   // Of the survivors: one that owns what the victim holds, and one that holds what the victim owns.
   std::string owner_;
@@ -349,15 +357,16 @@ class Cell {
 };
 
 /// What is wrong in that cell; "" if nothing is.
-std::string failure_of(const Row& row, Meet meet) {
-  Cell cell(row, meet);
+std::string failure_of(const Row& row, Meet meet, const std::string& at_etcd) {
+  Cell cell(row, meet, at_etcd);
   try {
     cell.run();
     return "";
   } catch (const std::exception& error) {
-    return absl::StrCat(name_of(row.victim),
-                        meet == Meet::kTcp ? " over tcp: " : " over a file: ", error.what(), "\n",
-                        cell.log());
+    const char* const where = meet == Meet::kTcp    ? " over tcp: "
+                              : meet == Meet::kFile ? " over a file: "
+                                                    : " at etcd: ";
+    return absl::StrCat(name_of(row.victim), where, error.what(), "\n", cell.log());
   }
 }
 
@@ -366,18 +375,31 @@ class MembershipMatrix : public ::testing::TestWithParam<std::tuple<World, Event
 // Cells wait most of the time, so that a few run at once.
 TEST_P(MembershipMatrix, IsAsItsRowsSay) {
   const auto [world, event] = GetParam();
+  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile};
+#ifdef SINEW_WITH_ETCD
+  std::optional<sinew::testing::EtcdServers> etcd;
+  if (sinew::testing::EtcdServers::is_installed()) {
+    etcd.emplace(1);
+    meets.push_back(Meet::kEtcd);
+  }
+#endif
   std::vector<std::string> failures;
   std::vector<std::thread> threads;
-  failures.reserve(std::size(kRows) * 2);
+  failures.reserve(std::size(kRows) * meets.size());
   for (const Row& row : kRows) {
     if (row.world != world || row.event != event) continue;
-    for (const Meet meet : {Meet::kTcp, Meet::kFile}) {
+    for (const Meet meet : meets) {
       std::string& failure = failures.emplace_back();
-      threads.emplace_back([&row, meet, &failure] { failure = failure_of(row, meet); });
+      std::string at_etcd;
+#ifdef SINEW_WITH_ETCD
+      if (etcd) at_etcd = absl::StrCat("etcd://", etcd->endpoint(0), "/", failures.size());
+#endif
+      threads.emplace_back(
+          [&row, meet, at_etcd, &failure] { failure = failure_of(row, meet, at_etcd); });
     }
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(failures.size(), 6U);
+  EXPECT_EQ(failures.size(), 3 * meets.size());
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/peer_gather.h"
 #include "sinew/tests/rpc/gather_world.h"
 #include "sinew/tests/support/repetitions.h"
 

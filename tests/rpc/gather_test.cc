@@ -1,4 +1,4 @@
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/peer_gather.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

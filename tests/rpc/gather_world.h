@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/peer_gather.h"
 #include "sinew/tests/support/fake_control_plane.h"
 #include "sinew/tests/support/manual_clock.h"
 
@@ -25,12 +25,12 @@ std::string error_of(const Future<T>& future) {
 struct GatherWorker {
   GatherWorker(testing::FakeControlNetwork& network, Scheduler& scheduler, WorkerInfo info)
       : self(info), plane(network, info, "at:" + info.name) {
-    gather = std::make_unique<Gather>(plane, directory, self.name, scheduler);
+    gather = std::make_unique<PeerGather>(plane, directory, self.name, scheduler);
   }
   WorkerInfo self;
   Directory directory;
   testing::FakeControlPlane plane;
-  std::unique_ptr<Gather> gather;
+  std::unique_ptr<PeerGather> gather;
 };
 
 /// Members that gather, on one thread and a clock of the test.

@@ -1,4 +1,4 @@
-#include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/peer_membership.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -44,7 +44,7 @@ Worker::Worker(MembershipWorld& world, const std::string& name, Rendezvous rende
     removed = std::string(reason.message());
   };
   options.on_warning = [this](const std::string& warning) { warnings.push_back(warning); };
-  membership = std::make_unique<Membership>(plane, directory, options, world.scheduler);
+  membership = std::make_unique<PeerMembership>(plane, directory, options, world.scheduler);
   joined = membership->join_async();
 }
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/directory.h"
-#include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/peer_membership.h"
 #include "sinew/tests/support/fake_control_plane.h"
 #include "sinew/tests/support/manual_clock.h"
 
@@ -61,7 +61,7 @@ struct Worker {
   Names events;
   std::vector<std::string> warnings;
   std::string removed;
-  std::unique_ptr<Membership> membership;
+  std::unique_ptr<PeerMembership> membership;
   Future<void> joined;
 };
 
@@ -85,7 +85,7 @@ class MembershipWorld {
               seconds timeout = seconds(60)) {
     Worker& added = add_without_pause(name, rendezvous, timeout);
     const bool pauses = added.plane.address() == kMeetingPlace && rendezvous.world_size == 0;
-    if (pauses && rendezvous.founds) advance(Membership::kFoundingPause);
+    if (pauses && rendezvous.founds) advance(PeerMembership::kFoundingPause);
     return added;
   }
   /// A founder of an open job, too, has only just come.

@@ -225,6 +225,14 @@ void EtcdGathers::take_back(const Gather& gather) {
   client_.call(std::move(txn), lease_time_, [](const auto&) {});
 }
 
+void EtcdGathers::fail(const std::string& worker, const absl::Status& why) {
+  for (const auto& [id, gather] : std::map<std::string, GatherPtr>(gathers_)) {
+    if (!std::binary_search(gather->names.begin(), gather->names.end(), worker)) continue;
+    take_back(*gather);
+    finish(gather, why);
+  }
+}
+
 void EtcdGathers::fail_all(const absl::Status& why) {
   for (const auto& [id, gather] : std::map<std::string, GatherPtr>(gathers_)) {
     take_back(*gather);

@@ -37,6 +37,8 @@ class EtcdGathers {
   bool set_returning(bool is_returning) {
     return std::exchange(is_returning_, is_returning) && !is_returning;
   }
+  /// Those that name that worker.
+  void fail(const std::string& worker, const absl::Status& why);
   void fail_all(const absl::Status& why);
 
  private:

@@ -158,7 +158,16 @@ void EtcdRegistry::admit() {
     if (!list_->has_all_ranks(world_size)) return;
     pb::TxnRequest txn;
     add(txn, is_absent(layout_.complete()));
-    add_success(txn, put(layout_.complete(), "", 0));
+    std::map<std::int32_t, std::string> names;
+    for (const auto& [id, record] : list_->members()) {
+      names.emplace(record.worker.rank, record.worker.name);
+    }
+    add_success(txn, put(layout_.complete(),
+                         absl::StrJoin(names, "\n",
+                                       [](std::string* out, const auto& each) {
+                                         absl::StrAppend(out, each.second);
+                                       }),
+                         0));
     // The watch tells.
     return client_.call(std::move(txn), left(), [](const auto&) {});
   }
@@ -167,6 +176,7 @@ void EtcdRegistry::admit() {
   {
     MutexLock lock(mutex_);
     view_.instance = decode_instance(job);
+    view_.world_names = list_->world_names().value_or(std::vector<std::string>());
   }
   gathers_.set_self(list_->self()->worker.name, lease_);
   keys_.set_lease(lease_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace sinew::internal::etcd {
 
@@ -38,7 +39,7 @@ bool EtcdList::has_all_ranks(std::int32_t world_size) const {
 ListEffects EtcdList::reset(const std::vector<KeyValue>& kvs, Time now) {
   ListEffects out;
   gone_.clear();
-  is_complete_ = false;
+  world_names_.reset();
   const auto reports = std::exchange(reports_, {});
   std::set<Incarnation> present;
   for (const KeyValue& kv : kvs) note_gone(kv);
@@ -92,7 +93,10 @@ void EtcdList::put(const KeyValue& kv, Time now, ListEffects& out) {
       job_ = kv.value();
       return;
     case Kind::kComplete:
-      is_complete_ = true;
+      world_names_ = std::vector<std::string>();
+      if (!kv.value().empty()) {
+        *world_names_ = absl::StrSplit(kv.value(), '\n');
+      }
       return;
     case Kind::kMember:
       return put_member(part, kv.value(), out);
@@ -113,7 +117,7 @@ void EtcdList::erase(const KeyValue& kv, Time now, ListEffects& out) {
   const Layout::Part part = layout_.parse(kv.key());
   switch (part.kind) {
     case Kind::kComplete:
-      is_complete_ = false;
+      world_names_.reset();
       return;
     case Kind::kMember:
       // It may be told after this worker has come back.

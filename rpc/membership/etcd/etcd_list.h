@@ -74,7 +74,9 @@ class EtcdList {
   const registry::Record* find(const std::string& name) const;
   const registry::Record* self() const;
   /// All ranks of a fixed world have been there, or are.
-  bool is_complete() const { return is_complete_; }
+  bool is_complete() const { return world_names_.has_value(); }
+  /// Who had been there by then, by rank; nullopt: it is not complete.
+  const std::optional<std::vector<std::string>>& world_names() const { return world_names_; }
   bool has_all_ranks(std::int32_t world_size) const;
   /// The latest value of `list/job`.
   const std::string& job() const { return job_; }
@@ -97,7 +99,7 @@ class EtcdList {
   Time returning_until_ = Time::min();
   std::int64_t returned_ = 0;
   std::string job_;
-  bool is_complete_ = false;
+  std::optional<std::vector<std::string>> world_names_;
   std::map<Incarnation, registry::Record> members_;
   /// Of these, whose keys are gone.
   std::set<Incarnation> missing_;

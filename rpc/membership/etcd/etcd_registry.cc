@@ -1,6 +1,7 @@
 #include "sinew/rpc/membership/etcd/etcd_registry.h"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -129,6 +130,29 @@ void EtcdRegistry::renewed(Time sent, std::int64_t lease,
   if (is_in()) set_state(MembershipState::kMember, absl::OkStatus());
 }
 
+void EtcdRegistry::when_sure(Time patience, std::function<void()> then) {
+  client_.post([this, patience, then = std::move(then)]() mutable {
+    ask_until_sure(now() + patience, std::move(then));
+  });
+}
+
+void EtcdRegistry::ask_until_sure(Time until, std::function<void()> then) {
+  if (!is_in() || now() >= until) return then();
+  pb::LeaseKeepAliveRequest request;
+  request.set_id(lease_);
+  client_.call(std::move(request), until - now(),
+               [this, until, lease = lease_,
+                then = std::move(then)](absl::StatusOr<pb::LeaseKeepAliveResponse> answer) mutable {
+                 // The lease has ended: this worker is out, or comes back, as what reads that
+                 // finds.
+                 const bool lives = answer.ok() && answer->ttl() > 0 && lease == lease_;
+                 if (lives && !comes_back_) return then();
+                 client_.run_after(kTick, [this, until, then = std::move(then)]() mutable {
+                   ask_until_sure(until, std::move(then));
+                 });
+               });
+}
+
 void EtcdRegistry::tick() {
   if (is_over()) return;
   client_.run_after(kTick, [this] { tick(); });
@@ -163,8 +187,8 @@ void EtcdRegistry::handle(ListEffects effects) {
 void EtcdRegistry::handle(SelfGone gone) {
   if (leaves_ || is_over()) return;
   if (!gone.is_out && list_->self() != nullptr) return come_back();
-  absl::Status why =
-      absl::UnavailableError(absl::StrCat("this worker is not in the job any more: ", gone.reason));
+  absl::Status why = absl::AbortedError(absl::StrCat("worker '", options_.wanted.self.worker.name,
+                                                     "' was evicted from the job: ", gone.reason));
   if (!is_in()) return fail_join(std::move(why));
   set_state(MembershipState::kEvicted, std::move(why));
 }
@@ -280,6 +304,30 @@ void EtcdRegistry::leave() {
                                   [end](const auto&) { end(); });
                    });
     });
+  });
+}
+
+void EtcdRegistry::give_up(Time patience) {
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> ended = done->get_future();
+  client_.post([this, patience, done] {
+    if (is_over() || lease_ == 0) return done->set_value();
+    pb::LeaseRevokeRequest revoke;
+    revoke.set_id(lease_);
+    set_state(MembershipState::kLeft, absl::CancelledError("this worker ends"));
+    client_.call(std::move(revoke), patience, [done](const auto&) { done->set_value(); });
+  });
+  ended.wait_for(patience);
+}
+
+void EtcdRegistry::end_gathers_with(const std::string& worker, absl::Status why) {
+  client_.post([this, worker, why = std::move(why)] { gathers_.fail(worker, why); });
+}
+
+void EtcdRegistry::end_gathers(absl::Status why, std::function<void()> then) {
+  client_.post([this, why = std::move(why), then = std::move(then)] {
+    gathers_.fail_all(why);
+    then();
   });
 }
 

@@ -47,6 +47,8 @@ class EtcdRegistry {
     /// With this worker, by incarnation.
     std::vector<registry::Record> members;
     JobInstance instance;
+    /// Of a fixed world, by rank: who had it when all had come.
+    std::vector<std::string> world_names;
   };
 
   /// Joins. kInvalidArgument: the options.
@@ -57,11 +59,20 @@ class EtcdRegistry {
 
   /// Done with kLeft, within `leave_for`.
   void leave();
+  /// Ends it without a goodbye: the lease is given back, for which this waits, `patience` at most.
+  /// Not on the client's thread.
+  void give_up(Time patience);
+  /// Asks etcd whether this worker is in still. `then` runs once that is known, and told if it is
+  /// not, or when `patience` is over.
+  void when_sure(Time patience, std::function<void()> then);
   /// This worker's link with that member has ended for good. `has_ended`: so has its process, for
   /// certain.
   void report_lost(Incarnation member, std::string reason, bool has_ended);
   void gather(std::string key, std::vector<std::string> names, std::string value, Time timeout,
               EtcdGathers::Then then);
+  /// Ends those that name that worker here, or all of them, with `why`.
+  void end_gathers_with(const std::string& worker, absl::Status why);
+  void end_gathers(absl::Status why, std::function<void()> then);
   void request(registry::KeyRequest request, Time timeout, EtcdKeys::Then then);
   View view() const;
 
@@ -90,6 +101,7 @@ class EtcdRegistry {
   Time left() const { return join_until_ - now(); }
   // Being in.
   void renew();
+  void ask_until_sure(Time until, std::function<void()> then);
   void renewed(Time sent, std::int64_t lease, absl::StatusOr<pb::LeaseKeepAliveResponse> answer);
   void tick();
   void handle(ListEffects effects);

@@ -16,7 +16,7 @@ namespace sinew::internal::etcd {
 ///
 ///     list/job                        the instance, founded with the first member     EtcdJob
 ///     list/members/<incarnation>      a member, with its lease                        EtcdMember
-///     list/complete                   all ranks of a fixed world have been there
+///     list/complete                   all ranks of a fixed world have been there: their names
 ///     list/gone/<incarnation>         it is out for good                              EtcdGone
 ///     list/reports/<from>/<about>     two have lost each other; with the first's lease
 ///     list/gathers/<id>               how a gather has ended, for a while EtcdGatherEnd

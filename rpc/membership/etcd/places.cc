@@ -52,13 +52,14 @@ std::int32_t position_of(const Layout& layout, const pb::RangeResponse& waiting,
                     [&](const KeyValue& kv) { return kv.create_revision() < since; }));
 }
 
-// The lowest free ranks are for those who have waited longer.
+// The lowest free ranks are for those who have waited longer. Rank 0 is the founder's, who gets it
+// back when it asks for it.
 std::int32_t free_rank(const Layout& layout, const pb::RangeResponse& ranks, std::int32_t skipped) {
   std::set<std::int32_t> taken;
   for (const KeyValue& kv : ranks.kvs()) {
     if (const auto rank = layout.parse_rank(kv.key()); rank.has_value()) taken.insert(*rank);
   }
-  for (std::int32_t rank = 0;; ++rank) {
+  for (std::int32_t rank = 1;; ++rank) {
     if (taken.count(rank) == 0 && skipped-- == 0) return rank;
   }
 }
@@ -142,6 +143,7 @@ Place find_place(const Layout& layout, const Wanted& wanted, const pb::TxnRespon
     return Held{rank[0].lease(), absl::StrCat("another worker has rank ", worker.rank)};
   }
   claim.rank = worker.rank >= 0 ? worker.rank
+               : is_empty       ? 0
                                 : free_rank(layout, range_of(seen, kRanks),
                                             position_of(layout, range_of(seen, kWaiting), worker));
   claim.founds = is_empty;

@@ -121,8 +121,8 @@ void Job::start(Slot& slot) {
     options.file = std::make_shared<SlowFile>(file_, clock_, chance_, slot.process);
   }
   connect(slot, options);
-  slot.membership = std::make_unique<Membership>(*slot.plane, *slot.directory, std::move(options),
-                                                 *slot.scheduler);
+  slot.membership = std::make_unique<PeerMembership>(*slot.plane, *slot.directory,
+                                                     std::move(options), *slot.scheduler);
   slot.plane->membership = slot.membership.get();
   slot.started = clock_.now();
   slot.joined_at = TimePoint::max() - kJustJoined;

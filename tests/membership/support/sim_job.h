@@ -13,7 +13,7 @@
 
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/membership/directory.h"
-#include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/peer_membership.h"
 #include "sinew/rpc/membership/scheduler.h"
 #include "sinew/tests/membership/support/sim_file.h"
 #include "sinew/tests/membership/support/sim_network.h"
@@ -28,7 +28,7 @@ struct Slot {
   std::shared_ptr<Plane> plane;
   std::shared_ptr<Scheduler> scheduler;
   std::unique_ptr<Directory> directory;
-  std::unique_ptr<Membership> membership;
+  std::unique_ptr<PeerMembership> membership;
   std::optional<Future<void>> joined;
   TimePoint started;
   TimePoint joined_at;

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sinew/rpc/membership/control_plane.h"
-#include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/peer_membership.h"
 #include "sinew/tests/membership/support/sim_process.h"
 
 namespace sinew::internal::sim {
@@ -50,7 +50,7 @@ class Plane final : public ControlPlane {
   bool is_linked(const WorkerInfo& other) const;
 
   /// Null as long as there is none, or it has ended.
-  Membership* membership = nullptr;
+  PeerMembership* membership = nullptr;
   /// Whether that one is on this worker's list.
   std::function<bool(const WorkerInfo& other)> lists;
   /// The rank by which others know it.

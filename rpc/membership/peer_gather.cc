@@ -1,4 +1,4 @@
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/peer_gather.h"
 
 #include <algorithm>
 #include <utility>
@@ -291,31 +291,27 @@ void GatherCore::call(const std::string& to, std::string_view method, const Gath
   });
 }
 
-Gather::Gather(ControlPlane& plane, Directory& directory, std::string self, Scheduler& scheduler)
+PeerGather::PeerGather(ControlPlane& plane, Directory& directory, std::string self,
+                       Scheduler& scheduler)
     : core_(std::make_shared<GatherCore>(plane, directory, std::move(self), scheduler)) {
   core_->add_methods();
 }
 
-Gather::~Gather() { core_->close(); }
+PeerGather::~PeerGather() { core_->close(); }
 
-Future<std::vector<std::string>> Gather::all_gather_async(const std::vector<std::string>& names,
-                                                          std::string value, nanoseconds timeout,
-                                                          LossMode mode) {
+Future<std::vector<std::string>> PeerGather::all_gather_async(const std::vector<std::string>& names,
+                                                              std::string value,
+                                                              nanoseconds timeout, LossMode mode) {
   return core_->start(names, std::move(value), timeout, mode);
 }
 
-Future<void> Gather::barrier_async(const std::vector<std::string>& names, nanoseconds timeout,
-                                   LossMode mode) {
-  return core_->start(names, {}, timeout, mode).then([](const std::vector<std::string>&) {});
-}
+Future<void> PeerGather::end(const absl::Status& reason) { return core_->end(reason); }
 
-Future<void> Gather::end(const absl::Status& reason) { return core_->end(reason); }
-
-void Gather::on_worker_lost(const WorkerInfo& worker, Departure how) {
+void PeerGather::on_worker_lost(const WorkerInfo& worker, Departure how) {
   core_->on_worker_lost(worker, how);
 }
 
-void Gather::on_worker_gone(const WorkerInfo& worker, Departure how) {
+void PeerGather::on_worker_gone(const WorkerInfo& worker, Departure how) {
   core_->on_worker_gone(worker, how);
 }
 

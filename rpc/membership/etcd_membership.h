@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/membership/directory.h"
+#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/rendezvous.h"
+#include "sinew/rpc/membership/scheduler.h"
+
+namespace sinew::internal {
+
+/// `url`, without its query, is etcd://host:port,.../prefix: sets what `rendezvous` needs of it.
+/// kInvalidArgument names the part that is wrong; kUnimplemented: this build has no etcd.
+absl::Status read_etcd_url(absl::string_view url, Rendezvous& rendezvous);
+
+/// How a worker uses etcd, beside what `options` say.
+struct EtcdUse {
+  /// A member that etcd has not heard for so long is lost. Rounded up to seconds, two at least.
+  std::chrono::nanoseconds lease = std::chrono::seconds(15);
+  /// Everybody on the way to etcd is trusted: without TLS it may be on another machine.
+  bool trusts_network = false;
+  /// With etcdctl's variables ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY (files), ETCDCTL_USER
+  /// ("name" or "name:password") and ETCDCTL_PASSWORD.
+  EnvironmentReader environment = process_environment();
+};
+
+struct MembershipAndGather {
+  std::shared_ptr<Membership> membership;
+  std::shared_ptr<Gather> gather;
+};
+
+/// The list of members, and gathers, at etcd: any process of the job may die. While etcd is away
+/// nobody joins, is missed or meets; calls go on. kInvalidArgument, kPermissionDenied: how it is to
+/// be used; kUnimplemented: this build has no etcd. No options' function is called after close().
+absl::StatusOr<MembershipAndGather> make_etcd_membership(MembershipOptions options,
+                                                         const EtcdUse& use, Directory& directory,
+                                                         Scheduler& scheduler);
+
+}  // namespace sinew::internal
