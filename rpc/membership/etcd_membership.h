@@ -8,8 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/membership/directory.h"
-#include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/membership/membership.h"
+#include "sinew/rpc/membership/registry_membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/membership/scheduler.h"
 
@@ -28,11 +28,6 @@ struct EtcdUse {
   /// With etcdctl's variables ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY (files), ETCDCTL_USER
   /// ("name" or "name:password") and ETCDCTL_PASSWORD.
   EnvironmentReader environment = process_environment();
-};
-
-struct MembershipAndGather {
-  std::shared_ptr<Membership> membership;
-  std::shared_ptr<Gather> gather;
 };
 
 /// The list of members, and gathers, at etcd: any process of the job may die. While etcd is away

@@ -27,6 +27,7 @@
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/membership/etcd_membership.h"
+#include "sinew/rpc/membership/link_registry.h"
 #include "sinew/rpc/membership/peer_gather.h"
 #include "sinew/rpc/membership/peer_membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
@@ -178,9 +179,6 @@ void WorkerCore::build(const Succession* succession) {
   connect_requests_ = std::make_unique<ConnectRequests>(*this);
   connect_requests_->add_methods();
   scheduler_ = std::make_unique<Scheduler>(*control_executor_, timers_, clock());
-  if (rendezvous->kind != Rendezvous::Kind::kEtcd) {
-    gather_ = std::make_shared<PeerGather>(*this, directory_, options_.name, *scheduler_);
-  }
 
   absl::StatusOr<StartedTransport> started =
       start_transport(options_, *rendezvous, &links_->table(), server_.get());
@@ -190,20 +188,38 @@ void WorkerCore::build(const Succession* succession) {
   executor_->set_polling_duty(transport_->polling_duty());
   control_executor_->set_polling_duty(transport_->polling_duty());
 
-  const bool is_at_etcd = rendezvous->kind == Rendezvous::Kind::kEtcd;
-  MembershipOptions membership = membership_options(*std::move(rendezvous), *started, succession);
-  if (is_at_etcd) {
-    absl::StatusOr<MembershipAndGather> made = make_etcd_membership(
-        std::move(membership), {options_.lease, !options_.credentials.loopback_only()}, directory_,
-        *scheduler_);
-    if (!made.ok()) throw_error(made.status());
-    membership_ = std::move(made->membership);
-    gather_ = std::move(made->gather);
-  } else {
-    membership_ =
-        std::make_shared<PeerMembership>(*this, directory_, std::move(membership), *scheduler_);
-  }
+  make_membership(*std::move(rendezvous), *started, succession);
   links_->start(*transport_);
+}
+
+// Before the links begin to call its control methods.
+void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& started,
+                                 const Succession* succession) {
+  using Kind = Rendezvous::Kind;
+  MembershipOptions options = membership_options(rendezvous, started, succession);
+  const bool has_registrar = options_.parts != nullptr && options_.parts->has_registrar;
+  if (rendezvous.kind != Kind::kEtcd && !has_registrar) {
+    gather_ = std::make_shared<PeerGather>(*this, directory_, options_.name, *scheduler_);
+    membership_ =
+        std::make_shared<PeerMembership>(*this, directory_, std::move(options), *scheduler_);
+    return;
+  }
+  absl::StatusOr<MembershipAndGather> made;
+  if (rendezvous.kind == Kind::kEtcd) {
+    made = make_etcd_membership(std::move(options),
+                                {options_.lease, !options_.credentials.loopback_only()}, directory_,
+                                *scheduler_);
+  } else {
+    std::unique_ptr<RegistrarSeat> seat =
+        rendezvous.kind == Kind::kFile
+            ? make_file_seat(rendezvous.path, address_, options_.name, executor_)
+            : make_address_seat(dial_addresses(rendezvous), !started.served_seed.empty());
+    made = make_link_membership(std::move(options), options_.lease, terms_of(options_).interval,
+                                std::move(seat), *this, directory_, *scheduler_);
+  }
+  if (!made.ok()) throw_error(made.status());
+  membership_ = std::move(made->membership);
+  gather_ = std::move(made->gather);
 }
 
 void WorkerCore::join(const Succession* succession) {

@@ -176,6 +176,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void build(const Succession* succession);
   MembershipOptions membership_options(Rendezvous rendezvous, const StartedTransport& started,
                                        const Succession* succession);
+  void make_membership(Rendezvous rendezvous, const StartedTransport& started,
+                       const Succession* succession);
   void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);
   std::vector<std::string> names_of_world() const;
   void on_unreachable(const WorkerInfo& worker);

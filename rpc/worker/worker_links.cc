@@ -29,12 +29,6 @@ constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
 constexpr auto kReceiptPoll = std::chrono::milliseconds(5);
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(24);
 
-LeaseTerms terms_of(const WorkerOptions& options) {
-  const bool chosen = options.heartbeat_interval > std::chrono::nanoseconds(0);
-  return {chosen ? options.heartbeat_interval : std::min(options.lease / 7, kLongestInterval),
-          options.lease};
-}
-
 bool may_live(Certainty certainty) {
   return certainty == Certainty::kSilent || certainty == Certainty::kSuspected;
 }
@@ -42,6 +36,12 @@ bool may_live(Certainty certainty) {
 CallLink& calls_of(const std::shared_ptr<LinkUser>& user) { return static_cast<CallLink&>(*user); }
 
 }  // namespace
+
+LeaseTerms terms_of(const WorkerOptions& options) {
+  const bool chosen = options.heartbeat_interval > std::chrono::nanoseconds(0);
+  return {chosen ? options.heartbeat_interval : std::min(options.lease / 7, kLongestInterval),
+          options.lease};
+}
 
 WorkerLinks::WorkerLinks(WorkerCore& core)
     : core_(core), table_(table_options(), core.control_executor(), core.timers()) {}

@@ -29,6 +29,9 @@ namespace sinew::internal {
 
 class WorkerCore;
 
+/// How often peers are asked whether they live, and for how long they need not answer.
+LeaseTerms terms_of(const WorkerOptions& options);
+
 /// How sure it is that a peer is lost.
 enum class Certainty {
   /// It did not answer for a lease: it may live and believe that we do. Whatever the job makes of

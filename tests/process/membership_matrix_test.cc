@@ -121,22 +121,30 @@ class Cell {
     return std::make_unique<ChildProcess>(std::vector<std::string>{
         "/bin/sh", "-c", "exec \"$0\" 2>> \"$1\"", SINEW_TEST_WORKER, folder_.file("log")});
   }
+  bool is_at_address() const { return meet_ == Meet::kTcp || meet_ == Meet::kTcpRegistrar; }
+  bool has_registrar() const {
+    return meet_ == Meet::kTcpRegistrar || meet_ == Meet::kFileRegistrar;
+  }
   /// Whether its rank is given, and not what the coordinator gives.
   bool has_rank(const std::string& name) const {
-    return row_.world == World::kFixed || (name == "a" && meet_ == Meet::kTcp);
+    return row_.world == World::kFixed || (name == "a" && is_at_address());
   }
   /// Only who is stopped is missed by its silence. Elsewhere the lease is one that no other worker
   /// exceeds for want of a core, and beyond what the test waits for.
   std::chrono::milliseconds lease() const {
-    return row_.event == Event::kStop ? std::chrono::seconds(5) : std::chrono::minutes(10);
+    if (row_.event == Event::kStop) return std::chrono::seconds(5);
+    // Where nobody can tell that a process has ended it is missed when its lease is over.
+    if (meet_ == Meet::kEtcd || has_registrar()) return std::chrono::seconds(20);
+    return std::chrono::minutes(10);
   }
   void send_start(ChildProcess& child, const std::string& name, const std::string& more) const {
-    const std::string place = meet_ == Meet::kTcp    ? absl::StrCat("tcp://127.0.0.1:", port_)
-                              : meet_ == Meet::kFile ? absl::StrCat("file://", folder_.file("meet"))
+    const std::string place = is_at_address()        ? absl::StrCat("tcp://127.0.0.1:", port_)
+                              : meet_ != Meet::kEtcd ? absl::StrCat("file://", folder_.file("meet"))
                                                      : at_etcd_;
-    child.send(absl::StrCat(
-        "start name=", name, " init=", place, row_.world == World::kFixed ? " world=4" : "",
-        " lease_ms=", lease().count(), " beat_ms=200 join_ms=", kPatience.count(), " ", more));
+    child.send(absl::StrCat("start name=", name, " init=", place,
+                            row_.world == World::kFixed ? " world=4" : "",
+                            has_registrar() ? " registrar=1" : "", " lease_ms=", lease().count(),
+                            " beat_ms=200 join_ms=", kPatience.count(), " ", more));
   }
   void send_start_as_before(const std::string& name) {
     send_start(*children_.at(name), name,
@@ -337,9 +345,12 @@ class Cell {
                                           "'"));
   }
   void expect_barrier(const std::vector<std::string>& names, const std::string& code) {
+    // A new registrar may have the list before all know that it is there.
+    for (const std::string& name : names) expect_answer(name, "state", "ok member, runs");
     for (const std::string& name : names) children_.at(name)->send("barrier 30000");
     for (const std::string& name : names) {
-      expect(absl::StrCat("barrier at ", name), code, receive(*children_.at(name), "barrier"));
+      const std::string answer = receive(*children_.at(name), "barrier");
+      expect(absl::StrCat("barrier at ", name), code, answer);
     }
   }
 
@@ -363,9 +374,10 @@ std::string failure_of(const Row& row, Meet meet, const std::string& at_etcd) {
     cell.run();
     return "";
   } catch (const std::exception& error) {
-    const char* const where = meet == Meet::kTcp    ? " over tcp: "
-                              : meet == Meet::kFile ? " over a file: "
-                                                    : " at etcd: ";
+    constexpr const char* kWhere[] = {
+        " over tcp: ", " over a file: ", " over tcp, by a registrar: ",
+        " over a file, by a registrar: ", " at etcd: "};
+    const char* const where = kWhere[static_cast<std::size_t>(meet)];
     return absl::StrCat(name_of(row.victim), where, error.what(), "\n", cell.log());
   }
 }
@@ -375,7 +387,7 @@ class MembershipMatrix : public ::testing::TestWithParam<std::tuple<World, Event
 // Cells wait most of the time, so that a few run at once.
 TEST_P(MembershipMatrix, IsAsItsRowsSay) {
   const auto [world, event] = GetParam();
-  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile};
+  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile, Meet::kTcpRegistrar, Meet::kFileRegistrar};
 #ifdef SINEW_WITH_ETCD
   std::optional<sinew::testing::EtcdServers> etcd;
   if (sinew::testing::EtcdServers::is_installed()) {
@@ -389,6 +401,11 @@ TEST_P(MembershipMatrix, IsAsItsRowsSay) {
   for (const Row& row : kRows) {
     if (row.world != world || row.event != event) continue;
     for (const Meet meet : meets) {
+      // The list stands still while its registrar is away: registrar_test has that.
+      const bool is_away = row.victim == Victim::kRankZero &&
+                           ((meet == Meet::kTcpRegistrar && row.event != Event::kRestart) ||
+                            (meet == Meet::kFileRegistrar && row.event == Event::kStop));
+      if (is_away) continue;
       std::string& failure = failures.emplace_back();
       std::string at_etcd;
 #ifdef SINEW_WITH_ETCD
@@ -399,7 +416,7 @@ TEST_P(MembershipMatrix, IsAsItsRowsSay) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(failures.size(), 3 * meets.size());
+  EXPECT_GE(failures.size(), 3 * meets.size() - 2);
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 

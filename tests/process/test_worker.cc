@@ -52,6 +52,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/worker/worker_core.h"
+#include "sinew/rpc/worker/worker_parts.h"
 #include "sinew/tests/autograd/gated_chain.h"
 #include "sinew/tests/autograd/random_graph.h"
 #include "sinew/tests/optim/own_optimizers.h"
@@ -129,6 +130,8 @@ sinew::WorkerOptions options_of(const Settings& settings) {
        [&](const std::string&) {
          options.credentials = sinew::Credentials::insecure_on_any_network();
        }},
+      {"registrar",
+       [&](const std::string&) { sinew::internal::parts_of(options).has_registrar = true; }},
       {"ca", [&](const std::string& value) { files.ca = value; }},
       {"cert", [&](const std::string& value) { files.certificate = value; }},
       {"key", [&](const std::string& value) { files.key = value; }},

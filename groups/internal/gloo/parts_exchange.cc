@@ -1,6 +1,8 @@
 #include "sinew/groups/internal/gloo/parts_exchange.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "ATen/ATen.h"
@@ -36,11 +38,30 @@ void exchange_with_all(const GlooPlace& place, const Tensors& into, const Tensor
   for (const auto& buffer : sent) buffer->waitSend(context.getTimeout());
 }
 
+/// Work that Gloo's own threads run. Later versions of LibTorch also want its kind and number.
+struct AnyWork final : c10d::ProcessGroupGloo::AsyncWork {
+  using AsyncWork::AsyncWork;
+  void run() override {}
+};
+constexpr bool kIsNumbered = std::is_constructible_v<AnyWork, std::vector<Tensors>, c10d::OpType,
+                                                     std::uint64_t, const char*>;
+template <class Base, bool is_numbered>
+struct NamedWork : Base {
+  NamedWork(std::vector<Tensors> outputs, c10d::OpType /*kind*/, const char* title)
+      : Base(std::move(outputs), title) {}
+};
+template <class Base>
+struct NamedWork<Base, true> : Base {
+  NamedWork(std::vector<Tensors> outputs, c10d::OpType kind, const char* title)
+      : Base(std::move(outputs), kind, 0, title) {}
+};
+using PartsWork = NamedWork<c10d::ProcessGroupGloo::AsyncWork, kIsNumbered>;
+
 /// Of bytes.
-class PartsExchange final : public c10d::ProcessGroupGloo::AsyncWork {
+class PartsExchange final : public PartsWork {
  public:
   PartsExchange(GlooPlace place, Tensors outputs, Tensors inputs)
-      : AsyncWork({outputs}, "gloo:all_to_all"),
+      : PartsWork({outputs}, c10d::OpType::ALLTOALL, "gloo:all_to_all"),
         place_(std::move(place)),
         outputs_(std::move(outputs)),
         inputs_(std::move(inputs)) {}
@@ -65,11 +86,11 @@ at::Tensor piece_of(const at::Tensor& tensor, std::int64_t begin, std::int64_t c
   return tensor.narrow(0, from, std::min(count, tensor.numel() - from));
 }
 
-class PartsReduction final : public c10d::ProcessGroupGloo::AsyncWork {
+class PartsReduction final : public PartsWork {
  public:
   PartsReduction(GlooPlace place, const at::Tensor& output, Tensors inputs, ReduceOp op,
                  std::size_t piece_bytes)
-      : AsyncWork({{output}}, "gloo:reduce_scatter"),
+      : PartsWork({{output}}, c10d::OpType::REDUCE_SCATTER, "gloo:reduce_scatter"),
         place_(std::move(place)),
         output_(output),
         inputs_(std::move(inputs)),

@@ -141,7 +141,7 @@ void EtcdRegistry::watch(std::int64_t from_revision) {
     if (is_over() || why.code() == absl::StatusCode::kCancelled) return;
     if (why.code() == absl::StatusCode::kOutOfRange) return load();
     if (!is_in()) return fail_join(std::move(why));
-    away_ = std::move(why);
+    away_ = registry::away_error(why.message());
     set_state(MembershipState::kSuspected, away_);
     client_.run_after(options_.lease, [this] { load(); });
   };

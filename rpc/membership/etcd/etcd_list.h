@@ -14,12 +14,8 @@
 
 namespace sinew::internal::etcd {
 
-/// Somebody else is in, or gone.
-struct MemberNews {
-  registry::Record member;
-  std::optional<registry::Gone> gone;
-  std::string reason;
-};
+using registry::MemberNews;
+
 /// To be written at etcd: that one is out for good. Not if `stays` (0: nobody) is out itself.
 struct SayGone {
   registry::Record member;

@@ -58,7 +58,7 @@ absl::Status EtcdRegistry::not_in() const {
   return absl::FailedPreconditionError("this worker is not in the job");
 }
 
-EtcdRegistry::View EtcdRegistry::view() const {
+Registry::View EtcdRegistry::view() const {
   MutexLock lock(mutex_);
   return view_;
 }
@@ -108,7 +108,7 @@ void EtcdRegistry::renewed(Time sent, std::int64_t lease,
       [this] { renew(); });
   if (!answer.ok()) {
     if (is_in() && list_->is_away(now())) {
-      away_ = answer.status();
+      away_ = registry::away_error(answer.status().message());
       set_state(MembershipState::kSuspected, away_);
       gathers_.fail_all(away_);
     }
@@ -331,10 +331,10 @@ void EtcdRegistry::end_gathers(absl::Status why, std::function<void()> then) {
   });
 }
 
-void EtcdRegistry::gather(std::string key, std::vector<std::string> names, std::string value,
-                          Time timeout, EtcdGathers::Then then) {
-  client_.post([this, key = std::move(key), names = std::move(names), value = std::move(value),
-                timeout, then = std::move(then)]() mutable {
+void EtcdRegistry::gather(const std::string& key, std::vector<std::string> names, std::string value,
+                          Time timeout, OnGathered then) {
+  client_.post([this, key, names = std::move(names), value = std::move(value), timeout,
+                then = std::move(then)]() mutable {
     if (!is_in()) return then(not_in());
     if (state_ == MembershipState::kSuspected) return then(away_);
     gathers_.enter(key, std::move(names), std::move(value), timeout, std::move(then));

@@ -17,12 +17,13 @@
 #include "sinew/rpc/membership/etcd/etcd_list.h"
 #include "sinew/rpc/membership/etcd/layout.h"
 #include "sinew/rpc/membership/etcd/places.h"
+#include "sinew/rpc/membership/registry.h"
 
 namespace sinew::internal::etcd {
 
 /// A worker's side of the registry, where that is etcd: joining, the lease, the list, gathers,
 /// keys. Functions are thread-safe; callbacks run on the client's thread.
-class EtcdRegistry {
+class EtcdRegistry final : public Registry {
  public:
   struct Options {
     Wanted wanted;
@@ -36,45 +37,22 @@ class EtcdRegistry {
     Time join_for = std::chrono::seconds(60);
     Time leave_for = std::chrono::seconds(2);
   };
-  struct Listener {
-    /// From kMember on.
-    std::function<void(const MemberNews&)> on_member;
-    /// kSuspected: etcd does not answer. A join that failed ends in kLeft.
-    std::function<void(MembershipState, const absl::Status&)> on_state;
-  };
-  struct View {
-    MembershipState state = MembershipState::kJoining;
-    /// With this worker, by incarnation.
-    std::vector<registry::Record> members;
-    JobInstance instance;
-    /// Of a fixed world, by rank: who had it when all had come.
-    std::vector<std::string> world_names;
-  };
-
   /// Joins. kInvalidArgument: the options.
   static absl::StatusOr<std::unique_ptr<EtcdRegistry>> start(std::unique_ptr<EtcdClient> client,
                                                              Options options, Listener listener);
   /// Says no goodbye: the lease ends by itself. Not on the client's thread.
-  ~EtcdRegistry();
+  ~EtcdRegistry() override;
 
-  /// Done with kLeft, within `leave_for`.
-  void leave();
-  /// Ends it without a goodbye: the lease is given back, for which this waits, `patience` at most.
-  /// Not on the client's thread.
-  void give_up(Time patience);
-  /// Asks etcd whether this worker is in still. `then` runs once that is known, and told if it is
-  /// not, or when `patience` is over.
-  void when_sure(Time patience, std::function<void()> then);
-  /// This worker's link with that member has ended for good. `has_ended`: so has its process, for
-  /// certain.
-  void report_lost(Incarnation member, std::string reason, bool has_ended);
-  void gather(std::string key, std::vector<std::string> names, std::string value, Time timeout,
-              EtcdGathers::Then then);
-  /// Ends those that name that worker here, or all of them, with `why`.
-  void end_gathers_with(const std::string& worker, absl::Status why);
-  void end_gathers(absl::Status why, std::function<void()> then);
+  View view() const override;
+  void leave() override;
+  void give_up(Time patience) override;
+  void when_sure(Time patience, std::function<void()> then) override;
+  void report_lost(Incarnation member, std::string reason, bool has_ended) override;
+  void gather(const std::string& key, std::vector<std::string> names, std::string value,
+              Time timeout, OnGathered then) override;
+  void end_gathers_with(const std::string& worker, absl::Status why) override;
+  void end_gathers(absl::Status why, std::function<void()> then) override;
   void request(registry::KeyRequest request, Time timeout, EtcdKeys::Then then);
-  View view() const;
 
  private:
   EtcdRegistry(std::unique_ptr<EtcdClient> client, Options options, Listener listener);

@@ -96,11 +96,10 @@ ClientEffects RegistryClient::handle(Incarnation from, std::uint64_t token, cons
         } else if constexpr (std::is_same_v<Kind, Refused>) {
           if (state_ == State::kJoining) enter(State::kLeft, each.why, out);
         } else if constexpr (std::is_same_v<Kind, Out>) {
-          const bool is_left = state_ == State::kJoining || ends_leaving_.has_value();
-          const absl::Status why = absl::AbortedError(absl::StrCat(
-              "worker '", options_.self.worker.name,
-              "' is not in the job any more: ", registrar_text(), " says: ", each.reason));
-          enter(is_left ? State::kLeft : State::kEvicted, why, out);
+          if (ends_leaving_.has_value() && each.why == Gone::kLeft) {
+            return enter(State::kLeft, absl::OkStatus(), out);
+          }
+          be_out(absl::StrCat(registrar_text(), " says: ", each.reason), out);
         } else if constexpr (std::is_same_v<Kind, Missing>) {
           const auto pending = pending_.find(each.id);
           if (pending != pending_.end()) pending->second.missing = each.names;
@@ -119,11 +118,25 @@ ClientEffects RegistryClient::handle(Incarnation from, std::uint64_t token, cons
   return out;
 }
 
+ClientEffects RegistryClient::put_off(const std::string& reason, Time now) {
+  ClientEffects out;
+  clock_.pass(now);
+  if (!is_over()) be_out(reason, out);
+  return out;
+}
+
+void RegistryClient::be_out(const std::string& reason, ClientEffects& out) {
+  const bool is_left = state_ == State::kJoining || ends_leaving_.has_value();
+  const absl::Status why = absl::AbortedError(
+      absl::StrCat("worker '", options_.self.worker.name, "' was evicted from the job: ", reason));
+  enter(is_left ? State::kLeft : State::kEvicted, why, out);
+}
+
 // The list stands still; what only the registrar can do fails, but for what may wait for it.
 void RegistryClient::go_away(ClientEffects& out) {
   if (is_over() || is_away_ || state_ == State::kJoining) return;
   is_away_ = true;
-  const absl::Status why = absl::UnavailableError(absl::StrCat(
+  const absl::Status why = away_error(absl::StrCat(
       registrar_text(), " does not answer: nobody can join or be missed until it is back"));
   enter(State::kSuspected, why, out);
   const std::map<std::uint64_t, Pending> pending = pending_;
@@ -145,6 +158,22 @@ ClientEffects RegistryClient::tick(Time now) {
   if (time >= heard_ + 2 * options_.beat + options_.beat / 2) go_away(out);
   time_out(out);
   if (!is_over() && time >= next_beat_) beat(out);
+  return out;
+}
+
+ClientEffects RegistryClient::renew(Time now) {
+  ClientEffects out;
+  clock_.pass(now);
+  if (!is_over()) ask_for_place(out);
+  return out;
+}
+
+ClientEffects RegistryClient::cancel(std::uint64_t id, const absl::Status& why, Time now) {
+  ClientEffects out;
+  clock_.pass(now);
+  if (pending_.count(id) == 0) return out;
+  ask(Cancel{id}, out);
+  end(id, why, {}, out);
   return out;
 }
 
@@ -184,8 +213,10 @@ ClientEffects RegistryClient::leave(Time now) {
   ClientEffects out;
   const Time time = clock_.pass(now);
   if (is_over() || ends_leaving_.has_value()) return out;
-  ends_leaving_ = time + options_.leave_for;
+  // Who is away already is not waited for.
+  ends_leaving_ = is_away_ ? time : time + options_.leave_for;
   ask(Leave{}, out);
+  if (is_away_) time_out(out);
   if (state_ == State::kJoining) enter(State::kLeft, absl::CancelledError("it has left"), out);
   return out;
 }
@@ -308,7 +339,7 @@ void RegistryClient::start(Pending pending, ClientEffects& out) {
   if (is_in) return ask(request, out);
   const std::string why = is_away_ ? absl::StrCat(registrar_text(), " does not answer")
                                    : "this worker is not in the job";
-  end(id, absl::UnavailableError(why), {}, out);
+  end(id, is_away_ ? away_error(why) : absl::UnavailableError(why), {}, out);
 }
 
 void RegistryClient::finish(const Finished& end_of, ClientEffects& out) {

@@ -38,12 +38,6 @@ struct Ask {
   std::uint64_t echo = 0;
   Request request;
 };
-/// Somebody is in, or gone.
-struct MemberNews {
-  Record member;
-  std::optional<Gone> gone;
-  std::string reason;
-};
 /// Of this worker itself. A join that failed ends in kLeft.
 struct StateNews {
   MembershipState state;
@@ -67,16 +61,24 @@ class RegistryClient {
   ClientEffects connected(Incarnation registrar, Time now);
   ClientEffects disconnected(Time now);
   ClientEffects handle(Incarnation from, std::uint64_t token, const Answer& answer, Time now);
+  /// The registrar that this worker has known says, where no link with it comes up any more, that
+  /// this worker is out.
+  ClientEffects put_off(const std::string& reason, Time now);
   /// The link with a member has ended for good.
   ClientEffects lost(Incarnation member, const std::string& reason, Time now);
   ClientEffects tick(Time now);
 
-  /// The id is for Ended, and for give_up().
+  /// Asks whether this worker is in still, at once.
+  ClientEffects renew(Time now);
+
+  /// The id is for Ended, and for cancel().
   std::uint64_t next_id() const { return next_id_; }
   ClientEffects gather(std::string key, std::vector<std::string> names, std::string value,
                        Time timeout, Time now);
   /// Its id is set here.
   ClientEffects request(KeyRequest request, Time timeout, Time now);
+  /// Ends a gather or key request with `why`.
+  ClientEffects cancel(std::uint64_t id, const absl::Status& why, Time now);
   /// Done with StateNews kLeft, within `leave_for` whoever answers.
   ClientEffects leave(Time now);
 
@@ -113,6 +115,7 @@ class RegistryClient {
   void add(const Record& member, ClientEffects& out);
   void drop(Incarnation member, Gone why, const std::string& reason, ClientEffects& out);
   void finish(const Finished& end, ClientEffects& out);
+  void be_out(const std::string& reason, ClientEffects& out);
   void go_away(ClientEffects& out);
   void start(Pending pending, ClientEffects& out);
   void end(std::uint64_t id, absl::Status status, std::vector<std::string> values,

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/membership/job_instance.h"
 
@@ -189,6 +191,24 @@ struct Missing {
 
 using Answer =
     std::variant<List, Update, Renewed, Wait, Probe, ComeBack, Refused, Out, Finished, Missing>;
+
+/// Of a gather: whoever holds the list does not answer, which says nothing of the others. They may
+/// wait, so the same one is to be tried again.
+inline absl::Status away_error(absl::string_view text) {
+  absl::Status status = absl::UnavailableError(text);
+  status.SetPayload("sinew.registry.away", absl::Cord());
+  return status;
+}
+inline bool is_away(const absl::Status& status) {
+  return status.GetPayload("sinew.registry.away").has_value();
+}
+
+/// What a worker hears of another one: it is in, or gone.
+struct MemberNews {
+  Record member;
+  std::optional<Gone> gone;
+  std::string reason;
+};
 
 // --- What the registrar's shell does for the table ----------------------------------------------
 

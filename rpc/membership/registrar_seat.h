@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/membership/contact.h"
+
+namespace sinew::internal {
+
+/// Where a job's registrar is found. There is one seat, so there is one registrar.
+class RegistrarSeat {
+ public:
+  struct Found {
+    /// This worker has it.
+    bool is_own = false;
+    /// Nobody has had it before.
+    bool is_new = false;
+    /// Where whoever has it may be asked.
+    std::vector<Contact> others;
+  };
+  virtual ~RegistrarSeat() = default;
+
+  /// `may_take`: this worker may be the registrar. One call at a time.
+  virtual Future<Found> look(bool may_take) = 0;
+  /// This worker is the registrar no more.
+  virtual void give_back() = 0;
+};
+
+/// An address: whoever answers there has it. `is_own`: this worker does.
+std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own);
+
+/// The lock on a file, which the kernel releases when its holder's process ends; the file says
+/// where the holder is. It is this user's alone. `address` and `name` are this worker's; file
+/// operations run on `executor`.
+std::unique_ptr<RegistrarSeat> make_file_seat(std::string path, std::string address,
+                                              std::string name, std::shared_ptr<Executor> executor);
+
+}  // namespace sinew::internal
