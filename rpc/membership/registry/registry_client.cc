@@ -155,7 +155,9 @@ ClientEffects RegistryClient::tick(Time now) {
   ClientEffects out;
   const Time time = clock_.pass(now);
   if (is_over()) return out;
-  if (time >= heard_ + 2 * options_.beat + options_.beat / 2) go_away(out);
+  // Some ticks, where beats are short: this process may have been the slow one.
+  const Time patience = std::max(2 * options_.beat + options_.beat / 2, 6 * options_.tick);
+  if (time >= heard_ + patience) go_away(out);
   time_out(out);
   if (!is_over() && time >= next_beat_) beat(out);
   return out;

@@ -1,0 +1,78 @@
+// What becomes of a job while the worker that holds its list is away. The test only looks on.
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sinew/tests/support/eventual_value.h"
+#include "sinew/tests/support/processes.h"
+
+using sinew::testing::ChildProcess;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using namespace std::chrono_literals;
+
+namespace {
+
+class RegistrarAway : public ::testing::Test {
+ protected:
+  using Child = std::unique_ptr<ChildProcess>;
+
+  Child begin(const std::string& name, const std::string& more = "") const {
+    auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
+    child->send(absl::StrCat("start name=", name, " init=tcp://127.0.0.1:", port_,
+                             " registrar=1 beat_ms=200 lease_ms=20000 ", more));
+    return child;
+  }
+  Child start(const std::string& name, const std::string& more = "") const {
+    Child child = begin(name, more);
+    EXPECT_THAT(child->receive(), StartsWith("ok ")) << name;
+    return child;
+  }
+
+  const int port_ = sinew::testing::free_port();
+};
+
+TEST_F(RegistrarAway, TheListStandsStillUntilItIsStartedAgain) {
+  Child a = start("a", "rank=0");
+  const Child b = start("b");
+  const Child c = start("c");
+  EXPECT_EVENTUALLY(b->ask("members"), "ok a b c");
+  a->signal(SIGKILL);
+  for (const Child* each : {&b, &c}) {
+    EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
+    EXPECT_THAT((*each)->ask("barrier 30000 b c"),
+                AllOf(StartsWith("error UNAVAILABLE"), HasSubstr("the registrar at 127.0.0.1:")));
+  }
+  // Those who see each other go on.
+  EXPECT_EQ(b->ask("add c"), "ok 3");
+  EXPECT_EQ(b->ask("members"), "ok b c");
+  const Child d = begin("d");
+  EXPECT_THROW(ADD_FAILURE() << d->receive(500ms), std::runtime_error);
+  a = start("a", "rank=0");
+  EXPECT_THAT(d->receive(), StartsWith("ok "));
+  for (const Child* each : std::vector<const Child*>{&a, &b, &c, &d}) {
+    EXPECT_EVENTUALLY((*each)->ask("members"), "ok a b c d");
+    EXPECT_EVENTUALLY((*each)->ask("state"), "ok member, runs");
+  }
+  // Which is the same one for both that had failed.
+  b->send("barrier 30000 b c");
+  EXPECT_EQ(c->ask("barrier 30000 b c"), "ok ");
+  EXPECT_EQ(b->receive(), "ok ");
+}
+
+TEST_F(RegistrarAway, LeavingDoesNotHangOnIt) {
+  Child a = start("a", "rank=0");
+  const Child b = start("b");
+  a->signal(SIGKILL);
+  EXPECT_EVENTUALLY(b->ask("state"), "ok suspected, runs");
+  EXPECT_EQ(b->ask("shutdown graceful"), "ok ");
+  EXPECT_EQ(b->ask("state"), "ok left, does not run");
+}
+
+}  // namespace
