@@ -9,12 +9,14 @@
 #include <exception>
 #include <initializer_list>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "sinew/benchmarks/etcd_process.h"
 #include "sinew/benchmarks/measure.h"
 #include "sinew/benchmarks/noop.h"
 #include "sinew/benchmarks/one_thread.h"
@@ -86,6 +88,7 @@ std::vector<std::string> known_figures() {
   std::vector<std::string> names;
   for (const int workers : kWorkers) {
     for (const auto& [what, unit] : {std::pair<const char*, const char*>{"init", "s"},
+                                     {"init_etcd", "s"},
                                      {"memory_per_worker", "MiB"},
                                      {"connect", "s"},
                                      {"memory_connected", "MiB"},
@@ -190,9 +193,16 @@ void measure_group(const Options& options, int workers) {
       wants(options, workers, {{"heartbeat", "B_per_s"}, {"heartbeat", "packets_per_s"}});
   const bool wants_changes =
       wants(options, workers, {{"join_known", "s"}, {"kill_known", "s"}, {"silent_known", "s"}});
-  if (!wants_workers && !wants_heartbeat && !wants_changes) return;
+  const bool wants_etcd = wants(options, workers, {{"init_etcd", "s"}});
+  if (!wants_workers && !wants_heartbeat && !wants_changes && !wants_etcd) return;
+  std::optional<sinew::bench::EtcdProcess> etcd;
+  if (wants_etcd) etcd.emplace();
   WorkerGroup group(workers, methods());
   if (wants_workers) measure_workers(options, workers, group);
+  if (wants_etcd) {
+    options.report(figure_of("init_etcd", workers, "s"), group.start_at_etcd(etcd->port()));
+    group.shutdown();
+  }
   if (wants_heartbeat) measure_heartbeat(options, workers, group);
   if (wants_changes) measure_changes(options, workers, group);
 }

@@ -82,7 +82,7 @@ class ScaleSuiteTest(unittest.TestCase):
             assert match is not None
             self.assertIn(f'{{"{match[1]}", "{match[3]}"}}', source)
             self.assertIn(int(match[2]), workers)
-        self.assertEqual(len(of_groups), 10 * len(workers))
+        self.assertEqual(len(of_groups), 11 * len(workers))
         for name in of_references:
             self.assertIn(f'"{name}"', source)
 

@@ -51,7 +51,8 @@ Worker start_worker(const WorkerProcess::Request& request, const MethodTable& me
   WorkerOptions options;
   options.name = "worker" + std::to_string(request.rank);
   options.methods = methods;
-  options.init_method = "tcp://127.0.0.1:" + std::to_string(request.port);
+  const std::string address = "127.0.0.1:" + std::to_string(request.port);
+  options.init_method = request.is_etcd ? "etcd://" + address + "/bench" : "tcp://" + address;
   options.rank = request.rank;
   if (request.world_size > 0) options.world_size = request.world_size;
   if (request.lease_ms > 0) options.lease = std::chrono::milliseconds(request.lease_ms);
@@ -249,6 +250,17 @@ double WorkerGroup::start(bool same_host) {
   of_start_ = {};
   of_start_.same_host = same_host;
   of_start_.port = free_loopback_port();
+  return start_fixed();
+}
+
+double WorkerGroup::start_at_etcd(std::uint16_t port) {
+  of_start_ = {};
+  of_start_.is_etcd = true;
+  of_start_.port = port;
+  return start_fixed();
+}
+
+double WorkerGroup::start_fixed() {
   of_start_.world_size = workers_;
   started_ = processes_.size();
   const Clock::time_point begin = Clock::now();

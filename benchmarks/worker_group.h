@@ -58,6 +58,8 @@ class WorkerProcess {
     Command command = Command::kStart;
     // Of kStart.
     bool same_host = true;
+    /// They meet there: at etcd's, or at rank 0's own.
+    bool is_etcd = false;
     std::uint16_t port = 0;
     std::int32_t rank = 0;
     /// 0: open membership.
@@ -95,6 +97,8 @@ class WorkerGroup {
   /// Starts a job: all workers, which must meet. Seconds until the last of them has. After a
   /// shutdown() the same processes can start another one.
   double start(bool same_host);
+  /// The same; they meet at the etcd that listens there.
+  double start_at_etcd(std::uint16_t port);
   /// The same with open membership, and without the worker of the last rank. Returns when all that
   /// are there see each other. `lease`: 0 for that of WorkerOptions.
   void start_open_without_last(std::chrono::milliseconds lease);
@@ -113,6 +117,7 @@ class WorkerGroup {
   void shutdown();
 
  private:
+  double start_fixed();
   void start_all();
   /// Of the processes that have a worker.
   void tell_started(const WorkerProcess::Request& request) const;

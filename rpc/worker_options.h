@@ -37,6 +37,7 @@ struct WorkerOptions {
   ///   tcp://host:port          rank 0 listens there; ?rank=..&world_size=.. or the fields below
   ///   tcp://h1:port,h2:port    several addresses where workers are found; see docs/membership.md
   ///   file:///absolute/path    a file that all workers can read, and only this user can write
+  ///   etcd://h1:2379,h2:2379/prefix   an etcd; the prefix is this job's; see docs/membership.md
   ///   inproc://name            several workers of one process, with `network`
   std::string init_method = "env://";
   /// 0 to world_size - 1. Unset in open membership: the smallest free one; over
@@ -46,7 +47,7 @@ struct WorkerOptions {
   std::optional<int> world_size;
   /// Whether this worker begins the job when it finds none. Others look for it until join_timeout
   /// is over. Unset: kRankZero in a fixed world, and over tcp:// and env://; kAlways in open
-  /// membership over file:// and inproc://. See docs/membership.md.
+  /// membership over file://, etcd:// and inproc://. See docs/membership.md.
   std::optional<FoundJob> found_job;
   /// Workers of different jobs refuse each other.
   std::string job = "default";

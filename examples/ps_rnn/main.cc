@@ -47,7 +47,12 @@ sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
   } else {
     ps_rnn::add_server_methods(worker.methods);
   }
-  return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
+  worker.init_method = options.init_method;
+  if (options.init_method != "env://") {  // which has these itself
+    worker.rank = rank;
+    worker.world_size = options.trainers + options.served();
+  }
+  return examples::join_job(std::move(worker));
 }
 
 // From now on it can be called.

@@ -58,6 +58,10 @@ void add_job_flags(CLI::App& app, Options& options) {
   app.add_flag("--standby", options.standby,
                "As many processes more, the last ranks, each of which mirrors a server and takes "
                "its place when it is lost: nobody goes back to a checkpoint");
+  app.add_option("--init-method", options.init_method,
+                 "Where the processes meet, such as etcd://host:2379/prefix; env://: at rank 0, as "
+                 "MASTER_ADDR and MASTER_PORT say")
+      ->capture_default_str();
   add_whole(app, "--threads", options.threads, 1, 1024, "Threads of a process that compute");
   app.add_option(
       "--data", options.data,

@@ -21,6 +21,9 @@ struct Options {
   /// Processes that are no trainers.
   int served() const { return standby ? 2 * servers : servers; }
 
+  /// Where they meet, WorkerOptions::init_method: "env://" is where the launcher says.
+  std::string init_method = "env://";
+
   /// The text; empty: bible_text().
   std::filesystem::path data;
   CorpusOptions corpus;

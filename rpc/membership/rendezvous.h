@@ -51,9 +51,10 @@ absl::StatusOr<Rendezvous> parse_rendezvous(
 
 namespace internal {
 
-/// Whether the worker with that place founds the job. Unset: kAlways in open membership over a file
-/// or within a process, where there is one place to meet that nobody can mistake; kRankZero
-/// otherwise. kInvalidArgument for kAlways in a fixed world, which its rank 0 alone founds.
+/// Whether the worker with that place founds the job. Unset: kAlways in open membership over a
+/// file, at etcd or within a process, where there is one place to meet that nobody can mistake;
+/// kRankZero otherwise. kInvalidArgument for kAlways in a fixed world, which its rank 0 alone
+/// founds.
 absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<FoundJob> found_job);
 
 /// The seeds as ControlPlane::control_call_address() takes them; none for kFile.

@@ -206,9 +206,12 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
   }
   absl::StatusOr<MembershipAndGather> made;
   if (rendezvous.kind == Kind::kEtcd) {
-    made = make_etcd_membership(std::move(options),
-                                {options_.lease, !options_.credentials.loopback_only()}, directory_,
-                                *scheduler_);
+    EtcdUse use;
+    use.lease = options_.lease;
+    const Credentials& credentials = options_.credentials;
+    // Whoever writes at etcd says who is in the job: links with TLS are no reason to let everybody.
+    use.trusts_network = !credentials.loopback_only() && !credentials.uses_tls();
+    made = make_etcd_membership(std::move(options), use, directory_, *scheduler_);
   } else {
     std::unique_ptr<RegistrarSeat> seat =
         rendezvous.kind == Kind::kFile

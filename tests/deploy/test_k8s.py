@@ -100,7 +100,10 @@ class ContentsTest(unittest.TestCase):
     def pods(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for file, one in self.objects():
             if "template" in one["spec"]:
-                yield f"{file}: {one['metadata']['name']}", one["spec"]["template"]
+                pod = one["spec"]["template"]
+                # A StatefulSet's own.
+                pod["spec"]["volumes"] += [{"name": claim["metadata"]["name"]} for claim in one["spec"].get("volumeClaimTemplates", ())]
+                yield f"{file}: {one['metadata']['name']}", pod
 
     def test_pods_may_do_no_more_than_they_must(self) -> None:
         names = []
@@ -120,7 +123,7 @@ class ContentsTest(unittest.TestCase):
                     self.assertIn("memory", container["resources"]["limits"])
                     volumes = {volume["name"] for volume in spec["volumes"]}
                     self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, volumes)
-        self.assertEqual(len(names), 4)
+        self.assertEqual(len(names), 5)
 
     def test_selectors_select(self) -> None:
         for file, one in self.objects():
@@ -137,7 +140,7 @@ class ContentsTest(unittest.TestCase):
             # Those of a StatefulSet follow from its serviceName.
             self.assertIn(pod["spec"].get("subdomain", "sinew"), services, name)
         for file in FILES:
-            for service in re.findall(r"\b(?:trainer|learner)-0\.([a-z-]+)", file.read_text()):
+            for service in re.findall(r"\b(?:trainer|learner|etcd)-\d\.([a-z-]+)", file.read_text()):
                 self.assertIn(service, services, file.name)
 
     def test_the_fixed_world_has_as_many_as_it_says(self) -> None:

@@ -375,12 +375,17 @@ void away_and_back(EtcdServers& servers, const std::function<void()>& leave,
   Workers workers = join_all(servers, {"a", "b", "c"});
   ASSERT_TRUE(workers[1]->request(Verb::kPut, "k", "v").get().ok());
   const JobInstance instance = workers[0]->registry().view().instance;
+  // What all come to at the end of a job outlasts it.
+  constexpr seconds kLong{120};
+  std::vector<std::future<RegistryWorker::Values>> ends;
+  ends.push_back(workers[0]->gather("end", {}, "", kLong));
   leave();
   for (const auto& worker : workers)
     EXPECT_EVENTUALLY(worker->state(), MembershipState::kSuspected);
   const auto gather = workers[0]->gather("away", {"a", "b"}, "").get();
   EXPECT_EQ(gather.status().code(), absl::StatusCode::kUnavailable) << gather.status();
   EXPECT_THAT(std::string(gather.status().message()), HasSubstr("etcd at 127.0.0.1:"));
+  ends.push_back(workers[1]->gather("end", {}, "", kLong));
   auto late = std::make_unique<RegistryWorker>(servers, "d");
   // Longer than the lease.
   EXPECT_FALSE(eventually([&] { return late->is_member(); }, seconds(9)));
@@ -395,6 +400,12 @@ void away_and_back(EtcdServers& servers, const std::function<void()>& leave,
   expect_all_there(workers);
   EXPECT_EQ(workers[3]->registry().view().instance, instance);
   expect_barrier(workers, "back");
+  for (std::size_t i = 2; i < 4; ++i) ends.push_back(workers[i]->gather("end", {}, "", kLong));
+  for (auto& end : ends) {
+    const RegistryWorker::Values values = end.get();
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_EQ(values->size(), 4u);
+  }
   EXPECT_THAT(*workers[3]->request(Verb::kGet, "k").get(), ElementsAre("v"));
   // All is as before: the dead are found.
   workers.erase(workers.begin());

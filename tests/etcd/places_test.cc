@@ -134,17 +134,45 @@ TEST_F(PlacesTest, KeysOfOtherProgramsAreRefused) {
   EXPECT_THAT(failure(wanted()), HasSubstr("of another program"));
 }
 
+/// As HolderWatch::lives(), asked and answered at once.
+bool lives(HolderWatch& holder, std::int64_t lease, std::int64_t seconds_left, int at_ms) {
+  const Time at = std::chrono::milliseconds(at_ms);
+  return holder.lives(lease, seconds_left, at, at);
+}
+
 TEST_F(PlacesTest, AHolderLivesWhoseLeaseIsRenewedTwice) {
   HolderWatch holder;
-  EXPECT_FALSE(holder.lives(7, 14));
-  EXPECT_FALSE(holder.lives(7, 12));
-  EXPECT_FALSE(holder.lives(7, 15));
-  EXPECT_FALSE(holder.lives(7, 11));
-  EXPECT_FALSE(holder.lives(8, 15));
-  EXPECT_FALSE(holder.lives(8, 10));
-  EXPECT_FALSE(holder.lives(8, 15));
-  EXPECT_FALSE(holder.lives(8, 14));
-  EXPECT_TRUE(holder.lives(8, 15));
+  EXPECT_FALSE(lives(holder, 7, 14, 0));
+  EXPECT_FALSE(lives(holder, 7, 12, 2000));
+  EXPECT_FALSE(lives(holder, 7, 14, 5000));
+  EXPECT_FALSE(lives(holder, 7, 12, 7000));
+  EXPECT_FALSE(lives(holder, 8, 14, 8000));
+  EXPECT_FALSE(lives(holder, 8, 10, 12000));
+  EXPECT_FALSE(lives(holder, 8, 14, 13000));
+  EXPECT_FALSE(lives(holder, 8, 11, 16000));
+  EXPECT_TRUE(lives(holder, 8, 14, 17000));
+}
+
+// It never has fewer whole seconds left than two.
+TEST_F(PlacesTest, AHolderOfAShortLeaseLives) {
+  HolderWatch holder;
+  for (int at = 0; at < 1000; at += 250) EXPECT_FALSE(lives(holder, 7, 2, at));
+  EXPECT_FALSE(lives(holder, 7, 2, 1000));
+  EXPECT_FALSE(lives(holder, 7, 2, 1750));
+  EXPECT_TRUE(lives(holder, 7, 2, 2000));
+}
+
+TEST_F(PlacesTest, ALeaseThatNobodyRenewsIsNoLife) {
+  // What is rounded off, and the time of an answer, must not look like a renewal.
+  for (int rest = 0; rest < 1000; rest += 50) {
+    HolderWatch holder;
+    for (int at = 0; at <= 3000 + rest; at += 90) {
+      const Time asked = std::chrono::milliseconds(at);
+      const int left = (3000 + rest - at) / 1000;
+      EXPECT_FALSE(holder.lives(7, left, asked - std::chrono::milliseconds(40),
+                                asked + std::chrono::milliseconds(40)));
+    }
+  }
 }
 
 TEST_F(PlacesTest, WhyAReturnFails) {

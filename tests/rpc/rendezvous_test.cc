@@ -54,6 +54,70 @@ TEST(RendezvousTest, FileAndInproc) {
   EXPECT_EQ(internal::dial_addresses(*parse("tcp://h:1")), std::vector<std::string>{"h:1"});
 }
 
+class EtcdRendezvousTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (absl::IsUnimplemented(parse("etcd://h/p").status())) GTEST_SKIP() << "built without etcd";
+  }
+};
+
+TEST_F(EtcdRendezvousTest, ServersPrefixAndPlace) {
+  const auto got = parse("etcd://h1:2379,[::1]:2380,h3/jobs/17?rank=1&world_size=4");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->kind, Rendezvous::Kind::kEtcd);
+  EXPECT_EQ(got->seeds, (std::vector<std::string>{"h1:2379", "[::1]:2380", "h3:2379"}));
+  EXPECT_EQ(got->path, "/jobs/17");
+  EXPECT_EQ(got->rank, 1);
+  EXPECT_EQ(got->world_size, 4);
+  const auto open = parse("etcd://h/job/", 3);
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_EQ(open->path, "/job");
+  EXPECT_EQ(open->rank, 3);
+  EXPECT_EQ(open->world_size, 0);
+  EXPECT_EQ(parse("etcd://h/job?world_size=2", 1)->rank, 1);
+}
+
+// As over a file: it has one place.
+TEST_F(EtcdRendezvousTest, WhoFoundsTheJob) {
+  const auto founds = [](const std::string& url, std::optional<FoundJob> found_job = {}) {
+    return internal::founds_job(*parse(url), found_job);
+  };
+  EXPECT_TRUE(*founds("etcd://h/p"));
+  EXPECT_TRUE(*founds("etcd://h/p?rank=3"));
+  EXPECT_FALSE(*founds("etcd://h/p", FoundJob::kRankZero));
+  EXPECT_FALSE(*founds("etcd://h/p", FoundJob::kNever));
+  EXPECT_TRUE(*founds("etcd://h/p?rank=0&world_size=2"));
+  EXPECT_FALSE(*founds("etcd://h/p?rank=1&world_size=2"));
+  EXPECT_FALSE(founds("etcd://h/p?rank=0&world_size=2", FoundJob::kAlways).ok());
+}
+
+TEST_F(EtcdRendezvousTest, ErrorsNameTheCulprit) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"etcd://", "a server's address is empty"},
+      {"etcd:///p", "a server's address is empty"},
+      {"etcd://h:1,,g:1/p", "a server's address is empty"},
+      {"etcd://h:1", "it has no prefix"},
+      {"etcd://h:1/", "it has no prefix"},
+      {"etcd://h:1?rank=0", "it has no prefix"},
+      {"etcd://h:1/a//b", "empty part"},
+      {"etcd://h:70000/p", "70000"},
+      {"etcd://user:word@h:1/p", "user and password are no part of it"},
+      {"etcd://h:1/p?rank=x", "rank"},
+      {"etcd://h:1/p?world_size=2", "rank is missing"},
+      {"etcd://h:1/p?world_size=2&rank=2", "from 0 to 1"},
+      {"etcd://h:1/p?lease=2", "'lease'"},
+  };
+  for (const auto& [url, part] : cases) {
+    const auto got = parse(url);
+    ASSERT_FALSE(got.ok()) << url;
+    EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument) << url;
+    EXPECT_NE(std::string(got.status().message()).find(part), std::string::npos)
+        << url << ": " << got.status();
+    EXPECT_EQ(std::string(got.status().message()).find("word@"), std::string::npos) << url;
+  }
+  EXPECT_FALSE(parse("etcd://h/p?rank=0", 0, 1).ok());
+}
+
 TEST(RendezvousTest, WhoFoundsTheJob) {
   const auto founds = [](const std::string& url, std::optional<FoundJob> found_job = {}) {
     const absl::StatusOr<bool> answer = internal::founds_job(*parse(url), found_job);

@@ -369,6 +369,7 @@ SCALE = Suite(
             for workers in SCALE_WORKERS
             for what, unit in (
                 ("init", "s"),
+                ("init_etcd", "s"),
                 ("memory_per_worker", "MiB"),
                 ("connect", "s"),
                 ("memory_connected", "MiB"),
@@ -394,6 +395,7 @@ SCALE = Suite(
         ),
     ),
     programs=(),
+    packages=("etcd-server",),
 )
 
 WAITING_RATES = (10, 100, 1000, 10000)

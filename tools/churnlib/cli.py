@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ from typing import Callable, Sequence
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))
 import ports  # noqa: E402
+from etcd import Etcd  # noqa: E402
 from churnlib.job import Job  # noqa: E402
 from churnlib.run import run, summary  # noqa: E402
 
@@ -30,7 +32,7 @@ looks like a crash."""
 EPILOG = """\
 The default lease of 4 s is long enough for a busy host not to evict anybody by itself, and short enough for hundreds
 of losses in five minutes. Worker processes need some 100 MiB each. exit status: 0 all is as it should be, 1 it is not
-(the seed, and where the record of all that happened is, is told), 2 a mistake in the arguments, or the worker cannot be built."""
+(the seed, and where the record of all that happened is, is told), 2 a mistake in the arguments, or the worker cannot be built, or etcd not started."""
 # Workers make some thousand actions a second together, however many they are.
 PAUSE_PER_WORKER_MS = 3.0
 
@@ -47,7 +49,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=300, metavar="S", help="how long it is shaken (300)"
     )
     parser.add_argument("--seed", type=int, help="says what happens when (default: any)")
-    parser.add_argument("--init", choices=("file", "tcp"), default="tcp", help="where they meet (tcp)")
+    parser.add_argument(
+        "--init",
+        choices=("file", "tcp", "etcd"),
+        default="tcp",
+        help="where they meet (tcp); etcd: at one that is started for them",
+    )
     parser.add_argument(
         "--world", choices=("fixed", "open"), default="open", help="membership (open)"
     )
@@ -90,10 +97,7 @@ def build_worker(build_dir: Path) -> Path:
     return build_dir / "tests" / "process" / "churn_worker"
 
 
-def command_line(options: argparse.Namespace, program: Path, logs: Path) -> Callable[[int], list[str]]:
-    init = f"file://{logs.resolve()}/meet"
-    if options.init == "tcp":
-        init = f"tcp://127.0.0.1:{ports.free_port()}"
+def command_line(options: argparse.Namespace, program: Path, init: str) -> Callable[[int], list[str]]:
     pause_ms = max(2, round(PAUSE_PER_WORKER_MS * options.workers))
 
     def command_of(worker: int) -> list[str]:
@@ -108,6 +112,17 @@ def command_line(options: argparse.Namespace, program: Path, logs: Path) -> Call
     return command_of
 
 
+def place(options: argparse.Namespace, logs: Path, ends: contextlib.ExitStack) -> str:
+    """Where they meet. Raises OSError and RuntimeError: etcd does not start."""
+    if options.init == "tcp":
+        return f"tcp://127.0.0.1:{ports.free_port()}"
+    if options.init == "file":
+        return f"file://{logs.resolve()}/meet"
+    etcd = Etcd(logs)
+    ends.callback(etcd.end)
+    return etcd.url("churn")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
     try:
@@ -118,8 +133,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs = options.logs or Path(tempfile.mkdtemp(prefix="sinew-churn-"))
     logs.mkdir(parents=True, exist_ok=True)
     names = [f"w{worker}" for worker in range(options.workers)]
-    with (logs / "record").open("w", encoding="utf-8") as file:
-        job = Job(names, command_line(options, program, logs), file)
+    with contextlib.ExitStack() as ends, (logs / "record").open("w", encoding="utf-8") as file:
+        try:
+            init = place(options, logs, ends)
+        except (OSError, RuntimeError) as error:
+            print(f"churn: {error}", file=sys.stderr)
+            return 2
+        job = Job(names, command_line(options, program, init), file)
         try:
             result = run(job, options)
         finally:

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -50,8 +51,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> make_credentials(
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> make_etcd_channel(const std::string& endpoint,
-                                                                 const EtcdOptions& options) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> make_etcd_channel(
+    const std::string& endpoint, const std::vector<std::string>& addresses,
+    const EtcdOptions& options) {
   const absl::StatusOr<HostPort> target = parse_host_port(endpoint);
   if (!target.ok()) return target.status();
   auto credentials = make_credentials(options);
@@ -67,10 +69,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> make_etcd_channel(const std::stri
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  const absl::string_view scheme = target->is_ipv4()   ? "ipv4:"
-                                   : target->is_ipv6() ? "ipv6:"
-                                                       : "dns:///";
-  return grpc::CreateCustomChannel(absl::StrCat(scheme, join_host_port(target->host, target->port)),
+  if (!target->is_ipv4() && !target->is_ipv6()) {
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, endpoint);
+    // Its certificate is for the name.
+    if (options.tls.has_value()) arguments.SetSslTargetNameOverride(target->host);
+  }
+  const absl::string_view scheme = addresses.front().front() == '[' ? "ipv6:" : "ipv4:";
+  return grpc::CreateCustomChannel(absl::StrCat(scheme, absl::StrJoin(addresses, ",")),
                                    *credentials, arguments);
 }
 

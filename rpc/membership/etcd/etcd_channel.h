@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "grpcpp/channel.h"
@@ -9,8 +10,10 @@
 
 namespace sinew::internal::etcd {
 
-/// A connection to one server of etcd. kInvalidArgument names the PEM file that cannot be read.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> make_etcd_channel(const std::string& endpoint,
-                                                                 const EtcdOptions& options);
+/// A connection to one server of etcd, at any of those addresses, which are of one kind.
+/// kInvalidArgument names the PEM file that cannot be read.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> make_etcd_channel(
+    const std::string& endpoint, const std::vector<std::string>& addresses,
+    const EtcdOptions& options);
 
 }  // namespace sinew::internal::etcd

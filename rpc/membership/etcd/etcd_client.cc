@@ -205,7 +205,13 @@ void EtcdClient::attempt(std::shared_ptr<Call> call) {
     wait_for_token_.push_back([this, call] { attempt(call); });
     return authenticate();
   }
-  if (absl::Status status = connect(); !status.ok()) return end_call(call, std::move(status));
+  if (looks_up()) return run_after(kLookUp, [this, call] { attempt(call); });
+  if (absl::Status status = connect(); !status.ok()) {
+    if (!absl::IsUnavailable(status)) return end_call(call, std::move(status));
+    call->last = status;
+    failed(generation_, status);
+    return attempt(call);
+  }
   auto one = std::make_shared<Attempt>();
   one->generation = generation_;
   one->endpoint = endpoint();
@@ -274,9 +280,21 @@ void EtcdClient::list_page(std::shared_ptr<Listing> listing, pb::RangeRequest re
 
 // --- The server that is asked -------------------------------------------------------------------
 
+bool EtcdClient::looks_up() {
+  if (stub_ != nullptr) return false;
+  if (lookup_ == nullptr) lookup_ = HostLookup::start(endpoint());
+  return !lookup_->result(false).has_value();
+}
+
 absl::Status EtcdClient::connect() {
   if (stub_ != nullptr) return absl::OkStatus();
-  auto channel = make_etcd_channel(endpoint(), options_);
+  // The other kind after a failure.
+  const HostLookup::Addresses addresses = *lookup_->result(generation_ % 2 == 0);
+  if (!addresses.ok()) {
+    return absl::Status(addresses.status().code(),
+                        absl::StrCat("etcd: ", addresses.status().message()));
+  }
+  auto channel = make_etcd_channel(endpoint(), *addresses, options_);
   if (!channel.ok()) return channel.status();
   stub_ = std::make_unique<grpc::TemplatedGenericStub<Message, Message>>(*std::move(channel));
   return absl::OkStatus();
@@ -302,6 +320,7 @@ void EtcdClient::failed(std::uint64_t generation, const absl::Status& why) {
   not_before_ = Clock::now() + endpoints_.failed();
   ++generation_;
   stub_.reset();
+  lookup_.reset();
   for (const auto& [id, watch] : watches_) {
     if (watch->stream != nullptr) watch->stream->context.TryCancel();
   }

@@ -23,6 +23,7 @@
 #include "sinew/rpc/membership/etcd/etcd_errors.h"
 #include "sinew/rpc/membership/etcd/etcd_methods.h"
 #include "sinew/rpc/membership/etcd/etcd_options.h"
+#include "sinew/rpc/membership/etcd/host_lookup.h"
 
 namespace sinew::internal::etcd {
 
@@ -85,6 +86,8 @@ class EtcdClient final : private ProcessLife::Busy {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// Who waits until a name is known looks so often.
+  static constexpr std::chrono::milliseconds kLookUp{10};
   using Message = google::protobuf::MessageLite;
   using Done = absl::AnyInvocable<void(absl::Status, Message&)>;
   struct Tag;
@@ -113,6 +116,9 @@ class EtcdClient final : private ProcessLife::Busy {
   void list_page(std::shared_ptr<Listing> listing, pb::RangeRequest request,
                  Clock::time_point until, Then<Listing> then);
   // The server that is asked.
+  /// Where its name leads is not known yet.
+  bool looks_up();
+  /// kUnavailable: nobody knows its name.
   absl::Status connect();
   void prepare(grpc::ClientContext& context, Clock::time_point deadline) const;
   void failed(std::uint64_t generation, const absl::Status& why);
@@ -151,6 +157,7 @@ class EtcdClient final : private ProcessLife::Busy {
   std::map<WatchId, std::shared_ptr<Watch>> watches_;
   WatchId last_watch_ = 0;
   Endpoints endpoints_;
+  std::shared_ptr<HostLookup> lookup_;
   /// Grows with each change of the server.
   std::uint64_t generation_ = 1;
   std::unique_ptr<grpc::TemplatedGenericStub<Message, Message>> stub_;

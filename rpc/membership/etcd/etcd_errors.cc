@@ -29,7 +29,8 @@ constexpr KnownError kKnown[] = {
      "does not take the token that it gave a moment ago: do its servers share one --auth-token?"},
     {"revision of auth store is old", Remedy::kAuthenticate, absl::StatusCode::kUnauthenticated,
      "has other users than a moment ago"},
-    {kNoUser, Remedy::kNone, absl::StatusCode::kUnauthenticated, "wants a user and a password"},
+    {kNoUser, Remedy::kNone, absl::StatusCode::kUnauthenticated,
+     "wants a user and a password: set ETCDCTL_USER and ETCDCTL_PASSWORD"},
     {"permission denied", Remedy::kNone, absl::StatusCode::kPermissionDenied,
      "does not let this user touch these keys: `etcdctl role grant-permission ROLE readwrite "
      "--prefix PREFIX`"},
@@ -96,10 +97,12 @@ Failure explain_error(const absl::Status& error, const std::string& endpoint,
     const bool may_want_tls =
         !options.tls.has_value() &&
         (absl::StrContains(words, "Socket closed") || absl::StrContains(words, "reset by peer"));
-    return {Remedy::kOtherServer, say(absl::StatusCode::kUnavailable, endpoint,
-                                      may_want_tls ? "cannot be reached: it has ended, or wants TLS"
-                                                   : "cannot be reached",
-                                      words)};
+    return {Remedy::kOtherServer,
+            say(absl::StatusCode::kUnavailable, endpoint,
+                may_want_tls ? "cannot be reached: it has ended, or wants TLS "
+                               "(ETCDCTL_CACERT)"
+                             : "cannot be reached",
+                words)};
   }
   absl::ConsumePrefix(&words, "etcdserver: ");
   return {Remedy::kNone, say(error.code(), endpoint, "refuses the request", words)};

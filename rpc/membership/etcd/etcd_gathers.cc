@@ -97,6 +97,7 @@ void EtcdGathers::enter(const std::string& key, std::vector<std::string> names, 
 }
 
 absl::Status EtcdGathers::in_time(const Gather& gather) const {
+  if (!away_.ok()) return absl::DeadlineExceededError(std::string(away_.message()));
   return absl::DeadlineExceededError(
       absl::StrCat(gather.missing.empty() ? "etcd has not told how many" : shown(gather.missing),
                    " had not come to gather '", gather.key, "' after ",
@@ -141,6 +142,8 @@ void EtcdGathers::looked(const GatherPtr& gather, const pb::TxnResponse& seen) {
   const std::vector<std::string> members = last_parts(seen.responses(2).response_range());
   const std::vector<std::string>& names = gather->names.empty() ? members : gather->names;
   gather->missing = without(names, come);
+  // Who are all is known when all are back.
+  if (gather->names.empty() && is_returning_) return;
   if (gather->missing.empty()) return complete(gather, names);
   const std::vector<std::string> absent = without(gather->missing, members);
   if (absent.empty() || is_returning_) return;
@@ -235,6 +238,16 @@ void EtcdGathers::fail(const std::string& worker, const absl::Status& why) {
 
 void EtcdGathers::fail_all(const absl::Status& why) {
   for (const auto& [id, gather] : std::map<std::string, GatherPtr>(gathers_)) {
+    take_back(*gather);
+    finish(gather, why);
+  }
+}
+
+void EtcdGathers::set_away(const absl::Status& why) {
+  away_ = why;
+  if (why.ok()) return;
+  for (const auto& [id, gather] : std::map<std::string, GatherPtr>(gathers_)) {
+    if (gather->names.empty()) continue;
     take_back(*gather);
     finish(gather, why);
   }

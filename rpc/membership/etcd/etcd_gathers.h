@@ -40,6 +40,8 @@ class EtcdGathers {
   /// Those that name that worker.
   void fail(const std::string& worker, const absl::Status& why);
   void fail_all(const absl::Status& why);
+  /// Why etcd is, or that it is there again. Those that name workers fail.
+  void set_away(const absl::Status& why);
 
  private:
   struct Gather;
@@ -59,6 +61,7 @@ class EtcdGathers {
   std::string self_;
   std::int64_t lease_ = 0;
   bool is_returning_ = false;
+  absl::Status away_;
   std::map<std::string, GatherPtr> gathers_;
 };
 

@@ -32,6 +32,7 @@ void EtcdRegistry::grant(std::function<void()> then) {
                [this, sent, then = std::move(then)](absl::StatusOr<pb::LeaseGrantResponse> lease) {
                  if (state_ != MembershipState::kJoining) return;
                  if (!lease.ok()) return fail_join(lease.status());
+                 was_away_ = was_away_ || now() > sent + options_.settle;
                  lease_ = lease->id();
                  lease_sent_ = sent;
                  then();
@@ -48,15 +49,22 @@ void EtcdRegistry::looked(const absl::StatusOr<pb::TxnResponse>& seen) {
   if (state_ != MembershipState::kJoining || has_claimed_) return;
   if (seen.status().code() == absl::StatusCode::kNotFound) {
     // The lease has ended while etcd was away.
+    was_away_ = true;
     return grant([this] { look(); });
   }
   if (!seen.ok()) return fail_join(seen.status());
   Place place = find_place(layout_, options_.wanted, *seen);
-  if (!std::holds_alternative<Empty>(place)) empty_.forget();
+  const auto* const claimed = std::get_if<Claim>(&place);
+  const bool founds = claimed != nullptr && claimed->founds;
+  if (!founds && !std::holds_alternative<Empty>(place)) empty_.forget();
   if (std::holds_alternative<Placed>(place)) {
     has_claimed_ = true;
     load();
-  } else if (const auto* claimed = std::get_if<Claim>(&place)) {
+  } else if (claimed != nullptr) {
+    // Members are about to write again what etcd has lost.
+    if (founds && was_away_ && !empty_.has_settled(0, now(), options_.settle)) {
+      return look_soon("etcd has just come back, and knows of no job");
+    }
     claim(*claimed);
   } else if (const auto* held = std::get_if<Held>(&place)) {
     ask_holder(*held);
@@ -82,12 +90,12 @@ void EtcdRegistry::ask_holder(const Held& held) {
   pb::LeaseTimeToLiveRequest request;
   request.set_id(held.lease);
   client_.call(std::move(request), left(),
-               [this, held](absl::StatusOr<pb::LeaseTimeToLiveResponse> time) {
+               [this, held, asked = now()](absl::StatusOr<pb::LeaseTimeToLiveResponse> time) {
                  if (state_ != MembershipState::kJoining) return;
                  if (!time.ok() && time.status().code() != absl::StatusCode::kNotFound) {
                    return fail_join(time.status());
                  }
-                 if (time.ok() && holder_.lives(held.lease, time->ttl())) {
+                 if (time.ok() && holder_.lives(held.lease, time->ttl(), asked, now())) {
                    return fail_join(absl::AlreadyExistsError(absl::StrCat(
                        held.why, " in job '", options_.wanted.job, "', and it renews its lease")));
                  }
@@ -189,7 +197,10 @@ void EtcdRegistry::admit() {
 
 void EtcdRegistry::fail_join(absl::Status why) {
   if (state_ != MembershipState::kJoining) return;
-  if (why.code() == absl::StatusCode::kDeadlineExceeded || why.ok()) {
+  // The client has tried all that time.
+  const bool is_late = why.ok() || why.code() == absl::StatusCode::kDeadlineExceeded ||
+                       why.code() == absl::StatusCode::kUnavailable;
+  if (is_late) {
     why = absl::DeadlineExceededError(absl::StrCat(
         "worker '", options_.wanted.self.worker.name, "' did not get into job '",
         options_.wanted.job, "' within ", absl::FormatDuration(absl::FromChrono(options_.join_for)),

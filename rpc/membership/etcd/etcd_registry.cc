@@ -79,6 +79,9 @@ void EtcdRegistry::set_state(MembershipState state, absl::Status why) {
     MutexLock lock(mutex_);
     view_.state = state;
   }
+  const bool is_away = state == MembershipState::kSuspected;
+  if (is_away) away_since_ = now();
+  gathers_.set_away(is_away ? why : absl::OkStatus());
   if (is_over()) {
     client_.unwatch(watch_);
     gathers_.fail_all(why.ok() ? absl::CancelledError("this worker has left the job") : why);
@@ -110,7 +113,7 @@ void EtcdRegistry::renewed(Time sent, std::int64_t lease,
     if (is_in() && list_->is_away(now())) {
       away_ = registry::away_error(answer.status().message());
       set_state(MembershipState::kSuspected, away_);
-      gathers_.fail_all(away_);
+      if (now() > away_since_ + kOutlast * options_.lease) gathers_.fail_all(away_);
     }
     return;
   }
@@ -336,7 +339,7 @@ void EtcdRegistry::gather(const std::string& key, std::vector<std::string> names
   client_.post([this, key, names = std::move(names), value = std::move(value), timeout,
                 then = std::move(then)]() mutable {
     if (!is_in()) return then(not_in());
-    if (state_ == MembershipState::kSuspected) return then(away_);
+    if (state_ == MembershipState::kSuspected && !names.empty()) return then(away_);
     gathers_.enter(key, std::move(names), std::move(value), timeout, std::move(then));
   });
 }

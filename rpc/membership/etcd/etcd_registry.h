@@ -48,6 +48,9 @@ class EtcdRegistry final : public Registry {
   void give_up(Time patience) override;
   void when_sure(Time patience, std::function<void()> then) override;
   void report_lost(Incarnation member, std::string reason, bool has_ended) override;
+  /// While etcd is away those that name workers fail at once; those of all members, for the end of
+  /// a job, outlast that for kOutlast leases.
+  static constexpr int kOutlast = 20;
   void gather(const std::string& key, std::vector<std::string> names, std::string value,
               Time timeout, OnGathered then) override;
   void end_gathers_with(const std::string& worker, absl::Status why) override;
@@ -110,11 +113,14 @@ class EtcdRegistry final : public Registry {
   bool has_return_lease_ = false;
   /// Why it is kSuspected.
   absl::Status away_;
+  Time away_since_{};
   std::int64_t lease_ = 0;
   /// When it was asked for.
   Time lease_sent_{};
   Time join_until_{};
   std::string why_waits_;
+  /// etcd was, while this worker joins.
+  bool was_away_ = false;
   EmptyJob empty_;
   HolderWatch holder_;
   EtcdClient::WatchId watch_ = 0;

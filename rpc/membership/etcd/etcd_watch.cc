@@ -40,7 +40,12 @@ void EtcdClient::open(std::shared_ptr<Watch> watch) {
     wait_for_token_.push_back([this, watch] { open(watch); });
     return authenticate();
   }
-  if (absl::Status status = connect(); !status.ok()) return end_watch(*watch, std::move(status));
+  if (looks_up()) return run_after(kLookUp, [this, watch] { open(watch); });
+  if (absl::Status status = connect(); !status.ok()) {
+    if (!absl::IsUnavailable(status)) return end_watch(*watch, std::move(status));
+    failed(generation_, status);
+    return open(watch);
+  }
   auto stream = std::make_shared<Stream>();
   watch->stream = stream;
   stream->generation = generation_;

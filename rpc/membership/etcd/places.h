@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -87,25 +89,32 @@ class EmptyJob {
   Time since_{};
 };
 
-/// Whether the holder of a name or rank lives: the time that its lease has left grows again. Twice,
-/// since all leases begin anew when etcd gets another leader.
+/// Whether the holder of a name or rank lives: its lease ends later than it would, had nobody
+/// renewed it. Twice, since all leases begin anew when etcd gets another leader.
 class HolderWatch {
  public:
-  bool lives(std::int64_t lease, std::int64_t seconds_left) {
+  /// `seconds_left`, rounded down, is the answer to a question of that time. That they grow again
+  /// could go unseen: those of a short lease are the same all the time.
+  bool lives(std::int64_t lease, std::int64_t seconds_left, Time asked, Time answered) {
+    const Time latest_end = answered + std::chrono::seconds(seconds_left + 1);
     if (lease != lease_) {
       lease_ = lease;
-      grown_ = 0;
-    } else if (seconds_left > left_) {
-      ++grown_;
+      renewals_ = 0;
+      ends_ = latest_end;
+    } else if (asked + std::chrono::seconds(seconds_left) >= ends_) {
+      ++renewals_;
+      ends_ = latest_end;
+    } else {
+      ends_ = std::min(ends_, latest_end);
     }
-    left_ = seconds_left;
-    return grown_ >= 2;
+    return renewals_ >= 2;
   }
 
  private:
   std::int64_t lease_ = 0;
-  std::int64_t left_ = 0;
-  int grown_ = 0;
+  /// By then at the latest, if nobody renews it.
+  Time ends_{};
+  int renewals_ = 0;
 };
 
 }  // namespace sinew::internal::etcd

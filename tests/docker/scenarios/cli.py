@@ -20,13 +20,13 @@ from lab.hosts import Lab, Unsupported
 from lab.local_engine import LocalEngine
 from lab.namespaces import NamespaceLab
 from lab.program import LabError
-from scenarios import actor_learner, backward, compose, data_parallel, limits, ps_rnn, rl, scenario as common, trust
+from scenarios import actor_learner, backward, compose, data_parallel, etcd, limits, ps_rnn, rl, scenario as common, trust
 from scenarios.scenario import Scenario, Wrong
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIOS: list[Scenario] = [
     scenario
-    for module in (ps_rnn, backward, rl, actor_learner, trust, data_parallel, limits, compose)
+    for module in (ps_rnn, backward, rl, actor_learner, etcd, trust, data_parallel, limits, compose)
     for scenario in module.SCENARIOS
 ]
 IMAGE = "sinew-lab"
