@@ -22,7 +22,7 @@ class PlacesTest : public ::testing::Test {
  protected:
   PlacesTest() {
     seen_.set_succeeded(true);
-    for (int i = 0; i < 7; ++i) seen_.add_responses()->mutable_response_range();
+    for (int i = 0; i < 8; ++i) seen_.add_responses()->mutable_response_range();
   }
   KeyValue& add(int response, const std::string& key, const std::string& value = {},
                 std::int64_t revision = 1, std::int64_t lease = 0) {
@@ -94,9 +94,17 @@ TEST_F(PlacesTest, RanksAreGivenInTheOrderOfWaiting) {
   EXPECT_EQ(std::get<Claim>(found).job_revision, 17);
 }
 
+// Otherwise whoever comes back last may find that its rank is a newcomer's.
+TEST_F(PlacesTest, NobodyGetsAPlaceWhileMembersMayComeBack) {
+  add_job();
+  EXPECT_TRUE(std::holds_alternative<Claim>(place(wanted())));
+  add(6, layout_.returning());
+  EXPECT_TRUE(std::holds_alternative<Returning>(place(wanted())));
+}
+
 TEST_F(PlacesTest, WhoHasTheNameOrTheRankIsWaitedFor) {
   add_job(4);
-  add(6, layout_.rank(1), "00000000000000ff", 5, 77);
+  add(7, layout_.rank(1), "00000000000000ff", 5, 77);
   Place found = place(wanted(1, 4));
   ASSERT_TRUE(std::holds_alternative<Held>(found));
   EXPECT_EQ(std::get<Held>(found).lease, 77);

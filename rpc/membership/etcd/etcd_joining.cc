@@ -74,6 +74,8 @@ void EtcdRegistry::looked(const absl::StatusOr<pb::TxnResponse>& seen) {
       return claim(empty->claim);
     }
     look_soon("the job at etcd has no members any more");
+  } else if (std::holds_alternative<Returning>(place)) {
+    look_soon("etcd has just come back, and its members have a lease to come back to it");
   } else if (std::holds_alternative<NotFounded>(place)) {
     look_soon(absl::StrCat("nobody has founded job '", options_.wanted.job, "' at etcd"));
   } else {

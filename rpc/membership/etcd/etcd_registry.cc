@@ -266,6 +266,12 @@ void EtcdRegistry::came_back(const pb::TxnResponse& seen, bool founds) {
   list_->returned(seen.header().revision());
   list_->renewed(lease_sent_, now());
   if (!is_in()) return;
+  // The others have so long to do the same; nobody else gets their places until then.
+  client_.run_after(options_.lease, [this] {
+    pb::TxnRequest over;
+    add_success(over, remove(layout_.returning()));
+    client_.call(std::move(over), options_.lease, [](const auto&) {});
+  });
   gathers_.set_returning(true);
   gathers_.set_self(record.worker.name, lease_);
   keys_.set_lease(lease_);

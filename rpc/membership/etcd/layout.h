@@ -19,7 +19,8 @@ namespace sinew::internal::etcd {
 ///     list/complete                   all ranks of a fixed world have been there: their names
 ///     list/gone/<incarnation>         it is out for good                              EtcdGone
 ///     list/reports/<from>/<about>     two have lost each other; with the first's lease
-///     list/gathers/<id>               how a gather has ended, for a while EtcdGatherEnd
+///     list/returning                  members may still write again what etcd has ended; for a
+///     lease list/gathers/<id>               how a gather has ended, for a while EtcdGatherEnd
 ///     names/<name>, ranks/<rank>      who has it, with the lease of that member
 ///     waiting/any/<incarnation>       who waits for any rank, with its lease; `one`: for one rank
 ///     entries/<id>/<name>             who has come to a gather: its value, with its lease
@@ -36,6 +37,7 @@ class Layout {
   std::string list() const { return root_ + "list/"; }
   std::string job() const { return root_ + "list/job"; }
   std::string complete() const { return root_ + "list/complete"; }
+  std::string returning() const { return root_ + "list/returning"; }
   std::string members() const { return root_ + "list/members/"; }
   std::string member(Incarnation id) const { return members() + to_hex(id); }
   std::string gone(Incarnation id) const { return root_ + "list/gone/" + to_hex(id); }

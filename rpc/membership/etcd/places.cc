@@ -16,7 +16,7 @@ constexpr std::size_t kMaxDetailsBytes = 65536;
 constexpr std::size_t kMaxJobBytes = 256;
 
 // The places of answers to look_request().
-enum Look { kWaits, kJob, kMembers, kWaiting, kRanks, kName, kRank };
+enum Look { kWaits, kJob, kMembers, kWaiting, kRanks, kName, kReturning, kRank };
 
 const pb::RangeResponse& range_of(const pb::TxnResponse& seen, int index) {
   return index < seen.responses_size() ? seen.responses(index).response_range()
@@ -114,6 +114,7 @@ pb::TxnRequest look_request(const Layout& layout, const Wanted& wanted, std::int
   add_success(txn, get(layout.waiting(), end_of_prefix(layout.waiting()), true));
   add_success(txn, get(layout.ranks(), end_of_prefix(layout.ranks()), true));
   add_success(txn, get(layout.name(worker.name)));
+  add_success(txn, get(layout.returning(), {}, true));
   if (worker.rank >= 0) add_success(txn, get(layout.rank(worker.rank)));
   add_failure(txn, get(layout.prefix(), layout.root(), true, 1));
   add_failure(txn, get(end_of_prefix(layout.root()), end_of_prefix(layout.prefix()), true, 1));
@@ -142,6 +143,7 @@ Place find_place(const Layout& layout, const Wanted& wanted, const pb::TxnRespon
   if (!rank.empty()) {
     return Held{rank[0].lease(), absl::StrCat("another worker has rank ", worker.rank)};
   }
+  if (!is_empty && !range_of(seen, kReturning).kvs().empty()) return Returning{};
   claim.rank = worker.rank >= 0 ? worker.rank
                : is_empty       ? 0
                                 : free_rank(layout, range_of(seen, kRanks),
@@ -165,8 +167,8 @@ pb::TxnRequest claim_request(const Layout& layout, const Wanted& wanted, const C
   if (claim.founds) {
     add(txn, is_absent(layout.members(), members_end));
     // What an earlier job has left.
-    for (const char* folder :
-         {"entries/", "keys/", "list/complete", "list/gathers/", "list/gone/", "list/reports/"}) {
+    for (const char* folder : {"entries/", "keys/", "list/complete", "list/gathers/", "list/gone/",
+                               "list/reports/", "list/returning"}) {
       const std::string key = layout.root() + folder;
       add_success(txn, remove(key, end_of_prefix(key)));
     }
@@ -174,6 +176,7 @@ pb::TxnRequest claim_request(const Layout& layout, const Wanted& wanted, const C
                 put(layout.job(), encode_job(wanted.job, wanted.world_size, wanted.instance), 0));
   } else {
     add(txn, is_there(layout.members(), members_end));
+    add(txn, is_absent(layout.returning()));
   }
   add_success(txn, put(layout.member(self.worker.incarnation), encode_member(self), lease));
   add_success(txn, put(layout.name(self.worker.name), id, lease));
@@ -204,6 +207,7 @@ pb::TxnRequest return_request(const Layout& layout, const registry::Record& self
   add_success(txn, put(layout.member(incarnation), encode_member(self), lease));
   add_success(txn, put(layout.name(self.worker.name), id, lease));
   add_success(txn, put(layout.rank(self.worker.rank), id, lease));
+  add_success(txn, put(layout.returning(), id, lease));
   add_failure(txn, get(layout.gone(incarnation)));
   add_failure(txn, get(layout.member(incarnation)));
   add_failure(txn, get(layout.job()));

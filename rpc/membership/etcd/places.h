@@ -46,13 +46,15 @@ struct Held {
 };
 /// The job must be founded first, by somebody else.
 struct NotFounded {};
+/// Members may still come back after etcd was away: nobody gets their names and ranks until then.
+struct Returning {};
 /// It is one of a job that has members no more: founded anew if that stays so.
 struct Empty {
   Claim claim;
 };
 /// This worker has its place already.
 struct Placed {};
-using Place = std::variant<Claim, Held, NotFounded, Empty, Placed, absl::Status>;
+using Place = std::variant<Claim, Held, NotFounded, Returning, Empty, Placed, absl::Status>;
 
 /// What the answer to look_request() leads to. A status: the join fails.
 Place find_place(const Layout& layout, const Wanted& wanted, const pb::TxnResponse& seen);
