@@ -168,6 +168,9 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
       unwelcome.refusal != Refusal::kNone) {
     return refuse(options_.self, unwelcome.refusal, unwelcome.text, nullptr);
   }
+  if (said->asks_registrar() && options_.on_registrar_asked) {
+    return options_.on_registrar_asked(*said);
+  }
   const Incarnation expected{said->expected().incarnation()};
   if (expected.value == 0) return answer_question(*said);
   if (expected != options_.self.worker.incarnation) {

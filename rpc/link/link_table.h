@@ -43,6 +43,8 @@ struct LinkTableOptions {
   std::function<Standing(const WorkerInfo& asker, const std::string& address,
                          const Standing& claim)>
       on_asked;
+  /// Takes a connection of one that asks for the registrar of the job. May be null: there is none.
+  std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello& said)> on_registrar_asked;
   /// Whether it is a member: strangers have a bounded number of links between them.
   std::function<bool(const WorkerInfo&)> is_member;
 };

@@ -8,8 +8,7 @@ bool is_for_guests(std::string_view method) {
   const bool decides = method == kVoteMethod || method == kProposeMethod;
   if (decides) return !SINEW_MEMBERSHIP_BUG(kJoinerIsDeaf);
   return method == kJoinMethod || method == kListMethod || method == kUpdateMethod ||
-         method == kInviteMethod || method == kLeaveMethod || method == kRegistrarMethod ||
-         method == kRegistryNewsMethod;
+         method == kInviteMethod || method == kLeaveMethod;
 }
 
 }  // namespace sinew::internal

@@ -23,9 +23,6 @@ inline constexpr std::string_view kInviteMethod = "sinew.member.invite";
 inline constexpr std::string_view kLeaveMethod = "sinew.member.leave";
 inline constexpr std::string_view kVoteMethod = "sinew.member.vote";
 inline constexpr std::string_view kProposeMethod = "sinew.member.propose";
-/// To a job's registrar, and from it.
-inline constexpr std::string_view kRegistrarMethod = "sinew.registry.ask";
-inline constexpr std::string_view kRegistryNewsMethod = "sinew.registry.say";
 
 /// Whether a worker may call the control method where it is not known as a member: before it is
 /// one, of a worker that is being let in, which knows nobody, and has a vote, or when it has left

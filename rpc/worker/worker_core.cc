@@ -27,9 +27,9 @@
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/membership/etcd_membership.h"
-#include "sinew/rpc/membership/link_registry.h"
 #include "sinew/rpc/membership/peer_gather.h"
 #include "sinew/rpc/membership/peer_membership.h"
+#include "sinew/rpc/membership/registrar/hosted_registry.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/planes/nccl/default_plane.h"
@@ -197,32 +197,35 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
                                  const Succession* succession) {
   using Kind = Rendezvous::Kind;
   MembershipOptions options = membership_options(rendezvous, started, succession);
-  const bool has_registrar = options_.parts != nullptr && options_.parts->has_registrar;
-  if (rendezvous.kind != Kind::kEtcd && !has_registrar) {
-    gather_ = std::make_shared<PeerGather>(*this, directory_, options_.name, *scheduler_);
-    membership_ =
-        std::make_shared<PeerMembership>(*this, directory_, std::move(options), *scheduler_);
-    return;
-  }
-  absl::StatusOr<MembershipAndGather> made;
   if (rendezvous.kind == Kind::kEtcd) {
     EtcdUse use;
     use.lease = options_.lease;
     const Credentials& credentials = options_.credentials;
     // Whoever writes at etcd says who is in the job: links with TLS are no reason to let everybody.
     use.trusts_network = !credentials.loopback_only() && !credentials.uses_tls();
-    made = make_etcd_membership(std::move(options), use, directory_, *scheduler_);
-  } else {
-    std::unique_ptr<RegistrarSeat> seat =
-        rendezvous.kind == Kind::kFile
-            ? make_file_seat(rendezvous.path, address_, options_.name, executor_)
-            : make_address_seat(dial_addresses(rendezvous), !started.served_seed.empty());
-    made = make_link_membership(std::move(options), options_.lease, terms_of(options_).interval,
-                                std::move(seat), *this, directory_, *scheduler_);
+    absl::StatusOr<MembershipAndGather> made =
+        make_etcd_membership(std::move(options), use, directory_, *scheduler_);
+    if (!made.ok()) throw_error(made.status());
+    membership_ = std::move(made->membership);
+    gather_ = std::move(made->gather);
+    return;
   }
-  if (!made.ok()) throw_error(made.status());
-  membership_ = std::move(made->membership);
-  gather_ = std::move(made->gather);
+  std::unique_ptr<RegistrarSeat> seat =
+      rendezvous.kind == Kind::kFile
+          ? make_file_seat(rendezvous.path, address_, options_.name, executor_)
+          : make_address_seat(dial_addresses(rendezvous), !started.served_seed.empty());
+  HostedMembership made = make_hosted_membership(
+      std::move(options), {self_, options_.job, address_, options_.methods.digest()},
+      options_.lease, terms_of(options_).interval, std::move(seat), *transport_, directory_,
+      *scheduler_);
+  membership_ = std::move(made.parts.membership);
+  gather_ = std::move(made.parts.gather);
+  accept_asker_ = std::move(made.accept);
+}
+
+absl::StatusOr<Acceptor::Accepted> WorkerCore::on_registrar_asked(const proto::Hello& said) const {
+  if (accept_asker_ != nullptr) return accept_asker_(said);
+  return absl::UnavailableError("no worker of this job holds its list: etcd does");
 }
 
 void WorkerCore::join(const Succession* succession) {

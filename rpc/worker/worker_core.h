@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "sinew/link.pb.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/membership_state.h"
@@ -81,6 +82,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void when_judged(const WorkerInfo& worker, std::function<void()> then);
   /// Another member has lost this one, or was lost here.
   Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
+  /// A connection of one that asks for the job's registrar.
+  absl::StatusOr<Acceptor::Accepted> on_registrar_asked(const proto::Hello& said) const;
   MembershipState membership_state() const;
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
@@ -235,6 +238,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Gather> gather_;
   std::shared_ptr<Membership> membership_;
+  // Null where no worker is registrar.
+  std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello&)> accept_asker_;
   std::shared_ptr<DeviceLayer> devices_;
   std::vector<std::shared_ptr<Extension>> extensions_;
   // The control executor's. Links bound what their peers have waiting here.

@@ -67,6 +67,9 @@ LinkTableOptions WorkerLinks::table_options() const {
   table.on_sought = [&core] { core.on_sought(); };
   table.on_asked = [&core](const WorkerInfo& asker, const std::string& address,
                            const Standing& claim) { return core.on_asked(asker, address, claim); };
+  table.on_registrar_asked = [&core](const proto::Hello& said) {
+    return core.on_registrar_asked(said);
+  };
   table.is_member = [&core](const WorkerInfo& worker) { return core.rank_of(worker) >= 0; };
   return table;
 }

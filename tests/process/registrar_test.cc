@@ -26,7 +26,7 @@ class RegistrarAway : public ::testing::Test {
   Child begin(const std::string& name, const std::string& more = "") const {
     auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
     child->send(absl::StrCat("start name=", name, " init=tcp://127.0.0.1:", port_,
-                             " registrar=1 beat_ms=200 lease_ms=20000 ", more));
+                             " beat_ms=200 lease_ms=20000 ", more));
     return child;
   }
   Child start(const std::string& name, const std::string& more = "") const {
@@ -64,6 +64,30 @@ TEST_F(RegistrarAway, TheListStandsStillUntilItIsStartedAgain) {
   b->send("barrier 30000 b c");
   EXPECT_EQ(c->ask("barrier 30000 b c"), "ok ");
   EXPECT_EQ(b->receive(), "ok ");
+}
+
+// ADR 55, 19: all its links have ended meanwhile, and no link comes up again.
+TEST_F(RegistrarAway, OneThatWasStoppedForLongerThanALeasePutsNobodyOff) {
+  const std::string short_lease = "lease_ms=2000";
+  const Child a = start("a", absl::StrCat("rank=0 ", short_lease));
+  const Child b = start("b", short_lease);
+  const Child c = start("c", short_lease);
+  EXPECT_EVENTUALLY(b->ask("members"), "ok a b c");
+  a->signal(SIGSTOP);
+  for (const Child* each : {&b, &c}) {
+    EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
+    EXPECT_THAT((*each)->ask("add a"), StartsWith("error UNAVAILABLE"));
+  }
+  a->signal(SIGCONT);
+  // It has lost both, and each of them only one.
+  EXPECT_EVENTUALLY(a->ask("state"), "ok evicted, does not run");
+  EXPECT_EQ(b->ask("add c"), "ok 3");
+  EXPECT_THAT(a->ask("rejoin"), StartsWith("ok "));
+  for (const Child* each : {&a, &b, &c}) {
+    EXPECT_EVENTUALLY((*each)->ask("members"), "ok a b c");
+    EXPECT_EVENTUALLY((*each)->ask("state"), "ok member, runs");
+  }
+  EXPECT_EQ(b->ask("add a"), "ok 3");
 }
 
 TEST_F(RegistrarAway, LeavingDoesNotHangOnIt) {

@@ -118,10 +118,10 @@ ClientEffects RegistryClient::handle(Incarnation from, std::uint64_t token, cons
   return out;
 }
 
-ClientEffects RegistryClient::put_off(const std::string& reason, Time now) {
+ClientEffects RegistryClient::refuse(const absl::Status& why, Time now) {
   ClientEffects out;
   clock_.pass(now);
-  if (!is_over()) be_out(reason, out);
+  if (state_ == State::kJoining) enter(State::kLeft, why, out);
   return out;
 }
 

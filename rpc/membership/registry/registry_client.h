@@ -57,13 +57,12 @@ class RegistryClient {
  public:
   RegistryClient(ClientOptions options, Time now);
 
-  /// The link to the address is up, and that is who answers there.
+  /// A connection to the address is up, and that is who answers there.
   ClientEffects connected(Incarnation registrar, Time now);
   ClientEffects disconnected(Time now);
   ClientEffects handle(Incarnation from, std::uint64_t token, const Answer& answer, Time now);
-  /// The registrar that this worker has known says, where no link with it comes up any more, that
-  /// this worker is out.
-  ClientEffects put_off(const std::string& reason, Time now);
+  /// Whoever answers at the address does not want this worker: its join has failed.
+  ClientEffects refuse(const absl::Status& why, Time now);
   /// The link with a member has ended for good.
   ClientEffects lost(Incarnation member, const std::string& reason, Time now);
   ClientEffects tick(Time now);

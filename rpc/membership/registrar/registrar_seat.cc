@@ -1,4 +1,4 @@
-#include "sinew/rpc/membership/registrar_seat.h"
+#include "sinew/rpc/membership/registrar/registrar_seat.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

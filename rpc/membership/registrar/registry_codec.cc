@@ -1,4 +1,4 @@
-#include "sinew/rpc/membership/registry_codec.h"
+#include "sinew/rpc/membership/registrar/registry_codec.h"
 
 #include <type_traits>
 #include <utility>

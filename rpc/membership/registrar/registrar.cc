@@ -1,0 +1,239 @@
+#include "sinew/rpc/membership/registrar/registrar.h"
+
+#include <atomic>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
+#include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/link/link_secret.h"
+
+namespace sinew::internal {
+namespace {
+
+constexpr std::size_t kMostAskers = 65536;
+// Messages of one asker that have been read and not answered.
+constexpr int kMostWaiting = 4096;
+// A connection of one that is no member and says nothing.
+constexpr registry::Time kStrangersTime = std::chrono::seconds(60);
+
+/// As whom the sender of that wants to be known; null: it does not say.
+const WorkerInfo* claim_of(const registry::Request& request) {
+  if (const auto* join = std::get_if<registry::Join>(&request)) return &join->self.worker;
+  if (const auto* back = std::get_if<registry::Return>(&request)) return &back->self.worker;
+  return nullptr;
+}
+
+}  // namespace
+
+Registrar::Registrar(const registry::Options& options, SelfDescription self, Scheduler& scheduler,
+                     OnOwn on_own)
+    : options_(options),
+      self_(std::move(self)),
+      scheduler_(scheduler),
+      on_own_(std::move(on_own)),
+      table_(options, scheduler.now().time_since_epoch()) {}
+
+void Registrar::start() {
+  scheduler_.run_at(scheduler_.now() + options_.tick, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->post([](Registrar& core) { core.tick(); });
+  });
+}
+
+void Registrar::close() {
+  std::vector<std::shared_ptr<RegistryChannel>> channels;
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(is_closed_, true)) return;
+    for (auto& [incarnation, asker] : askers_) {
+      if (asker.channel != nullptr) channels.push_back(std::move(asker.channel));
+    }
+    askers_.clear();
+  }
+  for (const auto& channel : channels) {
+    channel->close(absl::UnavailableError("the registrar shuts down"));
+  }
+}
+
+// ---- Connections.
+
+absl::Status Registrar::refused(Refusal refusal, const std::string& text) const {
+  return refuse(self_, refusal, text, nullptr);
+}
+
+absl::StatusOr<Acceptor::Accepted> Registrar::accept(const proto::Hello& said) {
+  const WorkerInfo asker = read_identity(said.worker());
+  if (said.secret().size() != LinkSecret::kHalfBytes) {
+    return refused(Refusal::kNotAllowed, absl::StrCat("worker '", asker.name, "' has no secret"));
+  }
+  Acceptor::Accepted accepted;
+  proto::Hello own;
+  write_self(self_, own);
+  accepted.hello = own.SerializeAsString();
+  std::shared_ptr<RegistryChannel> before;
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return refused(Refusal::kNotListeningYet, "this registrar ends");
+    const auto [found, is_new] = askers_.try_emplace(asker.incarnation);
+    Asker& known = found->second;
+    if (is_new && askers_.size() > kMostAskers) {
+      askers_.erase(found);
+      return refused(Refusal::kNotListeningYet, "too many workers ask for the list; try again");
+    }
+    const bool is_same = known.name == asker.name && known.secret == said.secret();
+    if ((!is_new && !is_same) || asker.incarnation == options_.own_worker) {
+      return refused(
+          Refusal::kNotAllowed,
+          absl::StrFormat("this incarnation of worker '%s' is somebody else", asker.name));
+    }
+    known.name = asker.name;
+    known.secret = said.secret();
+    known.number = ++connections_;
+    known.process = nullptr;
+    known.heard = now();
+    before = std::exchange(known.channel, RegistryChannel::accept(events_of(asker, known.number)));
+    accepted.handler = known.channel;
+  }
+  if (before != nullptr) before->close(absl::UnavailableError("it has opened another connection"));
+  return accepted;
+}
+
+RegistryChannel::Events Registrar::events_of(const WorkerInfo& asker, std::uint64_t number) {
+  RegistryChannel::Events events;
+  events.on_message = [weak = weak_from_this(), asker, number,
+                       waiting = std::make_shared<std::atomic<int>>(0)](std::string message) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    if (waiting->fetch_add(1) >= kMostWaiting) {
+      return self->note_down(asker.incarnation, number, nullptr);
+    }
+    self->post([asker, waiting, message = std::move(message)](Registrar& core) {
+      waiting->fetch_sub(1);
+      core.take(asker, message);
+    });
+  };
+  events.on_down = [weak = weak_from_this(), asker, number](
+                       const absl::Status&, std::shared_ptr<const ProcessHold> process) {
+    if (const auto self = weak.lock()) self->note_down(asker.incarnation, number, process);
+  };
+  return events;
+}
+
+void Registrar::note_down(Incarnation asker, std::uint64_t number,
+                          std::shared_ptr<const ProcessHold> process) {
+  std::shared_ptr<RegistryChannel> channel;
+  {
+    MutexLock lock(mutex_);
+    const auto found = askers_.find(asker);
+    if (found == askers_.end() || found->second.number != number) return;
+    if (process != nullptr) found->second.process = std::move(process);
+    channel = std::exchange(found->second.channel, nullptr);
+  }
+  if (channel != nullptr) channel->close(absl::UnavailableError("the connection is over"));
+}
+
+void Registrar::tick() {
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return;
+  }
+  look_at_processes();
+  deliver(table_.tick(now()));
+  forget_strangers();
+  start();
+}
+
+// Sockets are closed a moment before a process has ended.
+void Registrar::look_at_processes() {
+  std::vector<Incarnation> ended;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [incarnation, asker] : askers_) {
+      if (asker.process != nullptr && asker.process->has_ended()) ended.push_back(incarnation);
+    }
+  }
+  for (const Incarnation each : ended) on_process_ended(each, "its process has ended");
+}
+
+void Registrar::forget_strangers() {
+  std::vector<std::shared_ptr<RegistryChannel>> channels;
+  {
+    MutexLock lock(mutex_);
+    for (auto each = askers_.begin(); each != askers_.end();) {
+      const Asker& asker = each->second;
+      const bool is_member = table_.roster().find(each->first) != nullptr;
+      const bool is_silent = now() - asker.heard > kStrangersTime;
+      if (is_member || (asker.channel != nullptr && !is_silent)) {
+        ++each;
+        continue;
+      }
+      if (asker.channel != nullptr) channels.push_back(asker.channel);
+      each = askers_.erase(each);
+    }
+  }
+  for (const auto& channel : channels) {
+    channel->close(absl::UnavailableError("it is no member, and says nothing"));
+  }
+}
+
+// ---- Questions and answers.
+
+void Registrar::take(const WorkerInfo& asker, const std::string& message) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = askers_.find(asker.incarnation);
+    if (is_closed_ || found == askers_.end()) return;
+    found->second.heard = now();
+  }
+  const absl::StatusOr<AskedOfRegistrar> asked = decode_asked(message);
+  absl::Status wrong = asked.status();
+  if (asked.ok()) {
+    const WorkerInfo* const claim = claim_of(asked->request);
+    if (claim != nullptr && (claim->name != asker.name || claim->incarnation != asker.incarnation)) {
+      wrong = absl::InvalidArgumentError(absl::StrCat("worker '", asker.name, "' asks as another"));
+    }
+  }
+  if (!wrong.ok()) {
+    return say(asker.incarnation, {options_.registrar, {{0, registry::Refused{wrong}}}});
+  }
+  deliver(table_.handle(asker.incarnation, asked->echo, asked->request, now()));
+}
+
+void Registrar::ask_as_own(const AskedOfRegistrar& asked) {
+  deliver(table_.handle(options_.own_worker, asked.echo, asked.request, now()));
+}
+
+void Registrar::on_process_ended(Incarnation worker, const std::string& reason) {
+  deliver(table_.ended(worker, reason, now()));
+}
+
+// What one input leads to is one message for each that it concerns.
+void Registrar::deliver(const registry::Effects& effects) {
+  std::map<Incarnation, SaidByRegistrar> said;
+  for (const registry::Send& send : effects) {
+    for (const Incarnation to : send.to) {
+      SaidByRegistrar& each = said[to];
+      each.registrar = options_.registrar;
+      each.items.push_back({send.token, send.answer});
+    }
+  }
+  for (const auto& [to, each] : said) say(to, each);
+}
+
+// Who does not get it asks again.
+void Registrar::say(Incarnation to, const SaidByRegistrar& said) {
+  std::shared_ptr<RegistryChannel> channel;
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return;
+    const auto found = askers_.find(to);
+    if (found != askers_.end()) channel = found->second.channel;
+  }
+  if (to == options_.own_worker && on_own_ != nullptr) return on_own_(said);
+  if (channel != nullptr) channel->send(encode(said));
+}
+
+}  // namespace sinew::internal
