@@ -8,7 +8,7 @@
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/wait_deadline.h"
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/worker/member_events.h"
 #include "sinew/rpc/worker/rejoiner.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -98,10 +98,7 @@ std::map<std::string, std::string> Worker::all_gather(std::string bytes,
   }
   std::sort(names.begin(), names.end());
   const std::vector<std::string> values =
-      core()
-          .gather()
-          .all_gather_async(names, std::move(bytes), timeout, internal::LossMode::kFail)
-          .wait();
+      core().membership().all_gather_async(names, std::move(bytes), timeout).wait();
   std::map<std::string, std::string> by_name;
   for (std::size_t i = 0; i < names.size(); ++i) by_name.emplace(names[i], values[i]);
   return by_name;

@@ -247,24 +247,19 @@ void Cluster::evict(std::string_view name) {
                                 "of the cluster there run ",
                                 others.size()));
   }
+  constexpr const char* kWhy = "a test has them lose each other";
   const WorkerInfo victim = worker.info();
   for (const Worker& other : others) {
-    // The links end when the list has changed.
-    WorkerAccess::core(other)->membership().on_worker_lost(victim, internal::Proof::kNone, {});
+    // Who has lost more members goes (ADR 55). The links end when the list has changed.
+    WorkerAccess::core(other)->membership().on_worker_lost(victim, false, kWhy);
+    WorkerAccess::core(worker)->membership().on_worker_lost(other.info(), false, kWhy);
   }
   for (const Worker& other : others) {
     wait_until(absl::StrCat("worker '", other.name(), "' has lost worker '", victim.name, "'"),
                [&] { return !has(other, victim); });
   }
-  // Sooner than it is asked.
-  internal::Standing claim;
-  claim.of_other = internal::Standing::OfOther::kEvicted;
-  claim.members = static_cast<std::uint32_t>(others.size());
-  wait_until(absl::StrCat("worker '", victim.name, "' has heard that it is evicted"), [&] {
-    const auto core = WorkerAccess::core(worker);
-    if (core->evicted().ok()) core->on_asked(others.front().info(), "", claim);
-    return worker.membership_state() == MembershipState::kEvicted;
-  });
+  wait_until(absl::StrCat("worker '", victim.name, "' has heard that it is evicted"),
+             [&] { return worker.membership_state() == MembershipState::kEvicted; });
   state_->let_go_of(victim.name);
 }
 

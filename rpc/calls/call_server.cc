@@ -16,7 +16,6 @@
 #include "sinew/rpc/calls/unary_sink.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/link/link_lanes.h"
-#include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/wire/codec_maps.h"
 
 namespace sinew::internal {
@@ -105,9 +104,7 @@ const MethodTable::Entry* CallServer::nearest_method(const CallContext& call) co
   return nearest.has_value() ? methods.find(*nearest) : nullptr;
 }
 
-bool CallServer::is_for_guests(std::string_view method) {
-  return method == kHeardMethod || internal::is_for_guests(method);
-}
+bool CallServer::is_for_guests(std::string_view method) { return method == kHeardMethod; }
 
 // ---- Calls.
 

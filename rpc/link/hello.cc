@@ -8,7 +8,6 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/link/identity_codec.h"
-#include "sinew/rpc/link/standing_codec.h"
 
 namespace sinew::internal {
 namespace {
@@ -67,12 +66,11 @@ bool is_proved(const proto::Hello& hello, const LinkSecret& secret) {
 }
 
 absl::Status refuse(const SelfDescription& self, Refusal refusal, const std::string& text,
-                    const LinkSecret* secret, const Standing* standing) {
+                    const LinkSecret* secret) {
   proto::Hello hello;
   write_self(self, hello);
   hello.set_refusal(static_cast<proto::Refusal>(refusal));
   hello.set_refusal_text(printable(text, 512));
-  if (standing != nullptr) write_standing(*standing, *hello.mutable_standing());
   absl::Status status(code_of(refusal), text);
   status.SetPayload(kRefusalPayload,
                     absl::Cord(secret == nullptr ? hello.SerializeAsString()

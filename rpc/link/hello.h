@@ -7,7 +7,6 @@
 #include "absl/status/statusor.h"
 #include "sinew/link.pb.h"
 #include "sinew/rpc/base/ids.h"
-#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/link/link_messages.h"
 #include "sinew/rpc/link/link_secret.h"
 #include "sinew/rpc/transport/transport.h"
@@ -36,9 +35,8 @@ bool is_proved(const proto::Hello& hello, const LinkSecret& secret);
 
 /// A hello that refuses, as the status for the transport. `secret`, if it is shared, proves that it
 /// comes from the link's other end. The code is for people.
-/// `standing`: what else it says, if anything.
 absl::Status refuse(const SelfDescription& self, Refusal refusal, const std::string& text,
-                    const LinkSecret* secret, const Standing* standing = nullptr);
+                    const LinkSecret* secret);
 /// What came with the status of a connection that went down; nothing if it was not refused so.
 absl::StatusOr<proto::Hello> read_refusal(const absl::Status& status);
 

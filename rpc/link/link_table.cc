@@ -5,38 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/link/identity_codec.h"
-#include "sinew/rpc/link/standing_codec.h"
 
 namespace sinew::internal {
-namespace {
-
-/// Asks once who answers at an address.
-class Question final : public ConnectionHandler {
- public:
-  explicit Question(LinkTable::OnAnswer on_answer) : on_answer_(std::move(on_answer)) {}
-
-  // Whoever accepts a connection without a name to it is no worker of ours.
-  void on_up(const std::shared_ptr<Connection>& connection) override {
-    connection->close(absl::InvalidArgumentError("it was only asked who it is"));
-  }
-  void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>) override {}
-  void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
-    const absl::StatusOr<proto::Hello> said = read_refusal(reason);
-    if (said.ok() && said->refusal() == proto::WHO_ANSWERS && said->worker().incarnation() != 0) {
-      std::move(on_answer_)(*said);
-    } else if (absl::IsCancelled(reason)) {
-      std::move(on_answer_)(absl::UnavailableError(reason.message()));
-    } else {
-      std::move(on_answer_)(absl::Status(reason.code(), reason.message()));
-    }
-  }
-
- private:
-  LinkTable::OnAnswer on_answer_;
-};
-
-}  // namespace
-
 LinkTable::LinkTable(LinkTableOptions options, Executor& executor, Timers& timers,
                      const Clock& clock)
     : options_(std::move(options)),
@@ -115,44 +85,6 @@ void LinkTable::close(const absl::Status& reason) {
   for (const Link& link : all()) link.runner->close(reason);
 }
 
-void LinkTable::ask_who_answers(const std::string& address, const std::string& expected_name,
-                                const std::optional<Standing>& own, OnAnswer on_answer) {
-  proto::Hello hello;
-  write_self(options_.self, hello);
-  if (own.has_value()) write_standing(*own, *hello.mutable_standing());
-  transport_->connect(address, hello.SerializeAsString(), expected_name,
-                      std::make_shared<Question>(std::move(on_answer)));
-}
-
-// The secret of the link with it proves to an asker that had one that this worker still is its
-// other end.
-absl::Status LinkTable::answer_question(const proto::Hello& said) const {
-  const std::string text = absl::StrFormat("worker '%s' answers here", options_.self.worker.name);
-  if (!said.has_standing() || !options_.on_asked) {
-    return refuse(options_.self, Refusal::kWhoAnswers, text, nullptr);
-  }
-  const WorkerInfo asker = read_identity(said.worker());
-  const Standing standing =
-      options_.on_asked(asker, said.address(), read_standing(said.standing()));
-  const std::optional<LinkSecret> secret = secret_with(asker);
-  return refuse(options_.self, Refusal::kWhoAnswers, text, secret.has_value() ? &*secret : nullptr,
-                &standing);
-}
-
-std::optional<LinkSecret> LinkTable::secret_with(const WorkerInfo& peer) const {
-  // A link that was made again with somebody who is lost never comes up.
-  if (std::optional<LinkSecret> ended = secret_of_ended(peer); ended.has_value()) return ended;
-  const Link link = find(peer);
-  return link.runner == nullptr ? std::nullopt : std::make_optional(link.runner->secret());
-}
-
-bool LinkTable::may_come_from(const WorkerInfo& worker, const proto::Hello& answer) const {
-  const WorkerInfo answerer = read_identity(answer.worker());
-  if (answerer.name != worker.name || answerer.incarnation != worker.incarnation) return false;
-  const std::optional<LinkSecret> secret = secret_with(worker);
-  return !secret.has_value() || !secret->is_shared() || is_proved(answer, *secret);
-}
-
 absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& hello,
                                                             const AuthenticatedPeer& remote) {
   {
@@ -172,11 +104,11 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
     return options_.on_registrar_asked(*said);
   }
   const Incarnation expected{said->expected().incarnation()};
-  if (expected.value == 0) return answer_question(*said);
+  if (expected.value == 0) {
+    return refuse(options_.self, Refusal::kWhoAnswers,
+                  absl::StrFormat("worker '%s' answers here", options_.self.worker.name), nullptr);
+  }
   if (expected != options_.self.worker.incarnation) {
-    if (options_.on_sought && said->expected().name() == options_.self.worker.name) {
-      options_.on_sought();
-    }
     return refuse(options_.self, Refusal::kOtherIncarnation,
                   absl::StrFormat("another incarnation of worker '%s' answers here",
                                   options_.self.worker.name),

@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "sinew/link.pb.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/link/dial_turns.h"
@@ -36,13 +35,6 @@ struct LinkTableOptions {
   std::function<std::shared_ptr<LinkUser>(const std::shared_ptr<LinkRunner>&)> make_user;
   /// Whether a worker that opens a connection has been taken for lost, or has left.
   std::function<Refusal(const WorkerInfo&)> known_as;
-  /// Somebody who may come here has called another incarnation of this worker. May be null.
-  std::function<void()> on_sought;
-  /// What is answered to a worker that asks who answers here and says, in `claim`, what it knows of
-  /// this one. May be null.
-  std::function<Standing(const WorkerInfo& asker, const std::string& address,
-                         const Standing& claim)>
-      on_asked;
   /// Takes a connection of one that asks for the registrar of the job. May be null: there is none.
   std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello& said)> on_registrar_asked;
   /// Whether it is a member: strangers have a bounded number of links between them.
@@ -75,18 +67,6 @@ class LinkTable final : public Acceptor {
   /// Both are null if there is none.
   Link find(const WorkerInfo& peer) const;
 
-  /// Asks who answers at `address`, once, and says `own` of this worker's list, if there is one.
-  /// `expected_name`: see Transport::connect(); empty: whoever has a certificate for the address.
-  /// `on_answer` runs on a transport thread, or within this call: kNotFound when nobody listens
-  /// there, or what listens is no worker; the refusal's code and text when it does not want us;
-  /// kUnavailable for all else.
-  using OnAnswer = absl::AnyInvocable<void(absl::StatusOr<proto::Hello>) &&>;
-  void ask_who_answers(const std::string& address, const std::string& expected_name,
-                       const std::optional<Standing>& own, OnAnswer on_answer);
-  /// Whether that answer has come from the other end of the link that there is, or was, with the
-  /// worker that it names; true where neither end can know.
-  bool may_come_from(const WorkerInfo& worker, const proto::Hello& answer) const;
-
   /// Ends all links; none is made any more.
   void close(const absl::Status& reason);
   std::vector<Link> all() const;
@@ -107,8 +87,6 @@ class LinkTable final : public Acceptor {
 
  private:
   std::optional<LinkSecret> secret_of_ended(const WorkerInfo& peer) const;
-  std::optional<LinkSecret> secret_with(const WorkerInfo& peer) const;
-  absl::Status answer_question(const proto::Hello& said) const;
   absl::Status check_stranger(const proto::Hello& said, const WorkerInfo& peer);
   std::size_t count_guests() const;
   void drop_unused_guests();

@@ -15,8 +15,7 @@ absl::Status absent() {
 
 absl::Status read_etcd_url(absl::string_view, Rendezvous&) { return absent(); }
 
-absl::StatusOr<MembershipAndGather> make_etcd_membership(MembershipOptions, const EtcdUse&,
-                                                         Directory&, Scheduler&) {
+absl::StatusOr<StartRegistry> etcd_registry(const MembershipOptions&, const EtcdUse&) {
   return absent();
 }
 

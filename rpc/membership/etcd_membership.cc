@@ -60,14 +60,12 @@ absl::Status read_etcd_url(absl::string_view url, Rendezvous& rendezvous) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<MembershipAndGather> make_etcd_membership(MembershipOptions options,
-                                                         const EtcdUse& use, Directory& directory,
-                                                         Scheduler& scheduler) {
+absl::StatusOr<StartRegistry> etcd_registry(const MembershipOptions& options,
+                                            const EtcdUse& use) {
   absl::StatusOr<EtcdOptions> servers = client_options(options.rendezvous, use);
   if (!servers.ok()) return servers.status();
   const seconds lease = std::max(std::chrono::ceil<seconds>(use.lease), seconds(2));
-  StartRegistry start =
-      [servers = *std::move(servers), wanted = registry_options(options, lease)](
+  return [servers = *std::move(servers), wanted = registry_options(options, lease)](
           const registry::Record& self,
           Registry::Listener listener) -> absl::StatusOr<std::shared_ptr<Registry>> {
     absl::StatusOr<std::unique_ptr<EtcdClient>> client = EtcdClient::start(servers);
@@ -76,7 +74,6 @@ absl::StatusOr<MembershipAndGather> make_etcd_membership(MembershipOptions optio
     own.wanted.self = self;
     return EtcdRegistry::start(*std::move(client), std::move(own), std::move(listener));
   };
-  return make_registry_membership(std::move(options), std::move(start), directory, scheduler);
 }
 
 }  // namespace sinew::internal

@@ -9,9 +9,7 @@
 #include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/membership.h"
-#include "sinew/rpc/membership/registry_membership.h"
 #include "sinew/rpc/membership/rendezvous.h"
-#include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
 
@@ -32,9 +30,7 @@ struct EtcdUse {
 
 /// The list of members, and gathers, at etcd: any process of the job may die. While etcd is away
 /// nobody joins, is missed or meets; calls go on. kInvalidArgument, kPermissionDenied: how it is to
-/// be used; kUnimplemented: this build has no etcd. No options' function is called after close().
-absl::StatusOr<MembershipAndGather> make_etcd_membership(MembershipOptions options,
-                                                         const EtcdUse& use, Directory& directory,
-                                                         Scheduler& scheduler);
+/// be used; kUnimplemented: this build has no etcd.
+absl::StatusOr<StartRegistry> etcd_registry(const MembershipOptions& options, const EtcdUse& use);
 
 }  // namespace sinew::internal

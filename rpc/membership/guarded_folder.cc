@@ -111,26 +111,11 @@ absl::Status GuardedFolder::failure(const char* doing, const std::string& name, 
       error);
 }
 
-absl::StatusOr<FileDescriptor> GuardedFolder::open_to_read(const std::string& name) const {
-  FileDescriptor file(::openat(folder_.number(), name.c_str(), O_RDONLY | kCarefully));
-  if (file.valid()) return checked(std::move(file), name);
-  if (errno == ENOENT) return file;
-  return failure("read", name, errno);
-}
-
 absl::StatusOr<FileDescriptor> GuardedFolder::open_or_create(const std::string& name) const {
   FileDescriptor file(
       ::openat(folder_.number(), name.c_str(), O_RDWR | O_CREAT | kCarefully, kOwnerOnly));
   if (file.valid()) return checked(std::move(file), name);
   return failure("open", name, errno);
-}
-
-absl::StatusOr<FileDescriptor> GuardedFolder::create_anew(const std::string& name) const {
-  if (absl::Status status = remove(name); !status.ok()) return status;
-  FileDescriptor file(::openat(folder_.number(), name.c_str(),
-                               O_WRONLY | O_CREAT | O_EXCL | kCarefully, kOwnerOnly));
-  if (file.valid()) return checked(std::move(file), name);
-  return failure("create", name, errno);
 }
 
 bool GuardedFolder::is_named(const std::string& name, const FileDescriptor& file) const {
@@ -139,20 +124,6 @@ bool GuardedFolder::is_named(const std::string& name, const FileDescriptor& file
   return ::fstat(file.number(), &held) == 0 &&
          ::fstatat(folder_.number(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
          held.st_ino == named.st_ino && held.st_dev == named.st_dev;
-}
-
-absl::Status GuardedFolder::rename(const std::string& from, const std::string& to) const {
-  if (::renameat(folder_.number(), from.c_str(), folder_.number(), to.c_str()) == 0) {
-    return absl::OkStatus();
-  }
-  return failure("replace", to, errno);
-}
-
-absl::Status GuardedFolder::remove(const std::string& name) const {
-  if (::unlinkat(folder_.number(), name.c_str(), 0) == 0 || errno == ENOENT) {
-    return absl::OkStatus();
-  }
-  return failure("remove", name, errno);
 }
 
 }  // namespace sinew::internal

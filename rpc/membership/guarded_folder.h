@@ -26,20 +26,11 @@ class GuardedFolder {
   /// there is no such folder; kPermissionDenied if everybody may remove and replace files in it.
   static absl::StatusOr<GuardedFolder> open(std::string path);
 
-  /// An invalid descriptor if there is no such file.
-  absl::StatusOr<FileDescriptor> open_to_read(const std::string& name) const;
   /// Makes an empty file, of which only the owner may read and write, if there is none.
   absl::StatusOr<FileDescriptor> open_or_create(const std::string& name) const;
-  /// The same, in the place of what has that name.
-  absl::StatusOr<FileDescriptor> create_anew(const std::string& name) const;
 
   /// Whether the name stands for that file still.
   bool is_named(const std::string& name, const FileDescriptor& file) const;
-  /// Replaces `to` in one step.
-  absl::Status rename(const std::string& from, const std::string& to) const;
-  /// No error if there is no such file.
-  absl::Status remove(const std::string& name) const;
-
   std::string path_of(const std::string& name) const { return path_ + name; }
 
  private:

@@ -1,21 +1,26 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/membership_state.h"
-#include "sinew/rpc/base/standing.h"
-#include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
+#include "sinew/rpc/membership/registry.h"
 #include "sinew/rpc/membership/rendezvous.h"
-#include "sinew/rpc/membership/rendezvous_file.h"
 #include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
@@ -24,8 +29,8 @@ namespace sinew::internal {
 struct Departed {
   WorkerInfo worker;
   Departure how = Departure::kLost;
-  /// Of a loss, as whoever has noticed it says; empty: nobody has said.
-  std::string reason = {};
+  /// Of a loss, as whoever has noticed it says.
+  std::string reason;
 };
 
 struct MembershipOptions {
@@ -33,46 +38,8 @@ struct MembershipOptions {
   Member self;
   std::string job;
   Rendezvous rendezvous;
-  /// kFile: the one at the path. Null: on a thread of its own.
-  std::shared_ptr<RendezvousFile> file;
   /// For joining, from join_async() on.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  /// The seed, one of dial_addresses(), at which this worker's transport answers because it may
-  /// found the job; empty: at none. In open membership that decides which of several founders
-  /// founds it: of several that wait, the one at the first seed.
-  std::string served_seed;
-  /// Nobody can be in a job that this worker could be called into.
-  bool founds_at_once = false;
-  /// The addresses that a seed stands for at present; never blocks. Null: itself.
-  std::function<Future<std::vector<std::string>>(const std::string& seed)> resolve;
-  /// Set: this worker takes the place of one that was evicted, and these are members whom that one
-  /// knew. It looks for the job there too, and founds none before it has looked for
-  /// half of `timeout`.
-  std::optional<std::vector<Contact>> contacts;
-  /// Asks the network whether a member is gone for certain: true when its address refuses
-  /// connections or another incarnation answers there, false when it has answered itself. Fails
-  /// while nobody knows: it does not answer, and has not been silent for a lease. Null: all live.
-  std::function<Future<bool>(const Member&)> probe_lost;
-  /// Asks a member, at its address and whatever became of the link with it, what its list says of
-  /// this worker, and tells it `own`. kNotFound: its address refuses, so it is gone, or somebody
-  /// refuses for it; kAlreadyExists: another incarnation answers there, so it is gone for certain.
-  /// Null: nobody is asked.
-  std::function<Future<Standing>(const Member& of, const Standing& own)> ask_standing;
-  /// The same of whoever answers there. Null: nobody is asked.
-  struct Answerer {
-    WorkerInfo worker;
-    Standing standing;
-  };
-  std::function<Future<Answerer>(const Contact& contact, const Standing& own)> ask_address;
-  /// Whether that worker answers heartbeats at present. Null: all do.
-  std::function<bool(const WorkerInfo&)> is_linked;
-  /// A member is lost although no link with it has ended: a link must not come up any more.
-  std::function<void(const WorkerInfo&)> on_unreachable;
-  /// How long the answer may take.
-  std::chrono::nanoseconds answer_time = std::chrono::seconds(1);
-  /// Incarnations that left, were lost or replaced, before the directory does without them: so who
-  /// finds somebody there no more can know why. Called like on_change.
-  std::function<void(const std::vector<Departed>& gone)> before_change;
   /// Others that joined, and incarnations that left, were lost or replaced; the directory says so
   /// already. Called on an executor thread, one call at a time; the first one comes before
   /// join_async() is done.
@@ -85,58 +52,123 @@ struct MembershipOptions {
   std::function<void(const std::string& warning)> on_warning;
 };
 
-/// A worker's part in its job: joins, follows the list of members, leaves. Who holds the list is
-/// the implementation's matter: the members themselves (PeerMembership) or etcd (EtcdMembership).
-///
-/// Thread-safe. The directory and the scheduler must outlive the executor's shutdown.
-class Membership {
- public:
-  using Options = MembershipOptions;
+/// Has `self` join.
+using StartRegistry = std::function<absl::StatusOr<std::shared_ptr<Registry>>(
+    const registry::Record& self, Registry::Listener listener)>;
 
-  virtual ~Membership() = default;
+/// A worker's part in its job: joins, follows the list of members, meets the others, leaves. Who
+/// holds the list is the registry's matter.
+///
+/// Thread-safe. The directory and the scheduler must outlive the executor's shutdown. No options'
+/// function is called after close().
+class Membership final : public std::enable_shared_from_this<Membership> {
+ public:
+  using Values = std::vector<std::string>;
+
+  Membership(MembershipOptions options, StartRegistry start, Directory& directory,
+             Scheduler& scheduler);
+  ~Membership() { close(); }
 
   /// Done when this worker is a member and the directory has everybody. Call it once, when the
   /// worker accepts. kDeadlineExceeded names the missing ranks, or what was tried in vain;
   /// kAlreadyExists, kFailedPrecondition (another job, another kind of world), kInvalidArgument:
   /// refused; kPermissionDenied, kUnauthenticated.
-  virtual Future<void> join_async() = 0;
-
-  /// Tells the others, waits (2 s at most) until they know, and gives up membership; joining
-  /// workers that wait for this one go elsewhere. Fails with kDeadlineExceeded when the others
-  /// could not be told within `timeout`; this worker is out all the same.
-  virtual Future<void> leave_async(std::chrono::nanoseconds timeout) = 0;
-
-  /// The lease of that incarnation has ended, or it is gone for certain. `reason`: for others.
-  virtual void on_worker_lost(const WorkerInfo& worker, Proof proof, std::string reason) = 0;
-
-  virtual MembershipState state() const = 0;
-  /// This worker, with the rank that it was given.
-  virtual WorkerInfo self() const = 0;
-  /// Of a fixed world, by rank: who had it when the world was complete for the first time. The same
-  /// at all workers, whatever has become of those. Empty before, and in open membership.
-  virtual std::vector<std::string> world_names() const = 0;
-  /// The member with whom all others keep a lease; no name before this worker has joined.
-  virtual WorkerInfo coordinator() const = 0;
-
+  Future<void> join_async();
+  /// Tells whoever holds the list, within some seconds; this worker is out in any case.
+  Future<void> leave_async();
   /// This worker has ended, whether or not it has left: nobody is to take it for a member. Blocks
   /// for half a second at most.
-  virtual void close() {}
+  void close();
 
-  // What only members do that hold the list themselves.
+  MembershipState state() const;
+  /// This worker, with the rank that it was given.
+  WorkerInfo self() const;
+  /// Of a fixed world, by rank: who had it when this worker came in. Empty in open membership.
+  std::vector<std::string> world_names() const;
+  /// The member of the lowest rank, with whom all others keep a lease; no name before this worker
+  /// has joined.
+  WorkerInfo coordinator() const;
 
+  /// The link with that incarnation has ended for good. `has_ended`: so has its process, for
+  /// certain. `reason`: for others.
+  void on_worker_lost(const WorkerInfo& worker, bool has_ended, std::string reason);
   /// A member does not answer, or has ended the link: it is lost, or this worker is. Finds out
-  /// which of the two (within 3 s), and calls `then`; options' on_removed() has been called before
-  /// if it is this one. `then` runs on an executor thread, at once if `worker` is no member, and
-  /// never after the executor's end.
-  virtual void when_judged(const WorkerInfo& worker, std::function<void()> then) = 0;
-  /// `asker` says `claim` of its own list: what this worker's says. Never blocks.
-  virtual Standing on_asked(const WorkerInfo& asker, const std::string& address,
-                            const Standing& claim) = 0;
-  /// Somebody has called an earlier incarnation of this worker at its address: so there may be a
-  /// job that knew that one.
-  virtual void on_sought() {}
-  /// Of an evicted worker: where it knew members, of either side (16 at most).
-  virtual std::vector<Contact> contacts() const { return {}; }
+  /// whether it is this one (within 3 s), and calls `then`; options' on_removed() has been called
+  /// before if so. `then` runs on an executor thread, and never after the executor's end.
+  void when_sure(std::function<void()> then);
+
+  /// Values of all, in the order of the sorted names; order and repetition in `names` mean nothing.
+  /// All of them must make the same calls on a set of names in the same order; calls on different
+  /// sets do not meet, and several may be under way at once, from any threads. Who they are is
+  /// settled when this returns: the n-th call on a set here meets the n-th call there, counted anew
+  /// when a member is replaced by a new incarnation. Nobody ever gets a part of the values; what
+  /// all have come to is complete, whoever leaves or is lost then.
+  ///
+  /// kInvalidArgument: no names, or without this worker; kNotFound: a name is no member, nor was
+  /// lately; kUnavailable: a member was lost or has left before it came, by name, or nobody holds
+  /// the list at the moment (registry::is_away()): such a call does not count; kDeadlineExceeded:
+  /// names those that had not come.
+  Future<Values> all_gather_async(const std::vector<std::string>& names, std::string value,
+                                  std::chrono::nanoseconds timeout);
+  /// The same of all who are members when it completes: names of others have the empty string. It
+  /// goes on while nobody holds the list, for 20 leases.
+  Future<Values> gather_from_job_async(const std::vector<std::string>& names, std::string value,
+                                       std::chrono::nanoseconds timeout);
+  /// Ends all gathers in which this worker takes part, with that. Done when they have ended.
+  Future<void> end_gathers(const absl::Status& reason);
+
+ private:
+  struct Meeting {
+    std::set<Incarnation> members;
+    std::uint64_t count = 0;
+  };
+  /// The next gather of a set of members.
+  struct Turn {
+    std::string set;
+    std::uint64_t number = 0;
+  };
+
+  Registry::Listener listener();
+  template <class Work>
+  void post(Work work) {
+    scheduler_.runner()->post([weak = weak_from_this(), work = std::move(work)]() mutable {
+      if (const auto self = weak.lock(); self != nullptr) work(*self);
+    });
+  }
+  void on_state(MembershipState state, const absl::Status& why);
+  void on_in();
+  void on_news(const registry::MemberNews& news);
+  void on_gone(const registry::MemberNews& news);
+  std::optional<Member> add(const registry::Record& record);
+  void list_members();
+  std::shared_ptr<Registry> registry() const;
+  absl::StatusOr<Values> sorted_with_self(Values names) const;
+  absl::StatusOr<Turn> next_turn_locked(const Values& names) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Future<Values> gather(const Turn& turn, Values names, std::string value,
+                        std::chrono::nanoseconds timeout);
+  /// It was none: the others may wait in it, so it is the next one again.
+  void take_back(const Turn& turn);
+
+  const MembershipOptions options_;
+  const StartRegistry start_;
+  Directory& directory_;
+  Scheduler& scheduler_;
+  const Promise<void> joined_;
+  const Promise<void> left_;
+
+  mutable Mutex mutex_;
+  std::shared_ptr<Registry> registry_ ABSL_GUARDED_BY(mutex_);
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  MembershipState state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
+  std::map<Incarnation, Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
+  // The latest last.
+  std::deque<Departed> departed_ ABSL_GUARDED_BY(mutex_);
+  // Sets of members that have met, and how often.
+  std::map<std::string, Meeting> meetings_ ABSL_GUARDED_BY(mutex_);
+  // Of the control executor.
+  bool has_joined_ = false;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace sinew::internal

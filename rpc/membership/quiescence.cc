@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/membership/coordinator.h"
 
 namespace sinew::internal {
 namespace {
@@ -33,9 +33,9 @@ std::optional<CallCounts> parse_counts(const std::string& text) {
 
 class Quiescence : public std::enable_shared_from_this<Quiescence> {
  public:
-  Quiescence(Gather& gather, std::vector<std::string> names, std::function<CallCounts()> counts,
+  Quiescence(GatherRound gather, std::vector<std::string> names, std::function<CallCounts()> counts,
              nanoseconds timeout, Scheduler& scheduler)
-      : gather_(gather),
+      : gather_(std::move(gather)),
         names_(std::move(names)),
         counts_(std::move(counts)),
         timeout_(timeout),
@@ -52,10 +52,8 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
     const nanoseconds left = deadline_ - scheduler_.now();
     if (left <= nanoseconds(0)) return give_up();
     const CallCounts now = counts_();
-    gather_
-        .all_gather_async(names_, absl::StrCat(now.active, "/", now.started),
-                          deadline_ == Scheduler::TimePoint::max() ? nanoseconds::max() : left,
-                          LossMode::kTolerate)
+    gather_(names_, absl::StrCat(now.active, "/", now.started),
+            deadline_ == Scheduler::TimePoint::max() ? nanoseconds::max() : left)
         .on_done([self = shared_from_this()](const Future<Round>& round) {
           if (const std::exception_ptr error = round.error()) {
             self->done_.try_set_error(error);
@@ -95,11 +93,11 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
     }
     done_.try_set_error(
         RpcError(ErrorCode::kDeadlineExceeded,
-                 absl::StrCat("calls are still active after ", seconds_text(timeout_), ": ",
+                 absl::StrCat("calls are still active after ", absl::FormatDuration(absl::FromChrono(timeout_)), ": ",
                               text.empty() ? "more and more are made" : text)));
   }
 
-  Gather& gather_;
+  const GatherRound gather_;
   std::vector<std::string> names_;
   const std::function<CallCounts()> counts_;
   const nanoseconds timeout_;
@@ -114,11 +112,11 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
 
 }  // namespace
 
-Future<void> wait_for_quiescence_async(Gather& gather, std::vector<std::string> names,
+Future<void> wait_for_quiescence_async(GatherRound gather, std::vector<std::string> names,
                                        std::function<CallCounts()> counts, nanoseconds timeout,
                                        Scheduler& scheduler) {
   const auto quiescence =
-      std::make_shared<Quiescence>(gather, std::move(names), std::move(counts), timeout, scheduler);
+      std::make_shared<Quiescence>(std::move(gather), std::move(names), std::move(counts), timeout, scheduler);
   quiescence->next_round();
   return quiescence->future();
 }

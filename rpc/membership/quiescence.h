@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "sinew/rpc/base/future.h"
-#include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
@@ -24,7 +23,8 @@ struct CallCounts {
 /// Done when no call is under way anywhere among `names`, this worker included, and none can follow
 /// from another; new calls that come from outside (a user thread, a client that is no worker) are
 /// not foreseen. All of `names` must make the call. Lost workers drop out. `counts` is called once
-/// a round, on an executor thread; `gather` and `scheduler` must live until the future is done.
+/// a round, on an executor thread; `scheduler` must live until the future is done. `gather`: the
+/// values of `names`, sorted; empty ones of those who are lost.
 ///
 /// Rounds of all-gathers. A worker counts in a round after all have counted in the round before. So
 /// when two rounds in a row see no active call and the same totals, there was a moment between them
@@ -32,7 +32,9 @@ struct CallCounts {
 ///
 /// kDeadlineExceeded after `timeout` names the workers that had active calls in the last round, or
 /// those that did not take part.
-Future<void> wait_for_quiescence_async(Gather& gather, std::vector<std::string> names,
+using GatherRound = std::function<Future<std::vector<std::string>>(
+    const std::vector<std::string>& names, std::string value, std::chrono::nanoseconds timeout)>;
+Future<void> wait_for_quiescence_async(GatherRound gather, std::vector<std::string> names,
                                        std::function<CallCounts()> counts,
                                        std::chrono::nanoseconds timeout, Scheduler& scheduler);
 

@@ -55,6 +55,7 @@ class Registry {
   virtual void report_lost(Incarnation member, std::string reason, bool has_ended) = 0;
 
   /// Values in the order of the sorted names; no names: of all who are members when it completes.
+  /// While nobody holds the list the former fail at once (is_away()), the latter after 20 leases.
   virtual void gather(const std::string& key, std::vector<std::string> names, std::string value,
                       Time timeout, OnGathered then) = 0;
   /// Ends those that name that worker here, with `why`.

@@ -57,7 +57,7 @@ namespace internal {
 /// founds.
 absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<FoundJob> found_job);
 
-/// The seeds as ControlPlane::control_call_address() takes them; none for kFile.
+/// The seeds as Transport::connect() takes them; none for kFile.
 std::vector<std::string> dial_addresses(const Rendezvous& rendezvous);
 
 /// For texts of joins that fail: that a seed is loopback, as written, where nobody from another

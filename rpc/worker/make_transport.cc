@@ -66,7 +66,6 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
   if (answers_at_rendezvous(rendezvous)) {
     inproc.name = rendezvous.seeds.front();
     // Whoever comes later finds the name taken.
-    started.is_first = !options.network->has_listeners();
     started.transport = make_inproc_transport(options.network, inproc);
     const absl::Status status = start_one(options, started.transport, acceptor, unary);
     if (status.ok()) {

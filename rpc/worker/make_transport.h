@@ -19,8 +19,6 @@ struct StartedTransport {
   /// The one of dial_addresses() at which it answers since the worker may found the job; empty: at
   /// none.
   std::string served_seed;
-  /// Nobody whom this worker could find was there before.
-  bool is_first = false;
 };
 
 /// Makes and starts the transport that a worker's options ask for: where it binds and what it

@@ -110,8 +110,7 @@ std::shared_ptr<WorkerCore> Rejoiner::attempt(std::shared_ptr<WorkerCore> evicte
   evicted->end_evicted();
   WorkerOptions options = evicted->options();
   options.default_timeout = evicted->default_timeout();
-  const WorkerCore::Succession succession = {evicted->contacts(),
-                                             [this](WorkerCore& core) { on_joining(core); }};
+  const WorkerCore::Succession succession = {[this](WorkerCore& core) { on_joining(core); }};
   evicted.reset();
   std::shared_ptr<WorkerCore> next;
   try {

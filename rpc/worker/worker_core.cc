@@ -27,8 +27,6 @@
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/membership/etcd_membership.h"
-#include "sinew/rpc/membership/peer_gather.h"
-#include "sinew/rpc/membership/peer_membership.h"
 #include "sinew/rpc/membership/registrar/hosted_registry.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/planes/make_device_plane.h"
@@ -107,7 +105,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
   std::shared_ptr<WorkerCore> core(new WorkerCore(std::move(options)), &destroy);
   core->fit_host();
   try {
-    core->build(succession);
+    core->build();
     core->join(succession);
   } catch (...) {
     // Whom this worker refused (rank 0, say, when its time to collect the others is over) is to
@@ -161,7 +159,7 @@ WorkerCore::~WorkerCore() {
   teardown(absl::CancelledError("the worker was destroyed"));
 }
 
-void WorkerCore::build(const Succession* succession) {
+void WorkerCore::build() {
   absl::StatusOr<Rendezvous> rendezvous =
       parse_rendezvous(options_.init_method, options_.rank, options_.world_size);
   if (!rendezvous.ok()) throw_error(rendezvous.status());
@@ -188,39 +186,47 @@ void WorkerCore::build(const Succession* succession) {
   executor_->set_polling_duty(transport_->polling_duty());
   control_executor_->set_polling_duty(transport_->polling_duty());
 
-  make_membership(*std::move(rendezvous), *started, succession);
+  make_membership(*std::move(rendezvous), *started);
   links_->start(*transport_);
 }
 
 // Before the links begin to call its control methods.
-void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& started,
-                                 const Succession* succession) {
+void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& started) {
   using Kind = Rendezvous::Kind;
-  MembershipOptions options = membership_options(rendezvous, started, succession);
-  if (rendezvous.kind == Kind::kEtcd) {
+  const Kind kind = rendezvous.kind;
+  MembershipOptions options = membership_options(std::move(rendezvous));
+  StartRegistry start;
+  if (kind == Kind::kEtcd) {
     EtcdUse use;
     use.lease = options_.lease;
     const Credentials& credentials = options_.credentials;
     // Whoever writes at etcd says who is in the job: links with TLS are no reason to let everybody.
     use.trusts_network = !credentials.loopback_only() && !credentials.uses_tls();
-    absl::StatusOr<MembershipAndGather> made =
-        make_etcd_membership(std::move(options), use, directory_, *scheduler_);
-    if (!made.ok()) throw_error(made.status());
-    membership_ = std::move(made->membership);
-    gather_ = std::move(made->gather);
-    return;
+    absl::StatusOr<StartRegistry> at_etcd = etcd_registry(options, use);
+    if (!at_etcd.ok()) throw_error(at_etcd.status());
+    start = *std::move(at_etcd);
+  } else {
+    HostedStart hosted =
+        hosted_registry(options, {self_, options_.job, address_, options_.methods.digest()},
+                        options_.lease, terms_of(options_).interval,
+                        make_seat(options.rendezvous, started), *transport_, *scheduler_);
+    start = std::move(hosted.start);
+    accept_asker_ = std::move(hosted.accept);
   }
-  std::unique_ptr<RegistrarSeat> seat =
-      rendezvous.kind == Kind::kFile
-          ? make_file_seat(rendezvous.path, address_, options_.name, executor_)
-          : make_address_seat(dial_addresses(rendezvous), !started.served_seed.empty());
-  HostedMembership made = make_hosted_membership(
-      std::move(options), {self_, options_.job, address_, options_.methods.digest()},
-      options_.lease, terms_of(options_).interval, std::move(seat), *transport_, directory_,
-      *scheduler_);
-  membership_ = std::move(made.parts.membership);
-  gather_ = std::move(made.parts.gather);
-  accept_asker_ = std::move(made.accept);
+  membership_ = std::make_shared<Membership>(std::move(options), std::move(start), directory_,
+                                             *scheduler_);
+}
+
+std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvous,
+                                                     const StartedTransport& started) {
+  if (rendezvous.kind == Rendezvous::Kind::kFile) {
+    return make_file_seat(rendezvous.path, address_, options_.name, executor_);
+  }
+  // Several addresses are those of one registrar: only who serves the first one can be it.
+  std::vector<std::string> addresses = dial_addresses(rendezvous);
+  const bool is_own = started.served_seed == addresses.front();
+  return make_address_seat(std::move(addresses), is_own,
+                           make_seed_resolver(options_, rendezvous, executor_));
 }
 
 absl::StatusOr<Acceptor::Accepted> WorkerCore::on_registrar_asked(const proto::Hello& said) const {
@@ -272,11 +278,11 @@ void WorkerCore::check_device_maps_of_world() {
   if (fits.ok()) return;
   // The others are not to wait for its lease to end.
   leaving_.store(true, std::memory_order_release);
-  membership_->leave_async(kGuestsTime).wait_for(kFarewell);
+  membership_->leave_async().wait_for(kFarewell);
   throw_error(fits);
 }
 
-void WorkerCore::stop_joining() { membership_->leave_async(kGuestsTime); }
+void WorkerCore::stop_joining() { membership_->leave_async(); }
 
 MessageDevices& WorkerCore::devices() { return *devices_; }
 
@@ -298,13 +304,8 @@ void WorkerCore::on_link_ended(const WorkerInfo& peer, EndedLink link) {
   links_->on_link_ended(peer, std::move(link));
 }
 
-void WorkerCore::when_judged(const WorkerInfo& worker, std::function<void()> then) {
-  membership_ == nullptr ? then() : membership_->when_judged(worker, std::move(then));
-}
-
-Standing WorkerCore::on_asked(const WorkerInfo& asker, const std::string& address,
-                              const Standing& claim) {
-  return membership_->on_asked(asker, address, claim);
+void WorkerCore::when_sure(std::function<void()> then) {
+  membership_ == nullptr ? then() : membership_->when_sure(std::move(then));
 }
 
 MembershipState WorkerCore::membership_state() const {
@@ -320,8 +321,6 @@ MembershipState WorkerCore::membership_state() const {
 bool WorkerCore::is_lost(const WorkerInfo& worker) const { return links_->is_lost(worker); }
 
 WorkerInfo WorkerCore::coordinator() const { return membership_->coordinator(); }
-
-void WorkerCore::on_sought() { membership_->on_sought(); }
 
 Future<WorkerInfo> WorkerCore::wait_for_member(std::string name, Incarnation other_than,
                                                Clock::TimePoint deadline) {
@@ -355,15 +354,14 @@ void WorkerCore::tell_lost(const WorkerInfo& worker) {
   });
 }
 
-void WorkerCore::tell_membership_lost(const WorkerInfo& worker, Departure how, Proof proof,
+void WorkerCore::tell_membership_lost(const WorkerInfo& worker, bool has_ended,
                                       std::string reason) {
-  control_executor_->post(
-      [weak = weak_from_this(), worker, how, proof, reason = std::move(reason)] {
-        auto self = weak.lock();
-        if (self == nullptr) return;
-        if (self->membership_ != nullptr) self->membership_->on_worker_lost(worker, proof, reason);
-        if (self->gather_ != nullptr) self->gather_->on_worker_lost(worker, how);
-      });
+  control_executor_->post([weak = weak_from_this(), worker, has_ended,
+                           reason = std::move(reason)] {
+    auto self = weak.lock();
+    if (self == nullptr || self->membership_ == nullptr) return;
+    self->membership_->on_worker_lost(worker, has_ended, reason);
+  });
 }
 
 void WorkerCore::keep_leases() {
@@ -411,12 +409,6 @@ Future<std::string> WorkerCore::control_call(const WorkerInfo& to, std::string_v
   if (!found.ok())
     return make_failed_future<std::string>(make_error(found.status(), to.name, method));
   return links_->call(**found, method, std::move(body), timeout);
-}
-
-Future<std::string> WorkerCore::control_call_address(const Contact& contact,
-                                                     std::string_view method, std::string body,
-                                                     std::chrono::nanoseconds timeout) {
-  return links_->call_address(contact, method, std::move(body), timeout);
 }
 
 // ---- Numbers.

@@ -17,7 +17,6 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/membership_state.h"
 #include "sinew/rpc/base/process_life.h"
-#include "sinew/rpc/base/standing.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/extension.h"
@@ -39,11 +38,11 @@ struct CallCounts;
 class ConnectRequests;
 struct Departed;
 class DeviceLayer;
-class Gather;
 class Membership;
 struct MembershipOptions;
 class MemberWaits;
 class Pauses;
+class RegistrarSeat;
 class Rejoiner;
 struct StartedTransport;
 class WorkerLinks;
@@ -54,8 +53,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
  public:
   /// What a worker is told that takes the place of an evicted one.
   struct Succession {
-    /// See MembershipOptions::contacts.
-    std::vector<Contact> contacts;
     /// Called when the worker begins to look for the job.
     std::function<void(WorkerCore&)> on_joining;
   };
@@ -67,7 +64,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   // Constant once start() has returned.
   const std::string& address() const { return address_; }
   Transport& transport() { return *transport_; }
-  Gather& gather() { return *gather_; }
   Membership& membership() { return *membership_; }
 
   MemberEvents& member_events() { return member_events_; }
@@ -76,24 +72,19 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   ConnectRequests& connect_requests() { return *connect_requests_; }
   /// Of this worker's list of members; no name before it has joined.
   WorkerInfo coordinator() const;
-  /// Somebody has called another incarnation of this worker.
-  void on_sought();
-  /// See Membership::when_judged().
-  void when_judged(const WorkerInfo& worker, std::function<void()> then);
-  /// Another member has lost this one, or was lost here.
-  Standing on_asked(const WorkerInfo& asker, const std::string& address, const Standing& claim);
+  /// See Membership::when_sure().
+  void when_sure(std::function<void()> then);
   /// A connection of one that asks for the job's registrar.
   absl::StatusOr<Acceptor::Accepted> on_registrar_asked(const proto::Hello& said) const;
   MembershipState membership_state() const;
   /// This worker says goodbye: that others close their side is no news.
   bool is_leaving() const { return leaving_.load(std::memory_order_acquire); }
 
-  // What follows from the loss of a peer: said to the layers, to the membership and the gathers, on
+  // What follows from the loss of a peer: said to the layers, and to the membership, on
   // the control executor.
   void tell_fenced(const WorkerInfo& worker);
   void tell_lost(const WorkerInfo& worker);
-  void tell_membership_lost(const WorkerInfo& worker, Departure how, Proof proof,
-                            std::string reason);
+  void tell_membership_lost(const WorkerInfo& worker, bool has_ended, std::string reason);
 
   /// Members that are not known to be lost, by rank.
   std::vector<WorkerInfo> live_workers() const;
@@ -108,8 +99,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   /// Ends the evicted worker as shutdown() does, for another one to take its place; returns when
   /// that is done, by whomever.
   void end_evicted();
-  /// Of an evicted worker, where it knew others.
-  std::vector<Contact> contacts() const;
   /// Its start fails with kCancelled; if it has joined already it leaves. Never blocks.
   void stop_joining();
   /// The calling thread runs a task of this worker, so it cannot wait for its end.
@@ -158,9 +147,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void add_control_method(std::string name, ControlHandler handler) override;
   Future<std::string> control_call(const WorkerInfo& to, std::string_view method, std::string body,
                                    std::chrono::nanoseconds timeout) override;
-  Future<std::string> control_call_address(const Contact& contact, std::string_view method,
-                                           std::string body,
-                                           std::chrono::nanoseconds timeout) override;
 
  private:
   struct CallTotals {
@@ -176,14 +162,13 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   explicit WorkerCore(WorkerOptions options);
   /// Takes no more threads than the host leaves, and says what may not suffice.
   void fit_host() const;
-  void build(const Succession* succession);
-  MembershipOptions membership_options(Rendezvous rendezvous, const StartedTransport& started,
-                                       const Succession* succession);
-  void make_membership(Rendezvous rendezvous, const StartedTransport& started,
-                       const Succession* succession);
+  void build();
+  MembershipOptions membership_options(Rendezvous rendezvous);
+  void make_membership(Rendezvous rendezvous, const StartedTransport& started);
+  std::unique_ptr<RegistrarSeat> make_seat(const Rendezvous& rendezvous,
+                                           const StartedTransport& started);
   void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);
   std::vector<std::string> names_of_world() const;
-  void on_unreachable(const WorkerInfo& worker);
   void on_evicted(const absl::Status& reason);
   void join(const Succession* succession);
   void check_device_maps_of_world();
@@ -192,7 +177,10 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   CallCounts call_counts() const;
   void keep_leases();
   // What one has come to the end for, as the others hear it. Who is lost says nothing.
-  std::vector<std::string> meet_at_end(std::string_view purpose, std::chrono::nanoseconds timeout);
+  Future<std::vector<std::string>> meet_at_end(std::string_view purpose,
+                                               std::chrono::nanoseconds timeout);
+  template <class T>
+  bool wait_for_others(const Future<T>& meeting, Clock::TimePoint deadline);
   void serve_until_the_end();
   void leave_when_asked();
   absl::Status check_job(const std::vector<std::string>& purposes);
@@ -236,7 +224,6 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   std::unique_ptr<WorkerLinks> links_;
   std::unique_ptr<ConnectRequests> connect_requests_;
   std::unique_ptr<Transport> transport_;
-  std::shared_ptr<Gather> gather_;
   std::shared_ptr<Membership> membership_;
   // Null where no worker is registrar.
   std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello&)> accept_asker_;

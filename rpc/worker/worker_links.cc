@@ -12,7 +12,6 @@
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/pending_call.h"
 #include "sinew/rpc/link/identity_codec.h"
-#include "sinew/rpc/link/standing_codec.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/scheduler.h"
 #include "sinew/rpc/worker/worker_core.h"
@@ -64,9 +63,6 @@ LinkTableOptions WorkerLinks::table_options() const {
   table.known_as = [this](const WorkerInfo& worker) {
     return is_lost(worker) ? Refusal::kLostHere : Refusal::kNone;
   };
-  table.on_sought = [&core] { core.on_sought(); };
-  table.on_asked = [&core](const WorkerInfo& asker, const std::string& address,
-                           const Standing& claim) { return core.on_asked(asker, address, claim); };
   table.on_registrar_asked = [&core](const proto::Hello& said) {
     return core.on_registrar_asked(said);
   };
@@ -169,7 +165,7 @@ void WorkerLinks::judge(const WorkerInfo& worker, EndedLink link) {
     if (!closed) judging_.emplace(id, std::move(judged));
   }
   if (closed) return on_judged(judged);
-  core_.when_judged(worker, [weak = core_.weak_from_this(), id] {
+  core_.when_sure([weak = core_.weak_from_this(), id] {
     if (const auto core = weak.lock()) core->links().end_judging(id);
   });
 }
@@ -243,8 +239,7 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
     // A peer that may live counts on its beats which were answered here: what it holds is kept
     // until it has fenced itself.
     if (may_live(certainty)) drop_at(worker, safe_at);
-    core_.tell_membership_lost(worker, left ? Departure::kLeft : Departure::kLost,
-                               certainty == Certainty::kDead ? Proof::kEnded : Proof::kNone,
+    core_.tell_membership_lost(worker, certainty == Certainty::kDead,
                                std::string(reason.message()));
   }
   if (may_live(certainty) || (certainty == Certainty::kOffTheList && was_silent)) return;
@@ -300,154 +295,6 @@ Future<std::string> WorkerLinks::call(CallLink& link, std::string_view method, s
   Future<Bytes> answer = pending->future();
   link.start_call(std::move(pending), envelope, {}, Lane::kControl);
   return answer.then([](const Bytes& bytes) { return bytes.data; });
-}
-
-std::shared_ptr<LinkRunner> WorkerLinks::find_up(const std::string& address) const {
-  for (const LinkTable::Link& link : table_.all()) {
-    if (link.runner->is_reached_at(address)) return link.runner;
-  }
-  return nullptr;
-}
-
-// A certificate is the worker's, and mostly not its address's.
-std::string WorkerLinks::name_at(const Contact& contact) const {
-  if (!contact.name.empty()) return contact.name;
-  for (const Member& member : core_.directory().members()) {
-    if (member.address == contact.address) return member.worker.name;
-  }
-  return "";
-}
-
-// What is said by address goes by the one link with whoever answers there, so that nothing is
-// numbered twice.
-Future<std::string> WorkerLinks::call_address(const Contact& contact, std::string_view method,
-                                              std::string body, std::chrono::nanoseconds timeout) {
-  const std::string& address = contact.address;
-  if (const auto up = find_up(address); up != nullptr) {
-    if (const auto link = table_.find(up->peer()); link.runner != nullptr) {
-      return call(calls_of(link.user), method, std::move(body), timeout);
-    }
-  }
-  const Promise<std::string> promise(&core_.control_executor());
-  const Clock::TimePoint deadline = deadline_after(core_.clock().now(), timeout);
-  if (deadline != Clock::TimePoint::max()) {
-    core_.timers().run_at(deadline, [promise, address, timeout] {
-      promise.try_set_error(make_error(absl::DeadlineExceededError(
-          absl::StrFormat("'%s' did not answer within %.6g s", address,
-                          std::chrono::duration<double>(timeout).count()))));
-    });
-  }
-  table_.ask_who_answers(
-      address, name_at(contact), std::nullopt,
-      [weak = core_.weak_from_this(), address, method = std::string(method), body = std::move(body),
-       deadline, promise](const absl::StatusOr<proto::Hello>& answer) mutable {
-        const std::shared_ptr<WorkerCore> core = weak.lock();
-        if (core == nullptr || !answer.ok()) {
-          promise.try_set_error(make_error(core == nullptr
-                                               ? absl::CancelledError("the worker was shut down")
-                                               : answer.status()));
-          return;
-        }
-        WorkerInfo answerer = read_identity(answer->worker());
-        answerer.rank = -1;
-        absl::StatusOr<LinkTable::Link> link =
-            core->links().table().find_or_make(answerer, address);
-        if (!link.ok()) return (void)promise.try_set_error(make_error(link.status()));
-        link->runner->set_address(address);
-        const auto left = deadline == Clock::TimePoint::max()
-                              ? kNoTimeout
-                              : std::max<std::chrono::nanoseconds>(deadline - core->clock().now(),
-                                                                   std::chrono::milliseconds(1));
-        core->links()
-            .call(calls_of(link->user), method, std::move(body), left)
-            .on_done([promise](const Future<std::string>& done) {
-              done.error() != nullptr ? promise.try_set_error(done.error())
-                                      : promise.try_set_value(done.value());
-            });
-      });
-  return promise.future();
-}
-
-Future<bool> WorkerLinks::probe_lost(const Member& peer, std::chrono::nanoseconds patience) {
-  const LinkTable::Link link = table_.find(peer.worker);
-  if (link.runner == nullptr || !link.runner->is_up()) return probe_address(peer);
-  // That it is up says nothing before the death of its other end is known.
-  const Promise<bool> promise(&core_.control_executor());
-  call(calls_of(link.user), CallServer::kHeardMethod, "", patience)
-      .on_done([weak = core_.weak_from_this(), promise, peer](const Future<std::string>& heard) {
-        if (heard.error() == nullptr) return (void)promise.try_set_value(false);
-        const std::shared_ptr<WorkerCore> core = weak.lock();
-        if (core == nullptr) return (void)promise.try_set_error(heard.error());
-        core->links().probe_address(peer).on_done([promise](const Future<bool>& probed) {
-          probed.error() != nullptr ? promise.try_set_error(probed.error())
-                                    : promise.try_set_value(probed.value());
-        });
-      });
-  return promise.future();
-}
-
-Future<bool> WorkerLinks::probe_address(const Member& peer) {
-  if (is_lost(peer.worker)) return make_ready_future(true);
-  const std::exception_ptr unknown = make_error(absl::UnavailableError(
-      absl::StrCat("worker '", peer.worker.name, "' does not answer, and is not lost yet")));
-  // Whoever is linked with this worker has its lease, also where nobody can reach it.
-  const LinkTable::Link link = table_.find(peer.worker);
-  if (link.runner != nullptr && link.runner->is_up()) return make_failed_future<bool>(unknown);
-  const Promise<bool> promise(&core_.control_executor());
-  table_.ask_who_answers(
-      peer.address, peer.worker.name, std::nullopt,
-      [promise, peer, unknown](const absl::StatusOr<proto::Hello>& answer) {
-        if (answer.ok()) {
-          promise.try_set_value(answer->worker().incarnation() != peer.worker.incarnation.value);
-        } else if (absl::IsNotFound(answer.status())) {
-          promise.try_set_value(true);
-        } else {
-          promise.try_set_error(unknown);
-        }
-      });
-  return promise.future();
-}
-
-Future<Standing> WorkerLinks::ask_standing(const Member& of, const Standing& own) {
-  const Promise<Standing> promise(&core_.control_executor());
-  table_.ask_who_answers(
-      of.address, of.worker.name, own,
-      [weak = core_.weak_from_this(), promise,
-       worker = of.worker](const absl::StatusOr<proto::Hello>& answer) {
-        const std::shared_ptr<WorkerCore> core = weak.lock();
-        if (core == nullptr) {
-          promise.try_set_error(make_error(absl::CancelledError("the worker was shut down")));
-        } else if (!answer.ok()) {
-          promise.try_set_error(make_error(answer.status()));
-        } else if (answer->worker().incarnation() != worker.incarnation.value) {
-          promise.try_set_error(
-              make_error(absl::AlreadyExistsError("another incarnation answers at its address")));
-        } else if (!core->links().table().may_come_from(worker, *answer)) {
-          promise.try_set_error(make_error(absl::PermissionDeniedError(
-              absl::StrCat("somebody answers as worker '", worker.name, "' who is not"))));
-        } else {
-          promise.try_set_value(read_standing(answer->standing()));
-        }
-      });
-  return promise.future();
-}
-
-Future<MembershipOptions::Answerer> WorkerLinks::ask_address(const Contact& contact,
-                                                             const Standing& own) {
-  const Promise<MembershipOptions::Answerer> promise(&core_.control_executor());
-  table_.ask_who_answers(
-      contact.address, name_at(contact), own,
-      [promise, job = core_.options().job](const absl::StatusOr<proto::Hello>& answer) {
-        if (!answer.ok()) {
-          promise.try_set_error(make_error(answer.status()));
-        } else if (answer->job() != job || answer->protocol() != kProtocolVersion) {
-          promise.try_set_error(make_error(absl::NotFoundError("another job answers there")));
-        } else {
-          promise.try_set_value(
-              {read_identity(answer->worker()), read_standing(answer->standing())});
-        }
-      });
-  return promise.future();
 }
 
 void WorkerLinks::flush(std::chrono::nanoseconds patience) const {

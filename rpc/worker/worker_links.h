@@ -23,7 +23,6 @@
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/link/link_table.h"
 #include "sinew/rpc/membership/directory.h"
-#include "sinew/rpc/membership/membership.h"
 
 namespace sinew::internal {
 
@@ -74,21 +73,8 @@ class WorkerLinks {
   /// Members that are new to this worker: what they have sent before is served.
   void on_joined(const std::vector<Member>& members);
 
-  /// Calls whoever answers there.
-  Future<std::string> call_address(const Contact& contact, std::string_view method,
-                                   std::string body, std::chrono::nanoseconds timeout);
   Future<std::string> call(CallLink& link, std::string_view method, std::string body,
                            std::chrono::nanoseconds timeout);
-  /// Asks the peer, over the link that is up (for `patience`) or at its address: false when it
-  /// answers; true when it is lost, nobody listens there, or another incarnation. kUnavailable:
-  /// nobody knows yet.
-  Future<bool> probe_lost(const Member& peer, std::chrono::nanoseconds patience);
-  /// Asks a worker, at its address, what its list of members says of this one, and tells it `own`.
-  /// kNotFound: it is gone.
-  Future<Standing> ask_standing(const Member& of, const Standing& own);
-  /// The same of whoever answers there.
-  Future<MembershipOptions::Answerer> ask_address(const Contact& contact, const Standing& own);
-
   /// Blocks until everything that was sent has arrived, and the answers to control calls that were
   /// begun; `patience` at most.
   void flush(std::chrono::nanoseconds patience) const;
@@ -119,7 +105,6 @@ class WorkerLinks {
     EndedLink link;
   };
 
-  Future<bool> probe_address(const Member& peer);
   LinkTableOptions table_options() const;
   absl::StatusOr<std::shared_ptr<CallLink>> link_with(const Member& member);
   void remember_locked(const WorkerInfo& worker, const absl::Status& reason)
@@ -137,9 +122,6 @@ class WorkerLinks {
   void end_judging(std::uint64_t id);
   // Who is out is known.
   void on_judged(const Judged& judged);
-  std::shared_ptr<LinkRunner> find_up(const std::string& address) const;
-  /// Of the member that is at an address; empty if nobody is known to be.
-  std::string name_at(const Contact& contact) const;
 
   WorkerCore& core_;
   LinkTable table_;

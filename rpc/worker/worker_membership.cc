@@ -9,8 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
-#include "sinew/rpc/membership/gather.h"
-#include "sinew/rpc/worker/make_transport.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/worker/rejoiner.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
@@ -22,53 +21,22 @@ std::string text_of(const Departed& gone) {
   if (gone.how == Departure::kLeft) {
     return absl::StrCat("worker '", gone.worker.name, "' has left the job");
   }
-  // Of the one who has noticed it.
-  if (!gone.reason.empty()) return gone.reason;
-  return absl::StrCat("worker '", gone.worker.name,
-                      "' is lost: it was taken off the job's list of members");
+  return gone.reason;
 }
-
-// For a lost worker to say that it is this one that is lost.
-constexpr auto kMaxAnswerTime = std::chrono::seconds(1);
 
 }  // namespace
 
-MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous,
-                                                 const StartedTransport& started,
-                                                 const Succession* succession) {
+MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous) {
   MembershipOptions membership;
   membership.self = {self_, address_, options_.methods.digest(), devices_->usable(),
                      devices_->has_plane()};
   membership.job = options_.job;
   membership.rendezvous = std::move(rendezvous);
   membership.timeout = options_.join_timeout;
-  if (succession != nullptr) membership.contacts = succession->contacts;
-  membership.served_seed = started.served_seed;
-  membership.founds_at_once = started.is_first && succession == nullptr;
-  membership.resolve = make_seed_resolver(options_, membership.rendezvous, executor_);
-  // Calls to who is lost wait as long.
-  membership.answer_time = std::min<std::chrono::nanoseconds>(options_.lease / 5, kMaxAnswerTime);
-  membership.probe_lost = [this, patience = membership.answer_time](const Member& member) {
-    return links_->probe_lost(member, patience);
-  };
-  membership.ask_standing = [this](const Member& of, const Standing& own) {
-    return links_->ask_standing(of, own);
-  };
-  membership.ask_address = [this](const Contact& contact, const Standing& own) {
-    return links_->ask_address(contact, own);
-  };
-  membership.is_linked = [this](const WorkerInfo& worker) {
-    const LinkTable::Link found = links_->table().find(worker);
-    return found.runner != nullptr && found.runner->is_up();
-  };
-  membership.before_change = [this](const std::vector<Departed>& gone) {
-    for (const Departed& each : gone) gather_->on_worker_gone(each.worker, each.how);
-  };
   membership.on_change = [this](const std::vector<Member>& joined,
                                 const std::vector<Departed>& gone) {
     on_members_changed(joined, gone);
   };
-  membership.on_unreachable = [this](const WorkerInfo& worker) { on_unreachable(worker); };
   membership.on_removed = [this](const absl::Status& reason) { on_evicted(reason); };
   membership.on_warning = [this](const std::string& warning) { log(warning); };
   return membership;
@@ -102,15 +70,6 @@ std::vector<std::string> WorkerCore::names_of_world() const {
   return names;
 }
 
-void WorkerCore::on_unreachable(const WorkerInfo& worker) {
-  links_->worker_lost(
-      worker,
-      absl::UnavailableError(absl::StrCat(
-          "worker '", worker.name,
-          "' is lost: it could not be reached, or is in another job, since it was let in")),
-      Certainty::kSuspected);
-}
-
 void WorkerCore::on_evicted(const absl::Status& reason) {
   {
     MutexLock lock(mutex_);
@@ -120,7 +79,7 @@ void WorkerCore::on_evicted(const absl::Status& reason) {
   log(std::string(reason.message()));
   end_->set_evicted(reason);
   member_events_.evicted(membership_->self(), std::string(reason.message()));
-  gather_->end(reason);
+  membership_->end_gathers(reason);
   for (const Member& member : directory_.members()) {
     links_->worker_lost(member.worker, reason, Certainty::kSuspected);
   }

@@ -20,8 +20,6 @@ struct WorkerParts {
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap_transport;
   /// Comes between calls and their answers; tests inject faults with it. May be empty.
   WrapReplySink wrap_reply_sink;
-  /// One worker holds the list of members, instead of all.
-  bool has_registrar = false;
   /// Makes another plane between devices than NCCL's. May be empty.
   MakeDevicePlane device_plane;
 };

@@ -12,7 +12,6 @@
 #include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_server.h"
-#include "sinew/rpc/membership/gather.h"
 #include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/worker/member_waits.h"
 #include "sinew/rpc/worker/pauses.h"
@@ -27,6 +26,9 @@ namespace {
 constexpr auto kAnswersTime = std::chrono::seconds(1);
 // Within which the next gather of a shutdown may begin.
 constexpr auto kBetweenGathers = std::chrono::milliseconds(50);
+// So long a shutdown with others waits for whoever holds the list of members.
+constexpr auto kAbsence = std::chrono::milliseconds(1500);
+constexpr auto kStateLook = std::chrono::milliseconds(100);
 // Once all have come to a shutdown that has no limit of its own.
 constexpr auto kDrainTime = std::chrono::seconds(60);
 // Whoever asks a program to end kills it soon after: a container engine after 10 s.
@@ -90,16 +92,22 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
     }
   };
   // In open membership others stay; only what concerns this worker must come to rest.
-  const std::vector<std::string> names =
-      world_size_ > 0 ? names_of_world() : std::vector<std::string>{self_.name};
-  if (world_size_ > 0) {
-    attempt("waited for the others to shut down too", [&] { meet_at_end(kWorked, left()); });
+  bool is_alone = world_size_ == 0;
+  const auto meet = [this](const std::vector<std::string>& names, std::string value,
+                           std::chrono::nanoseconds patience) {
+    return membership_->gather_from_job_async(names, std::move(value), patience);
+  };
+  if (!is_alone) {
+    attempt("waited for the others to shut down too",
+            [&] { is_alone = !wait_for_others(meet_at_end(kWorked, left()), deadline); });
   }
+  const std::vector<std::string> names =
+      is_alone ? std::vector<std::string>{self_.name} : names_of_world();
   if (!options.timeout.has_value()) deadline = deadline_after(clock().now(), kDrainTime);
   attempt("waited for calls to end", [&] {
-    wait_for_quiescence_async(
-        *gather_, names, [this] { return call_counts(); }, left(), *scheduler_)
-        .wait();
+    const bool are_there = wait_for_others(wait_for_quiescence_async(
+        meet, names, [this] { return call_counts(); }, left(), *scheduler_), deadline);
+    is_alone = is_alone || !are_there;
   });
   std::vector<std::string> leaks;
   attempt("gave up references", [&] { drain_layers(deadline, leaks); });
@@ -111,16 +119,15 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
   }
   // The others may have left before this thread knows that they might.
   leaving_.store(true, std::memory_order_release);
-  if (world_size_ > 0) {
+  if (!is_alone) {
     // Nobody leaves before all have got what they waited for.
-    attempt("left together with the others",
-            [&] { gather_->barrier_async(names, left(), LossMode::kTolerate).wait(); });
+    attempt("left together with the others", [&] { wait_for_others(meet(names, "", left()), deadline); });
   }
   attempt("saw to it that its results arrive", [&] {
     const absl::Status delivered = links_->deliver_results(left());
     if (!delivered.ok()) throw_error(delivered);
   });
-  attempt("left the job", [&] { membership_->leave_async(left()).wait(); });
+  attempt("left the job", [&] { membership_->leave_async().wait(); });
   return failed;
 }
 
@@ -142,7 +149,7 @@ void WorkerCore::end_drain() {
   MutexLock lock(mutex_);
   while (drain_ == Drain::kUnderWay) {
     lock.unlock();
-    gather_->end(own_shutdown());
+    membership_->end_gathers(own_shutdown());
     lock.lock();
     if (drain_ == Drain::kEnded) return;
     drain_changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kBetweenGathers);
@@ -175,22 +182,42 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
 }
 
 // One meeting, whoever of this worker's threads waits for it.
-std::vector<std::string> WorkerCore::meet_at_end(std::string_view purpose,
-                                                 std::chrono::nanoseconds timeout) {
+Future<std::vector<std::string>> WorkerCore::meet_at_end(std::string_view purpose,
+                                                         std::chrono::nanoseconds timeout) {
   const std::vector<std::string> names = names_of_world();
-  Future<std::vector<std::string>> meeting;
-  bool is_first = false;
-  {
-    MutexLock lock(mutex_);
-    is_first = !end_meeting_.valid();
-    if (is_first) {
-      end_meeting_ =
-          gather_->all_gather_async(names, std::string(purpose), timeout, LossMode::kTolerate);
-    }
-    meeting = end_meeting_;
+  MutexLock lock(mutex_);
+  if (!end_meeting_.valid()) {
+    end_meeting_ = membership_->gather_from_job_async(names, std::string(purpose), timeout);
   }
-  // The gather's own error says who has not come.
-  return is_first ? meeting.wait() : meeting.wait_for(timeout);
+  return end_meeting_;
+}
+
+// False: nobody has held the list for a while, so that no others can be waited for.
+template <class T>
+bool WorkerCore::wait_for_others(const Future<T>& meeting, Clock::TimePoint deadline) {
+  meeting.on_done([weak = weak_from_this()](const Future<T>&) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    MutexLock lock(self->mutex_);
+    self->drain_changed_.notify_all();
+  });
+  Clock::TimePoint away_since = Clock::TimePoint::max();
+  while (!meeting.done() && clock().now() < deadline_after(deadline, kStateLook)) {
+    const Clock::TimePoint now = clock().now();
+    const bool is_away = membership_->state() == MembershipState::kSuspected;
+    away_since = is_away ? std::min(away_since, now) : Clock::TimePoint::max();
+    if (is_away && now - away_since > kAbsence) {
+      log("nobody holds the list of members at present: this worker leaves without the others");
+      return false;
+    }
+    MutexLock lock(mutex_);
+    if (!meeting.done()) {
+      drain_changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kStateLook);
+    }
+  }
+  // Or says that it is late.
+  meeting.wait_for(std::chrono::nanoseconds(1));
+  return true;
 }
 
 // The values come in the order of the sorted names.
@@ -217,7 +244,7 @@ void WorkerCore::serve_until_the_end() {
     wait_for_member({}, {}, Clock::TimePoint::max()).wait();
     return;
   }
-  const absl::Status end = check_job(meet_at_end(kServed, kNoTimeout));
+  const absl::Status end = check_job(meet_at_end(kServed, kNoTimeout).wait());
   shutdown({});
   if (!end.ok()) throw_error(end);
 }
@@ -265,7 +292,7 @@ ServedUntil WorkerCore::serve_until_done() {
 // hear that it is gone, not why it has ended its own.
 void WorkerCore::end_gathers(const absl::Status& reason) {
   try {
-    gather_->end(reason).wait_for(kAnswersTime);
+    membership_->end_gathers(reason).wait_for(kAnswersTime);
   } catch (const RpcError& error) {
     log(absl::StrCat("waits for the others could not be ended: ", error.message()));
   }
@@ -281,8 +308,6 @@ void WorkerCore::end_evicted() {
   teardown(evicted());
 }
 
-std::vector<Contact> WorkerCore::contacts() const { return membership_->contacts(); }
-
 void WorkerCore::teardown(const absl::Status& reason) {
   running_.store(false, std::memory_order_release);
   {
@@ -297,8 +322,10 @@ void WorkerCore::teardown(const absl::Status& reason) {
   // A barrier that has let this worker pass lets the others pass too.
   if (joined_.load(std::memory_order_acquire)) links_->deliver_answers(kAnswersTime);
   if (links_ != nullptr) links_->close(reason);
-  if (gather_ != nullptr) end_gathers(reason);
-  if (membership_ != nullptr) membership_->close();
+  if (membership_ != nullptr) {
+    end_gathers(reason);
+    membership_->close();
+  }
   for (const auto& extension : extensions_) extension->stop();
   if (transport_ != nullptr) transport_->shutdown();
   executor_->shutdown();

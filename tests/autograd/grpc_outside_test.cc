@@ -145,7 +145,7 @@ TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   abort.mutable_pass()->set_serial(1000);
   tell(1002, "sinew.autograd.abort", abort.SerializeAsString());
   // Control work is done in order: both have been looked at when this is answered.
-  EXPECT_TRUE(guest.control_call("sinew.member.list").ok());
+  EXPECT_TRUE(guest.control_call("sinew.worker.heard").ok());
   EXPECT_EQ(guest.heard().size(), 1u) << "nothing else was answered";
   backward(context, {loss});
   EXPECT_TRUE(at::allclose(trainer().rpc_sync<&testoutside::gradient>(1, context.id()),

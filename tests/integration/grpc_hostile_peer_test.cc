@@ -20,6 +20,7 @@
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/raw_asker.h"
 #include "sinew/tests/support/raw_peer.h"
 #include "sinew/tests/support/reference_messages.h"
 
@@ -36,6 +37,7 @@ using sinew::proto::LedgerMessage;
 using sinew::testing::Certificates;
 using sinew::testing::eventually;
 using sinew::testing::ids_of;
+using sinew::testing::RawAsker;
 using sinew::testing::RawPeer;
 using testapp::Counter;
 using ::testing::HasSubstr;
@@ -237,7 +239,7 @@ void tell_in_vain(RawPeer& guest, const LedgerMessage& message) {
   *note.add_messages() = message;
   for (int i = 0; i < 3; ++i) guest.send_note("rref", note.SerializeAsString());
   // Control work is done in order, so the notes have been looked at when this is answered.
-  EXPECT_TRUE(guest.control_call("sinew.member.list").ok());
+  EXPECT_TRUE(guest.control_call("sinew.worker.heard").ok());
   for (const sinew::proto::Envelope& envelope : guest.heard()) {
     EXPECT_FALSE(envelope.has_note()) << envelope.ShortDebugString();
   }
@@ -289,15 +291,14 @@ TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsNoMember) {
   RawPeer second({"worker0", 0, {4713}});
   ASSERT_TRUE(second.connect(owner().address()).ok());
   tell_in_vain(second, delete_of(ids_of(counter)));
-  sinew::proto::JoinRequest request;
-  sinew::internal::write_identity(second.claims(), *request.mutable_member()->mutable_worker());
-  request.mutable_member()->set_address(second.address());
-  request.set_job("default");
-  request.set_world_size(4);
-  request.set_timeout_us(60000000);
-  const auto joined = second.control_call("sinew.member.join", request.SerializeAsString());
-  EXPECT_EQ(joined.status().code(), absl::StatusCode::kAlreadyExists) << joined.status();
-  EXPECT_THAT(std::string(joined.status().message()), HasSubstr("name 'worker0' is already used"));
+  RawAsker asker(second.claims());
+  ASSERT_TRUE(asker.open(worker(0).address()).ok());
+  asker.say(asker.join_as(0, 4));
+  const auto refused = asker.wait<sinew::internal::registry::Refused>();
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->why.code(), absl::StatusCode::kAlreadyExists) << refused->why;
+  EXPECT_THAT(std::string(refused->why.message()),
+              HasSubstr("name 'worker0' is already used"));
   EXPECT_EQ(at_owner("rref.forks"), 1);
   EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(0, 1, 2), 3);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);

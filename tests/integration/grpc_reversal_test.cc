@@ -162,7 +162,7 @@ TEST_F(Reversal, GuestsAskNobody) {
       guest.send(FrameKind::kControl, envelope);
     }
     // What came before this has been looked at.
-    EXPECT_TRUE(guest.control_call("sinew.member.list").ok());
+    EXPECT_TRUE(guest.control_call("sinew.worker.heard").ok());
     for (const sinew::proto::Envelope& heard : guest.heard()) {
       EXPECT_TRUE(!heard.has_reply() || heard.reply().has_error() || heard.reply().id() <= 100)
           << heard.ShortDebugString();

@@ -17,6 +17,7 @@
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/raw_asker.h"
 #include "sinew/tests/support/raw_peer.h"
 #include "sinew/tests/support/reference_messages.h"
 
@@ -30,6 +31,7 @@ using sinew::internal::LinkHeader;
 using sinew::testing::eventually;
 using sinew::testing::Handshake;
 using sinew::testing::ids_of;
+using sinew::testing::RawAsker;
 using sinew::testing::RawPeer;
 using testapp::Counter;
 using ::testing::HasSubstr;
@@ -127,7 +129,7 @@ class Who : public ::testing::TestWithParam<Security> {
     envelope.mutable_call()->set_method("sinew.member.lost");
     envelope.mutable_call()->add_arguments()->set_binary(lost.SerializeAsString());
     peer.send(FrameKind::kControl, envelope);
-    EXPECT_TRUE(peer.control_call("sinew.member.list").ok());
+    EXPECT_TRUE(peer.control_call("sinew.worker.heard").ok());
     EXPECT_TRUE(peer.wait_receipts());
   }
   /// It has heard nothing but that its own question was answered.
@@ -182,38 +184,27 @@ INSTANTIATE_TEST_SUITE_P(Over, Who, ::testing::Values(Security::kInsecure, Secur
                          });
 
 TEST_P(Who, ANameThatIsNotInTheJobLearnsNoIncarnations) {
-  RawPeer outsider({"outsider", -1, {4711}}, credentials("outsider"));
-  for (int rank = 0; rank < 3; ++rank) {
-    outsider.forget();
-    ASSERT_TRUE(outsider.connect(worker(rank).address()).ok());
-    const auto answer = outsider.control_call("sinew.member.list");
-    ASSERT_TRUE(answer.ok()) << answer.status();
-    sinew::proto::MemberList list;
-    ASSERT_TRUE(list.ParseFromString(*answer));
-    EXPECT_EQ(list.members_size(), 0) << list.ShortDebugString();
-    EXPECT_EQ(list.left_size(), 0);
-    // Nor does a request that is refused say any.
-    sinew::proto::JoinRequest request;
-    sinew::internal::write_identity({"outsider", 0, {4711}},
-                                    *request.mutable_member()->mutable_worker());
-    request.mutable_member()->set_address(outsider.address());
-    request.set_job("default");
-    request.set_world_size(3);
-    request.set_timeout_us(60000000);
-    const auto joined = outsider.control_call("sinew.member.join", request.SerializeAsString());
-    EXPECT_EQ(joined.status().code(), absl::StatusCode::kAlreadyExists) << joined.status();
-    for (const sinew::proto::Envelope& envelope : outsider.heard()) {
-      const std::string bytes = envelope.SerializeAsString();
-      for (int of = 0; of < 3; ++of) {
-        const std::uint64_t incarnation = worker(of).info().incarnation.value;
-        std::string raw(8, '\0');
-        for (int i = 0; i < 8; ++i) raw[i] = static_cast<char>(incarnation >> (8 * i));
-        EXPECT_THAT(bytes, Not(HasSubstr(raw))) << envelope.ShortDebugString();
-        EXPECT_THAT(bytes, Not(HasSubstr(absl::StrCat(absl::Hex(incarnation)))));
-        EXPECT_THAT(bytes, Not(HasSubstr(absl::StrCat(incarnation))));
-      }
-    }
-    outsider.disconnect();
+  RawAsker outsider({"outsider", -1, {4711}}, credentials("outsider"));
+  ASSERT_TRUE(outsider.open(worker(0).address()).ok());
+  for (const sinew::internal::registry::Request& question :
+       std::vector<sinew::internal::registry::Request>{
+           sinew::internal::registry::Renew{}, sinew::internal::registry::Enter{1, "all", {}, ""},
+           outsider.join_as(0, 3)}) {
+    outsider.say(question);
+  }
+  // A request that is refused says no incarnations either.
+  const auto refused = outsider.wait<sinew::internal::registry::Refused>();
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->why.code(), absl::StatusCode::kAlreadyExists) << refused->why;
+  const std::string bytes = outsider.heard_bytes();
+  // But its own, as whoever answers says it.
+  for (int of = 1; of < 3; ++of) {
+    const std::uint64_t incarnation = worker(of).info().incarnation.value;
+    std::string raw(8, '\0');
+    for (int i = 0; i < 8; ++i) raw[i] = static_cast<char>(incarnation >> (8 * i));
+    EXPECT_THAT(bytes, Not(HasSubstr(raw)));
+    EXPECT_THAT(bytes, Not(HasSubstr(absl::StrCat(absl::Hex(incarnation)))));
+    EXPECT_THAT(bytes, Not(HasSubstr(absl::StrCat(incarnation))));
   }
 }
 
@@ -283,17 +274,17 @@ TEST_P(Who, ALinkIsResumedWithItsProofOnly) {
   // The same certificate, and all that is not secret.
   RawPeer thief(real.claims(), credentials("guest"));
   expect_refused(thief);
-  EXPECT_TRUE(real.control_call("sinew.member.list").ok());
+  EXPECT_TRUE(real.control_call("sinew.worker.heard").ok());
   real.disconnect();
   expect_refused(thief);
   ASSERT_TRUE(real.connect(victim()).ok());
-  EXPECT_TRUE(real.control_call("sinew.member.list").ok());
+  EXPECT_TRUE(real.control_call("sinew.worker.heard").ok());
   // Hellos that were proved once are not taken a second time.
   Handshake old;
   old.change = [](sinew::proto::Hello& hello) { hello.set_attempt(1); };
   EXPECT_FALSE(real.connect(victim(), old).ok());
   EXPECT_EQ(real.refused_as(), sinew::proto::DUPLICATE);
-  EXPECT_TRUE(real.control_call("sinew.member.list").ok());
+  EXPECT_TRUE(real.control_call("sinew.worker.heard").ok());
   EXPECT_FALSE(real.is_down());
 }
 

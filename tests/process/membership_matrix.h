@@ -7,7 +7,7 @@ namespace testmatrix {
 
 /// Ranks are given, or workers come and go.
 enum class World { kFixed, kOpen };
-enum class Meet { kTcp, kFile, kTcpRegistrar, kFileRegistrar, kEtcd };
+enum class Meet { kTcp, kFile, kEtcd };
 enum class Event {
   /// Killed, and not started again.
   kKill,
@@ -28,10 +28,7 @@ struct ByMeet {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr ByMeet(const char* both) : tcp(both), file(both) {}
   constexpr ByMeet(const char* over_tcp, const char* elsewhere) : tcp(over_tcp), file(elsewhere) {}
-  constexpr const char* at(Meet meet) const {
-    const bool is_at_address = meet == Meet::kTcp || meet == Meet::kTcpRegistrar;
-    return is_at_address ? tcp : file;
-  }
+  constexpr const char* at(Meet meet) const { return meet == Meet::kTcp ? tcp : file; }
 
   const char* tcp;
   /// And at etcd.

@@ -121,21 +121,16 @@ class Cell {
     return std::make_unique<ChildProcess>(std::vector<std::string>{
         "/bin/sh", "-c", "exec \"$0\" 2>> \"$1\"", SINEW_TEST_WORKER, folder_.file("log")});
   }
-  bool is_at_address() const { return meet_ == Meet::kTcp || meet_ == Meet::kTcpRegistrar; }
-  bool has_registrar() const {
-    return meet_ == Meet::kTcpRegistrar || meet_ == Meet::kFileRegistrar;
-  }
+  bool is_at_address() const { return meet_ == Meet::kTcp; }
   /// Whether its rank is given, and not what the coordinator gives.
   bool has_rank(const std::string& name) const {
     return row_.world == World::kFixed || (name == "a" && is_at_address());
   }
-  /// Only who is stopped is missed by its silence. Elsewhere the lease is one that no other worker
-  /// exceeds for want of a core, and beyond what the test waits for.
+  /// Elsewhere the lease is one that no other worker exceeds for want of a core.
   std::chrono::milliseconds lease() const {
     if (row_.event == Event::kStop) return std::chrono::seconds(5);
     // Where nobody can tell that a process has ended it is missed when its lease is over.
-    if (meet_ == Meet::kEtcd || has_registrar()) return std::chrono::seconds(20);
-    return std::chrono::minutes(10);
+    return std::chrono::seconds(20);
   }
   void send_start(ChildProcess& child, const std::string& name, const std::string& more) const {
     const std::string place = is_at_address()        ? absl::StrCat("tcp://127.0.0.1:", port_)
@@ -143,8 +138,7 @@ class Cell {
                                                      : at_etcd_;
     child.send(absl::StrCat("start name=", name, " init=", place,
                             row_.world == World::kFixed ? " world=4" : "",
-                            has_registrar() ? " registrar=1" : "", " lease_ms=", lease().count(),
-                            " beat_ms=200 join_ms=", kPatience.count(), " ", more));
+                            " lease_ms=", lease().count(), " beat_ms=200 join_ms=", kPatience.count(), " ", more));
   }
   void send_start_as_before(const std::string& name) {
     send_start(*children_.at(name), name,
@@ -375,8 +369,7 @@ std::string failure_of(const Row& row, Meet meet, const std::string& at_etcd) {
     return "";
   } catch (const std::exception& error) {
     constexpr const char* kWhere[] = {
-        " over tcp: ", " over a file: ", " over tcp, by a registrar: ",
-        " over a file, by a registrar: ", " at etcd: "};
+        " over tcp: ", " over a file: ", " at etcd: "};
     const char* const where = kWhere[static_cast<std::size_t>(meet)];
     return absl::StrCat(name_of(row.victim), where, error.what(), "\n", cell.log());
   }
@@ -387,7 +380,7 @@ class MembershipMatrix : public ::testing::TestWithParam<std::tuple<World, Event
 // Cells wait most of the time, so that a few run at once.
 TEST_P(MembershipMatrix, IsAsItsRowsSay) {
   const auto [world, event] = GetParam();
-  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile, Meet::kTcpRegistrar, Meet::kFileRegistrar};
+  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile};
 #ifdef SINEW_WITH_ETCD
   std::optional<sinew::testing::EtcdServers> etcd;
   if (sinew::testing::EtcdServers::is_installed()) {
@@ -403,8 +396,8 @@ TEST_P(MembershipMatrix, IsAsItsRowsSay) {
     for (const Meet meet : meets) {
       // The list stands still while its registrar is away: registrar_test has that.
       const bool is_away = row.victim == Victim::kRankZero &&
-                           ((meet == Meet::kTcpRegistrar && row.event != Event::kRestart) ||
-                            (meet == Meet::kFileRegistrar && row.event == Event::kStop));
+                           ((meet == Meet::kTcp && row.event != Event::kRestart) ||
+                            (meet == Meet::kFile && row.event == Event::kStop));
       if (is_away) continue;
       std::string& failure = failures.emplace_back();
       std::string at_etcd;

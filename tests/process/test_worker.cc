@@ -130,8 +130,6 @@ sinew::WorkerOptions options_of(const Settings& settings) {
        [&](const std::string&) {
          options.credentials = sinew::Credentials::insecure_on_any_network();
        }},
-      {"registrar",
-       [&](const std::string&) { sinew::internal::parts_of(options).has_registrar = true; }},
       {"ca", [&](const std::string& value) { files.ca = value; }},
       {"cert", [&](const std::string& value) { files.certificate = value; }},
       {"key", [&](const std::string& value) { files.key = value; }},

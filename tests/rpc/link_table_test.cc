@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
-#include "sinew/rpc/link/standing_codec.h"
 #include "sinew/rpc/transport/inproc/inproc_transport.h"
 
 namespace sinew::internal {
@@ -63,18 +62,6 @@ class LinkTableTest : public ::testing::Test {
         seal_hello(hello, LinkSecret({incarnation}, kSelf.incarnation), Half::kTell),
         AuthenticatedPeer());
   }
-  /// What a question for who is here is answered with.
-  proto::Hello ask(std::uint64_t incarnation, const proto::Standing* standing) {
-    proto::Hello hello;
-    write_self({{absl::StrCat("stranger", incarnation), -1, {incarnation}}, "job", "", 0}, hello);
-    if (standing != nullptr) *hello.mutable_standing() = *standing;
-    const auto answer = table_.on_connection(hello.SerializeAsString(), AuthenticatedPeer());
-    const auto said = read_refusal(answer.status());
-    EXPECT_TRUE(said.ok()) << answer.status();
-    EXPECT_EQ(said->refusal(), proto::WHO_ANSWERS);
-    EXPECT_EQ(said->worker().name(), "self");
-    return *said;
-  }
   static proto::Refusal refusal_of(const absl::StatusOr<Acceptor::Accepted>& answer) {
     const auto refused = read_refusal(answer.status());
     return refused.ok() ? refused->refusal() : proto::ACCEPTED;
@@ -101,11 +88,6 @@ class LinkTableTest : public ::testing::Test {
       return ++asked_ > known_for_ ? Refusal::kLostHere : Refusal::kNone;
     };
     options.is_member = [](const WorkerInfo&) { return false; };
-    options.on_asked = [](const WorkerInfo& asker, const std::string&, const Standing& claim) {
-      Standing standing = claim;
-      standing.coordinator = asker.incarnation;
-      return standing;
-    };
     return options;
   }
 };
@@ -146,52 +128,14 @@ TEST_F(LinkTableTest, WhoIsLostBeforeItsLinkIsMadeHasNone) {
   EXPECT_TRUE(table_.all().empty());
 }
 
-TEST_F(LinkTableTest, WhoeverAsksAsAMemberIsToldWhatTheListSays) {
-  EXPECT_FALSE(ask(100, nullptr).has_standing()) << "it has not asked for that";
-  proto::Standing claim;
-  claim.set_of_other(proto::Standing::EVICTED);
-  claim.set_members(3);
-  claim.set_coordinator_rank(-1);
-  const Standing told = read_standing(ask(100, &claim).standing());
-  EXPECT_EQ(told.of_other, Standing::OfOther::kEvicted);
-  EXPECT_EQ(told.members, 3u);
-  EXPECT_EQ(told.coordinator_rank, -1);
-  EXPECT_EQ(told.coordinator, Incarnation{100});
-  claim.set_of_other(static_cast<proto::Standing::OfOther>(77));
-  EXPECT_EQ(read_standing(claim).of_other, Standing::OfOther::kUnknown);
-}
-
-// Where the two had a link, its secret tells one from who has taken its address since.
-TEST_F(LinkTableTest, AnAnswerIsBelievedOnlyFromTheOtherEndOfTheLink) {
-  const WorkerInfo peer{"peer", -1, {200}};
-  proto::Hello answer;
-  write_self({peer, "job", "", 0}, answer);
-  EXPECT_TRUE(table_.may_come_from(peer, answer)) << "there never was a link";
-  EXPECT_FALSE(table_.may_come_from({"peer", -1, {201}}, answer));
-  EXPECT_FALSE(table_.may_come_from({"other", -1, {200}}, answer));
-
-  // A link whose two ends know each other's half.
-  LinkSecret theirs({200}, kSelf.incarnation);
+TEST_F(LinkTableTest, WhoeverAsksIsToldWhoAnswers) {
   proto::Hello hello;
-  write_self({peer, "job", "inproc://nowhere", 0}, hello);
-  write_identity(kSelf, *hello.mutable_expected());
-  LinkHello link;
-  link.connection = {peer.incarnation, 1};
-  write_link_hello(link, hello);
-  const auto accepted =
-      table_.on_connection(seal_hello(hello, theirs, Half::kTell), AuthenticatedPeer());
-  ASSERT_TRUE(accepted.ok()) << accepted.status();
-  EXPECT_FALSE(table_.may_come_from(peer, answer)) << "it is not proved";
-  proto::Hello ours;
-  ASSERT_TRUE(ours.ParseFromString(accepted->hello));
-  ASSERT_TRUE(theirs.learn(ours.secret()));
-  proto::Hello proved;
-  ASSERT_TRUE(proved.ParseFromString(seal_hello(answer, theirs, Half::kKeep)));
-  EXPECT_TRUE(table_.may_come_from(peer, proved));
-  // Also when it has ended.
-  table_.find(peer).runner->close(absl::CancelledError("it ends"));
-  EXPECT_FALSE(table_.may_come_from(peer, answer));
-  EXPECT_TRUE(table_.may_come_from(peer, proved));
+  write_self({{"stranger", -1, {100}}, "job", "", 0}, hello);
+  const auto answer = table_.on_connection(hello.SerializeAsString(), AuthenticatedPeer());
+  const auto said = read_refusal(answer.status());
+  ASSERT_TRUE(said.ok()) << answer.status();
+  EXPECT_EQ(said->refusal(), proto::WHO_ANSWERS);
+  EXPECT_EQ(said->worker().name(), "self");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sinew/tests/rpc/gather_world.h"
+#include "sinew/tests/rpc/meeting_world.h"
 #include "sinew/tests/support/repetitions.h"
 
 namespace sinew::internal {
@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::repetitions;
 
+const std::vector<std::string> kAll = {"a", "b", "c"};
+
 struct Ended {
   std::vector<Future<void>> done;
   bool all() const {
@@ -26,12 +28,12 @@ struct Ended {
 };
 
 TEST(QuiescenceTest, QuietWorkersNeedTwoRounds) {
-  GatherWorld world(kAll);
+  MeetingWorld world(kAll);
   int counted = 0;
   Ended ended;
   for (int i = 0; i < 3; ++i) {
     ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll,
+        world.gather_of(i), kAll,
         [&counted] {
           ++counted;
           return CallCounts{0, 7};
@@ -44,12 +46,12 @@ TEST(QuiescenceTest, QuietWorkersNeedTwoRounds) {
 }
 
 TEST(QuiescenceTest, WaitsForActiveCallsAndForLateComers) {
-  GatherWorld world(kAll);
+  MeetingWorld world(kAll);
   std::vector<CallCounts> counts = {{0, 0}, {2, 2}, {0, 0}};
   Ended ended;
   const auto begin = [&](int i) {
     ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll, [&counts, i] { return counts[static_cast<std::size_t>(i)]; },
+        world.gather_of(i), kAll, [&counts, i] { return counts[static_cast<std::size_t>(i)]; },
         seconds(60), world.scheduler));
   };
   begin(0);
@@ -64,11 +66,11 @@ TEST(QuiescenceTest, WaitsForActiveCallsAndForLateComers) {
 }
 
 TEST(QuiescenceTest, DeadlineNamesWhoIsBusy) {
-  GatherWorld world(kAll);
+  MeetingWorld world(kAll);
   Ended ended;
   for (int i = 0; i < 3; ++i) {
     ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll,
+        world.gather_of(i), kAll,
         [i] {
           return CallCounts{i == 1 ? 3u : 0u, 3};
         },
@@ -76,16 +78,16 @@ TEST(QuiescenceTest, DeadlineNamesWhoIsBusy) {
   }
   world.advance(seconds(3));
   for (const auto& each : ended.done) {
-    EXPECT_EQ(error_of(each), "calls are still active after 2 s: 'b' has 3");
+    EXPECT_EQ(error_of(each), "calls are still active after 2s: 'b' has 3");
   }
 }
 
 TEST(QuiescenceTest, LostWorkersDropOut) {
-  GatherWorld world(kAll);
+  MeetingWorld world(kAll);
   Ended ended;
   for (int i = 0; i < 2; ++i) {
     ended.done.push_back(wait_for_quiescence_async(
-        *world[i].gather, kAll,
+        world.gather_of(i), kAll,
         [] {
           return CallCounts{0, 1};
         },
@@ -102,7 +104,7 @@ TEST(QuiescenceTest, LostWorkersDropOut) {
 /// caller, starts the next one.
 class CallChain {
  public:
-  CallChain(GatherWorld& world, std::mt19937& random, std::size_t workers)
+  CallChain(MeetingWorld& world, std::mt19937& random, std::size_t workers)
       : world_(world), random_(random), counts_(workers), left_(static_cast<int>(random() % 60)) {
     if (left_ > 0) call(random_() % workers);
   }
@@ -137,7 +139,7 @@ class CallChain {
     });
   }
 
-  GatherWorld& world_;
+  MeetingWorld& world_;
   std::mt19937& random_;
   std::vector<CallCounts> counts_;
   int left_;
@@ -153,12 +155,12 @@ TEST(QuiescenceTest, AChainOfFollowUpCallsCannotSlipThrough) {
   for (std::uint32_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    GatherWorld world(all, seed);
+    MeetingWorld world(all, seed);
     CallChain chain(world, random, all.size());
     std::vector<Future<void>> done(all.size());
     const auto begin = [&](std::size_t i) {
       done[i] = wait_for_quiescence_async(
-          *world[i].gather, all,
+          world.gather_of(i), all,
           [&, i] {
             if (chain.counts(i).active == 0 && chain.active() > 0) ++hidden_rounds;
             return chain.counts(i);

@@ -19,19 +19,19 @@ using internal::MutexLock;
 
 namespace {
 
-std::unique_ptr<internal::Transport> grpc_with(Credentials credentials) {
-  internal::GrpcTransportOptions options;
-  options.credentials = std::move(credentials);
-  return internal::make_grpc_transport(std::move(options));
-}
-
 /// What workers of tests have.
 internal::LeaseTerms terms() { return {std::chrono::seconds(1), std::chrono::minutes(2)}; }
 
 }  // namespace
 
+std::unique_ptr<internal::Transport> make_transport_of(Credentials credentials) {
+  internal::GrpcTransportOptions options;
+  options.credentials = std::move(credentials);
+  return internal::make_grpc_transport(std::move(options));
+}
+
 RawPeer::RawPeer(WorkerInfo claims, Credentials credentials)
-    : RawPeer(std::move(claims), grpc_with(std::move(credentials))) {}
+    : RawPeer(std::move(claims), make_transport_of(std::move(credentials))) {}
 
 RawPeer::RawPeer(WorkerInfo claims, std::unique_ptr<internal::Transport> transport)
     : claims_(std::move(claims)), transport_(std::move(transport)) {

@@ -24,6 +24,9 @@
 
 namespace sinew::testing {
 
+/// Over gRPC; it has not been started.
+std::unique_ptr<internal::Transport> make_transport_of(Credentials credentials);
+
 /// What a RawPeer does otherwise than a worker when it opens a connection.
 struct Handshake {
   enum class Half { kAsDue, kTell, kKeep };

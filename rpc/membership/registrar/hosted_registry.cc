@@ -21,7 +21,11 @@ constexpr seconds kDialTime{1};
 constexpr seconds kAskTime{3};
 // A registrar waits so long for the others to leave a fixed world before it.
 constexpr seconds kLastLeave{2};
+// A registrar looks so often whether it has its seat still.
+constexpr seconds kSeatCheck{1};
 constexpr std::size_t kMostDoubts = 65536;
+// For so long a whole job waits for its end where nobody holds the list.
+constexpr int kAwayLeases = 20;
 
 absl::Status shuts_down() { return absl::UnavailableError("this worker shuts down"); }
 
@@ -99,6 +103,7 @@ void HostedRegistry::tick() {
   run(client_.tick(now()));
   const bool is_silent = channel_ != nullptr && client_.is_away() && now() - heard_at_ > kAskTime;
   if (is_silent) lose_registrar();
+  check_seat();
   look();
   settle_doubts();
   if (leaves_at_.has_value()) leave_now();
@@ -291,6 +296,20 @@ void HostedRegistry::become_registrar(bool is_new) {
   run(client_.connected(connected_, now()));
 }
 
+void HostedRegistry::check_seat() {
+  if (!is_registrar() || now() < next_check_) return;
+  next_check_ = now() + kSeatCheck;
+  seat_->holds().on_done([weak = weak_from_this()](const Future<bool>& done) {
+    const auto self = weak.lock();
+    if (self == nullptr || done.error() != nullptr || done.value()) return;
+    self->post([](HostedRegistry& core) {
+      if (core.is_over() || !core.is_registrar()) return;
+      core.end_seat();
+      core.lose_registrar();
+    });
+  });
+}
+
 void HostedRegistry::lose_registrar() {
   if (channel_ != nullptr) channel_->close(absl::UnavailableError("the registrar does not answer"));
   channel_ = nullptr;
@@ -444,13 +463,12 @@ void HostedRegistry::end_gathers(absl::Status why, std::function<void()> then) {
   if (!is_posted) then();
 }
 
-// ---- As a membership.
+// ---- Of a worker.
 
-HostedMembership make_hosted_membership(MembershipOptions options, SelfDescription self,
-                                        std::chrono::nanoseconds lease,
-                                        std::chrono::nanoseconds beat,
-                                        std::unique_ptr<RegistrarSeat> seat, Transport& transport,
-                                        Directory& directory, Scheduler& scheduler) {
+HostedStart hosted_registry(const MembershipOptions& options, SelfDescription self,
+                            std::chrono::nanoseconds lease, std::chrono::nanoseconds beat,
+                            std::unique_ptr<RegistrarSeat> seat, Transport& transport,
+                            Scheduler& scheduler) {
   const Rendezvous& place = options.rendezvous;
   HostedRegistry::Options wanted;
   wanted.founds = place.founds;
@@ -463,6 +481,7 @@ HostedMembership make_hosted_membership(MembershipOptions options, SelfDescripti
   wanted.table.job = options.job;
   wanted.table.world_size = place.world_size;
   wanted.table.lease = lease;
+  wanted.client.away_for = kAwayLeases * lease;
   wanted.self = self;
   // Set when the worker joins.
   struct Joined {
@@ -471,7 +490,8 @@ HostedMembership make_hosted_membership(MembershipOptions options, SelfDescripti
   };
   const auto joined = std::make_shared<Joined>();
   const auto held = std::make_shared<std::unique_ptr<RegistrarSeat>>(std::move(seat));
-  StartRegistry start = [joined, held, wanted = std::move(wanted), &transport, &scheduler](
+  HostedStart made;
+  made.start = [joined, held, wanted = std::move(wanted), &transport, &scheduler](
                             const registry::Record& member,
                             Registry::Listener listener) -> std::shared_ptr<Registry> {
     HostedRegistry::Options own = wanted;
@@ -481,7 +501,6 @@ HostedMembership make_hosted_membership(MembershipOptions options, SelfDescripti
                                              scheduler, std::move(*held));
     return joined->registry;
   };
-  HostedMembership made;
   made.accept = [joined, self = std::move(self)](
                     const proto::Hello& said) -> absl::StatusOr<Acceptor::Accepted> {
     std::shared_ptr<HostedRegistry> registry;
@@ -492,8 +511,6 @@ HostedMembership make_hosted_membership(MembershipOptions options, SelfDescripti
     return registry == nullptr ? absl::StatusOr<Acceptor::Accepted>(refuse_nobody(self))
                                : registry->accept(said);
   };
-  made.parts =
-      make_registry_membership(std::move(options), std::move(start), directory, scheduler);
   return made;
 }
 

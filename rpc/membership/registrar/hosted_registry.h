@@ -18,7 +18,7 @@
 #include "sinew/rpc/membership/registrar/registry_channel.h"
 #include "sinew/rpc/membership/registry.h"
 #include "sinew/rpc/membership/registry/registry_client.h"
-#include "sinew/rpc/membership/registry_membership.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {
@@ -96,6 +96,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   void refuse(const absl::Status& why);
   void look_again();
   void become_registrar(bool is_new);
+  void check_seat();
   void lose_registrar();
   // What the client wants, and hears.
   void run(registry::ClientEffects effects);
@@ -133,6 +134,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   std::map<std::uint64_t, Dial> dials_;
   std::uint64_t next_dial_ = 1;
   bool looks_ = false;
+  Time next_check_{};
   Time heard_at_{};
   std::uint64_t heard_ = 0;
   /// Waits for an answer to this worker's last word.
@@ -142,17 +144,16 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   std::vector<Doubt> doubts_;
 };
 
-/// A worker's part in a job whose list is held by one of the workers, or by a registrar of its own.
-struct HostedMembership {
-  MembershipAndGather parts;
-  /// A connection of one that asks for the registrar; once the worker joins.
+/// How a worker joins where the list is held by one of the workers, or by a registrar of its own.
+struct HostedStart {
+  StartRegistry start;
+  /// Takes a connection of one that asks for the registrar; once the worker joins.
   std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello& said)> accept;
 };
 /// `lease`: who is not heard for so long is lost; `beat`: how often this worker is heard.
-HostedMembership make_hosted_membership(MembershipOptions options, SelfDescription self,
-                                        std::chrono::nanoseconds lease,
-                                        std::chrono::nanoseconds beat,
-                                        std::unique_ptr<RegistrarSeat> seat, Transport& transport,
-                                        Directory& directory, Scheduler& scheduler);
+HostedStart hosted_registry(const MembershipOptions& options, SelfDescription self,
+                            std::chrono::nanoseconds lease, std::chrono::nanoseconds beat,
+                            std::unique_ptr<RegistrarSeat> seat, Transport& transport,
+                            Scheduler& scheduler);
 
 }  // namespace sinew::internal

@@ -1,12 +1,12 @@
 #include "sinew/rpc/membership/registrar/registrar_seat.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +14,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/base/worker_name.h"
+#include "sinew/rpc/membership/guarded_folder.h"
 
 namespace sinew::internal {
 namespace {
@@ -23,100 +24,123 @@ constexpr std::size_t kMostBytes = 4096;
 
 class AddressSeat final : public RegistrarSeat {
  public:
-  AddressSeat(std::vector<std::string> addresses, bool is_own)
-      : addresses_(std::move(addresses)), is_own_(is_own) {}
+  AddressSeat(std::vector<std::string> addresses, bool is_own, ResolveAddress resolve)
+      : addresses_(std::move(addresses)), is_own_(is_own), resolve_(std::move(resolve)) {}
 
   Future<Found> look(bool may_take) override {
     Found found;
     found.is_own = is_own_ && may_take;
-    for (const std::string& address : addresses_) found.others.push_back(Contact::at(address));
-    return make_ready_future(std::move(found));
+    if (found.is_own || resolve_ == nullptr) {
+      for (const std::string& address : addresses_) found.others.push_back(Contact::at(address));
+      return make_ready_future(std::move(found));
+    }
+    const auto search = std::make_shared<Search>();
+    search->left = addresses_.size();
+    for (const std::string& address : addresses_) {
+      resolve_(address).on_done([search](const Future<std::vector<std::string>>& resolved) {
+        MutexLock lock(search->mutex);
+        if (resolved.error() == nullptr) {
+          for (const std::string& each : resolved.value()) {
+            search->found.others.push_back(Contact::at(each));
+          }
+        }
+        if (--search->left == 0) search->done.set_value(search->found);
+      });
+    }
+    return search->done.future();
   }
+  Future<bool> holds() override { return make_ready_future(true); }
   void give_back() override {}
 
  private:
+  struct Search {
+    Mutex mutex;
+    std::size_t left ABSL_GUARDED_BY(mutex) = 0;
+    Found found ABSL_GUARDED_BY(mutex);
+    Promise<Found> done;
+  };
+
   const std::vector<std::string> addresses_;
   const bool is_own_;
+  const ResolveAddress resolve_;
 };
 
 /// The file, open. For one thread at a time.
 class LockedFile {
  public:
-  explicit LockedFile(std::string path) : path_(std::move(path)) {}
-  ~LockedFile() { close(); }
-  LockedFile(const LockedFile&) = delete;
-  LockedFile& operator=(const LockedFile&) = delete;
+  explicit LockedFile(const std::string& path)
+      : folder_(path.substr(0, path.rfind('/') + 1)), name_(path.substr(path.rfind('/') + 1)) {}
 
+  /// Anew if it is not the one any more that the path names.
   absl::Status open() {
-    if (fd_ >= 0) return absl::OkStatus();
-    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return failed("cannot be opened");
-    struct stat about {};
-    if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != ::geteuid()) {
-      ::close(fd);
-      return absl::PermissionDeniedError(absl::StrCat(
-          "the rendezvous file ", path_, " is another user's, or no file: name another one"));
-    }
-    fd_ = fd;
+    if (is_named()) return absl::OkStatus();
+    close();
+    absl::StatusOr<GuardedFolder> folder = GuardedFolder::open(folder_);
+    if (!folder.ok()) return folder.status();
+    absl::StatusOr<FileDescriptor> file = folder->open_or_create(name_);
+    if (!file.ok()) return file.status();
+    open_.emplace(Open{*std::move(folder), *std::move(file)});
     return absl::OkStatus();
   }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
+  bool is_named() const {
+    return open_.has_value() && open_->folder.is_named(name_, open_->file);
   }
+  void close() { open_.reset(); }
   /// False: another process, or another worker of this one, has it.
   absl::StatusOr<bool> lock() const {
     struct flock whole {};
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
-    if (::fcntl(fd_, F_OFD_SETLK, &whole) == 0) return true;
+    if (::fcntl(fd(), F_OFD_SETLK, &whole) == 0) return true;
     if (errno == EAGAIN || errno == EACCES) return false;
     return failed("cannot be locked");
   }
   absl::StatusOr<std::string> read() const {
     std::array<char, kMostBytes> bytes{};
-    const ssize_t count = ::pread(fd_, bytes.data(), bytes.size(), 0);
+    const ssize_t count = ::pread(fd(), bytes.data(), bytes.size(), 0);
     if (count < 0) return failed("cannot be read");
     return std::string(bytes.data(), static_cast<std::size_t>(count));
   }
   absl::Status write(const std::string& text) const {
     const bool is_written =
-        ::pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
-        ::ftruncate(fd_, static_cast<off_t>(text.size())) == 0 && ::fsync(fd_) == 0;
+        ::pwrite(fd(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+        ::ftruncate(fd(), static_cast<off_t>(text.size())) == 0 && ::fsync(fd()) == 0;
     return is_written ? absl::OkStatus() : failed("cannot be written");
   }
 
  private:
+  struct Open {
+    GuardedFolder folder;
+    FileDescriptor file;
+  };
+  int fd() const { return open_->file.number(); }
   absl::Status failed(absl::string_view what) const {
-    return absl::UnavailableError(
-        absl::StrCat("the rendezvous file ", path_, " ", what, ": ", std::strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("the rendezvous file ", folder_, name_, " ", what,
+                                               ": ", std::strerror(errno)));
   }
 
-  const std::string path_;
-  int fd_ = -1;
+  const std::string folder_;
+  const std::string name_;
+  std::optional<Open> open_;
 };
 
 class FileSeat final : public RegistrarSeat {
  public:
-  FileSeat(std::string path, std::string address, std::string name,
+  FileSeat(const std::string& path, const std::string& address, const std::string& name,
            std::shared_ptr<Executor> executor)
       : own_(absl::StrCat(kHeader, "\n", address, "\n", name, "\n")),
         executor_(std::move(executor)),
-        file_(std::make_shared<Guarded>(std::move(path))) {}
+        file_(std::make_shared<Guarded>(path)) {}
 
   Future<Found> look(bool may_take) override {
-    const Promise<Found> found(executor_.get());
-    const bool is_taken = executor_->post([found, may_take, own = own_, file = file_] {
-      const Executor::BlockingScope blocking;
-      MutexLock lock(file->mutex);
-      absl::StatusOr<Found> seen = look_at(file->file, may_take, own);
-      seen.ok() ? found.try_set_value(*std::move(seen))
-                : found.try_set_error(make_error(seen.status()));
+    return on_file<Found>([may_take, own = own_](LockedFile& file) {
+      return look_at(file, may_take, own);
     });
-    if (!is_taken) {
-      found.try_set_error(make_error(absl::UnavailableError("this worker shuts down")));
-    }
-    return found.future();
+  }
+  // Who has removed the file may have begun another job there.
+  Future<bool> holds() override {
+    return on_file<bool>(
+        [](const LockedFile& file) { return absl::StatusOr<bool>(file.is_named()); });
   }
   void give_back() override {
     MutexLock lock(file_->mutex);
@@ -125,10 +149,26 @@ class FileSeat final : public RegistrarSeat {
 
  private:
   struct Guarded {
-    explicit Guarded(std::string path) : file(std::move(path)) {}
+    explicit Guarded(const std::string& path) : file(path) {}
     Mutex mutex;
     LockedFile file;
   };
+
+  template <class Result, class Work>
+  Future<Result> on_file(Work work) {
+    const Promise<Result> promise(executor_.get());
+    const bool is_taken = executor_->post([promise, work = std::move(work), file = file_] {
+      const Executor::BlockingScope blocking;
+      MutexLock lock(file->mutex);
+      absl::StatusOr<Result> result = work(file->file);
+      result.ok() ? promise.try_set_value(*std::move(result))
+                  : promise.try_set_error(make_error(result.status()));
+    });
+    if (!is_taken) {
+      promise.try_set_error(make_error(absl::UnavailableError("this worker shuts down")));
+    }
+    return promise.future();
+  }
 
   static absl::StatusOr<Found> look_at(LockedFile& file, bool may_take, const std::string& own) {
     if (absl::Status status = file.open(); !status.ok()) return status;
@@ -138,6 +178,8 @@ class FileSeat final : public RegistrarSeat {
     if (may_take) {
       const absl::StatusOr<bool> is_own = file.lock();
       if (!is_own.ok()) return is_own.status();
+      // It may have been removed before it was locked.
+      if (*is_own && !file.is_named()) return absl::UnavailableError("the file was removed");
       if (*is_own) {
         found.is_own = true;
         found.is_new = text->empty();
@@ -159,15 +201,15 @@ class FileSeat final : public RegistrarSeat {
 
 }  // namespace
 
-std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own) {
-  return std::make_unique<AddressSeat>(std::move(addresses), is_own);
+std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own,
+                                                 ResolveAddress resolve) {
+  return std::make_unique<AddressSeat>(std::move(addresses), is_own, std::move(resolve));
 }
 
 std::unique_ptr<RegistrarSeat> make_file_seat(std::string path, std::string address,
                                               std::string name,
                                               std::shared_ptr<Executor> executor) {
-  return std::make_unique<FileSeat>(std::move(path), std::move(address), std::move(name),
-                                    std::move(executor));
+  return std::make_unique<FileSeat>(path, address, name, std::move(executor));
 }
 
 }  // namespace sinew::internal

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,16 +26,23 @@ class RegistrarSeat {
 
   /// `may_take`: this worker may be the registrar. One call at a time.
   virtual Future<Found> look(bool may_take) = 0;
+  /// Whether this worker, which is the registrar, has it still. One call at a time.
+  virtual Future<bool> holds() = 0;
   /// This worker is the registrar no more.
   virtual void give_back() = 0;
 };
 
-/// An address: whoever answers there has it. `is_own`: this worker does.
-std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own);
+/// Tells the addresses that one stands for at present; never blocks.
+using ResolveAddress = std::function<Future<std::vector<std::string>>(const std::string& address)>;
+
+/// Addresses of one registrar: whoever answers there has it. `is_own`: this worker does. `resolve`
+/// may be null.
+std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own,
+                                                 ResolveAddress resolve);
 
 /// The lock on a file, which the kernel releases when its holder's process ends; the file says
-/// where the holder is. It is this user's alone. `address` and `name` are this worker's; file
-/// operations run on `executor`.
+/// where the holder is. See GuardedFolder for the files that are taken. `address` and `name` are
+/// this worker's; file operations run on `executor`.
 std::unique_ptr<RegistrarSeat> make_file_seat(std::string path, std::string address,
                                               std::string name, std::shared_ptr<Executor> executor);
 

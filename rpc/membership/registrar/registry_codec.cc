@@ -37,6 +37,16 @@ void encode(const Version& version, proto::RegistryVersion& out) {
   out.set_count(version.count);
 }
 
+void encode(const JobInstance& instance, proto::JobInstance& out) {
+  out.set_attempt(instance.attempt);
+  out.set_time_us(instance.time_us);
+  out.set_random(instance.random);
+}
+
+JobInstance decode_instance(const proto::JobInstance& in) {
+  return {in.attempt(), in.time_us(), in.random()};
+}
+
 void encode(const Join& join, proto::RegistryJoin& out) {
   encode(join.self, *out.mutable_self());
   out.set_job(join.job);
@@ -96,7 +106,7 @@ void encode(const KeyRequest& request, proto::RegistryKey& out) {
 
 void encode(const Return& back, proto::RegistryReturn& out) {
   encode(Join{back.self, back.job, back.world_size}, *out.mutable_as());
-  internal::encode(back.instance, *out.mutable_instance());
+  encode(back.instance, *out.mutable_instance());
   encode(back.version, *out.mutable_version());
   encode(back.joined, *out.mutable_joined());
   for (const WorkerInfo& worker : back.known) encode(worker, *out.add_known());
@@ -137,7 +147,7 @@ Return decode(const proto::RegistryReturn& in, Checked& check) {
   Return back{as.self,
               as.job,
               as.world_size,
-              internal::decode(in.instance()),
+              decode_instance(in.instance()),
               check.version(in.version()),
               check.version(in.joined()),
               {}};
@@ -192,7 +202,7 @@ Request decode(const proto::RegistryRequest& in, Checked& check) {
 
 void encode(const List& list, proto::RegistryList& out) {
   encode(list.version, *out.mutable_version());
-  internal::encode(list.instance, *out.mutable_instance());
+  encode(list.instance, *out.mutable_instance());
   for (const Record& member : list.members) encode(member, *out.add_members());
   out.set_is_returning(list.is_returning);
 }
@@ -248,7 +258,7 @@ void encode(const Answer& answer, proto::RegistryAnswer& out) {
 }
 
 List decode(const proto::RegistryList& in, Checked& check) {
-  List list{check.version(in.version()), internal::decode(in.instance()), {}, in.is_returning()};
+  List list{check.version(in.version()), decode_instance(in.instance()), {}, in.is_returning()};
   for (const proto::RegistryRecord& member : in.members()) {
     list.members.push_back(check.record(member));
     if (list.members.back().worker.rank < 0) check.wrong("rank", -1);

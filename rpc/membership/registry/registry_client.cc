@@ -11,6 +11,17 @@ namespace sinew::internal::registry {
 using State = MembershipState;
 using Verb = KeyRequest::Verb;
 
+namespace {
+
+/// A wait for a key, and a gather of the whole job, go on while nobody holds the list.
+bool outlasts_absence(const Request& request) {
+  if (const auto* key = std::get_if<KeyRequest>(&request)) return key->verb == Verb::kWait;
+  const auto* gather = std::get_if<Enter>(&request);
+  return gather != nullptr && gather->names.empty();
+}
+
+}  // namespace
+
 RegistryClient::RegistryClient(ClientOptions options, Time now)
     : options_(std::move(options)),
       clock_(now, 2 * options_.tick),
@@ -136,14 +147,20 @@ void RegistryClient::be_out(const std::string& reason, ClientEffects& out) {
 void RegistryClient::go_away(ClientEffects& out) {
   if (is_over() || is_away_ || state_ == State::kJoining) return;
   is_away_ = true;
-  const absl::Status why = away_error(absl::StrCat(
+  away_since_ = clock_.time();
+  enter(State::kSuspected, absence(), out);
+  if (!SINEW_REGISTRY_BUG(kNeverAway)) fail_for_absence(false, out);
+}
+
+absl::Status RegistryClient::absence() const {
+  return away_error(absl::StrCat(
       registrar_text(), " does not answer: nobody can join or be missed until it is back"));
-  enter(State::kSuspected, why, out);
+}
+
+void RegistryClient::fail_for_absence(bool all, ClientEffects& out) {
   const std::map<std::uint64_t, Pending> pending = pending_;
   for (const auto& [id, each] : pending) {
-    const KeyRequest* const key = std::get_if<KeyRequest>(&each.request);
-    const bool waits = each.is_quiet || (key != nullptr && key->verb == Verb::kWait);
-    if (!waits && !SINEW_REGISTRY_BUG(kNeverAway)) end(id, why, {}, out);
+    if (!each.is_quiet && (all || !outlasts_absence(each.request))) end(id, absence(), {}, out);
   }
 }
 
@@ -192,6 +209,7 @@ void RegistryClient::time_out(ClientEffects& out) {
     return enter(State::kLeft,
                  absl::UnavailableError(absl::StrCat(nobody, ": the others were not told")), out);
   }
+  if (is_away_ && time >= away_since_ + options_.away_for) fail_for_absence(true, out);
   const std::map<std::uint64_t, Pending> pending = pending_;
   for (const auto& [id, each] : pending) {
     if (time < each.deadline) continue;
@@ -333,15 +351,12 @@ void RegistryClient::start(Pending pending, ClientEffects& out) {
   } else {
     std::get<Enter>(pending.request).id = id;
   }
-  const bool waits = key != nullptr && key->verb == Verb::kWait;
   const Request request = pending.request;
   const bool is_quiet = pending.is_quiet;
   pending_.emplace(id, std::move(pending));
-  const bool is_in = state_ == State::kMember || is_quiet || (state_ == State::kSuspected && waits);
+  const bool is_in = state_ == State::kMember || is_quiet || (state_ == State::kSuspected && outlasts_absence(request));
   if (is_in) return ask(request, out);
-  const std::string why = is_away_ ? absl::StrCat(registrar_text(), " does not answer")
-                                   : "this worker is not in the job";
-  end(id, is_away_ ? away_error(why) : absl::UnavailableError(why), {}, out);
+  end(id, is_away_ ? absence() : absl::UnavailableError("this worker is not in the job"), {}, out);
 }
 
 void RegistryClient::finish(const Finished& end_of, ClientEffects& out) {

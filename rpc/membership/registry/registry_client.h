@@ -27,6 +27,8 @@ struct ClientOptions {
   /// How long joining may take, and leaving.
   Time join_for = std::chrono::seconds(60);
   Time leave_for = std::chrono::seconds(2);
+  /// How long gathers of a whole job wait while nobody holds the list; others fail at once.
+  Time away_for = std::chrono::minutes(5);
   /// How often tick() is called, at least.
   Time tick = std::chrono::milliseconds(250);
 };
@@ -116,12 +118,14 @@ class RegistryClient {
   void finish(const Finished& end, ClientEffects& out);
   void be_out(const std::string& reason, ClientEffects& out);
   void go_away(ClientEffects& out);
+  void fail_for_absence(bool all, ClientEffects& out);
   void start(Pending pending, ClientEffects& out);
   void end(std::uint64_t id, absl::Status status, std::vector<std::string> values,
            ClientEffects& out);
   void enter(MembershipState state, const absl::Status& why, ClientEffects& out);
   void time_out(ClientEffects& out);
   std::string registrar_text() const;
+  absl::Status absence() const;
 
   ClientOptions options_;
   PacedClock clock_;
@@ -134,6 +138,7 @@ class RegistryClient {
   Time ends_joining_;
   std::optional<Time> ends_leaving_;
   bool is_away_ = false;
+  Time away_since_{};
   std::string waits_because_;
 
   Version version_;

@@ -30,7 +30,6 @@ bool InprocNetwork::break_connection(std::uint64_t connection) {
   return core_->break_connection(connection);
 }
 void InprocNetwork::freeze(std::string_view address) { core_->set_frozen(address, true); }
-bool InprocNetwork::has_listeners() const { return core_->has_listeners(); }
 void InprocNetwork::thaw(std::string_view address) { core_->set_frozen(address, false); }
 
 }  // namespace sinew::internal

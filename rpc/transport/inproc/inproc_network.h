@@ -87,9 +87,6 @@ class InprocNetwork {
   void freeze(std::string_view address);
   void thaw(std::string_view address);
 
-  /// Some transport can be connected to.
-  bool has_listeners() const;
-
   /// For the transports of this folder.
   const std::shared_ptr<InprocCore>& core() const { return core_; }
 

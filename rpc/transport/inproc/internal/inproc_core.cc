@@ -19,11 +19,6 @@ absl::Status InprocConnection::send(Lane lane, Frame frame) {
   return core_->send(link_, end_, lane, std::move(frame));
 }
 
-bool InprocCore::has_listeners() const {
-  MutexLock lock(mutex_);
-  return !listeners_.empty();
-}
-
 std::shared_ptr<InprocEndpoint> InprocCore::add_endpoint(std::string name,
                                                          const Transport::Limits& limits,
                                                          std::vector<std::string> proven_names) {

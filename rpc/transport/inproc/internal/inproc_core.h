@@ -124,7 +124,6 @@ class InprocCore : public std::enable_shared_from_this<InprocCore> {
   InprocMode mode() const { return mode_; }
 
   // Transports.
-  bool has_listeners() const;
   std::shared_ptr<InprocEndpoint> add_endpoint(std::string name, const Transport::Limits& limits,
                                                std::vector<std::string> proven_names);
   absl::Status listen(const std::shared_ptr<InprocEndpoint>& endpoint, Acceptor* acceptor,
