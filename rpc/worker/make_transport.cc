@@ -52,8 +52,7 @@ bool answers_at_rendezvous(const Rendezvous& rendezvous) {
   return rendezvous.world_size > 0 ? rendezvous.rank == 0 : rendezvous.founds;
 }
 
-absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
-                                              const Rendezvous& rendezvous, Acceptor* acceptor,
+absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options, Acceptor* acceptor,
                                               UnaryHandler* unary) {
   if (options.network == nullptr) {
     return absl::InvalidArgumentError(
@@ -63,18 +62,6 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options,
   InprocOptions inproc;
   inproc.limits = limits_of(options);
   StartedTransport started;
-  if (answers_at_rendezvous(rendezvous)) {
-    inproc.name = rendezvous.seeds.front();
-    // Whoever comes later finds the name taken.
-    started.transport = make_inproc_transport(options.network, inproc);
-    const absl::Status status = start_one(options, started.transport, acceptor, unary);
-    if (status.ok()) {
-      started.served_seed = dial_addresses(rendezvous).front();
-      return started;
-    }
-    if (!absl::IsAlreadyExists(status) || rendezvous.world_size != 0) return status;
-  }
-  inproc.name.clear();
   started.transport = make_inproc_transport(options.network, inproc);
   const absl::Status status = start_one(options, started.transport, acceptor, unary);
   if (!status.ok()) return status;
@@ -237,7 +224,7 @@ absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
                                                  const Rendezvous& rendezvous, Acceptor* acceptor,
                                                  UnaryHandler* unary) {
   if (rendezvous.kind == Rendezvous::Kind::kInproc) {
-    return start_inproc(options, rendezvous, acceptor, unary);
+    return start_inproc(options, acceptor, unary);
   }
   return start_grpc(options, rendezvous, acceptor, unary);
 }

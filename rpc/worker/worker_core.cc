@@ -222,6 +222,9 @@ std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvou
   if (rendezvous.kind == Rendezvous::Kind::kFile) {
     return make_file_seat(rendezvous.path, address_, options_.name, executor_);
   }
+  if (rendezvous.kind == Rendezvous::Kind::kInproc) {
+    return make_process_seat(options_.network, rendezvous.seeds.front(), address_);
+  }
   // Several addresses are those of one registrar: only who serves the first one can be it.
   std::vector<std::string> addresses = dial_addresses(rendezvous);
   const bool is_own = started.served_seed == addresses.front();

@@ -14,6 +14,7 @@
 #include "sinew/tests/etcd/etcd_servers.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/eventual_value.h"
+#include "sinew/tests/support/tcp_proxy.h"
 
 namespace sinew::internal::etcd {
 namespace {
@@ -22,7 +23,7 @@ using sinew::testing::ask;
 using sinew::testing::Certificates;
 using sinew::testing::EtcdServers;
 using sinew::testing::eventually;
-using std::chrono::milliseconds;
+using sinew::testing::TcpProxy;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -92,10 +93,10 @@ class Told {
 TEST(EtcdClientTest, PutsGetsAndLists) {
   SINEW_NEEDS_ETCD();
   EtcdServers servers(1);
-  const auto client = client_of(servers.options());
+  const auto client = client_of(servers.patient_options());
   for (int i = 0; i < 2500; ++i)
     client->call(put_of(absl::StrCat("k", i), "v"), seconds(60), [](auto) {});
-  EXPECT_TRUE(ask(*client, put_of("k", "last")).ok());
+  EXPECT_TRUE(ask(*client, put_of("k", "last"), seconds(60)).ok());
   std::promise<absl::StatusOr<EtcdClient::Listing>> listed;
   auto listing = listed.get_future();
   ASSERT_TRUE(eventually([&] { return value_of(*client, "k2499") == "v"; }));
@@ -143,12 +144,12 @@ TEST(EtcdClientTest, AWatchGoesOnWhereItWasAfterARestart) {
 TEST(EtcdClientTest, ACompactedWatchSaysSo) {
   SINEW_NEEDS_ETCD();
   EtcdServers servers(1);
-  const auto client = client_of(servers.options());
+  const auto client = client_of(servers.patient_options());
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(ask(*client, put_of("k", absl::StrCat(i))).ok());
   const auto last = ask(*client, put_of("k", "last"));
   pb::CompactionRequest compact;
   compact.set_revision(last->header().revision());
-  ASSERT_TRUE(ask(*client, compact).ok());
+  ASSERT_TRUE(ask(*client, compact, seconds(60)).ok());
   Told told;
   told.begin(*client, "k", 2);
   EXPECT_TRUE(eventually([&] { return !told.end().ok(); }));
@@ -190,6 +191,58 @@ TEST(EtcdClientTest, AStoppedServerIsLeftForAnother) {
   }
   EXPECT_EVENTUALLY(told.events(), SizeIs(5));
   servers.process(stopped).signal(SIGCONT);
+}
+
+/// One that asks that server first: which one it is, each client draws.
+std::unique_ptr<EtcdClient> client_at(const EtcdOptions& options, const std::string& first) {
+  std::unique_ptr<EtcdClient> client;
+  std::string asked;
+  do {
+    client = client_of(options);
+    std::promise<std::string> endpoint;
+    client->post([&] { endpoint.set_value(client->endpoint()); });
+    asked = endpoint.get_future().get();
+  } while (asked != first);
+  return client;
+}
+
+TEST(EtcdClientTest, ACallThatEndsSoonerThanAServerMayTakeFindsAnother) {
+  SINEW_NEEDS_ETCD();
+  EtcdServers servers(1);
+  EtcdServers stopped(1);
+  stopped.process(0).signal(SIGSTOP);
+  EtcdOptions options = servers.options();
+  options.endpoints.push_back(stopped.endpoint(0));
+  options.attempt_timeout = seconds(60);
+  const auto client = client_at(options, stopped.endpoint(0));
+  Told told;
+  told.begin(*client, "k", 1);
+  const auto put = ask(*client, put_of("k", "v"), seconds(10));
+  EXPECT_TRUE(put.ok()) << put.status();
+  EXPECT_EVENTUALLY(told.events(), ElementsAre("k=v"));
+}
+
+TEST(EtcdClientTest, AnAnswerIsHeardThoughAnotherServerWasAskedMeanwhile) {
+  SINEW_NEEDS_ETCD();
+  EtcdServers servers(1);
+  servers.process(0).signal(SIGSTOP);
+  EtcdServers stopped(1);
+  stopped.process(0).signal(SIGSTOP);
+  EtcdOptions options = servers.options();
+  options.endpoints.push_back(stopped.endpoint(0));
+  options.attempt_timeout = seconds(60);
+  const auto client = client_at(options, servers.endpoint(0));
+  std::promise<bool> has_answer;
+  client->call(put_of("k", "v"), seconds(20),
+               [&](const auto& answer) { has_answer.set_value(answer.ok()); });
+  // Until the other one is asked, which is silent till the end.
+  EXPECT_TRUE(eventually([&] {
+    std::promise<std::string> asked;
+    client->post([&] { asked.set_value(client->endpoint()); });
+    return asked.get_future().get() == stopped.endpoint(0);
+  }));
+  servers.process(0).signal(SIGCONT);
+  EXPECT_TRUE(has_answer.get_future().get());
 }
 
 TEST(EtcdClientTest, AMinorityRefuses) {
@@ -311,9 +364,24 @@ TEST(EtcdClientTest, WhatIsNoEtcdIsSaidAtOnce) {
 TEST(EtcdClientTest, NobodyThere) {
   EtcdOptions options;
   options.endpoints = {absl::StrCat("127.0.0.1:", sinew::testing::free_port())};
-  const auto answer = ask(*client_of(options), put_of("k", "v"), milliseconds(500));
+  const auto answer = ask(*client_of(options), put_of("k", "v"), seconds(2));
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable) << answer.status();
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr(options.endpoints[0]));
+}
+
+TEST(EtcdClientTest, ACallThatEndsInTheMidstOfAnAttemptSaysWhatItHasFound) {
+  SINEW_NEEDS_ETCD();
+  EtcdServers servers(1);
+  servers.process(0).signal(SIGSTOP);
+  TcpProxy proxy(servers.port(0));
+  proxy.reset_next(1);
+  EtcdOptions options;
+  options.endpoints = {absl::StrCat(TcpProxy::kHost, ":", servers.port(0))};
+  options.attempt_timeout = seconds(60);
+  const auto put = ask(*client_of(options), put_of("k", "v"), seconds(4));
+  // The second attempt has connected, and was told nothing.
+  EXPECT_EQ(proxy.resets(), 1);
+  EXPECT_THAT(std::string(put.status().message()), HasSubstr("cannot be reached")) << put.status();
 }
 
 TEST(EtcdClientTest, EndsWhatIsUnderWay) {

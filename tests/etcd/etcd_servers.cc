@@ -1,6 +1,8 @@
 #include "sinew/tests/etcd/etcd_servers.h"
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <deque>
@@ -18,8 +20,26 @@ namespace sinew::testing {
 namespace {
 
 constexpr char kEtcd[] = "/usr/bin/etcd";
+// etcd allocates two segments of its log at once, of 64 MB each; the rest is small here.
+constexpr std::size_t kServerBytes = 192 << 20;
+
+/// Waits for the end of the test, which closes the pipe, and for that of the servers.
+constexpr char kKeeper[] =
+    "exec 2> /dev/null; while read -r line; do :; done; sleep 1; rm -rf \"$0\"";
 
 std::string url(int port) { return absl::StrCat("http://127.0.0.1:", port); }
+
+bool listens(int port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool is_there =
+      ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ::close(socket);
+  return is_there;
+}
 
 bool has(const std::vector<std::string>& arguments, const std::string& name) {
   for (const std::string& argument : arguments) {
@@ -33,12 +53,15 @@ bool has(const std::vector<std::string>& arguments, const std::string& name) {
 bool EtcdServers::is_installed() { return access(kEtcd, X_OK) == 0; }
 
 EtcdServers::EtcdServers(int count, std::vector<std::string> arguments)
-    : arguments_(std::move(arguments)) {
+    : arguments_(std::move(arguments)),
+      folder_(fast_folder(static_cast<std::size_t>(count + 1) * kServerBytes)),
+      // Apart from the test: what kills that kills its processes too.
+      keeper_({"/usr/bin/setsid", "--fork", "/bin/sh", "-c", kKeeper, folder_.file("")}) {
   for (int i = 0; i < count; ++i) ports_.push_back({free_port(), free_port()});
   processes_.resize(ports_.size());
   for (int i = 0; i < count; ++i) start(i);
-  // Servers with TLS are for those who have certificates.
-  if (!has(arguments_, "--cert-file")) wait_until_served();
+  // Servers with TLS answer those who have certificates.
+  has(arguments_, "--cert-file") ? wait_until_they_listen() : wait_until_served();
 }
 
 EtcdServers::~EtcdServers() {
@@ -71,6 +94,12 @@ internal::etcd::EtcdOptions EtcdServers::options() const {
   return options;
 }
 
+internal::etcd::EtcdOptions EtcdServers::patient_options() const {
+  internal::etcd::EtcdOptions patient = options();
+  patient.attempt_timeout = std::chrono::seconds(60);
+  return patient;
+}
+
 void EtcdServers::start(int server) {
   const auto index = static_cast<std::size_t>(server);
   std::vector<std::string> cluster;
@@ -79,7 +108,10 @@ void EtcdServers::start(int server) {
   }
   const std::string scheme = has(arguments_, "--cert-file") ? "https" : "http";
   const std::string client = absl::StrCat(scheme, "://", endpoint(server));
-  std::vector<std::string> command = {kEtcd,
+  std::vector<std::string> command = {"/usr/bin/setpriv",
+                                      "--pdeathsig",
+                                      "KILL",
+                                      kEtcd,
                                       "--name",
                                       absl::StrCat("s", server),
                                       "--data-dir",
@@ -115,6 +147,13 @@ void EtcdServers::wait_until_served() const {
   if (!answer.ok()) throw std::runtime_error(answer.status().ToString());
 }
 
+void EtcdServers::wait_until_they_listen() const {
+  for (const Ports& ports : ports_) {
+    if (eventually([&] { return listens(ports.client); })) continue;
+    throw std::runtime_error(absl::StrCat("etcd does not listen at port ", ports.client));
+  }
+}
+
 void EtcdServers::wipe(int server) {
   std::filesystem::remove_all(folder_.file(absl::StrCat("data", server)));
 }
@@ -138,7 +177,7 @@ int EtcdServers::leader() const {
 }
 
 void EtcdServers::require_root(const std::string& password) const {
-  const auto admin = *internal::etcd::EtcdClient::start(options());
+  const auto admin = *internal::etcd::EtcdClient::start(patient_options());
   internal::etcd::pb::AuthUserAddRequest user;
   user.set_name("root");
   user.set_password(password);
@@ -146,8 +185,9 @@ void EtcdServers::require_root(const std::string& password) const {
   role.set_user("root");
   role.set_role("root");
   for (const absl::Status& status :
-       {ask(*admin, user).status(), ask(*admin, role).status(),
-        ask(*admin, internal::etcd::pb::AuthEnableRequest()).status()}) {
+       {ask(*admin, user, std::chrono::seconds(60)).status(),
+        ask(*admin, role, std::chrono::seconds(60)).status(),
+        ask(*admin, internal::etcd::pb::AuthEnableRequest(), std::chrono::seconds(60)).status()}) {
     if (!status.ok()) throw std::runtime_error(status.ToString());
   }
 }

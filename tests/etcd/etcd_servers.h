@@ -13,12 +13,13 @@
 
 namespace sinew::testing {
 
-/// Debian's etcd-server: a cluster on loopback, with its data in a folder of its own.
+/// Debian's etcd-server: a cluster on loopback, with its data in a folder of its own, in memory if
+/// there is room. Servers and folder end with the test, also with one that is killed.
 class EtcdServers {
  public:
   static bool is_installed();
 
-  /// Waits until they serve. `arguments` are added to each one's.
+  /// Waits until they serve (with certificates: listen). `arguments` are added to each one's.
   explicit EtcdServers(int count, std::vector<std::string> arguments = {});
   /// After a failure prints what each has logged last.
   ~EtcdServers();
@@ -28,6 +29,8 @@ class EtcdServers {
   std::vector<std::string> endpoints() const;
   std::string endpoint(int server) const;
   internal::etcd::EtcdOptions options() const;
+  /// Each request is sent once, however late its answer is: for those that fail the second time.
+  internal::etcd::EtcdOptions patient_options() const;
   /// Where clients reach it.
   int port(int server) const { return ports_[static_cast<std::size_t>(server)].client; }
   /// From now on users are asked for; there is one, root.
@@ -49,10 +52,13 @@ class EtcdServers {
     int peer;
   };
 
+  void wait_until_they_listen() const;
   std::string log(int server) const { return folder_.file(absl::StrCat("log", server)); }
 
   const std::vector<std::string> arguments_;
-  TemporaryFolder folder_;
+  const TemporaryFolder folder_;
+  /// Removes the folder when the test is killed.
+  ChildProcess keeper_;
   std::vector<Ports> ports_;
   std::vector<std::unique_ptr<ChildProcess>> processes_;
 };

@@ -20,7 +20,7 @@ EtcdRegistry::Options RegistryWorker::options(const std::string& name, int rank,
   options.wanted.world_size = world_size;
   options.wanted.instance = {0, 1, random_secret()};
   options.prefix = "/test";
-  options.lease = std::chrono::seconds(6);
+  options.lease = kLease;
   options.judge = std::chrono::milliseconds(300);
   return options;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@ class RegistryWorker {
  public:
   using Values = absl::StatusOr<std::vector<std::string>>;
 
+  static constexpr std::chrono::seconds kLease{30};
   static internal::etcd::EtcdRegistry::Options options(const std::string& name, int rank = -1,
                                                        int world_size = 0);
   RegistryWorker(const internal::etcd::EtcdOptions& servers,

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/membership_matrix.h"
@@ -105,8 +105,8 @@ void MembershipInproc::run(const Row& row) {
   if (calls) call = user.rpc_async<&testapp::stall>(name);
   std::vector<sinew::Future<std::vector<std::string>>> barriers;
   for (const auto& [survivor, worker] : workers_) {
-    barriers.push_back(sinew::WorkerAccess::core(worker)->gather().all_gather_async(
-        {"a", "b", "c", "d"}, {}, 60s, sinew::internal::LossMode::kFail));
+    barriers.push_back(sinew::WorkerAccess::core(worker)->membership().all_gather_async(
+        {"a", "b", "c", "d"}, {}, 60s));
   }
   victim.shutdown({row.event == Event::kLeave, 60s, false});
 

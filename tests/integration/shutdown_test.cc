@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sinew/rpc/membership/gather.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/transport/inproc/inproc_network.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
@@ -229,8 +229,8 @@ TEST_P(Shutdown, HardEndsABarrierThatWaits) {
     // Begins it here, so that it has begun.
     const auto barrier =
         sinew::WorkerAccess::core(worker(leaver))
-            ->gather()
-            .all_gather_async({"worker0", "worker1"}, {}, 60s, sinew::internal::LossMode::kFail);
+            ->membership()
+            .all_gather_async({"worker0", "worker1"}, {}, 60s);
     worker(leaver).shutdown(hard());
     const RpcError error = error_of([&] { barrier.wait_for(60s); });
     EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();

@@ -73,11 +73,6 @@ class WorkerLinksTest : public sinew::testing::ClusterTest {
     EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
   }
   WorkerLinks& links_of(int rank) { return sinew::WorkerAccess::core(worker(rank))->links(); }
-  /// Whether worker0 finds that one lost.
-  Future<bool> probe(int rank, std::chrono::nanoseconds patience = 100ms) {
-    const sinew::internal::Member peer{worker(rank).info(), worker(rank).address()};
-    return links_of(0).probe_lost(peer, patience);
-  }
   /// Cancels `source` in the middle of sending the first frame of worker0 that has this in it.
   void cancel_while_sending(const std::string& text, const CancellationSource& source) {
     FaultRule rule;
@@ -157,40 +152,7 @@ TEST_P(WorkerLinksTest, WhoIsLinkedIsNotLostThoughItsAddressRefuses) {
   const std::string address = worker(1).address();
   plan_->fail_connects([address](const std::string& to) { return to == address; },
                        absl::NotFoundError("nobody listens there"));
-  EXPECT_FALSE(probe(1, 1min).wait());
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
-}
-
-// Its process may have ended a moment ago.
-TEST_P(WorkerLinksTest, WhoIsLinkedAndDoesNotAnswerMayBeLost) {
-  start_two();
-  FaultRule rule;
-  rule.matches = [](const FaultyFrame& frame) {
-    return frame.direction == FaultDirection::kOutgoing &&
-           frame.frame.envelope.find("sinew.worker.heard") != std::string::npos;
-  };
-  plan_->add(std::move(rule));
-  EXPECT_EQ(error_of([&] { probe(1).wait(); }).code(), ErrorCode::kUnavailable);
-  links_of(0).worker_lost(worker(1).info(), absl::UnavailableError("lost, as the test wants"),
-                          sinew::internal::Certainty::kDead);
-  EXPECT_TRUE(probe(1).wait());
-  abandon();
-}
-
-// As where a worker of a fixed world has died before that was complete.
-TEST_P(WorkerLinksTest, WhoIsNoMemberIsLostWhereNobodyAnswersOrAnotherOne) {
-  start_two();
-  sinew::internal::Member other{{"other", 2, {4711}}, worker(1).address()};
-  EXPECT_TRUE(links_of(0).probe_lost(other, 1min).wait());
-  other.address = "nobody is here";
-  plan_->fail_connects([](const std::string& to) { return to == "nobody is here"; },
-                       absl::NotFoundError("nobody listens there"));
-  EXPECT_TRUE(links_of(0).probe_lost(other, 1min).wait());
-  other.address = "silence is here";
-  plan_->fail_connects([](const std::string& to) { return to == "silence is here"; },
-                       absl::UnavailableError("nothing comes back"));
-  EXPECT_EQ(error_of([&] { links_of(0).probe_lost(other, 1min).wait(); }).code(),
-            ErrorCode::kUnavailable);
 }
 
 // Somebody has found that the peer cannot be reached, and by the time that this is told it has

@@ -1,6 +1,7 @@
 // Workers that meet at etcd: processes die, are stopped and come back, servers of etcd too. The
 // tests only look on.
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <memory>
@@ -10,8 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/tests/etcd/etcd_servers.h"
@@ -34,7 +37,10 @@ class EtcdJob : public ::testing::Test {
  protected:
   using Child = std::unique_ptr<ChildProcess>;
   static constexpr char kGracefully[] = "shutdown graceful 60000";
-  static constexpr std::chrono::milliseconds kLease = 3s;
+  /// A barrier, though etcd may be slow to answer on a busy host.
+  static constexpr char kMeet[] = "meet 60000";
+  /// For tests that wait until leases end. Processes of a busy host stand still for seconds, too.
+  static constexpr std::chrono::milliseconds kShortLease = 5s;
 
   void SetUp() override { SINEW_NEEDS_ETCD(); }
   std::string url() const {
@@ -45,7 +51,7 @@ class EtcdJob : public ::testing::Test {
               const std::vector<std::string>& environment = {}) const {
     auto child =
         std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER}, environment);
-    child->send(absl::StrCat("start name=", name, " init=", url(), " lease_ms=", kLease.count(),
+    child->send(absl::StrCat("start name=", name, " init=", url(), " lease_ms=", lease_.count(),
                              " beat_ms=200 ", more));
     return child;
   }
@@ -63,9 +69,9 @@ class EtcdJob : public ::testing::Test {
   static std::string place(int rank, int size) {
     return absl::StrCat("rank=", rank, " world=", size);
   }
-  void join_fixed(int size, const std::string& more = "") {
+  void join_fixed(int size) {
     for (int rank = 0; rank < size; ++rank) {
-      children_[name_of(rank)] = begin(name_of(rank), place(rank, size) + more);
+      children_[name_of(rank)] = begin(name_of(rank), place(rank, size));
     }
     for (const auto& [name, child] : children_) {
       ASSERT_THAT(child->receive(), StartsWith("ok ")) << name;
@@ -104,13 +110,24 @@ class EtcdJob : public ::testing::Test {
   }
   void expect_all_well() {
     expect_calls();
-    expect_all_say("barrier 60000");
+    expect_all_say(kMeet);
   }
   void watch() { expect_all_say("watch"); }
-  void expect_events(const ::testing::Matcher<const std::string&>& events) {
+  /// Who has come and gone, as that one was told. Without suspicion, which is the links': on a busy
+  /// host members fall silent for a moment.
+  std::string comings_and_goings(const std::string& name) {
+    std::vector<std::string> events =
+        absl::StrSplit(at(name).ask("events"), ' ', absl::SkipEmpty());
+    const auto is_suspicion = [](const std::string& event) {
+      return absl::StartsWith(event, "suspected:") || absl::StartsWith(event, "trusted:");
+    };
+    events.erase(std::remove_if(events.begin(), events.end(), is_suspicion), events.end());
+    return absl::StrJoin(events, " ");
+  }
+  void expect_events(const std::string& events) {
     for (const auto& [name, child] : children_) {
       SCOPED_TRACE(name);
-      EXPECT_EVENTUALLY(child->ask("events"), events);
+      EXPECT_EVENTUALLY(comings_and_goings(name), events);
     }
   }
   /// Nothing is said for a while.
@@ -119,6 +136,8 @@ class EtcdJob : public ::testing::Test {
   }
 
   std::optional<EtcdServers> servers_;
+  /// On a busy host etcd may not answer for seconds, which is to change nothing.
+  std::chrono::milliseconds lease_ = 15s;
   std::map<std::string, Child> children_;
 };
 
@@ -141,8 +160,7 @@ TEST_P(EtcdJobAt, WorkersComeAndGo) {
   EXPECT_EQ(at("b").ask(kGracefully), "ok ");
   children_.erase("b");
   expect_members("a c");
-  // Its link may end before etcd has told that it has left.
-  expect_events(AnyOf("ok left:b", "ok suspected:b left:b"));
+  expect_events("ok left:b");
   EXPECT_THAT(at("a").ask("add b"), StartsWith("error NOT_FOUND"));
   ASSERT_NO_FATAL_FAILURE(join("b"));
   expect_members("a b c");
@@ -173,7 +191,7 @@ TEST_F(EtcdJob, RankZeroOfAnOpenJobIsKilledAndReplaced) {
   watch();
   kill("a");
   expect_members("b c");
-  expect_events(AnyOf("ok lost:a", "ok suspected:a lost:a"));
+  expect_events("ok lost:a");
   // Nobody has to wait for it.
   ASSERT_NO_FATAL_FAILURE(join("d"));
   expect_members("b c d");
@@ -209,11 +227,12 @@ TEST_F(EtcdJob, EachOfAFixedWorldIsKilledAndStartedAgain) {
     expect_members("a b c");
     expect_calls();
   }
-  expect_all_say("barrier 60000");
+  expect_all_say(kMeet);
   expect_all_say(kGracefully);
 }
 
 TEST_F(EtcdJob, AllAreKilledAndStartedAgain) {
+  lease_ = kShortLease;
   servers_.emplace(1);
   ASSERT_NO_FATAL_FAILURE(join_fixed(3));
   for (const char* name : {"a", "b", "c"}) kill(name);
@@ -223,6 +242,7 @@ TEST_F(EtcdJob, AllAreKilledAndStartedAgain) {
 }
 
 TEST_F(EtcdJob, WhoIsStoppedForLongerThanItsLeaseIsOutAndRejoins) {
+  lease_ = kShortLease;
   servers_.emplace(1);
   ASSERT_NO_FATAL_FAILURE(join_fixed(3));
   for (const char* name : {"c", "a"}) {
@@ -276,23 +296,24 @@ TEST_F(EtcdJob, OneOfThreeServersIsKilledThenTheLeader) {
     servers_->start(killed);
     ASSERT_GE(servers_->leader(), 0);
   }
-  EXPECT_EQ(at("a").ask("events"), "ok joined:d joined:e");
-  EXPECT_EQ(at("b").ask("events"), "ok joined:d joined:e");
+  EXPECT_EQ(comings_and_goings("a"), "ok joined:d joined:e");
+  EXPECT_EQ(comings_and_goings("b"), "ok joined:d joined:e");
   EXPECT_THAT(at("a").ask("calm"), AllOf(StartsWith("ok wrong=0 "), HasSubstr("lost=0")));
 }
 
-TEST_F(EtcdJob, EtcdStandsStillForThreeSeconds) {
+TEST_F(EtcdJob, EtcdStandsStillForALease) {
+  lease_ = kShortLease;
   servers_.emplace(1);
   ASSERT_NO_FATAL_FAILURE(join_open(3));
   watch();
   EXPECT_EQ(at("a").ask("flood c"), "ok ");
   servers_->process(0).signal(SIGSTOP);
-  std::this_thread::sleep_for(3s);
+  std::this_thread::sleep_for(lease_);
   servers_->process(0).signal(SIGCONT);
   // Whoever were out would learn it within a lease.
-  std::this_thread::sleep_for(kLease);
+  std::this_thread::sleep_for(lease_);
   expect_members("a b c");
-  expect_events("ok ");
+  expect_events("ok");
   EXPECT_THAT(at("a").ask("calm"), AllOf(StartsWith("ok wrong=0 "), HasSubstr("lost=0")));
   expect_all_well();
 }
@@ -305,6 +326,7 @@ class EtcdAway : public EtcdJob,
   void SetUp() override {
     SINEW_NEEDS_ETCD();
     servers_.emplace(away() == Away::kWithoutMajority ? 3 : 1);
+    lease_ = kShortLease;
   }
   Away away() const { return std::get<0>(GetParam()); }
   bool is_fixed() const { return std::get<1>(GetParam()); }
@@ -351,20 +373,30 @@ TEST_P(EtcdAway, ForLongerThanTheLease) {
     late = begin("d");
     expect_waits(*late);
   }
-  std::this_thread::sleep_for(2 * kLease);
+  // Who is suspected has not been answered for two thirds of a lease.
+  std::this_thread::sleep_for(lease_);
   // Nobody is missed, and calls go on.
-  expect_events("ok ");
+  expect_events("ok");
   expect_calls();
-  come_back();
+  if (late != nullptr && away() == Away::kForgets) {
+    // Who joins at the very moment when etcd has lost all may found the job before its members.
+    late->signal(SIGSTOP);
+    come_back();
+    expect_members(all_names());
+    late->signal(SIGCONT);
+  } else {
+    come_back();
+  }
   if (late != nullptr) {
     EXPECT_THAT(late->receive(), StartsWith("ok "));
     children_["d"] = std::move(late);
   }
+  expect_members(all_names());
   // Whoever has not come back within a lease is lost.
-  std::this_thread::sleep_for(2 * kLease);
+  std::this_thread::sleep_for(lease_ + 1s);
   expect_members(all_names());
   for (const char* name : {"a", "b", "c"}) {
-    EXPECT_EQ(at(name).ask("events"), is_fixed() ? "ok " : "ok joined:d") << name;
+    EXPECT_EQ(comings_and_goings(name), is_fixed() ? "ok" : "ok joined:d") << name;
   }
   EXPECT_EQ(at("b").ask("use counter"), "ok 2");
   EXPECT_THAT(at("a").ask("calm"), AllOf(StartsWith("ok wrong=0 "), HasSubstr("lost=0")));
@@ -380,6 +412,7 @@ TEST_P(EtcdAway, ForLongerThanTheLease) {
 
 // A death meanwhile is known later, and the place is free again.
 TEST_F(EtcdJob, OneIsKilledWhileEtcdIsAway) {
+  lease_ = kShortLease;
   servers_.emplace(1);
   ASSERT_NO_FATAL_FAILURE(join_fixed(3));
   watch();
@@ -401,6 +434,7 @@ TEST_F(EtcdJob, OneIsKilledWhileEtcdIsAway) {
 
 // A server that has nothing else to do waits for the end of the job all the time.
 TEST_F(EtcdJob, WhoWaitsForTheEndOutlastsEtcd) {
+  lease_ = kShortLease;
   servers_.emplace(1);
   ASSERT_NO_FATAL_FAILURE(join_fixed(4));
   at("b").send("shutdown graceful");
@@ -409,11 +443,11 @@ TEST_F(EtcdJob, WhoWaitsForTheEndOutlastsEtcd) {
   servers_->kill(0);
   EXPECT_EVENTUALLY(at("a").ask("state"), "ok suspected, runs");
   at("d").send("shutdown graceful");
-  std::this_thread::sleep_for(2 * kLease);
+  std::this_thread::sleep_for(lease_);
   for (const char* name : {"b", "c", "d"}) expect_waits(at(name));
   servers_->start(0);
   EXPECT_EVENTUALLY(at("a").ask("state"), "ok member, runs");
-  std::this_thread::sleep_for(2 * kLease);
+  std::this_thread::sleep_for(lease_ + 1s);
   for (const char* name : {"b", "c", "d"}) expect_waits(at(name));
   EXPECT_EQ(at("a").ask(kGracefully), "ok ");
   EXPECT_EQ(at("b").receive(), "ok ");
@@ -428,7 +462,8 @@ INSTANTIATE_TEST_SUITE_P(All, EtcdIsGone, ::testing::Bool(),
 TEST_P(EtcdIsGone, AGracefulShutdownEnds) {
   servers_.emplace(1);
   // It may come back for twenty leases.
-  ASSERT_NO_FATAL_FAILURE(GetParam() ? join_fixed(3, " lease_ms=2000") : join_open(3));
+  lease_ = 2s;
+  ASSERT_NO_FATAL_FAILURE(GetParam() ? join_fixed(3) : join_open(3));
   servers_->kill(0);
   // At once, and when it is known, without a limit and with one.
   at("a").send("shutdown graceful");
@@ -487,7 +522,7 @@ TEST_F(EtcdJob, APrefixIsOneJobs) {
 TEST_F(EtcdJob, NobodyAnswers) {
   servers_.emplace(1);
   servers_->kill(0);
-  EXPECT_THAT(begin("a", "join_ms=2000")->receive(),
+  EXPECT_THAT(begin("a", "join_ms=4000")->receive(),
               AllOf(StartsWith("error DEADLINE_EXCEEDED"), HasSubstr("'a' did not get into job"),
                     HasSubstr("cannot be reached"), HasSubstr(servers_->endpoint(0))));
 }
@@ -503,14 +538,14 @@ TEST_F(EtcdJob, OverTls) {
   const auto ca = [&](const char* name) { return absl::StrCat("ETCDCTL_CACERT=", file(name)); };
   const std::vector<std::string> own = {absl::StrCat("ETCDCTL_CERT=", file("client.pem")),
                                         absl::StrCat("ETCDCTL_KEY=", file("client.key"))};
-  EXPECT_THAT(begin("a", "join_ms=3000")->receive(),
+  // At least one attempt must have ended.
+  EXPECT_THAT(begin("a", "join_ms=6000")->receive(),
               AllOf(StartsWith("error "), HasSubstr("wants TLS")));
-  EXPECT_THAT(begin("a", "join_ms=3000", own)->receive(),
+  EXPECT_THAT(begin("a", "", own)->receive(),
               AllOf(StartsWith("error INVALID_ARGUMENT"), HasSubstr("ETCDCTL_CACERT")));
-  EXPECT_THAT(
-      begin("a", "join_ms=3000", {"ETCDCTL_CACERT=/nowhere/ca.pem", own[0], own[1]})->receive(),
-      AllOf(StartsWith("error "), HasSubstr("/nowhere/ca.pem")));
-  EXPECT_THAT(begin("a", "join_ms=3000", {ca("other-ca.pem"), own[0], own[1]})->receive(),
+  EXPECT_THAT(begin("a", "", {"ETCDCTL_CACERT=/nowhere/ca.pem", own[0], own[1]})->receive(),
+              AllOf(StartsWith("error "), HasSubstr("/nowhere/ca.pem")));
+  EXPECT_THAT(begin("a", "", {ca("other-ca.pem"), own[0], own[1]})->receive(),
               AllOf(StartsWith("error "), HasSubstr("not signed by our authority")));
   for (const char* name : {"a", "b"}) {
     children_[name] = begin(name, "", {ca("ca.pem"), own[0], own[1]});

@@ -14,6 +14,7 @@
 //   state                     whether it is in the job, and whether it runs
 //   barrier MS                with all members
 //   barrier MS NAME...        with those
+//   meet MS                   a barrier with all, which is tried again while etcd does not answer
 //   begin KEY COMMAND...      runs that on a thread of its own, which has begun with the answer
 //   end KEY                   waits for the answer to that
 //   watch                     counts events of members from now on
@@ -48,8 +49,10 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_parts.h"
@@ -262,6 +265,21 @@ std::string text_of_view(const Worker& worker) {
   return absl::StrCat(text, ", ", sinew::WorkerAccess::core(worker)->coordinator().name);
 }
 
+/// A gather that fails since etcd does not answer is none: who tries again meets those who wait.
+void meet(const Worker& worker, std::chrono::nanoseconds timeout) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    try {
+      return worker.barrier(until - std::chrono::steady_clock::now());
+    } catch (const sinew::RpcError& error) {
+      const bool is_away = error.code() == absl::StatusCode::kUnavailable &&
+                           absl::StartsWith(error.message(), "etcd at ");
+      if (!is_away || std::chrono::steady_clock::now() > until) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
 /// What concerns who is in the job; nullopt for other commands.
 std::optional<std::string> run_membership(Worker& worker, const std::string& command,
                                           std::istringstream& words) {
@@ -279,6 +297,12 @@ std::optional<std::string> run_membership(Worker& worker, const std::string& com
     std::vector<std::string> names;
     for (std::string name; words >> name;) names.push_back(name);
     worker.barrier(names, milliseconds(timeout));
+    return "";
+  }
+  if (command == "meet") {
+    std::string timeout;
+    words >> timeout;
+    meet(worker, milliseconds(timeout));
     return "";
   }
   return std::nullopt;
@@ -323,17 +347,6 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
     const auto counter = sinew::remote<testapp::Counter>(worker.peer(one), 1);
     counter.created().wait();
     testapp::state_of(worker).kept[two] = counter;
-    return "";
-  }
-  if (command == "members") {
-    std::string names;
-    for (const sinew::WorkerInfo& member : worker.workers())
-      names += (names.empty() ? "" : " ") + member.name;
-    return names;
-  }
-  if (command == "state") return text_of_state(worker);
-  if (command == "barrier") {
-    worker.barrier(milliseconds(one));
     return "";
   }
   if (command == "watch") {

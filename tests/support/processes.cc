@@ -204,8 +204,19 @@ std::size_t resident_bytes(pid_t pid) {
   return resident_pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "sinew-test-XXXXXX").string();
+std::string fast_folder(std::size_t bytes) {
+  constexpr char kInMemory[] = "/dev/shm";
+  std::error_code error;
+  const auto space = std::filesystem::space(kInMemory, error);
+  const bool has_room = !error && space.available >= bytes && ::access(kInMemory, W_OK) == 0;
+  return has_room ? kInMemory : std::filesystem::temp_directory_path().string();
+}
+
+TemporaryFolder::TemporaryFolder()
+    : TemporaryFolder(std::filesystem::temp_directory_path().string()) {}
+
+TemporaryFolder::TemporaryFolder(const std::string& parent) {
+  std::string pattern = absl::StrCat(parent, "/sinew-test-XXXXXX");
   if (::mkdtemp(pattern.data()) == nullptr)
     throw std::system_error(errno, std::generic_category(), "mkdtemp");
   path_ = pattern;

@@ -72,10 +72,16 @@ std::string run_program(const std::vector<std::string>& command);
 /// Memory of the process that is not swapped out. Throws when there is no such process.
 std::size_t resident_bytes(pid_t pid);
 
+/// Where temporary files may lie: in memory (/dev/shm) where there is room for so many bytes, so
+/// that no disk decides how long it takes to write them.
+std::string fast_folder(std::size_t bytes);
+
 /// A folder of its own, removed with what is in it.
 class TemporaryFolder {
  public:
+  /// Within the system's folder for temporary files.
   TemporaryFolder();
+  explicit TemporaryFolder(const std::string& parent);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

@@ -30,6 +30,9 @@ struct EtcdClient::Call {
   std::unique_ptr<Message> request;
   std::unique_ptr<Message> response;
   Clock::time_point deadline;
+  /// After so long without an answer the next server is asked beside: so that those that can be
+  /// away while etcd serves, one after the other, do not use up the time of the call.
+  Time patience{};
   Done done;
   int authentications = 0;
   /// Of the attempts before.
@@ -43,10 +46,16 @@ struct EtcdClient::Call {
 struct EtcdClient::Attempt {
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientAsyncResponseReader<Message>> reader;
+  /// Of its own: another attempt of the same call may be under way.
+  std::unique_ptr<Message> response;
   grpc::Status status;
   std::uint64_t generation = 0;
   std::string endpoint;
   std::string token;
+  /// It had less time than a server may take.
+  bool is_short = false;
+  /// Another one has begun, which goes on with the call if this one fails.
+  bool has_successor = false;
 };
 
 struct EtcdClient::Watch {

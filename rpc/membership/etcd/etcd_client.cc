@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
 #include "sinew/rpc/base/error.h"
@@ -181,6 +182,8 @@ void EtcdClient::start_call(const char* path, std::unique_ptr<Message> request,
   call->request = std::move(request);
   call->response = std::move(response);
   call->deadline = Clock::now() + timeout;
+  // While etcd serves, more than half of its servers do.
+  call->patience = timeout / (options_.endpoints.size() / 2 + 1);
   call->done = std::move(done);
   post([this, call = std::move(call)]() mutable {
     if (has_stopped_) return call->done(cancelled(), *call->response);
@@ -216,39 +219,65 @@ void EtcdClient::attempt(std::shared_ptr<Call> call) {
   one->generation = generation_;
   one->endpoint = endpoint();
   one->token = token_;
-  prepare(one->context, std::min(call->deadline, now + options_.attempt_timeout));
+  one->response.reset(call->response->New());
+  const Time time = std::min<Time>(call->deadline - now, options_.attempt_timeout);
+  one->is_short = time < options_.attempt_timeout;
+  prepare(one->context, now + time);
   contexts_.insert(&one->context);
   one->reader = stub_->PrepareUnaryCall(&one->context, call->path, *call->request, &queue_);
   one->reader->StartCall();
-  one->reader->Finish(call->response.get(), &one->status, tag([this, call, one](bool) {
+  one->reader->Finish(one->response.get(), &one->status, tag([this, call, one](bool) {
                         contexts_.erase(&one->context);
                         attempted(call, *one);
                       }));
+  if (call->patience >= time) return;
+  run_after(call->patience,
+            [this, weak_call = std::weak_ptr<Call>(call), weak = std::weak_ptr<Attempt>(one)] {
+              const std::shared_ptr<Call> waiting = weak_call.lock();
+              const std::shared_ptr<Attempt> late = weak.lock();
+              if (waiting != nullptr && late != nullptr) ask_next_too(waiting, *late);
+            });
 }
 
-void EtcdClient::attempted(const std::shared_ptr<Call>& call, const Attempt& attempt) {
+void EtcdClient::ask_next_too(const std::shared_ptr<Call>& call, Attempt& attempt) {
+  if (calls_.count(call) == 0) return;
+  attempt.has_successor = true;
+  call->last =
+      explain_error(absl::DeadlineExceededError(absl::StrCat(
+                        "within ", absl::FormatDuration(absl::FromChrono(call->patience)))),
+                    attempt.endpoint, options_)
+          .status;
+  failed(attempt.generation, call->last);
+  this->attempt(call);
+}
+
+void EtcdClient::attempted(const std::shared_ptr<Call>& call, Attempt& attempt) {
   if (has_stopped_) return;
   if (attempt.status.ok()) {
     answered(attempt.generation);
+    call->response = std::move(attempt.response);
     return end_call(call, absl::OkStatus());
   }
   Failure failure = explain_error(to_absl(attempt.status), attempt.endpoint, options_);
-  call->last = failure.status;
-  switch (failure.remedy) {
-    case Remedy::kNone:
-      answered(attempt.generation);
-      return end_call(call, std::move(failure.status));
-    case Remedy::kAgain:
-      return run_after(options_.longest_pause, [this, call] { this->attempt(call); });
-    case Remedy::kAuthenticate:
-      if (++call->authentications > kMaxAuthentications) return end_call(call, failure.status);
-      drop_token(attempt.token);
-      return this->attempt(call);
-    case Remedy::kOtherServer:
-      failed(attempt.generation, failure.status);
-      if (is_hopeless()) return end_call(call, all_errors(failure.status));
-      return this->attempt(call);
+  if (failure.remedy == Remedy::kNone) {
+    answered(attempt.generation);
+    return end_call(call, std::move(failure.status));
   }
+  if (attempt.has_successor) return;
+  const bool is_short =
+      attempt.is_short && attempt.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  if (!is_short || call->last.ok()) call->last = failure.status;
+  if (failure.remedy == Remedy::kAgain) {
+    return run_after(options_.longest_pause, [this, call] { this->attempt(call); });
+  }
+  if (failure.remedy == Remedy::kAuthenticate) {
+    if (++call->authentications > kMaxAuthentications) return end_call(call, failure.status);
+    drop_token(attempt.token);
+    return this->attempt(call);
+  }
+  failed(attempt.generation, failure.status, is_short);
+  if (is_hopeless()) return end_call(call, all_errors(failure.status));
+  this->attempt(call);
 }
 
 void EtcdClient::list(std::string key, std::string range_end, Time timeout, Then<Listing> then) {
@@ -313,10 +342,11 @@ void EtcdClient::answered(std::uint64_t generation) {
   errors_.clear();
 }
 
-void EtcdClient::failed(std::uint64_t generation, const absl::Status& why) {
+void EtcdClient::failed(std::uint64_t generation, const absl::Status& why, bool is_short) {
   // Others may have noticed before.
   if (generation != generation_) return;
-  errors_[endpoint()] = why;
+  absl::Status& error = errors_[endpoint()];
+  if (!is_short || error.ok()) error = why;
   not_before_ = Clock::now() + endpoints_.failed();
   ++generation_;
   stub_.reset();

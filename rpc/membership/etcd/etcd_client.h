@@ -28,9 +28,10 @@
 namespace sinew::internal::etcd {
 
 /// Calls etcd, on one thread of its own. One server of the cluster is asked at a time: the next one
-/// when that fails, does not answer in `attempt_timeout`, or sees no leader. Calls are repeated
-/// until their time is over, so an unlucky one is served twice: make requests that mean the same
-/// then, as transactions with compares do.
+/// when that fails, does not answer in `attempt_timeout`, or sees no leader. Where the time of a
+/// call would not suffice for as many servers as can be away, the next one is asked sooner, and
+/// whoever answers first is heard. Calls are repeated until their time is over, so an unlucky one
+/// is served twice: make requests that mean the same then, as transactions with compares do.
 ///
 /// Thread-safe where nothing else is said. Callbacks run on its thread, and must not block.
 class EtcdClient final : private ProcessLife::Busy {
@@ -111,7 +112,8 @@ class EtcdClient final : private ProcessLife::Busy {
   void start_call(const char* path, std::unique_ptr<Message> request,
                   std::unique_ptr<Message> response, Time timeout, Done done);
   void attempt(std::shared_ptr<Call> call);
-  void attempted(const std::shared_ptr<Call>& call, const Attempt& attempt);
+  void attempted(const std::shared_ptr<Call>& call, Attempt& attempt);
+  void ask_next_too(const std::shared_ptr<Call>& call, Attempt& attempt);
   void end_call(const std::shared_ptr<Call>& call, absl::Status status);
   void list_page(std::shared_ptr<Listing> listing, pb::RangeRequest request,
                  Clock::time_point until, Then<Listing> then);
@@ -121,7 +123,8 @@ class EtcdClient final : private ProcessLife::Busy {
   /// kUnavailable: nobody knows its name.
   absl::Status connect();
   void prepare(grpc::ClientContext& context, Clock::time_point deadline) const;
-  void failed(std::uint64_t generation, const absl::Status& why);
+  /// `is_short`: what was known of it before says more.
+  void failed(std::uint64_t generation, const absl::Status& why, bool is_short = false);
   void answered(std::uint64_t generation);
   absl::Status all_errors(const absl::Status& last) const;
   bool is_hopeless() const;

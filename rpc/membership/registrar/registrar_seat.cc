@@ -65,6 +65,28 @@ class AddressSeat final : public RegistrarSeat {
   const ResolveAddress resolve_;
 };
 
+class ProcessSeat final : public RegistrarSeat {
+ public:
+  ProcessSeat(std::shared_ptr<InprocNetwork> network, std::string name, std::string address)
+      : network_(std::move(network)), name_(std::move(name)), address_(std::move(address)) {}
+
+  Future<Found> look(bool may_take) override {
+    const InprocNetwork::Seat seat = network_->take_seat(name_, may_take ? address_ : "");
+    Found found;
+    found.is_own = seat.address == address_;
+    found.is_new = !seat.was_taken;
+    if (!found.is_own && !seat.address.empty()) found.others.push_back(Contact::at(seat.address));
+    return make_ready_future(std::move(found));
+  }
+  Future<bool> holds() override { return make_ready_future(true); }
+  void give_back() override { network_->leave_seat(name_, address_); }
+
+ private:
+  const std::shared_ptr<InprocNetwork> network_;
+  const std::string name_;
+  const std::string address_;
+};
+
 /// The file, open. For one thread at a time.
 class LockedFile {
  public:
@@ -204,6 +226,11 @@ class FileSeat final : public RegistrarSeat {
 std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own,
                                                  ResolveAddress resolve) {
   return std::make_unique<AddressSeat>(std::move(addresses), is_own, std::move(resolve));
+}
+
+std::unique_ptr<RegistrarSeat> make_process_seat(std::shared_ptr<InprocNetwork> network,
+                                                 std::string name, std::string address) {
+  return std::make_unique<ProcessSeat>(std::move(network), std::move(name), std::move(address));
 }
 
 std::unique_ptr<RegistrarSeat> make_file_seat(std::string path, std::string address,

@@ -8,6 +8,7 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/membership/contact.h"
+#include "sinew/rpc/transport/inproc/inproc_network.h"
 
 namespace sinew::internal {
 
@@ -39,6 +40,11 @@ using ResolveAddress = std::function<Future<std::vector<std::string>>(const std:
 /// may be null.
 std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own,
                                                  ResolveAddress resolve);
+
+/// A seat of the network of one process; whoever has it must give it back. `address` is this
+/// worker's.
+std::unique_ptr<RegistrarSeat> make_process_seat(std::shared_ptr<InprocNetwork> network,
+                                                 std::string name, std::string address);
 
 /// The lock on a file, which the kernel releases when its holder's process ends; the file says
 /// where the holder is. See GuardedFolder for the files that are taken. `address` and `name` are

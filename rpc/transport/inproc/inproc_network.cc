@@ -29,6 +29,18 @@ std::size_t InprocNetwork::break_connections(std::string_view one, std::string_v
 bool InprocNetwork::break_connection(std::uint64_t connection) {
   return core_->break_connection(connection);
 }
+InprocNetwork::Seat InprocNetwork::take_seat(const std::string& name, const std::string& address) {
+  MutexLock lock(mutex_);
+  Seat& seat = seats_[name];
+  const bool was_taken = seat.was_taken;
+  if (seat.address.empty() && !address.empty()) seat = {address, true};
+  return {seat.address, was_taken};
+}
+void InprocNetwork::leave_seat(const std::string& name, const std::string& address) {
+  MutexLock lock(mutex_);
+  Seat& seat = seats_[name];
+  if (seat.address == address) seat.address.clear();
+}
 void InprocNetwork::freeze(std::string_view address) { core_->set_frozen(address, true); }
 void InprocNetwork::thaw(std::string_view address) { core_->set_frozen(address, false); }
 

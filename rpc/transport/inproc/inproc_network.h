@@ -2,13 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/frame.h"
 
 namespace sinew::internal {
@@ -87,11 +90,26 @@ class InprocNetwork {
   void freeze(std::string_view address);
   void thaw(std::string_view address);
 
+  /// A seat that one transport of the network has at a time.
+  struct Seat {
+    /// Whoever has it; empty: nobody.
+    std::string address;
+    /// Somebody has had it before.
+    bool was_taken = false;
+  };
+  /// Takes the seat of that name if nobody has it; an empty `address` only looks. Returns how it is
+  /// then, but `was_taken` as it was before.
+  Seat take_seat(const std::string& name, const std::string& address);
+  /// Of whoever has it.
+  void leave_seat(const std::string& name, const std::string& address);
+
   /// For the transports of this folder.
   const std::shared_ptr<InprocCore>& core() const { return core_; }
 
  private:
   const std::shared_ptr<InprocCore> core_;
+  Mutex mutex_;
+  std::map<std::string, Seat> seats_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal
