@@ -111,6 +111,7 @@ void Membership::on_state(MembershipState state, const absl::Status& why) {
     if (is_closed_) return;
     was_away = state_ == MembershipState::kSuspected;
     state_ = state;
+    if (state == MembershipState::kSuspected) absence_ = std::string(why.message());
   }
   switch (state) {
     case MembershipState::kJoining:
@@ -197,10 +198,11 @@ void Membership::on_gone(const registry::MemberNews& news) {
   Departed gone;
   gone.worker = worker;
   gone.how = *news.gone == registry::Gone::kLeft ? Departure::kLeft : Departure::kLost;
+  const std::string reason = news.reason.empty() ? to_text(*news.gone) : news.reason;
   // Who has noticed it may have said it in full.
-  gone.reason = absl::StartsWith(news.reason, "worker '")
-                    ? news.reason
-                    : absl::StrCat("worker '", worker.name, "' is lost: ", news.reason);
+  gone.reason = absl::StartsWith(reason, "worker '")
+                    ? reason
+                    : absl::StrCat("worker '", worker.name, "' is lost: ", reason);
   std::shared_ptr<Registry> registry;
   {
     MutexLock lock(mutex_);
@@ -242,6 +244,11 @@ void Membership::when_sure(std::function<void()> then) {
 MembershipState Membership::state() const {
   MutexLock lock(mutex_);
   return state_;
+}
+
+std::string Membership::absence() const {
+  MutexLock lock(mutex_);
+  return absence_;
 }
 
 WorkerInfo Membership::self() const {

@@ -81,6 +81,8 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   void close();
 
   MembershipState state() const;
+  /// Why nobody holds the list, as was known last.
+  std::string absence() const;
   /// This worker, with the rank that it was given.
   WorkerInfo self() const;
   /// Of a fixed world, by rank: who had it when this worker came in. Empty in open membership.
@@ -160,6 +162,7 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   std::shared_ptr<Registry> registry_ ABSL_GUARDED_BY(mutex_);
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   MembershipState state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
+  std::string absence_ ABSL_GUARDED_BY(mutex_);
   std::map<Incarnation, Member> members_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   // The latest last.

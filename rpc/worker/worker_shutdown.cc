@@ -92,7 +92,8 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
     }
   };
   // In open membership others stay; only what concerns this worker must come to rest.
-  bool is_alone = world_size_ == 0;
+  const bool are_others = world_size_ > 0 && evicted().ok();
+  bool is_alone = !are_others;
   const auto meet = [this](const std::vector<std::string>& names, std::string value,
                            std::chrono::nanoseconds patience) {
     return membership_->gather_from_job_async(names, std::move(value), patience);
@@ -128,6 +129,11 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
     if (!delivered.ok()) throw_error(delivered);
   });
   attempt("left the job", [&] { membership_->leave_async().wait(); });
+  if (is_alone && are_others && failed.ok()) {
+    failed = absl::UnavailableError(
+        absl::StrFormat("graceful shutdown of worker '%s' did not wait for the others: %s",
+                        self_.name, membership_->absence()));
+  }
   return failed;
 }
 
@@ -207,7 +213,6 @@ bool WorkerCore::wait_for_others(const Future<T>& meeting, Clock::TimePoint dead
     const bool is_away = membership_->state() == MembershipState::kSuspected;
     away_since = is_away ? std::min(away_since, now) : Clock::TimePoint::max();
     if (is_away && now - away_since > kAbsence) {
-      log("nobody holds the list of members at present: this worker leaves without the others");
       return false;
     }
     MutexLock lock(mutex_);

@@ -219,13 +219,13 @@ TEST_F(Membership, MissingRanksAreNamed) {
   for (const std::string& meet : {tcp(), file()}) {
     WorkerOptions a = options_of("a", meet, 0, 4);
     WorkerOptions c = options_of("c", meet, 2, 4);
-    // Rank 0 gives up first, and tells the other one before it ends.
-    a.join_timeout = 3s;
-    c.join_timeout = 30s;
+    // Rank 0 gives up first.
+    a.join_timeout = 2s;
+    c.join_timeout = 3s;
     for (const Outcome& outcome : start_all({a, c})) {
       EXPECT_EQ(outcome.code, ErrorCode::kDeadlineExceeded);
       EXPECT_THAT(outcome.message,
-                  StartsWith("2 of 4 workers joined within 3 s; missing ranks: 1, 3"));
+                  HasSubstr("2 of 4 workers have come; missing ranks: 1, 3"));
     }
   }
 }
@@ -236,7 +236,8 @@ TEST_F(Membership, RankZeroThatNeverComesIsNamed) {
   b.join_timeout = 500ms;
   const RpcError error = error_of([&] { sinew::init_rpc(b); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_THAT(error.message(), HasSubstr("rank 0 at '" + meet.substr(6) + "' never answered"));
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("nobody answered at " + meet.substr(6) + " ("),
+                    HasSubstr("rank 0 listens there: start it")));
 }
 
 TEST_F(Membership, NameOrRankThatIsTakenIsRefused) {
@@ -282,7 +283,7 @@ TEST_F(Membership, AnotherJobAnotherWorldAndABadNameAreRefused) {
   fixed.join_timeout = 5s;
   error = error_of([&] { sinew::init_rpc(fixed); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.what();
-  EXPECT_THAT(error.message(), HasSubstr("they do not mix"));
+  EXPECT_THAT(error.message(), HasSubstr("start all with one world size"));
   for (const char* bad : {"", "a*b", "a b"}) {
     EXPECT_EQ(error_of([&] { sinew::init_rpc(options_of(bad, meet, 1, 0)); }).code(),
               ErrorCode::kInvalidArgument);
@@ -354,7 +355,7 @@ TEST_F(Membership, WhoIsNoFounderFoundsNothing) {
     options.join_timeout = 1500ms;
     const RpcError error = error_of([&] { sinew::init_rpc(options); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_THAT(error.message(), HasSubstr("start the worker that founds the job"));
+    EXPECT_THAT(error.message(), HasSubstr("whoever founds the job listens there"));
   }
   WorkerOptions never = options_of("a", file());
   never.found_job = sinew::FoundJob::kNever;

@@ -51,7 +51,7 @@ TEST_F(RegistrarAway, TheListStandsStillUntilItIsStartedAgain) {
   }
   // Those who see each other go on.
   EXPECT_EQ(b->ask("add c"), "ok 3");
-  EXPECT_EQ(b->ask("members"), "ok b c");
+  EXPECT_EVENTUALLY(b->ask("members"), "ok b c");
   const Child d = begin("d");
   EXPECT_THROW(ADD_FAILURE() << d->receive(500ms), std::runtime_error);
   a = start("a", "rank=0");

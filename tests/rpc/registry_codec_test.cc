@@ -1,5 +1,6 @@
 #include "sinew/rpc/membership/registrar/registry_codec.h"
 
+#include <chrono>
 #include <random>
 #include <string>
 #include <variant>
@@ -15,6 +16,8 @@ namespace sinew::internal::registry_codec_test {
 using namespace registry;
 using ::testing::HasSubstr;
 
+constexpr auto kLease = std::chrono::seconds(15);
+
 const WorkerInfo kAlice{"alice", 0, {7}};
 const Record kRecord{{"bob", 3, {9}}, std::string("details\0of bob", 14)};
 const Version kVersion{3, {7}, 12};
@@ -25,6 +28,7 @@ std::vector<Request> all_requests() {
           Return{kRecord, "job", 0, {1, 2, 3}, kVersion, {2, {7}, 1}, {kAlice}},
           Renew{kVersion},
           Leave{},
+          Leave{true},
           Report{{8}, "no way"},
           Enter{6, "barrier", {"alice", "bob"}, std::string("\xff\0", 2)},
           compare,
@@ -74,7 +78,7 @@ TEST(RegistryCodec, RequestsAreReadAsTheyAreWritten) {
 }
 
 TEST(RegistryCodec, AnswersAreReadAsTheyAreWritten) {
-  SaidByRegistrar said{{7}, {}};
+  SaidByRegistrar said{{7}, kLease, {}};
   for (const Answer& answer : all_answers()) said.items.push_back({said.items.size(), answer});
   const std::string bytes = encode(said);
   const absl::StatusOr<SaidByRegistrar> read = decode_said(bytes);
@@ -107,11 +111,11 @@ TEST(RegistryCodec, NumbersAtTheirBoundsAreRefused) {
   EXPECT_FALSE(decode_asked(nothing.SerializeAsString()).ok());
   EXPECT_FALSE(decode_asked("no message").ok());
   // A list has ranks, and comes from somebody.
-  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{0}, {}})).ok());
+  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{0}, kLease, {}})).ok());
   const List unranked{kVersion, {}, {{{"bob", -1, {9}}, ""}}, false};
-  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, {{1, unranked}}})).ok());
+  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, kLease, {{1, unranked}}})).ok());
   const Update backwards{13, kVersion, {}};
-  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, {{1, backwards}}})).ok());
+  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, kLease, {{1, backwards}}})).ok());
 }
 
 // What is read at all is written and read again as the same.

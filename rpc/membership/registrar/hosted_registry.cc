@@ -44,6 +44,18 @@ std::string draw_secret() {
   return secret;
 }
 
+/// Whom to start where nobody answers.
+std::string hint_for(const Rendezvous& place) {
+  if (place.kind == Rendezvous::Kind::kFile || place.kind == Rendezvous::Kind::kInproc) {
+    return place.world_size > 0 ? "; rank 0 founds the job: start it" : "; who may found the job is to be started";
+  }
+  return absl::StrCat(place.world_size > 0
+                          ? "; rank 0 listens there: start it, or correct the rendezvous address"
+                          : "; whoever founds the job listens there (rank 0, or found_job = "
+                            "kAlways): start it, or correct the rendezvous address",
+                      loopback_hint(place));
+}
+
 /// Whoever answers there is not of this job, or does not want this worker: another try is in vain.
 bool is_final(const absl::Status& reason) {
   return absl::IsPermissionDenied(reason) || absl::IsUnauthenticated(reason) ||
@@ -138,7 +150,7 @@ void HostedRegistry::give_up(Time patience) {
     core.is_silent_ = true;
     if (asks) {
       core.last_word_ = done;
-      core.channel_->send(encode(AskedOfRegistrar{0, registry::Leave{}}));
+      core.channel_->send(encode(AskedOfRegistrar{0, registry::Leave{true}}));
     }
     core.end_seat();
     core.end_dials();
@@ -158,14 +170,15 @@ void HostedRegistry::end_channels() {
   if (const auto word = std::exchange(last_word_, nullptr)) word->set_value();
 }
 
-void HostedRegistry::end_seat() {
+void HostedRegistry::end_seat(std::function<void()> then) {
   std::shared_ptr<Registrar> held;
   {
     MutexLock lock(mutex_);
     held = std::exchange(registrar_, nullptr);
   }
-  if (held != nullptr) held->close();
   seat_->give_back();
+  if (held == nullptr) return then();
+  held->close([held, then = std::move(then)] { then(); });
 }
 
 // ---- The registrar.
@@ -267,6 +280,7 @@ void HostedRegistry::on_down(std::uint64_t number, const absl::Status& reason) {
   const auto found = dials_.find(number);
   if (found == dials_.end() || is_over()) return;
   const bool is_for_all = found->second.contact.name.empty();
+  client_.note_nobody(std::string(reason.message()));
   dials_.erase(found);
   if (!dials_.empty() || connected_.value != 0) return;
   // A file may say where another job's worker is by now.
@@ -282,7 +296,7 @@ void HostedRegistry::become_registrar(bool is_new) {
   if (is_new) table.settle = Time::zero();
   table.instance = draw_job_instance();
   auto held = std::make_shared<Registrar>(
-      table, options_.self, scheduler_, [weak = weak_from_this()](const SaidByRegistrar& said) {
+      table, options_.self, transport_, scheduler_, [weak = weak_from_this()](const SaidByRegistrar& said) {
         const auto self = weak.lock();
         if (self == nullptr) return;
         self->post([said](HostedRegistry& core) { core.hear(said); });
@@ -328,6 +342,10 @@ void HostedRegistry::run(registry::ClientEffects effects) {
       ask(*asked);
     } else if (const auto* news = std::get_if<registry::MemberNews>(&effect)) {
       listener_.on_member(*news);
+      // It says so itself, and is registrar no more.
+      const bool is_registrar = channel_ != nullptr && news->gone.has_value() &&
+                                news->member.worker.incarnation == connected_;
+      if (is_registrar) post([](HostedRegistry& core) { core.lose_registrar(); });
     } else if (const auto* state = std::get_if<registry::StateNews>(&effect)) {
       change_state(*state);
     } else {
@@ -352,10 +370,12 @@ void HostedRegistry::ask(const registry::Ask& ask) {
 void HostedRegistry::hear(const SaidByRegistrar& said) {
   ++heard_;
   heard_at_ = now();
+  client_.note_lease(said.lease);
   for (const SaidByRegistrar::Item& item : said.items) {
     if (is_over()) return;
     run(client_.handle(said.registrar, item.token, item.answer, now()));
   }
+  if (leaves_at_.has_value() && !is_over()) leave_now();
   settle_doubts();
 }
 
@@ -370,12 +390,10 @@ void HostedRegistry::change_state(const registry::StateNews& news) {
       for (const auto& [rank, name] : names) view_.world_names.push_back(name);
     }
   }
-  listener_.on_state(news.state, news.why);
-  if (is_over()) {
-    end_seat();
-    end_channels();
-    settle_doubts();
-  }
+  if (!is_over()) return listener_.on_state(news.state, news.why);
+  end_seat([listener = listener_, news] { listener.on_state(news.state, news.why); });
+  end_channels();
+  settle_doubts();
 }
 
 void HostedRegistry::publish() {
@@ -476,6 +494,7 @@ HostedStart hosted_registry(const MembershipOptions& options, SelfDescription se
   wanted.client.world_size = place.world_size;
   wanted.client.address =
       place.kind == Rendezvous::Kind::kFile ? place.path : absl::StrJoin(place.seeds, " or ");
+  wanted.client.hint = hint_for(place);
   wanted.client.beat = beat;
   wanted.client.join_for = options.timeout;
   wanted.table.job = options.job;

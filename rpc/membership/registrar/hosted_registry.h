@@ -106,7 +106,8 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   void publish();
   void settle_doubts();
   void end_channels();
-  void end_seat();
+  /// `then` runs when the others have heard what this worker said last as registrar.
+  void end_seat(std::function<void()> then = [] {});
   void leave_now();
   std::vector<std::uint64_t> gathers_with(const std::string& worker) const;
   void cancel(std::uint64_t id, const absl::Status& why);

@@ -1,5 +1,6 @@
 #include "sinew/rpc/membership/registrar/registrar.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_secret.h"
+#include "sinew/rpc/membership/member_codec.h"
 
 namespace sinew::internal {
 namespace {
@@ -17,6 +19,10 @@ namespace {
 constexpr std::size_t kMostAskers = 65536;
 // Messages of one asker that have been read and not answered.
 constexpr int kMostWaiting = 4096;
+// For members to read what was said last.
+constexpr registry::Time kFarewell = std::chrono::milliseconds(500);
+// For a member whose connection is down to open another one.
+constexpr registry::Time kReopening = std::chrono::seconds(1);
 // A connection of one that is no member and says nothing.
 constexpr registry::Time kStrangersTime = std::chrono::seconds(60);
 
@@ -29,10 +35,11 @@ const WorkerInfo* claim_of(const registry::Request& request) {
 
 }  // namespace
 
-Registrar::Registrar(const registry::Options& options, SelfDescription self, Scheduler& scheduler,
-                     OnOwn on_own)
+Registrar::Registrar(const registry::Options& options, SelfDescription self, Transport& transport,
+                     Scheduler& scheduler, OnOwn on_own)
     : options_(options),
       self_(std::move(self)),
+      transport_(transport),
       scheduler_(scheduler),
       on_own_(std::move(on_own)),
       table_(options, scheduler.now().time_since_epoch()) {}
@@ -43,19 +50,35 @@ void Registrar::start() {
   });
 }
 
-void Registrar::close() {
-  std::vector<std::shared_ptr<RegistryChannel>> channels;
+// Whoever closes a connection drops what the other end has not read: members close theirs when they
+// hear that this one leaves.
+void Registrar::close(std::function<void()> then) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
+    on_closed_ = std::move(then);
+  }
+  scheduler_.run_at(scheduler_.now() + kFarewell, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->end();
+  });
+  note_down({}, 0, nullptr);
+}
+
+void Registrar::end() {
+  std::vector<std::shared_ptr<RegistryChannel>> channels;
+  std::function<void()> then;
+  {
+    MutexLock lock(mutex_);
     for (auto& [incarnation, asker] : askers_) {
       if (asker.channel != nullptr) channels.push_back(std::move(asker.channel));
     }
     askers_.clear();
+    then = std::exchange(on_closed_, nullptr);
   }
   for (const auto& channel : channels) {
-    channel->close(absl::UnavailableError("the registrar shuts down"));
+    channel->close(absl::UnavailableError("the registrar has ended"));
   }
+  if (then != nullptr) then();
 }
 
 // ---- Connections.
@@ -125,14 +148,21 @@ RegistryChannel::Events Registrar::events_of(const WorkerInfo& asker, std::uint6
 void Registrar::note_down(Incarnation asker, std::uint64_t number,
                           std::shared_ptr<const ProcessHold> process) {
   std::shared_ptr<RegistryChannel> channel;
+  bool is_over = false;
   {
     MutexLock lock(mutex_);
     const auto found = askers_.find(asker);
-    if (found == askers_.end() || found->second.number != number) return;
-    if (process != nullptr) found->second.process = std::move(process);
-    channel = std::exchange(found->second.channel, nullptr);
+    if (found != askers_.end() && found->second.number == number) {
+      if (process != nullptr) found->second.process = std::move(process);
+      channel = std::exchange(found->second.channel, nullptr);
+      found->second.down_since = now();
+    }
+    is_over = is_closed_ && std::none_of(askers_.begin(), askers_.end(), [](const auto& each) {
+                return each.second.channel != nullptr;
+              });
   }
   if (channel != nullptr) channel->close(absl::UnavailableError("the connection is over"));
+  if (is_over) end();
 }
 
 void Registrar::tick() {
@@ -171,6 +201,7 @@ void Registrar::forget_strangers() {
         continue;
       }
       if (asker.channel != nullptr) channels.push_back(asker.channel);
+      table_.hung_up(each->first);
       each = askers_.erase(each);
     }
   }
@@ -197,7 +228,8 @@ void Registrar::take(const WorkerInfo& asker, const std::string& message) {
     }
   }
   if (!wrong.ok()) {
-    return say(asker.incarnation, {options_.registrar, {{0, registry::Refused{wrong}}}});
+    return say(asker.incarnation,
+               {options_.registrar, options_.lease, {{0, registry::Refused{wrong}}}});
   }
   deliver(table_.handle(asker.incarnation, asked->echo, asked->request, now()));
 }
@@ -217,10 +249,41 @@ void Registrar::deliver(const registry::Effects& effects) {
     for (const Incarnation to : send.to) {
       SaidByRegistrar& each = said[to];
       each.registrar = options_.registrar;
+      each.lease = options_.lease;
       each.items.push_back({send.token, send.answer});
     }
   }
   for (const auto& [to, each] : said) say(to, each);
+  for (const registry::Send& send : effects) {
+    if (std::holds_alternative<registry::Probe>(send.answer)) probe(send.to.front());
+  }
+}
+
+bool Registrar::has_connection(Incarnation member) {
+  MutexLock lock(mutex_);
+  const auto found = askers_.find(member);
+  if (found == askers_.end()) return false;
+  // Whoever lives opens another one at once.
+  return found->second.channel != nullptr || now() - found->second.down_since < kReopening;
+}
+
+// Somebody asks for the place of a member that has no connection: it may have ended.
+void Registrar::probe(Incarnation member) {
+  const registry::Record* const record = table_.roster().record_of(member);
+  if (record == nullptr || member == options_.own_worker) return;
+  if (has_connection(member)) return;
+  const absl::StatusOr<proto::Member> details =
+      parse_message<proto::Member>("a Member", record->details);
+  if (!details.ok()) return;
+  ask_who_answers(transport_, self_, {details->address(), record->worker.name},
+                  [weak = weak_from_this(), member](Incarnation answerer) {
+                    const auto self = weak.lock();
+                    if (self == nullptr || answerer == member) return;
+                    self->post([member](Registrar& core) {
+                      if (core.has_connection(member)) return;
+                      core.on_process_ended(member, "it is not at its address any more");
+                    });
+                  });
 }
 
 // Who does not get it asks again.

@@ -26,11 +26,12 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   using OnOwn = std::function<void(const SaidByRegistrar&)>;
 
   /// `on_own` takes what the worker is told that it is a part of; null: there is none.
-  Registrar(const registry::Options& options, SelfDescription self, Scheduler& scheduler,
-            OnOwn on_own);
+  Registrar(const registry::Options& options, SelfDescription self, Transport& transport,
+            Scheduler& scheduler, OnOwn on_own);
   void start();
-  /// Nobody is answered any more.
-  void close();
+  /// Nobody is answered any more. `then` runs when all have heard what was said last, soon in any
+  /// case.
+  void close(std::function<void()> then);
 
   /// A connection of one that asks for the registrar. Thread-safe; never blocks.
   absl::StatusOr<Acceptor::Accepted> accept(const proto::Hello& said);
@@ -49,6 +50,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
     /// Of one that is down, where the kernel has said so.
     std::shared_ptr<const ProcessHold> process;
     registry::Time heard{};
+    registry::Time down_since{};
   };
   template <class Work>
   void post(Work work) {
@@ -65,11 +67,15 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   void tick();
   void look_at_processes();
   void forget_strangers();
+  void end();
   void deliver(const registry::Effects& effects);
+  bool has_connection(Incarnation member);
+  void probe(Incarnation member);
   void say(Incarnation to, const SaidByRegistrar& said);
 
   const registry::Options options_;
   const SelfDescription self_;
+  Transport& transport_;
   Scheduler& scheduler_;
   const OnOwn on_own_;
   registry::RegistryTable table_;
@@ -78,6 +84,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<Incarnation, Asker> askers_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
+  /// Set: it ends when nobody is connected any more.
+  std::function<void()> on_closed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

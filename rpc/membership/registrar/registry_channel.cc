@@ -12,6 +12,29 @@ namespace {
 // Whoever reads nothing is asked to come again.
 constexpr std::uint64_t kMostUnread = std::uint64_t{256} << 20;
 
+class Question final : public ConnectionHandler {
+ public:
+  explicit Question(std::function<void(Incarnation)> on_answer)
+      : on_answer_(std::move(on_answer)) {}
+
+  void on_up(const std::shared_ptr<Connection>& connection) override {
+    connection->close(absl::InvalidArgumentError("it was only asked who it is"));
+  }
+  void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>) override {}
+  void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
+    const absl::StatusOr<proto::Hello> said = read_refusal(reason);
+    const bool is_told = said.ok() && said->refusal() == proto::WHO_ANSWERS;
+    if (is_told && said->worker().incarnation() != 0) {
+      on_answer_({said->worker().incarnation()});
+    } else if (absl::IsNotFound(reason)) {
+      on_answer_({});
+    }
+  }
+
+ private:
+  const std::function<void(Incarnation)> on_answer_;
+};
+
 }  // namespace
 
 std::shared_ptr<RegistryChannel> RegistryChannel::open(Transport& transport,
@@ -107,6 +130,14 @@ void RegistryChannel::on_lost(const std::shared_ptr<Connection>& connection, Lan
 void RegistryChannel::on_down(const std::shared_ptr<Connection>& connection,
                               const absl::Status& reason) {
   events_.on_down(reason, connection->remote_process());
+}
+
+void ask_who_answers(Transport& transport, const SelfDescription& self, const Contact& contact,
+                     std::function<void(Incarnation answerer)> on_answer) {
+  proto::Hello hello;
+  write_self(self, hello);
+  transport.connect(contact.address, hello.SerializeAsString(), contact.name,
+                    std::make_shared<Question>(std::move(on_answer)));
 }
 
 }  // namespace sinew::internal

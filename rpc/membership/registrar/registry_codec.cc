@@ -16,6 +16,8 @@ using namespace registry;
 
 // No version counts so far, no job has so many ranks.
 constexpr std::uint64_t kLastCount = std::uint64_t{1} << 62;
+// In microseconds, a year.
+constexpr std::uint64_t kLongestLease = std::uint64_t{365} * 24 * 3600 * 1000000;
 constexpr std::int32_t kLastRank = std::int32_t{1} << 30;
 
 // ---- Parts.
@@ -123,7 +125,7 @@ void encode(const Request& request, proto::RegistryRequest& out) {
         } else if constexpr (std::is_same_v<Kind, Renew>) {
           encode(each.version, *out.mutable_renew());
         } else if constexpr (std::is_same_v<Kind, Leave>) {
-          out.mutable_leave();
+          out.mutable_leave()->set_is_abrupt(each.is_abrupt);
         } else if constexpr (std::is_same_v<Kind, Report>) {
           out.mutable_report()->set_about(each.about.value);
           out.mutable_report()->set_reason(each.reason);
@@ -179,7 +181,7 @@ Request decode(const proto::RegistryRequest& in, Checked& check) {
     case Kind::kRenew:
       return Renew{check.version(in.renew())};
     case Kind::kLeave:
-      return Leave{};
+      return Leave{in.leave().is_abrupt()};
     case Kind::kReport:
       return Report{{in.report().about()}, in.report().reason()};
     case Kind::kEnter:
@@ -334,6 +336,8 @@ absl::StatusOr<AskedOfRegistrar> decode_asked(const std::string& bytes) {
 std::string encode(const SaidByRegistrar& said) {
   proto::RegistryAnswers out;
   out.set_registrar(said.registrar.value);
+  out.set_lease_us(
+      std::chrono::duration_cast<std::chrono::microseconds>(said.lease).count());
   for (const SaidByRegistrar::Item& item : said.items) {
     proto::RegistryAnswer& answer = *out.add_answers();
     answer.set_token(item.token);
@@ -347,8 +351,11 @@ absl::StatusOr<SaidByRegistrar> decode_said(const std::string& bytes) {
       parse_message<proto::RegistryAnswers>("RegistryAnswers", bytes);
   if (!in.ok()) return in.status();
   registry_codec::Checked check;
-  SaidByRegistrar said{{in->registrar()}, {}};
+  SaidByRegistrar said;
+  said.registrar = {in->registrar()};
   if (in->registrar() == 0) check.wrong("registrar", 0);
+  if (in->lease_us() == 0 || in->lease_us() > registry_codec::kLongestLease) check.wrong("lease", in->lease_us());
+  said.lease = std::chrono::microseconds(in->lease_us());
   for (const proto::RegistryAnswer& answer : in->answers()) {
     said.items.push_back({answer.token(), registry_codec::decode(answer, check)});
   }

@@ -26,6 +26,8 @@ struct SaidByRegistrar {
     registry::Answer answer;
   };
   Incarnation registrar;
+  /// Whoever it has not heard for so long is lost.
+  registry::Time lease{};
   std::vector<Item> items;
 };
 std::string encode(const SaidByRegistrar& said);

@@ -26,6 +26,7 @@ RegistryClient::RegistryClient(ClientOptions options, Time now)
     : options_(std::move(options)),
       clock_(now, 2 * options_.tick),
       heard_(now),
+      beat_(options_.beat),
       next_beat_(now),
       ends_joining_(now + options_.join_for) {}
 
@@ -44,6 +45,12 @@ ClientEffects RegistryClient::connected(Incarnation registrar, Time now) {
   }
   beat(out);
   return out;
+}
+
+void RegistryClient::note_lease(Time lease) {
+  constexpr Time kShortest = std::chrono::milliseconds(10);
+  beat_ = std::min(options_.beat, std::max(lease / 7, kShortest));
+  next_beat_ = std::min(next_beat_, clock_.time() + beat_);
 }
 
 ClientEffects RegistryClient::disconnected(Time now) {
@@ -73,7 +80,7 @@ void RegistryClient::ask_for_place(ClientEffects& out) const {
 }
 
 void RegistryClient::beat(ClientEffects& out) {
-  next_beat_ = clock_.time() + options_.beat;
+  next_beat_ = clock_.time() + beat_;
   ask_for_place(out);
   if (version_.registrar != registrar_) return;
   for (const Incarnation member : lost_) {
@@ -173,7 +180,7 @@ ClientEffects RegistryClient::tick(Time now) {
   const Time time = clock_.pass(now);
   if (is_over()) return out;
   // Some ticks, where beats are short: this process may have been the slow one.
-  const Time patience = std::max(2 * options_.beat + options_.beat / 2, 6 * options_.tick);
+  const Time patience = std::max(2 * beat_ + beat_ / 2, 6 * options_.tick);
   if (time >= heard_ + patience) go_away(out);
   time_out(out);
   if (!is_over() && time >= next_beat_) beat(out);
@@ -201,7 +208,12 @@ void RegistryClient::time_out(ClientEffects& out) {
   const std::string nobody = absl::StrCat(registrar_text(), " did not answer");
   if (state_ == State::kJoining && time >= ends_joining_) {
     ask(Leave{}, out);
-    const std::string why = waits_because_.empty() ? nobody : waits_because_;
+    std::string why = waits_because_;
+    if (why.empty()) {
+      why = absl::StrCat("nobody answered at ", options_.address,
+                         nobody_because_.empty() ? "" : absl::StrCat(" (", nobody_because_, ")"),
+                         options_.hint);
+    }
     const std::string text = absl::StrCat("could not join job '", options_.job, "': ", why);
     return enter(State::kLeft, absl::DeadlineExceededError(text), out);
   }

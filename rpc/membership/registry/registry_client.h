@@ -21,8 +21,9 @@ struct ClientOptions {
   Record self;
   std::string job;
   std::int32_t world_size = 0;
-  /// Where the registrar is looked for: for texts.
+  /// Where the registrar is looked for, and what may be wrong where nobody answers: for texts.
   std::string address;
+  std::string hint;
   Time beat = std::chrono::seconds(2);
   /// How long joining may take, and leaving.
   Time join_for = std::chrono::seconds(60);
@@ -63,6 +64,10 @@ class RegistryClient {
   ClientEffects connected(Incarnation registrar, Time now);
   ClientEffects disconnected(Time now);
   ClientEffects handle(Incarnation from, std::uint64_t token, const Answer& answer, Time now);
+  /// The registrar's lease: whoever beats more rarely than that allows is lost there.
+  void note_lease(Time lease);
+  /// Nobody has answered, and why.
+  void note_nobody(std::string why) { nobody_because_ = std::move(why); }
   /// Whoever answers at the address does not want this worker: its join has failed.
   ClientEffects refuse(const absl::Status& why, Time now);
   /// The link with a member has ended for good.
@@ -134,12 +139,14 @@ class RegistryClient {
   Incarnation registrar_;
   std::uint64_t echo_ = 0;
   Time heard_;
+  Time beat_;
   Time next_beat_;
   Time ends_joining_;
   std::optional<Time> ends_leaving_;
   bool is_away_ = false;
   Time away_since_{};
   std::string waits_because_;
+  std::string nobody_because_;
 
   Version version_;
   Version joined_;

@@ -80,7 +80,10 @@ struct Renew {
 };
 
 /// Also takes back a join.
-struct Leave {};
+struct Leave {
+  /// Without having come to rest: the others take it for lost.
+  bool is_abrupt = false;
+};
 
 /// "My link with that member has ended for good."
 struct Report {

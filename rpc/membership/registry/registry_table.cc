@@ -28,7 +28,7 @@ Effects RegistryTable::handle(Incarnation from, std::uint64_t echo, const Reques
         } else if constexpr (std::is_same_v<Kind, Return>) {
           roster_.come_back(from, each, out);
         } else if constexpr (std::is_same_v<Kind, Leave>) {
-          roster_.leave(from, out);
+          roster_.leave(from, each, out);
         } else if (const WorkerInfo* member = roster_.find(from); member == nullptr) {
           roster_.send_away(from, out);
         } else if constexpr (std::is_same_v<Kind, Renew>) {

@@ -26,6 +26,8 @@ class RegistryTable {
 
   /// `echo`: the token of the latest answer that the sender has had; 0: it has had none.
   Effects handle(Incarnation from, std::uint64_t echo, const Request& request, Time now);
+  /// One that waits to join cannot be told that it may: it may ask again.
+  void hung_up(Incarnation worker) { roster_.stop_waiting(worker); }
   /// The process of that worker has ended for certain.
   Effects ended(Incarnation worker, const std::string& reason, Time now);
   Effects tick(Time now);

@@ -127,6 +127,11 @@ void Roster::join(Incarnation from, const Join& join, Time now, Effects& out) {
       return send(from, Refused{absl::ResourceExhaustedError("too many workers wait to join")},
                   out);
     }
+    // Of two that wait for one place the earlier one has it, if it lives.
+    for (const auto& [since, other] : waiting_) {
+      if (!conflict(other.wanted.worker, join.self.worker)) continue;
+      send(other.wanted.worker.incarnation, Probe{}, out);
+    }
     waits_since_[from] = token_;
     waiting_[token_] = {join.self, now};
     settle(now, out);
@@ -190,10 +195,11 @@ void Roster::renew(Incarnation from, const Renew& renew, Effects& out) {
   send(from, list(), out);
 }
 
-void Roster::leave(Incarnation from, Effects& out) {
+void Roster::leave(Incarnation from, const Leave& leave, Effects& out) {
   // Who has not come back yet need not be waited for.
   const bool is_known =
       find(from) != nullptr || waits_since_.count(from) > 0 || window_.has_value();
+  if (is_known && leave.is_abrupt) return remove(from, Gone::kEnded, "it has ended", out);
   if (is_known) return remove(from, Gone::kLeft, "", out);
   send(from, Out{Gone::kLeft, ""}, out);
 }
@@ -485,6 +491,11 @@ const WorkerInfo* Roster::holder_of(const WorkerInfo& wanted) const {
   return window_.has_value() ? window_->holder_of(wanted) : nullptr;
 }
 
+const Record* Roster::record_of(Incarnation member) const {
+  const auto found = members_.find(member);
+  return found == members_.end() ? nullptr : &found->second.record;
+}
+
 void Roster::stop_waiting(Incarnation joiner) {
   const auto since = waits_since_.find(joiner);
   if (since == waits_since_.end()) return;
@@ -506,7 +517,7 @@ std::string Roster::why_waits(const WorkerInfo& wanted) const {
     if (!is_here) missing.push_back(std::to_string(rank));
   }
   return absl::StrCat(waiting_.size(), " of ", options_.world_size,
-                      " workers are here; nobody has asked for ranks ",
+                      " workers have come; missing ranks: ",
                       absl::StrJoin(missing, ", "));
 }
 

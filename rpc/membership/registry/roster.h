@@ -26,10 +26,12 @@ class Roster {
   void join(Incarnation from, const Join& join, Time now, Effects& out);
   void come_back(Incarnation from, const Return& back, Effects& out);
   void renew(Incarnation from, const Renew& renew, Effects& out);
-  void leave(Incarnation from, Effects& out);
+  void leave(Incarnation from, const Leave& leave, Effects& out);
   void report(Incarnation from, const Report& report, Time now, Effects& out);
   /// The registrar knows that the process of that worker has ended.
   void ended(Incarnation worker, const std::string& reason, Effects& out);
+  /// It does not wait to join any more.
+  void stop_waiting(Incarnation joiner);
   void tick(Time now, Effects& out);
   /// What whoever is no member is told.
   void send_away(Incarnation from, Effects& out) const;
@@ -39,6 +41,7 @@ class Roster {
   /// Null: it is no member.
   const WorkerInfo* find(Incarnation member) const;
   const WorkerInfo* find(const std::string& name) const;
+  const Record* record_of(Incarnation member) const;
   std::vector<std::string> names() const;
   List list() const;
   std::uint64_t token() const { return token_; }
@@ -77,7 +80,6 @@ class Roster {
   std::int32_t free_rank(const WorkerInfo& wanted) const;
   const WorkerInfo* holder_of(const WorkerInfo& wanted) const;
   void refuse_for(const WorkerInfo& holder, std::uint64_t after, std::uint64_t echo, Effects& out);
-  void stop_waiting(Incarnation joiner);
   std::string why_waits(const WorkerInfo& wanted) const;
 
   Options options_;
