@@ -56,16 +56,16 @@ class Worker {
   std::string address() const;
   /// The members that live, by rank, this one among them: those on the job's list as this worker
   /// has it, less those that it has lost itself. Suspected ones are among them. Other workers'
-  /// lists may differ for a moment, and for longer while the network is cut. An evicted worker sees
-  /// itself alone.
+  /// lists may differ for a moment, and for longer while whoever holds the list is away. An evicted
+  /// worker sees itself alone.
   std::vector<WorkerInfo> workers() const;
 
   /// A peer by name, rank or info; no network. By name or rank: whoever has it on the job's list,
-  /// also one that is lost already while the list without it has not come, or cannot (a frozen
-  /// fixed world): then calls fail with kUnavailable, and Peer::alive() is false. By info: that
-  /// incarnation and no other, also when it is lost. Throws RpcError kNotFound when nobody on the
-  /// list has the name or rank (it has gone, or has just joined and the list with it has not come),
-  /// kFailedPrecondition after a shutdown.
+  /// also one that is lost already while the list without it has not come, or cannot (nobody holds
+  /// the list at the moment): then calls fail with kUnavailable, and Peer::alive() is false. By
+  /// info: that incarnation and no other, also when it is lost. Throws RpcError kNotFound when
+  /// nobody on the list has the name or rank (it has gone, or has just joined and the list with it
+  /// has not come), kFailedPrecondition after a shutdown.
   Peer peer(std::string_view name) const;
   Peer peer(const char* name) const { return peer(std::string_view(name)); }
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
@@ -156,11 +156,11 @@ class Worker {
 
   /// Waits until all of `names` (default: all members) have called it; whoever leaves after that
   /// does not matter. Throws kDeadlineExceeded with the names that are missing, kUnavailable when
-  /// one of them is lost or leaves before, kCancelled when this worker is shut down meanwhile,
-  /// kFailedPrecondition afterwards.
+  /// one of them is lost or leaves before, or nobody holds the list of members (which does not
+  /// count), kCancelled when this worker is shut down meanwhile, kFailedPrecondition afterwards.
   void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
   void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
-  /// Gives every worker of `names` the bytes of all of them, by name.
+  /// Gives every worker of `names` the bytes of all of them, by name; 1 MiB of each at most.
   std::map<std::string, std::string> all_gather(
       std::string bytes, std::vector<std::string> names = {},
       std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
@@ -209,7 +209,8 @@ class Worker {
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to
   /// be called in a handler. Without grace it ends a graceful one that waits in another thread,
   /// which then throws kCancelled. Throws what the graceful part failed with (kDeadlineExceeded
-  /// names who did not come, kInvalidArgument a timeout that is not positive) after the teardown.
+  /// names who did not come, kUnavailable that nobody holds the list of members, kInvalidArgument a
+  /// timeout that is not positive) after the teardown.
   /// An evicted worker that is shut down does not rejoin any more, and if it is about to that ends;
   /// once it has, the new worker is to be shut down itself.
   void shutdown(const ShutdownOptions& options = {}) const;
@@ -232,8 +233,7 @@ class Worker {
   /// evicted, was shut down by the user, or runs the calling thread (a handler or a continuation);
   /// kCancelled when it is shut down meanwhile.
   ///
-  ///     if (worker.membership_state() == sinew::MembershipState::kEvicted) worker =
-  ///     worker.rejoin();
+  ///     if (worker.membership_state() == MembershipState::kEvicted) worker = worker.rejoin();
   ///
   /// WorkerOptions::on_rejoined does so by itself.
   Worker rejoin() const;

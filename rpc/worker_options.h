@@ -35,8 +35,8 @@ struct WorkerOptions {
   /// Where the workers of the job meet:
   ///   env://                   as sinew-run, torchrun, Slurm, an MPI or you say; docs/launch.md
   ///   tcp://host:port          rank 0 listens there; ?rank=..&world_size=.. or the fields below
-  ///   tcp://h1:port,h2:port    several addresses where workers are found; see docs/membership.md
-  ///   file:///absolute/path    a file that all workers can read, and only this user can write
+  ///   tcp://h1:port,h2:port    several addresses of that one worker; see docs/membership.md
+  ///   file:///absolute/path    a file that all workers can lock, and only this user can write
   ///   etcd://h1:2379,h2:2379/prefix   an etcd; the prefix is this job's; see docs/membership.md
   ///   inproc://name            several workers of one process, with `network`
   std::string init_method = "env://";
@@ -149,8 +149,9 @@ struct ShutdownOptions {
   /// its calls fail.
   bool graceful = true;
   /// Bound of the whole graceful shutdown. Unset: the others are waited for as long as they live
-  /// (one that is dead is lost when its lease ends), and what follows has 60 s. Positive; otherwise
-  /// that fails with kInvalidArgument, and the worker ends without grace.
+  /// (one that is dead is lost when its lease ends), and what follows has 60 s. While whoever holds
+  /// the list of members does not answer they are not waited for. Positive; otherwise that fails
+  /// with kInvalidArgument, and the worker ends without grace.
   std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
   /// Throw when references are left (the text lists them); otherwise they are only logged.
   bool fail_on_leaks = false;

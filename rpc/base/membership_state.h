@@ -7,10 +7,10 @@ enum class MembershipState {
   /// It looks for the job, or waits for the other ranks of a fixed world.
   kJoining,
   kMember,
-  /// Somebody who was lost says that this worker is not in the job any more, or was just lost and
-  /// is asked: it will be known within seconds.
+  /// Whoever holds the list of members does not answer, so nobody can join or be missed. Calls
+  /// between workers that see each other go on.
   kSuspected,
-  /// The others have taken this worker for lost, and go on without it. All that it shared with them
+  /// It is off the list of members, and the others go on without it. All that it shared with them
   /// is gone; only a new worker can join the job again.
   kEvicted,
   /// It has left, was shut down, or never got in.

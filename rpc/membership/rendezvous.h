@@ -15,11 +15,10 @@ namespace sinew {
 /// Where the workers of a job find each other, and this worker's place among them.
 ///
 ///     env://                          MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, or what
-///     Slurm,
-///                                     Open MPI or PMI set, say it all
+///                                     Slurm, Open MPI or PMI set, say it all
 ///     tcp://host:port?rank=1&world_size=4
 ///     tcp://[::1]:29500
-///     tcp://host1:port,host2:port     any of these, its seeds
+///     tcp://host1:port,host2:port     addresses of one worker, which serves the first
 ///     file:///shared/folder/job-17    a file that all workers can reach and lock, of one user
 ///     inproc://name                   workers of one process
 ///     etcd://host:2379,host:2379/prefix   servers of one etcd, and where its keys begin
@@ -27,7 +26,7 @@ struct Rendezvous {
   enum class Kind { kTcp, kFile, kInproc, kEtcd };
 
   Kind kind = Kind::kTcp;
-  /// Where workers are asked for the job. kTcp: one "host:port" or "[v6]:port" or more, each once.
+  /// Where the registrar is asked. kTcp: one "host:port" or "[v6]:port" or more, each once.
   /// kInproc: the name alone. kFile: none. kEtcd: its servers.
   std::vector<std::string> seeds;
   /// kFile: the absolute path. kEtcd: the prefix, from a slash on. Otherwise empty.
