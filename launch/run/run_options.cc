@@ -32,7 +32,9 @@ constexpr char kHelp[] =
     "Starts the processes of a job on this host, tells each its place in its environment, and "
     "ends all when one fails.\n\n"
     "  sinew-run [FLAGS] --nproc N PROGRAM [ARGUMENTS]\n"
-    "  sinew-run [FLAGS] --role NAME=N PROGRAM [ARGUMENTS] --role NAME=N PROGRAM [ARGUMENTS] ...\n";
+    "  sinew-run [FLAGS] --role NAME=N PROGRAM [ARGUMENTS] --role NAME=N PROGRAM [ARGUMENTS] ...\n"
+    "  sinew-run --registrar [--bind HOST:PORT] [FLAGS]     holds a job's list of members, and is "
+    "no worker\n";
 constexpr char kFooter[] =
     "Each process gets RANK, LOCAL_RANK, GROUP_RANK, ROLE_RANK, ROLE_NAME, WORLD_SIZE,\n"
     "LOCAL_WORLD_SIZE, GROUP_WORLD_SIZE, ROLE_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"

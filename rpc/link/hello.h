@@ -13,7 +13,7 @@
 
 namespace sinew::internal {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 /// What a worker says of itself in all of its hellos.
 struct SelfDescription {

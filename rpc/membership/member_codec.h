@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sinew/membership.pb.h"
-#include "sinew/rpc/membership/contact.h"
 #include "sinew/rpc/membership/directory.h"
 
 namespace sinew::internal {
@@ -22,14 +21,5 @@ void encode(const Member& member, proto::Member& out);
 /// -1 (only members of a list must have one), devices that can be (256 at most). kInvalidArgument
 /// names the culprit.
 absl::StatusOr<Member> decode(const proto::Member& in);
-
-/// `what` for the text: "a Member".
-template <class Message>
-absl::StatusOr<Message> parse_message(std::string_view what, const std::string& bytes) {
-  Message message;
-  if (message.ParseFromString(bytes)) return message;
-  return absl::InvalidArgumentError(std::string(what) +
-                                    " cannot be understood: its bytes are no such message");
-}
 
 }  // namespace sinew::internal

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/membership/parse_message.h"
 
 namespace sinew::internal {
 namespace {

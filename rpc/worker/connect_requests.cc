@@ -11,7 +11,7 @@
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/connection_reversal.h"
 #include "sinew/rpc/link/identity_codec.h"
-#include "sinew/rpc/membership/member_codec.h"
+#include "sinew/rpc/membership/parse_message.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
 

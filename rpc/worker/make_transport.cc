@@ -47,11 +47,6 @@ struct Towards {
   std::string local;
 };
 
-/// Fixed worlds meet at rank 0, open ones at whoever of those who may found the job comes first.
-bool answers_at_rendezvous(const Rendezvous& rendezvous) {
-  return rendezvous.world_size > 0 ? rendezvous.rank == 0 : rendezvous.founds;
-}
-
 absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options, Acceptor* acceptor,
                                               UnaryHandler* unary) {
   if (options.network == nullptr) {
@@ -200,7 +195,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   }
   StartedTransport started;
   absl::Status not_served;
-  if (rendezvous.kind == Rendezvous::Kind::kTcp && answers_at_rendezvous(rendezvous)) {
+  if (rendezvous.kind == Rendezvous::Kind::kTcp && rendezvous.founds) {
     for (const std::string& seed : rendezvous.seeds) {
       started.transport = make_grpc_transport(serving(grpc, options, rendezvous, seed));
       const absl::Status status = start_one(options, started.transport, acceptor, unary);

@@ -24,7 +24,7 @@ TEST_F(RosterTest, AWorldBeginsWithAllAndAtOnce) {
   EXPECT_NE(sent<Wait>(first, 1)->why.find("nobody"), 0U);
   settle();
   EXPECT_FALSE(is_in(1));
-  EXPECT_NE(sent<Wait>(join(1, 1), 1)->why.find("ranks 0"), std::string::npos);
+  EXPECT_NE(sent<Wait>(join(1, 1), 1)->why.find("ranks: 0"), std::string::npos);
   join(2);
   EXPECT_TRUE(is_in(1));
   EXPECT_EQ(rank_of(2), 0);

@@ -28,11 +28,11 @@ std::vector<Request> all_requests() {
           Return{kRecord, "job", 0, {1, 2, 3}, kVersion, {2, {7}, 1}, {kAlice}},
           Renew{kVersion},
           Leave{},
-          Leave{true},
           Report{{8}, "no way"},
           Enter{6, "barrier", {"alice", "bob"}, std::string("\xff\0", 2)},
           compare,
-          Cancel{6}};
+          Cancel{6},
+          Leave{true}};
 }
 
 std::vector<Answer> all_answers() {

@@ -59,7 +59,7 @@ std::string hint_for(const Rendezvous& place) {
 /// Whoever answers there is not of this job, or does not want this worker: another try is in vain.
 bool is_final(const absl::Status& reason) {
   return absl::IsPermissionDenied(reason) || absl::IsUnauthenticated(reason) ||
-         absl::IsFailedPrecondition(reason);
+         absl::IsFailedPrecondition(reason) || absl::IsInvalidArgument(reason);
 }
 
 }  // namespace
@@ -196,7 +196,8 @@ void HostedRegistry::look() {
                                     : done.value();
         self->post([seen = std::move(seen)](HostedRegistry& core) {
           if (core.is_over()) return core.seat_->give_back();
-          seen.ok() ? core.found(*seen) : core.look_again();
+          if (seen.ok()) return core.found(*seen);
+          core.note_failure(seen.status());
         });
       });
 }
@@ -280,11 +281,16 @@ void HostedRegistry::on_down(std::uint64_t number, const absl::Status& reason) {
   const auto found = dials_.find(number);
   if (found == dials_.end() || is_over()) return;
   const bool is_for_all = found->second.contact.name.empty();
-  client_.note_nobody(std::string(reason.message()));
   dials_.erase(found);
-  if (!dials_.empty() || connected_.value != 0) return;
+  if (!dials_.empty() || connected_.value != 0) return client_.note_nobody(std::string(reason.message()));
   // A file may say where another job's worker is by now.
-  if (is_for_all && is_final(reason)) return run(client_.refuse(reason, now()));
+  note_failure(is_for_all ? reason : absl::UnavailableError(reason.message()));
+}
+
+void HostedRegistry::note_failure(const absl::Status& why) {
+  if (is_final(why)) run(client_.refuse(why, now()));
+  if (is_over()) return;
+  client_.note_nobody(std::string(why.message()));
   look_again();
 }
 

@@ -92,8 +92,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   void end_dials();
   void on_up(std::uint64_t number, Incarnation registrar);
   void on_down(std::uint64_t number, const absl::Status& reason);
-  /// Nobody else will answer there.
-  void refuse(const absl::Status& why);
+  void note_failure(const absl::Status& why);
   void look_again();
   void become_registrar(bool is_new);
   void check_seat();

@@ -11,7 +11,8 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_secret.h"
-#include "sinew/rpc/membership/member_codec.h"
+#include "sinew/membership.pb.h"
+#include "sinew/rpc/membership/parse_message.h"
 
 namespace sinew::internal {
 namespace {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "sinew/rpc/base/error.h"
@@ -104,6 +105,7 @@ class LockedFile {
     open_.emplace(Open{*std::move(folder), *std::move(file)});
     return absl::OkStatus();
   }
+  std::string path() const { return folder_ + name_; }
   bool is_named() const {
     return open_.has_value() && open_->folder.is_named(name_, open_->file);
   }
@@ -196,6 +198,10 @@ class FileSeat final : public RegistrarSeat {
     if (absl::Status status = file.open(); !status.ok()) return status;
     const absl::StatusOr<std::string> text = file.read();
     if (!text.ok()) return text.status();
+    if (!text->empty() && !absl::StartsWith(*text, kHeader)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file.path(), " is not a rendezvous file, and stays as it is: name another path"));
+    }
     Found found;
     if (may_take) {
       const absl::StatusOr<bool> is_own = file.lock();

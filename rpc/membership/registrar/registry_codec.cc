@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/registry.pb.h"
 #include "sinew/rpc/base/worker_name.h"
-#include "sinew/rpc/membership/member_codec.h"
+#include "sinew/rpc/membership/parse_message.h"
 
 namespace sinew::internal {
 namespace registry_codec {
