@@ -51,7 +51,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_flag("--trusted-network", flags.trusted_network,
                "Without certificates on an address that others reach: whoever does is trusted")
       ->excludes(ca);
-  app.set_version_flag("--version", SINEW_VERSION);
+  app.set_version_flag("--version", "sinew-registrar " SINEW_VERSION_STRING);
 }
 
 sinew::Credentials credentials_of(const Flags& flags) {

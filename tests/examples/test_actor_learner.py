@@ -3,7 +3,7 @@
 
 usage: test_actor_learner.py LEARNER ACTOR [unittest arguments]
 
-LEARNER and ACTOR are the built programs.
+LEARNER and ACTOR are the built programs; the variable SINEW_REGISTRAR names sinew-registrar.
 """
 
 from __future__ import annotations
@@ -199,10 +199,12 @@ class JobTest(unittest.TestCase):
 
 
 class KillTest(JobTest):
-    def test_over_tcp(self) -> None:
-        # Who looks for the job finds it at actor2 too, while the learner is dead.
-        learner, other = (f"127.0.0.1:{ports.free_port()}" for _ in range(2))
-        self.kill_each(f"tcp://{learner},{other}", "--bind-address", other)
+    def test_by_a_registrar(self) -> None:
+        # Others get in while the learner is dead.
+        address = f"127.0.0.1:{ports.free_port()}"
+        registrar = self.start("registrar", [os.environ["SINEW_REGISTRAR"], "--bind", address, *LEASE])
+        registrar.await_text(address)
+        self.kill_each(f"tcp://{address}")
 
     def test_over_a_file(self) -> None:
         self.kill_each(f"file://{self.folder}/rendezvous")
@@ -227,10 +229,10 @@ class KillTest(JobTest):
         for part in (learner, *actors):
             self.assertIsNone(part.process.poll(), part.story())
 
-    def kill_each(self, init_method: str, *flags_of_actor2: str) -> None:
+    def kill_each(self, init_method: str) -> None:
         learner = self.learner(init_method)
         actor1 = self.actor("actor1", init_method)
-        actor2 = self.actor("actor2", init_method, "--queue", "100", *flags_of_actor2)
+        actor2 = self.actor("actor2", init_method, "--queue", "100")
         learner.await_line("Update", UPDATE.match)
         for actor in (actor1, actor2):
             self.await_episode(actor)

@@ -7,7 +7,7 @@ namespace testmatrix {
 
 /// Ranks are given, or workers come and go.
 enum class World { kFixed, kOpen };
-enum class Meet { kTcp, kFile, kEtcd };
+enum class Meet { kTcp, kFile, kRegistrar, kEtcd };
 enum class Event {
   /// Killed, and not started again.
   kKill,
@@ -31,7 +31,7 @@ struct ByMeet {
   constexpr const char* at(Meet meet) const { return meet == Meet::kTcp ? tcp : file; }
 
   const char* tcp;
-  /// And at etcd.
+  /// And by a registrar of its own, and at etcd.
   const char* file;
 };
 

@@ -132,11 +132,28 @@ class Cell {
     // Where nobody can tell that a process has ended it is missed when its lease is over.
     return std::chrono::seconds(20);
   }
+  std::string place() const {
+    switch (meet_) {
+      case Meet::kTcp:
+        return absl::StrCat("tcp://127.0.0.1:", port_);
+      case Meet::kFile:
+        return absl::StrCat("file://", folder_.file("meet"));
+      case Meet::kRegistrar:
+        return absl::StrCat("tcp://127.0.0.1:", port_, " founds=never");
+      case Meet::kEtcd:
+        break;
+    }
+    return at_etcd_;
+  }
+  void start_registrar() {
+    registrar_ = std::make_unique<ChildProcess>(std::vector<std::string>{
+        SINEW_REGISTRAR, "--bind", absl::StrCat("127.0.0.1:", port_), "--world-size",
+        row_.world == World::kFixed ? "4" : "0", "--lease",
+        absl::StrCat(std::chrono::duration<double>(lease()).count())});
+    registrar_->receive(kPatience);
+  }
   void send_start(ChildProcess& child, const std::string& name, const std::string& more) const {
-    const std::string place = is_at_address()        ? absl::StrCat("tcp://127.0.0.1:", port_)
-                              : meet_ != Meet::kEtcd ? absl::StrCat("file://", folder_.file("meet"))
-                                                     : at_etcd_;
-    child.send(absl::StrCat("start name=", name, " init=", place,
+    child.send(absl::StrCat("start name=", name, " init=", place(),
                             row_.world == World::kFixed ? " world=4" : "",
                             " lease_ms=", lease().count(), " beat_ms=200 join_ms=", kPatience.count(), " ", more));
   }
@@ -146,6 +163,7 @@ class Cell {
   }
 
   void start() {
+    if (meet_ == Meet::kRegistrar) start_registrar();
     for (const char* name : {"a", "b", "c", "d"}) children_[name] = spawn();
     // A fixed world is complete with its last one.
     for (const char* name : {"a", "b", "d", "c"}) {
@@ -360,6 +378,7 @@ class Cell {
   std::string user_;
   const int port_ = sinew::testing::free_port();
   const sinew::testing::TemporaryFolder folder_;
+  Child registrar_;
   std::map<std::string, Child> children_;
 };
 
@@ -371,7 +390,7 @@ std::string failure_of(const Row& row, Meet meet, const std::string& at_etcd) {
     return "";
   } catch (const std::exception& error) {
     constexpr const char* kWhere[] = {
-        " over tcp: ", " over a file: ", " at etcd: "};
+        " over tcp: ", " over a file: ", " by a registrar: ", " at etcd: "};
     const char* const where = kWhere[static_cast<std::size_t>(meet)];
     return absl::StrCat(name_of(row.victim), where, error.what(), "\n", cell.log());
   }
@@ -382,7 +401,7 @@ class MembershipMatrix : public ::testing::TestWithParam<std::tuple<World, Event
 // Cells wait most of the time, so that a few run at once.
 TEST_P(MembershipMatrix, IsAsItsRowsSay) {
   const auto [world, event] = GetParam();
-  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile};
+  std::vector<Meet> meets = {Meet::kTcp, Meet::kFile, Meet::kRegistrar};
 #ifdef SINEW_WITH_ETCD
   std::optional<sinew::testing::EtcdServers> etcd;
   if (sinew::testing::EtcdServers::is_installed()) {

@@ -90,6 +90,92 @@ TEST_F(RegistrarAway, OneThatWasStoppedForLongerThanALeasePutsNobodyOff) {
   EXPECT_EQ(b->ask("add a"), "ok 3");
 }
 
+/// A registrar that is no worker.
+class OwnRegistrar : public RegistrarAway {
+ protected:
+  void start_registrar(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {SINEW_REGISTRAR, "--bind",
+                                        absl::StrCat("127.0.0.1:", port_), "--lease", "20"};
+    command.insert(command.end(), more.begin(), more.end());
+    registrar_ = std::make_unique<ChildProcess>(command);
+    EXPECT_THAT(registrar_->receive(), HasSubstr(absl::StrCat("at tcp://127.0.0.1:", port_)));
+  }
+  Child begin_in(const std::string& name, const std::string& more = "") const {
+    return begin(name, absl::StrCat("founds=never ", more));
+  }
+  Child start_in(const std::string& name, const std::string& more = "") const {
+    Child child = begin_in(name, more);
+    EXPECT_THAT(child->receive(), StartsWith("ok ")) << name;
+    return child;
+  }
+
+  Child registrar_;
+};
+
+TEST_F(OwnRegistrar, AnyWorkerMayDie) {
+  start_registrar();
+  Child a = start_in("a");
+  Child b = start_in("b");
+  for (int round = 0; round < 2; ++round) {
+    const Child c = start_in("c");
+    EXPECT_EVENTUALLY(c->ask("members"), "ok a b c");
+    // All that were there, one after the other.
+    a->signal(SIGKILL);
+    EXPECT_EVENTUALLY(c->ask("members"), "ok b c");
+    EXPECT_EQ(c->ask("state"), "ok member, runs");
+    a = start_in("a");
+    b->signal(SIGKILL);
+    EXPECT_EVENTUALLY(a->ask("members"), "ok a c");
+    b = start_in("b");
+    EXPECT_EQ(c->ask("shutdown graceful"), "ok ");
+    EXPECT_EVENTUALLY(a->ask("members"), "ok a b");
+  }
+  EXPECT_EQ(a->ask("add b"), "ok 3");
+}
+
+TEST_F(OwnRegistrar, MembersComeBackToOneThatIsStartedAgain) {
+  start_registrar();
+  const Child a = start_in("a");
+  const Child b = start_in("b");
+  Child c = start_in("c");
+  EXPECT_EVENTUALLY(a->ask("members"), "ok a b c");
+  registrar_->signal(SIGKILL);
+  for (const Child* each : {&a, &b, &c}) {
+    EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
+  }
+  EXPECT_EQ(a->ask("add b"), "ok 3");
+  c->signal(SIGKILL);
+  const Child d = begin_in("d");
+  EXPECT_THROW(ADD_FAILURE() << d->receive(500ms), std::runtime_error);
+  start_registrar();
+  EXPECT_THAT(d->receive(), StartsWith("ok "));
+  for (const Child* each : {&a, &b, &d}) {
+    EXPECT_EVENTUALLY((*each)->ask("state"), "ok member, runs");
+    EXPECT_EVENTUALLY((*each)->ask("members"), "ok a b d");
+  }
+  for (const Child* each : {&a, &b, &d}) (*each)->send("barrier 30000 a b d");
+  for (const Child* each : {&a, &b, &d}) EXPECT_EQ((*each)->receive(), "ok ");
+}
+
+TEST_F(OwnRegistrar, AFixedWorldIsWaitedForAndEndsTogether) {
+  start_registrar({"--world-size", "2"});
+  const Child b = begin_in("b", "rank=1 world=2");
+  EXPECT_THROW(ADD_FAILURE() << b->receive(500ms), std::runtime_error);
+  const Child third = begin_in("c", "rank=2 world=3");
+  EXPECT_THAT(third->receive(), AllOf(StartsWith("error FAILED_PRECONDITION"),
+                                      HasSubstr("expects 3 workers, and the job has 2")));
+  const Child a = begin_in("a", "rank=0 world=2");
+  for (const Child* each : {&a, &b}) EXPECT_THAT((*each)->receive(), StartsWith("ok "));
+  for (const Child* each : {&a, &b}) (*each)->send("shutdown graceful");
+  for (const Child* each : {&a, &b}) EXPECT_EQ((*each)->receive(), "ok ");
+}
+
+TEST_F(OwnRegistrar, IsEndedByASignal) {
+  start_registrar();
+  registrar_->signal(SIGTERM);
+  EXPECT_EQ(registrar_->finish(), 0);
+}
+
 TEST_F(RegistrarAway, LeavingDoesNotHangOnIt) {
   Child a = start("a", "rank=0");
   const Child b = start("b");

@@ -78,7 +78,7 @@ TEST(RegistryCodec, RequestsAreReadAsTheyAreWritten) {
 }
 
 TEST(RegistryCodec, AnswersAreReadAsTheyAreWritten) {
-  SaidByRegistrar said{{7}, kLease, {}};
+  SaidByRegistrar said{{7}, kLease, 3, {}};
   for (const Answer& answer : all_answers()) said.items.push_back({said.items.size(), answer});
   const std::string bytes = encode(said);
   const absl::StatusOr<SaidByRegistrar> read = decode_said(bytes);
@@ -111,11 +111,11 @@ TEST(RegistryCodec, NumbersAtTheirBoundsAreRefused) {
   EXPECT_FALSE(decode_asked(nothing.SerializeAsString()).ok());
   EXPECT_FALSE(decode_asked("no message").ok());
   // A list has ranks, and comes from somebody.
-  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{0}, kLease, {}})).ok());
+  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{0}, kLease, 0, {}})).ok());
   const List unranked{kVersion, {}, {{{"bob", -1, {9}}, ""}}, false};
-  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, kLease, {{1, unranked}}})).ok());
+  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, kLease, 0, {{1, unranked}}})).ok());
   const Update backwards{13, kVersion, {}};
-  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, kLease, {{1, backwards}}})).ok());
+  EXPECT_FALSE(decode_said(encode(SaidByRegistrar{{7}, kLease, 0, {{1, backwards}}})).ok());
 }
 
 // What is read at all is written and read again as the same.

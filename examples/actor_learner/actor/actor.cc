@@ -19,7 +19,6 @@ sinew::WorkerOptions worker_options(const ActorOptions& options) {
   sinew::WorkerOptions worker;
   worker.name = options.name;
   worker.init_method = options.init_method;
-  worker.bind_address = options.bind_address;
   worker.credentials = examples::credentials_of(worker.name);
   // Workers come and go, and it is the learner that begins the job.
   worker.world_size = 0;

@@ -15,10 +15,6 @@ void add_job_flags(CLI::App& app, ActorOptions& options) {
   app.add_option("--init-method", options.init_method,
                  "Where the job meets, as for the learner: tcp://HOST:PORT or file:///PATH")
       ->required();
-  app.add_option(
-      "--bind-address", options.bind_address,
-      "HOST:PORT to listen on: one of several addresses of --init-method, so that others "
-      "find the job here too");
   app.add_option("--lease", options.lease_s, "Seconds of silence after which another one is lost")
       ->check(CLI::Range(1.0, 3600.0))
       ->capture_default_str();

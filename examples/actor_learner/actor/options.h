@@ -13,7 +13,6 @@ struct ActorOptions {
   /// Of its worker; who comes back has it again.
   std::string name;
   std::string init_method;
-  std::string bind_address;
   double lease_s = 15;
   /// How long it looks for the job at its start.
   double join_timeout_s = 600;

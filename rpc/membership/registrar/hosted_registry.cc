@@ -27,7 +27,7 @@ constexpr std::size_t kMostDoubts = 65536;
 // For so long a whole job waits for its end where nobody holds the list.
 constexpr int kAwayLeases = 20;
 
-absl::Status shuts_down() { return absl::UnavailableError("this worker shuts down"); }
+absl::Status registry_ends() { return absl::UnavailableError("this worker shuts down"); }
 
 /// Where somebody asks for the registrar at a worker that is none.
 absl::Status refuse_nobody(const SelfDescription& self) {
@@ -150,13 +150,13 @@ void HostedRegistry::give_up(Time patience) {
     core.is_silent_ = true;
     if (asks) {
       core.last_word_ = done;
-      core.channel_->send(encode(AskedOfRegistrar{0, registry::Leave{true}}));
+      core.channel_->send(encode(AskedOfRegistrar{0, registry::Leave{true}, 0}));
     }
     core.end_seat();
     core.end_dials();
     for (Doubt& doubt : std::exchange(core.doubts_, {})) doubt.then();
     std::map<std::uint64_t, Gathering> gathers = std::exchange(core.gathers_, {});
-    for (auto& [id, gather] : gathers) gather.then(shuts_down());
+    for (auto& [id, gather] : gathers) gather.then(registry_ends());
     if (!asks) done->set_value();
   });
   if (is_posted) ended.wait_for(patience);
@@ -165,7 +165,7 @@ void HostedRegistry::give_up(Time patience) {
 
 void HostedRegistry::end_channels() {
   end_dials();
-  if (channel_ != nullptr) channel_->close(shuts_down());
+  if (channel_ != nullptr) channel_->close(registry_ends());
   channel_ = nullptr;
   if (const auto word = std::exchange(last_word_, nullptr)) word->set_value();
 }
@@ -268,6 +268,9 @@ void HostedRegistry::on_up(std::uint64_t number, Incarnation registrar) {
   dials_.erase(found);
   connected_ = registrar;
   heard_at_ = now();
+  asked_ = 0;
+  answered_ = 0;
+  for (Doubt& doubt : doubts_) doubt.asked = 1;
   looks_ = false;
   end_dials();
   run(client_.connected(connected_, now()));
@@ -366,15 +369,18 @@ void HostedRegistry::run(registry::ClientEffects effects) {
 }
 
 void HostedRegistry::ask(const registry::Ask& ask) {
-  const AskedOfRegistrar asked{ask.echo, ask.request};
-  if (channel_ != nullptr) return channel_->send(encode(asked));
+  AskedOfRegistrar asked{ask.echo, ask.request};
+  if (channel_ != nullptr) {
+    asked.number = ++asked_;
+    return channel_->send(encode(asked));
+  }
   post([asked](HostedRegistry& core) {
     if (const auto held = core.registrar(); held != nullptr) held->ask_as_own(asked);
   });
 }
 
 void HostedRegistry::hear(const SaidByRegistrar& said) {
-  ++heard_;
+  answered_ = std::max(answered_, said.answered);
   heard_at_ = now();
   client_.note_lease(said.lease);
   for (const SaidByRegistrar::Item& item : said.items) {
@@ -426,15 +432,17 @@ void HostedRegistry::when_sure(Time patience, std::function<void()> then) {
   post([patience, then = std::move(then)](HostedRegistry& core) mutable {
     const bool is_sure = core.is_over() || core.is_registrar();
     if (is_sure || core.doubts_.size() >= kMostDoubts) return then();
-    core.doubts_.push_back({core.heard_, core.now() + patience, std::move(then)});
     core.run(core.client_.renew(core.now()));
+    // Without a registrar, that of the next connection.
+    const std::uint64_t asked = core.channel_ == nullptr ? 1 : core.asked_;
+    core.doubts_.push_back({asked, core.now() + patience, std::move(then)});
   });
 }
 
 void HostedRegistry::settle_doubts() {
   std::vector<Doubt> settled;
   const auto is_settled = [&](Doubt& doubt) {
-    const bool is = is_over() || heard_ > doubt.heard || now() >= doubt.until;
+    const bool is = is_over() || answered_ >= doubt.asked || now() >= doubt.until;
     if (is) settled.push_back(std::move(doubt));
     return is;
   };
@@ -450,13 +458,13 @@ void HostedRegistry::gather(const std::string& key, std::vector<std::string> nam
   auto gathering = std::make_shared<Gathering>(Gathering{names, std::move(then)});
   const bool is_posted = post([key, names = std::move(names), value = std::move(value), timeout,
                                gathering](HostedRegistry& core) mutable {
-    if (core.is_over()) return gathering->then(shuts_down());
+    if (core.is_over()) return gathering->then(registry_ends());
     const std::uint64_t id = core.client_.next_id();
     core.gathers_.emplace(id, std::move(*gathering));
     core.run(core.client_.gather(std::move(key), std::move(names), std::move(value), timeout,
                                   core.now()));
   });
-  if (!is_posted) gathering->then(shuts_down());
+  if (!is_posted) gathering->then(registry_ends());
 }
 
 std::vector<std::uint64_t> HostedRegistry::gathers_with(const std::string& worker) const {

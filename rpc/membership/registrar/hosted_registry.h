@@ -63,7 +63,8 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   };
   /// Somebody who wants to know whether this worker is in.
   struct Doubt {
-    std::uint64_t heard = 0;
+    /// The question whose answer it waits for.
+    std::uint64_t asked = 0;
     Time until{};
     std::function<void()> then;
   };
@@ -136,7 +137,9 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   bool looks_ = false;
   Time next_check_{};
   Time heard_at_{};
-  std::uint64_t heard_ = 0;
+  /// Over the channel: questions, and the latest one that was answered.
+  std::uint64_t asked_ = 0;
+  std::uint64_t answered_ = 0;
   /// Waits for an answer to this worker's last word.
   std::shared_ptr<std::promise<void>> last_word_;
   std::optional<Time> leaves_at_;

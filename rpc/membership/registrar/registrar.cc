@@ -118,6 +118,7 @@ absl::StatusOr<Acceptor::Accepted> Registrar::accept(const proto::Hello& said) {
     known.number = ++connections_;
     known.process = nullptr;
     known.heard = now();
+    known.asked = 0;
     before = std::exchange(known.channel, RegistryChannel::accept(events_of(asker, known.number)));
     accepted.handler = known.channel;
   }
@@ -223,6 +224,7 @@ void Registrar::take(const WorkerInfo& asker, const std::string& message) {
   const absl::StatusOr<AskedOfRegistrar> asked = decode_asked(message);
   absl::Status wrong = asked.status();
   if (asked.ok()) {
+    note_asked(asker.incarnation, asked->number);
     const WorkerInfo* const claim = claim_of(asked->request);
     if (claim != nullptr && (claim->name != asker.name || claim->incarnation != asker.incarnation)) {
       wrong = absl::InvalidArgumentError(absl::StrCat("worker '", asker.name, "' asks as another"));
@@ -230,9 +232,15 @@ void Registrar::take(const WorkerInfo& asker, const std::string& message) {
   }
   if (!wrong.ok()) {
     return say(asker.incarnation,
-               {options_.registrar, options_.lease, {{0, registry::Refused{wrong}}}});
+               {options_.registrar, options_.lease, 0, {{0, registry::Refused{wrong}}}});
   }
   deliver(table_.handle(asker.incarnation, asked->echo, asked->request, now()));
+}
+
+void Registrar::note_asked(Incarnation asker, std::uint64_t number) {
+  MutexLock lock(mutex_);
+  const auto found = askers_.find(asker);
+  if (found != askers_.end()) found->second.asked = number;
 }
 
 void Registrar::ask_as_own(const AskedOfRegistrar& asked) {
@@ -254,7 +262,7 @@ void Registrar::deliver(const registry::Effects& effects) {
       each.items.push_back({send.token, send.answer});
     }
   }
-  for (const auto& [to, each] : said) say(to, each);
+  for (auto& [to, each] : said) say(to, std::move(each));
   for (const registry::Send& send : effects) {
     if (std::holds_alternative<registry::Probe>(send.answer)) probe(send.to.front());
   }
@@ -288,13 +296,16 @@ void Registrar::probe(Incarnation member) {
 }
 
 // Who does not get it asks again.
-void Registrar::say(Incarnation to, const SaidByRegistrar& said) {
+void Registrar::say(Incarnation to, SaidByRegistrar said) {
   std::shared_ptr<RegistryChannel> channel;
   {
     MutexLock lock(mutex_);
     if (is_closed_) return;
     const auto found = askers_.find(to);
-    if (found != askers_.end()) channel = found->second.channel;
+    if (found != askers_.end()) {
+      channel = found->second.channel;
+      said.answered = found->second.asked;
+    }
   }
   if (to == options_.own_worker && on_own_ != nullptr) return on_own_(said);
   if (channel != nullptr) channel->send(encode(said));

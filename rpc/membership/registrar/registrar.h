@@ -50,6 +50,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
     /// Of one that is down, where the kernel has said so.
     std::shared_ptr<const ProcessHold> process;
     registry::Time heard{};
+    /// The number of its latest question.
+    std::uint64_t asked = 0;
     registry::Time down_since{};
   };
   template <class Work>
@@ -62,6 +64,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   absl::Status refused(Refusal refusal, const std::string& text) const;
   RegistryChannel::Events events_of(const WorkerInfo& asker, std::uint64_t number);
   void take(const WorkerInfo& asker, const std::string& message);
+  void note_asked(Incarnation asker, std::uint64_t number);
   void note_down(Incarnation asker, std::uint64_t number,
                  std::shared_ptr<const ProcessHold> process);
   void tick();
@@ -71,7 +74,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   void deliver(const registry::Effects& effects);
   bool has_connection(Incarnation member);
   void probe(Incarnation member);
-  void say(Incarnation to, const SaidByRegistrar& said);
+  void say(Incarnation to, SaidByRegistrar said);
 
   const registry::Options options_;
   const SelfDescription self_;

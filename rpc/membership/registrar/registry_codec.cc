@@ -319,6 +319,7 @@ Answer decode(const proto::RegistryAnswer& in, Checked& check) {
 std::string encode(const AskedOfRegistrar& asked) {
   proto::RegistryRequest out;
   out.set_echo(asked.echo);
+  out.set_number(asked.number);
   registry_codec::encode(asked.request, out);
   return out.SerializeAsString();
 }
@@ -328,7 +329,7 @@ absl::StatusOr<AskedOfRegistrar> decode_asked(const std::string& bytes) {
       parse_message<proto::RegistryRequest>("a RegistryRequest", bytes);
   if (!in.ok()) return in.status();
   registry_codec::Checked check;
-  AskedOfRegistrar asked{in->echo(), registry_codec::decode(*in, check)};
+  AskedOfRegistrar asked{in->echo(), registry_codec::decode(*in, check), in->number()};
   if (!check.first().ok()) return check.first();
   return asked;
 }
@@ -336,6 +337,7 @@ absl::StatusOr<AskedOfRegistrar> decode_asked(const std::string& bytes) {
 std::string encode(const SaidByRegistrar& said) {
   proto::RegistryAnswers out;
   out.set_registrar(said.registrar.value);
+  out.set_answered(said.answered);
   out.set_lease_us(
       std::chrono::duration_cast<std::chrono::microseconds>(said.lease).count());
   for (const SaidByRegistrar::Item& item : said.items) {
@@ -356,6 +358,7 @@ absl::StatusOr<SaidByRegistrar> decode_said(const std::string& bytes) {
   if (in->registrar() == 0) check.wrong("registrar", 0);
   if (in->lease_us() == 0 || in->lease_us() > registry_codec::kLongestLease) check.wrong("lease", in->lease_us());
   said.lease = std::chrono::microseconds(in->lease_us());
+  said.answered = in->answered();
   for (const proto::RegistryAnswer& answer : in->answers()) {
     said.items.push_back({answer.token(), registry_codec::decode(answer, check)});
   }

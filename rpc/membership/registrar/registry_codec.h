@@ -16,6 +16,8 @@ namespace sinew::internal {
 struct AskedOfRegistrar {
   std::uint64_t echo = 0;
   registry::Request request;
+  /// Of the sender's questions, from 1.
+  std::uint64_t number = 0;
 };
 std::string encode(const AskedOfRegistrar& asked);
 absl::StatusOr<AskedOfRegistrar> decode_asked(const std::string& bytes);
@@ -28,6 +30,8 @@ struct SaidByRegistrar {
   Incarnation registrar;
   /// Whoever it has not heard for so long is lost.
   registry::Time lease{};
+  /// The latest question of the receiver that has been looked at.
+  std::uint64_t answered = 0;
   std::vector<Item> items;
 };
 std::string encode(const SaidByRegistrar& said);

@@ -27,7 +27,8 @@ std::size_t LossJudge::losses_of(Incarnation member) const {
   const auto before = before_.find(member);
   std::size_t losses = before == before_.end() ? 0 : before->second;
   for (const auto& [pair, since] : said_) {
-    if (pair.first == member && both_say(pair.first, pair.second)) ++losses;
+    // Its own word alone: whoever was cut off from all says so before all of them can.
+    if (pair.first == member) ++losses;
   }
   return losses;
 }

@@ -13,6 +13,9 @@ using Verb = KeyRequest::Verb;
 
 namespace {
 
+// Before a join gives up.
+constexpr Time kLastAsk = std::chrono::milliseconds(500);
+
 /// A wait for a key, and a gather of the whole job, go on while nobody holds the list.
 bool outlasts_absence(const Request& request) {
   if (const auto* key = std::get_if<KeyRequest>(&request)) return key->verb == Verb::kWait;
@@ -81,6 +84,10 @@ void RegistryClient::ask_for_place(ClientEffects& out) const {
 
 void RegistryClient::beat(ClientEffects& out) {
   next_beat_ = clock_.time() + beat_;
+  // Whoever gives up says who is missing then.
+  const Time last = ends_joining_ - kLastAsk;
+  const bool is_late = state_ == State::kJoining && clock_.time() < last && next_beat_ > last;
+  if (is_late) next_beat_ = last;
   ask_for_place(out);
   if (version_.registrar != registrar_) return;
   for (const Incarnation member : lost_) {

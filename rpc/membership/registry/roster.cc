@@ -465,8 +465,11 @@ bool Roster::is_complete() const {
 // The lowest one that nobody has, claims or asks for. In open membership rank 0 is the registrar's
 // own worker's, if it is part of one.
 std::int32_t Roster::free_rank(const WorkerInfo& wanted) const {
-  const bool is_first = options_.world_size > 0 || options_.own_worker.value == 0 ||
-                        options_.own_worker == wanted.incarnation;
+  // Rank 0 is the founder's: where the registrar is no worker, that of who comes first.
+  const bool is_founder = options_.own_worker.value == 0
+                              ? count_ == 0 && !window_.has_value()
+                              : options_.own_worker == wanted.incarnation;
+  const bool is_first = options_.world_size > 0 || is_founder;
   const std::int32_t end = options_.world_size > 0
                                ? options_.world_size
                                : static_cast<std::int32_t>(options_.limits.members);
