@@ -10,8 +10,9 @@
 
 namespace sinew::internal {
 
-/// Serves one control call. `from` is who the connection says it comes from. Runs on the control executor: it must not block, and may answer later.
-/// Its errors reach the caller with their code and text.
+/// Serves one control call. `from` is who the connection says it comes from. Runs on the control
+/// executor: it must not block, and may answer later. Its errors reach the caller with their code
+/// and text.
 using ControlHandler = std::function<Future<std::string>(const WorkerInfo& from, std::string body)>;
 
 /// Calls by which workers run the job itself. They travel on the

@@ -60,14 +60,13 @@ absl::Status read_etcd_url(absl::string_view url, Rendezvous& rendezvous) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StartRegistry> etcd_registry(const MembershipOptions& options,
-                                            const EtcdUse& use) {
+absl::StatusOr<StartRegistry> etcd_registry(const MembershipOptions& options, const EtcdUse& use) {
   absl::StatusOr<EtcdOptions> servers = client_options(options.rendezvous, use);
   if (!servers.ok()) return servers.status();
   const seconds lease = std::max(std::chrono::ceil<seconds>(use.lease), seconds(2));
   return [servers = *std::move(servers), wanted = registry_options(options, lease)](
-          const registry::Record& self,
-          Registry::Listener listener) -> absl::StatusOr<std::shared_ptr<Registry>> {
+             const registry::Record& self,
+             Registry::Listener listener) -> absl::StatusOr<std::shared_ptr<Registry>> {
     absl::StatusOr<std::unique_ptr<EtcdClient>> client = EtcdClient::start(servers);
     if (!client.ok()) return client.status();
     EtcdRegistry::Options own = wanted;

@@ -12,9 +12,6 @@
 
 namespace sinew::internal {
 
-/// How a member came to be none.
-enum class Departure { kLeft, kLost };
-
 void encode(const Member& member, proto::Member& out);
 
 /// Check everything: a name that is allowed, an incarnation, an address of sane length, a rank from

@@ -35,6 +35,14 @@ absl::StatusOr<Member> member_of(const registry::Record& record) {
   return member;
 }
 
+std::string sentence_of(const registry::MemberNews& news) {
+  const std::string worker = absl::StrCat("worker '", news.member.worker.name, "'");
+  if (news.gone == registry::Gone::kLeft) return absl::StrCat(worker, " has left the job");
+  const std::string reason = news.reason.empty() ? to_text(*news.gone) : news.reason;
+  // Who has noticed it may have said it in full.
+  return absl::StartsWith(reason, "worker '") ? reason : absl::StrCat(worker, " is lost: ", reason);
+}
+
 absl::Status shuts_down() { return absl::UnavailableError("this worker shuts down"); }
 
 }  // namespace
@@ -198,12 +206,8 @@ void Membership::on_gone(const registry::MemberNews& news) {
   const WorkerInfo& worker = news.member.worker;
   Departed gone;
   gone.worker = worker;
-  gone.how = *news.gone == registry::Gone::kLeft ? Departure::kLeft : Departure::kLost;
-  const std::string reason = news.reason.empty() ? to_text(*news.gone) : news.reason;
-  // Who has noticed it may have said it in full.
-  gone.reason = absl::StartsWith(reason, "worker '")
-                    ? reason
-                    : absl::StrCat("worker '", worker.name, "' is lost: ", reason);
+  gone.why = *news.gone;
+  gone.reason = sentence_of(news);
   std::shared_ptr<Registry> registry;
   {
     MutexLock lock(mutex_);
@@ -219,11 +223,8 @@ void Membership::on_gone(const registry::MemberNews& news) {
   list_members();
   options_.on_change({}, {gone});
   if (registry == nullptr) return;
-  const std::string text = gone.how == Departure::kLeft
-                               ? absl::StrCat("worker '", worker.name, "' has left the job")
-                               : gone.reason;
   // Those to which all had come have ended before. One of its name that comes later has others.
-  registry->end_gathers_with(worker.name, absl::UnavailableError(text));
+  registry->end_gathers_with(worker.name, absl::UnavailableError(gone.reason));
 }
 
 void Membership::on_worker_lost(const WorkerInfo& worker, bool has_ended, std::string reason) {
@@ -299,9 +300,7 @@ absl::StatusOr<Membership::Turn> Membership::next_turn_locked(const Values& name
     const auto gone = std::find_if(departed_.rbegin(), departed_.rend(),
                                    [&](const Departed& each) { return each.worker.name == name; });
     if (gone == departed_.rend()) return directory_.find(name).status();
-    return absl::UnavailableError(gone->how == Departure::kLeft
-                                      ? absl::StrCat("worker '", name, "' has left the job")
-                                      : gone->reason);
+    return absl::UnavailableError(gone->reason);
   }
   const std::string set = absl::StrCat(names.size(), " workers, ", absl::Hex(sum));
   Meeting& meeting = meetings_[set];

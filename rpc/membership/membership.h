@@ -28,9 +28,11 @@ namespace sinew::internal {
 /// A worker that is no member any more.
 struct Departed {
   WorkerInfo worker;
-  Departure how = Departure::kLost;
-  /// Of a loss, as whoever has noticed it says.
+  registry::Gone why = registry::Gone::kUnknown;
+  /// A sentence for people.
   std::string reason;
+
+  bool has_left() const { return why == registry::Gone::kLeft; }
 };
 
 struct MembershipOptions {

@@ -93,7 +93,8 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
     }
     done_.try_set_error(
         RpcError(ErrorCode::kDeadlineExceeded,
-                 absl::StrCat("calls are still active after ", absl::FormatDuration(absl::FromChrono(timeout_)), ": ",
+                 absl::StrCat("calls are still active after ",
+                              absl::FormatDuration(absl::FromChrono(timeout_)), ": ",
                               text.empty() ? "more and more are made" : text)));
   }
 
@@ -115,8 +116,8 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
 Future<void> wait_for_quiescence_async(GatherRound gather, std::vector<std::string> names,
                                        std::function<CallCounts()> counts, nanoseconds timeout,
                                        Scheduler& scheduler) {
-  const auto quiescence =
-      std::make_shared<Quiescence>(std::move(gather), std::move(names), std::move(counts), timeout, scheduler);
+  const auto quiescence = std::make_shared<Quiescence>(std::move(gather), std::move(names),
+                                                       std::move(counts), timeout, scheduler);
   quiescence->next_round();
   return quiescence->future();
 }

@@ -213,8 +213,8 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
     start = std::move(hosted.start);
     accept_asker_ = std::move(hosted.accept);
   }
-  membership_ = std::make_shared<Membership>(std::move(options), std::move(start), directory_,
-                                             *scheduler_);
+  membership_ =
+      std::make_shared<Membership>(std::move(options), std::move(start), directory_, *scheduler_);
 }
 
 std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvous,
@@ -359,8 +359,7 @@ void WorkerCore::tell_lost(const WorkerInfo& worker) {
 
 void WorkerCore::tell_membership_lost(const WorkerInfo& worker, bool has_ended,
                                       std::string reason) {
-  control_executor_->post([weak = weak_from_this(), worker, has_ended,
-                           reason = std::move(reason)] {
+  control_executor_->post([weak = weak_from_this(), worker, has_ended, reason = std::move(reason)] {
     auto self = weak.lock();
     if (self == nullptr || self->membership_ == nullptr) return;
     self->membership_->on_worker_lost(worker, has_ended, reason);

@@ -15,16 +15,6 @@
 #include "sinew/rpc/worker/worker_links.h"
 
 namespace sinew::internal {
-namespace {
-
-std::string text_of(const Departed& gone) {
-  if (gone.how == Departure::kLeft) {
-    return absl::StrCat("worker '", gone.worker.name, "' has left the job");
-  }
-  return gone.reason;
-}
-
-}  // namespace
 
 MembershipOptions WorkerCore::membership_options(Rendezvous rendezvous) {
   MembershipOptions membership;
@@ -50,8 +40,8 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
   }
   // First, since the new ones may have their names.
   for (const Departed& each : gone) {
-    links_->worker_lost(each.worker, absl::UnavailableError(text_of(each)),
-                        each.how == Departure::kLeft ? Certainty::kLeft : Certainty::kOffTheList);
+    links_->worker_lost(each.worker, absl::UnavailableError(each.reason),
+                        each.has_left() ? Certainty::kLeft : Certainty::kOffTheList);
   }
   for (const Member& member : joined) member_events_.joined(member.worker);
   links_->on_joined(joined);

@@ -106,8 +106,10 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
       is_alone ? std::vector<std::string>{self_.name} : names_of_world();
   if (!options.timeout.has_value()) deadline = deadline_after(clock().now(), kDrainTime);
   attempt("waited for calls to end", [&] {
-    const bool are_there = wait_for_others(wait_for_quiescence_async(
-        meet, names, [this] { return call_counts(); }, left(), *scheduler_), deadline);
+    const bool are_there =
+        wait_for_others(wait_for_quiescence_async(
+                            meet, names, [this] { return call_counts(); }, left(), *scheduler_),
+                        deadline);
     is_alone = is_alone || !are_there;
   });
   std::vector<std::string> leaks;
@@ -122,7 +124,8 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
   leaving_.store(true, std::memory_order_release);
   if (!is_alone) {
     // Nobody leaves before all have got what they waited for.
-    attempt("left together with the others", [&] { wait_for_others(meet(names, "", left()), deadline); });
+    attempt("left together with the others",
+            [&] { wait_for_others(meet(names, "", left()), deadline); });
   }
   attempt("saw to it that its results arrive", [&] {
     const absl::Status delivered = links_->deliver_results(left());

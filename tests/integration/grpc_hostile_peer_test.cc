@@ -297,8 +297,7 @@ TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsNoMember) {
   const auto refused = asker.wait<sinew::internal::registry::Refused>();
   ASSERT_NE(refused, nullptr);
   EXPECT_EQ(refused->why.code(), absl::StatusCode::kAlreadyExists) << refused->why;
-  EXPECT_THAT(std::string(refused->why.message()),
-              HasSubstr("name 'worker0' is already used"));
+  EXPECT_THAT(std::string(refused->why.message()), HasSubstr("name 'worker0' is already used"));
   EXPECT_EQ(at_owner("rref.forks"), 1);
   EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(0, 1, 2), 3);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);

@@ -1,5 +1,5 @@
-// Liars who ask the registrar, over real bytes, with and without TLS: nobody is put off by what they
-// say, nobody comes in, and nothing is held up.
+// Liars who ask the registrar, over real bytes, with and without TLS: nobody is put off by what
+// they say, nobody comes in, and nothing is held up.
 
 #include <chrono>
 #include <cstdint>

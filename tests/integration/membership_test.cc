@@ -224,8 +224,7 @@ TEST_F(Membership, MissingRanksAreNamed) {
     c.join_timeout = 3s;
     for (const Outcome& outcome : start_all({a, c})) {
       EXPECT_EQ(outcome.code, ErrorCode::kDeadlineExceeded);
-      EXPECT_THAT(outcome.message,
-                  HasSubstr("2 of 4 workers have come; missing ranks: 1, 3"));
+      EXPECT_THAT(outcome.message, HasSubstr("2 of 4 workers have come; missing ranks: 1, 3"));
     }
   }
 }
@@ -237,7 +236,7 @@ TEST_F(Membership, RankZeroThatNeverComesIsNamed) {
   const RpcError error = error_of([&] { sinew::init_rpc(b); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("nobody answered at " + meet.substr(6) + " ("),
-                    HasSubstr("rank 0 listens there: start it")));
+                                     HasSubstr("rank 0 listens there: start it")));
 }
 
 TEST_F(Membership, NameOrRankThatIsTakenIsRefused) {

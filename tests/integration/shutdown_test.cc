@@ -227,10 +227,9 @@ TEST_P(Shutdown, HardEndsABarrierThatWaits) {
   for (const int leaver : {0, 1}) {
     start_all(2);
     // Begins it here, so that it has begun.
-    const auto barrier =
-        sinew::WorkerAccess::core(worker(leaver))
-            ->membership()
-            .all_gather_async({"worker0", "worker1"}, {}, 60s);
+    const auto barrier = sinew::WorkerAccess::core(worker(leaver))
+                             ->membership()
+                             .all_gather_async({"worker0", "worker1"}, {}, 60s);
     worker(leaver).shutdown(hard());
     const RpcError error = error_of([&] { barrier.wait_for(60s); });
     EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();

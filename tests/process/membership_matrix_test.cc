@@ -146,16 +146,16 @@ class Cell {
     return at_etcd_;
   }
   void start_registrar() {
-    registrar_ = std::make_unique<ChildProcess>(std::vector<std::string>{
-        SINEW_REGISTRAR, "--bind", absl::StrCat("127.0.0.1:", port_), "--world-size",
-        row_.world == World::kFixed ? "4" : "0", "--lease",
-        absl::StrCat(std::chrono::duration<double>(lease()).count())});
+    registrar_ = std::make_unique<ChildProcess>(
+        std::vector<std::string>{SINEW_REGISTRAR, "--bind", absl::StrCat("127.0.0.1:", port_),
+                                 "--world-size", row_.world == World::kFixed ? "4" : "0", "--lease",
+                                 absl::StrCat(std::chrono::duration<double>(lease()).count())});
     registrar_->receive(kPatience);
   }
   void send_start(ChildProcess& child, const std::string& name, const std::string& more) const {
-    child.send(absl::StrCat("start name=", name, " init=", place(),
-                            row_.world == World::kFixed ? " world=4" : "",
-                            " lease_ms=", lease().count(), " beat_ms=200 join_ms=", kPatience.count(), " ", more));
+    child.send(absl::StrCat(
+        "start name=", name, " init=", place(), row_.world == World::kFixed ? " world=4" : "",
+        " lease_ms=", lease().count(), " beat_ms=200 join_ms=", kPatience.count(), " ", more));
   }
   void send_start_as_before(const std::string& name) {
     send_start(*children_.at(name), name,

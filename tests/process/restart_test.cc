@@ -30,8 +30,9 @@ class Restart : public ::testing::TestWithParam<Meet> {
   /// Its answer to that is yet to be received.
   Child begin(const std::string& name, int rank, const std::string& more) const {
     auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
-    const std::string where = GetParam() == Meet::kFile ? "file://" + folder_.file("meet")
-                                                        : absl::StrCat("tcp://127.0.0.1:", port_);
+    const std::string where = GetParam() == Meet::kFile
+                                  ? absl::StrCat("file://", folder_.file("meet"), " founds=zero")
+                                  : absl::StrCat("tcp://127.0.0.1:", port_);
     child->send(absl::StrCat("start name=", name, " init=", where, " rank=", rank, " ", more));
     return child;
   }

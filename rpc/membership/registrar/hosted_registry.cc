@@ -47,7 +47,8 @@ std::string draw_secret() {
 /// Whom to start where nobody answers.
 std::string hint_for(const Rendezvous& place) {
   if (place.kind == Rendezvous::Kind::kFile || place.kind == Rendezvous::Kind::kInproc) {
-    return place.world_size > 0 ? "; rank 0 founds the job: start it" : "; who may found the job is to be started";
+    return place.world_size > 0 ? "; rank 0 founds the job: start it"
+                                : "; who may found the job is to be started";
   }
   return absl::StrCat(place.world_size > 0
                           ? "; rank 0 listens there: start it, or correct the rendezvous address"
@@ -79,8 +80,8 @@ HostedRegistry::HostedRegistry(Options options, Listener listener, Transport& tr
 std::shared_ptr<HostedRegistry> HostedRegistry::start(Options options, Listener listener,
                                                       Transport& transport, Scheduler& scheduler,
                                                       std::unique_ptr<RegistrarSeat> seat) {
-  std::shared_ptr<HostedRegistry> made(new HostedRegistry(
-      std::move(options), std::move(listener), transport, scheduler, std::move(seat)));
+  std::shared_ptr<HostedRegistry> made(new HostedRegistry(std::move(options), std::move(listener),
+                                                          transport, scheduler, std::move(seat)));
   made->post([](HostedRegistry& core) {
     core.look();
     core.tick();
@@ -218,8 +219,8 @@ void HostedRegistry::found(const RegistrarSeat::Found& found) {
 void HostedRegistry::dial(const Contact& contact) {
   const std::uint64_t number = next_dial_++;
   dials_[number].contact = contact;
-  dials_[number].channel = RegistryChannel::open(transport_, options_.self, secret_, contact,
-                                                 events_of(number));
+  dials_[number].channel =
+      RegistryChannel::open(transport_, options_.self, secret_, contact, events_of(number));
 }
 
 RegistryChannel::Events HostedRegistry::events_of(std::uint64_t number) {
@@ -285,7 +286,8 @@ void HostedRegistry::on_down(std::uint64_t number, const absl::Status& reason) {
   if (found == dials_.end() || is_over()) return;
   const bool is_for_all = found->second.contact.name.empty();
   dials_.erase(found);
-  if (!dials_.empty() || connected_.value != 0) return client_.note_nobody(std::string(reason.message()));
+  if (!dials_.empty() || connected_.value != 0)
+    return client_.note_nobody(std::string(reason.message()));
   // A file may say where another job's worker is by now.
   note_failure(is_for_all ? reason : absl::UnavailableError(reason.message()));
 }
@@ -304,12 +306,13 @@ void HostedRegistry::become_registrar(bool is_new) {
   table.own_worker = self();
   if (is_new) table.settle = Time::zero();
   table.instance = draw_job_instance();
-  auto held = std::make_shared<Registrar>(
-      table, options_.self, transport_, scheduler_, [weak = weak_from_this()](const SaidByRegistrar& said) {
-        const auto self = weak.lock();
-        if (self == nullptr) return;
-        self->post([said](HostedRegistry& core) { core.hear(said); });
-      });
+  auto held =
+      std::make_shared<Registrar>(table, options_.self, transport_, scheduler_,
+                                  [weak = weak_from_this()](const SaidByRegistrar& said) {
+                                    const auto self = weak.lock();
+                                    if (self == nullptr) return;
+                                    self->post([said](HostedRegistry& core) { core.hear(said); });
+                                  });
   held->start();
   {
     MutexLock lock(mutex_);
@@ -452,8 +455,8 @@ void HostedRegistry::settle_doubts() {
 
 // ---- Gathers.
 
-void HostedRegistry::gather(const std::string& key, std::vector<std::string> names, std::string value,
-                          Time timeout, OnGathered then) {
+void HostedRegistry::gather(const std::string& key, std::vector<std::string> names,
+                            std::string value, Time timeout, OnGathered then) {
   // A task may be destroyed unrun.
   auto gathering = std::make_shared<Gathering>(Gathering{names, std::move(then)});
   const bool is_posted = post([key, names = std::move(names), value = std::move(value), timeout,
@@ -462,7 +465,7 @@ void HostedRegistry::gather(const std::string& key, std::vector<std::string> nam
     const std::uint64_t id = core.client_.next_id();
     core.gathers_.emplace(id, std::move(*gathering));
     core.run(core.client_.gather(std::move(key), std::move(names), std::move(value), timeout,
-                                  core.now()));
+                                 core.now()));
   });
   if (!is_posted) gathering->then(registry_ends());
 }
@@ -525,8 +528,8 @@ HostedStart hosted_registry(const MembershipOptions& options, SelfDescription se
   const auto held = std::make_shared<std::unique_ptr<RegistrarSeat>>(std::move(seat));
   HostedStart made;
   made.start = [joined, held, wanted = std::move(wanted), &transport, &scheduler](
-                            const registry::Record& member,
-                            Registry::Listener listener) -> std::shared_ptr<Registry> {
+                   const registry::Record& member,
+                   Registry::Listener listener) -> std::shared_ptr<Registry> {
     HostedRegistry::Options own = wanted;
     own.client.self = member;
     MutexLock lock(joined->mutex);

@@ -13,12 +13,12 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/membership/contact.h"
+#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/registrar/registrar.h"
 #include "sinew/rpc/membership/registrar/registrar_seat.h"
 #include "sinew/rpc/membership/registrar/registry_channel.h"
 #include "sinew/rpc/membership/registry.h"
 #include "sinew/rpc/membership/registry/registry_client.h"
-#include "sinew/rpc/membership/membership.h"
 #include "sinew/rpc/membership/scheduler.h"
 
 namespace sinew::internal {

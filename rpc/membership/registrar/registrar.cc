@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_secret.h"
-#include "sinew/membership.pb.h"
 #include "sinew/rpc/membership/parse_message.h"
 
 namespace sinew::internal {
@@ -226,7 +226,8 @@ void Registrar::take(const WorkerInfo& asker, const std::string& message) {
   if (asked.ok()) {
     note_asked(asker.incarnation, asked->number);
     const WorkerInfo* const claim = claim_of(asked->request);
-    if (claim != nullptr && (claim->name != asker.name || claim->incarnation != asker.incarnation)) {
+    if (claim != nullptr &&
+        (claim->name != asker.name || claim->incarnation != asker.incarnation)) {
       wrong = absl::InvalidArgumentError(absl::StrCat("worker '", asker.name, "' asks as another"));
     }
   }

@@ -106,9 +106,7 @@ class LockedFile {
     return absl::OkStatus();
   }
   std::string path() const { return folder_ + name_; }
-  bool is_named() const {
-    return open_.has_value() && open_->folder.is_named(name_, open_->file);
-  }
+  bool is_named() const { return open_.has_value() && open_->folder.is_named(name_, open_->file); }
   void close() { open_.reset(); }
   /// False: another process, or another worker of this one, has it.
   absl::StatusOr<bool> lock() const {
@@ -157,9 +155,8 @@ class FileSeat final : public RegistrarSeat {
         file_(std::make_shared<Guarded>(path)) {}
 
   Future<Found> look(bool may_take) override {
-    return on_file<Found>([may_take, own = own_](LockedFile& file) {
-      return look_at(file, may_take, own);
-    });
+    return on_file<Found>(
+        [may_take, own = own_](LockedFile& file) { return look_at(file, may_take, own); });
   }
   // Who has removed the file may have begun another job there.
   Future<bool> holds() override {

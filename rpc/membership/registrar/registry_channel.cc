@@ -41,8 +41,8 @@ std::shared_ptr<RegistryChannel> RegistryChannel::open(Transport& transport,
                                                        const SelfDescription& self,
                                                        const std::string& secret,
                                                        const Contact& contact, Events events) {
-  auto channel = std::make_shared<RegistryChannel>(std::move(events),
-                                                   std::numeric_limits<std::size_t>::max());
+  auto channel =
+      std::make_shared<RegistryChannel>(std::move(events), std::numeric_limits<std::size_t>::max());
   channel->self_ = std::make_unique<const SelfDescription>(self);
   proto::Hello hello;
   write_self(self, hello);

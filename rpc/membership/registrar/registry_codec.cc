@@ -338,8 +338,7 @@ std::string encode(const SaidByRegistrar& said) {
   proto::RegistryAnswers out;
   out.set_registrar(said.registrar.value);
   out.set_answered(said.answered);
-  out.set_lease_us(
-      std::chrono::duration_cast<std::chrono::microseconds>(said.lease).count());
+  out.set_lease_us(std::chrono::duration_cast<std::chrono::microseconds>(said.lease).count());
   for (const SaidByRegistrar::Item& item : said.items) {
     proto::RegistryAnswer& answer = *out.add_answers();
     answer.set_token(item.token);
@@ -356,7 +355,8 @@ absl::StatusOr<SaidByRegistrar> decode_said(const std::string& bytes) {
   SaidByRegistrar said;
   said.registrar = {in->registrar()};
   if (in->registrar() == 0) check.wrong("registrar", 0);
-  if (in->lease_us() == 0 || in->lease_us() > registry_codec::kLongestLease) check.wrong("lease", in->lease_us());
+  if (in->lease_us() == 0 || in->lease_us() > registry_codec::kLongestLease)
+    check.wrong("lease", in->lease_us());
   said.lease = std::chrono::microseconds(in->lease_us());
   said.answered = in->answered();
   for (const proto::RegistryAnswer& answer : in->answers()) {

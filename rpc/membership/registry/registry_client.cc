@@ -373,7 +373,8 @@ void RegistryClient::start(Pending pending, ClientEffects& out) {
   const Request request = pending.request;
   const bool is_quiet = pending.is_quiet;
   pending_.emplace(id, std::move(pending));
-  const bool is_in = state_ == State::kMember || is_quiet || (state_ == State::kSuspected && outlasts_absence(request));
+  const bool is_in = state_ == State::kMember || is_quiet ||
+                     (state_ == State::kSuspected && outlasts_absence(request));
   if (is_in) return ask(request, out);
   end(id, is_away_ ? absence() : absl::UnavailableError("this worker is not in the job"), {}, out);
 }

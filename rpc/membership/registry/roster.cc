@@ -520,8 +520,7 @@ std::string Roster::why_waits(const WorkerInfo& wanted) const {
     if (!is_here) missing.push_back(std::to_string(rank));
   }
   return absl::StrCat(waiting_.size(), " of ", options_.world_size,
-                      " workers have come; missing ranks: ",
-                      absl::StrJoin(missing, ", "));
+                      " workers have come; missing ranks: ", absl::StrJoin(missing, ", "));
 }
 
 }  // namespace sinew::internal::registry
