@@ -320,14 +320,18 @@ Future<Membership::Values> Membership::gather(const Turn& turn, Values names, st
   const Promise<Values> own(scheduler_.executor());
   const std::shared_ptr<Registry> registry = this->registry();
   if (registry == nullptr) return make_failed_future<Values>(make_error(shuts_down()));
+  // After what has been told of this worker before: whoever hears of an end may ask why.
   registry->gather(absl::StrCat(turn.set, ", ", turn.number), std::move(names), std::move(value),
                    std::min(timeout, kLongestGather),
                    [weak = weak_from_this(), own, turn](absl::StatusOr<Values> came) {
-                     if (came.ok()) return (void)own.try_set_value(*std::move(came));
                      const auto membership = weak.lock();
-                     const bool is_none = registry::is_away(came.status()) && membership != nullptr;
-                     if (is_none) membership->take_back(turn);
-                     own.try_set_error(make_error(came.status()));
+                     if (membership == nullptr)
+                       return (void)own.try_set_error(make_error(shuts_down()));
+                     membership->post([own, turn, came = std::move(came)](Membership& core) {
+                       if (came.ok()) return (void)own.try_set_value(*came);
+                       if (registry::is_away(came.status())) core.take_back(turn);
+                       own.try_set_error(make_error(came.status()));
+                     });
                    });
   return own.future();
 }

@@ -44,7 +44,7 @@ TEST_F(RegistrarAway, TheListStandsStillUntilItIsStartedAgain) {
   const Child c = start("c");
   EXPECT_EVENTUALLY(b->ask("members"), "ok a b c");
   a->signal(SIGKILL);
-  for (const Child* each : {&b, &c}) {
+  for (const Child* each : std::vector<const Child*>{&b, &c}) {
     EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
     EXPECT_THAT((*each)->ask("barrier 30000 b c"),
                 AllOf(StartsWith("error UNAVAILABLE"), HasSubstr("the registrar at 127.0.0.1:")));
@@ -74,7 +74,7 @@ TEST_F(RegistrarAway, OneThatWasStoppedForLongerThanALeasePutsNobodyOff) {
   const Child c = start("c", short_lease);
   EXPECT_EVENTUALLY(b->ask("members"), "ok a b c");
   a->signal(SIGSTOP);
-  for (const Child* each : {&b, &c}) {
+  for (const Child* each : std::vector<const Child*>{&b, &c}) {
     EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
     EXPECT_THAT((*each)->ask("add a"), StartsWith("error UNAVAILABLE"));
   }
@@ -83,7 +83,7 @@ TEST_F(RegistrarAway, OneThatWasStoppedForLongerThanALeasePutsNobodyOff) {
   EXPECT_EVENTUALLY(a->ask("state"), "ok evicted, does not run");
   EXPECT_EQ(b->ask("add c"), "ok 3");
   EXPECT_THAT(a->ask("rejoin"), StartsWith("ok "));
-  for (const Child* each : {&a, &b, &c}) {
+  for (const Child* each : std::vector<const Child*>{&a, &b, &c}) {
     EXPECT_EVENTUALLY((*each)->ask("members"), "ok a b c");
     EXPECT_EVENTUALLY((*each)->ask("state"), "ok member, runs");
   }
@@ -140,7 +140,7 @@ TEST_F(OwnRegistrar, MembersComeBackToOneThatIsStartedAgain) {
   Child c = start_in("c");
   EXPECT_EVENTUALLY(a->ask("members"), "ok a b c");
   registrar_->signal(SIGKILL);
-  for (const Child* each : {&a, &b, &c}) {
+  for (const Child* each : std::vector<const Child*>{&a, &b, &c}) {
     EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
   }
   EXPECT_EQ(a->ask("add b"), "ok 3");
@@ -149,12 +149,14 @@ TEST_F(OwnRegistrar, MembersComeBackToOneThatIsStartedAgain) {
   EXPECT_THROW(ADD_FAILURE() << d->receive(500ms), std::runtime_error);
   start_registrar();
   EXPECT_THAT(d->receive(), StartsWith("ok "));
-  for (const Child* each : {&a, &b, &d}) {
+  for (const Child* each : std::vector<const Child*>{&a, &b, &d}) {
     EXPECT_EVENTUALLY((*each)->ask("state"), "ok member, runs");
     EXPECT_EVENTUALLY((*each)->ask("members"), "ok a b d");
   }
-  for (const Child* each : {&a, &b, &d}) (*each)->send("barrier 30000 a b d");
-  for (const Child* each : {&a, &b, &d}) EXPECT_EQ((*each)->receive(), "ok ");
+  for (const Child* each : std::vector<const Child*>{&a, &b, &d})
+    (*each)->send("barrier 30000 a b d");
+  for (const Child* each : std::vector<const Child*>{&a, &b, &d})
+    EXPECT_EQ((*each)->receive(), "ok ");
 }
 
 TEST_F(OwnRegistrar, AFixedWorldIsWaitedForAndEndsTogether) {
@@ -165,9 +167,10 @@ TEST_F(OwnRegistrar, AFixedWorldIsWaitedForAndEndsTogether) {
   EXPECT_THAT(third->receive(), AllOf(StartsWith("error FAILED_PRECONDITION"),
                                       HasSubstr("expects 3 workers, and the job has 2")));
   const Child a = begin_in("a", "rank=0 world=2");
-  for (const Child* each : {&a, &b}) EXPECT_THAT((*each)->receive(), StartsWith("ok "));
-  for (const Child* each : {&a, &b}) (*each)->send("shutdown graceful");
-  for (const Child* each : {&a, &b}) EXPECT_EQ((*each)->receive(), "ok ");
+  for (const Child* each : std::vector<const Child*>{&a, &b})
+    EXPECT_THAT((*each)->receive(), StartsWith("ok "));
+  for (const Child* each : std::vector<const Child*>{&a, &b}) (*each)->send("shutdown graceful");
+  for (const Child* each : std::vector<const Child*>{&a, &b}) EXPECT_EQ((*each)->receive(), "ok ");
 }
 
 TEST_F(OwnRegistrar, IsEndedByASignal) {

@@ -121,12 +121,6 @@ absl::Status RegistryChannel::on_announced(const std::shared_ptr<Connection>& /*
       absl::StrCat("a message of ", size_bytes, " bytes for a registrar: it takes ", most_bytes_));
 }
 
-void RegistryChannel::on_lost(const std::shared_ptr<Connection>& connection, Lane /*lane*/,
-                              absl::string_view /*header*/, std::uint64_t /*size_bytes*/,
-                              std::size_t /*payloads*/, const absl::Status& reason) {
-  connection->close(reason);
-}
-
 void RegistryChannel::on_down(const std::shared_ptr<Connection>& connection,
                               const absl::Status& reason) {
   events_.on_down(reason, connection->remote_process());
