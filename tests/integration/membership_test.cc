@@ -220,8 +220,8 @@ TEST_F(Membership, MissingRanksAreNamed) {
     WorkerOptions a = options_of("a", meet, 0, 4);
     WorkerOptions c = options_of("c", meet, 2, 4);
     // Rank 0 gives up first.
-    a.join_timeout = 2s;
-    c.join_timeout = 3s;
+    a.join_timeout = 4s;
+    c.join_timeout = 5s;
     for (const Outcome& outcome : start_all({a, c})) {
       EXPECT_EQ(outcome.code, ErrorCode::kDeadlineExceeded);
       EXPECT_THAT(outcome.message, HasSubstr("2 of 4 workers have come; missing ranks: 1, 3"));

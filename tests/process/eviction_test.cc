@@ -34,6 +34,8 @@ class Stopped : public ::testing::TestWithParam<Meet> {
     c_ = begin("c", 2);
     for (const auto* child : {&a_, &b_, &c_}) ASSERT_THAT((*child)->receive(), StartsWith("ok "));
     for (const auto* child : {&a_, &b_}) EXPECT_EVENTUALLY((*child)->ask("members"), "ok a b c");
+    // Only who has been linked with another one misses it.
+    for (const auto* child : {&b_, &c_}) EXPECT_EQ((*child)->ask("add a"), "ok 3");
   }
   /// Its answer to that is yet to be received.
   Child begin(const std::string& name, int rank, const std::string& more = "") const {

@@ -66,6 +66,15 @@ TEST_F(GathersTest, OfAllIsCompleteWithThoseWhoAreLeft) {
   EXPECT_EQ(sent<Finished>(effects, 1)->values.size(), 2U);
 }
 
+TEST_F(GathersTest, OfAllWaitsForWhoIsBackUnderItsName) {
+  enter(1, {});
+  ask(1, Leave{true});
+  ASSERT_NE(sent<List>(join(4, -1, "w1"), 4), nullptr);
+  enter(2, {});
+  EXPECT_EQ(sent<Finished>(enter(3, {}), 2), nullptr);
+  EXPECT_EQ(sent<Finished>(enter(4, {}), 2)->values.size(), 3U);
+}
+
 TEST_F(GathersTest, ImproperOnesAreRefused) {
   const auto fails = [&](const Effects& effects) {
     const Finished* end = sent<Finished>(effects, 1);

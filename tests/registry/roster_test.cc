@@ -279,8 +279,8 @@ TEST_F(RosterTest, AListIsFullAtItsLimit) {
   for (std::uint64_t who = 1; who <= 3; ++who) join(who);
   EXPECT_TRUE(is_in(1) && is_in(2));
   EXPECT_FALSE(is_in(3));
-  ask(1, Leave{});
-  pass(kTick, {2});
+  ask(2, Leave{});
+  pass(kTick, {1});
   EXPECT_TRUE(is_in(3));
 }
 

@@ -162,9 +162,11 @@ void Gathers::on_gone(const WorkerInfo& worker, const Roster& roster, Time now, 
   for (auto& [id, gather] : gathers_) {
     const auto entry = gather.entries.find(worker.name);
     const bool has_come = entry != gather.entries.end();
-    if (has_come && entry->second.from.incarnation == worker.incarnation)
-      entry->second.asks = false;
+    const bool is_its = has_come && entry->second.from.incarnation == worker.incarnation;
+    if (is_its) entry->second.asks = false;
     if (gather.complete.has_value()) continue;
+    // All on the list meet: who comes back under the name is another one.
+    if (is_its && gather.names.empty()) gather.entries.erase(entry);
     const bool is_named = std::binary_search(gather.names.begin(), gather.names.end(), worker.name);
     (is_named && !has_come ? hopeless : open).push_back(id);
   }

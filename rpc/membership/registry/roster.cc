@@ -289,6 +289,7 @@ List Roster::list() const {
 }
 
 void Roster::add(const Record& record, bool has_returned, Time now, Effects& out) {
+  has_had_members_ = true;
   const WorkerInfo& worker = record.worker;
   members_[worker.incarnation] = {record, now, has_returned};
   by_name_[worker.name] = worker.incarnation;
@@ -467,7 +468,7 @@ bool Roster::is_complete() const {
 std::int32_t Roster::free_rank(const WorkerInfo& wanted) const {
   // Rank 0 is the founder's: where the registrar is no worker, that of who comes first.
   const bool is_founder = options_.own_worker.value == 0
-                              ? count_ == 0 && !window_.has_value()
+                              ? !has_had_members_
                               : options_.own_worker == wanted.incarnation;
   const bool is_first = options_.world_size > 0 || is_founder;
   const std::int32_t end = options_.world_size > 0
