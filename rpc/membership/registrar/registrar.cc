@@ -263,7 +263,16 @@ void Registrar::deliver(const registry::Effects& effects) {
       each.items.push_back({send.token, send.answer});
     }
   }
-  for (auto& [to, each] : said) say(to, std::move(each));
+  // Its own worker knows of a newcomer before that knows that it is in.
+  const auto own = said.find(options_.own_worker);
+  if (own != said.end() && on_own_ != nullptr) {
+    const SaidByRegistrar to_own = std::move(own->second);
+    said.erase(own);
+    on_own_(to_own);
+  }
+  post([said = std::move(said)](Registrar& core) mutable {
+    for (auto& [to, each] : said) core.say(to, std::move(each));
+  });
   for (const registry::Send& send : effects) {
     if (std::holds_alternative<registry::Probe>(send.answer)) probe(send.to.front());
   }
@@ -301,14 +310,12 @@ void Registrar::say(Incarnation to, SaidByRegistrar said) {
   std::shared_ptr<RegistryChannel> channel;
   {
     MutexLock lock(mutex_);
-    if (is_closed_) return;
     const auto found = askers_.find(to);
     if (found != askers_.end()) {
       channel = found->second.channel;
       said.answered = found->second.asked;
     }
   }
-  if (to == options_.own_worker && on_own_ != nullptr) return on_own_(said);
   if (channel != nullptr) channel->send(encode(said));
 }
 

@@ -25,7 +25,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
  public:
   using OnOwn = std::function<void(const SaidByRegistrar&)>;
 
-  /// `on_own` takes what the worker is told that it is a part of; null: there is none.
+  /// `on_own` takes what the worker is told that it is a part of, on the runner; null: there is
+  /// none.
   Registrar(const registry::Options& options, SelfDescription self, Transport& transport,
             Scheduler& scheduler, OnOwn on_own);
   void start();
