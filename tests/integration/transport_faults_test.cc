@@ -58,11 +58,11 @@ class TransportFaults : public sinew::testing::ClusterTest {
       if (rank == 0 && worker.network != nullptr) network_ = worker.network;
       if (tweak) tweak(rank, worker);
     };
-    // Faults of worker 0 only; connections have two ends.
+    // Faults of one worker only; connections have two ends.
     sinew::testing::wrap_transports(
         options, [this](int rank, std::unique_ptr<sinew::internal::Transport> inner) {
-          return rank == 0 ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
-                           : std::move(inner);
+          return rank == faulty_ ? sinew::internal::make_faulty_transport(std::move(inner), plan_)
+                                 : std::move(inner);
         });
     start(std::move(options));
   }
@@ -95,6 +95,7 @@ class TransportFaults : public sinew::testing::ClusterTest {
     for (const auto& [number, times] : runs) EXPECT_EQ(times, 1) << "call " << number;
   }
 
+  int faulty_ = 0;
   std::shared_ptr<FaultPlan> plan_;
   std::shared_ptr<sinew::internal::InprocNetwork> network_;
 };
@@ -255,17 +256,19 @@ TEST_P(TransportFaults, AConnectionThatCannotBeMadeForAWhileOnlyDelaysCalls) {
 }
 
 TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
+  // Not the one that holds the list.
+  faulty_ = 2;
   start_with_faults(3, [](int, sinew::WorkerOptions& options) {
     options.heartbeat_interval = 100ms;
     options.lease = 4s;
   });
-  const auto held_by_frozen = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto held_by_frozen = sinew::remote<Counter>(worker(2).peer(1), 1);
   held_by_frozen.created().wait();
-  const auto held_by_other = sinew::remote<Counter>(worker(2).peer(1), 1);
+  const auto held_by_other = sinew::remote<Counter>(worker(0).peer(1), 1);
   held_by_other.created().wait();
-  const auto owned_by_frozen = sinew::remote<Counter>(worker(2).peer(0), 1);
+  const auto owned_by_frozen = sinew::remote<Counter>(worker(0).peer(0), 1);
   owned_by_frozen.created().wait();
-  const auto pending = worker(2).rpc_async<&testapp::stall>(0);
+  const auto pending = worker(0).rpc_async<&testapp::stall>(2);
   plan_->freeze();
   EXPECT_EQ(error_of([&] { pending.wait_for(60s); }).code(), ErrorCode::kUnavailable);
   EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(owned_by_frozen); }).code(),
@@ -277,7 +280,7 @@ TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
   EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(held_by_frozen); }).code(),
             ErrorCode::kUnavailable);
   EXPECT_EQ(sinew::rpc_sync<&Counter::get>(held_by_other), 1);
-  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(1, 1, 1), 2);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 1), 2);
   abandon();
 }
 

@@ -306,13 +306,10 @@ void HostedRegistry::become_registrar(bool is_new) {
   table.own_worker = self();
   if (is_new) table.settle = Time::zero();
   table.instance = draw_job_instance();
-  auto held =
-      std::make_shared<Registrar>(table, options_.self, transport_, scheduler_,
-                                  [weak = weak_from_this()](const SaidByRegistrar& said) {
-                                    const auto self = weak.lock();
-                                    if (self == nullptr) return;
-                                    self->post([said](HostedRegistry& core) { core.hear(said); });
-                                  });
+  auto held = std::make_shared<Registrar>(table, options_.self, transport_, scheduler_,
+                                          [weak = weak_from_this()](const SaidByRegistrar& said) {
+                                            if (const auto self = weak.lock()) self->hear(said);
+                                          });
   held->start();
   {
     MutexLock lock(mutex_);
