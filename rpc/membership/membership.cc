@@ -20,6 +20,7 @@ constexpr nanoseconds kJudgingTime = std::chrono::seconds(3);
 constexpr nanoseconds kEndTime = std::chrono::milliseconds(500);
 // What is longer has no end.
 constexpr nanoseconds kLongestGather = std::chrono::hours(24 * 365);
+constexpr std::size_t kMostValueBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostDeparted = 64;
 
 absl::StatusOr<Member> member_of(const registry::Record& record) {
@@ -318,6 +319,11 @@ void Membership::take_back(const Turn& turn) {
 Future<Membership::Values> Membership::gather(const Turn& turn, Values names, std::string value,
                                               nanoseconds timeout) {
   const Promise<Values> own(scheduler_.executor());
+  if (value.size() > kMostValueBytes) {
+    return make_failed_future<Values>(make_error(absl::ResourceExhaustedError(
+        absl::StrCat("worker '", options_.self.worker.name, "' gives ", value.size(),
+                     " bytes to a gather, and at most ", kMostValueBytes, " are taken"))));
+  }
   const std::shared_ptr<Registry> registry = this->registry();
   if (registry == nullptr) return make_failed_future<Values>(make_error(shuts_down()));
   // After what has been told of this worker before: whoever hears of an end may ask why.

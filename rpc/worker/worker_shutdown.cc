@@ -29,6 +29,8 @@ constexpr auto kBetweenGathers = std::chrono::milliseconds(50);
 // So long a shutdown with others waits for whoever holds the list of members.
 constexpr auto kAbsence = std::chrono::milliseconds(1500);
 constexpr auto kStateLook = std::chrono::milliseconds(100);
+// A gather ends by itself at its deadline, and says who has not come.
+constexpr auto kLateAnswer = std::chrono::seconds(2);
 // Once all have come to a shutdown that has no limit of its own.
 constexpr auto kDrainTime = std::chrono::seconds(60);
 // Whoever asks a program to end kills it soon after: a container engine after 10 s.
@@ -211,7 +213,7 @@ bool WorkerCore::wait_for_others(const Future<T>& meeting, Clock::TimePoint dead
     self->drain_changed_.notify_all();
   });
   Clock::TimePoint away_since = Clock::TimePoint::max();
-  while (!meeting.done() && clock().now() < deadline_after(deadline, kStateLook)) {
+  while (!meeting.done() && clock().now() < deadline_after(deadline, kLateAnswer)) {
     const Clock::TimePoint now = clock().now();
     const bool is_away = membership_->state() == MembershipState::kSuspected;
     away_since = is_away ? std::min(away_since, now) : Clock::TimePoint::max();

@@ -117,36 +117,6 @@ class Leaving : public sinew::testing::ClusterTest {
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(Leaving);
 
-// The list of members, from a third worker, comes before the leader's answer, which is lost with
-// its connection: the third one has it too.
-TEST_P(Leaving, ALeaderWhoseGoodbyeOvertakesItsAnswer) {
-  const auto plan = std::make_shared<FaultPlan>(/*seed=*/1);
-  ASSERT_NO_FATAL_FAILURE(start_all(WorldKind::kOpen, Lead::kHighestRank, plan));
-  const Worker &coordinator = worker(0), &follower = worker(1), &leader = worker(2);
-  FaultRule hold;
-  hold.action = FaultAction::kHold;
-  hold.matches = [](const FaultyFrame& frame) {
-    return frame.direction == FaultDirection::kIncoming && frame.lane == Lane::kControl &&
-           frame.remote_hello.find("w0") != std::string::npos;
-  };
-  const std::vector<std::string> names = {"w0", "w1", "w2"};
-  std::thread others[] = {std::thread([&] { coordinator.barrier(names, 30s); }),
-                          std::thread([&] { follower.barrier(names, 30s); })};
-  leader.barrier(names, 30s);
-  for (std::thread& other : others) other.join();
-  plan->add(std::move(hold));
-  std::thread leaves([&] {
-    leader.barrier(names, 30s);
-    leader.shutdown({true, 30s, false});
-  });
-  std::thread passes([&] { coordinator.barrier(names, 30s); });
-  EXPECT_NO_THROW(follower.barrier(names, 30s));
-  EXPECT_EQ(follower.workers().size(), 2U) << "it did not know that the leader has left";
-  leaves.join();
-  passes.join();
-  abandon();
-}
-
 // The list of members comes by another way, and sooner than what takes long to send.
 TEST_P(Leaving, WhatAWorkerHasAnsweredComesAlsoWhenItHasLeft) {
   constexpr std::int64_t kBytes = 128 << 20;

@@ -69,6 +69,9 @@ class MembershipInproc : public ::testing::Test {
     for (const auto& each : workers_) EXPECT_EVENTUALLY(list_at(each.second), list) << each.first;
   }
   void expect_barrier() {
+    for (const auto& [name, worker] : workers_) {
+      EXPECT_EVENTUALLY(worker.membership_state(), sinew::MembershipState::kMember) << name;
+    }
     std::vector<std::future<std::string>> barriers;
     for (const auto& [name, worker] : workers_) {
       barriers.push_back(std::async(

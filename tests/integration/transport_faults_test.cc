@@ -266,7 +266,7 @@ TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
   held_by_frozen.created().wait();
   const auto held_by_other = sinew::remote<Counter>(worker(0).peer(1), 1);
   held_by_other.created().wait();
-  const auto owned_by_frozen = sinew::remote<Counter>(worker(0).peer(0), 1);
+  const auto owned_by_frozen = sinew::remote<Counter>(worker(0).peer(2), 1);
   owned_by_frozen.created().wait();
   const auto pending = worker(0).rpc_async<&testapp::stall>(2);
   plan_->freeze();

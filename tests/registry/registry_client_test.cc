@@ -207,7 +207,7 @@ TEST_F(RegistryClientTest, AGatherEndsWithNames) {
     hear(Missing{1, "'w2'"});
   }
   ASSERT_NE(told<Ended>(), nullptr);
-  EXPECT_EQ(told<Ended>()->status.message(), "waited for 'w2'");
+  EXPECT_EQ(told<Ended>()->status.message(), "'w2' had not come after 3s");
   EXPECT_NE(asked<Cancel>(), nullptr);
 }
 

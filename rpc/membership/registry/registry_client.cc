@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 namespace sinew::internal::registry {
 
@@ -234,7 +235,9 @@ void RegistryClient::time_out(ClientEffects& out) {
     if (time < each.deadline) continue;
     ask(Cancel{id}, out);
     const std::string why =
-        each.missing.empty() ? nobody : absl::StrCat("waited for ", each.missing);
+        each.missing.empty() ? nobody
+                             : absl::StrCat(each.missing, " had not come after ",
+                                            absl::FormatDuration(absl::FromChrono(each.patience)));
     end(id, absl::DeadlineExceededError(why), {}, out);
   }
 }
@@ -289,7 +292,7 @@ void RegistryClient::take(const List& list, ClientEffects& out) {
   if (is_same) return;
   for (const auto& [key, value] : keys_) {
     KeyRequest put{Verb::kPut, 0, key, value, std::nullopt, false};
-    start({put, clock_.time() + options_.join_for, "", true}, out);
+    start({put, clock_.time() + options_.join_for, options_.join_for, "", true}, out);
   }
   beat(out);
 }
@@ -352,13 +355,13 @@ ClientEffects RegistryClient::gather(std::string key, std::vector<std::string> n
                                      std::string value, Time timeout, Time now) {
   ClientEffects out;
   Enter enter{0, std::move(key), std::move(names), std::move(value)};
-  start({std::move(enter), clock_.pass(now) + timeout, "", false}, out);
+  start({std::move(enter), clock_.pass(now) + timeout, timeout, "", false}, out);
   return out;
 }
 
 ClientEffects RegistryClient::request(KeyRequest request, Time timeout, Time now) {
   ClientEffects out;
-  start({std::move(request), clock_.pass(now) + timeout, "", false}, out);
+  start({std::move(request), clock_.pass(now) + timeout, timeout, "", false}, out);
   return out;
 }
 

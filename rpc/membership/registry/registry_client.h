@@ -102,6 +102,7 @@ class RegistryClient {
   struct Pending {
     Request request;
     Time deadline;
+    Time patience;
     /// Names whom a gather waits for.
     std::string missing;
     /// Its end is not told: a key that is set again.
