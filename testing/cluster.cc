@@ -247,13 +247,13 @@ void Cluster::evict(std::string_view name) {
                                 "of the cluster there run ",
                                 others.size()));
   }
-  constexpr const char* kWhy = "a test has them lose each other";
   const WorkerInfo victim = worker.info();
-  for (const Worker& other : others) {
-    // Who has lost more members goes (ADR 55). The links end when the list has changed.
-    WorkerAccess::core(other)->membership().on_worker_lost(victim, false, kWhy);
-    WorkerAccess::core(worker)->membership().on_worker_lost(other.info(), false, kWhy);
-  }
+  // Whoever holds the list takes it off.
+  const auto tell = [&victim](const Worker& each) {
+    WorkerAccess::core(each)->membership().on_worker_lost(victim, true, "a test has it evicted");
+  };
+  tell(worker);
+  for (const Worker& other : others) tell(other);
   for (const Worker& other : others) {
     wait_until(absl::StrCat("worker '", other.name(), "' has lost worker '", victim.name, "'"),
                [&] { return !has(other, victim); });
