@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "sinew/sinew.h"
 #include "sinew/tests/support/cluster.h"
@@ -23,7 +25,14 @@ class OpenJobTest : public ClusterTest {
     WorkerOptions options = options_;
     options.name = "late";
     options.rank.reset();
-    return init_rpc(options);
+    const Worker late = init_rpc(options);
+    // The others hear of it a moment later.
+    const auto is_known_at = [&](int rank) {
+      const std::vector<WorkerInfo> known = worker(rank).workers();
+      return std::find(known.begin(), known.end(), late.info()) != known.end();
+    };
+    EXPECT_TRUE(eventually([&] { return is_known_at(0); }));
+    return late;
   }
   /// Those of the first worker.
   WorkerOptions options_;

@@ -50,11 +50,10 @@ std::string hint_for(const Rendezvous& place) {
     return place.world_size > 0 ? "; rank 0 founds the job: start it"
                                 : "; who may found the job is to be started";
   }
-  return absl::StrCat(place.world_size > 0
-                          ? "; rank 0 listens there: start it, or correct the rendezvous address"
-                          : "; whoever founds the job listens there (rank 0, or found_job = "
-                            "kAlways): start it, or correct the rendezvous address",
-                      loopback_hint(place));
+  return place.world_size > 0
+             ? "; rank 0 listens there: start it, or correct the rendezvous address"
+             : "; whoever founds the job listens there (rank 0, or found_job = kAlways): start it, "
+               "or correct the rendezvous address";
 }
 
 /// Whoever answers there is not of this job, or does not want this worker: another try is in vain.
@@ -75,7 +74,8 @@ HostedRegistry::HostedRegistry(Options options, Listener listener, Transport& tr
       scheduler_(scheduler),
       seat_(std::move(seat)),
       secret_(draw_secret()),
-      client_(options_.client, now()) {}
+      client_(options_.client, now()),
+      over_because_(registry_ends()) {}
 
 std::shared_ptr<HostedRegistry> HostedRegistry::start(Options options, Listener listener,
                                                       Transport& transport, Scheduler& scheduler,
@@ -147,18 +147,23 @@ void HostedRegistry::give_up(Time patience) {
   const auto done = std::make_shared<std::promise<void>>();
   const std::future<void> ended = done->get_future();
   const bool is_posted = post([done](HostedRegistry& core) {
+    const AskedOfRegistrar goodbye{0, registry::Leave{true}, 0};
     const bool asks = !core.is_over() && core.channel_ != nullptr;
+    const std::shared_ptr<Registrar> held = core.registrar();
+    const bool tells = !core.is_over() && held != nullptr;
     core.is_silent_ = true;
     if (asks) {
       core.last_word_ = done;
-      core.channel_->send(encode(AskedOfRegistrar{0, registry::Leave{true}, 0}));
+      core.channel_->send(encode(goodbye));
     }
-    core.end_seat();
+    if (tells) held->ask_as_own(goodbye);
+    core.end_seat([done, asks] {
+      if (!asks) done->set_value();
+    });
     core.end_dials();
     for (Doubt& doubt : std::exchange(core.doubts_, {})) doubt.then();
     std::map<std::uint64_t, Gathering> gathers = std::exchange(core.gathers_, {});
     for (auto& [id, gather] : gathers) gather.then(registry_ends());
-    if (!asks) done->set_value();
   });
   if (is_posted) ended.wait_for(patience);
   post([](HostedRegistry& core) { core.end_channels(); });
@@ -403,6 +408,7 @@ void HostedRegistry::change_state(const registry::StateNews& news) {
     }
   }
   if (!is_over()) return listener_.on_state(news.state, news.why);
+  if (!news.why.ok()) over_because_ = news.why;
   end_seat([listener = listener_, news] { listener.on_state(news.state, news.why); });
   end_channels();
   settle_doubts();
@@ -458,7 +464,7 @@ void HostedRegistry::gather(const std::string& key, std::vector<std::string> nam
   auto gathering = std::make_shared<Gathering>(Gathering{names, std::move(then)});
   const bool is_posted = post([key, names = std::move(names), value = std::move(value), timeout,
                                gathering](HostedRegistry& core) mutable {
-    if (core.is_over()) return gathering->then(registry_ends());
+    if (core.is_over()) return gathering->then(core.over_because_);
     const std::uint64_t id = core.client_.next_id();
     core.gathers_.emplace(id, std::move(*gathering));
     core.run(core.client_.gather(std::move(key), std::move(names), std::move(value), timeout,
@@ -509,6 +515,7 @@ HostedStart hosted_registry(const MembershipOptions& options, SelfDescription se
   wanted.client.address =
       place.kind == Rendezvous::Kind::kFile ? place.path : absl::StrJoin(place.seeds, " or ");
   wanted.client.hint = hint_for(place);
+  wanted.client.hint_for_all = loopback_hint(place);
   wanted.client.beat = beat;
   wanted.client.join_for = options.timeout;
   wanted.table.job = options.job;

@@ -127,6 +127,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   // Of the runner.
   bool is_silent_ = false;
   registry::RegistryClient client_;
+  absl::Status over_because_;
   /// Who answers; none: nobody does.
   Incarnation connected_;
   /// To that one, where it is another worker; and connections that are being opened, by number.

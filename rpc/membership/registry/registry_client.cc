@@ -222,7 +222,8 @@ void RegistryClient::time_out(ClientEffects& out) {
                          nobody_because_.empty() ? "" : absl::StrCat(" (", nobody_because_, ")"),
                          options_.hint);
     }
-    const std::string text = absl::StrCat("could not join job '", options_.job, "': ", why);
+    const std::string text =
+        absl::StrCat("could not join job '", options_.job, "': ", why, options_.hint_for_all);
     return enter(State::kLeft, absl::DeadlineExceededError(text), out);
   }
   if (ends_leaving_.has_value() && time >= *ends_leaving_ && !SINEW_REGISTRY_BUG(kLeaveWaits)) {

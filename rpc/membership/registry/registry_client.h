@@ -21,9 +21,11 @@ struct ClientOptions {
   Record self;
   std::string job;
   std::int32_t world_size = 0;
-  /// Where the registrar is looked for, and what may be wrong where nobody answers: for texts.
+  /// For texts: where the registrar is looked for, what may be wrong where nobody answers, and what
+  /// where others do not come.
   std::string address;
   std::string hint;
+  std::string hint_for_all;
   Time beat = std::chrono::seconds(2);
   /// How long joining may take, and leaving.
   Time join_for = std::chrono::seconds(60);
