@@ -175,6 +175,11 @@ Cluster::Cluster(ClusterOptions options) : state_(std::make_unique<State>(std::m
   for (const std::exception_ptr& error : errors) {
     if (error != nullptr) std::rethrow_exception(error);
   }
+  // Who came first hears of the others a moment later.
+  for (const State::Member& each : state_->members) {
+    wait_until(absl::StrCat("worker '", each.worker.name(), "' knows all others"),
+               [&] { return each.worker.workers().size() == count; });
+  }
   if (state_->steps != nullptr) state_->steps->begin();
 }
 

@@ -154,7 +154,8 @@ void WorkerLinks::on_link_ended(const WorkerInfo& peer, EndedLink link) {
 void WorkerLinks::judge(const WorkerInfo& worker, EndedLink link) {
   // Whoever is out of the two: from here on this worker uses nothing of the other one.
   core_.tell_fenced(worker);
-  core_.member_events().suspected(worker);
+  // That it has ended the link is no silence.
+  if (link.cause != LinkEnd::kEndedThere) core_.member_events().suspected(worker);
   Judged judged{worker, std::move(link)};
   std::uint64_t id = 0;
   bool closed = false;

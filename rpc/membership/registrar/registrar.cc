@@ -173,6 +173,7 @@ void Registrar::tick() {
     if (is_closed_) return;
   }
   look_at_processes();
+  look_at_addresses();
   deliver(table_.tick(now()));
   forget_strangers();
   start();
@@ -188,6 +189,23 @@ void Registrar::look_at_processes() {
     }
   }
   for (const Incarnation each : ended) on_process_ended(each, "its process has ended");
+}
+
+// Whoever lives opens another connection within moments; where it does not, its address may say
+// that it has ended.
+void Registrar::look_at_addresses() {
+  std::vector<Incarnation> silent;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [incarnation, asker] : askers_) {
+      const bool is_due = asker.channel == nullptr && now() >= asker.next_probe &&
+                          now() - asker.down_since > kReopening;
+      if (!is_due) continue;
+      asker.next_probe = now() + kReopening;
+      silent.push_back(incarnation);
+    }
+  }
+  for (const Incarnation each : silent) probe(each);
 }
 
 void Registrar::forget_strangers() {
@@ -286,7 +304,7 @@ bool Registrar::has_connection(Incarnation member) {
   return found->second.channel != nullptr || now() - found->second.down_since < kReopening;
 }
 
-// Somebody asks for the place of a member that has no connection: it may have ended.
+// A member that has no connection may have ended.
 void Registrar::probe(Incarnation member) {
   const registry::Record* const record = table_.roster().record_of(member);
   if (record == nullptr || member == options_.own_worker) return;

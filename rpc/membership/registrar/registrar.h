@@ -54,6 +54,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
     /// The number of its latest question.
     std::uint64_t asked = 0;
     registry::Time down_since{};
+    registry::Time next_probe{};
   };
   template <class Work>
   void post(Work work) {
@@ -70,6 +71,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
                  std::shared_ptr<const ProcessHold> process);
   void tick();
   void look_at_processes();
+  void look_at_addresses();
   void forget_strangers();
   void end();
   void deliver(const registry::Effects& effects);
