@@ -26,6 +26,8 @@
 namespace sinew::testing {
 namespace {
 
+constexpr auto kLastWords = std::chrono::milliseconds(300);
+
 /// Runs `body` for each rank on a thread of its own, and waits for all.
 void for_each_rank(std::size_t count, const std::function<void(std::size_t rank)>& body) {
   std::vector<std::thread> threads;
@@ -314,6 +316,8 @@ std::vector<std::string> Cluster::try_shutdown() {
     if (!worker.valid() || member.is_killed) continue;
     if (worker.membership_state() != MembershipState::kEvicted) ending.push_back(worker);
   }
+  // Where workers come and go each ends for itself, and what others have let go of is on its way.
+  eventually([&] { return leftovers().empty(); }, kLastWords);
   internal::Mutex mutex;
   std::vector<std::string> failures;
   for_each_rank(ending.size(), [&](std::size_t index) {
