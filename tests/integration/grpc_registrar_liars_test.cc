@@ -44,8 +44,8 @@ class Liars : public ::testing::TestWithParam<Security> {
     options.names = sinew::testing::worker_names(3);
     options.transport = sinew::testing::ClusterTransport::kGrpc;
     options.methods = testapp::methods();
+    options.world = sinew::testing::ClusterWorld::kOpen;
     options.tweak = [this](int rank, sinew::WorkerOptions& worker) {
-      worker.world_size.reset();
       worker.credentials = credentials(worker.name);
       if (rank == 0) late_ = worker;
     };

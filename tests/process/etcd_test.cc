@@ -438,12 +438,12 @@ TEST_F(EtcdJob, WhoWaitsForTheEndOutlastsEtcd) {
   lease_ = kShortLease;
   servers_.emplace(1);
   ASSERT_NO_FATAL_FAILURE(join_fixed(4));
-  at("b").send("shutdown graceful");
+  at("b").send("serve");
   at("c").send("serve");
   expect_waits(at("b"));
   servers_->kill(0);
   EXPECT_EVENTUALLY(at("a").ask("state"), "ok suspected, runs");
-  at("d").send("shutdown graceful");
+  at("d").send("serve");
   std::this_thread::sleep_for(lease_);
   for (const char* name : {"b", "c", "d"}) expect_waits(at(name));
   servers_->start(0);
@@ -451,9 +451,9 @@ TEST_F(EtcdJob, WhoWaitsForTheEndOutlastsEtcd) {
   std::this_thread::sleep_for(lease_ + 1s);
   for (const char* name : {"b", "c", "d"}) expect_waits(at(name));
   EXPECT_EQ(at("a").ask(kGracefully), "ok ");
-  EXPECT_EQ(at("b").receive(), "ok ");
+  EXPECT_EQ(at("b").receive(), "ok job over");
   EXPECT_EQ(at("c").receive(), "ok job over");
-  EXPECT_EQ(at("d").receive(), "ok ");
+  EXPECT_EQ(at("d").receive(), "ok job over");
 }
 
 class EtcdIsGone : public EtcdJob, public ::testing::WithParamInterface</* is fixed */ bool> {};

@@ -362,6 +362,8 @@ TEST_F(Pair, OfAWorldShutsDownWithoutWaitingForWhatIsKeptForASilentOne) {
   start([](sinew::WorkerOptions& options) {
     options.world_size = 2;
     options.rank = 0;
+    options.lease = 3s;
+    options.heartbeat_interval = 500ms;
   });
   ASSERT_THAT(child->receive(), StartsWith("ok "));
   EXPECT_EQ(child->ask("hold test mine"), "ok ");

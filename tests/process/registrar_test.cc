@@ -114,19 +114,19 @@ class OwnRegistrar : public RegistrarAway {
 
 TEST_F(OwnRegistrar, AnyWorkerMayDie) {
   start_registrar();
-  Child a = start_in("a");
-  Child b = start_in("b");
+  Child a = start_in("a", "rank=0");
+  Child b = start_in("b", "rank=1");
   for (int round = 0; round < 2; ++round) {
-    const Child c = start_in("c");
+    const Child c = start_in("c", "rank=2");
     EXPECT_EVENTUALLY(c->ask("members"), "ok a b c");
     // All that were there, one after the other.
     a->signal(SIGKILL);
     EXPECT_EVENTUALLY(c->ask("members"), "ok b c");
     EXPECT_EQ(c->ask("state"), "ok member, runs");
-    a = start_in("a");
+    a = start_in("a", "rank=0");
     b->signal(SIGKILL);
     EXPECT_EVENTUALLY(a->ask("members"), "ok a c");
-    b = start_in("b");
+    b = start_in("b", "rank=1");
     EXPECT_EQ(c->ask("shutdown graceful"), "ok ");
     EXPECT_EVENTUALLY(a->ask("members"), "ok a b");
   }
