@@ -379,14 +379,14 @@ TEST_P(Shutdown, BarriersFromSeveralThreads) {
 TEST_P(Shutdown, BarrierTimesOutWithTheNamesThatAreMissing) {
   start_all(3);
   std::thread follower([&] {
-    const RpcError error = error_of([&] { worker(1).barrier(300ms); });
+    const RpcError error = error_of([&] { worker(1).barrier(3s); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   });
-  const RpcError error = error_of([&] { worker(0).barrier(300ms); });
+  const RpcError error = error_of([&] { worker(0).barrier(3s); });
   follower.join();
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(), HasSubstr("'worker2'"));
-  EXPECT_THAT(error.message(), HasSubstr("had not come after 300ms"));
+  EXPECT_THAT(error.message(), HasSubstr("had not come after 3s"));
 }
 
 TEST_P(Shutdown, BarrierFailsWhenAMemberIsLost) {

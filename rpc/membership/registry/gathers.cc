@@ -104,13 +104,6 @@ void Gathers::enter(const WorkerInfo& from, const Enter& enter, const Roster& ro
   share.gathers[enter.id] = id;
   share.bytes += enter.value.size();
   advance(id, roster, now, out);
-  // In large worlds with the next beat.
-  constexpr std::size_t kFew = 256;
-  const bool waits = gathers_.count(id) > 0 && !gathers_.at(id).complete.has_value();
-  if (!waits || roster.names().size() > kFew) return;
-  out.push_back({{from.incarnation},
-                 roster.token(),
-                 Missing{enter.id, shown_names(missing(gathers_.at(id), roster))}});
 }
 
 std::vector<std::string> Gathers::missing(const Gather& gather, const Roster& roster) const {

@@ -95,9 +95,7 @@ void RegistryClient::beat(ClientEffects& out) {
     if (members_.count(member) > 0 && !SINEW_REGISTRY_BUG(kTakesBack))
       ask(Report{member, "the link has ended"}, out);
   }
-  for (auto& [id, pending] : pending_) {
-    // The answer says who is missing now.
-    pending.missing.clear();
+  for (const auto& [id, pending] : pending_) {
     // That it has been done cannot be told from that somebody else has.
     const KeyRequest* const key = std::get_if<KeyRequest>(&pending.request);
     if (key == nullptr || key->verb != Verb::kCompare) ask(pending.request, out);
