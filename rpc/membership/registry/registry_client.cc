@@ -165,6 +165,8 @@ void RegistryClient::go_away(ClientEffects& out) {
   away_since_ = clock_.time();
   enter(State::kSuspected, absence(), out);
   if (!SINEW_REGISTRY_BUG(kNeverAway)) fail_for_absence(false, out);
+  // Who is missing is not known any more.
+  for (auto& [id, pending] : pending_) pending.missing.clear();
 }
 
 absl::Status RegistryClient::absence() const {
