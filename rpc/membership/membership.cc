@@ -41,7 +41,9 @@ std::string sentence_of(const registry::MemberNews& news) {
   if (news.gone == registry::Gone::kLeft) return absl::StrCat(worker, " has left the job");
   const std::string reason = news.reason.empty() ? to_text(*news.gone) : news.reason;
   // Who has noticed it may have said it in full.
-  return absl::StartsWith(reason, "worker '") ? reason : absl::StrCat(worker, " is lost: ", reason);
+  if (absl::StartsWith(reason, "worker '")) return reason;
+  const bool has_ended = news.gone == registry::Gone::kEnded;
+  return absl::StrCat(worker, has_ended ? " is gone: " : " is lost: ", reason);
 }
 
 absl::Status shuts_down() { return absl::UnavailableError("this worker shuts down"); }

@@ -169,6 +169,9 @@ class Cell {
     for (const char* name : {"a", "b", "d", "c"}) {
       if (name == std::string("d")) {
         send_start(*children_[name], name, "rank=3");
+      } else if (meet_ == Meet::kRegistrar && name == std::string("a")) {
+        // Nobody founds the job, so nobody has rank 0 unless it asks for it.
+        send_start(*children_[name], name, "rank=0");
       } else {
         send_start_as_before(name);
       }

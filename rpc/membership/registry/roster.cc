@@ -289,7 +289,6 @@ List Roster::list() const {
 }
 
 void Roster::add(const Record& record, bool has_returned, Time now, Effects& out) {
-  has_had_members_ = true;
   const WorkerInfo& worker = record.worker;
   members_[worker.incarnation] = {record, now, has_returned};
   by_name_[worker.name] = worker.incarnation;
@@ -466,11 +465,9 @@ bool Roster::is_complete() const {
 // The lowest one that nobody has, claims or asks for. In open membership rank 0 is the registrar's
 // own worker's, if it is part of one.
 std::int32_t Roster::free_rank(const WorkerInfo& wanted) const {
-  // Rank 0 is the founder's: where the registrar is no worker, that of who comes first.
-  const bool is_founder = options_.own_worker.value == 0
-                              ? !has_had_members_
-                              : options_.own_worker == wanted.incarnation;
-  const bool is_first = options_.world_size > 0 || is_founder;
+  // Rank 0 is the founder's, and of those who ask for it.
+  const bool is_first = options_.world_size > 0 || (options_.own_worker.value != 0 &&
+                                                    options_.own_worker == wanted.incarnation);
   const std::int32_t end = options_.world_size > 0
                                ? options_.world_size
                                : static_cast<std::int32_t>(options_.limits.members);

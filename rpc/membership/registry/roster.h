@@ -92,7 +92,6 @@ class Roster {
   /// A fixed world has been complete, or has come back.
   bool is_founded_;
   bool is_settled_ = false;
-  bool has_had_members_ = false;
   std::optional<ReturnWindow> window_;
 
   std::map<Incarnation, Member> members_;
