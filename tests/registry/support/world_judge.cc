@@ -166,7 +166,7 @@ void World::judge_gather(int n, const Ended& end) {
     violate(absl::StrCat("J5: the gather ", key, " of ", name_of(n), " ended late"));
   }
   for (const auto& [name, gone] : gone_at_) {
-    const bool is_named = absl::StrContains(text, "had not come") &&
+    const bool is_named = absl::StrContains(text, "had not come after") &&
                           absl::StrContains(text, absl::StrCat("'", name, "'"));
     if (is_named && gone > since && now_ > gone + 2 * kBeat) {
       violate(absl::StrCat("J5: the gather ", key, " of ", name_of(n), " waited for ", name,
