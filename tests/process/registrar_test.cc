@@ -73,6 +73,8 @@ TEST_F(RegistrarAway, OneThatWasStoppedForLongerThanALeasePutsNobodyOff) {
   const Child b = start("b", short_lease);
   const Child c = start("c", short_lease);
   EXPECT_EVENTUALLY(b->ask("members"), "ok a b c");
+  // It goes which has lost more members, and only who has been linked with another one loses it.
+  for (const Child* each : {&b, &c}) EXPECT_EQ((*each)->ask("add a"), "ok 3");
   a->signal(SIGSTOP);
   for (const Child* each : std::vector<const Child*>{&b, &c}) {
     EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 // Where nobody answers it is looked again so soon.
 constexpr milliseconds kLook{100};
-constexpr seconds kDialTime{1};
+constexpr seconds kDialTime{3};
 // A registrar answers at once: who hears nothing for so long opens another connection.
 constexpr seconds kAskTime{3};
 // A registrar waits so long for the others to leave a fixed world before it.
@@ -218,7 +218,12 @@ void HostedRegistry::found(const RegistrarSeat::Found& found) {
   if (found.others.empty()) return look_again();
   // Each may be refused before open() returns.
   for (const Contact& contact : found.others) dial(contact);
-  after(kDialTime, &HostedRegistry::end_dials);
+  // Later ones have time of their own.
+  scheduler_.run_at(scheduler_.now() + kDialTime, [weak = weak_from_this(), last = next_dial_] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->post([last](HostedRegistry& core) { core.end_dials_before(last); });
+  });
 }
 
 void HostedRegistry::dial(const Contact& contact) {
@@ -259,11 +264,16 @@ RegistryChannel::Events HostedRegistry::events_of(std::uint64_t number) {
   return events;
 }
 
-void HostedRegistry::end_dials() {
-  for (auto& [number, dial] : std::exchange(dials_, {})) {
-    dial.channel->close(absl::UnavailableError("nobody answered in time"));
+void HostedRegistry::end_dials() { end_dials_before(next_dial_); }
+
+void HostedRegistry::end_dials_before(std::uint64_t number) {
+  bool are_ended = false;
+  for (auto each = dials_.begin(); each != dials_.end() && each->first < number;) {
+    each->second.channel->close(absl::UnavailableError("nobody answered in time"));
+    each = dials_.erase(each);
+    are_ended = true;
   }
-  if (looks_ && connected_.value == 0 && !is_over()) look_again();
+  if (are_ended && dials_.empty() && looks_ && connected_.value == 0 && !is_over()) look_again();
 }
 
 void HostedRegistry::on_up(std::uint64_t number, Incarnation registrar) {

@@ -90,6 +90,8 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   void found(const RegistrarSeat::Found& found);
   void dial(const Contact& contact);
   RegistryChannel::Events events_of(std::uint64_t number);
+  /// Those that were begun before that one.
+  void end_dials_before(std::uint64_t number);
   void end_dials();
   void on_up(std::uint64_t number, Incarnation registrar);
   void on_down(std::uint64_t number, const absl::Status& reason);
