@@ -1,15 +1,14 @@
 // Holds the list of a job's members, and is no worker itself; docs/membership.md.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/synchronization/notification.h"
 #include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/membership/registrar/registrar_process.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
@@ -60,20 +59,10 @@ sinew::Credentials credentials_of(const Flags& flags) {
                                : sinew::Credentials::insecure();
 }
 
-void wait_for_stop() {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool is_over = false;
-  const sinew::StopSignal signal([&] {
-    const std::lock_guard<std::mutex> lock(mutex);
-    is_over = true;
-    changed.notify_all();
-  });
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&] { return is_over; });
-}
-
 int run(Flags flags) {
+  // From before anybody is told that it runs: who starts it may end it at once.
+  absl::Notification is_over;
+  const sinew::StopSignal signal([&] { is_over.Notify(); });
   flags.registrar.lease = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(flags.lease_s));
   sinew::internal::GrpcTransportOptions transport;
@@ -89,7 +78,7 @@ int run(Flags flags) {
   }
   std::cout << "The list of job '" << flags.registrar.job << "' is at tcp://" << flags.bind
             << std::endl;
-  wait_for_stop();
+  is_over.WaitForNotification();
   return 0;
 }
 

@@ -21,6 +21,9 @@ constexpr nanoseconds kEndTime = std::chrono::milliseconds(500);
 // What is longer has no end.
 constexpr nanoseconds kLongestGather = std::chrono::hours(24 * 365);
 constexpr std::size_t kMostValueBytes = std::size_t{1} << 20;
+// A gather carries either, and then the value, or why there is none.
+constexpr absl::string_view kValue = "=";
+constexpr absl::string_view kTooLarge = "!";
 constexpr std::size_t kMostDeparted = 64;
 
 absl::StatusOr<Member> member_of(const registry::Record& record) {
@@ -318,30 +321,43 @@ void Membership::take_back(const Turn& turn) {
   meeting->second.count = std::min(meeting->second.count, turn.number);
 }
 
-Future<Membership::Values> Membership::gather(const Turn& turn, Values names, std::string value,
-                                              nanoseconds timeout) {
+Future<Membership::Values> Membership::gather(const Turn& turn, Values names,
+                                              const std::string& value, nanoseconds timeout) {
   const Promise<Values> own(scheduler_.executor());
-  if (value.size() > kMostValueBytes) {
-    return make_failed_future<Values>(make_error(absl::ResourceExhaustedError(
-        absl::StrCat("worker '", options_.self.worker.name, "' gives ", value.size(),
-                     " bytes to a gather, and at most ", kMostValueBytes, " are taken"))));
-  }
   const std::shared_ptr<Registry> registry = this->registry();
   if (registry == nullptr) return make_failed_future<Values>(make_error(shuts_down()));
   // After what has been told of this worker before: whoever hears of an end may ask why.
-  registry->gather(absl::StrCat(turn.set, ", ", turn.number), std::move(names), std::move(value),
+  registry->gather(absl::StrCat(turn.set, ", ", turn.number), std::move(names), given(value),
                    std::min(timeout, kLongestGather),
                    [weak = weak_from_this(), own, turn](absl::StatusOr<Values> came) {
                      const auto membership = weak.lock();
                      if (membership == nullptr)
                        return (void)own.try_set_error(make_error(shuts_down()));
                      membership->post([own, turn, came = std::move(came)](Membership& core) {
-                       if (came.ok()) return (void)own.try_set_value(*came);
-                       if (registry::is_away(came.status())) core.take_back(turn);
-                       own.try_set_error(make_error(came.status()));
+                       const absl::StatusOr<Values> values = came.ok() ? taken(*came) : came;
+                       if (values.ok()) return (void)own.try_set_value(*values);
+                       if (registry::is_away(values.status())) core.take_back(turn);
+                       own.try_set_error(make_error(values.status()));
                      });
                    });
   return own.future();
+}
+
+// One that is too large ends the gather at all members, not only here.
+std::string Membership::given(const std::string& value) const {
+  if (value.size() <= kMostValueBytes) return absl::StrCat(kValue, value);
+  return absl::StrCat(kTooLarge, "worker '", options_.self.worker.name, "' gives ", value.size(),
+                      " bytes to a gather, and at most ", kMostValueBytes, " are taken");
+}
+
+absl::StatusOr<Membership::Values> Membership::taken(const Values& given) {
+  Values values;
+  for (const std::string& each : given) {
+    const bool is_value = absl::StartsWith(each, kValue);
+    if (!is_value) return absl::ResourceExhaustedError(absl::StripPrefix(each, kTooLarge));
+    values.push_back(each.substr(kValue.size()));
+  }
+  return values;
 }
 
 Future<Membership::Values> Membership::all_gather_async(const std::vector<std::string>& wanted,
@@ -355,7 +371,7 @@ Future<Membership::Values> Membership::all_gather_async(const std::vector<std::s
     if (registry_ != nullptr) turn = next_turn_locked(*names);
   }
   if (!turn.ok()) return make_failed_future<Values>(make_error(turn.status()));
-  return gather(*turn, *names, std::move(value), timeout);
+  return gather(*turn, *names, value, timeout);
 }
 
 Future<Membership::Values> Membership::gather_from_job_async(const std::vector<std::string>& wanted,

@@ -148,8 +148,10 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   std::shared_ptr<Registry> registry() const;
   absl::StatusOr<Values> sorted_with_self(Values names) const;
   absl::StatusOr<Turn> next_turn_locked(const Values& names) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Future<Values> gather(const Turn& turn, Values names, std::string value,
+  Future<Values> gather(const Turn& turn, Values names, const std::string& value,
                         std::chrono::nanoseconds timeout);
+  std::string given(const std::string& value) const;
+  static absl::StatusOr<Values> taken(const Values& given);
   /// It was none: the others may wait in it, so it is the next one again.
   void take_back(const Turn& turn);
 

@@ -200,14 +200,16 @@ TEST_F(RegistryClientTest, SetsItsKeysAgain) {
 
 TEST_F(RegistryClientTest, AGatherEndsWithNames) {
   be_member();
-  take(client.gather("k", {"w1", "w2"}, "v", seconds(3), now));
+  take(client.gather("k", {"w1", "w2"}, "v", milliseconds(1500), now));
+  // It asks in time for that, however rarely it beats.
   for (int i = 0; i < 16; ++i) {
     pass(milliseconds(250));
     hear(Renewed{{1, kRegistrar, 1}});
-    hear(Missing{1, "'w2'"});
+    if (asked<Enter>() != nullptr && told<Ended>() == nullptr) hear(Missing{1, "'w2'"});
+    if (told<Ended>() == nullptr) all.clear();
   }
   ASSERT_NE(told<Ended>(), nullptr);
-  EXPECT_EQ(told<Ended>()->status.message(), "'w2' had not come after 3s");
+  EXPECT_EQ(told<Ended>()->status.message(), "'w2' had not come after 1.5s");
   EXPECT_NE(asked<Cancel>(), nullptr);
 }
 

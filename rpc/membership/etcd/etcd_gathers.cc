@@ -175,7 +175,7 @@ void EtcdGathers::complete(GatherPtr gather, std::vector<std::string> names) {
         }
         if (end.ByteSizeLong() > kMaxValueBytes) {
           end.Clear();
-          end.set_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+          end.set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
           end.set_message(absl::StrCat(
               "the values of gather '", printable(gather->key, kMaxKeyBytes), "' have more than ",
               kMaxValueBytes, " bytes together, which etcd does not take"));

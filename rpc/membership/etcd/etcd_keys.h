@@ -12,8 +12,9 @@
 
 namespace sinew::internal::etcd {
 
-/// etcd takes requests of 1.5 MiB, with all that is in them.
-inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 20;
+/// 1 MiB of a user, and what this library adds: etcd takes requests of 1.5 MiB, with all that is in
+/// them.
+inline constexpr std::size_t kMaxValueBytes = (std::size_t{1} << 20) + 1024;
 inline constexpr std::size_t kMaxKeyBytes = 1024;
 
 /// Values under keys. A key is its owner's, who alone may change it, and goes with its lease; one

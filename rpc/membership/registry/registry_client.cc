@@ -14,7 +14,7 @@ using Verb = KeyRequest::Verb;
 
 namespace {
 
-// Before a join gives up.
+// Before a join or a gather gives up.
 constexpr Time kLastAsk = std::chrono::milliseconds(500);
 
 /// A wait for a key, and a gather of the whole job, go on while nobody holds the list.
@@ -237,10 +237,13 @@ void RegistryClient::time_out(ClientEffects& out) {
   for (const auto& [id, each] : pending) {
     if (time < each.deadline) continue;
     ask(Cancel{id}, out);
+    const bool is_gather = std::holds_alternative<Enter>(each.request);
+    std::string who = each.missing;
+    if (who.empty() && is_gather && !is_away_) who = "others";
     const std::string why =
-        each.missing.empty() ? nobody
-                             : absl::StrCat(each.missing, " had not come after ",
-                                            absl::FormatDuration(absl::FromChrono(each.patience)));
+        who.empty() ? nobody
+                    : absl::StrCat(who, " had not come after ",
+                                   absl::FormatDuration(absl::FromChrono(each.patience)));
     end(id, absl::DeadlineExceededError(why), {}, out);
   }
 }
@@ -376,6 +379,8 @@ void RegistryClient::start(Pending pending, ClientEffects& out) {
   } else {
     std::get<Enter>(pending.request).id = id;
   }
+  // Whoever gives up says who is missing then.
+  next_beat_ = std::min(next_beat_, pending.deadline - std::min(kLastAsk, pending.patience / 2));
   const Request request = pending.request;
   const bool is_quiet = pending.is_quiet;
   pending_.emplace(id, std::move(pending));

@@ -237,7 +237,8 @@ struct Limits {
   std::size_t gone = 4096;
   std::size_t log = 4096;
   std::size_t key_bytes = 1024;
-  std::size_t value_bytes = 1 << 20;
+  // 1 MiB of a user, and what this library adds.
+  std::size_t value_bytes = (1 << 20) + 1024;
   /// Of each member: reports, gathers, keys, waits for keys, and bytes in gathers and in keys.
   std::size_t reports_each = 4096;
   std::size_t gathers_each = 1024;
