@@ -13,8 +13,8 @@
 
 namespace sinew::internal {
 
-/// Who holds the list of a job's members, as one worker sees it: the list, gathers, keys with
-/// owners. It joins when it is made.
+/// Who holds the list of a job's members, as one worker sees it: the list, and gathers. It
+/// joins when it is made.
 ///
 /// Thread-safe. Callbacks come one after the other, on a thread of the registry's own; they must
 /// not block.

@@ -20,7 +20,6 @@ namespace sinew::internal::etcd {
 namespace {
 
 using registry::Gone;
-using registry::KeyRequest;
 using sinew::testing::ask;
 using sinew::testing::EtcdServers;
 using sinew::testing::eventually;
@@ -34,7 +33,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using Workers = std::vector<std::unique_ptr<RegistryWorker>>;
-using Verb = KeyRequest::Verb;
 
 /// For tests that wait until leases end. Others have one that a busy etcd does not let end.
 constexpr seconds kShortLease{6};
@@ -144,11 +142,9 @@ TEST(EtcdRegistryTest, AJobOfTheDeadIsFoundedAnew) {
   EtcdServers servers(1);
   auto first = join(servers, "a", kShortLease);
   const JobInstance instance = first->registry().view().instance;
-  ASSERT_TRUE(first->request(Verb::kPut, "k", "v", {}, true).get().ok());
   first.reset();
   const auto second = join(servers, "a");
   EXPECT_NE(second->registry().view().instance, instance);
-  EXPECT_EQ(second->request(Verb::kGet, "k").get().status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(EtcdRegistryTest, AFixedWorldWaitsForAll) {
@@ -264,42 +260,6 @@ TEST(EtcdRegistryTest, ACompleteGatherIsCompleteForWhoAsksLater) {
   EXPECT_THAT(*workers[0]->gather("g", {"a", "b"}, "of a").get(), ElementsAre("of a", "of b"));
 }
 
-TEST(EtcdRegistryTest, KeysAreTheirOwners) {
-  SINEW_NEEDS_ETCD();
-  EtcdServers servers(1);
-  // What compares fails when it is sent again.
-  const EtcdOptions patient = servers.patient_options();
-  RegistryWorker a(patient, RegistryWorker::options("a"));
-  auto mortal = std::make_unique<RegistryWorker>(
-      patient, with_lease(RegistryWorker::options("b"), kShortLease));
-  RegistryWorker& b = *mortal;
-  for (const RegistryWorker* worker : {&a, &b}) {
-    EXPECT_EVENTUALLY(worker->is_member(), true) << worker->why();
-    EXPECT_EVENTUALLY(worker->names(), ElementsAre("a", "b"));
-  }
-  EXPECT_EQ(a.request(Verb::kGet, "k").get().status().code(), absl::StatusCode::kNotFound);
-  auto waits = a.request(Verb::kWait, "k");
-  EXPECT_TRUE(b.request(Verb::kPut, "k", "v1").get().ok());
-  EXPECT_THAT(*waits.get(), ElementsAre("v1"));
-  EXPECT_TRUE(b.request(Verb::kPut, "k", "v2").get().ok());
-  EXPECT_THAT(*a.request(Verb::kGet, "k").get(), ElementsAre("v2"));
-  EXPECT_EQ(a.request(Verb::kPut, "k", "v").get().status().code(),
-            absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(a.request(Verb::kRemove, "k").get().status().code(),
-            absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(b.request(Verb::kCompare, "k", "v3", "v1").get().status().code(),
-            absl::StatusCode::kAborted);
-  EXPECT_TRUE(b.request(Verb::kCompare, "k", "v3", "v2").get().ok());
-  EXPECT_TRUE(a.request(Verb::kCompare, "kept", "1", {}, true).get().ok());
-  EXPECT_EQ(b.request(Verb::kCompare, "kept", "1", {}, true).get().status().code(),
-            absl::StatusCode::kAborted);
-  EXPECT_TRUE(b.request(Verb::kCompare, "kept", "2", "1", true).get().ok());
-  mortal.reset();
-  EXPECT_EVENTUALLY(a.request(Verb::kGet, "k").get().status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(*a.request(Verb::kGet, "kept").get(), ElementsAre("2"));
-  EXPECT_TRUE(a.request(Verb::kRemove, "kept").get().ok());
-}
-
 TEST(EtcdRegistryTest, OfTwoThatHaveLostEachOtherTheHigherRankGoes) {
   SINEW_NEEDS_ETCD();
   EtcdServers servers(1);
@@ -400,7 +360,6 @@ TEST(EtcdRegistryTest, SlowForThreeSeconds) {
 void away_and_back(EtcdServers& servers, const std::function<void()>& leave,
                    const std::function<void()>& come_back) {
   Workers workers = join_all(servers, {"a", "b", "c"}, kShortLease);
-  ASSERT_TRUE(workers[1]->request(Verb::kPut, "k", "v").get().ok());
   const JobInstance instance = workers[0]->registry().view().instance;
   // What all come to at the end of a job outlasts it.
   constexpr seconds kLong{120};
@@ -434,7 +393,6 @@ void away_and_back(EtcdServers& servers, const std::function<void()>& leave,
     ASSERT_TRUE(values.ok()) << values.status();
     EXPECT_EQ(values->size(), 4u);
   }
-  EXPECT_THAT(*workers[3]->request(Verb::kGet, "k").get(), ElementsAre("v"));
   // All is as before: the dead are found.
   workers.erase(workers.begin());
   EXPECT_EVENTUALLY(workers[0]->names(), ElementsAre("b", "c", "d"));

@@ -91,21 +91,4 @@ std::future<RegistryWorker::Values> RegistryWorker::gather(const std::string& ke
   return promise->get_future();
 }
 
-std::future<RegistryWorker::Values> RegistryWorker::request(
-    internal::registry::KeyRequest::Verb verb, const std::string& key, std::string value,
-    std::optional<std::string> expected, bool is_kept) {
-  internal::registry::KeyRequest request;
-  request.verb = verb;
-  request.key = key;
-  request.value = std::move(value);
-  request.expected = std::move(expected);
-  request.is_kept = is_kept;
-  auto promise = std::make_shared<std::promise<Values>>();
-  registry_->request(std::move(request), std::chrono::seconds(30),
-                     [promise](absl::Status status, std::vector<std::string> values) {
-                       promise->set_value(status.ok() ? Values(std::move(values)) : status);
-                     });
-  return promise->get_future();
-}
-
 }  // namespace sinew::testing

@@ -44,9 +44,6 @@ class RegistryWorker {
   std::future<Values> gather(const std::string& key, std::vector<std::string> names,
                              std::string value,
                              internal::etcd::Time timeout = std::chrono::seconds(60));
-  std::future<Values> request(internal::registry::KeyRequest::Verb verb, const std::string& key,
-                              std::string value = {}, std::optional<std::string> expected = {},
-                              bool is_kept = false);
 
  private:
   struct Told {

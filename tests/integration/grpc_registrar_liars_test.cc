@@ -114,7 +114,6 @@ TEST_P(Liars, AGuestThatIsNoMemberSaysWhatItLikes) {
     guest.say(Enter{1, "a gather", {other.name, "guest"}, "x"});
   }
   guest.say(Renew{{kLastEpoch, {4712}, 1}});
-  guest.say(KeyRequest{KeyRequest::Verb::kPut, 1, "key", "value", std::nullopt, true});
   // What came before this has been looked at.
   guest.say_bytes("no message");
   EXPECT_NE(guest.wait<Refused>(), nullptr);

@@ -4,7 +4,6 @@ namespace sinew::internal::registry {
 namespace {
 
 using std::chrono::seconds;
-using Verb = KeyRequest::Verb;
 
 class GathersTest : public TableTest {
  protected:
@@ -103,80 +102,6 @@ TEST_F(GathersTest, OneMemberHasSoManyAndNoMore) {
   EXPECT_EQ(table.gathers().size(), 2U);
   ask(1, Cancel{1});
   EXPECT_EQ(sent<Finished>(enter(1, both_, 3, "3"), 1), nullptr);
-}
-
-class KeysTest : public GathersTest {
- protected:
-  Finished key(std::uint64_t who, Verb verb, std::string name, std::string value = "",
-               bool is_kept = false, std::optional<std::string> expected = std::nullopt) {
-    const Effects effects = ask(
-        who, KeyRequest{verb, 5, std::move(name), std::move(value), std::move(expected), is_kept});
-    const Finished* end = sent<Finished>(effects, who);
-    return end == nullptr ? Finished{0, absl::UnknownError("waits"), {}} : *end;
-  }
-};
-
-TEST_F(KeysTest, GoWithTheirOwners) {
-  EXPECT_TRUE(key(1, Verb::kPut, "a", "x").status.ok());
-  EXPECT_TRUE(key(1, Verb::kPut, "b", "x", true).status.ok());
-  EXPECT_EQ(key(2, Verb::kGet, "a").values, std::vector<std::string>{"x"});
-  ask(1, Leave{});
-  EXPECT_TRUE(absl::IsNotFound(key(2, Verb::kGet, "a").status));
-  EXPECT_TRUE(key(2, Verb::kGet, "b").status.ok());
-}
-
-TEST_F(KeysTest, AreTheirOwnersAlone) {
-  key(1, Verb::kPut, "a", "x");
-  EXPECT_TRUE(absl::IsPermissionDenied(key(2, Verb::kPut, "a", "y").status));
-  EXPECT_TRUE(absl::IsPermissionDenied(key(2, Verb::kRemove, "a").status));
-  EXPECT_TRUE(absl::IsPermissionDenied(key(2, Verb::kCompare, "a", "y", false, "x").status));
-  key(1, Verb::kPut, "b", "x", true);
-  EXPECT_TRUE(key(2, Verb::kRemove, "b").status.ok());
-}
-
-TEST_F(KeysTest, AreWaitedFor) {
-  EXPECT_EQ(key(2, Verb::kWait, "a").status.message(), "waits");
-  EXPECT_EQ(
-      sent<Finished>(ask(1, KeyRequest{Verb::kPut, 9, "a", "x", std::nullopt, false}), 2)->values,
-      std::vector<std::string>{"x"});
-  // Nobody is told twice, nor after it gave up.
-  EXPECT_EQ(sent<Finished>(ask(1, KeyRequest{Verb::kPut, 9, "a", "y", std::nullopt, false}), 2),
-            nullptr);
-  key(2, Verb::kWait, "b");
-  ask(2, Cancel{5});
-  EXPECT_EQ(sent<Finished>(ask(1, KeyRequest{Verb::kPut, 9, "b", "x", std::nullopt, false}), 2),
-            nullptr);
-}
-
-TEST_F(KeysTest, AreCompared) {
-  EXPECT_TRUE(key(1, Verb::kCompare, "a", "1", true).status.ok());
-  const Finished other = key(2, Verb::kCompare, "a", "2", true);
-  EXPECT_TRUE(absl::IsAborted(other.status));
-  EXPECT_EQ(other.values, std::vector<std::string>{"1"});
-  EXPECT_TRUE(key(2, Verb::kCompare, "a", "2", true, "1").status.ok());
-}
-
-TEST_F(KeysTest, HaveBounds) {
-  Options few = options();
-  few.limits.keys_each = 2;
-  few.limits.bytes_each = 10;
-  few.limits.waits_each = 1;
-  begin(few);
-  pass(kLease);
-  join(1);
-  EXPECT_TRUE(key(1, Verb::kPut, "a", "12345").status.ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(key(1, Verb::kPut, "b", "123456").status));
-  EXPECT_TRUE(key(1, Verb::kPut, "b", "1").status.ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(key(1, Verb::kPut, "c", "1").status));
-  EXPECT_TRUE(key(1, Verb::kRemove, "b").status.ok());
-  EXPECT_TRUE(key(1, Verb::kPut, "c", "1").status.ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(key(1, Verb::kGet, std::string(2000, 'k')).status));
-}
-
-TEST_F(KeysTest, NobodyButMembersHasAny) {
-  EXPECT_NE(sent<Out>(ask(77, KeyRequest{Verb::kPut, 1, "a", "x", std::nullopt, true}), 77),
-            nullptr);
-  EXPECT_EQ(table.keys().size(), 0U);
 }
 
 }  // namespace

@@ -184,20 +184,6 @@ TEST_F(RegistryClientTest, IsEvictedByTheRegistrarForGood) {
   EXPECT_EQ(client.state(), MembershipState::kEvicted);
 }
 
-TEST_F(RegistryClientTest, SetsItsKeysAgain) {
-  be_member();
-  take(client.request({KeyRequest::Verb::kPut, 0, "a", "x", std::nullopt, false}, seconds(9), now));
-  hear(Finished{1, absl::OkStatus(), {}});
-  EXPECT_TRUE(told<Ended>()->status.ok());
-  take(client.connected(kOther, now));
-  all.clear();
-  hear(list({1, 2, 3}, 1, kOther), kOther);
-  ASSERT_NE(asked<KeyRequest>(), nullptr);
-  EXPECT_EQ(asked<KeyRequest>()->key, "a");
-  hear(Finished{2, absl::OkStatus(), {}}, kOther);
-  EXPECT_EQ(told<Ended>(), nullptr);
-}
-
 TEST_F(RegistryClientTest, AGatherEndsWithNames) {
   be_member();
   take(client.gather("k", {"w1", "w2"}, "v", milliseconds(1500), now));

@@ -22,12 +22,12 @@ struct Planted {
 #define SINEW_BUG(name) \
   Planted { RegistryBug::name, #name }
 constexpr Planted kBugs[] = {
-    SINEW_BUG(kPauseCounts),   SINEW_BUG(kOneWordEvicts),   SINEW_BUG(kNewestListWins),
-    SINEW_BUG(kNamedAreLost),  SINEW_BUG(kAdmitsAtOnce),    SINEW_BUG(kAnyBeatRefuses),
-    SINEW_BUG(kLossForgotten), SINEW_BUG(kGatherForgotten), SINEW_BUG(kGatherNotFailed),
-    SINEW_BUG(kKeysStay),      SINEW_BUG(kNoCatchUp),       SINEW_BUG(kAnybodyIsBelieved),
-    SINEW_BUG(kTakesBack),     SINEW_BUG(kNeverAway),       SINEW_BUG(kLeaveWaits),
-    SINEW_BUG(kEpochWraps),    SINEW_BUG(kWorldIncomplete), SINEW_BUG(kOutIsSilent),
+    SINEW_BUG(kPauseCounts),     SINEW_BUG(kOneWordEvicts),     SINEW_BUG(kNewestListWins),
+    SINEW_BUG(kNamedAreLost),    SINEW_BUG(kAdmitsAtOnce),      SINEW_BUG(kAnyBeatRefuses),
+    SINEW_BUG(kLossForgotten),   SINEW_BUG(kGatherForgotten),   SINEW_BUG(kGatherNotFailed),
+    SINEW_BUG(kNoCatchUp),       SINEW_BUG(kAnybodyIsBelieved), SINEW_BUG(kTakesBack),
+    SINEW_BUG(kNeverAway),       SINEW_BUG(kLeaveWaits),        SINEW_BUG(kEpochWraps),
+    SINEW_BUG(kWorldIncomplete), SINEW_BUG(kOutIsSilent),
 };
 #undef SINEW_BUG
 

@@ -23,14 +23,12 @@ const Record kRecord{{"bob", 3, {9}}, std::string("details\0of bob", 14)};
 const Version kVersion{3, {7}, 12};
 
 std::vector<Request> all_requests() {
-  KeyRequest compare{KeyRequest::Verb::kCompare, 5, "k", "v", "old", true};
   return {Join{kRecord, "job", 4},
           Return{kRecord, "job", 0, {1, 2, 3}, kVersion, {2, {7}, 1}, {kAlice}},
           Renew{kVersion},
           Leave{},
           Report{{8}, "no way"},
           Enter{6, "barrier", {"alice", "bob"}, std::string("\xff\0", 2)},
-          compare,
           Cancel{6},
           Leave{true}};
 }
@@ -71,10 +69,6 @@ TEST(RegistryCodec, RequestsAreReadAsTheyAreWritten) {
   EXPECT_EQ(back.known.front().name, "alice");
   EXPECT_EQ(back.joined.epoch, 2U);
   EXPECT_EQ(back.self.details, kRecord.details);
-  const auto key =
-      std::get<KeyRequest>(decode_asked(encode(AskedOfRegistrar{1, all_requests()[6]}))->request);
-  EXPECT_EQ(key.expected, "old");
-  EXPECT_TRUE(key.is_kept);
 }
 
 TEST(RegistryCodec, AnswersAreReadAsTheyAreWritten) {

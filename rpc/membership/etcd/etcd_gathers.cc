@@ -7,12 +7,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "sinew/rpc/base/error.h"
-#include "sinew/rpc/membership/etcd/etcd_keys.h"
 
 namespace sinew::internal::etcd {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// 1 MiB of a user, and what this library adds: etcd takes requests of 1.5 MiB, with all that is in
+// them.
+constexpr std::size_t kMaxValueBytes = (std::size_t{1} << 20) + 1024;
+constexpr std::size_t kMaxKeyBytes = 1024;
 
 std::int64_t seconds(Time time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();

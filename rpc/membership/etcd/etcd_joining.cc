@@ -189,7 +189,6 @@ void EtcdRegistry::admit() {
     view_.world_names = list_->world_names().value_or(std::vector<std::string>());
   }
   gathers_.set_self(list_->self()->worker.name, lease_);
-  keys_.set_lease(lease_);
   publish();
   set_state(MembershipState::kMember, absl::OkStatus());
   for (const auto& [id, record] : std::map<Incarnation, registry::Record>(list_->members())) {

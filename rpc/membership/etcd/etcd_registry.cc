@@ -31,8 +31,7 @@ EtcdRegistry::EtcdRegistry(std::unique_ptr<EtcdClient> client, Options options, 
       options_(std::move(options)),
       listener_(std::move(listener)),
       layout_(options_.prefix, options_.wanted.job),
-      gathers_(client_, layout_, options_.lease),
-      keys_(client_, layout_) {
+      gathers_(client_, layout_, options_.lease) {
   client_.post([this] {
     join_until_ = now() + options_.join_for;
     // What etcd itself has said in that time comes first.
@@ -274,7 +273,6 @@ void EtcdRegistry::came_back(const pb::TxnResponse& seen, bool founds) {
   });
   gathers_.set_returning(true);
   gathers_.set_self(record.worker.name, lease_);
-  keys_.set_lease(lease_);
   set_state(MembershipState::kMember, absl::OkStatus());
 }
 
@@ -347,13 +345,6 @@ void EtcdRegistry::gather(const std::string& key, std::vector<std::string> names
     if (!is_in()) return then(not_in());
     if (state_ == MembershipState::kSuspected && !names.empty()) return then(away_);
     gathers_.enter(key, std::move(names), std::move(value), timeout, std::move(then));
-  });
-}
-
-void EtcdRegistry::request(registry::KeyRequest request, Time timeout, EtcdKeys::Then then) {
-  client_.post([this, request = std::move(request), timeout, then = std::move(then)]() mutable {
-    if (!is_in()) return then(not_in(), {});
-    keys_.request(std::move(request), timeout, std::move(then));
   });
 }
 

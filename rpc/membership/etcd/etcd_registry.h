@@ -13,7 +13,6 @@
 #include "sinew/rpc/base/membership_state.h"
 #include "sinew/rpc/membership/etcd/etcd_client.h"
 #include "sinew/rpc/membership/etcd/etcd_gathers.h"
-#include "sinew/rpc/membership/etcd/etcd_keys.h"
 #include "sinew/rpc/membership/etcd/etcd_list.h"
 #include "sinew/rpc/membership/etcd/layout.h"
 #include "sinew/rpc/membership/etcd/places.h"
@@ -55,7 +54,6 @@ class EtcdRegistry final : public Registry {
               Time timeout, OnGathered then) override;
   void end_gathers_with(const std::string& worker, absl::Status why) override;
   void end_gathers(absl::Status why, std::function<void()> then) override;
-  void request(registry::KeyRequest request, Time timeout, EtcdKeys::Then then);
 
  private:
   EtcdRegistry(std::unique_ptr<EtcdClient> client, Options options, Listener listener);
@@ -128,7 +126,6 @@ class EtcdRegistry final : public Registry {
   std::string job_;
   std::optional<EtcdList> list_;
   EtcdGathers gathers_;
-  EtcdKeys keys_;
 };
 
 }  // namespace sinew::internal::etcd

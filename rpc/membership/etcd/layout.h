@@ -24,7 +24,6 @@ namespace sinew::internal::etcd {
 ///     names/<name>, ranks/<rank>      who has it, with the lease of that member
 ///     waiting/any/<incarnation>       who waits for any rank, with its lease; `one`: for one rank
 ///     entries/<id>/<name>             who has come to a gather: its value, with its lease
-///     keys/<key>                      a key of users, with its owner's lease, or kept
 ///
 /// All members watch `list/`. Nothing else lies under the prefix. Pure.
 class Layout {
@@ -56,7 +55,6 @@ class Layout {
   std::string entry(const std::string& gather, const std::string& name) const {
     return entries(gather) + name;
   }
-  std::string key(const std::string& key) const { return root_ + "keys/" + key; }
 
   /// What a key of `list/` is about.
   struct Part {

@@ -167,7 +167,7 @@ pb::TxnRequest claim_request(const Layout& layout, const Wanted& wanted, const C
   if (claim.founds) {
     add(txn, is_absent(layout.members(), members_end));
     // What an earlier job has left.
-    for (const char* folder : {"entries/", "keys/", "list/complete", "list/gathers/", "list/gone/",
+    for (const char* folder : {"entries/", "list/complete", "list/gathers/", "list/gone/",
                                "list/reports/", "list/returning"}) {
       const std::string key = layout.root() + folder;
       add_success(txn, remove(key, end_of_prefix(key)));

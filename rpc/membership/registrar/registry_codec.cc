@@ -97,15 +97,6 @@ class Checked {
 
 // ---- Requests.
 
-void encode(const KeyRequest& request, proto::RegistryKey& out) {
-  out.set_verb(static_cast<std::uint32_t>(request.verb));
-  out.set_id(request.id);
-  out.set_key(request.key);
-  out.set_value(request.value);
-  if (request.expected.has_value()) out.set_expected(*request.expected);
-  out.set_is_kept(request.is_kept);
-}
-
 void encode(const Return& back, proto::RegistryReturn& out) {
   encode(Join{back.self, back.job, back.world_size}, *out.mutable_as());
   encode(back.instance, *out.mutable_instance());
@@ -135,8 +126,6 @@ void encode(const Request& request, proto::RegistryRequest& out) {
           enter.set_key(each.key);
           for (const std::string& name : each.names) enter.add_names(name);
           enter.set_value(each.value);
-        } else if constexpr (std::is_same_v<Kind, KeyRequest>) {
-          encode(each, *out.mutable_key());
         } else {
           out.mutable_cancel()->set_id(each.id);
         }
@@ -157,20 +146,6 @@ Return decode(const proto::RegistryReturn& in, Checked& check) {
   return back;
 }
 
-KeyRequest decode(const proto::RegistryKey& in, Checked& check) {
-  KeyRequest request;
-  if (in.verb() > static_cast<std::uint32_t>(KeyRequest::Verb::kRemove)) {
-    check.wrong("verb", in.verb());
-  }
-  request.verb = static_cast<KeyRequest::Verb>(in.verb());
-  request.id = in.id();
-  request.key = in.key();
-  request.value = in.value();
-  if (in.has_expected()) request.expected = in.expected();
-  request.is_kept = in.is_kept();
-  return request;
-}
-
 Request decode(const proto::RegistryRequest& in, Checked& check) {
   using Kind = proto::RegistryRequest;
   switch (in.request_case()) {
@@ -189,8 +164,6 @@ Request decode(const proto::RegistryRequest& in, Checked& check) {
                    in.enter().key(),
                    {in.enter().names().begin(), in.enter().names().end()},
                    in.enter().value()};
-    case Kind::kKey:
-      return decode(in.key(), check);
     case Kind::kCancel:
       return Cancel{in.cancel().id()};
     case Kind::REQUEST_NOT_SET:

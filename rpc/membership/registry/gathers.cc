@@ -131,11 +131,11 @@ void Gathers::answer(const Gather& gather, const Entry& entry, const Roster& ros
   finish(roster, entry.from.incarnation, std::move(end), out);
 }
 
-bool Gathers::cancel(Incarnation from, std::uint64_t id) {
+void Gathers::cancel(Incarnation from, std::uint64_t id) {
   const auto share = shares_.find(from);
-  if (share == shares_.end()) return false;
+  if (share == shares_.end()) return;
   const auto found = share->second.gathers.find(id);
-  if (found == share->second.gathers.end()) return false;
+  if (found == share->second.gathers.end()) return;
   const Id gather_id = found->second;
   Gather& gather = gathers_.at(gather_id);
   bool is_asked = false;
@@ -153,7 +153,6 @@ bool Gathers::cancel(Incarnation from, std::uint64_t id) {
   }
   share->second.gathers.erase(found);
   if (!is_asked) forget(gather_id);
-  return true;
 }
 
 void Gathers::on_gone(const WorkerInfo& worker, const Roster& roster, Time now, Effects& out) {

@@ -22,8 +22,7 @@ class Gathers {
 
   void enter(const WorkerInfo& from, const Enter& enter, const Roster& roster, Time now,
              Effects& out);
-  /// False: that is no gather.
-  bool cancel(Incarnation from, std::uint64_t id);
+  void cancel(Incarnation from, std::uint64_t id);
   void on_gone(const WorkerInfo& worker, const Roster& roster, Time now, Effects& out);
   /// Forgets what nobody asks for any more, and fails what nobody can complete.
   void tick(const Roster& roster, Time now, Effects& out);

@@ -18,7 +18,6 @@ enum class RegistryBug {
   kLossForgotten,      // the leases of members never end
   kGatherForgotten,    // a complete gather is not kept for those who ask later
   kGatherNotFailed,    // a gather waits for somebody who is gone
-  kKeysStay,           // keys outlive their owner
   kNoCatchUp,          // a beat does not bring the changes that were lost
   kAnybodyIsBelieved,  // lists are taken from others than the registrar
   kTakesBack,          // who was lost is taken back without a report

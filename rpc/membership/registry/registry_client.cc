@@ -10,19 +10,14 @@
 namespace sinew::internal::registry {
 
 using State = MembershipState;
-using Verb = KeyRequest::Verb;
 
 namespace {
 
 // Before a join or a gather gives up.
 constexpr Time kLastAsk = std::chrono::milliseconds(500);
 
-/// A wait for a key, and a gather of the whole job, go on while nobody holds the list.
-bool outlasts_absence(const Request& request) {
-  if (const auto* key = std::get_if<KeyRequest>(&request)) return key->verb == Verb::kWait;
-  const auto* gather = std::get_if<Enter>(&request);
-  return gather != nullptr && gather->names.empty();
-}
+/// Gathers of the whole job go on while nobody holds the list.
+bool outlasts_absence(const Enter& gather) { return gather.names.empty(); }
 
 }  // namespace
 
@@ -95,11 +90,7 @@ void RegistryClient::beat(ClientEffects& out) {
     if (members_.count(member) > 0 && !SINEW_REGISTRY_BUG(kTakesBack))
       ask(Report{member, "the link has ended"}, out);
   }
-  for (const auto& [id, pending] : pending_) {
-    // That it has been done cannot be told from that somebody else has.
-    const KeyRequest* const key = std::get_if<KeyRequest>(&pending.request);
-    if (key == nullptr || key->verb != Verb::kCompare) ask(pending.request, out);
-  }
+  for (const auto& [id, pending] : pending_) ask(pending.request, out);
 }
 
 ClientEffects RegistryClient::handle(Incarnation from, std::uint64_t token, const Answer& answer,
@@ -177,7 +168,7 @@ absl::Status RegistryClient::absence() const {
 void RegistryClient::fail_for_absence(bool all, ClientEffects& out) {
   const std::map<std::uint64_t, Pending> pending = pending_;
   for (const auto& [id, each] : pending) {
-    if (!each.is_quiet && (all || !outlasts_absence(each.request))) end(id, absence(), {}, out);
+    if (all || !outlasts_absence(each.request)) end(id, absence(), {}, out);
   }
 }
 
@@ -237,9 +228,8 @@ void RegistryClient::time_out(ClientEffects& out) {
   for (const auto& [id, each] : pending) {
     if (time < each.deadline) continue;
     ask(Cancel{id}, out);
-    const bool is_gather = std::holds_alternative<Enter>(each.request);
     std::string who = each.missing;
-    if (who.empty() && is_gather && !is_away_) who = "others";
+    if (who.empty() && !is_away_) who = "others";
     const std::string why =
         who.empty() ? nobody
                     : absl::StrCat(who, " had not come after ",
@@ -295,12 +285,7 @@ void RegistryClient::take(const List& list, ClientEffects& out) {
   if (state_ == State::kJoining) joined_ = list.version;
   for (const Record& member : list.members) add(member, out);
   if (state_ == State::kJoining) enter(State::kMember, absl::OkStatus(), out);
-  if (is_same) return;
-  for (const auto& [key, value] : keys_) {
-    KeyRequest put{Verb::kPut, 0, key, value, std::nullopt, false};
-    start({put, clock_.time() + options_.join_for, options_.join_for, "", true}, out);
-  }
-  beat(out);
+  if (!is_same) beat(out);
 }
 
 void RegistryClient::take(const Update& update, ClientEffects& out) {
@@ -355,59 +340,36 @@ ClientEffects RegistryClient::lost(Incarnation member, const std::string& reason
   return out;
 }
 
-// --- Gathers and keys ---------------------------------------------------------------------------
+// --- Gathers ------------------------------------------------------------------------------------
 
 ClientEffects RegistryClient::gather(std::string key, std::vector<std::string> names,
                                      std::string value, Time timeout, Time now) {
   ClientEffects out;
-  Enter enter{0, std::move(key), std::move(names), std::move(value)};
-  start({std::move(enter), clock_.pass(now) + timeout, timeout, "", false}, out);
-  return out;
-}
-
-ClientEffects RegistryClient::request(KeyRequest request, Time timeout, Time now) {
-  ClientEffects out;
-  start({std::move(request), clock_.pass(now) + timeout, timeout, "", false}, out);
-  return out;
-}
-
-void RegistryClient::start(Pending pending, ClientEffects& out) {
+  const Time time = clock_.pass(now);
   const std::uint64_t id = next_id_++;
-  KeyRequest* const key = std::get_if<KeyRequest>(&pending.request);
-  if (key != nullptr) {
-    key->id = id;
-  } else {
-    std::get<Enter>(pending.request).id = id;
-  }
+  const Enter request{id, std::move(key), std::move(names), std::move(value)};
+  pending_[id] = {request, time + timeout, timeout, ""};
   // Whoever gives up says who is missing then.
-  next_beat_ = std::min(next_beat_, pending.deadline - std::min(kLastAsk, pending.patience / 2));
-  const Request request = pending.request;
-  const bool is_quiet = pending.is_quiet;
-  pending_.emplace(id, std::move(pending));
-  const bool is_in = state_ == State::kMember || is_quiet ||
-                     (state_ == State::kSuspected && outlasts_absence(request));
-  if (is_in) return ask(request, out);
-  end(id, is_away_ ? absence() : absl::UnavailableError("this worker is not in the job"), {}, out);
+  next_beat_ = std::min(next_beat_, time + timeout - std::min(kLastAsk, timeout / 2));
+  if (state_ == State::kMember || (state_ == State::kSuspected && outlasts_absence(request))) {
+    ask(request, out);
+  } else {
+    end(id, is_away_ ? absence() : absl::UnavailableError("this worker is not in the job"), {},
+        out);
+  }
+  return out;
 }
 
 void RegistryClient::finish(const Finished& end_of, ClientEffects& out) {
-  const auto found = pending_.find(end_of.id);
-  if (found == pending_.end()) return;
-  const KeyRequest* const key = std::get_if<KeyRequest>(&found->second.request);
-  if (key == nullptr) ask(Cancel{end_of.id}, out);
-  if (key != nullptr && end_of.status.ok() && !key->is_kept) {
-    if (key->verb == Verb::kPut || key->verb == Verb::kCompare) keys_[key->key] = key->value;
-    if (key->verb == Verb::kRemove) keys_.erase(key->key);
-  }
+  if (pending_.count(end_of.id) == 0) return;
+  ask(Cancel{end_of.id}, out);
   end(end_of.id, end_of.status, end_of.values, out);
 }
 
 void RegistryClient::end(std::uint64_t id, absl::Status status, std::vector<std::string> values,
                          ClientEffects& out) {
-  const auto found = pending_.find(id);
-  const bool is_quiet = found->second.is_quiet;
-  pending_.erase(found);
-  if (!is_quiet) out.push_back(Ended{id, std::move(status), std::move(values)});
+  pending_.erase(id);
+  out.push_back(Ended{id, std::move(status), std::move(values)});
 }
 
 }  // namespace sinew::internal::registry

@@ -48,7 +48,7 @@ struct StateNews {
   MembershipState state;
   absl::Status why;
 };
-/// A gather or key request has ended.
+/// A gather has ended.
 struct Ended {
   std::uint64_t id = 0;
   absl::Status status;
@@ -83,9 +83,7 @@ class RegistryClient {
   std::uint64_t next_id() const { return next_id_; }
   ClientEffects gather(std::string key, std::vector<std::string> names, std::string value,
                        Time timeout, Time now);
-  /// Its id is set here.
-  ClientEffects request(KeyRequest request, Time timeout, Time now);
-  /// Ends a gather or key request with `why`.
+  /// Ends a gather with `why`.
   ClientEffects cancel(std::uint64_t id, const absl::Status& why, Time now);
   /// Done with StateNews kLeft, within `leave_for` whoever answers.
   ClientEffects leave(Time now);
@@ -102,13 +100,11 @@ class RegistryClient {
 
  private:
   struct Pending {
-    Request request;
+    Enter request;
     Time deadline;
     Time patience;
-    /// Names whom a gather waits for.
+    /// Names whom it waits for.
     std::string missing;
-    /// Its end is not told: a key that is set again.
-    bool is_quiet = false;
   };
 
   bool is_over() const {
@@ -127,7 +123,6 @@ class RegistryClient {
   void be_out(const std::string& reason, ClientEffects& out);
   void go_away(ClientEffects& out);
   void fail_for_absence(bool all, ClientEffects& out);
-  void start(Pending pending, ClientEffects& out);
   void end(std::uint64_t id, absl::Status status, std::vector<std::string> values,
            ClientEffects& out);
   void enter(MembershipState state, const absl::Status& why, ClientEffects& out);
@@ -159,8 +154,6 @@ class RegistryClient {
   std::set<Incarnation> lost_;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Pending> pending_;
-  /// Keys of this worker: it sets them again at a registrar that has forgotten them.
-  std::map<std::string, std::string> keys_;
 };
 
 }  // namespace sinew::internal::registry

@@ -102,29 +102,12 @@ struct Enter {
   std::string value;
 };
 
-struct KeyRequest {
-  enum class Verb : std::uint8_t {
-    kPut,      // sets the value
-    kGet,      // the value, or kNotFound
-    kWait,     // the value, once there is one
-    kCompare,  // sets the value if there is the expected one (nullopt: none)
-    kRemove,
-  };
-  Verb verb = Verb::kGet;
-  std::uint64_t id = 0;
-  std::string key;
-  std::string value;
-  std::optional<std::string> expected;
-  /// The key stays when its owner is gone, and anybody may change it.
-  bool is_kept = false;
-};
-
-/// The sender does not ask for that gather or key any more: it has its answer, or has given up.
+/// The sender does not ask for that gather any more: it has its answer, or has given up.
 struct Cancel {
   std::uint64_t id = 0;
 };
 
-using Request = std::variant<Join, Return, Renew, Leave, Report, Enter, KeyRequest, Cancel>;
+using Request = std::variant<Join, Return, Renew, Leave, Report, Enter, Cancel>;
 
 // --- What the registrar answers -----------------------------------------------------------------
 
@@ -179,7 +162,7 @@ struct Out {
   std::string reason;
 };
 
-/// A gather or key request has ended. Values of a gather in the order of the names.
+/// A gather has ended. Values in the order of the names.
 struct Finished {
   std::uint64_t id = 0;
   absl::Status status;
@@ -239,14 +222,10 @@ struct Limits {
   std::size_t key_bytes = 1024;
   // 1 MiB of a user, and what this library adds.
   std::size_t value_bytes = (1 << 20) + 1024;
-  /// Of each member: reports, gathers, keys, waits for keys, and bytes in gathers and in keys.
+  /// Of each member: reports, gathers, and bytes in them.
   std::size_t reports_each = 4096;
   std::size_t gathers_each = 1024;
-  std::size_t keys_each = 65536;
-  std::size_t waits_each = 4096;
   std::size_t bytes_each = 64 << 20;
-  /// Of all keys.
-  std::size_t keys = 1 << 20;
 };
 
 struct Options {

@@ -12,8 +12,7 @@ RegistryTable::RegistryTable(Options options, Time now)
     : options_(std::move(options)),
       clock_(now, 2 * options_.tick),
       roster_(options_, now),
-      gathers_(options_),
-      keys_(options_.limits) {}
+      gathers_(options_) {}
 
 Effects RegistryTable::handle(Incarnation from, std::uint64_t echo, const Request& request,
                               Time now) {
@@ -37,10 +36,8 @@ Effects RegistryTable::handle(Incarnation from, std::uint64_t echo, const Reques
           roster_.report(from, each, time, out);
         } else if constexpr (std::is_same_v<Kind, Enter>) {
           gathers_.enter(*member, each, roster_, time, out);
-        } else if constexpr (std::is_same_v<Kind, KeyRequest>) {
-          keys_.handle(*member, each, roster_.token(), out);
-        } else if (!gathers_.cancel(from, each.id)) {
-          keys_.cancel(from, each.id);
+        } else {
+          gathers_.cancel(from, each.id);
         }
       },
       request);
@@ -65,10 +62,8 @@ Effects RegistryTable::tick(Time now) {
 // What departures bring with them.
 Effects RegistryTable::end(Effects out) {
   const Time time = clock_.time();
-  for (const WorkerInfo& worker : roster_.publish(out)) {
+  for (const WorkerInfo& worker : roster_.publish(out))
     gathers_.on_gone(worker, roster_, time, out);
-    keys_.on_gone(worker.incarnation);
-  }
   return out;
 }
 

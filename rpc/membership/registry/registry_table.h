@@ -4,15 +4,14 @@
 #include <string>
 
 #include "sinew/rpc/membership/registry/gathers.h"
-#include "sinew/rpc/membership/registry/keys.h"
 #include "sinew/rpc/membership/registry/paced_clock.h"
 #include "sinew/rpc/membership/registry/registry_messages.h"
 #include "sinew/rpc/membership/registry/roster.h"
 
 namespace sinew::internal::registry {
 
-/// What a job's registrar knows: who is in, what gathers are under way, which keys there are. Pure:
-/// each input changes tables and returns what is to be sent. A value type; not thread-safe.
+/// What a job's registrar knows: who is in, and what gathers are under way. Pure: each input
+/// changes tables and returns what is to be sent. A value type; not thread-safe.
 ///
 /// Ground rules for the caller:
 ///  - `from` is the worker at the other end of the link that a request came from, whatever the
@@ -34,7 +33,6 @@ class RegistryTable {
 
   const Roster& roster() const { return roster_; }
   const Gathers& gathers() const { return gathers_; }
-  const Keys& keys() const { return keys_; }
   /// Time that the leases have seen.
   Time time() const { return clock_.time(); }
 
@@ -45,7 +43,6 @@ class RegistryTable {
   PacedClock clock_;
   Roster roster_;
   Gathers gathers_;
-  Keys keys_;
 };
 
 }  // namespace sinew::internal::registry

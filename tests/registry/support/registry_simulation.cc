@@ -123,9 +123,7 @@ class Simulation {
 
   Request request() {
     const std::uint64_t id = below(2) == 0 ? number() : static_cast<std::uint64_t>(below(4));
-    const std::string key = below(2) == 0 ? absl::StrCat("k/w", below(trouble_.setup.workers))
-                                          : absl::StrCat("x", below(3));
-    switch (below(9)) {
+    switch (below(7)) {
       case 0:
         return Join{self(), "job", below(4) == 0 ? below(5) - 1 : trouble_.setup.world_size};
       case 1:
@@ -138,16 +136,6 @@ class Simulation {
         return Report{anybody(), std::string(static_cast<std::size_t>(below(3000)), 'x')};
       case 5:
         return Enter{id, absl::StrCat("x", below(5)), names(), "lies"};
-      case 6:
-      case 7: {
-        KeyRequest lie{
-            static_cast<KeyRequest::Verb>(below(5)), id, key, "lies", std::nullopt, below(2) == 0};
-        // A name that nobody has taken yet is anybody's.
-        if (key[0] == 'k' && lie.verb != KeyRequest::Verb::kRemove)
-          lie.verb = KeyRequest::Verb::kGet;
-        if (below(2) == 0) lie.expected = "lies";
-        return lie;
-      }
       default:
         return below(20) == 0 ? Request(Leave{}) : Request(Cancel{id});
     }

@@ -94,7 +94,7 @@ void World::happen(int n, const What& what) {
               violate(absl::StrCat("J10: ", name_of(n), " believes somebody who is no registrar"));
             }
             if (!is_lie && std::holds_alternative<Out>(each.answer) && !is_over(*node.client)) {
-              violate(absl::StrCat("J8: ", name_of(n), " was told that it is out, and goes on"));
+              violate(absl::StrCat("J7: ", name_of(n), " was told that it is out, and goes on"));
             }
           } else if constexpr (std::is_same_v<Kind, Unlinked>) {
             if (node.link != each.registrar) return;
@@ -128,21 +128,12 @@ void World::dial(int n) {
   take(n, node.client->connected(registrar_, now_));
 }
 
-// What programs do: a key of their own, and a barrier of all whom they see, in each period.
+// What programs do: a barrier of all whom they see, in each period.
 void World::act(int n) {
   Node& node = at(n);
   RegistryClient& client = *node.client;
   node.was_away = node.was_away || client.state() == MembershipState::kSuspected;
   if (client.state() != MembershipState::kMember) return;
-  if (node.put == 0) {
-    node.put = client.next_id();
-    const std::string name = client.members().at(node.incarnation).worker.name;
-    take(n, client.request({KeyRequest::Verb::kPut, 0, absl::StrCat("k/", name),
-                            absl::StrCat(node.incarnation.value), std::nullopt, false},
-                           seconds(5), now_));
-    take(n, client.request({KeyRequest::Verb::kWait, 0, "k/w1", "", std::nullopt, false},
-                           seconds(5), now_));
-  }
   const std::int64_t period = now_ / kPeriod;
   if (period == node.period || !node.gathers.empty()) return;
   node.period = period;
@@ -391,7 +382,6 @@ void World::take(int n, ClientEffects effects) {
     } else if (const StateNews* news = std::get_if<StateNews>(&effect)) {
       state_changed(n, *news);
     } else if (const Ended* end = std::get_if<Ended>(&effect)) {
-      if (end->id == at(n).put && !end->status.ok()) at(n).put = 0;
       judge_gather(n, *end);
     } else if (const MemberNews* member = std::get_if<MemberNews>(&effect)) {
       const int other = node_of(member->member.worker.incarnation);

@@ -58,9 +58,8 @@ std::uint64_t fingerprint_of(const std::vector<WorkerInfo>& workers);
 ///  J4  names and ranks of a list differ; a fixed world begins with all;
 ///  J5  joins, gathers, waits and leaves end in time, with success or a text that names somebody;
 ///  J6  who gets the result of a gather gets the same one, and who still asks gets it too;
-///  J7  keys are there as long as their owners, and no longer;
-///  J8  who is told that it is out is so at once;
-///  J9  after the last fault all lists are equal to the registrar's within a lease and two beats,
+///  J7  who is told that it is out is so at once;
+///  J8  after the last fault all lists are equal to the registrar's within a lease and two beats,
 ///      and have everybody who lives a lease later;
 ///  J10 liars put nobody off, bring nobody in, and change no list of anybody.
 ///
@@ -107,7 +106,7 @@ class World {
   Incarnation incarnation(int node) const { return nodes_[index(node)].incarnation; }
   Incarnation registrar() const { return registrar_; }
   Time last_fault() const { return last_fault_; }
-  /// J9, and that all has ended.
+  /// J8, and that all has ended.
   bool lists_agree() const;
   void judge_lists();
   void judge_end();
@@ -135,8 +134,6 @@ class World {
     std::int64_t period = -1;
     /// Gathers under way: id to key, with when they end at the latest.
     std::map<std::uint64_t, std::pair<std::string, Time>> gathers;
-    /// Its request to set its key; 0: none.
-    std::uint64_t put = 0;
     bool was_away = false;
   };
   struct Timer {};
@@ -184,7 +181,6 @@ class World {
   void take(int node, ClientEffects effects);
   void state_changed(int node, const StateNews& news);
   void judge_end_of(int node);
-  std::string key_value(const std::string& name) const;
   void judge_send(const Send& send);
   void judge_changes(const Update& update);
   Time ran() const { return now_ - stood_still_; }
