@@ -13,13 +13,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/registry.pb.h"
+#include "sinew/tests/integration/secured_test.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/raw_asker.h"
 
-using sinew::Credentials;
 using sinew::Worker;
 using sinew::WorkerInfo;
 using sinew::testing::eventually;
@@ -30,16 +29,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-enum class Security { kInsecure, kMutualTls };
-
 /// Three workers of an open job; worker0 is registrar.
-class Liars : public ::testing::TestWithParam<Security> {
+class Liars : public sinew::testing::SecuredTest {
  protected:
-  bool proves_names() const { return GetParam() == Security::kMutualTls; }
-  Credentials credentials(const std::string& name) const {
-    return proves_names() ? Credentials::mutual_tls(certificates_.issue(name))
-                          : Credentials::insecure();
-  }
   void SetUp() override {
     sinew::testing::ClusterOptions options;
     options.names = sinew::testing::worker_names(3);
@@ -89,15 +81,11 @@ class Liars : public ::testing::TestWithParam<Security> {
     return {worker(0).info(), worker(1).info(), worker(2).info()};
   }
 
-  const sinew::testing::Certificates certificates_;
   std::unique_ptr<sinew::testing::Cluster> cluster_;
   sinew::WorkerOptions late_;
   std::size_t members_ = 3;
 };
-INSTANTIATE_TEST_SUITE_P(With, Liars, ::testing::Values(Security::kInsecure, Security::kMutualTls),
-                         [](const ::testing::TestParamInfo<Security>& with) {
-                           return with.param == Security::kInsecure ? "Insecure" : "MutualTls";
-                         });
+SINEW_INSTANTIATE_SECURED_TEST(Liars);
 
 // Lists come from whoever a worker has asked itself, over the connection that it has opened.
 TEST_P(Liars, AWorkerThatIsNoRegistrarHearsNobody) {

@@ -13,15 +13,14 @@
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rref.pb.h"
 #include "sinew/testing/eventually.h"
+#include "sinew/tests/integration/secured_test.h"
 #include "sinew/tests/process/test_methods.h"
-#include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
 #include "sinew/tests/support/raw_asker.h"
 #include "sinew/tests/support/raw_peer.h"
 #include "sinew/tests/support/reference_messages.h"
 
-using sinew::Credentials;
 using sinew::RRef;
 using sinew::Worker;
 using sinew::WorkerInfo;
@@ -40,19 +39,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-enum class Security { kInsecure, kMutualTls };
-
 constexpr std::uint64_t kFar = std::uint64_t{1} << 40;
 
 /// worker0 has a call at work at worker1, holds a reference there and owns one that worker1 holds.
-class Who : public ::testing::TestWithParam<Security> {
+class Who : public sinew::testing::SecuredTest {
  protected:
-  bool proves_names() const { return GetParam() == Security::kMutualTls; }
-  Credentials credentials(const std::string& name) const {
-    return proves_names() ? Credentials::mutual_tls(certificates_.issue(name))
-                          : Credentials::insecure();
-  }
-
   void SetUp() override {
     sinew::testing::ClusterOptions options;
     options.names = sinew::testing::worker_names(3);
@@ -169,8 +160,6 @@ class Who : public ::testing::TestWithParam<Security> {
     }
   }
 
-  // Workers read their files for each connection that they open, also while they shut down.
-  const sinew::testing::Certificates certificates_;
   // Of worker0's transport.
   const std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>(/*seed=*/1);
   std::unique_ptr<sinew::testing::Cluster> cluster_;
@@ -178,10 +167,7 @@ class Who : public ::testing::TestWithParam<Security> {
   RRef<Counter> held_;
   RRef<Counter> owned_;
 };
-INSTANTIATE_TEST_SUITE_P(Over, Who, ::testing::Values(Security::kInsecure, Security::kMutualTls),
-                         [](const ::testing::TestParamInfo<Security>& with) {
-                           return with.param == Security::kInsecure ? "Insecure" : "MutualTls";
-                         });
+SINEW_INSTANTIATE_SECURED_TEST(Who);
 
 TEST_P(Who, ANameThatIsNotInTheJobLearnsNoIncarnations) {
   RawAsker outsider({"outsider", -1, {4711}}, credentials("outsider"));

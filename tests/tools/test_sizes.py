@@ -41,17 +41,6 @@ class SizesTest(unittest.TestCase):
         status, output = check({"README.md": 900, "a.svg": 900, "build/dev/a.cc": 900, "LICENSE": 900})
         self.assertEqual(status, 0, output)
 
-    def test_an_exemption_needs_its_record(self) -> None:
-        header = "rpc/membership/membership_core.h"
-        record = "docs/adr/0033-one-class-for-membership.md"
-        self.assertEqual(check({header: 301, record: 1})[0], 0)
-        status, output = check({header: 301})
-        self.assertEqual(status, 1)
-        self.assertIn(f"{record}, which exempts it, is not there", output)
-        status, output = check({header: 300, record: 1})
-        self.assertEqual(status, 1)
-        self.assertIn("needs no exemption any more", output)
-
 
 if __name__ == "__main__":
     unittest.main()
