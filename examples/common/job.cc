@@ -63,6 +63,11 @@ class Leaver {
   const std::shared_ptr<Part> part_;
 };
 
+bool is_loss(const sinew::RpcError& error) {
+  return error.code() == sinew::ErrorCode::kUnavailable ||
+         error.code() == sinew::ErrorCode::kCancelled || error.code() == sinew::ErrorCode::kAborted;
+}
+
 int take_part(const sinew::Worker& worker, StopSignal& stop,
               const std::function<int(const sinew::Worker&)>& work) {
   const Leaver leaver(worker, stop);
@@ -72,10 +77,12 @@ int take_part(const sinew::Worker& worker, StopSignal& stop,
     if (worker.rank() != 0) together.timeout = kLongestJob;
     worker.shutdown(together);
     return status;
-  } catch (const sinew::RpcError&) {
+  } catch (const sinew::RpcError& error) {
+    // Who is asked to stop since this one has failed has still failed.
+    const bool has_failed = !StopSignal::requested() && !is_loss(error);
     leave_at_once(worker);
     // Its own shutdown has ended what it waited for, or the others were asked too.
-    if (StopSignal::requested()) return stopped_status();
+    if (!has_failed && StopSignal::requested()) return stopped_status();
     throw;
   } catch (...) {
     leave_at_once(worker);
