@@ -398,6 +398,28 @@ SCALE = Suite(
     packages=("etcd-server",),
 )
 
+REGISTRY = Suite(
+    name="registry",
+    summary="what the list of 1,000 and 10,000 workers costs its registrar, by simulation",
+    binary="bench_registry",
+    figures=tuple(
+        Figure(f"registry_{what}_{workers}", Better.LOWER)
+        for workers in (1000, 10000)
+        for what in (
+            "join_messages",
+            "join_MiB",
+            "join_cpu_s",
+            "in_per_s",
+            "out_per_s",
+            "worker_per_s",
+            "MiB_per_s",
+            "cpu_percent",
+            "agree_s",
+        )
+    ),
+    programs=(),
+)
+
 WAITING_RATES = (10, 100, 1000, 10000)
 
 
@@ -543,5 +565,5 @@ GROUPS = Suite(
 )
 
 SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE, WAITING, GROUPS)}
+    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE, REGISTRY, WAITING, GROUPS)}
 )

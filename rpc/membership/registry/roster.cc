@@ -17,28 +17,6 @@ std::string shown(const WorkerInfo& worker) {
 
 }  // namespace
 
-const char* to_text(Gone why) {
-  switch (why) {
-    case Gone::kUnknown:
-      return "it left or was lost";
-    case Gone::kLeft:
-      return "it has left";
-    case Gone::kEnded:
-      return "its process has ended";
-    case Gone::kSilent:
-      return "the registrar has not heard it for a lease";
-    case Gone::kNotReturned:
-      return "it did not come back to the registrar, which was started again, within a lease";
-    case Gone::kReplaced:
-      return "its name or rank is another worker's";
-    case Gone::kOtherJob:
-      return "it is of another instance of the job";
-    case Gone::kLostEachOther:
-      return "it and another member cannot reach each other";
-  }
-  return "?";
-}
-
 Roster::Roster(const Options& options, Time now)
     : options_(options), now_(now), is_founded_(options.world_size == 0) {
   window_.emplace(options, now);
@@ -199,7 +177,7 @@ void Roster::leave(Incarnation from, const Leave& leave, Effects& out) {
   // Who has not come back yet need not be waited for.
   const bool is_known =
       find(from) != nullptr || waits_since_.count(from) > 0 || window_.has_value();
-  if (is_known && leave.is_abrupt) return remove(from, Gone::kEnded, "it has ended", out);
+  if (is_known && leave.is_abrupt) return remove(from, Gone::kProcessEnded, "it has ended", out);
   if (is_known) return remove(from, Gone::kLeft, "", out);
   send(from, Out{Gone::kLeft, ""}, out);
 }
@@ -215,7 +193,7 @@ void Roster::report(Incarnation from, const Report& report, Time now, Effects& o
 void Roster::ended(Incarnation worker, const std::string& reason, Effects& out) {
   if (window_.has_value()) window_->drop(worker);
   if (find(worker) != nullptr || waits_since_.count(worker) > 0) {
-    remove(worker, Gone::kEnded, reason, out);
+    remove(worker, Gone::kProcessEnded, reason, out);
   }
 }
 
@@ -434,7 +412,7 @@ void Roster::admit(Time now, Effects& out) {
                          std::any_of(in_vain.begin(), in_vain.end(), [&](const WorkerInfo& other) {
                            return conflict(other, wanted);
                          });
-    if (wanted.rank < 0) record.worker.rank = free_rank(wanted);
+    if (wanted.rank < 0 && !is_held) record.worker.rank = free_rank(wanted);
     if (is_held || record.worker.rank < 0 || members_.size() >= options_.limits.members) {
       in_vain.push_back(wanted);
       continue;
@@ -471,13 +449,18 @@ std::int32_t Roster::free_rank(const WorkerInfo& wanted) const {
   const std::int32_t end = options_.world_size > 0
                                ? options_.world_size
                                : static_cast<std::int32_t>(options_.limits.members);
+  std::set<std::int32_t> wanted_ranks;
+  for (const auto& [since, waiting] : waiting_) {
+    wanted_ranks.insert(waiting.wanted.worker.rank);
+  }
   WorkerInfo with = wanted;
-  for (with.rank = is_first ? 0 : 1; with.rank < end; ++with.rank) {
-    const bool is_wanted = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) {
-      return each.second.wanted.worker.rank == with.rank;
-    });
-    if (by_rank_.count(with.rank) == 0 && !is_wanted && holder_of(with) == nullptr)
-      return with.rank;
+  with.rank = is_first ? 0 : 1;
+  // There may be tens of thousands, most of them taken.
+  for (auto taken = by_rank_.lower_bound(with.rank); with.rank < end; ++with.rank) {
+    const bool is_taken = taken != by_rank_.end() && taken->first == with.rank;
+    if (is_taken) ++taken;
+    const bool is_claimed = window_.has_value() && window_->holder_of(with) != nullptr;
+    if (!is_taken && !is_claimed && wanted_ranks.count(with.rank) == 0) return with.rank;
   }
   return -1;
 }
