@@ -28,6 +28,7 @@
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/membership/etcd_membership.h"
 #include "sinew/rpc/membership/registrar/hosted_registry.h"
+#include "sinew/rpc/membership/registrar/registry_channel.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/planes/make_device_plane.h"
 #include "sinew/rpc/planes/nccl/default_plane.h"
@@ -207,14 +208,17 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
     start = *std::move(at_etcd);
   } else {
     HostedStart hosted =
-        hosted_registry(options, {self_, options_.job, address_, options_.methods.digest()},
-                        options_.lease, terms_of(options_).interval,
+        hosted_registry(options, description(), options_.lease, terms_of(options_).interval,
                         make_seat(options.rendezvous, started), *transport_, *scheduler_);
     start = std::move(hosted.start);
     accept_asker_ = std::move(hosted.accept);
   }
   membership_ =
       std::make_shared<Membership>(std::move(options), std::move(start), directory_, *scheduler_);
+}
+
+SelfDescription WorkerCore::description() const {
+  return {self_, options_.job, address_, options_.methods.digest()};
 }
 
 std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvous,
@@ -227,8 +231,18 @@ std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvou
   }
   // Several addresses are those of one registrar: only who serves the first one can be it.
   std::vector<std::string> addresses = dial_addresses(rendezvous);
-  const bool is_own = started.served_seed == addresses.front();
-  return make_address_seat(std::move(addresses), is_own,
+  std::optional<OwnAddress> own;
+  if (started.served_seed == addresses.front()) {
+    const auto ask = [weak = weak_from_this()](const std::string& address,
+                                               std::function<void(Incarnation)> on_answer) {
+      const auto core = weak.lock();
+      if (core == nullptr) return;
+      ask_who_answers(*core->transport_, core->description(), Contact::at(address),
+                      std::move(on_answer));
+    };
+    own = OwnAddress{self_.incarnation, ask, options_.lease};
+  }
+  return make_address_seat(std::move(addresses), std::move(own),
                            make_seed_resolver(options_, rendezvous, executor_));
 }
 

@@ -21,6 +21,7 @@
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/worker_services.h"
+#include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/directory.h"
 #include "sinew/rpc/membership/member_codec.h"
@@ -165,6 +166,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void build();
   MembershipOptions membership_options(Rendezvous rendezvous);
   void make_membership(Rendezvous rendezvous, const StartedTransport& started);
+  /// For whoever is called.
+  SelfDescription description() const;
   std::unique_ptr<RegistrarSeat> make_seat(const Rendezvous& rendezvous,
                                            const StartedTransport& started);
   void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);

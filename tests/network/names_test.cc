@@ -1,5 +1,6 @@
 // Names of hosts that change while workers look for the job.
 
+#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -56,6 +57,25 @@ TEST_F(Names, AllAddressesOfANameAreAsked) {
   world().set_hosts_file(2, line(2) + line(3) + line(1));
   const Child actor = begin(2, "actor", "bind=0.0.0.0:29500");
   EXPECT_THAT(actor->receive(), StartsWith("ok "));
+  expect_members(*actor, "learner actor");
+}
+
+// ADR 55, 17: it would hold a list of its own for ever.
+TEST_F(Names, ARegistrarThatWasReplacedElsewhereWhileItWasStoppedGoes) {
+  world().set_hosts_file(2, line(1));
+  const Child actor = begin(2, "actor");
+  EXPECT_THAT(actor->receive(), StartsWith("ok "));
+  expect_members(*learner_, "learner actor");
+  learner_->signal(SIGSTOP);
+  EXPECT_EVENTUALLY(actor->ask("state"), "ok suspected, runs");
+  for (int host : {1, 2, 3}) world().set_hosts_file(host, line(3));
+  const Child next = begin(3, "learner", "rank=0 bind=0.0.0.0:29500");
+  EXPECT_THAT(next->receive(), StartsWith("ok "));
+  expect_members(*next, "learner actor");
+  EXPECT_EVENTUALLY(actor->ask("state"), "ok member, runs");
+  learner_->signal(SIGCONT);
+  EXPECT_EVENTUALLY(learner_->ask("state"), "ok evicted, does not run");
+  EXPECT_EQ(actor->ask("add learner"), "ok 3");
   expect_members(*actor, "learner actor");
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/guarded_folder.h"
 
@@ -25,12 +25,13 @@ constexpr std::size_t kMostBytes = 4096;
 
 class AddressSeat final : public RegistrarSeat {
  public:
-  AddressSeat(std::vector<std::string> addresses, bool is_own, ResolveAddress resolve)
-      : addresses_(std::move(addresses)), is_own_(is_own), resolve_(std::move(resolve)) {}
+  AddressSeat(std::vector<std::string> addresses, std::optional<OwnAddress> own,
+              ResolveAddress resolve)
+      : addresses_(std::move(addresses)), own_(std::move(own)), resolve_(std::move(resolve)) {}
 
   Future<Found> look(bool may_take) override {
     Found found;
-    found.is_own = is_own_ && may_take;
+    found.is_own = own_.has_value() && may_take;
     if (found.is_own || resolve_ == nullptr) {
       for (const std::string& address : addresses_) found.others.push_back(Contact::at(address));
       return make_ready_future(std::move(found));
@@ -50,7 +51,17 @@ class AddressSeat final : public RegistrarSeat {
     }
     return search->done.future();
   }
-  Future<bool> holds() override { return make_ready_future(true); }
+
+  // A registrar that was stopped may have been replaced on another host.
+  Future<bool> holds() override {
+    const Clock::TimePoint now = Clock::system().now();
+    if (!own_.has_value() || now < next_) return make_ready_future(own_.has_value());
+    next_ = now + own_->period;
+    if (answers_->are_of_others()) own_.reset();
+    answers_ = std::make_shared<Answers>();
+    if (own_.has_value()) ask();
+    return make_ready_future(own_.has_value());
+  }
   void give_back() override {}
 
  private:
@@ -60,10 +71,37 @@ class AddressSeat final : public RegistrarSeat {
     Found found ABSL_GUARDED_BY(mutex);
     Promise<Found> done;
   };
+  /// Who has answered at the address. A name may stand for several hosts.
+  struct Answers {
+    Mutex mutex;
+    bool own ABSL_GUARDED_BY(mutex) = false;
+    bool other ABSL_GUARDED_BY(mutex) = false;
+
+    bool are_of_others() {
+      MutexLock lock(mutex);
+      return other && !own;
+    }
+  };
+
+  void ask() {
+    const auto on_answer = [answers = answers_, self = own_->self](Incarnation answerer) {
+      MutexLock lock(answers->mutex);
+      (answerer == self ? answers->own : answers->other) |= answerer.value != 0;
+    };
+    const auto on_resolved = [ask = own_->ask,
+                              on_answer](const Future<std::vector<std::string>>& resolved) {
+      if (resolved.error() != nullptr) return;
+      for (const std::string& each : resolved.value()) ask(each, on_answer);
+    };
+    const std::string& address = addresses_.front();
+    resolve_ == nullptr ? own_->ask(address, on_answer) : resolve_(address).on_done(on_resolved);
+  }
 
   const std::vector<std::string> addresses_;
-  const bool is_own_;
+  std::optional<OwnAddress> own_;
   const ResolveAddress resolve_;
+  Clock::TimePoint next_{};
+  std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
 };
 
 class ProcessSeat final : public RegistrarSeat {
@@ -226,9 +264,10 @@ class FileSeat final : public RegistrarSeat {
 
 }  // namespace
 
-std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own,
+std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses,
+                                                 std::optional<OwnAddress> own,
                                                  ResolveAddress resolve) {
-  return std::make_unique<AddressSeat>(std::move(addresses), is_own, std::move(resolve));
+  return std::make_unique<AddressSeat>(std::move(addresses), std::move(own), std::move(resolve));
 }
 
 std::unique_ptr<RegistrarSeat> make_process_seat(std::shared_ptr<InprocNetwork> network,

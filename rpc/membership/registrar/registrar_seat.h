@@ -1,11 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/membership/contact.h"
 #include "sinew/rpc/transport/inproc/inproc_network.h"
@@ -36,9 +39,22 @@ class RegistrarSeat {
 /// Tells the addresses that one stands for at present; never blocks.
 using ResolveAddress = std::function<Future<std::vector<std::string>>(const std::string& address)>;
 
-/// Addresses of one registrar: whoever answers there has it. `is_own`: this worker does. `resolve`
-/// may be null.
-std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses, bool is_own,
+/// Tells which worker answers at an address; nothing if none does. Never blocks.
+using AskAddress = std::function<void(const std::string& address,
+                                      std::function<void(Incarnation answerer)> on_answer)>;
+
+/// A worker that listens at the address of a registrar.
+struct OwnAddress {
+  Incarnation self;
+  AskAddress ask;
+  /// So often it looks whether the address leads to it still.
+  std::chrono::nanoseconds period;
+};
+
+/// Addresses of one registrar: whoever answers there has it. `own`: this worker does, until another
+/// one answers there and it does not. `resolve` may be null.
+std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses,
+                                                 std::optional<OwnAddress> own,
                                                  ResolveAddress resolve);
 
 /// A seat of the network of one process; whoever has it must give it back. `address` is this

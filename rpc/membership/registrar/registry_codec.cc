@@ -75,8 +75,7 @@ class Checked {
     return {record(in.self()), in.job(), in.world_size()};
   }
   Gone gone(std::uint32_t in) {
-    return in <= static_cast<std::uint32_t>(Gone::kLostEachOther) ? static_cast<Gone>(in)
-                                                                  : Gone::kUnknown;
+    return in <= static_cast<std::uint32_t>(kLastOfList) ? static_cast<Gone>(in) : Gone::kUnknown;
   }
   absl::Status status(const proto::RegistryFinished& in) {
     const bool is_code = in.code() >= 0 && in.code() <= 16;
