@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "sinew/rpc/base/gone.h"
 #include "sinew/rpc/base/ids.h"
 
 namespace sinew {
@@ -43,6 +44,8 @@ struct MemberEvent {
   WorkerInfo worker;
   /// For people: why it is lost, or this worker evicted.
   std::string reason;
+  /// Of kLost and kLeft.
+  Gone why = Gone::kUnknown;
 };
 
 /// "joined", "suspected", "trusted", "lost", "left", "evicted"

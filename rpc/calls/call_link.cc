@@ -524,8 +524,8 @@ void CallLink::on_suspected(bool suspected) {
   services_.on_suspected(peer(), suspected);
 }
 
-void CallLink::on_end(LinkEnd cause, const absl::Status& reason) {
-  if (cause == LinkEnd::kClosed) return retire(reason);
+void CallLink::on_end(Gone cause, const absl::Status& reason) {
+  if (cause == Gone::kLinkClosed) return retire(reason);
   services_.on_link_ended(
       peer(), {cause, reason, runner_->drop_at(),
                [self = shared_from_this()](const absl::Status& why) { self->retire(why); }});

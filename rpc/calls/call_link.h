@@ -116,7 +116,7 @@ class CallLink final : public LinkUser,
   void on_unreached() override;
   void on_unreachable(const absl::Status& reason) override;
   void on_suspected(bool suspected) override;
-  void on_end(LinkEnd cause, const absl::Status& reason) override;
+  void on_end(Gone cause, const absl::Status& reason) override;
 
  private:
   struct Content;

@@ -33,7 +33,7 @@ class MessageDevices;
 
 /// A link that has ended by itself.
 struct EndedLink {
-  LinkEnd cause;
+  Gone cause;
   absl::Status reason;
   /// From when on its other end uses nothing any more.
   Clock::TimePoint drop_at;

@@ -116,7 +116,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
   if (!confirmed_) confirm(now, outputs);
   yielded_ = 0;
   if (header.is_goodbye) {
-    end(LinkEnd::kEndedThere, outputs);
+    end(Gone::kLinkEndedThere, outputs);
     return LinkLanes::Delivery::kDrop;
   }
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, room, now, outputs);
@@ -338,7 +338,7 @@ void Link::on_down(const ConnectionName& connection, DownCause cause, Refusal re
       back_off(kSoon, now);
       break;
     case Consequence::kLostIfProved:
-      if (proved) return end(LinkEnd::kEndedThere, outputs);
+      if (proved) return end(Gone::kLinkEndedThere, outputs);
       count_refused(now, outputs);
       break;
     case Consequence::kFail:
@@ -359,7 +359,7 @@ void Link::count_refused(TimePoint now, Outputs& outputs) {
   const bool reached = reached_ || SINEW_LINK_BUG(kRefusalCounts);
   const nanoseconds fuse = was_up() && !reached ? kUnreachedFuse : kRefusalFuse;
   if (now < *refused_since_ + fuse) return retry(now, outputs, false);
-  if (was_up()) return end(LinkEnd::kAddressRefuses, outputs);
+  if (was_up()) return end(Gone::kAddressRefuses, outputs);
   // Nobody was ever there, so nobody is lost; whoever wants it may try again later.
   state_ = State::kIdle;
   wanted_ = false;
@@ -424,11 +424,11 @@ bool Link::give_up_silent(TimePoint now, Outputs& outputs) {
 bool Link::expire(TimePoint now, Outputs& outputs) {
   if (ended()) return true;
   if (!life_.fenced(now)) return false;
-  end(LinkEnd::kLease, outputs);
+  end(Gone::kSilent, outputs);
   return true;
 }
 
-void Link::end(LinkEnd cause, Outputs& outputs) {
+void Link::end(Gone cause, Outputs& outputs) {
   if (state_ == State::kDialling || state_ == State::kAccepted || state_ == State::kUp) {
     outputs.close.push_back(connection_);
   }
@@ -440,14 +440,14 @@ void Link::end(LinkEnd cause, Outputs& outputs) {
 
 void Link::on_process_ended(Outputs& outputs) {
   if (ended() || SINEW_LINK_BUG(kProofUnused)) return;
-  end(LinkEnd::kProcessEnded, outputs);
+  end(Gone::kProcessEnded, outputs);
 }
 
 void Link::close(Outputs& outputs) {
   if (ended()) return;
   // So the other end need not find out by itself.
   if (state_ == State::kUp) outputs.writes.emplace_back().header.is_goodbye = true;
-  end(LinkEnd::kClosed, outputs);
+  end(Gone::kLinkClosed, outputs);
 }
 
 void Link::poll(TimePoint now, Outputs& outputs) {

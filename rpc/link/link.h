@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "sinew/rpc/base/gone.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/link/link_lanes.h"
 #include "sinew/rpc/link/link_life.h"
@@ -19,21 +20,6 @@ enum class DownCause {
   kAddressRefuses,
   /// The other end refused it; see Refusal.
   kRefused,
-};
-
-/// Why a link has ended.
-enum class LinkEnd {
-  kNone,
-  /// The other end has not answered for a lease.
-  kLease,
-  /// Its address has refused, or another incarnation has answered there, for a while.
-  kAddressRefuses,
-  /// The other end said, and proved to be who it was, that the link has ended there.
-  kEndedThere,
-  /// The owner of this end has closed it.
-  kClosed,
-  /// The process at the other end has ended, for certain.
-  kProcessEnded,
 };
 
 /// The link between this worker and one incarnation of another one: what has arrived, what there is
@@ -82,7 +68,7 @@ class Link {
     /// decide.
     bool unreachable = false;
     /// The link has ended now.
-    LinkEnd end = LinkEnd::kNone;
+    std::optional<Gone> end;
     /// The other end does not answer, or answers again.
     std::optional<bool> suspected;
   };
@@ -156,7 +142,7 @@ class Link {
  private:
   friend struct LinkInspector;  // tests only: a digest of the state
   bool expire(TimePoint now, Outputs& outputs);
-  void end(LinkEnd cause, Outputs& outputs);
+  void end(Gone cause, Outputs& outputs);
   void dial(TimePoint now, Outputs& outputs);
   void dial_now(TimePoint now, Outputs& outputs);
   void back_off(std::chrono::nanoseconds pause, TimePoint now);

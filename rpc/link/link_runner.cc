@@ -40,7 +40,7 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
 
 void LinkRunner::leave_locked(Outcome& outcome) {
   Link::Outputs& outputs = outcome.outputs;
-  const bool blocked = outputs.end == LinkEnd::kNone && link_.lanes().replies_blocked();
+  const bool blocked = !outputs.end.has_value() && link_.lanes().replies_blocked();
   if (blocked != replies_blocked_.load(std::memory_order_relaxed)) {
     replies_blocked_.store(blocked, std::memory_order_release);
   }
@@ -65,9 +65,9 @@ void LinkRunner::leave_locked(Outcome& outcome) {
       if (connection_ == wire->connection) connection_ = nullptr;
     }
   }
-  if (outputs.end != LinkEnd::kNone) {
+  if (outputs.end.has_value()) {
     connection_ = nullptr;
-    if (closed_.ok()) closed_ = end_status_locked(outputs.end);
+    if (closed_.ok()) closed_ = end_status_locked(*outputs.end);
     if (timer_ != 0) table_.timers().cancel(std::exchange(timer_, 0));
     outcome.reason = closed_;
   } else {
@@ -101,26 +101,24 @@ void LinkRunner::look_for_way_locked(Outcome& outcome) {
   if (link_.state() == Link::State::kIdle) reversal_.reset();
 }
 
-absl::Status LinkRunner::end_status_locked(LinkEnd cause) const {
+absl::Status LinkRunner::end_status_locked(Gone cause) const {
   switch (cause) {
-    case LinkEnd::kLease:
+    case Gone::kSilent:
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is lost: it has not answered for %.6g s", peer_.name,
                           std::chrono::duration<double>(link_.lease()).count()));
-    case LinkEnd::kAddressRefuses:
+    case Gone::kAddressRefuses:
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is gone: %s", peer_.name, last_failure_.message()));
-    case LinkEnd::kEndedThere:
+    case Gone::kLinkEndedThere:
       return absl::UnavailableError(absl::StrFormat(
           "worker '%s' is gone: it has ended the link with this worker", peer_.name));
-    case LinkEnd::kProcessEnded:
+    case Gone::kProcessEnded:
       return absl::UnavailableError(
           absl::StrFormat("worker '%s' is gone: its process has ended", peer_.name));
-    case LinkEnd::kNone:
-    case LinkEnd::kClosed:
-      break;
+    default:
+      return absl::CancelledError("the link was closed");
   }
-  return absl::CancelledError("the link was closed");
 }
 
 // False: the thread that wrote has ended, and the caller writes in its place.
@@ -201,7 +199,7 @@ void LinkRunner::perform(Outcome& outcome) {
 bool LinkRunner::tells_user(const Outcome& outcome) {
   const Link::Outputs& outputs = outcome.outputs;
   return !outputs.ended.empty() || outputs.room || outputs.suspected.has_value() ||
-         outcome.unreached || outputs.unreachable || outputs.end != LinkEnd::kNone;
+         outcome.unreached || outputs.unreachable || outputs.end.has_value();
 }
 
 void LinkRunner::tell_user(const Outcome& outcome) {
@@ -213,8 +211,8 @@ void LinkRunner::tell_user(const Outcome& outcome) {
   if (outputs.suspected.has_value()) user->on_suspected(*outputs.suspected);
   if (outcome.unreached) user->on_unreached();
   if (outputs.unreachable) user->on_unreachable(outcome.reason);
-  if (outputs.end != LinkEnd::kNone) {
-    user->on_end(outputs.end, outcome.reason);
+  if (outputs.end.has_value()) {
+    user->on_end(*outputs.end, outcome.reason);
     table_.forget(*this);
   }
 }
@@ -390,7 +388,7 @@ void LinkRunner::return_room(std::uint64_t room) {
   {
     MutexLock lock(mutex_);
     return_room_locked(now(), outcome);
-    if (outcome.outputs.writes.empty() && outcome.outputs.end == LinkEnd::kNone) {
+    if (outcome.outputs.writes.empty() && !outcome.outputs.end.has_value()) {
       return arm_locked();
     }
     leave_locked(outcome);

@@ -78,7 +78,7 @@ class LinkUser {
   virtual void on_unreachable(const absl::Status& reason) = 0;
   virtual void on_suspected(bool suspected) = 0;
   /// The link has ended, for ever; all its frames have ended before.
-  virtual void on_end(LinkEnd cause, const absl::Status& reason) = 0;
+  virtual void on_end(Gone cause, const absl::Status& reason) = 0;
 };
 
 /// A Link with its connection, its timer and its lock. Thread-safe. Held by shared_ptr.
@@ -192,7 +192,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status check_limits_locked(const OutgoingFrame& frame) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status end_status_locked(LinkEnd cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status end_status_locked(Gone cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void return_room_locked(BootClock::TimePoint time, Outcome& outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After a step of the machine that wrote into outcome.outputs; perform() then does what is to be

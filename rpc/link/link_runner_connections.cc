@@ -274,7 +274,7 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
   }
   const std::shared_ptr<LinkUser> user = user_.lock();
   // What came before a goodbye, in the same packet, counts.
-  const bool ends = outcome.outputs.end != LinkEnd::kNone;
+  const bool ends = outcome.outputs.end.has_value();
   if (!ends) perform(outcome);
   deliver(user.get(), std::move(delivered));
   if (user != nullptr) {

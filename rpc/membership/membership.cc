@@ -41,11 +41,11 @@ absl::StatusOr<Member> member_of(const registry::Record& record) {
 
 std::string sentence_of(const registry::MemberNews& news) {
   const std::string worker = absl::StrCat("worker '", news.member.worker.name, "'");
-  if (news.gone == registry::Gone::kLeft) return absl::StrCat(worker, " has left the job");
+  if (news.gone == Gone::kLeft) return absl::StrCat(worker, " has left the job");
   const std::string reason = news.reason.empty() ? to_text(*news.gone) : news.reason;
   // Who has noticed it may have said it in full.
   if (absl::StartsWith(reason, "worker '")) return reason;
-  const bool has_ended = news.gone == registry::Gone::kEnded;
+  const bool has_ended = news.gone == Gone::kProcessEnded;
   return absl::StrCat(worker, has_ended ? " is gone: " : " is lost: ", reason);
 }
 

@@ -28,11 +28,9 @@ namespace sinew::internal {
 /// A worker that is no member any more.
 struct Departed {
   WorkerInfo worker;
-  registry::Gone why = registry::Gone::kUnknown;
+  Gone why = Gone::kUnknown;
   /// A sentence for people.
   std::string reason;
-
-  bool has_left() const { return why == registry::Gone::kLeft; }
 };
 
 struct MembershipOptions {

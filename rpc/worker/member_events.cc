@@ -99,7 +99,7 @@ void MemberEvents::joined(const WorkerInfo& worker) {
   MutexLock lock(mutex_);
   // Another thread may know more by now, and has found nobody here.
   if (is_lost_(worker) || !known_.emplace(worker.incarnation, Known{worker, false}).second) return;
-  publish_locked({MemberEvent::Kind::kJoined, worker, ""});
+  publish_locked({MemberEvent::Kind::kJoined, worker, "", {}});
 }
 
 void MemberEvents::suspected(const WorkerInfo& worker) { set_suspected(worker, true); }
@@ -112,28 +112,22 @@ void MemberEvents::set_suspected(const WorkerInfo& worker, bool suspected) {
   if (found == known_.end() || found->second.suspected == suspected) return;
   found->second.suspected = suspected;
   const auto kind = suspected ? MemberEvent::Kind::kSuspected : MemberEvent::Kind::kTrusted;
-  publish_locked({kind, found->second.worker, ""});
+  publish_locked({kind, found->second.worker, "", {}});
 }
 
-void MemberEvents::lost(const WorkerInfo& worker, const std::string& reason) {
-  remove(worker, MemberEvent::Kind::kLost, reason);
-}
-
-void MemberEvents::left(const WorkerInfo& worker) { remove(worker, MemberEvent::Kind::kLeft, ""); }
-
-void MemberEvents::remove(const WorkerInfo& worker, MemberEvent::Kind how,
-                          const std::string& reason) {
+void MemberEvents::gone(const WorkerInfo& worker, Gone why, const std::string& reason) {
   MutexLock lock(mutex_);
   const auto found = known_.find(worker.incarnation);
   if (found == known_.end()) return;
-  const MemberEvent event = {how, found->second.worker, reason};
+  MemberEvent event{MemberEvent::Kind::kLost, found->second.worker, reason, why};
+  if (why == Gone::kLeft) event = {MemberEvent::Kind::kLeft, found->second.worker, "", why};
   known_.erase(found);
   publish_locked(event);
 }
 
 void MemberEvents::evicted(const WorkerInfo& self, const std::string& reason) {
   MutexLock lock(mutex_);
-  publish_locked({MemberEvent::Kind::kEvicted, self, reason});
+  publish_locked({MemberEvent::Kind::kEvicted, self, reason, {}});
   evicted_ = true;
 }
 

@@ -62,8 +62,7 @@ class MemberEvents {
   void suspected(const WorkerInfo& worker);
   void trusted(const WorkerInfo& worker);
   /// Once is_lost() says so, and once calls to it have ended.
-  void lost(const WorkerInfo& worker, const std::string& reason);
-  void left(const WorkerInfo& worker);
+  void gone(const WorkerInfo& worker, Gone why, const std::string& reason);
   /// This worker. Nothing is told any more.
   void evicted(const WorkerInfo& self, const std::string& reason);
 
@@ -73,7 +72,6 @@ class MemberEvents {
     bool suspected = false;
   };
   void set_suspected(const WorkerInfo& worker, bool suspected);
-  void remove(const WorkerInfo& worker, MemberEvent::Kind how, const std::string& reason);
   void publish_locked(const MemberEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<bool(const WorkerInfo&)> is_lost_;

@@ -32,7 +32,7 @@ void MemberPresence::on_event(const MemberEvent& event, TimePoint now) {
 
 void MemberPresence::note_gone(const MemberEvent& event, TimePoint now) {
   const std::string& name = event.worker.name;
-  if (!gone_.insert_or_assign(name, Gone{event, now}).second) {
+  if (!gone_.insert_or_assign(name, Departure{event, now}).second) {
     gone_order_.erase(std::find(gone_order_.begin(), gone_order_.end(), name));
   }
   gone_order_.push_back(name);

@@ -33,14 +33,14 @@ class MemberPresence {
   static constexpr std::size_t kMostGone = 1024;
 
  private:
-  struct Gone {
+  struct Departure {
     MemberEvent how;
     TimePoint when;
   };
   void note_gone(const MemberEvent& event, TimePoint now);
 
   std::map<std::string, WorkerInfo, std::less<>> present_;
-  std::map<std::string, Gone, std::less<>> gone_;
+  std::map<std::string, Departure, std::less<>> gone_;
   // The names in gone_, the earliest first.
   std::deque<std::string> gone_order_;
 };

@@ -28,10 +28,6 @@ constexpr std::chrono::nanoseconds kLongestInterval = std::chrono::seconds(2);
 constexpr auto kReceiptPoll = std::chrono::milliseconds(5);
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(24);
 
-bool may_live(Certainty certainty) {
-  return certainty == Certainty::kSilent || certainty == Certainty::kSuspected;
-}
-
 CallLink& calls_of(const std::shared_ptr<LinkUser>& user) { return static_cast<CallLink&>(*user); }
 
 }  // namespace
@@ -145,7 +141,7 @@ void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& 
 void WorkerLinks::on_link_ended(const WorkerInfo& peer, EndedLink link) {
   // A guest that has gone is nobody's loss.
   if (peer.rank < 0 && core_.rank_of(peer) < 0) return link.retire(link.reason);
-  if (link.cause == LinkEnd::kProcessEnded) return on_judged({peer, std::move(link)});
+  if (link.cause == Gone::kProcessEnded) return on_judged({peer, std::move(link)});
   judge(peer, std::move(link));
 }
 
@@ -155,7 +151,7 @@ void WorkerLinks::judge(const WorkerInfo& worker, EndedLink link) {
   // Whoever is out of the two: from here on this worker uses nothing of the other one.
   core_.tell_fenced(worker);
   // That it has ended the link is no silence.
-  if (link.cause != LinkEnd::kEndedThere) core_.member_events().suspected(worker);
+  if (link.cause != Gone::kLinkEndedThere) core_.member_events().suspected(worker);
   Judged judged{worker, std::move(link)};
   std::uint64_t id = 0;
   bool closed = false;
@@ -195,19 +191,17 @@ void WorkerLinks::on_judged(const Judged& judged) {
   const absl::Status evicted = core_.evicted();
   const absl::Status reason = evicted.ok() ? link.reason : evicted;
   // Who has ended the link itself, or has ended, uses nothing of ours any more.
-  const Certainty certainty = link.cause == LinkEnd::kProcessEnded ? Certainty::kDead
-                              : link.cause == LinkEnd::kEndedThere ? Certainty::kGone
-                              : link.cause == LinkEnd::kLease      ? Certainty::kSilent
-                                                                   : Certainty::kSuspected;
-  note_lost(judged.worker, reason, certainty, link);
+  const bool may_live = link.cause != Gone::kProcessEnded && link.cause != Gone::kLinkEndedThere;
+  note_lost(judged.worker, reason, {link.cause, may_live}, link);
   link.retire(reason);
-  if (may_live(certainty)) drop_at(judged.worker, link.drop_at);
+  if (may_live) drop_at(judged.worker, link.drop_at);
 }
 
-void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason,
-                            Certainty certainty, std::optional<EndedLink> ended) {
+void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason, Loss loss,
+                            std::optional<EndedLink> ended) {
   if (worker.incarnation == core_.self().incarnation) return;
-  const bool left = certainty == Certainty::kLeft;
+  const bool left = loss.why == Gone::kLeft;
+  const bool is_listed = !ended.has_value() && !loss.may_live;
   bool is_first = false;
   bool was_silent = false;
   {
@@ -217,8 +211,7 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
       remember_locked(worker, reason);
       // Whoever knows who is out need not wait for the verdict.
       if (!ended.has_value()) ended = find_judged_locked(worker);
-      lost_[worker.incarnation].silent =
-          certainty == Certainty::kSilent || (ended.has_value() && ended->cause == LinkEnd::kLease);
+      lost_[worker.incarnation].silent = ended.has_value() && ended->cause == Gone::kSilent;
       lost_[worker.incarnation].left = left;
     }
     was_silent = lost_[worker.incarnation].silent;
@@ -231,19 +224,17 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
     // Also one that was made while it was judged; nothing has come of that.
     Clock::TimePoint safe_at = end_link(worker, reason, left);
     if (ended.has_value()) safe_at = std::max(safe_at, ended->drop_at);
-    if (left) {
-      core_.member_events().left(worker);
-    } else if (!core_.is_leaving()) {
-      core_.member_events().lost(worker, std::string(reason.message()));
+    if (left || !core_.is_leaving()) {
+      core_.member_events().gone(worker, loss.why, std::string(reason.message()));
     }
     core_.tell_fenced(worker);
     // A peer that may live counts on its beats which were answered here: what it holds is kept
     // until it has fenced itself.
-    if (may_live(certainty)) drop_at(worker, safe_at);
-    core_.tell_membership_lost(worker, certainty == Certainty::kDead,
+    if (loss.may_live) drop_at(worker, safe_at);
+    core_.tell_membership_lost(worker, loss.why == Gone::kProcessEnded,
                                std::string(reason.message()));
   }
-  if (may_live(certainty) || (certainty == Certainty::kOffTheList && was_silent)) return;
+  if (loss.may_live || (is_listed && !left && was_silent)) return;
   drop(worker);
 }
 

@@ -31,23 +31,6 @@ class WorkerCore;
 /// How often peers are asked whether they live, and for how long they need not answer.
 LeaseTerms terms_of(const WorkerOptions& options);
 
-/// How sure it is that a peer is lost.
-enum class Certainty {
-  /// It did not answer for a lease: it may live and believe that we do. Whatever the job makes of
-  /// that, what it holds here is kept until it has fenced itself.
-  kSilent,
-  /// Its address refuses, say. Likewise, unless the job takes it off the list.
-  kSuspected,
-  /// The job has taken it off the list.
-  kOffTheList,
-  /// It has ended the link.
-  kGone,
-  /// Its process has ended.
-  kDead,
-  /// It said goodbye: no news, and it claims nothing any more.
-  kLeft,
-};
-
 /// Whom one worker is linked with, and who is lost. Whoever asks why a peer was taken for lost
 /// finds here what follows, and in link/link.h what led to it. Thread-safe.
 class WorkerLinks {
@@ -65,10 +48,15 @@ class WorkerLinks {
   bool is_lost(const WorkerInfo& worker) const;
   /// See WorkerServices::on_link_ended().
   void on_link_ended(const WorkerInfo& peer, EndedLink link);
-  /// A peer is lost, or has left: its calls end, and the layers drop what it held here as soon as
-  /// that is safe. Of several reports the surest counts.
-  void worker_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty) {
-    note_lost(worker, reason, certainty, std::nullopt);
+  /// The list of members says that a peer is lost, or has left: its calls end, and the layers drop
+  /// what it held here as soon as that is safe.
+  void off_the_list(const WorkerInfo& worker, const absl::Status& reason, Gone why) {
+    note_lost(worker, reason, {why, false}, std::nullopt);
+  }
+  /// This worker is out of the job, and so the others are for it. What they hold here is kept until
+  /// they have fenced themselves.
+  void out_of_the_job(const WorkerInfo& worker, const absl::Status& reason) {
+    note_lost(worker, reason, {Gone::kUnknown, true}, std::nullopt);
   }
   /// Members that are new to this worker: what they have sent before is served.
   void on_joined(const std::vector<Member>& members);
@@ -94,12 +82,18 @@ class WorkerLinks {
     absl::Status reason;
     // The layers have been told to drop what it held, or a timer will see to it.
     bool dropped = false;
-    // Certainty::kSilent.
+    // Its link was silent for a lease.
     bool silent = false;
-    // Certainty::kLeft.
+    // It said goodbye.
     bool left = false;
   };
 
+  struct Loss {
+    Gone why = Gone::kUnknown;
+    // It may live and believe that this worker does: what it holds here is kept until it has fenced
+    // itself.
+    bool may_live = false;
+  };
   struct Judged {
     WorkerInfo worker;
     EndedLink link;
@@ -112,7 +106,7 @@ class WorkerLinks {
   std::optional<EndedLink> find_judged_locked(const WorkerInfo& worker) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `ended`: the link, if that has ended by itself.
-  void note_lost(const WorkerInfo& worker, const absl::Status& reason, Certainty certainty,
+  void note_lost(const WorkerInfo& worker, const absl::Status& reason, Loss loss,
                  std::optional<EndedLink> ended);
   // Ends the calls of a link that has not; when its other end uses nothing any more.
   Clock::TimePoint end_link(const WorkerInfo& worker, const absl::Status& reason, bool left);

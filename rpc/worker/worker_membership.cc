@@ -40,8 +40,7 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
   }
   // First, since the new ones may have their names.
   for (const Departed& each : gone) {
-    links_->worker_lost(each.worker, absl::UnavailableError(each.reason),
-                        each.has_left() ? Certainty::kLeft : Certainty::kOffTheList);
+    links_->off_the_list(each.worker, absl::UnavailableError(each.reason), each.why);
   }
   for (const Member& member : joined) member_events_.joined(member.worker);
   links_->on_joined(joined);
@@ -71,7 +70,7 @@ void WorkerCore::on_evicted(const absl::Status& reason) {
   member_events_.evicted(membership_->self(), std::string(reason.message()));
   membership_->end_gathers(reason);
   for (const Member& member : directory_.members()) {
-    links_->worker_lost(member.worker, reason, Certainty::kSuspected);
+    links_->out_of_the_job(member.worker, reason);
   }
   rejoiner_->on_evicted(weak_from_this());
 }

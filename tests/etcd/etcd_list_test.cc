@@ -8,7 +8,6 @@
 namespace sinew::internal::etcd {
 namespace {
 
-using registry::Gone;
 using registry::Record;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -130,7 +129,7 @@ TEST_F(EtcdListTest, OwnKeyGoneWhileEtcdAnswersIsTheEnd) {
 
 TEST_F(EtcdListTest, WhoIsSaidToBeGoneLearnsIt) {
   EXPECT_EQ(apply({put(gone(a_, Gone::kSilent))}, seconds(40)), "out ");
-  EXPECT_EQ(apply({put(gone(c_, Gone::kEnded))}, seconds(40)), "-c ");
+  EXPECT_EQ(apply({put(gone(c_, Gone::kProcessEnded))}, seconds(40)), "-c ");
   // Its key may be there for a while.
   EXPECT_EQ(apply({put(member(c_))}, seconds(40)), "say:c ");
 }

@@ -19,7 +19,6 @@
 namespace sinew::internal::etcd {
 namespace {
 
-using registry::Gone;
 using sinew::testing::ask;
 using sinew::testing::EtcdServers;
 using sinew::testing::eventually;

@@ -198,7 +198,7 @@ TEST_F(PlacesTest, WhyAReturnFails) {
   seen.mutable_responses(1)->mutable_response_range()->add_kvs();
   EXPECT_FALSE(why_out(self, "the job", seen, lost_all).has_value());
   seen.mutable_responses(0)->mutable_response_range()->add_kvs()->set_value(
-      encode_gone(registry::Gone::kSilent, "why"));
+      encode_gone(Gone::kSilent, "why"));
   EXPECT_EQ(*why_out(self, "the job", seen, lost_all), "why");
 }
 

@@ -28,6 +28,7 @@ using sinew::testing::error_of;
 using sinew::testing::eventual_value;
 using sinew::testing::eventually;
 using sinew::testing::last_of;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Optional;
@@ -119,7 +120,10 @@ TEST_P(MemberEvents, WhoEndsWithoutAGoodbyeIsLost) {
   const Worker late = start_late();
   EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
   late.shutdown({false});
-  EXPECT_THAT(diary.wait_for("lost:late").reason, HasSubstr("'late'"));
+  const MemberEvent lost = diary.wait_for("lost:late");
+  EXPECT_THAT(lost.reason, HasSubstr("'late'"));
+  // As the link says, or the list.
+  EXPECT_THAT(lost.why, AnyOf(sinew::Gone::kLinkEndedThere, sinew::Gone::kProcessEnded));
   EXPECT_EQ(diary.texts().at(0), "joined:late");
 }
 
@@ -247,7 +251,7 @@ TEST_P(MemberEvents, WhoRejoinsIsToldOfWhatFollows) {
   back.wait_for("joined:late");
   EXPECT_EQ(last_of(out.texts()), "evicted:worker2");
   late.shutdown();
-  back.wait_for("left:late");
+  EXPECT_EQ(back.wait_for("left:late").why, sinew::Gone::kLeft);
 }
 
 TEST_P(MemberEvents, WrongUseIsRefused) {

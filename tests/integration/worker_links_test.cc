@@ -174,8 +174,8 @@ TEST_P(WorkerLinksTest, ALinkWithWhoIsLostFailsItsCalls) {
   start_two();
   const sinew::WorkerInfo lost = worker(1).info();
   const sinew::Peer peer = worker(0).peer(1);
-  links_of(0).worker_lost(lost, absl::UnavailableError("lost, as the test wants"),
-                          sinew::internal::Certainty::kGone);
+  links_of(0).off_the_list(lost, absl::UnavailableError("lost, as the test wants"),
+                           sinew::Gone::kUnknown);
   const auto link = links_of(0).find(lost);
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_FALSE((*link)->alive());
@@ -192,7 +192,7 @@ TEST_P(WorkerLinksTest, ALinkThatWasMadeWhileThePeerWasJudgedEndsWithTheVerdict)
   std::atomic<bool> retired{false};
   // The one before, as it were.
   links_of(0).on_link_ended(
-      lost, {sinew::internal::LinkEnd::kLease, absl::UnavailableError("silent, as the test wants"),
+      lost, {sinew::Gone::kSilent, absl::UnavailableError("silent, as the test wants"),
              sinew::internal::Clock::system().now(), [&](const absl::Status&) { retired = true; }});
   const RpcError error = error_of([&] { call.wait_for(60s); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
@@ -221,8 +221,8 @@ TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftHasAnsweredStillComes) {
   const Future<std::string> answered = ask();
   const Future<int> user_call = worker(0).rpc_async<&testapp::stall>(1);
   ASSERT_TRUE(eventually([&] { return asked == 1; }));
-  links_of(0).worker_lost(worker(1).info(), absl::UnavailableError("it has left the job"),
-                          sinew::internal::Certainty::kLeft);
+  links_of(0).off_the_list(worker(1).info(), absl::UnavailableError("it has left the job"),
+                           sinew::Gone::kLeft);
   EXPECT_EQ(error_of([&] { user_call.wait(); }).code(), ErrorCode::kUnavailable);
   EXPECT_EQ(error_of([&] { ask().wait(); }).code(), ErrorCode::kUnavailable) << "a new one";
   EXPECT_FALSE(answered.done());
@@ -245,8 +245,8 @@ TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftDoesNotAnswerFailsWithTheLink) {
   const Future<std::string> call = sinew::WorkerAccess::core(worker(0))->control_call(
       worker(1).info(), "sinew.test.later", "", 5min);
   ASSERT_TRUE(eventually([&] { return asked.load(); }));
-  links_of(0).worker_lost(worker(1).info(), absl::UnavailableError("it has left the job"),
-                          sinew::internal::Certainty::kLeft);
+  links_of(0).off_the_list(worker(1).info(), absl::UnavailableError("it has left the job"),
+                           sinew::Gone::kLeft);
   worker(1).shutdown({false, 60s, false});
   const RpcError error = error_of([&] { call.wait_for(30s); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();

@@ -271,13 +271,13 @@ TEST_F(LinkTest, that_it_is_lost_there_ends_the_link_if_it_is_proved) {
   dial_up();
   connect();
   down(own(1));
-  EXPECT_EQ(down(own(2), DownCause::kRefused, Refusal::kLostHere, true).end, LinkEnd::kEndedThere);
+  EXPECT_EQ(down(own(2), DownCause::kRefused, Refusal::kLostHere, true).end, Gone::kLinkEndedThere);
 }
 
 TEST_F(LinkTest, that_it_is_lost_there_is_a_suspicion_without_proof) {
   dial_up();
   down(own(1));
-  EXPECT_EQ(down(own(2), DownCause::kRefused, Refusal::kLostHere, false).end, LinkEnd::kNone);
+  EXPECT_EQ(down(own(2), DownCause::kRefused, Refusal::kLostHere, false).end, std::nullopt);
   EXPECT_EQ(link.state(), State::kBackingOff);
 }
 

@@ -25,15 +25,15 @@ TEST_F(LinkTest, an_address_that_refuses_ends_the_link_after_a_short_fuse) {
   dial_up();
   std::uint64_t attempt = down(own(1)).dial;
   const TimePoint first = now;
-  LinkEnd end = LinkEnd::kNone;
-  while (end == LinkEnd::kNone && now < first + seconds(5)) {
+  std::optional<Gone> end;
+  while (!end.has_value() && now < first + seconds(5)) {
     end = down(own(attempt), DownCause::kAddressRefuses).end;
-    if (end == LinkEnd::kNone) {
+    if (!end.has_value()) {
       attempt = 0;
       while (attempt == 0) attempt = pass(milliseconds(10));
     }
   }
-  EXPECT_EQ(end, LinkEnd::kAddressRefuses);
+  EXPECT_EQ(end, Gone::kAddressRefuses);
   EXPECT_GE(now, first + seconds(1));
   EXPECT_LE(now, first + seconds(2));
 }
@@ -42,13 +42,13 @@ TEST_F(LinkTest, an_address_where_this_end_never_got_through_has_longer_to_come_
   accept_up();
   down(theirs(1));
   const auto first = now;
-  LinkEnd end = LinkEnd::kNone;
-  while (end == LinkEnd::kNone) {
+  std::optional<Gone> end;
+  while (!end.has_value()) {
     std::uint64_t attempt = 0;
     while (attempt == 0) attempt = pass(milliseconds(10));
     end = down(own(attempt), DownCause::kAddressRefuses).end;
   }
-  EXPECT_EQ(end, LinkEnd::kAddressRefuses);
+  EXPECT_EQ(end, Gone::kAddressRefuses);
   EXPECT_GE(now, first + milliseconds(2500));
   EXPECT_LE(now, first + seconds(4));
 }
@@ -57,7 +57,7 @@ TEST_F(LinkTest, who_is_not_let_in_any_more_has_a_lease_to_be_let_in_again) {
   dial_up();
   std::uint64_t attempt = down(own(1)).dial;
   while (now < kStart + seconds(5)) {
-    EXPECT_EQ(down(own(attempt), DownCause::kRefused, Refusal::kNotAllowed).end, LinkEnd::kNone);
+    EXPECT_EQ(down(own(attempt), DownCause::kRefused, Refusal::kNotAllowed).end, std::nullopt);
     attempt = 0;
     while (attempt == 0) attempt = pass(milliseconds(100));
   }
@@ -98,7 +98,7 @@ TEST_F(LinkTest, who_accepts_is_not_heard_before_it_hears) {
   up(theirs(2));
   // Our hello may be lost: the other end does not know that this one lives.
   now += seconds(2);
-  EXPECT_EQ(poll().end, LinkEnd::kLease);
+  EXPECT_EQ(poll().end, Gone::kSilent);
 }
 
 TEST_F(LinkTest, who_accepts_and_hears_was_heard) {
@@ -108,9 +108,9 @@ TEST_F(LinkTest, who_accepts_and_hears_was_heard) {
   up(theirs(2));
   hear(theirs(2), LinkHeader{});
   now += seconds(10) - nanoseconds(1);
-  EXPECT_EQ(poll().end, LinkEnd::kNone);
+  EXPECT_EQ(poll().end, std::nullopt);
   now += nanoseconds(1);
-  EXPECT_EQ(poll().end, LinkEnd::kLease);
+  EXPECT_EQ(poll().end, Gone::kSilent);
 }
 
 TEST_F(LinkTest, both_ends_beat_as_soon_as_a_connection_is_up) {
@@ -162,7 +162,7 @@ TEST_F(LinkTest, who_accepts_and_hears_nothing_ever_has_lost_nobody) {
   offer(hello(theirs(1)));
   up(theirs(1));
   now += seconds(100);
-  EXPECT_EQ(poll().end, LinkEnd::kNone);
+  EXPECT_EQ(poll().end, std::nullopt);
 }
 
 TEST_F(LinkTest, the_lease_ends_the_link_and_each_use_looks) {
@@ -172,7 +172,7 @@ TEST_F(LinkTest, the_lease_ends_the_link_and_each_use_looks) {
   now += seconds(10);
   const Link::Outputs outputs = hear_request(own(1), 1);
   EXPECT_EQ(delivery, LinkLanes::Delivery::kDrop);
-  EXPECT_EQ(outputs.end, LinkEnd::kLease);
+  EXPECT_EQ(outputs.end, Gone::kSilent);
   EXPECT_THAT(outputs.close, ElementsAre(own(1)));
   ASSERT_THAT(outputs.ended, SizeIs(1));
   EXPECT_EQ(outputs.ended[0].how, FrameEnd::kLinkEnded);
@@ -184,7 +184,7 @@ TEST_F(LinkTest, a_fenced_end_does_not_answer) {
   Link::Outputs outputs;
   link.answer_beat(1, now, outputs);
   EXPECT_THAT(outputs.writes, IsEmpty());
-  EXPECT_EQ(outputs.end, LinkEnd::kLease);
+  EXPECT_EQ(outputs.end, Gone::kSilent);
   offer(hello(theirs(2)));
   EXPECT_EQ(refusal, Refusal::kLostHere);
 }
@@ -230,7 +230,7 @@ TEST_F(LinkTest, who_is_proved_to_be_dead_is_not_waited_for) {
   down(theirs(1));
   Link::Outputs outputs;
   link.on_process_ended(outputs);
-  EXPECT_EQ(outputs.end, LinkEnd::kProcessEnded);
+  EXPECT_EQ(outputs.end, Gone::kProcessEnded);
   EXPECT_THAT(outputs.ended, SizeIs(1));
   EXPECT_EQ(link.wake(), TimePoint::max());
 }
@@ -244,7 +244,7 @@ TEST_F(LinkTest, nothing_is_heard_of_who_is_proved_to_be_dead) {
   EXPECT_EQ(delivery, LinkLanes::Delivery::kDrop);
   Link::Outputs again;
   link.on_process_ended(again);
-  EXPECT_EQ(again.end, LinkEnd::kNone);
+  EXPECT_EQ(again.end, std::nullopt);
 }
 
 // ---- L10.
@@ -253,7 +253,7 @@ TEST_F(LinkTest, a_link_that_has_ended_accepts_nothing) {
   accept_up();
   Link::Outputs outputs;
   link.close(outputs);
-  EXPECT_EQ(outputs.end, LinkEnd::kClosed);
+  EXPECT_EQ(outputs.end, Gone::kLinkClosed);
   hear_request(theirs(1), 1);
   EXPECT_EQ(delivery, LinkLanes::Delivery::kDrop);
   offer(hello(theirs(2)));

@@ -167,15 +167,19 @@ TEST_F(Loss, AThirdWorkerIsToldWhyAnotherOneIsLost) {
   const auto third = spawn("third", "same_host=0");
   EXPECT_EQ(third->ask("watch"), "ok ");
   std::string here;
+  sinew::Gone why{};
   sinew::internal::Mutex mutex;
   const auto watch = self_.on_member([&](const sinew::MemberEvent& event) {
     const sinew::internal::MutexLock lock(mutex);
-    if (event.kind == sinew::MemberEvent::Kind::kLost) here = event.reason;
+    if (event.kind != sinew::MemberEvent::Kind::kLost) return;
+    here = event.reason;
+    why = event.why;
   });
   victim->signal(SIGKILL);
   EXPECT_EVENTUALLY(third->ask("events"), "ok lost:victim");
   const sinew::internal::MutexLock lock(mutex);
   EXPECT_THAT(here, StartsWith("worker 'victim' is "));
+  EXPECT_EQ(why, sinew::Gone::kProcessEnded);
   EXPECT_EQ(third->ask("reason"), absl::StrCat("ok ", here));
 }
 

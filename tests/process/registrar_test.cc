@@ -35,6 +35,16 @@ class RegistrarAway : public ::testing::Test {
     return child;
   }
 
+  static void expect_away(const std::vector<const Child*>& all) {
+    for (const Child* each : all) EXPECT_EVENTUALLY((*each)->ask("state"), "ok suspected, runs");
+  }
+  /// In order, long before that might take so long.
+  static void expect_end(const std::vector<const Child*>& all) {
+    for (const Child* each : all) (*each)->send("shutdown graceful 3600000");
+    for (const Child* each : all) EXPECT_EQ((*each)->receive(), "ok ");
+    for (const Child* each : all) EXPECT_EQ((*each)->ask("state"), "ok left, does not run");
+  }
+
   const int port_ = sinew::testing::free_port();
 };
 
@@ -181,13 +191,33 @@ TEST_F(OwnRegistrar, IsEndedByASignal) {
   EXPECT_EQ(registrar_->finish(), 0);
 }
 
+// In a fixed world they would leave together; each says in its log that it did not.
 TEST_F(RegistrarAway, LeavingDoesNotHangOnIt) {
-  Child a = start("a", "rank=0");
-  const Child b = start("b");
-  a->signal(SIGKILL);
-  EXPECT_EVENTUALLY(b->ask("state"), "ok suspected, runs");
-  EXPECT_EQ(b->ask("shutdown graceful"), "ok ");
-  EXPECT_EQ(b->ask("state"), "ok left, does not run");
+  for (const std::string world : {"", "world=3"}) {
+    SCOPED_TRACE(world);
+    Child a = begin("a", absl::StrCat("rank=0 ", world));
+    const Child b = begin("b", absl::StrCat("rank=1 ", world));
+    const Child c = begin("c", absl::StrCat("rank=2 ", world));
+    for (const Child* each : std::vector<const Child*>{&a, &b, &c})
+      EXPECT_THAT((*each)->receive(), StartsWith("ok "));
+    a->signal(SIGKILL);
+    expect_away({&b, &c});
+    expect_end({&b, &c});
+  }
+}
+
+TEST_F(OwnRegistrar, LeavingDoesNotHangOnIt) {
+  for (const std::string world : {"", "world=2"}) {
+    SCOPED_TRACE(world);
+    start_registrar({"--world-size", world.empty() ? "0" : "2"});
+    const Child b = begin_in("b", absl::StrCat("rank=0 ", world));
+    const Child c = begin_in("c", absl::StrCat("rank=1 ", world));
+    for (const Child* each : std::vector<const Child*>{&b, &c})
+      EXPECT_THAT((*each)->receive(), StartsWith("ok "));
+    registrar_->signal(SIGKILL);
+    expect_away({&b, &c});
+    expect_end({&b, &c});
+  }
 }
 
 }  // namespace

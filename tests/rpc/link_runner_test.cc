@@ -169,7 +169,7 @@ class Listener final : public LinkUser {
   void on_unreached() override {}
   void on_unreachable(const absl::Status&) override { note("unreachable"); }
   void on_suspected(bool) override {}
-  void on_end(LinkEnd, const absl::Status&) override { note("end"); }
+  void on_end(Gone, const absl::Status&) override { note("end"); }
   std::vector<std::string> noted() const {
     MutexLock lock(mutex_);
     return noted_;

@@ -28,7 +28,7 @@ class Nobody final : public LinkUser {
   void on_unreached() override {}
   void on_unreachable(const absl::Status&) override {}
   void on_suspected(bool) override {}
-  void on_end(LinkEnd, const absl::Status&) override {}
+  void on_end(Gone, const absl::Status&) override {}
 };
 
 /// The links of a worker to which only strangers come, and whose connections nobody brings up.

@@ -28,6 +28,7 @@ class MemberEventsTest : public ::testing::Test {
   static std::string text_of(const MemberEvent& event) {
     std::ostringstream text;
     text << event.kind << " " << event.worker.name << " " << event.worker.incarnation.value;
+    if (event.why == Gone::kSilent) text << " silent";
     return text.str();
   }
   std::shared_ptr<MemberSubscription> subscribe(OnMember on_member) {
@@ -60,13 +61,13 @@ TEST_F(MemberEventsTest, ComeInTheirOrder) {
   events_.suspected(a_);
   events_.trusted(a_);
   events_.suspected(a_);
-  events_.lost(a_, "why");
+  events_.gone(a_, Gone::kSilent, "why");
   events_.joined(again_);
-  events_.left(b_);
+  events_.gone(b_, Gone::kLeft, "");
   events_.evicted({"self", 0, {1}}, "why");
   finish();
   EXPECT_THAT(seen, ElementsAre("joined a 10", "suspected a 10", "trusted a 10", "suspected a 10",
-                                "lost a 10", "joined a 11", "left b 20", "evicted self 1"));
+                                "lost a 10 silent", "joined a 11", "left b 20", "evicted self 1"));
 }
 
 // Several threads find out what becomes of one worker.
@@ -75,7 +76,7 @@ TEST_F(MemberEventsTest, TellNothingTwiceAndNothingOfStrangers) {
   const auto watch = collect(seen);
   events_.suspected(a_);
   events_.trusted(a_);
-  events_.lost(a_, "");
+  events_.gone(a_, Gone::kUnknown, "");
   lost_.push_back(a_);
   events_.joined(a_);
   events_.joined(b_);
@@ -83,8 +84,8 @@ TEST_F(MemberEventsTest, TellNothingTwiceAndNothingOfStrangers) {
   events_.trusted(b_);
   events_.suspected(b_);
   events_.suspected(b_);
-  events_.left(b_);
-  events_.lost(b_, "");
+  events_.gone(b_, Gone::kLeft, "");
+  events_.gone(b_, Gone::kUnknown, "");
   events_.suspected(b_);
   finish();
   EXPECT_THAT(seen, ElementsAre("joined b 20", "suspected b 20", "left b 20"));
@@ -95,7 +96,7 @@ TEST_F(MemberEventsTest, EndWithTheEviction) {
   const auto watch = collect(seen);
   events_.joined(a_);
   events_.evicted({"self", 0, {1}}, "");
-  events_.lost(a_, "");
+  events_.gone(a_, Gone::kUnknown, "");
   events_.evicted({"self", 0, {1}}, "");
   EXPECT_FALSE(events_.add(
       std::make_shared<MemberSubscription>("self", executor_.runner(), [](const MemberEvent&) {})));

@@ -27,7 +27,7 @@ using Kind = MemberEvent::Kind;
 class MemberWaitsTest : public ::testing::Test {
  protected:
   void tell(Kind kind, const WorkerInfo& worker, std::string reason = "") {
-    waits_->on_event({kind, worker, std::move(reason)});
+    waits_->on_event({kind, worker, std::move(reason), {}});
   }
   Future<WorkerInfo> wait(const std::string& name, Incarnation other_than = {},
                           std::chrono::nanoseconds timeout = 30s) {
@@ -153,9 +153,9 @@ TEST_F(MemberWaitsTest, HowThoseWentWhoCameAndWentIsForgottenInTheEnd) {
   for (std::size_t i = 0; i <= MemberPresence::kMostGone; ++i) {
     const WorkerInfo worker{name_of(i), 1, {i + 1}};
     presence.on_event({Kind::kJoined, worker, ""}, {});
-    presence.on_event({Kind::kLost, worker, ""}, {});
+    presence.on_event({Kind::kLost, worker, "", {}}, {});
     // One that is lost again and again takes one place.
-    presence.on_event({Kind::kLost, {"b", 1, {i + 1}}, ""}, {});
+    presence.on_event({Kind::kLost, {"b", 1, {i + 1}}, "", {}}, {});
   }
   EXPECT_THAT(presence.absence("actor1", {}), HasSubstr("was ever seen"));
   EXPECT_THAT(presence.absence("actor2", {}), HasSubstr("was lost"));

@@ -7,7 +7,6 @@
 
 namespace sinew::internal::etcd {
 
-using registry::Gone;
 using registry::Record;
 using Kind = Layout::Part::Kind;
 
@@ -82,7 +81,7 @@ void EtcdList::note_gone(const KeyValue& kv) {
   if (part.kind != Kind::kGone) return;
   proto::EtcdGone gone;
   if (!gone.ParseFromString(kv.value())) gone.set_reason("somebody has said so");
-  const bool is_known = gone.why() <= static_cast<std::uint32_t>(Gone::kLostEachOther);
+  const bool is_known = gone.why() <= static_cast<std::uint32_t>(kLastOfList);
   gone_[part.id] = {is_known ? static_cast<Gone>(gone.why()) : Gone::kUnknown, gone.reason()};
 }
 

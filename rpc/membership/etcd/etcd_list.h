@@ -19,14 +19,14 @@ using registry::MemberNews;
 /// To be written at etcd: that one is out for good. Not if `stays` (0: nobody) is out itself.
 struct SayGone {
   registry::Record member;
-  registry::Gone why = registry::Gone::kUnknown;
+  Gone why = Gone::kUnknown;
   std::string reason;
   Incarnation stays;
 };
 /// This worker's key is gone. `is_out`: that is for good; else etcd was away, and it may come back.
 struct SelfGone {
   bool is_out = false;
-  registry::Gone why = registry::Gone::kUnknown;
+  Gone why = Gone::kUnknown;
   std::string reason;
 };
 struct GatherNews {
@@ -84,7 +84,7 @@ class EtcdList {
   void erase_member(Incarnation id, Time now, ListEffects& out);
   void put_gone(Incarnation id, ListEffects& out);
   void note_gone(const KeyValue& kv);
-  void drop(Incarnation id, registry::Gone why, const std::string& reason, ListEffects& out);
+  void drop(Incarnation id, Gone why, const std::string& reason, ListEffects& out);
   void lose(Incarnation id, ListEffects& out);
   void judge(Time now, ListEffects& out);
   std::size_t losses_of(Incarnation id) const;
@@ -100,7 +100,7 @@ class EtcdList {
   /// Of these, whose keys are gone.
   std::set<Incarnation> missing_;
   /// Who is out, and why, for as long as etcd says so.
-  std::map<Incarnation, std::pair<registry::Gone, std::string>> gone_;
+  std::map<Incarnation, std::pair<Gone, std::string>> gone_;
   /// Who was told to be gone: never taken back.
   std::map<Incarnation, registry::Record> told_;
   /// Who has lost whom, since when.

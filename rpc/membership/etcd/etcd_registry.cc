@@ -120,7 +120,7 @@ void EtcdRegistry::renewed(Time sent, std::int64_t lease,
   if (lease != lease_ || comes_back_) return;
   if (answer->ttl() <= 0) {
     if (list_.has_value())
-      handle(SelfGone{!list_->is_returning(now()), registry::Gone::kSilent,
+      handle(SelfGone{!list_->is_returning(now()), Gone::kSilent,
                       "etcd has ended this worker's lease"});
     return;
   }
@@ -205,7 +205,7 @@ void EtcdRegistry::report_lost(Incarnation member, std::string reason, bool has_
     if (!is_in() || member == self()) return;
     const auto found = list_->members().find(member);
     if (found == list_->members().end()) return;
-    if (has_ended) return say({found->second, registry::Gone::kEnded, reason, {}});
+    if (has_ended) return say({found->second, Gone::kProcessEnded, reason, {}});
     pb::PutRequest put;
     put.set_key(layout_.report(self(), member));
     put.set_value(reason);
@@ -257,7 +257,7 @@ void EtcdRegistry::came_back(const pb::TxnResponse& seen, bool founds) {
     const auto out = why_out(record, job_, seen, lost_all);
     // Another member may have founded it again meanwhile.
     if (founds && !lost_all) return write_keys_again(false);
-    if (out.has_value()) return handle(SelfGone{true, registry::Gone::kSilent, *out});
+    if (out.has_value()) return handle(SelfGone{true, Gone::kSilent, *out});
     if (lost_all) return write_keys_again(true);
   }
   comes_back_ = false;
@@ -300,16 +300,15 @@ void EtcdRegistry::leave() {
     // Outlives this worker's own lease, for those who look later.
     client_.call(std::move(grant), options_.leave_for, [this, end](const auto& lease) {
       if (!lease.ok()) return end();
-      client_.call(gone_request(layout_, *list_->self(), registry::Gone::kLeft, "it has left", {},
-                                lease->id()),
-                   options_.leave_for, [this, end](const auto&) {
-                     // The next ones found the job at once.
-                     pb::TxnRequest txn;
-                     add(txn, is_absent(layout_.members(), end_of_prefix(layout_.members())));
-                     add_success(txn, remove(layout_.job()));
-                     client_.call(std::move(txn), options_.leave_for,
-                                  [end](const auto&) { end(); });
-                   });
+      client_.call(
+          gone_request(layout_, *list_->self(), Gone::kLeft, "it has left", {}, lease->id()),
+          options_.leave_for, [this, end](const auto&) {
+            // The next ones found the job at once.
+            pb::TxnRequest txn;
+            add(txn, is_absent(layout_.members(), end_of_prefix(layout_.members())));
+            add_success(txn, remove(layout_.job()));
+            client_.call(std::move(txn), options_.leave_for, [end](const auto&) { end(); });
+          });
     });
   });
 }

@@ -159,7 +159,7 @@ std::string encode_member(const registry::Record& record) {
   return value.SerializeAsString();
 }
 
-std::string encode_gone(registry::Gone why, const std::string& reason) {
+std::string encode_gone(Gone why, const std::string& reason) {
   proto::EtcdGone value;
   value.set_why(static_cast<std::uint32_t>(why));
   value.set_reason(printable(reason, kReasonBytes));

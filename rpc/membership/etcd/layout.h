@@ -97,7 +97,7 @@ void add_failure(pb::TxnRequest& txn, pb::RequestOp op);
 std::string encode_job(const std::string& job, std::int32_t world_size,
                        const JobInstance& instance);
 std::string encode_member(const registry::Record& record);
-std::string encode_gone(registry::Gone why, const std::string& reason);
+std::string encode_gone(Gone why, const std::string& reason);
 /// nullopt: that is none of ours.
 std::optional<registry::Record> decode_member(const std::string& value);
 JobInstance decode_instance(const proto::EtcdJob& job);

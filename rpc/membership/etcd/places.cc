@@ -231,9 +231,8 @@ std::optional<std::string> why_out(const registry::Record& self, const std::stri
                       self.worker.rank, " became another worker's");
 }
 
-pb::TxnRequest gone_request(const Layout& layout, const registry::Record& member,
-                            registry::Gone why, const std::string& reason, Incarnation stays,
-                            std::int64_t lease) {
+pb::TxnRequest gone_request(const Layout& layout, const registry::Record& member, Gone why,
+                            const std::string& reason, Incarnation stays, std::int64_t lease) {
   const Incarnation id = member.worker.incarnation;
   const pb::RequestOp note = put(layout.gone(id), encode_gone(why, reason), lease);
   pb::TxnRequest txn;

@@ -70,9 +70,8 @@ pb::TxnRequest return_request(const Layout& layout, const registry::Record& self
 std::optional<std::string> why_out(const registry::Record& self, const std::string& job,
                                    const pb::TxnResponse& seen, bool& lost_all);
 /// That member is out for good. `stays`: unless that one is.
-pb::TxnRequest gone_request(const Layout& layout, const registry::Record& member,
-                            registry::Gone why, const std::string& reason, Incarnation stays,
-                            std::int64_t lease);
+pb::TxnRequest gone_request(const Layout& layout, const registry::Record& member, Gone why,
+                            const std::string& reason, Incarnation stays, std::int64_t lease);
 
 /// Whether an empty job has stayed so.
 class EmptyJob {

@@ -40,7 +40,7 @@ ClientEffects RegistryClient::connected(Incarnation registrar, Time now) {
   if (version_.registrar != registrar) go_away(out);
   // Another one answers in its place: so it has ended, if it was a member.
   if (version_.registrar != registrar) {
-    drop(version_.registrar, Gone::kEnded, "another registrar answers in its place", out);
+    drop(version_.registrar, Gone::kProcessEnded, "another registrar answers in its place", out);
   }
   beat(out);
   return out;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
+#include "sinew/rpc/base/gone.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/membership/job_instance.h"
 
@@ -19,19 +20,6 @@ namespace sinew::internal::registry {
 
 /// Since any moment that the caller chooses; never sent.
 using Time = std::chrono::nanoseconds;
-
-/// Why somebody is not in the job any more.
-enum class Gone : std::uint8_t {
-  kUnknown,        // it left or was lost while the one who says so did not hear of it
-  kLeft,           // it said goodbye
-  kEnded,          // its process has ended
-  kSilent,         // the registrar did not hear it for a lease
-  kNotReturned,    // it did not come back within a lease of the registrar's start
-  kReplaced,       // the name or rank is another one's, which more of those who came back know
-  kOtherJob,       // it is of another instance of the job
-  kLostEachOther,  // it and another member cannot reach each other
-};
-const char* to_text(Gone why);
 
 /// Which list of members: each change counts one. A registrar begins an epoch above all that it is
 /// told of, so that epochs never go back. Only the numbers of one registrar have an order.

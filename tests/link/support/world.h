@@ -252,7 +252,7 @@ class World {
   void write(int e, const LinkOutputs::Write& write);
   void check_windows(int e, const Outbound& content);
   void frame_ended(int e, const Outbound& content, FrameEnd how);
-  void link_ended(int e, LinkEnd how);
+  void link_ended(int e, Gone how);
   void give_up_unsent(int e);
   void open(int e, std::uint64_t attempt);
   void close(int e, const ConnectionName& name);

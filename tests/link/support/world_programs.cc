@@ -281,7 +281,7 @@ void World::perform(int e, const Link::Outputs& outputs) {
   if (outputs.wants_turn) ++end(e).turns;
   if (outputs.dial != 0) open(e, outputs.dial);
   if (outputs.unreachable) give_up_unsent(e);
-  if (outputs.end != LinkEnd::kNone) link_ended(e, outputs.end);
+  if (outputs.end.has_value()) link_ended(e, *outputs.end);
   if (!outputs.room || settings_->handlers_take_time) return;
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     const int queued = static_cast<int>(c);
@@ -354,7 +354,7 @@ void World::give_up_unsent(int e) {
   }
 }
 
-void World::link_ended(int e, LinkEnd how) {
+void World::link_ended(int e, Gone how) {
   (void)how;
   if (end(e).link.lanes().frames() != 0) violate("a link that has ended holds frames");
   for (std::size_t c = 0; c < calls_.size(); ++c) {

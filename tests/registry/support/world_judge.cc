@@ -70,7 +70,7 @@ void World::judge_changes(const Update& update) {
       case Gone::kLeft:
         is_right = said_leave_.count(who) > 0;
         break;
-      case Gone::kEnded:
+      case Gone::kProcessEnded:
         is_right = ended_.count(who) > 0;
         break;
       case Gone::kSilent:
