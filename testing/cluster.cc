@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <filesystem>
@@ -36,10 +38,17 @@ void for_each_rank(std::size_t count, const std::function<void(std::size_t rank)
   for (std::thread& thread : threads) thread.join();
 }
 
+// Empty, and nobody else's: one that a process has left which was killed may be in the way.
 std::string new_meeting_file() {
-  static std::atomic<int> number{0};
-  return std::filesystem::temp_directory_path() /
-         absl::StrCat("sinew_cluster_", getpid(), "_", number++);
+  std::string path =
+      std::filesystem::temp_directory_path() / absl::StrCat("sinew_cluster_", getpid(), "_XXXXXX");
+  const int file = ::mkstemp(path.data());
+  if (file < 0) {
+    throw RpcError(ErrorCode::kUnavailable,
+                   absl::StrCat("cannot make ", path, ": ", std::strerror(errno)));
+  }
+  ::close(file);
+  return path;
 }
 
 bool has(const Worker& worker, const WorkerInfo& member) {
@@ -84,7 +93,6 @@ struct Cluster::State {
     if (meeting_file.empty()) return;
     std::error_code ignored;
     std::filesystem::remove(meeting_file, ignored);
-    std::filesystem::remove(meeting_file + ".lock", ignored);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;

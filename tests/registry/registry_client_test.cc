@@ -199,5 +199,17 @@ TEST_F(RegistryClientTest, AGatherEndsWithNames) {
   EXPECT_NE(asked<Cancel>(), nullptr);
 }
 
+TEST_F(RegistryClientTest, AGatherOfAllThatOutlastsTheRegistrarNamesWhoWasMissing) {
+  be_member();
+  take(client.gather("end", {}, "v", seconds(3), now));
+  hear(Missing{1, "'w2'"});
+  take(client.disconnected(now));
+  EXPECT_EQ(told<Ended>(), nullptr);
+  pass(seconds(4));
+  ASSERT_NE(told<Ended>(), nullptr);
+  EXPECT_EQ(told<Ended>()->status.message(),
+            "'w2' had not come after 3s, when the registrar at host:1 was heard last");
+}
+
 }  // namespace
 }  // namespace sinew::internal::registry

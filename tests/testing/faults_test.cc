@@ -568,7 +568,6 @@ TEST(FaultsOfWorkers, AreThoseThatWereInstalled) {
   EXPECT_EQ(fault.hits(), 1);
   worker.shutdown();
   std::remove(meeting.c_str());
-  std::remove((meeting + ".lock").c_str());
 }
 #endif
 

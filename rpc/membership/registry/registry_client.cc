@@ -156,8 +156,6 @@ void RegistryClient::go_away(ClientEffects& out) {
   away_since_ = clock_.time();
   enter(State::kSuspected, absence(), out);
   if (!SINEW_REGISTRY_BUG(kNeverAway)) fail_for_absence(false, out);
-  // Who is missing is not known any more.
-  for (auto& [id, pending] : pending_) pending.missing.clear();
 }
 
 absl::Status RegistryClient::absence() const {
@@ -204,9 +202,15 @@ ClientEffects RegistryClient::cancel(std::uint64_t id, const absl::Status& why, 
   return out;
 }
 
+std::string RegistryClient::why_late(const Pending& gather) const {
+  if (gather.missing.empty() && is_away_) return absl::StrCat(registrar_text(), " did not answer");
+  return absl::StrCat(gather.missing.empty() ? "others" : gather.missing, " had not come after ",
+                      absl::FormatDuration(absl::FromChrono(gather.patience)),
+                      is_away_ ? absl::StrCat(", when ", registrar_text(), " was heard last") : "");
+}
+
 void RegistryClient::time_out(ClientEffects& out) {
   const Time time = clock_.time();
-  const std::string nobody = absl::StrCat(registrar_text(), " did not answer");
   if (state_ == State::kJoining && time >= ends_joining_) {
     ask(Leave{}, out);
     std::string why = waits_because_;
@@ -221,20 +225,16 @@ void RegistryClient::time_out(ClientEffects& out) {
   }
   if (ends_leaving_.has_value() && time >= *ends_leaving_ && !SINEW_REGISTRY_BUG(kLeaveWaits)) {
     return enter(State::kLeft,
-                 absl::UnavailableError(absl::StrCat(nobody, ": the others were not told")), out);
+                 absl::UnavailableError(
+                     absl::StrCat(registrar_text(), " did not answer: the others were not told")),
+                 out);
   }
   if (is_away_ && time >= away_since_ + options_.away_for) fail_for_absence(true, out);
   const std::map<std::uint64_t, Pending> pending = pending_;
   for (const auto& [id, each] : pending) {
     if (time < each.deadline) continue;
     ask(Cancel{id}, out);
-    std::string who = each.missing;
-    if (who.empty() && !is_away_) who = "others";
-    const std::string why =
-        who.empty() ? nobody
-                    : absl::StrCat(who, " had not come after ",
-                                   absl::FormatDuration(absl::FromChrono(each.patience)));
-    end(id, absl::DeadlineExceededError(why), {}, out);
+    end(id, absl::DeadlineExceededError(why_late(each)), {}, out);
   }
 }
 

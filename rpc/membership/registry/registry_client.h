@@ -127,6 +127,7 @@ class RegistryClient {
            ClientEffects& out);
   void enter(MembershipState state, const absl::Status& why, ClientEffects& out);
   void time_out(ClientEffects& out);
+  std::string why_late(const Pending& gather) const;
   std::string registrar_text() const;
   absl::Status absence() const;
 
