@@ -27,7 +27,7 @@ constexpr Planted kBugs[] = {
     SINEW_BUG(kLossForgotten),   SINEW_BUG(kGatherForgotten),   SINEW_BUG(kGatherNotFailed),
     SINEW_BUG(kNoCatchUp),       SINEW_BUG(kAnybodyIsBelieved), SINEW_BUG(kTakesBack),
     SINEW_BUG(kNeverAway),       SINEW_BUG(kLeaveWaits),        SINEW_BUG(kEpochWraps),
-    SINEW_BUG(kWorldIncomplete), SINEW_BUG(kOutIsSilent),
+    SINEW_BUG(kWorldIncomplete), SINEW_BUG(kOutIsSilent),       SINEW_BUG(kOneWordStays),
 };
 #undef SINEW_BUG
 

@@ -103,6 +103,26 @@ TEST_F(RosterTest, OneWordOfALossIsNotEnough) {
   EXPECT_FALSE(is_in(2));
 }
 
+TEST_F(RosterTest, AWordThatTheOtherOneDoesNotConfirmPutsOffWhoHasSaidIt) {
+  settle();
+  for (std::uint64_t who = 1; who <= 4; ++who) join(who);
+  ask(2, Report{{3}, ""});
+  pass(kLease - seconds(1), {1, 2, 3, 4});
+  EXPECT_TRUE(is_in(2) && is_in(3));
+  pass(seconds(2), {1, 2, 3, 4});
+  EXPECT_FALSE(is_in(2));
+  EXPECT_TRUE(is_in(1) && is_in(3) && is_in(4));
+}
+
+TEST_F(RosterTest, WhomMostHaveLostGoesAlsoIfItDoesNotSayTheSame) {
+  settle();
+  for (std::uint64_t who = 1; who <= 5; ++who) join(who);
+  for (const std::uint64_t who : {1, 2, 4}) ask(who, Report{{3}, ""});
+  pass(kLease + seconds(1), {1, 2, 3, 4, 5});
+  EXPECT_FALSE(is_in(3));
+  EXPECT_TRUE(is_in(1) && is_in(2) && is_in(4) && is_in(5));
+}
+
 TEST_F(RosterTest, OfTwoTheOneGoesThatHasLostMore) {
   settle();
   for (std::uint64_t who = 1; who <= 4; ++who) join(who);

@@ -39,18 +39,16 @@ ListEffects EtcdList::reset(const std::vector<KeyValue>& kvs, Time now) {
   ListEffects out;
   gone_.clear();
   world_names_.reset();
-  const auto reports = std::exchange(reports_, {});
+  std::set<std::pair<Incarnation, Incarnation>> reports;
   std::set<Incarnation> present;
   for (const KeyValue& kv : kvs) note_gone(kv);
   for (const KeyValue& kv : kvs) {
     const Layout::Part part = layout_.parse(kv.key());
     if (part.kind == Kind::kMember) present.insert(part.id);
+    if (part.kind == Kind::kReport) reports.emplace(part.id, part.about);
     put(kv, now, out);
   }
-  for (auto& [pair, since] : reports_) {
-    const auto before = reports.find(pair);
-    if (before != reports.end()) since = before->second;
-  }
+  losses_.keep_only(reports);
   std::vector<Incarnation> absent;
   for (const auto& [id, record] : members_) {
     if (present.count(id) == 0) absent.push_back(id);
@@ -102,7 +100,7 @@ void EtcdList::put(const KeyValue& kv, Time now, ListEffects& out) {
     case Kind::kGone:
       return put_gone(part.id, out);
     case Kind::kReport:
-      reports_.emplace(std::make_pair(part.id, part.about), now);
+      losses_.add(part.id, part.about, now);
       return;
     case Kind::kGather:
       out.push_back(GatherNews{part.gather, kv.value()});
@@ -126,7 +124,7 @@ void EtcdList::erase(const KeyValue& kv, Time now, ListEffects& out) {
       gone_.erase(part.id);
       return;
     case Kind::kReport:
-      reports_.erase({part.id, part.about});
+      losses_.take_back(part.id, part.about);
       return;
     case Kind::kJob:
     case Kind::kGather:
@@ -184,10 +182,7 @@ void EtcdList::drop(Incarnation id, Gone why, const std::string& reason, ListEff
   judged_.erase(id);
   if (told_.size() >= kMaxTold) told_.erase(told_.begin());
   told_[id] = record;
-  for (auto it = reports_.begin(); it != reports_.end();) {
-    const bool is_about = it->first.first == id || it->first.second == id;
-    it = is_about ? reports_.erase(it) : std::next(it);
-  }
+  losses_.drop(id);
   out.push_back(MemberNews{record, why, reason});
 }
 
@@ -212,33 +207,22 @@ ListEffects EtcdList::tick(Time now) {
   return out;
 }
 
-std::size_t EtcdList::losses_of(Incarnation id) const {
-  return static_cast<std::size_t>(
-      std::count_if(reports_.begin(), reports_.end(), [&](const auto& report) {
-        return report.first.first == id && reports_.count({report.first.second, id}) > 0;
-      }));
-}
-
+// Each worker judges between itself and others.
 void EtcdList::judge(Time now, ListEffects& out) {
-  for (const auto& [pair, since] : reports_) {
-    const auto [a, b] = pair;
-    const auto other = reports_.find({b, a});
-    if (b < a || other == reports_.end() || (a != options_.self && b != options_.self)) continue;
-    if (now < std::max(since, other->second) + options_.judge) continue;
-    const auto first = members_.find(a);
-    const auto second = members_.find(b);
-    if (first == members_.end() || second == members_.end()) continue;
-    const bool first_goes = std::make_pair(losses_of(a), first->second.worker.rank) >
-                            std::make_pair(losses_of(b), second->second.worker.rank);
-    const Record& goes = first_goes ? first->second : second->second;
-    const Record& stays = first_goes ? second->second : first->second;
-    const auto before = judged_.find(goes.worker.incarnation);
+  const registry::LossJudge::Members all{
+      members_.size(), [this](Incarnation id) { return members_.at(id).worker.rank; }};
+  if (self() == nullptr) return;
+  for (const auto& [other, record] : members_) {
+    const auto verdict = losses_.judge(options_.self, other, now, all);
+    if (!verdict.has_value()) continue;
+    const auto before = judged_.find(verdict->goes);
     if (before != judged_.end() && now < before->second + kAgain) continue;
-    judged_[goes.worker.incarnation] = now;
-    out.push_back(
-        SayGone{goes, Gone::kLostEachOther,
-                absl::StrCat("it and worker '", stays.worker.name, "' have lost each other"),
-                stays.worker.incarnation});
+    judged_[verdict->goes] = now;
+    out.push_back(SayGone{members_.at(verdict->goes), Gone::kLostEachOther,
+                          absl::StrCat("it and worker '", members_.at(verdict->stays).worker.name,
+                                       verdict->both_say_so ? "' have lost each other"
+                                                            : "' disagree on who is there"),
+                          verdict->stays});
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "sinew/rpc/membership/etcd/etcd_options.h"
 #include "sinew/rpc/membership/etcd/layout.h"
+#include "sinew/rpc/membership/registry/loss_judge.h"
 
 namespace sinew::internal::etcd {
 
@@ -51,7 +52,10 @@ class EtcdList {
 
   /// `renewed`: when this worker's lease was asked for.
   EtcdList(const Layout& layout, const Options& options, Time renewed)
-      : layout_(layout), options_(options), renewed_(renewed) {}
+      : layout_(layout),
+        options_(options),
+        renewed_(renewed),
+        losses_(options.judge, options.lease) {}
 
   /// All keys of `list/`, at first and when what came after was not to be had.
   ListEffects reset(const std::vector<KeyValue>& kvs, Time now);
@@ -87,7 +91,6 @@ class EtcdList {
   void drop(Incarnation id, Gone why, const std::string& reason, ListEffects& out);
   void lose(Incarnation id, ListEffects& out);
   void judge(Time now, ListEffects& out);
-  std::size_t losses_of(Incarnation id) const;
 
   const Layout layout_;
   const Options options_;
@@ -103,8 +106,7 @@ class EtcdList {
   std::map<Incarnation, std::pair<Gone, std::string>> gone_;
   /// Who was told to be gone: never taken back.
   std::map<Incarnation, registry::Record> told_;
-  /// Who has lost whom, since when.
-  std::map<std::pair<Incarnation, Incarnation>, Time> reports_;
+  registry::LossJudge losses_;
   std::map<Incarnation, Time> judged_;
 };
 

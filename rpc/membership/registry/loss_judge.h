@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,30 +12,44 @@
 
 namespace sinew::internal::registry {
 
-/// Which of two members that have lost each other goes. Both must say so: a word of one is kept
-/// until the other one says the same, or is gone. Pure.
+/// Which of two members that have lost each other goes. Where both say so it is the one that has
+/// lost more members than the other one, those before included, so that nobody can put off one
+/// after the other; of two that are equal, the one of higher rank. A word of one that the other one
+/// does not confirm puts off whoever has said it, unless most members say the same. Pure.
 class LossJudge {
  public:
+  /// `look`: how long both must say it. `alone`: how long a word waits for that of the other one.
+  LossJudge(Time look, Time alone) : look_(look), alone_(alone) {}
+
   /// False: it has said too much.
-  bool add(Incarnation from, Incarnation about, Time now, std::size_t most);
+  bool add(Incarnation from, Incarnation about, Time now,
+           std::size_t most = std::numeric_limits<std::size_t>::max());
+  void take_back(Incarnation from, Incarnation about) { said_.erase({from, about}); }
+  /// Forgets all other words.
+  void keep_only(const std::set<std::pair<Incarnation, Incarnation>>& words);
   void drop(Incarnation member);
 
   struct Verdict {
     Incarnation goes;
     Incarnation stays;
+    bool both_say_so = false;
   };
-  /// Somebody of a pair that both ends have been lost for `look` long: the one that has lost more
-  /// members than the other one, those before included, so that nobody can put off one after the
-  /// other; of two that are equal, the one of higher rank.
-  std::optional<Verdict> judge(Time now, Time look,
-                               const std::function<std::int32_t(Incarnation)>& rank_of);
+  struct Members {
+    std::size_t count = 0;
+    std::function<std::int32_t(Incarnation)> rank_of;
+  };
+  /// Of these two; nullopt: nobody goes yet.
+  std::optional<Verdict> judge(Incarnation a, Incarnation b, Time now,
+                               const Members& members) const;
+  /// Of all, the one that goes first.
+  std::optional<Verdict> judge(Time now, const Members& members);
 
  private:
-  bool both_say(Incarnation a, Incarnation b) const {
-    return said_.count({a, b}) > 0 && said_.count({b, a}) > 0;
-  }
   std::size_t losses_of(Incarnation member) const;
+  std::size_t words_about(Incarnation member, Time now) const;
 
+  Time look_;
+  Time alone_;
   /// Who has said it of whom, since when.
   std::map<std::pair<Incarnation, Incarnation>, Time> said_;
   /// With how many that are gone each was in such a pair.

@@ -11,6 +11,7 @@ enum class RegistryBug {
   kNone,
   kPauseCounts,        // a registrar that was stopped counts its own pause
   kOneWordEvicts,      // the report of one end is enough
+  kOneWordStays,       // the report of one end is kept for ever
   kNewestListWins,     // who brings the higher number has the name
   kNamedAreLost,       // who has not come back yet counts as lost at once
   kAdmitsAtOnce,       // newcomers get in before those who come back

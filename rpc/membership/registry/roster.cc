@@ -18,7 +18,10 @@ std::string shown(const WorkerInfo& worker) {
 }  // namespace
 
 Roster::Roster(const Options& options, Time now)
-    : options_(options), now_(now), is_founded_(options.world_size == 0) {
+    : options_(options),
+      now_(now),
+      is_founded_(options.world_size == 0),
+      losses_(options.judge, options.lease) {
   window_.emplace(options, now);
 }
 
@@ -227,9 +230,12 @@ void Roster::tick(Time now, Effects& out) {
   const auto rank_of = [this](Incarnation member) {
     return members_.at(member).record.worker.rank;
   };
-  while (const auto verdict = losses_.judge(now, options_.judge, rank_of)) {
+  while (const auto verdict = losses_.judge(now, {members_.size(), rank_of})) {
+    const std::string both = shown(*find(verdict->stays));
     remove(verdict->goes, Gone::kLostEachOther,
-           absl::StrCat("it and ", shown(*find(verdict->stays)), " have lost each other"), out);
+           verdict->both_say_so ? absl::StrCat("it and ", both, " have lost each other")
+                                : absl::StrCat("it and ", both, " disagree on who is there"),
+           out);
   }
   admit(now, out);
 }

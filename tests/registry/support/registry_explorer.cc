@@ -148,6 +148,8 @@ std::vector<Exploring> explorings(int level) {
   fixed_alone.world_size = 3;
   Setup silent = alone;
   silent.has_proofs = false;
+  Setup one_end = alone;
+  one_end.both_notice = false;
   Setup twin = alone;
   twin.workers = 4;
   twin.has_twin = true;
@@ -158,12 +160,13 @@ std::vector<Exploring> explorings(int level) {
       {"ThreeOpenAlone", alone, 1, 1, {}},
       {"ThreeFixedAlone", fixed_alone, 1, 1, {}},
       {"WithoutProofs", silent, 1, 1, {}},
+      {"OneEndNotices", one_end, 1, 1, {}},
       {"Twin", twin, 1, 1, {}},
       {"TwoOpenTwice", two, 2, 7, deaths},
       {"TwinTwice", twin, 2, 16, deaths},
   };
   if (level > 0) {
-    for (Exploring each : {all[1], all[2], all[3], all[4], all[6]}) {
+    for (Exploring each : {all[1], all[2], all[3], all[4], all[7]}) {
       each.faults = 2;
       each.stride = 5;
       each.name = each.setup.has_twin ? "TwinTwiceAll"

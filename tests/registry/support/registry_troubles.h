@@ -18,6 +18,8 @@ inline std::vector<Trouble> troubles() {
   fixed_alone.is_alone = true;
   Setup silent = alone;
   silent.has_proofs = false;
+  Setup one_end = alone;
+  one_end.both_notice = false;
   Setup twin = alone;
   twin.has_twin = true;
   Setup lied_to = alone;
@@ -32,6 +34,7 @@ inline std::vector<Trouble> troubles() {
       {"Alone", alone, 0.3, 0.2, 0.2, 0.5, 0.1},
       {"FixedAlone", fixed_alone, 0.3, 0.2, 0.2, 0.5, 0.1},
       {"WithoutProofs", silent, 0.3, 0.2, 0.2, 0.5, 0.1},
+      {"OneEndNotices", one_end, 0.3, 0.2, 0.2, 0.5, 0.1},
       {"Twin", twin, 0.3, 0.2, 0.2, 0.5, 0.1},
   };
   Trouble lies{"Lies", lied_to, 0.3, 0.2, 0, 0, 0.1, 40};

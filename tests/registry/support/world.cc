@@ -276,7 +276,7 @@ void World::stop(int n, Time how_long) {
     if (other == n) continue;
     if (n < setup_.workers && at(other).is_alive) {
       post(other, kLease, LinkLost{node.incarnation});
-      post(n, kLease, LinkLost{at(other).incarnation});
+      if (setup_.both_notice) post(n, kLease, LinkLost{at(other).incarnation});
     }
     if (n == host()) post(other, kLease, Unlinked{registrar_});
   }
@@ -291,7 +291,8 @@ void World::cut(int from, int to, Time how_long) {
   last_fault_ = std::max(last_fault_, until);
   if (how_long <= kLease) return;
   for (const auto& [a, b] : {std::make_pair(from, to), std::make_pair(to, from)}) {
-    if (a >= setup_.workers || !at(a).is_alive || !at(b).is_alive) continue;
+    const bool notices = setup_.both_notice || a == from || b == host();
+    if (!notices || a >= setup_.workers || !at(a).is_alive || !at(b).is_alive) continue;
     if (b < setup_.workers) post(a, kLease, LinkLost{at(b).incarnation});
     if (b == host()) post(a, kLease, Unlinked{registrar_});
   }
@@ -389,7 +390,8 @@ void World::take(int n, ClientEffects effects) {
                        member->gone ? " gone: " : " joined", member->reason));
       if (member->gone.has_value())
         reports_.insert({at(n).incarnation, member->member.worker.incarnation});
-      if (member->gone.has_value() && other >= 0 && at(other).is_alive && other < setup_.workers) {
+      const bool notices = member->gone.has_value() && other >= 0 && at(other).is_alive;
+      if (notices && other < setup_.workers && setup_.both_notice) {
         post(other, kNoticed, LinkLost{at(n).incarnation});
       }
     }

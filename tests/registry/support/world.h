@@ -37,6 +37,8 @@ struct Setup {
   bool is_alone = false;
   /// The registrar knows at once that a process has ended.
   bool has_proofs = true;
+  /// Who is lost to another one learns it from that one, over the link that they had.
+  bool both_notice = true;
   /// The last worker has the name and rank of the one before it, and starts when that one has been
   /// away for a lease.
   bool has_twin = false;
@@ -53,8 +55,8 @@ std::uint64_t fingerprint_of(const std::vector<WorkerInfo>& workers);
 ///  J1  lists of one {epoch, registrar, count} are equal, wherever they are;
 ///  J2  versions never go back;
 ///  J3  nobody whom the registrar has heard within a lease of the time that it ran is put off, but
-///      for what it said or did: it left, it ended, it and another one say that they have lost each
-///      other, its place is another one's;
+///      for what it said or did: it left, it ended, it has said of another one that it has lost it
+///      or most say so of it, its place is another one's;
 ///  J4  names and ranks of a list differ; a fixed world begins with all;
 ///  J5  joins, gathers, waits and leaves end in time, with success or a text that names somebody;
 ///  J6  who gets the result of a gather gets the same one, and who still asks gets it too;
@@ -182,6 +184,7 @@ class World {
   void state_changed(int node, const StateNews& news);
   void judge_end_of(int node);
   void judge_send(const Send& send);
+  bool has_lost_or_is_lost(Incarnation who) const;
   void judge_changes(const Update& update);
   Time ran() const { return now_ - stood_still_; }
   void judge_client(int node);

@@ -58,6 +58,14 @@ void World::judge_send(const Send& send) {
   }
 }
 
+/// It has said so of somebody, or most have said so of it.
+bool World::has_lost_or_is_lost(Incarnation who) const {
+  const auto has_lost = [&](const auto& report) { return report.first == who; };
+  const auto says_so = [&](const auto& report) { return report.second == who; };
+  return std::any_of(reports_.begin(), reports_.end(), has_lost) ||
+         2 * std::count_if(reports_.begin(), reports_.end(), says_so) > setup_.workers / 2;
+}
+
 void World::judge_changes(const Update& update) {
   for (std::size_t i = 0; i < update.changes.size(); ++i) {
     const Change& change = update.changes[i];
@@ -77,10 +85,7 @@ void World::judge_changes(const Update& update) {
         is_right = ran() >= heard_[who] + kLease - milliseconds(800);
         break;
       case Gone::kLostEachOther:
-        is_right =
-            !is_alive || std::any_of(reports_.begin(), reports_.end(), [&](const auto& pair) {
-              return pair.first == who && reports_.count({pair.second, who}) > 0;
-            });
+        is_right = !is_alive || has_lost_or_is_lost(who);
         break;
       case Gone::kReplaced:
         is_right = !is_alive || setup_.has_twin;
