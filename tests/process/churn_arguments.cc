@@ -17,6 +17,7 @@ Arguments read_arguments(int argc, char** argv, const std::set<std::string>& own
       {"init", [&](const std::string& value) { worker.init_method = value; }},
       {"rank", [&](const std::string& value) { worker.rank = std::stoi(value); }},
       {"world", [&](const std::string& value) { worker.world_size = std::stoi(value); }},
+      {"founds", [&](const std::string&) { worker.found_job = sinew::FoundJob::kNever; }},
       {"lease_ms", [&](const std::string& value) { worker.lease = milliseconds(value); }},
       {"pause_ms", [&](const std::string& value) { arguments.pause = milliseconds(value); }},
   };

@@ -51,9 +51,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="says what happens when (default: any)")
     parser.add_argument(
         "--init",
-        choices=("file", "tcp", "etcd"),
+        choices=("file", "tcp", "registrar", "etcd"),
         default="tcp",
-        help="where they meet (tcp); etcd: at one that is started for them",
+        help="where they meet (tcp); registrar: at one of its own, and etcd, that are started for them",
     )
     parser.add_argument(
         "--world", choices=("fixed", "open"), default="open", help="membership (open)"
@@ -92,7 +92,8 @@ def build_worker(build_dir: Path) -> Path:
         configure = ["cmake", "--preset", "dev", "-B", str(build_dir), "--log-level=WARNING"]
         subprocess.run(configure, check=True, cwd=ROOT, stdout=sys.stderr)
     jobs = str(os.cpu_count() or 1)
-    build = ["cmake", "--build", str(build_dir), "--target", "churn_worker", "--parallel", jobs]
+    targets = ["churn_worker", "sinew-registrar"]
+    build = ["cmake", "--build", str(build_dir), "--target", *targets, "--parallel", jobs]
     subprocess.run(build, check=True, stdout=sys.stderr)
     return build_dir / "tests" / "process" / "churn_worker"
 
@@ -107,13 +108,37 @@ def command_line(options: argparse.Namespace, program: Path, init: str) -> Calla
             words += [f"rank={worker}", f"world={options.workers}"]
         elif options.init == "tcp" and worker == 0:
             words.append("rank=0")  # the founder
+        if options.init == "registrar":
+            words.append("founds=never")
         return [str(program), *words]
 
     return command_of
 
 
-def place(options: argparse.Namespace, logs: Path, ends: contextlib.ExitStack) -> str:
-    """Where they meet. Raises OSError and RuntimeError: etcd does not start."""
+def start_registrar(options: argparse.Namespace, program: Path, ends: contextlib.ExitStack) -> str:
+    """Raises OSError and RuntimeError."""
+    address = f"127.0.0.1:{ports.free_port()}"
+    world = options.workers if options.world == "fixed" else 0
+    registrar = subprocess.Popen(
+        [
+            # Of the same build.
+            str(program.resolve().parents[2] / "launch" / "sinew-registrar"),
+            *("--bind", address, "--world-size", str(world), "--lease", f"{options.lease:g}"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    ends.callback(registrar.wait)
+    ends.callback(registrar.kill)
+    if not registrar.stdout.readline():
+        raise RuntimeError(f"{registrar.args[0]} does not start")
+    return f"tcp://{address}"
+
+
+def place(options: argparse.Namespace, program: Path, logs: Path, ends: contextlib.ExitStack) -> str:
+    """Where they meet. Raises OSError and RuntimeError: whoever holds the list does not start."""
+    if options.init == "registrar":
+        return start_registrar(options, program, ends)
     if options.init == "tcp":
         return f"tcp://127.0.0.1:{ports.free_port()}"
     if options.init == "file":
@@ -135,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [f"w{worker}" for worker in range(options.workers)]
     with contextlib.ExitStack() as ends, (logs / "record").open("w", encoding="utf-8") as file:
         try:
-            init = place(options, logs, ends)
+            init = place(options, program, logs, ends)
         except (OSError, RuntimeError) as error:
             print(f"churn: {error}", file=sys.stderr)
             return 2
