@@ -202,6 +202,7 @@ class CallLink final : public LinkUser,
   std::optional<Credit> take_control_room(std::uint64_t bytes);
   Credit occupy_control(std::int64_t frames, std::int64_t bytes);
   void serve_or_hold(ArrivedControl control);
+  void serve_held_control_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void serve_control(ArrivedControl control);
   void serve_control_here(ArrivedControl control);
   void serve_control_call(ArrivedControl control);

@@ -93,6 +93,8 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimeP
   call.room = RequestRoom(runner_, room);
   const bool member = is_member();
   if (member && !guest_calls_wait_.load(std::memory_order_relaxed)) return call;
+  // The list had it by the time that this looked, and nobody tells once more.
+  if (member) on_member(rank_.load(std::memory_order_acquire));
   // Who is a guest hears at once of what would wait in vain.
   if (const absl::Status read = call.read(); !read.ok()) {
     refuse_call(call.id, std::move(call.room), read);
@@ -197,9 +199,7 @@ void CallLink::on_member(std::int32_t rank) {
   {
     // Under the lock, so that nothing overtakes them.
     MutexLock lock(mutex_);
-    for (ArrivedControl& control : held_control_) serve_control(std::move(control));
-    held_control_.clear();
-    held_control_bytes_ = 0;
+    serve_held_control_locked();
     held.swap(guest_calls_);
     guest_calls_wait_.store(false, std::memory_order_relaxed);
     guest_bytes_ = 0;
@@ -208,6 +208,12 @@ void CallLink::on_member(std::int32_t rank) {
   calls.reserve(held.size());
   for (HeldCall& each : held) calls.push_back(std::move(each.call));
   begin(std::move(calls));
+}
+
+void CallLink::serve_held_control_locked() {
+  for (ArrivedControl& control : held_control_) serve_control(std::move(control));
+  held_control_.clear();
+  held_control_bytes_ = 0;
 }
 
 // ---- Running the job.
@@ -261,9 +267,9 @@ void CallLink::serve_or_hold(ArrivedControl control) {
   {
     MutexLock lock(mutex_);
     retired = retired_;
-    // Behind what is held already, until on_member() has served that.
-    const bool wait = !for_guests && (!held_control_.empty() ||
-                                      (!may_speak && rank_.load(std::memory_order_acquire) < 0));
+    const bool wait = !may_speak && rank_.load(std::memory_order_acquire) < 0;
+    // Behind what is held already: nobody may tell once more that this is a member.
+    if (retired.ok() && !wait && !for_guests) serve_held_control_locked();
     if (retired.ok() && !wait) return serve_control(std::move(control));
     // The list with it may be on its way.
     if (retired.ok() && held_control_bytes_ + control.bytes <= kMaxHeldBytes &&
@@ -311,7 +317,7 @@ void CallLink::arm_held_locked(Clock::TimePoint when) {
 }
 
 void CallLink::refuse_held() {
-  // on_member() is about to come.
+  // on_member() may have been too early for some of it.
   const bool member = is_member();
   const Clock::TimePoint now = services_.clock().now();
   std::deque<HeldCall> calls;
@@ -320,7 +326,11 @@ void CallLink::refuse_held() {
     MutexLock lock(mutex_);
     held_armed_for_ = Clock::TimePoint::max();
     held_timer_ = 0;
-    if (member || !retired_.ok()) return;
+    if (!retired_.ok()) return;
+    if (member) {
+      lock.unlock();
+      return on_member(rank_.load(std::memory_order_acquire));
+    }
     for (HeldCall& call : std::exchange(guest_calls_, {})) {
       if (call.held_until <= now) guest_bytes_ -= call.bytes;
       (call.held_until <= now ? calls : guest_calls_).push_back(std::move(call));

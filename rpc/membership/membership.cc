@@ -183,15 +183,21 @@ std::optional<Member> Membership::add(const registry::Record& record) {
   }
   MutexLock lock(mutex_);
   // It was in the whole list already.
-  if (!members_.emplace(member->worker.incarnation, *member).second) return std::nullopt;
+  if (find_locked(member->worker.incarnation) != members_.end()) return std::nullopt;
+  members_.push_back(*member);
   return *std::move(member);
+}
+
+std::vector<Member>::const_iterator Membership::find_locked(Incarnation member) const {
+  return std::find_if(members_.begin(), members_.end(),
+                      [&](const Member& each) { return each.worker.incarnation == member; });
 }
 
 void Membership::list_members() {
   std::vector<Member> members;
   {
     MutexLock lock(mutex_);
-    for (const auto& [incarnation, member] : members_) members.push_back(member);
+    members = members_;
   }
   directory_.replace(++version_, members);
 }
@@ -217,7 +223,9 @@ void Membership::on_gone(const registry::MemberNews& news) {
   std::shared_ptr<Registry> registry;
   {
     MutexLock lock(mutex_);
-    if (members_.erase(worker.incarnation) == 0) return;
+    const auto found = find_locked(worker.incarnation);
+    if (found == members_.end()) return;
+    members_.erase(found);
     departed_.push_back(gone);
     if (departed_.size() > kMostDeparted) departed_.pop_front();
     for (auto each = meetings_.begin(); each != meetings_.end();) {
@@ -261,8 +269,8 @@ std::string Membership::absence() const {
 
 WorkerInfo Membership::self() const {
   MutexLock lock(mutex_);
-  const auto found = members_.find(options_.self.worker.incarnation);
-  return found == members_.end() ? options_.self.worker : found->second.worker;
+  const auto found = find_locked(options_.self.worker.incarnation);
+  return found == members_.end() ? options_.self.worker : found->worker;
 }
 
 std::vector<std::string> Membership::world_names() const {
@@ -273,7 +281,7 @@ std::vector<std::string> Membership::world_names() const {
 WorkerInfo Membership::coordinator() const {
   MutexLock lock(mutex_);
   WorkerInfo lowest;
-  for (const auto& [incarnation, member] : members_) {
+  for (const Member& member : members_) {
     if (lowest.name.empty() || member.worker.rank < lowest.rank) lowest = member.worker;
   }
   return lowest;
@@ -295,12 +303,11 @@ absl::StatusOr<Membership::Turn> Membership::next_turn_locked(const Values& name
   // Its order is nothing, and it is the same in every process.
   std::uint64_t sum = 0;
   for (const std::string& name : names) {
-    const auto found = std::find_if(members_.begin(), members_.end(), [&](const auto& each) {
-      return each.second.worker.name == name;
-    });
-    if (found != members_.end()) {
-      members.insert(found->first);
-      sum += found->first.value;
+    const auto found = std::find_if(members_.rbegin(), members_.rend(),
+                                    [&](const Member& each) { return each.worker.name == name; });
+    if (found != members_.rend()) {
+      members.insert(found->worker.incarnation);
+      sum += found->worker.incarnation.value;
       continue;
     }
     const auto gone = std::find_if(departed_.rbegin(), departed_.rend(),

@@ -143,6 +143,8 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   void on_gone(const registry::MemberNews& news);
   std::optional<Member> add(const registry::Record& record);
   void list_members();
+  std::vector<Member>::const_iterator find_locked(Incarnation member) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Registry> registry() const;
   absl::StatusOr<Values> sorted_with_self(Values names) const;
   absl::StatusOr<Turn> next_turn_locked(const Values& names) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -165,7 +167,9 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   MembershipState state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
   std::string absence_ ABSL_GUARDED_BY(mutex_);
-  std::map<Incarnation, Member> members_ ABSL_GUARDED_BY(mutex_);
+  /// As they have come: one that may still come back to a registrar has had its name and rank
+  /// before whoever has them now.
+  std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   // The latest last.
   std::deque<Departed> departed_ ABSL_GUARDED_BY(mutex_);
