@@ -187,7 +187,7 @@ TEST_F(Loss, KilledCoordinatorIsReplaced) {
   start(10min, 1s);
   const auto one = spawn("one");
   const auto two = spawn("two");
-  EXPECT_EQ(one->ask("add two"), "ok 3");
+  EXPECT_EVENTUALLY(one->ask("add two"), "ok 3");
   // The test founded the job; it goes without a word.
   self_.shutdown({false, 60s, false});
   for (const auto* each : {&one, &two}) EXPECT_EVENTUALLY((*each)->ask("members"), "ok one two");
