@@ -13,10 +13,12 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
+#include "absl/cleanup/cleanup.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/testing/cluster.h"
@@ -346,11 +348,15 @@ TEST_P(Stepped, AThreadThatNeverSleepsIsNamed) {
     while (!stop) {
     }
   });
+  // Also where something throws.
+  auto end_busy = absl::MakeCleanup([&] {
+    stop = true;
+    busy.join();
+  });
   EXPECT_TRUE(eventually([&] { return is_busy.load(); }));
   const Future<std::int64_t> call = peer().async<&bump>(1);
   const std::string failure = what_fails([&] { network().step(1, 50ms); });
-  stop = true;
-  busy.join();
+  std::move(end_busy).Invoke();
   EXPECT_THAT(failure, HasSubstr("the process does not come to rest, because of its threads"));
   EXPECT_THAT(failure, HasSubstr("'busy-one'"));
   network().deliver_all();
