@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/membership/parse_message.h"
 
@@ -361,7 +362,10 @@ absl::StatusOr<Membership::Values> Membership::taken(const Values& given) {
   Values values;
   for (const std::string& each : given) {
     const bool is_value = absl::StartsWith(each, kValue);
-    if (!is_value) return absl::ResourceExhaustedError(absl::StripPrefix(each, kTooLarge));
+    if (!is_value) {
+      return absl::ResourceExhaustedError(
+          printable(std::string(absl::StripPrefix(each, kTooLarge))));
+    }
     values.push_back(each.substr(kValue.size()));
   }
   return values;
