@@ -1,4 +1,5 @@
 #include "sinew/rpc/base/host_limits.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -23,9 +24,6 @@ constexpr char kSecondVersion[] =
 /// A tree with what /proc and /sys say.
 class HostLimitsTest : public ::testing::Test {
  protected:
-  HostLimitsTest() { std::filesystem::remove_all(root_); }
-  ~HostLimitsTest() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& file, const std::string& text) const {
     const std::filesystem::path path = root_ + file;
     std::filesystem::create_directories(path.parent_path());
@@ -51,7 +49,8 @@ class HostLimitsTest : public ::testing::Test {
     EXPECT_EQ(found->group, group);
   }
 
-  const std::string root_ = ::testing::TempDir() + "host_limits_test";
+  const sinew::testing::TemporaryFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 TEST_F(HostLimitsTest, NoneWhereNobodySays) {

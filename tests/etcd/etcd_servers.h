@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/membership/etcd/etcd_client.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace sinew::testing {
 

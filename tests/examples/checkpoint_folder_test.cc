@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace actor_learner {
 namespace {
@@ -21,13 +22,6 @@ using testing::IsEmpty;
 
 class CheckpointFolderTest : public testing::Test {
  protected:
-  CheckpointFolderTest() {
-    std::string name = (fs::temp_directory_path() / "sinew-checkpoints-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder");
-    folder_ = name;
-  }
-  ~CheckpointFolderTest() override { fs::remove_all(folder_); }
-
   CheckpointFolder checkpoints() const { return CheckpointFolder(folder_ / "checkpoints"); }
   fs::path file(const std::string& name) const { return folder_ / "checkpoints" / name; }
   std::string newest() {
@@ -44,7 +38,8 @@ class CheckpointFolderTest : public testing::Test {
     return found;
   }
 
-  fs::path folder_;
+  const sinew::testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   std::vector<std::string> told_;
 };
 

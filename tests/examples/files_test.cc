@@ -1,13 +1,12 @@
 #include "sinew/examples/common/files.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace examples {
 namespace {
@@ -15,15 +14,13 @@ namespace {
 using testing::HasSubstr;
 
 TEST(WriteFile, MakesFoldersAndReplacesFiles) {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("sinew_write_file_" + std::to_string(::getpid()));
-  const auto file = folder / "deep" / "curve.csv";
+  const sinew::testing::TemporaryFolder folder;
+  const auto file = folder.path() / "deep" / "curve.csv";
   write_file(file, "a longer first content\n");
   write_file(file, "second\n");
   std::ifstream in(file);
   const std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   EXPECT_EQ(content, "second\n");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(WriteFile, NamesTheFileThatCannotBeWritten) {
@@ -36,14 +33,13 @@ TEST(WriteFile, NamesTheFileThatCannotBeWritten) {
 }
 
 TEST(ReplaceFile, LeavesOneFile) {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("sinew_replace_file_" + std::to_string(::getpid()));
+  const sinew::testing::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
   for (const char* content : {"first", "second"}) {
     replace_file(folder / "latest", content);
     EXPECT_EQ(read_file(folder / "latest"), content);
   }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(ReadFile, NamesTheFileThatCannotBeRead) {

@@ -1,13 +1,12 @@
 #include "sinew/examples/common/history_file.h"
 
-#include <unistd.h>
-
 #include <stdexcept>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace examples {
 namespace {
@@ -16,8 +15,8 @@ using testing::HasSubstr;
 using Result = HistoryFile::Result;
 
 TEST(HistoryFileTest, AppendsALineForWhatWasAskedAndWhatBecameOfIt) {
-  const auto file =
-      std::filesystem::path(testing::TempDir()) / ("sinew_history_" + std::to_string(::getpid()));
+  const sinew::testing::TemporaryFolder folder;
+  const auto file = folder.path() / "history";
   write_file(file, "before\n");
   {
     HistoryFile history(file, "trainer0", "servers");
@@ -50,7 +49,6 @@ TEST(HistoryFileTest, AppendsALineForWhatWasAskedAndWhatBecameOfIt) {
       R"({"kind": "applied", "id": "trainer0.2", "worker": "trainer0", )"
       R"("target": "servers"})"
       "\n");
-  std::filesystem::remove(file);
 }
 
 TEST(HistoryFileTest, WithoutAFileNothingIsWritten) {

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
@@ -15,6 +13,7 @@
 #include "sinew/examples/image_classifier/checkpoint.h"
 #include "sinew/examples/image_classifier/resnet.h"
 #include "sinew/examples/image_classifier/training.h"
+#include "sinew/tests/support/temporary_folder.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 
@@ -63,13 +62,8 @@ TEST(ResNet18Test, AClonesScoresAreTheSame) {
 
 class FolderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / ("classify" + std::to_string(getpid()));
-    std::filesystem::remove_all(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  const sinew::testing::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 class CheckpointTest : public FolderTest {

@@ -14,6 +14,7 @@
 #include "sinew/examples/inference_server/options.h"
 #include "sinew/examples/inference_server/report.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace inference_server {
 namespace {
@@ -129,13 +130,13 @@ TEST(InferenceReportTest, WritesEachSize) {
   EXPECT_EQ(measured[1].requests_per_s, 4);
   EXPECT_EQ(measured[1].mean_batch, 2);
   EXPECT_THAT(table_line(measured[0]), HasSubstr("2.00        4.00        4.00         1.0"));
-  const auto folder = std::filesystem::path(::testing::TempDir()) / "inference_report";
+  const sinew::testing::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
   write_report(measured, folder);
   EXPECT_EQ(examples::read_file(folder / "throughput.csv"), "max_batch,requests_per_s\n1,2\n8,4\n");
   EXPECT_EQ(examples::read_file(folder / "latency.csv"),
             "max_batch,p99_ms,p90_ms,p50_ms\n1,4,4,2\n8,4,4,2\n");
   EXPECT_THAT(examples::read_file(folder / "latency.svg"), StartsWith("<svg"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(InferenceOptionsTest, Flags) {

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "image_files.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace examples {
 namespace {
@@ -24,12 +25,7 @@ constexpr const char* kLabels = "train-labels-idx1-ubyte";
 
 class LabelledImagesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / ("images" + std::to_string(getpid()));
-    std::filesystem::remove_all(folder_);
-    testing::write_mnist(folder_, 12, 5);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { testing::write_mnist(folder_, 12, 5); }
 
   std::filesystem::path file(const std::string& name) const { return folder_ / name; }
   std::string error() const {
@@ -58,7 +54,8 @@ class LabelledImagesTest : public ::testing::Test {
     write_file(file(name), rows);
   }
 
-  std::filesystem::path folder_;
+  const sinew::testing::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(LabelledImagesTest, ReadsMnist) {

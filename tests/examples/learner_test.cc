@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "sinew/examples/actor_learner/actor/player.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace actor_learner {
 namespace {
@@ -78,9 +79,6 @@ TEST(LearnerService, RefusesWhatNobodyHasPlayed) {
 class TrainingTest : public testing::Test {
  protected:
   TrainingTest() {
-    std::string name = (fs::temp_directory_path() / "sinew-training-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder");
-    folder_ = name;
     options_.output = folder_ / "output";
     options_.checkpoint = folder_ / "checkpoints";
     options_.batch = 8;
@@ -92,11 +90,11 @@ class TrainingTest : public testing::Test {
     options_.checkpoint_every = 20;
     options_.evaluation_episodes = 2;
   }
-  ~TrainingTest() override { fs::remove_all(folder_); }
 
   std::string csv() const { return examples::read_file(folder_ / "output" / "returns.csv"); }
 
-  fs::path folder_;
+  const sinew::testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   Options options_;
   std::ostringstream log_;
   Player player_{1};

@@ -1,7 +1,5 @@
 #include "sinew/examples/mnist_sgd/training.h"
 
-#include <unistd.h>
-
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -11,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "image_files.h"
 #include "rank_threads.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace mnist_sgd {
 namespace {
@@ -34,16 +33,15 @@ TEST(AverageGradientsTest, PutsTheMeanInPlaceOfEachGradient) {
 class MnistSgdTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / ("mnist" + std::to_string(getpid()));
     examples::testing::write_mnist(folder_, 600, 100);
     options_.data = folder_;
     options_.output = folder_ / "out";
     options_.batch = 20;
     options_.lr = 0.05;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::filesystem::path folder_;
+  const sinew::testing::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
   Options options_;
 };
 

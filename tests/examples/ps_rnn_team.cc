@@ -1,7 +1,5 @@
 #include "sinew/tests/examples/ps_rnn_team.h"
 
-#include <unistd.h>
-
 #include <memory>
 
 #include "ATen/ATen.h"
@@ -31,9 +29,6 @@ std::string some_text() {
 }  // namespace
 
 void PsRnnTeam::SetUp() {
-  folder_ =
-      std::filesystem::path(testing::TempDir()) / ("sinew_ps_rnn_" + std::to_string(::getpid()));
-  std::filesystem::remove_all(folder_);
   examples::write_file(folder_ / "text", some_text());
   options_.data = folder_ / "text";
   options_.corpus.ntoken = 7;  // one of the words is rare enough to be <unk>
@@ -49,10 +44,7 @@ void PsRnnTeam::SetUp() {
   options_.output.clear();
 }
 
-void PsRnnTeam::TearDown() {
-  finish();
-  std::filesystem::remove_all(folder_);
-}
+void PsRnnTeam::TearDown() { finish(); }
 
 sinew::testing::Cluster& PsRnnTeam::start_team(int trainers, int servers) {
   options_.trainers = trainers;

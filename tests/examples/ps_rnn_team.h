@@ -9,6 +9,7 @@
 #include "sinew/examples/ps_rnn/training.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace ps_rnn {
 
@@ -28,7 +29,8 @@ class PsRnnTeam : public sinew::testing::ClusterTest {
   Training make_training() const;
   void serve_checkpoints(const std::filesystem::path& root, int workers);
 
-  std::filesystem::path folder_;
+  const sinew::testing::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
   Options options_;
   std::vector<sinew::Peer> trainers_;
   std::vector<sinew::Peer> servers_;

@@ -1,7 +1,5 @@
 #include "sinew/examples/common/yaml_config.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/flags.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace examples {
 namespace {
@@ -20,14 +19,12 @@ using ::testing::HasSubstr;
 class YamlConfigTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    file_ = std::filesystem::path(::testing::TempDir()) / ("yaml" + std::to_string(getpid()));
     app_.add_option("--data", data_);
     add_whole(app_, "--batch-size", batch_, 1, 100, "");
     add_number(app_, "--lr", lr_, 0, 1, "0 to 1", "");
     app_.add_flag("--resume", resume_);
     add_yaml_config(app_);
   }
-  void TearDown() override { std::filesystem::remove(file_); }
 
   /// What was wrong; empty: nothing.
   std::string parse(const std::string& yaml, std::vector<std::string> flags = {}) {
@@ -47,7 +44,8 @@ class YamlConfigTest : public ::testing::Test {
   int batch_ = 10;
   double lr_ = 0.1;
   bool resume_ = false;
-  std::filesystem::path file_;
+  const sinew::testing::TemporaryFolder folder_;
+  const std::filesystem::path file_ = folder_.path() / "flags.yaml";
 };
 
 TEST_F(YamlConfigTest, SetsFlags) {

@@ -27,6 +27,7 @@
 #include "sinew/tests/groups/ranks.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using namespace std::chrono_literals;
 using sinew::ErrorCode;

@@ -40,6 +40,7 @@
 #include "sinew/tests/launch/spawn_functions.h"
 #include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace sinew::testing {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace sinew::testing {
 

@@ -26,6 +26,7 @@
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace testcheckpoint {
 

@@ -22,6 +22,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/testing/error_of.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace {
 

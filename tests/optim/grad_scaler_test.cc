@@ -13,7 +13,7 @@
 #include "sinew/sinew.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include "sinew/optim/internal/torch_optimizer.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace testslow {
 

@@ -15,7 +15,6 @@
 #include "sinew/sinew.h"
 #include "sinew/testing/cluster.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/processes.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/adam.h"
@@ -58,6 +57,7 @@ SINEW_MODULE(app::Net, (std::int64_t));
 SINEW_MODULE(app::Normed, (std::int64_t), mean);
 
 // The block of the page.
+#include "sinew/tests/support/temporary_folder.h"
 #include "standby_page.inc"
 
 SINEW_SERVICE(app::Training, (), step);

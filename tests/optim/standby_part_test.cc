@@ -23,7 +23,7 @@
 #include "sinew/tests/optim/table.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/cluster.h"
-#include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::ErrorCode;
 using sinew::RRef;

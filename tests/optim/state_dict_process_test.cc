@@ -18,6 +18,7 @@
 #include "sinew/sinew.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace teststate {
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::testing::ChildProcess;
 using sinew::testing::EndedProcess;

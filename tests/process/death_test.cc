@@ -18,6 +18,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;

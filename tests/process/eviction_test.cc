@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "sinew/tests/support/eventual_value.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::testing::ChildProcess;
 using ::testing::AllOf;

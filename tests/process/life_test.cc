@@ -19,6 +19,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace testlife {
 // Served by the other processes only.

@@ -21,6 +21,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/control_group.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace testlife {
 // Served by the other processes only.

@@ -19,6 +19,7 @@
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/tcp_proxy.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;

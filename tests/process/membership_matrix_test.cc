@@ -25,6 +25,7 @@
 #endif
 #include "sinew/tests/process/membership_matrix.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::testing::ChildProcess;
 using testmatrix::Event;

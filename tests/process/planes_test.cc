@@ -17,6 +17,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::RpcError;
 using sinew::Worker;

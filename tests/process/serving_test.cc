@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "sinew/testing/eventually.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::testing::ChildProcess;
 using sinew::testing::eventually;

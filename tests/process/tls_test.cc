@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 using sinew::testing::Certificates;
 using sinew::testing::ChildProcess;

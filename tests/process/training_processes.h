@@ -14,6 +14,7 @@
 #include "sinew/tests/optim/history.h"
 #include "sinew/tests/optim/training.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace testoptim {
 

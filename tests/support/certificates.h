@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sinew/rpc/transport/credentials.h"
-#include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 
 namespace sinew::testing {
 

@@ -212,25 +212,6 @@ std::string fast_folder(std::size_t bytes) {
   return has_room ? kInMemory : std::filesystem::temp_directory_path().string();
 }
 
-TemporaryFolder::TemporaryFolder()
-    : TemporaryFolder(std::filesystem::temp_directory_path().string()) {}
-
-TemporaryFolder::TemporaryFolder(const std::string& parent) {
-  std::string pattern = absl::StrCat(parent, "/sinew-test-XXXXXX");
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw std::system_error(errno, std::generic_category(), "mkdtemp");
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TemporaryFolder::file(std::string_view name) const {
-  return absl::StrCat(path_, "/", absl::string_view(name.data(), name.size()));
-}
-
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

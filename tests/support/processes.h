@@ -76,22 +76,6 @@ std::size_t resident_bytes(pid_t pid);
 /// that no disk decides how long it takes to write them.
 std::string fast_folder(std::size_t bytes);
 
-/// A folder of its own, removed with what is in it.
-class TemporaryFolder {
- public:
-  /// Within the system's folder for temporary files.
-  TemporaryFolder();
-  explicit TemporaryFolder(const std::string& parent);
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string file(std::string_view name) const;
-
- private:
-  std::string path_;
-};
-
 /// The names of what a folder has, sorted.
 std::vector<std::string> files_in(const std::string& folder);
 

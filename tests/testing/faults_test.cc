@@ -1,13 +1,9 @@
 // Each fault does what it says, to so many messages, and leaves nothing behind.
 
 #include "sinew/testing/faults.h"
-
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +23,7 @@
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/fault_plan.h"
 #include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/temporary_folder.h"
 #include "sinew/tests/testing/store.h"
 
 using sinew::ErrorCode;
@@ -46,6 +43,7 @@ using sinew::testing::Faults;
 using sinew::testing::Leg;
 using sinew::testing::Messages;
 using sinew::testing::replies;
+using sinew::testing::TemporaryFolder;
 using ::testing::HasSubstr;
 using testkit::bump;
 using testkit::bump_again;
@@ -554,8 +552,8 @@ TEST(FaultsOfWorkers, AreThoseThatWereInstalled) {
   sinew::WorkerOptions options;
   options.name = "alone";
   options.methods = testkit::methods();
-  const std::string meeting = ::testing::TempDir() + "sinew_faults_" + std::to_string(getpid());
-  options.init_method = "file://" + meeting;
+  const TemporaryFolder folder;
+  options.init_method = "file://" + folder.file("meet");
   options.rank = 0;
   options.world_size = 1;
   faults->install(options);
@@ -567,7 +565,6 @@ TEST(FaultsOfWorkers, AreThoseThatWereInstalled) {
   EXPECT_EQ(worker.self().call<&bump>(1), 1);
   EXPECT_EQ(fault.hits(), 1);
   worker.shutdown();
-  std::remove(meeting.c_str());
 }
 #endif
 

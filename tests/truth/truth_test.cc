@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "sinew/sinew.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/temporary_folder.h"
 #include "sinew/tests/truth/collectives.h"
 #include "sinew/tests/truth/programs.h"
 
