@@ -44,8 +44,6 @@ void PsRnnTeam::SetUp() {
   options_.output.clear();
 }
 
-void PsRnnTeam::TearDown() { finish(); }
-
 sinew::testing::Cluster& PsRnnTeam::start_team(int trainers, int servers) {
   options_.trainers = trainers;
   options_.servers = servers;

@@ -20,7 +20,6 @@ class PsRnnTeam : public sinew::testing::ClusterTest {
   static constexpr std::int64_t kSteps = 6;
 
   void SetUp() override;
-  void TearDown() override;
 
   /// Trainers first, as the ranks of a job are.
   sinew::testing::Cluster& start_team(int trainers, int servers);

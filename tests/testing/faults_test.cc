@@ -1,6 +1,7 @@
 // Each fault does what it says, to so many messages, and leaves nothing behind.
 
 #include "sinew/testing/faults.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
