@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/tests/support/processes.h"
 
 namespace sinew::testing {
 namespace {
