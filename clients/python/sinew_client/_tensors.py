@@ -36,6 +36,9 @@ _TYPES = {_protos.DTYPES[name]: np.dtype(f"<{kind}{size}") for (kind, size), nam
 _BFLOAT16 = _protos.DTYPES["BFLOAT16"]
 _COMPLEX32 = _protos.DTYPES["COMPLEX32"]
 
+# numpy 2 takes 64.
+_MAX_DIMENSIONS = 32
+
 # What to do about arrays of other types, by their kind.
 _ADVICE = {
     "u": "convert it with .astype(numpy.int64)",
@@ -136,16 +139,14 @@ def read_tensor(tensor: Any, payloads: Sequence[memoryview]) -> Any:
     if tensor.undefined:
         return None
     if tensor.HasField("sparse"):
-        return SparseTensor(
-            read_tensor(tensor.sparse.indices, payloads),
-            read_tensor(tensor.sparse.values, payloads),
-            tuple(tensor.sizes),
-            tensor.sparse.coalesced,
-        )
+        return _read_sparse(tensor, payloads)
     stored = _stored_type(tensor.dtype)
-    sizes = list(tensor.sizes)
+    sizes = _read_sizes(tensor)
+    # numpy counts elements in 63 bits, without those of size 0; 16 bytes are the largest element.
+    if math.prod(size for size in sizes if size > 0) > sys.maxsize // 16:
+        raise MalformedMessage(f"a tensor has sizes {sizes}")
     order = list(tensor.order) or list(range(len(sizes)))
-    if any(size < 0 for size in sizes) or sorted(order) != list(range(len(sizes))):
+    if sorted(order) != list(range(len(sizes))):
         raise MalformedMessage(f"a tensor has sizes {sizes} in the order {order}")
     if not tensor.HasField("payload") or tensor.payload >= len(payloads):
         raise MalformedMessage("a tensor has no payload")
@@ -159,6 +160,40 @@ def read_tensor(tensor: Any, payloads: Sequence[memoryview]) -> Any:
     array = array.reshape([sizes[d] for d in order]).transpose(np.argsort(order))
     array.flags.writeable = False
     return array
+
+
+def _read_sparse(tensor: Any, payloads: Sequence[memoryview]) -> SparseTensor:
+    parts = (tensor.sparse.indices, tensor.sparse.values)
+    if any(part.undefined or part.HasField("sparse") for part in parts):
+        raise MalformedMessage("a sparse tensor lacks its indices or its values")
+    indices, values = (read_tensor(part, payloads) for part in parts)
+    sizes = _read_sizes(tensor)
+    fits = (
+        indices.ndim == 2
+        and indices.dtype == np.int64
+        and values.ndim >= 1
+        and values.shape[0] == indices.shape[1]
+        and tuple(sizes[len(indices) :]) == values.shape[1:]
+        and len(sizes) == len(indices) + values.ndim - 1
+    )
+    if not fits:
+        raise MalformedMessage(
+            f"a sparse tensor of sizes {sizes} has indices of shape {list(indices.shape)} ({indices.dtype}) and values of "
+            f"shape {list(values.shape)}"
+        )
+    bounds = np.array(sizes[: len(indices)], np.int64).reshape(-1, 1)
+    if ((indices < 0) | (indices >= bounds)).any():
+        raise MalformedMessage(f"a sparse tensor of sizes {sizes} has indices beyond them")
+    return SparseTensor(indices, values, tuple(sizes), tensor.sparse.coalesced)
+
+
+def _read_sizes(tensor: Any) -> List[int]:
+    sizes = list(tensor.sizes)
+    if len(sizes) > _MAX_DIMENSIONS:
+        raise MalformedMessage(f"a tensor has {len(sizes)} dimensions, and numpy takes {_MAX_DIMENSIONS}")
+    if any(size < 0 for size in sizes):
+        raise MalformedMessage(f"a tensor has sizes {sizes}")
+    return sizes
 
 
 def _dense(array: np.ndarray) -> Tuple[np.ndarray, List[int]]:

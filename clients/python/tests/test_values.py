@@ -7,7 +7,7 @@ import enum
 import math
 import random
 import unittest
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 from google.protobuf import any_pb2, wrappers_pb2
@@ -250,6 +250,38 @@ class HostileResultsTest(unittest.TestCase):
         ):  # fmt: skip
             with self.subTest(fields), self.assertRaises(MalformedMessage):
                 read_value(_protos.Value(tensor=_protos.Tensor(**fields)), [memoryview(b"\0" * 16)])
+
+    def test_sizes_that_numpy_does_not_take(self) -> None:
+        float64 = _protos.DTYPES["FLOAT64"]
+        for sizes in ([0, 2**62], [0, 2**40, 2**40], [0] * 33, [1] * 33):
+            with self.subTest(sizes), self.assertRaises(MalformedMessage):
+                payload = memoryview(b"\0" * (8 * math.prod(sizes)))
+                read_value(_protos.Value(tensor=_protos.Tensor(dtype=float64, sizes=sizes, payload=0)), [payload])
+
+    def test_sparse_tensors_that_lie(self) -> None:
+        def read(change: Callable[[Any], object]) -> Any:
+            written = Arguments()
+            call = _protos.Call()
+            good = SparseTensor(np.array([[0, 1], [2, 0]]), np.array([1.5, 2.5]), (2, 3))
+            written.write([good], call.arguments)
+            change(call.arguments[0].tensor)
+            return read_value(call.arguments[0], [memoryview(bytes(payload)) for payload in written.payloads])
+
+        self.assertEqual(read(lambda tensor: None).to_dense().tolist(), [[0, 0, 1.5], [2.5, 0, 0]])
+        self.assertEqual(read(lambda tensor: tensor.sizes.__setitem__(1, 2**62)).shape, (2, 2**62))
+        for change in (
+            lambda tensor: tensor.sizes.__setitem__(0, 1),
+            lambda tensor: tensor.sizes.__setitem__(1, 2),
+            lambda tensor: tensor.sizes.append(1),
+            lambda tensor: tensor.sizes.pop(),
+            lambda tensor: tensor.sparse.indices.sizes.__setitem__(slice(0, 2), [1, 4]),
+            lambda tensor: tensor.sparse.values.CopyFrom(tensor.sparse.indices),
+            lambda tensor: setattr(tensor.sparse.indices, "dtype", _protos.DTYPES["FLOAT64"]),
+            lambda tensor: setattr(tensor.sparse.values, "undefined", True),
+            lambda tensor: tensor.sparse.indices.sparse.SetInParent(),
+        ):
+            with self.assertRaises(MalformedMessage):
+                read(change)
 
     def test_maps_that_lie(self) -> None:
         for change in (
