@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "sinew/autograd.pb.h"
 #include "sinew/autograd/internal/authority.h"
@@ -226,12 +227,20 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
   for (const auto& [creator, context] : brought_by(worker)) releases_.add_held(creator, context);
   std::vector<std::shared_ptr<ContextState>> ended;
   std::vector<std::shared_ptr<BackwardPass>> passes;
+  absl::flat_hash_set<Incarnation> members = {services_.self().incarnation};
+  for (const Member& member : services_.directory().members()) {
+    members.insert(member.worker.incarnation);
+  }
   {
     MutexLock lock(mutex_);
     ended_.forget(worker.incarnation);
     for (auto at = contexts_.begin(); at != contexts_.end();) {
       const auto next = std::next(at);
-      if (at->first.creator == worker.incarnation) {
+      // Who is no member may never have been one, so nobody else would end what it is said to have
+      // made.
+      const bool ends = at->first.creator == worker.incarnation ||
+                        (!members.contains(at->first.creator) && at->second->takes_part(worker));
+      if (ends) {
         ended.push_back(std::move(at->second));
         contexts_.erase(at);
       } else if (auto pass = at->second->pass();

@@ -65,6 +65,27 @@ TEST_P(LostContexts, AResultWithoutAGradientIsAResult) {
   EXPECT_TRUE(at::equal(worker(1).rpc_sync<&testgrad::doubled>(2, leaf()), at::full({2}, 2.0)));
 }
 
+// Worker1 names a creator that nobody has ever seen.
+class InventedContexts : public sinew::testing::ClusterTest {
+ protected:
+  void SetUp() override { start(3, sinew::MethodTable().add<&testgrad::doubled>()); }
+  void TearDown() override { abandon(); }
+  std::int64_t contexts() const { return worker(2).counters().at("autograd.contexts"); }
+};
+
+TEST_P(InventedContexts, GoWithWhoBroughtThem) {
+  {
+    const sinew::autograd::ContextId id{{4711}, 1, 77};
+    const sinew::internal::ContextThreadScope scope(
+        std::make_shared<sinew::internal::ContextState>(id, worker(1).info()));
+    worker(1).rpc_sync<&testgrad::doubled>(2, at::ones({2}).set_requires_grad(true));
+  }
+  EXPECT_EQ(contexts(), 1);
+  evict(1);
+  EXPECT_TRUE(eventually([&] { return contexts() == 0; }));
+}
+
 SINEW_INSTANTIATE_CLUSTER_TEST(LostContexts);
+SINEW_INSTANTIATE_CLUSTER_TEST(InventedContexts);
 
 }  // namespace
