@@ -1,5 +1,8 @@
 #include "sinew/optim/internal/checkpoint_folder.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -42,7 +45,35 @@ fs::path checked_folder(const std::string& root, const std::string& name) {
                                    "relative to the root that the owners serve, without '..'",
                                    absl::CHexEscape(name)));
   }
-  return fs::path(root) / relative;
+  fs::path folder = root;
+  for (const fs::path& part : relative) {
+    folder /= part;
+    std::error_code unknown;
+    if (!fs::is_symlink(fs::symlink_status(folder, unknown))) continue;
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("'%s' is a symbolic link, and those below the root that the "
+                                   "owners serve are not followed: name what it leads to there",
+                                   folder.string()));
+  }
+  return folder;
+}
+
+// What somebody else has put there is not loaded. Where a server of files makes those of a user
+// another's, the folder is that one's too.
+void check_owner(const std::string& path, const std::string& folder) {
+  struct stat about = {};
+  struct stat around = {};
+  if (::lstat(path.c_str(), &about) != 0) throw_file_error("read", path, errno);
+  if (::stat(folder.c_str(), &around) != 0) throw_file_error("look at", folder, errno);
+  if (!S_ISREG(about.st_mode)) {
+    throw RpcError(ErrorCode::kFailedPrecondition,
+                   absl::StrFormat("'%s' is no regular file", path));
+  }
+  if (about.st_uid == ::geteuid() || about.st_uid == 0 || about.st_uid == around.st_uid) return;
+  throw RpcError(ErrorCode::kPermissionDenied,
+                 absl::StrFormat("'%s' belongs to user %d, and this process runs as user %d: if it "
+                                 "is to be trusted, chown it",
+                                 path, about.st_uid, ::geteuid()));
 }
 
 /// "65536 17"
@@ -217,6 +248,7 @@ void CheckpointFolder::write(CheckpointManifest manifest, const std::string& dat
 
 CheckpointManifest CheckpointFolder::read_manifest(std::uint64_t number) const {
   const std::string file = path(number, kManifest);
+  check_owner(file, folder_);
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw_file_error("open", file, errno);
   std::ostringstream text;
@@ -225,6 +257,10 @@ CheckpointManifest CheckpointFolder::read_manifest(std::uint64_t number) const {
   if (manifest.number != number) {
     throw RpcError(ErrorCode::kDataLoss,
                    absl::StrFormat("'%s' is the manifest of number %d", file, manifest.number));
+  }
+  if (manifest.worker != worker_) {
+    throw RpcError(ErrorCode::kDataLoss, absl::StrFormat("'%s' is the manifest of worker '%s'",
+                                                         file, printable(manifest.worker, 256)));
   }
   std::error_code error;
   const std::uintmax_t size = fs::file_size(data_path(number), error);
@@ -239,6 +275,7 @@ CheckpointManifest CheckpointFolder::read_manifest(std::uint64_t number) const {
 
 void CheckpointFolder::check_data(const CheckpointManifest& manifest) const {
   const std::string path = data_path(manifest.number);
+  check_owner(path, folder_);
   // LibTorch notices most damage itself, but not all, and leaks memory then.
   if (sha256_of_file(path) == manifest.data_sha256) return;
   throw RpcError(

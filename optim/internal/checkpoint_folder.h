@@ -42,7 +42,7 @@ struct CheckpointManifest {
 /// its text.
 class CheckpointFolder {
  public:
-  /// `name` is one to be made below `root`: relative, and without "..".
+  /// `name` is one to be made below `root`: relative, without "..", and no symbolic link.
   CheckpointFolder(const std::string& root, const std::string& name, std::string worker);
 
   const std::string& path() const { return folder_; }
@@ -53,7 +53,8 @@ class CheckpointFolder {
   /// is a part of this number. When it throws, nothing is left of it. Removes what writes have left
   /// that did not end.
   void write(CheckpointManifest manifest, const std::string& data) const;
-  /// kNotFound when there is none, kDataLoss when it or the size of the data is wrong.
+  /// kNotFound when there is none, kDataLoss when it or the size of the data is wrong, or it is
+  /// another worker's, kPermissionDenied when it is another user's.
   CheckpointManifest read_manifest(std::uint64_t number) const;
   /// Reads all data. kDataLoss when they are not what was written.
   void check_data(const CheckpointManifest& manifest) const;

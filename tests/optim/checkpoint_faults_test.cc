@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -349,6 +350,39 @@ TEST(CheckpointFolderTest, LeftoversGoAndOthersFilesStay) {
   EXPECT_THAT(files_in(place),
               ElementsAre("a.000001.pt", "a.b.000003.pt.bak", "a.b.000006.manifest",
                           "a.b.000006.pt", "a.b.000006.pt.unfinished", "a.b.c.000001.pt", "notes"));
+}
+
+TEST(CheckpointFolderTest, WhatOthersHavePutThereIsNotLoaded) {
+  const TemporaryFolder root;
+  const CheckpointFolder folder(root.file(""), "run", "a");
+  CheckpointManifest manifest;
+  manifest.number = 1;
+  folder.write(manifest, "bytes");
+  const std::string data = folder.data_path(1);
+  const std::string file = root.file("run/a.000001.manifest");
+  // Another worker's, under this one's name.
+  fs::copy_file(file, root.file("run/b.000001.manifest"));
+  fs::copy_file(data, root.file("run/b.000001.pt"));
+  const CheckpointFolder others(root.file(""), "run", "b");
+  EXPECT_THAT(error_of([&] { others.read_manifest(1); }).message(),
+              HasSubstr("b.000001.manifest' is the manifest of worker 'a'"));
+  EXPECT_THAT(others.parts().whole, IsEmpty());
+  // A folder that lies elsewhere.
+  fs::create_directory_symlink(root.file("run"), root.file("link"));
+  for (const char* name : {"link", "link/run"}) {
+    EXPECT_THAT(error_of([&] { CheckpointFolder(root.file(""), name, "a"); }).message(),
+                HasSubstr("link' is a symbolic link"));
+  }
+  // A file that lies elsewhere.
+  fs::rename(data, root.file("elsewhere"));
+  fs::create_symlink(root.file("elsewhere"), data);
+  EXPECT_THAT(error_of([&] { folder.check_data(folder.read_manifest(1)); }).message(),
+              HasSubstr("a.000001.pt' is no regular file"));
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(file.c_str(), 12345, 0), 0);
+  const sinew::RpcError error = error_of([&] { folder.read_manifest(1); });
+  EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
+  EXPECT_THAT(error.message(), HasSubstr("belongs to user 12345"));
 }
 
 TEST(CheckpointFolderTest, ManifestsOfTheFormerFormatAreRead) {
