@@ -327,6 +327,7 @@ bool is_control(std::string_view character) {
 
 std::string printable(std::string_view text, std::size_t limit_bytes) {
   static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+  static constexpr std::string_view kLineEnd = "\n  ";
   std::string out;
   out.reserve(std::min(text.size(), limit_bytes));
   for (std::string_view rest = text; !rest.empty();) {
@@ -335,7 +336,11 @@ std::string printable(std::string_view text, std::size_t limit_bytes) {
     rest.remove_prefix(character.size());
     std::string escaped;
     std::string_view shown = character;
-    if (length == 0) {
+    const bool is_indented =
+        rest.empty() || std::string_view(" \t\n").find(rest.front()) != std::string_view::npos;
+    if (character == "\n" && !is_indented) {
+      shown = kLineEnd;
+    } else if (length == 0) {
       shown = kReplacement;
     } else if (is_control(character)) {
       escaped = hex_escape(character);
