@@ -17,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew {
@@ -25,6 +27,9 @@ namespace {
 using CertificatePtr = std::unique_ptr<X509, void (*)(X509*)>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
 using BioPtr = std::unique_ptr<BIO, int (*)(BIO*)>;
+
+// How often files are looked at for connections that come in.
+constexpr unsigned int kReadAgainSeconds = 1;
 
 // Far more than any chain of certificates has; keeps a wrong path from being read whole.
 constexpr std::size_t kMaxPemBytes = std::size_t{4} << 20;
@@ -229,9 +234,19 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials::server_cre
   if (!uses_tls()) return grpc::InsecureServerCredentials();
   absl::StatusOr<TlsPem> pem = load();
   if (!pem.ok()) return pem.status();
-  grpc::SslServerCredentialsOptions options(
+  const grpc_ssl_client_certificate_request_type asks_for =
       kind_ == Kind::kMutualTls ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+                                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+  if (source_ == Source::kFiles) {
+    namespace tls = grpc::experimental;
+    tls::TlsServerCredentialsOptions watched(std::make_shared<tls::FileWatcherCertificateProvider>(
+        texts_.key, texts_.certificate, texts_.ca, kReadAgainSeconds));
+    watched.watch_identity_key_cert_pairs();
+    watched.watch_root_certs();
+    watched.set_cert_request_type(asks_for);
+    return tls::TlsServerCredentials(watched);
+  }
+  grpc::SslServerCredentialsOptions options(asks_for);
   options.pem_root_certs = std::move(pem->ca);
   options.pem_key_cert_pairs.push_back({std::move(pem->key), std::move(pem->certificate)});
   return grpc::SslServerCredentials(options);

@@ -37,8 +37,8 @@ struct TlsPem {
 ///
 ///   options.credentials = Credentials::mutual_tls({"ca.pem", "worker.pem", "worker.key"});
 ///
-/// Files are read when they are used, for each connection anew: a renewed certificate needs no
-/// restart to be shown to workers that this one connects to.
+/// Files are read again while the worker runs, for each connection that it opens, and every second
+/// for those that it accepts: renewed certificates, and new authorities, need no restart.
 class Credentials {
  public:
   /// No encryption and no proof of identity; loopback addresses only. Starting on or connecting to

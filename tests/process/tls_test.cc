@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/support/certificates.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/temporary_folder.h"
@@ -67,6 +68,40 @@ TEST_F(Tls, AFileNeedsNoAddressInACertificate) {
   a->send(start_line("a", 0, certificates_.issue("a", "DNS:a"), "mutual"));
   b->send(start_line("b", 1, certificates_.issue("b", "DNS:b"), "mutual"));
   expect_a_job(*a, *b);
+}
+
+// The registrar of a job that is open runs on; each newcomer knows the new files only.
+TEST_F(Tls, RenewedFilesNeedNoRestart) {
+  const sinew::TlsFiles own = certificates_.issue("a");
+  const std::string trusted = certificates_.bundle("trusted.pem", {own.ca});
+  const auto start = [&](ChildProcess& child, const std::string& name,
+                         const sinew::TlsFiles& files) {
+    return child.ask(absl::StrCat("start name=", name, name == "a" ? " rank=0" : "",
+                                  " join_ms=15000 init=", meet_, " tls=mutual ca=", files.ca,
+                                  " cert=", files.certificate, " key=", files.key));
+  };
+  const auto joins = [&](ChildProcess& child, const std::string& name,
+                         const sinew::TlsFiles& files) {
+    return sinew::testing::eventually(
+        [&] { return start(child, name, files).substr(0, 3) == "ok "; });
+  };
+  const auto a = spawn();
+  const auto b = spawn();
+  const auto c = spawn();
+  ASSERT_THAT(start(*a, "a", {trusted, own.certificate, own.key}), StartsWith("ok "));
+  // Of another authority, which is trusted from now on.
+  sinew::TlsFiles others = certificates_.issue("b", "", "other-ca");
+  EXPECT_THAT(start(*b, "b", others), StartsWith("error "));
+  certificates_.bundle("trusted.pem", {own.ca, certificates_.path("other-ca.pem")});
+  EXPECT_TRUE(joins(*b, "b", others));
+  EXPECT_EQ(b->ask("add a"), "ok 3");
+  // A certificate and a key of its own, which the next one asks for.
+  certificates_.issue("a", "", "other-ca");
+  others = certificates_.issue("c", "", "other-ca");
+  others.ca = certificates_.path("other-ca.pem");
+  EXPECT_TRUE(joins(*c, "c", others));
+  EXPECT_EQ(c->ask("add a"), "ok 3");
+  EXPECT_EQ(a->ask("add b"), "ok 3");
 }
 
 TEST_F(Tls, ForeignAuthorityIsRefused) {
