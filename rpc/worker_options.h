@@ -107,7 +107,8 @@ struct WorkerOptions {
   /// no further call of that peer is started.
   std::size_t send_window_bytes = std::size_t{256} << 20;
   /// Bytes of one peer's calls that may wait here for a thread (those of methods that return
-  /// futures: until they are answered), and of results that may be on their way from it.
+  /// futures: until they are answered), and of results that may be on their way from it; a quarter
+  /// of the memory that control groups leave, where that is less.
   std::size_t receive_window_bytes = std::size_t{256} << 20;
   /// Largest message, tensors included.
   std::size_t max_message_bytes = std::size_t{16} << 30;

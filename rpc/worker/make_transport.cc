@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/planes/ucx/ucx_plane.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
@@ -181,6 +182,10 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   grpc.limits = limits_of(options);
   grpc.advertised = options.advertise_address;
   grpc.tuning.max_unary_bytes = options.max_client_request_bytes;
+  if (const auto memory = read_host_limits().memory; memory.has_value()) {
+    grpc.tuning.max_unary_held_bytes =
+        std::min<std::uint64_t>(grpc.tuning.max_unary_held_bytes, memory->most / 4);
+  }
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;
   const absl::StatusOr<std::chrono::nanoseconds> max_poll = max_poll_of(options);

@@ -22,6 +22,8 @@ constexpr std::size_t kThreadsAlone = 4;
 constexpr std::size_t kThreadsWithGrpc = 14;
 constexpr int kLeastEngineThreads = 2;
 constexpr int kMostEngineThreads = 32;
+// One peer's calls may take that part of what control groups leave.
+constexpr std::uint64_t kShareOfMemory = 4;
 
 /// What the process may start besides those that the worker itself needs.
 std::size_t spare_threads(const WorkerOptions& options, const HostLimits& limits) {
@@ -69,16 +71,19 @@ std::string limit_computing_threads(const WorkerOptions& options, const HostLimi
                       before, ": ", why, " (set OMP_NUM_THREADS to decide it)");
 }
 
-std::string memory_warning(const WorkerOptions& options, const HostLimits& limits) {
-  if (!limits.memory.has_value() || limits.memory->group.empty() ||
-      options.receive_window_bytes <= limits.memory->most / 2) {
-    return "";
-  }
+std::uint64_t receive_window(const WorkerOptions& options, const HostLimits& limits) {
+  const bool is_limited = limits.memory.has_value() && !limits.memory->group.empty();
+  const std::uint64_t asked = options.receive_window_bytes;
+  return is_limited ? std::min(asked, limits.memory->most / kShareOfMemory) : asked;
+}
+
+std::string smaller_window(const WorkerOptions& options, const HostLimits& limits) {
+  const std::uint64_t window = receive_window(options, limits);
+  if (window == options.receive_window_bytes) return "";
   return absl::StrCat("the control group ", limits.memory->group, " has ",
-                      limits.memory->most >> 20, " MiB of memory, and each peer may have ",
-                      options.receive_window_bytes >> 20,
-                      " MiB of calls waiting here: the system may kill this process, unless "
-                      "WorkerOptions::receive_window_bytes is less");
+                      limits.memory->most >> 20, " MiB of memory: each peer may have ",
+                      window >> 20, " MiB of calls waiting here, not ",
+                      options.receive_window_bytes >> 20, " (WorkerOptions::receive_window_bytes)");
 }
 
 }  // namespace sinew::internal

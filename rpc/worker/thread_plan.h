@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "sinew/rpc/base/host_limits.h"
@@ -24,8 +25,11 @@ int computing_threads(const WorkerOptions& options, const HostLimits& limits, in
 /// cannot start a thread. Returns a sentence for the log if something has changed, or "".
 std::string limit_computing_threads(const WorkerOptions& options, const HostLimits& limits);
 
-/// A sentence for the log where the memory that control groups leave may not do for what peers may
-/// have waiting here; "" otherwise.
-std::string memory_warning(const WorkerOptions& options, const HostLimits& limits);
+/// Bytes that one peer may have waiting here: WorkerOptions::receive_window_bytes, or a quarter of
+/// the memory that control groups leave.
+std::uint64_t receive_window(const WorkerOptions& options, const HostLimits& limits);
+
+/// A sentence for the log where that is less than was asked for; "" otherwise.
+std::string smaller_window(const WorkerOptions& options, const HostLimits& limits);
 
 }  // namespace sinew::internal

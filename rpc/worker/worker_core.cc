@@ -122,7 +122,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
 void WorkerCore::fit_host() const {
   const HostLimits limits = read_host_limits();
   for (const std::string& text :
-       {limit_computing_threads(options_, limits), memory_warning(options_, limits)}) {
+       {limit_computing_threads(options_, limits), smaller_window(options_, limits)}) {
     if (!text.empty()) log(text);
   }
 }

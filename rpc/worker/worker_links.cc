@@ -14,6 +14,7 @@
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/membership/control_plane.h"
 #include "sinew/rpc/membership/scheduler.h"
+#include "sinew/rpc/worker/thread_plan.h"
 #include "sinew/rpc/worker/worker_core.h"
 
 namespace sinew::internal {
@@ -48,8 +49,8 @@ LinkTableOptions WorkerLinks::table_options() const {
   table.self.job = options.job;
   table.self.method_digest = options.methods.digest();
   table.limits.max_frame_bytes = options.max_message_bytes;
-  table.limits.request_window_bytes = options.receive_window_bytes;
-  table.limits.reply_window_bytes = options.receive_window_bytes;
+  table.limits.request_window_bytes = receive_window(options, read_host_limits());
+  table.limits.reply_window_bytes = table.limits.request_window_bytes;
   table.terms = terms_of(options);
   table.send_window_bytes = options.send_window_bytes;
   WorkerCore& core = core_;

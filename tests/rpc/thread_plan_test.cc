@@ -57,18 +57,19 @@ TEST(ThreadPlan, WhatTheUserSaysCounts) {
   EXPECT_EQ(computing_threads(options, host_with(64, 512), 64), 1);
 }
 
-TEST(ThreadPlan, WarnsOfMemoryThatWindowsMayExceed) {
+TEST(ThreadPlan, APeersWindowIsAQuarterOfTheGroupsMemoryAtMost) {
   WorkerOptions options;
   HostLimits limits = host_with(2, std::nullopt);
-  EXPECT_EQ(memory_warning(options, limits), "");
+  EXPECT_EQ(smaller_window(options, limits), "");
   limits.memory = HostLimits::Bound{256 * kMiB, ""};
-  EXPECT_EQ(memory_warning(options, limits), "") << "it is the machine's";
+  EXPECT_EQ(receive_window(options, limits), 256 * kMiB) << "it is the machine's";
   limits.memory->group = "/job";
-  EXPECT_THAT(memory_warning(options, limits),
-              HasSubstr("the control group /job has 256 MiB of memory, and each peer may have 256 "
-                        "MiB of calls waiting here"));
+  EXPECT_EQ(receive_window(options, limits), 64 * kMiB);
+  EXPECT_THAT(smaller_window(options, limits),
+              HasSubstr("the control group /job has 256 MiB of memory: each peer may have 64 MiB "
+                        "of calls waiting here, not 256"));
   options.receive_window_bytes = 64 * kMiB;
-  EXPECT_EQ(memory_warning(options, limits), "");
+  EXPECT_EQ(smaller_window(options, limits), "");
 }
 
 }  // namespace
