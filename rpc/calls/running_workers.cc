@@ -12,9 +12,9 @@ namespace sinew::internal {
 namespace {
 
 // Never destroyed: threads look at it until the process is gone.
-struct Registry {
-  static Registry& get() {
-    static auto& registry = *new Registry();
+struct WorkersOfProcess {
+  static WorkersOfProcess& get() {
+    static auto& registry = *new WorkersOfProcess();
     return registry;
   }
 
@@ -27,7 +27,7 @@ struct Registry {
 }  // namespace
 
 void note_worker(std::weak_ptr<WorkerServices> services) {
-  Registry& registry = Registry::get();
+  WorkersOfProcess& registry = WorkersOfProcess::get();
   MutexLock lock(registry.mutex);
   auto& workers = registry.workers;
   workers.erase(std::remove_if(workers.begin(), workers.end(),
@@ -37,7 +37,7 @@ void note_worker(std::weak_ptr<WorkerServices> services) {
 }
 
 std::vector<Worker> running_workers() {
-  Registry& registry = Registry::get();
+  WorkersOfProcess& registry = WorkersOfProcess::get();
   if (registry.process.is_orphan()) return {};
   // The last handle of one may go here: not under the lock.
   std::vector<std::shared_ptr<WorkerServices>> alive;

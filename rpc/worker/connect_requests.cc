@@ -23,7 +23,7 @@ constexpr std::string_view kAskMethod = "sinew.link.ask";
 /// From the coordinator: somebody wants a connection.
 constexpr std::string_view kDialMethod = "sinew.link.dial";
 
-constexpr auto kDialTime = std::chrono::seconds(2);
+constexpr auto kAskedTime = std::chrono::seconds(2);
 
 bool is_same(const WorkerInfo& a, const WorkerInfo& b) {
   return a.name == b.name && a.incarnation == b.incarnation;
@@ -106,7 +106,7 @@ void ConnectRequests::pass_on(const WorkerInfo& asker, const WorkerInfo& target)
     MutexLock lock(mutex_);
     if (!passed_on_.insert(key).second) return;
   }
-  core_.control_call(target, kDialMethod, body_about(asker), kDialTime)
+  core_.control_call(target, kDialMethod, body_about(asker), kAskedTime)
       .on_done([weak = core_.weak_from_this(), key](const Future<std::string>&) {
         const std::shared_ptr<WorkerCore> core = weak.lock();
         if (core == nullptr) return;
