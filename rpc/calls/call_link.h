@@ -67,11 +67,10 @@ class CallLink final : public LinkUser,
 
   // --- Calls that it serves.
 
-  /// Bytes and frames that a guest may have waiting here until it becomes a member, per lane; until
-  /// a call's deadline, and for a lease (kMinHeldTime at least). Then calls are refused, and if
-  /// there is a note, which cannot be refused, the link ends. Layers never come here: see
-  /// kMaxControlFrames.
-  static constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{4} << 20;
+  /// Frames that a guest may have waiting here until it becomes a member, per lane (their bytes:
+  /// LinkTable::kMaxGuestBytes); until a call's deadline, and for a lease (kMinHeldTime at least).
+  /// Then calls are refused, and if there is a note, which cannot be refused, the link ends. Layers
+  /// never come here: see kMaxControlFrames.
   static constexpr std::size_t kMaxHeldFrames = 1024;
   static constexpr std::chrono::nanoseconds kMinHeldTime = std::chrono::seconds(5);
   /// Control frames of the peer that may be here until they are handled, calls until their answers
@@ -133,16 +132,16 @@ class CallLink final : public LinkUser,
   };
   struct HeldCall {
     ArrivedCall call;
-    std::uint64_t bytes = 0;
+    GuestRoom guest_room;
     Clock::TimePoint held_until;
   };
   struct ArrivedControl {
     ReceivedEnvelope envelope;
     Credit credit;
-    std::uint64_t bytes = 0;
     Clock::TimePoint held_until;
     // Of a note: tells the link that it has been handled.
     Credit handled;
+    GuestRoom guest_room;
   };
 
   /// A frame has ended, and that means something to somebody.
@@ -189,7 +188,7 @@ class CallLink final : public LinkUser,
 
   // Calls that are served: call_link_serve.cc.
   std::optional<ArrivedCall> receive_request(Inbound frame, Clock::TimePoint now);
-  bool hold(ArrivedCall& call, std::uint64_t room);
+  bool hold(ArrivedCall& call, GuestRoom guest_room);
   void begin(std::vector<ArrivedCall> calls);
   void receive_control(Inbound frame);
   void end_lost(const Inbound& frame, Entry answered);
@@ -255,11 +254,9 @@ class CallLink final : public LinkUser,
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
   // Until it is a member.
   std::deque<HeldCall> guest_calls_ ABSL_GUARDED_BY(mutex_);
-  std::uint64_t guest_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // There are such. Written under the lock.
   std::atomic<bool> guest_calls_wait_{false};
   std::vector<ArrivedControl> held_control_ ABSL_GUARDED_BY(mutex_);
-  std::uint64_t held_control_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   Clock::TimePoint held_armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
   TimerQueue::TimerId held_timer_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -63,8 +63,10 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
   if (!calls.empty()) begin(std::move(calls));
 }
 
-// What there was no memory for: whoever waits for it is told.
+// What there was no room for: whoever waits for it is told.
 void CallLink::end_lost(const Inbound& frame, Entry answered) {
+  // It may have been a note, which would be missing for ever: then better no link.
+  if (frame.header.kind == FrameKind::kControl) return close(frame.lost);
   const std::uint64_t id = frame.header.subject;
   const std::uint64_t room = frame.room();
   if (frame.header.kind == FrameKind::kRequest) {
@@ -100,7 +102,7 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimeP
     refuse_call(call.id, std::move(call.room), read);
     return std::nullopt;
   }
-  if (hold(call, room)) return std::nullopt;
+  if (hold(call, std::move(frame.guest_room))) return std::nullopt;
   if (is_member()) return call;
   refuse_call(call.id, std::move(call.room),
               absl::PermissionDeniedError(absl::StrFormat(
@@ -109,7 +111,7 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimeP
 }
 
 // False: it need not wait, or there is no room for it to.
-bool CallLink::hold(ArrivedCall& call, std::uint64_t room) {
+bool CallLink::hold(ArrivedCall& call, GuestRoom guest_room) {
   ArrivedCall dropped;  // Its room is given back after the lock.
   MutexLock lock(mutex_);
   // Behind those that are held already, until on_member() has begun them. Until then they are no
@@ -119,18 +121,15 @@ bool CallLink::hold(ArrivedCall& call, std::uint64_t room) {
     return true;
   }
   const bool wait = !guest_calls_.empty() || rank_.load(std::memory_order_acquire) < 0;
-  if (!wait || guest_bytes_ + room > kMaxHeldBytes || guest_calls_.size() >= kMaxHeldFrames) {
-    return false;
-  }
+  if (!wait || guest_calls_.size() >= kMaxHeldFrames) return false;
   if (take_cancelled_locked(call.id)) {
     dropped = std::move(call);
     return true;
   }
-  guest_bytes_ += room;
   guest_calls_wait_.store(true, std::memory_order_relaxed);
   const Clock::TimePoint until = held_until(call.deadline);
   arm_held_locked(until);
-  guest_calls_.push_back({std::move(call), room, until});
+  guest_calls_.push_back({std::move(call), std::move(guest_room), until});
   return true;
 }
 
@@ -202,7 +201,6 @@ void CallLink::on_member(std::int32_t rank) {
     serve_held_control_locked();
     held.swap(guest_calls_);
     guest_calls_wait_.store(false, std::memory_order_relaxed);
-    guest_bytes_ = 0;
   }
   std::vector<ArrivedCall> calls;
   calls.reserve(held.size());
@@ -213,7 +211,6 @@ void CallLink::on_member(std::int32_t rank) {
 void CallLink::serve_held_control_locked() {
   for (ArrivedControl& control : held_control_) serve_control(std::move(control));
   held_control_.clear();
-  held_control_bytes_ = 0;
 }
 
 // ---- Running the job.
@@ -254,9 +251,9 @@ void CallLink::receive_control(Inbound frame) {
   }
   std::optional<Credit> room = take_control_room(frame.room());
   if (!room.has_value()) return;
-  serve_or_hold({std::move(envelope), *std::move(room), frame.room(),
-                 held_until(deadline_of(frame.header, services_.clock().now())),
-                 std::move(handled)});
+  serve_or_hold({std::move(envelope), *std::move(room),
+                 held_until(deadline_of(frame.header, services_.clock().now())), std::move(handled),
+                 std::move(frame.guest_room)});
 }
 
 void CallLink::serve_or_hold(ArrivedControl control) {
@@ -272,9 +269,7 @@ void CallLink::serve_or_hold(ArrivedControl control) {
     if (retired.ok() && !wait && !for_guests) serve_held_control_locked();
     if (retired.ok() && !wait) return serve_control(std::move(control));
     // The list with it may be on its way.
-    if (retired.ok() && held_control_bytes_ + control.bytes <= kMaxHeldBytes &&
-        held_control_.size() < kMaxHeldFrames) {
-      held_control_bytes_ += control.bytes;
+    if (retired.ok() && held_control_.size() < kMaxHeldFrames) {
       arm_held_locked(control.held_until);
       held_control_.push_back(std::move(control));
       return;
@@ -332,11 +327,9 @@ void CallLink::refuse_held() {
       return on_member(rank_.load(std::memory_order_acquire));
     }
     for (HeldCall& call : std::exchange(guest_calls_, {})) {
-      if (call.held_until <= now) guest_bytes_ -= call.bytes;
       (call.held_until <= now ? calls : guest_calls_).push_back(std::move(call));
     }
     for (ArrivedControl& control : std::exchange(held_control_, {})) {
-      if (control.held_until <= now) held_control_bytes_ -= control.bytes;
       (control.held_until <= now ? controls : held_control_).push_back(std::move(control));
     }
     guest_calls_wait_.store(!guest_calls_.empty(), std::memory_order_relaxed);
@@ -397,7 +390,6 @@ void CallLink::cancel_served(std::uint64_t id) {
       held = std::move(*waits);
       guest_calls_.erase(waits);
       guest_calls_wait_.store(!guest_calls_.empty(), std::memory_order_relaxed);
-      guest_bytes_ -= held.bytes;
     } else {
       note_cancelled_locked(id);
     }
@@ -584,7 +576,6 @@ void CallLink::end_served() {
     control.swap(held_control_);
     calls.swap(guest_calls_);
     guest_calls_wait_.store(false, std::memory_order_relaxed);
-    held_control_bytes_ = guest_bytes_ = 0;
     cancelled_early_ = {};
     cancelled_order_ = {};
     if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));

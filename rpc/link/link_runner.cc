@@ -34,6 +34,7 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
       few_frames_(std::min(kFewFrames, table.options().limits.request_window_frames / 8)),
       few_bytes_(std::min(kFewBytes, table.options().limits.request_window_bytes / 8)),
       secret_(table.self().worker.incarnation, peer_.incarnation),
+      guest_room_(std::make_shared<Quota>(LinkTable::kMaxGuestBytes, LinkTable::kMaxGuestBytes)),
       reversal_(table.options().terms.lease) {}
 
 // ---- What follows from a step of the machine.

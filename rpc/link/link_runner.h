@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@
 #include "sinew/rpc/link/link.h"
 #include "sinew/rpc/link/link_secret.h"
 #include "sinew/rpc/link/process_watch.h"
+#include "sinew/rpc/transport/quota.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -39,14 +41,22 @@ struct Outbound {
   std::vector<absl::Cord> payloads;
 };
 
+/// Room that a frame of a worker takes which is no member.
+struct GuestRoom {
+  Quota::Share of_link;
+  Quota::Share of_all;
+};
+
 /// A frame that has arrived.
 struct Inbound {
   LinkHeader header;
   std::string envelope;
   std::vector<absl::Cord> payloads;
-  /// Not OK: there was no memory for what it carried, which was so much. Only of the calls' lane.
+  /// Not OK: there was no room for what it carried, which was so much.
   absl::Status lost;
   std::uint64_t lost_room = 0;
+  /// Taken of what guests may use, for as long as it lies here and its sender is no member.
+  GuestRoom guest_room;
 
   /// See LinkLanes::room_of().
   std::uint64_t room() const {
@@ -182,6 +192,11 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound> arrived, absl::Status wrong);
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, absl::string_view header,
                               std::uint64_t size_bytes, std::size_t payloads);
+  bool is_guest() const;
+  bool take_guest_room_locked(std::uint64_t bytes, GuestRoom& room)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void admit_guest_locked(Inbound& inbound, bool is_guest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status no_guest_room() const;
   /// `process` is who was at the other end, where that is known.
   void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
                  std::shared_ptr<const ProcessHold> process);
@@ -236,6 +251,11 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   bool half_is_known_ ABSL_GUARDED_BY(mutex_) = false;
   // All connections that have not gone down, most often one.
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
+  // Whether the peer has been seen to be a member.
+  mutable std::atomic<bool> is_member_{false};
+  const std::shared_ptr<Quota> guest_room_;
+  // Of frames on the connection that is up, until they have come.
+  std::map<std::pair<Lane, std::uint64_t>, GuestRoom> announced_by_guest_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   AuthenticatedPeer remote_ ABSL_GUARDED_BY(mutex_);

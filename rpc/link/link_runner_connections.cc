@@ -11,6 +11,7 @@
 #include "sinew/rpc/link/link_runner.h"
 #include "sinew/rpc/link/link_runner_wire.h"
 #include "sinew/rpc/link/link_table.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 namespace {
@@ -175,6 +176,7 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
       link_.on_up(wire->name, *theirs, now(), outcome.outputs);
       came_up = link_.state() == Link::State::kUp && outcome.outputs.close.empty();
       if (came_up) connection_ = connection;
+      if (came_up) announced_by_guest_.clear();
       if (came_up) remote_ = connection->remote();
       if (came_up) reversal_.reset();
       if (came_up && !wire->dialled.empty()) reached_at_ = wire->dialled;
@@ -198,14 +200,60 @@ absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire, absl:
   LinkHeader parsed;
   if (absl::Status read = read_header(header, parsed); !read.ok()) return read;
   const std::uint64_t bytes = size_bytes - std::min<std::uint64_t>(size_bytes, header.size());
+  const std::uint64_t room = LinkLanes::room_of(bytes, payloads);
+  const bool guest = is_guest();
   MutexLock lock(mutex_);
   // Of another connection nothing is heard, so nothing needs to be fetched for it.
-  if (link_.announce(wire->name, parsed, LinkLanes::room_of(bytes, payloads))) {
-    return absl::OkStatus();
+  if (!link_.announce(wire->name, parsed, room)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "worker '%s' announces a message of %d bytes, for which it has no room here", peer_.name,
+        bytes));
   }
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("worker '%s' announces a message of %d bytes, for which it has no room here",
-                      peer_.name, bytes));
+  if (!guest) return absl::OkStatus();
+  GuestRoom taken;
+  if (!take_guest_room_locked(room, taken)) return no_guest_room();
+  announced_by_guest_[{lane_of(parsed.kind), parsed.number}] = std::move(taken);
+  return absl::OkStatus();
+}
+
+// A member stays one until its link ends.
+bool LinkRunner::is_guest() const {
+  if (is_member_.load(std::memory_order_relaxed)) return false;
+  if (!table_.options().is_member(peer_)) return true;
+  is_member_.store(true, std::memory_order_relaxed);
+  return false;
+}
+
+bool LinkRunner::take_guest_room_locked(std::uint64_t bytes, GuestRoom& room) {
+  room.of_link = Quota::take(guest_room_, kOwnUser, bytes);
+  if (!room.of_link) return false;
+  room.of_all = Quota::take(table_.guest_room(), origin_of(remote_.address), bytes);
+  return static_cast<bool>(room.of_all);
+}
+
+absl::Status LinkRunner::no_guest_room() const {
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "as far as worker '%s' knows, worker '%s' is no member of the job: what it sends may take %d "
+      "bytes there, and that of all such workers %d",
+      table_.self().worker.name, peer_.name, guest_room_->in_all(), table_.guest_room()->in_all()));
+}
+
+// What is small comes without having been announced.
+void LinkRunner::admit_guest_locked(Inbound& inbound, bool is_guest) {
+  const auto announced =
+      announced_by_guest_.find({lane_of(inbound.header.kind), inbound.header.number});
+  if (announced != announced_by_guest_.end()) {
+    inbound.guest_room = std::move(announced->second);
+    announced_by_guest_.erase(announced);
+    if (!is_guest) inbound.guest_room = GuestRoom();
+    return;
+  }
+  const std::uint64_t room = inbound.room();
+  if (!is_guest || !inbound.lost.ok() || take_guest_room_locked(room, inbound.guest_room)) return;
+  inbound.lost = no_guest_room();
+  inbound.lost_room = room;
+  inbound.envelope.clear();
+  inbound.payloads.clear();
 }
 
 // A call, or an answer, ends with the reason. What workers say to run the job has nobody to whom a
@@ -246,6 +294,7 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
   Outcome outcome;
   std::vector<Inbound> delivered;
   absl::InlinedVector<std::uint64_t, 1> beats;
+  const bool guest = is_guest();
   {
     MutexLock lock(mutex_);
     const BootClock::TimePoint time = now();
@@ -265,6 +314,7 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
         beats.push_back(inbound.header.beat);
       }
       if (delivery != LinkLanes::Delivery::kDeliver) continue;
+      if (guest || !announced_by_guest_.empty()) admit_guest_locked(inbound, guest);
       if (&*end != &inbound) *end = std::move(inbound);
       ++end;
     }
@@ -353,7 +403,10 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
   {
     MutexLock lock(mutex_);
     wires_.erase(std::remove(wires_.begin(), wires_.end(), wire), wires_.end());
-    if (wire->connection != nullptr && connection_ == wire->connection) connection_ = nullptr;
+    if (wire->connection != nullptr && connection_ == wire->connection) {
+      connection_ = nullptr;
+      announced_by_guest_.clear();
+    }
     wire->connection = nullptr;
     if (!closed_.ok()) return;
     if (!absl::IsCancelled(reason)) {

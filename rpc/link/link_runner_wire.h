@@ -27,6 +27,7 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
                             std::uint64_t size_bytes, std::size_t payloads) override {
     return runner_->wire_announced(shared_from_this(), header, size_bytes, payloads);
   }
+  bool may_send_ahead() const override { return !runner_->is_guest(); }
   void on_lost(const std::shared_ptr<Connection>&, Lane, absl::string_view header,
                std::uint64_t size_bytes, std::size_t payloads,
                const absl::Status& reason) override {

@@ -20,6 +20,7 @@
 #include "sinew/rpc/link/dial_turns.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link_runner.h"
+#include "sinew/rpc/transport/quota.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
@@ -45,8 +46,13 @@ struct LinkTableOptions {
 /// in for them. Thread-safe.
 class LinkTable final : public Acceptor {
  public:
-  /// Links with workers that are no members.
+  /// Links with workers that are no members. Anybody may say to be one that is about to join.
   static constexpr std::size_t kMaxGuests = 1024;
+  /// Bytes that have come from them, or were announced, and lie here: from each, from one origin,
+  /// from all.
+  static constexpr std::size_t kMaxGuestBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kMaxGuestBytesOfOrigin = std::size_t{32} << 20;
+  static constexpr std::size_t kMaxGuestBytesInAll = std::size_t{64} << 20;
   /// Links that have ended and are remembered.
   static constexpr std::size_t kMaxEnded = 1024;
 
@@ -82,6 +88,7 @@ class LinkTable final : public Acceptor {
   Executor& executor() const { return executor_; }
   Timers& timers() const { return timers_; }
   DialTurns& dial_turns() const { return *dial_turns_; }
+  const std::shared_ptr<Quota>& guest_room() const { return guest_room_; }
   /// A link has ended: nothing can come of it any more.
   void forget(const LinkRunner& runner);
 
@@ -106,6 +113,8 @@ class LinkTable final : public Acceptor {
   Executor& executor_;
   Timers& timers_;
   const std::shared_ptr<DialTurns> dial_turns_;
+  const std::shared_ptr<Quota> guest_room_ =
+      std::make_shared<Quota>(kMaxGuestBytesInAll, kMaxGuestBytesOfOrigin);
 
   mutable Mutex mutex_;
   // Set once, before anything uses it.

@@ -82,13 +82,17 @@ class ConnectionHandler {
                          std::vector<Frame> frames) = 0;
   /// A frame has been read whose payloads (or envelope) are large enough to travel beside the lane;
   /// on_frames follows when they are complete. Nothing has been granted, fetched or allocated for
-  /// them so far, and nothing is if this returns an error: the connection goes down with it then.
+  /// them so far, and nothing is kept of them if this returns an error. kResourceExhausted: on_lost
+  /// follows with it. Any other: the connection goes down with it.
   /// `size_bytes` is Frame::size_bytes() of the whole frame. Frames that were sent before this one
   /// may be delivered after this call.
   virtual absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                                     absl::string_view header, std::uint64_t size_bytes,
                                     std::size_t payloads);
-  /// A frame that was announced does not come, since there is no memory for it here: in place of
+  /// Whether the other end may send ahead of its announcements as much as the transport allows.
+  /// False: little, and it is not read from until it has announced what has come.
+  virtual bool may_send_ahead() const { return true; }
+  /// A frame that was announced does not come, since there is no room for it here: in place of
   /// on_frames. What was sent of it has been read and dropped; the connection is as it was.
   /// `size_bytes` and `payloads` as with on_announced. May run beside the other callbacks.
   virtual void on_lost(const std::shared_ptr<Connection>& connection, Lane lane,
@@ -157,6 +161,8 @@ class Transport {
   struct Limits {
     /// Largest frame, header and payloads included, that is sent or accepted.
     std::size_t max_frame_bytes = std::size_t{16} << 30;
+    /// Largest envelope among it.
+    std::size_t max_envelope_bytes = std::size_t{64} << 20;
     /// Most payloads in a frame.
     std::size_t max_payloads = 65536;
     /// Time for a connection to be made, handshake included.

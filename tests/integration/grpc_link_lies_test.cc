@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/link/header_codec.h"
+#include "sinew/rpc/link/link_table.h"
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/rpc/worker/worker_links.h"
 #include "sinew/testing/eventually.h"
@@ -28,6 +30,7 @@ using sinew::internal::LinkHeader;
 using sinew::testing::eventually;
 using sinew::testing::Handshake;
 using sinew::testing::RawPeer;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 namespace lies {
@@ -396,6 +399,68 @@ TEST_F(LinkLies, ACancelOfWhatNobodyKnowsYetIsRemembered) {
   for (const sinew::proto::Envelope& envelope : liar_.heard()) {
     EXPECT_NE(envelope.reply().id(), 1001u);
   }
+}
+
+sinew::proto::Envelope call_of(std::uint64_t id, std::size_t bytes) {
+  sinew::proto::Envelope envelope;
+  envelope.mutable_call()->set_id(id);
+  envelope.mutable_call()->set_method("testapp::add");
+  envelope.mutable_call()->add_arguments()->set_binary(std::string(bytes, 'x'));
+  return envelope;
+}
+
+std::string refusal_of(const std::optional<sinew::proto::Reply>& reply) {
+  if (!reply.has_value()) return "no answer";
+  return reply->error().code() == static_cast<int>(sinew::ErrorCode::kResourceExhausted)
+             ? reply->error().message()
+             : "another error: " + reply->error().message();
+}
+
+TEST_F(LinkLies, WhoIsNoMemberHasALittleRoom) {
+  constexpr std::size_t kPart = sinew::internal::LinkTable::kMaxGuestBytes / 4;
+  const auto in_time = [](LinkHeader& header) { header.time_left = std::chrono::seconds(2); };
+  for (const std::uint64_t id : {1000, 1001, 1002}) {
+    liar_.send(FrameKind::kRequest, call_of(id, kPart), in_time);
+  }
+  liar_.send(FrameKind::kRequest, call_of(1003, 2 * kPart), in_time);
+  EXPECT_THAT(refusal_of(liar_.reply(1003)),
+              AllOf(HasSubstr("'liar' is no member of the job"), HasSubstr("4194304 bytes")));
+  // Nor in many small parts, which come without being announced.
+  for (std::uint64_t id = 2000; id < 2100; ++id) {
+    liar_.send(FrameKind::kRequest, call_of(id, kPart / 50), in_time);
+  }
+  EXPECT_THAT(refusal_of(liar_.reply(2099)), HasSubstr("'liar' is no member of the job"));
+  expect_heard();
+  // Its room is free again when what lay there is refused.
+  for (const std::uint64_t id : {1000, 1001, 1002}) {
+    EXPECT_THAT(refusal_of(liar_.reply(id)), HasSubstr("another error"));
+  }
+  liar_.send(FrameKind::kRequest, call_of(3000, 3 * kPart), in_time);
+  EXPECT_THAT(refusal_of(liar_.reply(3000)), HasSubstr("another error"));
+  expect_heard();
+}
+
+TEST_F(LinkLies, StrangersOfOneOriginHaveAShareOfTheRoom) {
+  using sinew::internal::LinkTable;
+  constexpr std::uint64_t kFit = LinkTable::kMaxGuestBytesOfOrigin / LinkTable::kMaxGuestBytes;
+  constexpr std::size_t kPart = LinkTable::kMaxGuestBytes / 4 * 3;
+  std::vector<std::unique_ptr<RawPeer>> strangers;
+  std::uint64_t refused = 0;
+  for (std::uint64_t i = 0; i < kFit + kFit / 2; ++i) {
+    strangers.push_back(std::make_unique<RawPeer>(
+        sinew::WorkerInfo{"stranger" + std::to_string(i), -1, {5000 + i}}));
+    ASSERT_TRUE(strangers.back()->connect(address()).ok());
+    strangers.back()->send(FrameKind::kRequest, call_of(1, kPart),
+                           [](LinkHeader& header) { header.time_left = std::chrono::seconds(5); });
+    EXPECT_TRUE(strangers.back()->wait_receipts());
+  }
+  for (const auto& stranger : strangers) {
+    const std::string why = refusal_of(stranger->reply(1));
+    if (why.find("another error") == std::string::npos) ++refused;
+    EXPECT_THAT(why, HasSubstr("member"));
+  }
+  EXPECT_GT(refused, 0U);
+  EXPECT_LT(refused, strangers.size() / 2);
 }
 
 // The link ends in the middle of a packet, and the rest of it must not keep that alive.

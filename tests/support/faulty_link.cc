@@ -58,6 +58,11 @@ absl::Status FaultyLink::on_announced(const std::shared_ptr<Connection>&, Lane l
   return handler->on_announced(shared_from_this(), lane, header, size_bytes, payloads);
 }
 
+bool FaultyLink::may_send_ahead() const {
+  MutexLock lock(mutex_);
+  return handler_ != nullptr && handler_->may_send_ahead();
+}
+
 void FaultyLink::on_lost(const std::shared_ptr<Connection>&, Lane lane, absl::string_view header,
                          std::uint64_t size_bytes, std::size_t payloads,
                          const absl::Status& reason) {

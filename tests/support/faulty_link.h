@@ -65,6 +65,7 @@ class FaultyLink final : public Connection,
   absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                             absl::string_view header, std::uint64_t size_bytes,
                             std::size_t payloads) override;
+  bool may_send_ahead() const override;
   /// Passes by the queue, as it may.
   void on_lost(const std::shared_ptr<Connection>& connection, Lane lane, absl::string_view header,
                std::uint64_t size_bytes, std::size_t payloads, const absl::Status& reason) override;

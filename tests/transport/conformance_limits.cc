@@ -136,6 +136,31 @@ TEST_P(TransportConformance, WhatIsNotAdmittedEndsTheConnection) {
   EXPECT_EQ(pair.acceptor->frame_count(Lane::kCalls), 1U);
 }
 
+TEST_P(TransportConformance, WhatThereIsNoRoomForIsLost) {
+  Station a(*fixture_);
+  Station b(*fixture_);
+  b.acceptor->prepare = [](RecordingHandler& handler) {
+    handler.set_announced_hook([](Lane, absl::string_view header, std::uint64_t) {
+      return header == "good" ? absl::OkStatus() : absl::ResourceExhaustedError("not from you");
+    });
+  };
+  a.start();
+  b.start();
+  const Pair pair = open(a, b);
+  ASSERT_TRUE(pair.ok());
+  const absl::Cord large(pattern(kLarge, 7));
+  ASSERT_TRUE(pair.from_opener->send(Lane::kCalls, with_header("bad", "e", {large, large})).ok());
+  ASSERT_TRUE(pair.from_opener->send(Lane::kCalls, with_header("good", "", {large})).ok());
+  ASSERT_TRUE(pair.acceptor->wait_frames(Lane::kCalls, 1));
+  const std::vector<RecordingHandler::Lost> lost = pair.acceptor->wait_lost();
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].header, "bad");
+  EXPECT_EQ(lost[0].size_bytes, 2 * kLarge + 4);
+  EXPECT_EQ(lost[0].reason.message(), "not from you");
+  EXPECT_EQ(pair.acceptor->frame_count(Lane::kCalls), 1U);
+  EXPECT_FALSE(pair.acceptor->is_down());
+}
+
 TEST_P(TransportConformance, FramesMayOutliveConnectionAndTransport) {
   std::vector<Frame> kept;
   {

@@ -282,6 +282,27 @@ TEST(GrpcBulk, LargeEnvelopesTravelAsTransfersToo) {
 }
 
 // A size that no memory has.
+TEST(GrpcBulk, OfAFrameThatIsNotAdmittedNothingIsKept) {
+  BulkReceiver receiver;
+  auto announced =
+      receiver.announce(Lane::kCalls, located_frame(5, 1), absl::ResourceExhaustedError("no"));
+  ASSERT_TRUE(announced.ok()) << announced.status();
+  ASSERT_EQ(announced->to_fetch.size(), 1U);
+  EXPECT_TRUE(announced->to_fetch[0].is_lost);
+  auto done = receiver.lost(1);
+  ASSERT_TRUE(done.ok() && done->has_value());
+  EXPECT_EQ((*done)->lost.message(), "no");
+
+  PacketFrame frame = frame_with(100, 2);
+  announced = receiver.announce(Lane::kCalls, std::move(frame), absl::ResourceExhaustedError("no"));
+  ASSERT_TRUE(announced.ok()) << announced.status();
+  EXPECT_EQ(announced->granted.size(), 1U) << "its sender must get on";
+  auto read = receiver.receive({chunk(2, 100, 0, 100)});
+  ASSERT_TRUE(read.ok() && read->size() == 1);
+  EXPECT_EQ(read->front().lost.message(), "no");
+  EXPECT_TRUE(read->front().frame.payloads.empty());
+}
+
 constexpr std::uint64_t kTooMuch = std::uint64_t{1} << 60;
 
 TEST(GrpcBulk, AFrameThatThereIsNoMemoryForIsReadToItsEndAndLost) {

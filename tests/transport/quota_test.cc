@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/grpc/server/quota.h"
+#include "sinew/rpc/transport/quota.h"
 
 #include <cstdint>
 #include <memory>
@@ -7,8 +7,8 @@
 
 #include "gtest/gtest.h"
 #include "sinew/rpc/base/rate_limited_log.h"
-#include "sinew/rpc/transport/grpc/server/origin.h"
 #include "sinew/rpc/transport/grpc/server/turns.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 namespace {

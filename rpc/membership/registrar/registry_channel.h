@@ -58,6 +58,7 @@ class RegistryChannel final : public ConnectionHandler,
   absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                             absl::string_view header, std::uint64_t size_bytes,
                             std::size_t payloads) override;
+  bool may_send_ahead() const override { return false; }
   /// Questions are repeated with each beat.
   void on_lost(const std::shared_ptr<Connection>&, Lane, absl::string_view, std::uint64_t,
                std::size_t, const absl::Status&) override {}

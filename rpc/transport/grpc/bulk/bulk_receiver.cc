@@ -19,6 +19,11 @@ absl::Status violation(std::uint64_t transfer, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("transfer ", transfer, ": ", what));
 }
 
+absl::Status no_memory(std::uint64_t size_bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no memory for a payload of ", size_bytes, " bytes"));
+}
+
 void copy(const absl::Cord& bytes, char* to) {
   for (const absl::string_view piece : bytes.Chunks()) {
     std::memcpy(to, piece.data(), piece.size());
@@ -28,7 +33,8 @@ void copy(const absl::Cord& bytes, char* to) {
 
 }  // namespace
 
-absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame) {
+absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, PacketFrame frame,
+                                                               absl::Status lost) {
   MutexLock lock(mutex_);
   if (closed_) return absl::CancelledError("the connection is down");
   Announced announced;
@@ -40,6 +46,7 @@ absl::StatusOr<BulkReceiver::Announced> BulkReceiver::announce(Lane lane, Packet
   waiting.whole.frame.envelope = std::move(frame.envelope);
   waiting.whole.frame.payloads = std::move(frame.payloads);
   waiting.whole.frame.header = std::move(frame.header);
+  if (!lost.ok()) lose(waiting.whole, std::move(lost));
   if (!frame.envelope_ticket.inlined()) {
     absl::Status status = add_ticket_locked(frame.envelope_ticket, number, waiting, -1, announced);
     if (!status.ok()) return fail_locked(std::move(status));
@@ -91,8 +98,8 @@ absl::Status BulkReceiver::add_ticket_locked(const PayloadTicket& ticket, std::u
   ++waiting.missing;
   if (ticket.located()) {
     assembly.located = true;
-    announced.to_fetch.push_back(
-        {ticket.transfer, ticket.size_bytes, ticket.plane, ticket.location});
+    announced.to_fetch.push_back({ticket.transfer, ticket.size_bytes, ticket.plane, ticket.location,
+                                  !waiting.whole.lost.ok()});
     return absl::OkStatus();
   }
   announced.granted.push_back(ticket.transfer);
@@ -170,7 +177,7 @@ std::shared_ptr<ReceiveBlock> BulkReceiver::block_locked(Assembly& assembly) {
     try {
       assembly.block = ReceivePool::of_process().allocate(assembly.size_bytes);
     } catch (const std::bad_alloc&) {
-      lose(waiting_.find(assembly.waiting)->second.whole, assembly.size_bytes);
+      lose(waiting_.find(assembly.waiting)->second.whole, no_memory(assembly.size_bytes));
     }
   }
   return assembly.block;
@@ -181,9 +188,8 @@ bool BulkReceiver::is_lost_locked(const Assembly& assembly) const {
 }
 
 // Its transfers are read to their end, so that sender and receiver go on agreeing about them.
-void BulkReceiver::lose(Completed& whole, std::uint64_t size_bytes) {
-  whole.lost = absl::ResourceExhaustedError(
-      absl::StrCat("no memory for a payload of ", size_bytes, " bytes"));
+void BulkReceiver::lose(Completed& whole, absl::Status why) {
+  whole.lost = std::move(why);
   whole.frame.envelope.clear();
   whole.frame.payloads.clear();
 }
@@ -222,7 +228,8 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::lost(std::u
   if (closed_) return absl::CancelledError("the connection is down");
   Assembly& assembly = assemblies_[transfer];
   assembly.received_bytes = assembly.size_bytes;
-  lose(waiting_.find(assembly.waiting)->second.whole, assembly.size_bytes);
+  Completed& whole = waiting_.find(assembly.waiting)->second.whole;
+  if (whole.lost.ok()) lose(whole, no_memory(assembly.size_bytes));
   return complete_locked(transfer);
 }
 
@@ -242,13 +249,18 @@ void BulkReceiver::place(absl::Cord bytes, std::ptrdiff_t place, Completed& whol
   try {
     whole.frame.envelope = std::string(bytes);
   } catch (const std::bad_alloc&) {
-    lose(whole, bytes.size());
+    lose(whole, no_memory(bytes.size()));
   }
 }
 
 absl::Status BulkReceiver::fail_locked(absl::Status status) {
   closed_ = true;
   return status;
+}
+
+std::size_t BulkReceiver::unannounced_bytes() const {
+  MutexLock lock(mutex_);
+  return unannounced_bytes_;
 }
 
 void BulkReceiver::clear() {

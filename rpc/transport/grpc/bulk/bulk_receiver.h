@@ -30,7 +30,7 @@ class BulkReceiver {
     /// Of the whole frame.
     std::uint64_t size_bytes = 0;
     std::size_t payloads = 0;
-    /// Not OK: there was no memory for it.
+    /// Not OK: there was no room for it.
     absl::Status lost;
   };
 
@@ -39,6 +39,8 @@ class BulkReceiver {
     std::uint64_t size_bytes = 0;
     std::uint32_t plane = 0;
     std::string location;
+    /// Its frame is lost: lost() is to follow.
+    bool is_lost = false;
   };
 
   struct Announced {
@@ -51,8 +53,10 @@ class BulkReceiver {
     std::vector<ToFetch> to_fetch;
   };
 
-  /// kInvalidArgument when the tickets contradict what came before.
-  absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame);
+  /// `lost`: not OK where there is no room for the frame. kInvalidArgument when the tickets
+  /// contradict what came before.
+  absl::StatusOr<Announced> announce(Lane lane, PacketFrame frame,
+                                     absl::Status lost = absl::OkStatus());
 
   /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave
   /// gaps, contradict their ticket or come in too large a number before it. A frame for which there
@@ -61,11 +65,14 @@ class BulkReceiver {
 
   /// A transfer has been fetched. The frame, if that completes it. kCancelled after clear().
   absl::StatusOr<std::optional<Completed>> fetched(std::uint64_t transfer, absl::Cord bytes);
-  /// There is no memory for it: its frame is lost. Otherwise as fetched().
+  /// There is no room for it: its frame is lost. Otherwise as fetched().
   absl::StatusOr<std::optional<Completed>> lost(std::uint64_t transfer);
   /// It could not be: from here on it may come in chunks, and the caller grants it. False after
   /// clear().
   bool not_fetched(std::uint64_t transfer);
+
+  /// Bytes of transfers that no ticket has announced yet.
+  std::size_t unannounced_bytes() const;
 
   /// Drops all there is.
   void clear();
@@ -103,9 +110,9 @@ class BulkReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status fail_locked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void place(absl::Cord bytes, std::ptrdiff_t place, Completed& whole);
-  static void lose(Completed& whole, std::uint64_t size_bytes);
+  static void lose(Completed& whole, absl::Status why);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::flat_hash_map<std::uint64_t, Assembly> assemblies_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_waiting_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -8,7 +8,7 @@
 #include "sinew/rpc/base/internal/malformed.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 #include "sinew/rpc/transport/grpc/connection/peer_identity.h"
-#include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 namespace {

@@ -10,7 +10,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/grpc_connection.h"
 #include "sinew/rpc/transport/grpc/connection/server_stream.h"
-#include "sinew/rpc/transport/grpc/server/quota.h"
+#include "sinew/rpc/transport/quota.h"
 
 namespace sinew::internal {
 

@@ -200,10 +200,12 @@ absl::Status GrpcConnection::accept_frame(Lane lane, PacketFrame&& frame, Arrive
     whole.header = std::move(frame.header);
     return absl::OkStatus();
   }
-  if (absl::Status status = ask_handler(lane, frame); !status.ok()) return status;
+  absl::Status admitted = ask_handler(lane, frame);
+  if (!admitted.ok() && !absl::IsResourceExhausted(admitted)) return admitted;
   absl::StatusOr<BulkReceiver::Announced> announced =
-      bulk_receiver_.announce(lane, std::move(frame));
+      bulk_receiver_.announce(lane, std::move(frame), std::move(admitted));
   if (!announced.ok()) return announced.status();
+  read_bulk_on(kUnannouncedOfStrangers);
   if (announced->completed && announced->completed->lost.ok()) {
     arrived.ready.push_back(std::move(announced->completed->frame));
   } else if (announced->completed) {
@@ -243,6 +245,10 @@ void GrpcConnection::process(Lane lane, Arrived arrived) {
 
 void GrpcConnection::fetch_one(const BulkReceiver::ToFetch& wanted) {
   const std::size_t size_bytes = wanted.size_bytes;
+  if (wanted.is_lost) {
+    end_fetch(wanted.transfer, size_bytes, bulk_receiver_.lost(wanted.transfer));
+    return;
+  }
   std::shared_ptr<ReceiveBlock> block;
   try {
     block = ReceivePool::of_process().allocate(size_bytes);
@@ -416,6 +422,18 @@ void GrpcConnection::on_bulk_packet(Packet packet) {
     return;
   }
   for (BulkReceiver::Completed& each : *completed) hand_over(std::move(each));
+  const std::shared_ptr<ConnectionHandler> handler = enter_callback();
+  if (handler == nullptr) return;
+  const bool may_send_ahead = handler->may_send_ahead();
+  leave_callback();
+  bulk_waits_.store(true);
+  read_bulk_on(may_send_ahead ? kUnannouncedBytes : kUnannouncedOfStrangers);
+}
+
+// Of two that see that it may go on one reads.
+void GrpcConnection::read_bulk_on(std::size_t most_unannounced) {
+  if (!bulk_waits_.load() || bulk_receiver_.unannounced_bytes() > most_unannounced) return;
+  if (!bulk_waits_.exchange(false)) return;
   if (const auto lane = stream(StreamKind::kBulk)) lane->start_read();
 }
 

@@ -119,6 +119,7 @@ class GrpcConnection : public Connection,
   /// The number of frames that wait to leave; 0: the frame does not ride.
   std::optional<std::size_t> ride(PacketFrame& frame, std::size_t size_bytes);
   void on_bulk_packet(Packet packet);
+  void read_bulk_on(std::size_t most_unannounced);
   void arm_linger_timer();
   void start_linger_timer();
   bool linger(bool sender_has_time);
@@ -161,6 +162,8 @@ class GrpcConnection : public Connection,
   std::array<std::unique_ptr<LaneWriter>, kLaneCount> writers_;
   BulkSender bulk_sender_;
   BulkReceiver bulk_receiver_;
+  /// The next message of the bulk stream is not being read: see kUnannouncedOfStrangers.
+  std::atomic<bool> bulk_waits_{false};
   PlaneSet planes_;
   LocatedPayloads located_;
   std::array<std::unique_ptr<FrameDelivery>, kLaneCount> deliveries_;

@@ -162,6 +162,10 @@ absl::Status place_payloads(PacketFrame& frame, const Transport::Limits& limits)
   if (!frame.envelope_ticket.inlined()) {
     if (!frame.envelope.empty()) return malformed("an envelope both here and elsewhere");
     if (!add(frame.envelope_ticket.size_bytes)) return too_large();
+    if (frame.envelope_ticket.size_bytes > limits.max_envelope_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("an envelope is larger than the limit of ",
+                                                     limits.max_envelope_bytes, " bytes"));
+    }
   }
   if (frame.tickets.empty()) {
     for (const absl::Cord& payload : frame.payloads) {

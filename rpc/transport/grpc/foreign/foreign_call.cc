@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/slice.h"
 #include "sinew/rpc.pb.h"
-#include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/origin.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {

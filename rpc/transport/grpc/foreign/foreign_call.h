@@ -14,8 +14,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
-#include "sinew/rpc/transport/grpc/server/quota.h"
 #include "sinew/rpc/transport/grpc/server/server_call.h"
+#include "sinew/rpc/transport/quota.h"
 
 namespace sinew::internal {
 

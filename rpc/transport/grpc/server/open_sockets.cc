@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/host_limits.h"
-#include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 namespace {

@@ -13,8 +13,8 @@
 #include "sinew/rpc/transport/grpc/connection/packet.h"
 #include "sinew/rpc/transport/grpc/local/host_port.h"
 #include "sinew/rpc/transport/grpc/local/local_socket.h"
-#include "sinew/rpc/transport/grpc/server/origin.h"
 #include "sinew/rpc/transport/grpc/server/tcp_sockets.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 namespace {

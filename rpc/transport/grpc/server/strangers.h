@@ -4,9 +4,9 @@
 
 #include "sinew/rpc/base/rate_limited_log.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
-#include "sinew/rpc/transport/grpc/server/quota.h"
 #include "sinew/rpc/transport/grpc/server/turned_away.h"
 #include "sinew/rpc/transport/grpc/server/turns.h"
+#include "sinew/rpc/transport/quota.h"
 
 namespace sinew::internal {
 

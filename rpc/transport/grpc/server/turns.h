@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/transport/grpc/server/quota.h"
+#include "sinew/rpc/transport/quota.h"
 
 namespace sinew::internal {
 

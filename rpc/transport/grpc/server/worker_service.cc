@@ -10,9 +10,9 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/transport/grpc/foreign/foreign_unary_call.h"
 #include "sinew/rpc/transport/grpc/server/health_call.h"
-#include "sinew/rpc/transport/grpc/server/origin.h"
 #include "sinew/rpc/transport/grpc/server/reflection_call.h"
 #include "sinew/rpc/transport/grpc/server/service_names.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 

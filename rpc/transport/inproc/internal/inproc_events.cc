@@ -16,16 +16,28 @@ using Phase = InprocSide::Phase;
 // A larger frame would not travel in one piece between processes.
 constexpr std::size_t kAnnouncedBytes = std::size_t{64} << 10;
 
-/// Asks the handler about the frames that would be announced there.
+/// Asks the handler about the frames that would be announced there. Those that it has no room for
+/// are lost.
 absl::Status announce(const std::shared_ptr<InprocConnection>& connection,
-                      ConnectionHandler& handler, Lane lane, const std::vector<Frame>& frames) {
-  for (const Frame& frame : frames) {
+                      ConnectionHandler& handler, Lane lane, std::vector<Frame>& frames) {
+  std::vector<Frame> admitted;
+  admitted.reserve(frames.size());
+  for (Frame& frame : frames) {
     const std::size_t size_bytes = frame.size_bytes();
-    if (size_bytes <= kAnnouncedBytes) continue;
-    absl::Status status =
-        handler.on_announced(connection, lane, frame.header, size_bytes, frame.payloads.size());
-    if (!status.ok()) return status;
+    const std::size_t payloads = frame.payloads.size();
+    const absl::Status status =
+        size_bytes <= kAnnouncedBytes
+            ? absl::OkStatus()
+            : handler.on_announced(connection, lane, frame.header, size_bytes, payloads);
+    if (status.ok()) {
+      admitted.push_back(std::move(frame));
+    } else if (absl::IsResourceExhausted(status)) {
+      handler.on_lost(connection, lane, frame.header, size_bytes, payloads, status);
+    } else {
+      return status;
+    }
   }
+  frames = std::move(admitted);
   return absl::OkStatus();
 }
 
@@ -329,7 +341,7 @@ void InprocCore::run_frames(const std::shared_ptr<InprocLink>& link, InprocEnd e
     refuse_frames(link, end, refused);
     return;
   }
-  handler->on_frames(connection, lane, std::move(frames));
+  if (!frames.empty()) handler->on_frames(connection, lane, std::move(frames));
   MutexLock lock(mutex_);
   if (link->side(end).down_reason.ok()) schedule_frames_locked(link, end, lane);
 }

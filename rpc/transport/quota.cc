@@ -1,8 +1,8 @@
-#include "sinew/rpc/transport/grpc/server/quota.h"
+#include "sinew/rpc/transport/quota.h"
 
 #include <algorithm>
 
-#include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/origin.h"
 
 namespace sinew::internal {
 

@@ -1,4 +1,4 @@
-#include "sinew/rpc/transport/grpc/server/origin.h"
+#include "sinew/rpc/transport/origin.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
