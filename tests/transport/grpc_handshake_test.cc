@@ -1,5 +1,6 @@
 // Handshakes and lanes by hand, good ones and bad ones.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <list>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -126,7 +128,7 @@ class RawOpener {
     token_ = packet.frames(1).envelope();
   }
   ~RawOpener() {
-    for (Lane& lane : lanes_) lane.context.TryCancel();
+    cancel();
     for (Lane& lane : lanes_) {
       if (lane.stream != nullptr) finish(*lane.stream);
     }
@@ -139,6 +141,10 @@ class RawOpener {
     if (!token_.empty()) opened.context.AddMetadata("sinew-connection", token_);
     opened.stream = stub_->Exchange(&opened.context);
     return *opened.stream;
+  }
+  /// Ends all lanes, and what waits for one.
+  void cancel() {
+    for (Lane& lane : lanes_) lane.context.TryCancel();
   }
   /// How the acceptor ended a lane that is of no use to it.
   grpc::Status open_refused(const std::string& lane) {
@@ -475,6 +481,44 @@ TEST(GrpcHandshake, ViolationsTakeTheConnectionDown) {
     EXPECT_EQ(reason.code(), absl::StatusCode::kInvalidArgument) << lane << ": " << reason;
   }
   expect_reachable(a, b, b.address());
+}
+
+// A member that does so loses its connection; whoever may be anybody is not read from any more.
+TEST(GrpcHandshake, AStrangerIsNotReadFromBeforeItAnnouncesWhatItHasSent) {
+  Worker worker;
+  worker.acceptor.prepare = [](RecordingHandler& handler) { handler.set_may_send_ahead(false); };
+  constexpr std::size_t kPart = std::size_t{1} << 20;
+  const int too_many = static_cast<int>(kUnannouncedBytes / kPart) + 1;
+  std::atomic<int> written{0};
+  RawOpener opener(worker.address());
+  auto& calls = opener.open("calls");
+  auto& bulk = opener.open("bulk");
+  EXPECT_TRUE(opener.control().Write(proto::Packet()));
+  const auto handler = worker.acceptor.handler();
+  ASSERT_TRUE(handler->wait_up());
+  std::thread writer([&] {
+    for (; written < too_many; ++written) {
+      proto::Packet packet;
+      proto::Chunk& chunk = *packet.add_chunks();
+      chunk.set_transfer(1);
+      chunk.set_size_bytes(std::size_t{100} << 20);
+      chunk.set_offset(static_cast<std::uint64_t>(written) * kPart);
+      chunk.set_data(std::string(kPart, 'x'));
+      if (!bulk.Write(packet)) return;
+    }
+  });
+  EXPECT_TRUE(sinew::testing::eventually([&] { return written > 0; }));
+  // What is small goes on meanwhile.
+  for (std::size_t i = 1; i <= 200 && !::testing::Test::HasFailure(); ++i) {
+    proto::Packet small;
+    *small.add_frames() = frame_of("small");
+    EXPECT_TRUE(calls.Write(small));
+    EXPECT_TRUE(handler->wait_frames(Lane::kCalls, i));
+  }
+  EXPECT_FALSE(handler->is_down()) << handler->reason();
+  opener.cancel();
+  writer.join();
+  EXPECT_LT(written, too_many - 1);
 }
 
 TEST(GrpcHandshake, AStolenTokenIsOfNoUse) {

@@ -50,6 +50,7 @@ class RecordingHandler : public ConnectionHandler {
   void set_up_hook(UpHook hook) { up_hook_ = std::move(hook); }
   void set_frames_hook(FramesHook hook) { frames_hook_ = std::move(hook); }
   void set_announced_hook(AnnouncedHook hook) { announced_hook_ = std::move(hook); }
+  void set_may_send_ahead(bool may) { may_send_ahead_ = may; }
   /// For a handler that is never told of a connection.
   void disarm() {
     MutexLock lock(mutex_);
@@ -104,6 +105,8 @@ class RecordingHandler : public ConnectionHandler {
     announced_.push_back({lane, std::string(header), size_bytes, payloads});
     return absl::OkStatus();
   }
+
+  bool may_send_ahead() const override { return may_send_ahead_; }
 
   void on_lost(const std::shared_ptr<Connection>&, Lane lane, absl::string_view header,
                std::uint64_t size_bytes, std::size_t, const absl::Status& reason) override {
@@ -215,6 +218,7 @@ class RecordingHandler : public ConnectionHandler {
   std::array<std::vector<Frame>, kLaneCount> frames_ ABSL_GUARDED_BY(mutex_);
   std::vector<Batch> batches_ ABSL_GUARDED_BY(mutex_);
   std::vector<Announced> announced_ ABSL_GUARDED_BY(mutex_);
+  bool may_send_ahead_ = true;
   std::vector<Lost> lost_ ABSL_GUARDED_BY(mutex_);
 };
 
