@@ -327,7 +327,6 @@ bool is_control(std::string_view character) {
 
 std::string printable(std::string_view text, std::size_t limit_bytes) {
   static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-  static constexpr std::string_view kLineEnd = "\n  ";
   std::string out;
   out.reserve(std::min(text.size(), limit_bytes));
   for (std::string_view rest = text; !rest.empty();) {
@@ -336,11 +335,7 @@ std::string printable(std::string_view text, std::size_t limit_bytes) {
     rest.remove_prefix(character.size());
     std::string escaped;
     std::string_view shown = character;
-    const bool is_indented =
-        rest.empty() || std::string_view(" \t\n").find(rest.front()) != std::string_view::npos;
-    if (character == "\n" && !is_indented) {
-      shown = kLineEnd;
-    } else if (length == 0) {
+    if (length == 0) {
       shown = kReplacement;
     } else if (is_control(character)) {
       escaped = hex_escape(character);
@@ -351,6 +346,17 @@ std::string printable(std::string_view text, std::size_t limit_bytes) {
       break;
     }
     out.append(shown);
+  }
+  return out;
+}
+
+std::string indented(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    out.push_back(text[i]);
+    const bool ends = text[i] == '\n' && i + 1 < text.size();
+    if (ends && std::string_view(" \t\n").find(text[i + 1]) == std::string_view::npos) out += "  ";
   }
   return out;
 }

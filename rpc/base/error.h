@@ -131,10 +131,12 @@ ErrorInfo describe(const std::exception_ptr& error);
 absl::Status to_status(const std::exception_ptr& error);
 
 /// Makes a text of a peer fit to be shown or logged: control characters other than newline and tab
-/// are escaped, lines after the first one are indented, so that none looks like one of the
-/// program's own, invalid UTF-8 is replaced, and it is cut at `limit_bytes` with a note that says
-/// so. Done twice it is as done once.
+/// are escaped, invalid UTF-8 is replaced, and it is cut at `limit_bytes` with a note that says so.
 std::string printable(std::string_view text, std::size_t limit_bytes = std::size_t{16} << 10);
+
+/// The text with its further lines indented, so that none looks like a line of the program's own.
+/// Done twice it is as done once.
+std::string indented(std::string_view text);
 
 }  // namespace internal
 }  // namespace sinew

@@ -9,8 +9,8 @@ namespace sinew::internal {
 
 void log_line(const std::string& worker, const std::string& text) {
   // One write, so that lines of several workers do not mix.
-  std::cerr << absl::StrCat("[sinew", worker.empty() ? "" : " ", worker, "] ", printable(text),
-                            "\n");
+  std::cerr << absl::StrCat("[sinew", worker.empty() ? "" : " ", worker, "] ",
+                            indented(printable(text)), "\n");
 }
 
 }  // namespace sinew::internal

@@ -74,7 +74,7 @@ void write_error(const ErrorInfo& info, proto::Error& error) {
 ErrorInfo read_error(const proto::Error& error, std::string_view peer, std::string_view method) {
   ErrorInfo info;
   info.code = code_of(error.code());
-  info.message = printable(error.message(), kMaxReceivedTextBytes);
+  info.message = indented(printable(error.message(), kMaxReceivedTextBytes));
   info.peer = std::string(peer);
   info.method = std::string(method);
   info.execution =

@@ -22,6 +22,7 @@ namespace sinew {
 namespace {
 
 using internal::describe;
+using internal::indented;
 using internal::make_error;
 using internal::printable;
 using internal::to_status;
@@ -215,10 +216,13 @@ TEST(ErrorTest, AnRpcErrorKeepsItsFields) {
 TEST(PrintableTest, LeavesOrdinaryTextAlone) {
   EXPECT_EQ(printable(""), "");
   EXPECT_EQ(printable("line one\n\tline two"), "line one\n\tline two");
-  EXPECT_EQ(printable("failed\nall is well\n\nworker 0: done\n"),
-            "failed\n  all is well\n\n  worker 0: done\n");
-  EXPECT_EQ(printable("failed\n  all is well"), "failed\n  all is well");
   EXPECT_EQ(printable("na\u00EFve \u4E2D\u6587 \U0001F600"), "na\u00EFve \u4E2D\u6587 \U0001F600");
+}
+
+TEST(IndentedTest, NoLineLooksLikeTheProgramsOwn) {
+  EXPECT_EQ(indented("failed\nall is well\n\nworker 0: done\n"),
+            "failed\n  all is well\n\n  worker 0: done\n");
+  EXPECT_EQ(indented("failed\n  all is well\n\tso far"), "failed\n  all is well\n\tso far");
 }
 
 TEST(PrintableTest, EscapesControlCharacters) {

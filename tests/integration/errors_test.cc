@@ -205,7 +205,7 @@ TEST_P(ErrorsTest, StandardExceptionsHaveACode) {
 TEST_P(ErrorsTest, ManyLinesStayIntact) {
   const RpcError error = fail("lines");
   EXPECT_EQ(error.remote_message(), errors::kManyLines);
-  EXPECT_THAT(error.what(), HasSubstr(errors::kManyLines));
+  EXPECT_THAT(error.what(), HasSubstr("first line\n\tsecond, 'quoted' \"twice\"\n  third: "));
 }
 
 TEST_P(ErrorsTest, WhatIsNoStandardException) {

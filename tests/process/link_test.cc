@@ -74,6 +74,8 @@ class RestartedRankZero : public ::testing::Test {
     workers_[0] = new_child();
     begin(0);
     ASSERT_THAT(worker(0).receive(), StartsWith("ok "));
+    // It may know the others before they have heard of it.
+    for (const int rank : {1, 2}) EXPECT_EVENTUALLY(worker(rank).ask("add w0"), "ok 3");
   }
   void expect_counter(int rank, const std::string& counter, std::int64_t value) {
     EXPECT_EVENTUALLY(number_of(worker(rank).ask("counter " + counter)), value)

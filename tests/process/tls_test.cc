@@ -91,6 +91,7 @@ TEST_F(Tls, RenewedFilesNeedNoRestart) {
   ASSERT_THAT(start(*a, "a", {trusted, own.certificate, own.key}), StartsWith("ok "));
   // Of another authority, which is trusted from now on.
   sinew::TlsFiles others = certificates_.issue("b", "", "other-ca");
+  others.ca = certificates_.bundle("both.pem", {own.ca, certificates_.path("other-ca.pem")});
   EXPECT_THAT(start(*b, "b", others), StartsWith("error "));
   certificates_.bundle("trusted.pem", {own.ca, certificates_.path("other-ca.pem")});
   EXPECT_TRUE(joins(*b, "b", others));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/registry.pb.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/membership/parse_message.h"
 
@@ -19,6 +20,9 @@ constexpr std::uint64_t kLastCount = std::uint64_t{1} << 62;
 // In microseconds, a year.
 constexpr std::uint64_t kLongestLease = std::uint64_t{365} * 24 * 3600 * 1000000;
 constexpr std::int32_t kLastRank = std::int32_t{1} << 30;
+
+// A text of another worker, as it is logged or stands in errors.
+std::string shown(const std::string& text) { return indented(printable(text)); }
 
 // ---- Parts.
 
@@ -80,7 +84,7 @@ class Checked {
   absl::Status status(const proto::RegistryFinished& in) {
     const bool is_code = in.code() >= 0 && in.code() <= 16;
     return {is_code ? static_cast<absl::StatusCode>(in.code()) : absl::StatusCode::kUnknown,
-            in.message()};
+            shown(in.message())};
   }
   template <class Number>
   void wrong(absl::string_view what, Number number) {
@@ -157,7 +161,7 @@ Request decode(const proto::RegistryRequest& in, Checked& check) {
     case Kind::kLeave:
       return Leave{in.leave().is_abrupt()};
     case Kind::kReport:
-      return Report{{in.report().about()}, in.report().reason()};
+      return Report{{in.report().about()}, shown(in.report().reason())};
     case Kind::kEnter:
       return Enter{in.enter().id(),
                    in.enter().key(),
@@ -247,7 +251,7 @@ Update decode(const proto::RegistryUpdate& in, Checked& check) {
     Change& each = update.changes.emplace_back();
     if (change.has_member()) each.member = check.record(change.member());
     if (change.has_gone()) each.gone = check.gone(change.gone());
-    each.reason = change.reason();
+    each.reason = shown(change.reason());
   }
   return update;
 }
@@ -272,7 +276,7 @@ Answer decode(const proto::RegistryAnswer& in, Checked& check) {
       return Refused{why.ok() ? absl::UnknownError("refused without a reason") : why};
     }
     case Kind::kOut:
-      return Out{check.gone(in.out().gone()), in.out().reason()};
+      return Out{check.gone(in.out().gone()), shown(in.out().reason())};
     case Kind::kFinished:
       return Finished{in.finished().id(),
                       check.status(in.finished()),
