@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -35,7 +36,10 @@ ThreadSnapshot ThreadSnapshot::take() {
     const int id = static_cast<int>(number_of(entry.path().filename().native()));
     if (id == ::gettid()) continue;
     std::ifstream file(entry.path() / "status");
-    const std::string status(std::istreambuf_iterator<char>(file), {});
+    // Not by iterators, which throw where it ends meanwhile.
+    std::ostringstream text;
+    text << file.rdbuf();
+    const std::string status = text.str();
     // It has ended.
     if (status.empty()) continue;
     Thread thread;
