@@ -76,7 +76,8 @@ struct WorkerOptions {
   /// headers of it, look there for what they can call; strangers do too where credentials are
   /// insecure.
   bool list_methods = false;
-  /// Largest request of a client that is no worker, tensors included; at most 1 GiB.
+  /// Largest request of a client that is no worker, tensors included; at most 1 GiB, and a quarter
+  /// of the memory that this process may use.
   std::size_t max_client_request_bytes = std::size_t{64} << 20;
 
   /// Time limit of calls that set none. kNoTimeout: none.

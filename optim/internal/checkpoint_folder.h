@@ -54,9 +54,10 @@ class CheckpointFolder {
   /// that did not end.
   void write(CheckpointManifest manifest, const std::string& data) const;
   /// kNotFound when there is none, kDataLoss when it or the size of the data is wrong, or it is
-  /// another worker's, kPermissionDenied when it is another user's.
+  /// another worker's, kPermissionDenied when it is another user's, kFailedPrecondition when it is
+  /// no regular file.
   CheckpointManifest read_manifest(std::uint64_t number) const;
-  /// Reads all data. kDataLoss when they are not what was written.
+  /// Reads all data. kDataLoss when they are not what was written; otherwise as read_manifest().
   void check_data(const CheckpointManifest& manifest) const;
   std::string data_path(std::uint64_t number) const;
   /// Removes the parts with smaller numbers.

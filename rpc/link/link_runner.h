@@ -192,6 +192,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound> arrived, absl::Status wrong);
   absl::Status wire_announced(const std::shared_ptr<Wire>& wire, absl::string_view header,
                               std::uint64_t size_bytes, std::size_t payloads);
+  /// Also notes that the peer is a member, which it stays until the link ends.
   bool is_guest() const;
   bool take_guest_room_locked(std::uint64_t bytes, GuestRoom& room)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

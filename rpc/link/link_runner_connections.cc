@@ -161,6 +161,8 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
   Credit turn;
   absl::Status wrong;
   bool came_up = false;
+  // It may answer when it has left already.
+  is_guest();
   {
     MutexLock lock(mutex_);
     turn = std::move(wire->turn);
@@ -216,7 +218,6 @@ absl::Status LinkRunner::wire_announced(const std::shared_ptr<Wire>& wire, absl:
   return absl::OkStatus();
 }
 
-// A member stays one until its link ends.
 bool LinkRunner::is_guest() const {
   if (is_member_.load(std::memory_order_relaxed)) return false;
   if (!table_.options().is_member(peer_)) return true;

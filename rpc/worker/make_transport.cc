@@ -185,6 +185,9 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
   if (const auto memory = read_host_limits().memory; memory.has_value()) {
     grpc.tuning.max_unary_held_bytes =
         std::min<std::uint64_t>(grpc.tuning.max_unary_held_bytes, memory->most / 4);
+    // What is larger would never find room.
+    grpc.tuning.max_unary_bytes =
+        std::min(grpc.tuning.max_unary_bytes, grpc.tuning.max_unary_held_bytes);
   }
   grpc.tuning.local_sockets = options.same_host;
   grpc.tuning.same_host_plane = options.same_host;

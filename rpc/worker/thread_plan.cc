@@ -37,8 +37,11 @@ std::size_t spare_threads(const WorkerOptions& options, const HostLimits& limits
 
 std::size_t threads_at_start(const WorkerOptions& options) {
   if (absl::StartsWith(options.init_method, "inproc:")) return kThreadsAlone;
-  return kThreadsWithGrpc + static_cast<std::size_t>(std::clamp(
-                                ::get_nprocs_conf(), kLeastEngineThreads, kMostEngineThreads));
+  // It looks whether certificates have been renewed.
+  const std::size_t watcher = options.credentials.uses_tls() ? 1 : 0;
+  return kThreadsWithGrpc + watcher +
+         static_cast<std::size_t>(
+             std::clamp(::get_nprocs_conf(), kLeastEngineThreads, kMostEngineThreads));
 }
 
 std::size_t handler_threads(const WorkerOptions& options, const HostLimits& limits) {

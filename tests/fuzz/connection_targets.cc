@@ -4,8 +4,6 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/slice.h"
 #include "sinew/link.pb.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/calls/envelope.h"
@@ -14,26 +12,15 @@
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/transport/grpc/connection/packet_codec.h"
 #include "sinew/tests/fuzz/target.h"
+#include "sinew/tests/transport/byte_buffers.h"
 
 namespace sinew::fuzz {
 namespace {
 
 using namespace sinew::internal;
 
-grpc::ByteBuffer buffer_of(std::string_view bytes) {
-  const grpc::Slice slice(bytes.data(), bytes.size());
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-std::string bytes_of(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  if (!buffer.Dump(&slices).ok()) return {};
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return bytes;
-}
+using testing::buffer_of;
+using testing::bytes_of;
 
 LinkHeader some_header() {
   LinkHeader header;

@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
-#include "sinew/tests/fuzz/mutate.h"
 #include "sinew/tests/fuzz/target.h"
+#include "sinew/tests/support/mutate.h"
 
 namespace sinew::fuzz {
 
@@ -47,7 +47,7 @@ TEST_P(Fuzz, DamageEndsInAnErrorOrReadsTheSame) {
   const int all = runs();
   int taken = 0;
   for (int i = 0; i < all; ++i) {
-    const std::string bytes = mutate(seeds, random);
+    const std::string bytes = testing::mutate(seeds, random);
     try {
       if (GetParam().feed(bytes)) ++taken;
     } catch (const std::exception& error) {

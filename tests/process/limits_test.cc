@@ -21,6 +21,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/control_group.h"
 #include "sinew/tests/support/processes.h"
+#include "sinew/tests/support/raw_peer.h"
 #include "sinew/tests/support/temporary_folder.h"
 
 namespace testlife {
@@ -138,6 +139,39 @@ TEST_F(Limits, ALimitOfMemoryThatIsRaisedIsNoticed) {
   group.limit_memory(768 * kMiB);
   EXPECT_TRUE(sinew::testing::eventually(
       [&] { return counter_of_child("rpc.receive_pool_max_idle_bytes") == 96 * kMiB; }));
+  child->signal(SIGKILL);
+}
+
+// With the room of a member each of them could have 256 MiB lie there.
+TEST_F(Limits, StrangersDoNotFillAGroup) {
+  const ControlGroup group("memory");
+  if (!group.obstacle().empty()) GTEST_SKIP() << group.obstacle();
+  group.limit_memory(300 * kMiB);
+  const auto child = process_in(group);
+  const std::string started = child->ask("start child " + meet_);
+  ASSERT_THAT(started, StartsWith("ok "));
+  const std::string address = started.substr(3);
+  start_test(true);
+  self_.wait_for("child", 60s);
+  sinew::proto::Envelope envelope;
+  envelope.mutable_call()->set_id(1);
+  envelope.mutable_call()->set_method("testlife::compute");
+  envelope.mutable_call()->add_arguments()->set_binary(std::string(60 * kMiB, 'x'));
+  std::vector<std::unique_ptr<sinew::testing::RawPeer>> strangers;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    strangers.push_back(std::make_unique<sinew::testing::RawPeer>(
+        sinew::WorkerInfo{absl::StrCat("stranger", i), -1, {5000 + i}}));
+    ASSERT_TRUE(strangers.back()->connect(address).ok());
+  }
+  for (const auto& stranger : strangers) {
+    stranger->send(sinew::internal::FrameKind::kRequest, envelope);
+  }
+  for (const auto& stranger : strangers) {
+    const auto reply = stranger->reply(1);
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kResourceExhausted));
+  }
+  EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
   child->signal(SIGKILL);
 }
 

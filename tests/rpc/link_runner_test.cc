@@ -275,6 +275,7 @@ class LinkRunnerTest : public ::testing::Test {
   const WorkerInfo kSelf{"self", 0, {~std::uint64_t{0}}};
   const WorkerInfo kPeer{"peer", -1, {1}};
   const std::shared_ptr<Listener> user_ = std::make_shared<Listener>();
+  bool peer_is_member_ = true;
   std::optional<LinkSecret> secret_{std::in_place, kPeer.incarnation, kSelf.incarnation};
   std::uint64_t offers_ = 0;
   // Connections that are to be taken down.
@@ -298,7 +299,7 @@ class LinkRunnerTest : public ::testing::Test {
     options.terms = kTerms;
     options.make_user = [user = user_](const std::shared_ptr<LinkRunner>&) { return user; };
     options.known_as = [](const WorkerInfo&) { return Refusal::kNone; };
-    options.is_member = [](const WorkerInfo&) { return true; };
+    options.is_member = [this](const WorkerInfo&) { return peer_is_member_; };
     return options;
   }
 };
@@ -327,6 +328,38 @@ TEST_F(LinkRunnerTest, WhoDialsLooksAtTheLeaseInTheAnswer) {
     made_.pop_back();
   }
   EXPECT_THAT(user_->noted(), IsEmpty());
+}
+
+TEST_F(LinkRunnerTest, WhoIsNoMemberHasALittleRoom) {
+  constexpr std::size_t kMost = LinkTable::kMaxGuestBytes;
+  const auto announce = [](const Offered& by, std::uint64_t number, std::size_t bytes) {
+    LinkHeader header;
+    header.kind = FrameKind::kRequest;
+    header.number = number;
+    return by.handler->on_announced(by.connection, Lane::kCalls, write_header(header), bytes, 1);
+  };
+  peer_is_member_ = false;
+  const Offered guest = offer();
+  EXPECT_FALSE(guest.handler->may_send_ahead());
+  EXPECT_TRUE(announce(guest, 1, kMost / 2).ok());
+  const absl::Status too_much = announce(guest, 2, kMost / 2);
+  EXPECT_TRUE(absl::IsResourceExhausted(too_much)) << too_much;
+  EXPECT_THAT(std::string(too_much.message()), HasSubstr("worker 'peer' is no member of the job"));
+  // What was announced on a connection that breaks takes no room any more.
+  guest.handler->on_down(guest.connection, absl::UnavailableError("it broke"));
+  made_.clear();
+  const Offered again = offer();
+  EXPECT_TRUE(announce(again, 1, kMost / 2).ok());
+  peer_is_member_ = true;
+  EXPECT_TRUE(announce(again, 2, kMost * 2).ok());
+  EXPECT_TRUE(again.handler->may_send_ahead());
+}
+
+// It may answer when it has left the list.
+TEST_F(LinkRunnerTest, AMemberStaysOneUntilItsLinkEnds) {
+  const Offered member = offer();
+  peer_is_member_ = false;
+  EXPECT_TRUE(member.handler->may_send_ahead());
 }
 
 // A transport that shuts down tells nothing of them.

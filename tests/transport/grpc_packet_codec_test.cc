@@ -6,28 +6,13 @@
 
 #include "gtest/gtest.h"
 #include "sinew/rpc.pb.h"
+#include "sinew/tests/transport/byte_buffers.h"
 
 namespace sinew::internal {
 namespace {
 
-grpc::ByteBuffer buffer_of(const std::string& bytes, std::size_t slice_bytes = 1 << 20) {
-  std::vector<grpc::Slice> slices;
-  for (std::size_t at = 0; at < bytes.size(); at += slice_bytes) {
-    slices.emplace_back(bytes.substr(at, slice_bytes));
-  }
-  if (slices.empty()) slices.emplace_back();
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
-std::string bytes_of(const grpc::ByteBuffer& message) {
-  std::vector<grpc::Slice> slices;
-  EXPECT_TRUE(message.Dump(&slices).ok());
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return bytes;
-}
+using testing::buffer_of;
+using testing::bytes_of;
 
 Packet sample() {
   Packet packet;
@@ -203,6 +188,13 @@ TEST(GrpcPacketCodec, RefusesWhatExceedsTheLimits) {
   EXPECT_TRUE(refused());
   frame.header = std::string(kMaxHeaderBytes, 'h');
   EXPECT_FALSE(refused());
+  // What is announced is refused before anything comes of it.
+  frame = PacketFrame();
+  frame.envelope_ticket = {limits.max_envelope_bytes, 7};
+  limits.max_frame_bytes = std::size_t{1} << 30;
+  EXPECT_FALSE(refused());
+  ++frame.envelope_ticket.size_bytes;
+  EXPECT_TRUE(refused()) << "a larger envelope";
   limits.max_frame_bytes = 1000;
   packet.frames.clear();
   packet.chunks.push_back({1, 1001, 0, absl::Cord("x")});

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
-#include <random>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "sinew/rpc/base/ids.h"
+#include "sinew/tests/support/mutate.h"
 #include "sinew/tests/wire/decode_everything.h"
 #include "sinew/tests/wire/tensor_test_support.h"
 #include "wire_fixture.pb.h"
@@ -67,44 +67,6 @@ std::vector<std::string> corpus() {
                    Variant(counting({2})), std::vector<Variant>{Variant(5), Variant("text")});
 }
 
-class Mutator {
- public:
-  explicit Mutator(std::uint64_t seed) : random_(seed) {}
-
-  std::size_t below(std::size_t bound) {
-    return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_);
-  }
-
-  std::string mutate(std::string bytes, const std::string& other) {
-    for (std::size_t rounds = 1 + below(4); rounds > 0; --rounds) {
-      const std::size_t place = bytes.empty() ? 0 : below(bytes.size());
-      switch (below(6)) {
-        case 0:
-          if (!bytes.empty()) bytes[place] = static_cast<char>(bytes[place] ^ (1 << below(8)));
-          break;
-        case 1:
-          if (!bytes.empty()) bytes[place] = static_cast<char>(below(256));
-          break;
-        case 2:
-          bytes.insert(place, 1, static_cast<char>(below(256)));
-          break;
-        case 3:
-          bytes.erase(place, 1 + below(4));
-          break;
-        case 4:
-          bytes.resize(place);
-          break;
-        default:
-          bytes = bytes.substr(0, place) + other.substr(below(other.size()));
-      }
-    }
-    return bytes;
-  }
-
- private:
-  std::mt19937_64 random_;
-};
-
 TEST(MutationTest, ValidMessagesDecode) {
   for (const std::string& bytes : corpus()) EXPECT_GE(decode_everything(bytes), 1U);
 }
@@ -115,13 +77,11 @@ TEST(MutationTest, MutatedMessagesEndInErrorsOnly) {
   SCOPED_TRACE(used_seed);
   RecordProperty("seed", std::to_string(used_seed));
   const std::vector<std::string> valid = corpus();
-  Mutator mutator(used_seed);
+  SplitMix64 random(used_seed);
   std::size_t accepted = 0;
   for (int i = 0; i < kIterations; ++i) {
     SCOPED_TRACE(i);
-    const std::string& start = valid[mutator.below(valid.size())];
-    const std::string& other = valid[mutator.below(valid.size())];
-    accepted += decode_everything(mutator.mutate(start, other)) > 0 ? 1 : 0;
+    accepted += decode_everything(mutate(valid, random)) > 0 ? 1 : 0;
   }
   // Mutations that all broke the outermost message would test nothing.
   EXPECT_GT(accepted, static_cast<std::size_t>(kIterations) / 10);

@@ -94,9 +94,9 @@ absl::Status check_device_maps(const WorkerOptions& options, const std::vector<M
   }
   if (world == World::kOpen) return absl::OkStatus();
   for (const auto& [name, map] : options.device_maps) {
-    const bool known = std::any_of(members.begin(), members.end(), [&](const Member& member) {
-      return member.worker.name == name;
-    });
+    const bool known = std::any_of(
+        members.begin(), members.end(),
+        [&wanted = name](const Member& member) { return member.worker.name == wanted; });
     if (known) continue;
     const auto names = absl::StrJoin(members, ", ", [](std::string* out, const Member& member) {
       absl::StrAppend(out, "'", member.worker.name, "'");

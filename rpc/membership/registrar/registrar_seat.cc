@@ -36,17 +36,21 @@ class AddressSeat final : public RegistrarSeat {
       for (const std::string& address : addresses_) found.others.push_back(Contact::at(address));
       return make_ready_future(std::move(found));
     }
-    const auto search = std::make_shared<Search>();
-    search->left = addresses_.size();
+    const auto search = std::make_shared<Search>(addresses_.size());
     for (const std::string& address : addresses_) {
       resolve_(address).on_done([search](const Future<std::vector<std::string>>& resolved) {
-        MutexLock lock(search->mutex);
-        if (resolved.error() == nullptr) {
-          for (const std::string& each : resolved.value()) {
-            search->found.others.push_back(Contact::at(each));
+        Found found;
+        {
+          MutexLock lock(search->mutex);
+          if (resolved.error() == nullptr) {
+            for (const std::string& each : resolved.value()) {
+              search->found.others.push_back(Contact::at(each));
+            }
           }
+          if (--search->left > 0) return;
+          found = std::move(search->found);
         }
-        if (--search->left == 0) search->done.set_value(search->found);
+        search->done.set_value(std::move(found));
       });
     }
     return search->done.future();
@@ -66,8 +70,9 @@ class AddressSeat final : public RegistrarSeat {
 
  private:
   struct Search {
+    explicit Search(std::size_t questions) : left(questions) {}
     Mutex mutex;
-    std::size_t left ABSL_GUARDED_BY(mutex) = 0;
+    std::size_t left ABSL_GUARDED_BY(mutex);
     Found found ABSL_GUARDED_BY(mutex);
     Promise<Found> done;
   };

@@ -20,25 +20,22 @@ constexpr std::size_t kAnnouncedBytes = std::size_t{64} << 10;
 /// are lost.
 absl::Status announce(const std::shared_ptr<InprocConnection>& connection,
                       ConnectionHandler& handler, Lane lane, std::vector<Frame>& frames) {
-  std::vector<Frame> admitted;
-  admitted.reserve(frames.size());
-  for (Frame& frame : frames) {
+  absl::Status wrong;
+  const auto is_lost = [&](const Frame& frame) {
     const std::size_t size_bytes = frame.size_bytes();
+    if (size_bytes <= kAnnouncedBytes || !wrong.ok()) return false;
     const std::size_t payloads = frame.payloads.size();
-    const absl::Status status =
-        size_bytes <= kAnnouncedBytes
-            ? absl::OkStatus()
-            : handler.on_announced(connection, lane, frame.header, size_bytes, payloads);
-    if (status.ok()) {
-      admitted.push_back(std::move(frame));
-    } else if (absl::IsResourceExhausted(status)) {
-      handler.on_lost(connection, lane, frame.header, size_bytes, payloads, status);
-    } else {
-      return status;
+    const absl::Status admitted =
+        handler.on_announced(connection, lane, frame.header, size_bytes, payloads);
+    if (!absl::IsResourceExhausted(admitted)) {
+      wrong = admitted;
+      return false;
     }
-  }
-  frames = std::move(admitted);
-  return absl::OkStatus();
+    handler.on_lost(connection, lane, frame.header, size_bytes, payloads, admitted);
+    return true;
+  };
+  frames.erase(std::remove_if(frames.begin(), frames.end(), is_lost), frames.end());
+  return wrong;
 }
 
 InprocEvent describe_event(const InprocEndpoint& endpoint, const InprocPendingEvent& event) {

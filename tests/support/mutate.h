@@ -5,11 +5,11 @@
 
 #include "sinew/tests/support/split_mix64.h"
 
-namespace sinew::fuzz {
+namespace sinew::testing {
 
 /// One of the seeds with some damage: bits, bytes, numbers at their bounds, parts that are cut out,
 /// repeated, or taken from another seed.
-inline std::string mutate(const std::vector<std::string>& seeds, testing::SplitMix64& random) {
+inline std::string mutate(const std::vector<std::string>& seeds, SplitMix64& random) {
   std::string bytes = seeds[random.below(seeds.size())];
   const std::size_t changes = 1 + random.below(4);
   for (std::size_t i = 0; i < changes; ++i) {
@@ -53,4 +53,4 @@ inline std::string mutate(const std::vector<std::string>& seeds, testing::SplitM
   return bytes;
 }
 
-}  // namespace sinew::fuzz
+}  // namespace sinew::testing
