@@ -371,10 +371,10 @@ bool LinkRunner::break_connection() {
   std::shared_ptr<Connection> broken;
   {
     MutexLock lock(mutex_);
+    if (connection_ == nullptr) return false;
     const auto wire =
-        std::find_if(wires_.begin(), wires_.end(), [this](const std::shared_ptr<Wire>& each) {
-          return connection_ != nullptr && each->connection == connection_;
-        });
+        std::find_if(wires_.begin(), wires_.end(),
+                     [&up = connection_](const auto& each) { return each->connection == up; });
     if (wire == wires_.end()) return false;
     // What the transport says of it would be that it was closed from here.
     (*wire)->fault = absl::UnavailableError("the connection was broken by a test");
